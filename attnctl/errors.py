@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from attnctl.text import visible_text
+from attnctl.text import shortened, visible_text
 
 DONE, FAILED, USAGE, PARTIAL, INTERRUPTED = 0, 1, 2, 3, 130
 LONGEST = 1000  # characters of a message
@@ -33,8 +33,7 @@ class UsageError(AttnctlError):
 
 def in_one_line(error: BaseException, most: int = 200) -> str:
     """What an error of another library says, on one line of `most` characters."""
-    text = " ".join(str(error).split()) or type(error).__name__
-    return text if len(text) <= most else text[: most - 1] + "…"
+    return shortened(" ".join(str(error).split()) or type(error).__name__, most)
 
 
 def error_place(error: BaseException) -> str:

@@ -10,6 +10,7 @@ import re
 from typing import NamedTuple
 
 from attnctl.errors import AttnctlError, UsageError
+from attnctl.text import shortened
 
 # --- files and arrays, in bytes ----------------------------------------------------------------------------------
 
@@ -184,8 +185,7 @@ def value_text(value: object) -> str:
     """A value for a message, however long it is."""
     if isinstance(value, int) and abs(value) >= 10**20:
         return f"of {int(abs(value).bit_length() * math.log10(2)) + 1} digits"
-    text = f"{value:g}" if isinstance(value, float) else str(value)
-    return text if len(text) <= 40 else f"{text[:39]}…"
+    return shortened(f"{value:g}" if isinstance(value, float) else str(value), 40)
 
 
 def whole_number(text: str) -> int:

@@ -51,9 +51,17 @@ def plain_letters(word: str) -> str:
     return "".join(letter for letter in unicodedata.normalize("NFKD", word) if not unicodedata.combining(letter))
 
 
+def shortened(text: str, most: int, close: bool = False) -> str:
+    """A text in at most `most` characters, the end of a longer one replaced by …; `close`: with no space before that."""
+    if len(text) <= most:
+        return text
+    kept = text[: most - 1]
+    return f"{kept.rstrip() if close else kept}…"
+
+
 def quoted_beginning(text: str) -> str:
     """A text in quotes, of a long one its first 59 characters, on one line: as values show themselves in Python."""
-    return repr(text if len(text) <= 60 else f"{text[:59]}…")
+    return repr(shortened(text, 60))
 
 
 def counted(count: int, noun: str) -> str:

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 from attnctl import limits
 from attnctl.errors import AttnctlError, TooLongError, UsageError, telling_errors
 from attnctl.files import is_possible_name
-from attnctl.text import isolated, visible_text
+from attnctl.text import isolated, shortened, visible_text
 
 if TYPE_CHECKING:
     from tokenizers import Encoding, Tokenizer
@@ -197,8 +197,7 @@ def strange_words(name: str, tokens: Sequence[Token]) -> str | None:
     strange = [visible_text(token.text) for token in tokens if token.unknown]
     if len(strange) < max(2, STRANGE_SHARE * len(tokens)):
         return None
-    short = [word if len(word) <= 16 else f"{word[:15]}…" for word in strange[:3]]
-    named = ", ".join(isolated(f"{word}†") for word in short) + (", …" if len(strange) > 3 else "")
+    named = ", ".join(isolated(f"{shortened(word, 16)}†") for word in strange[:3]) + (", …" if len(strange) > 3 else "")
     return f"{name} does not know {len(strange)} of these {len(tokens)} tokens ({named})"
 
 

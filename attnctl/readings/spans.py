@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 from attnctl import limits
 from attnctl.errors import AttnctlError, UsageError, in_one_line
 from attnctl.readings.overview import TextPart
+from attnctl.text import shortened
 from attnctl.tokens import Token
 
 if TYPE_CHECKING:
@@ -104,8 +105,7 @@ def _marked_spans(kind: str, text: str) -> list[Span]:
 
 
 def _first_words(text: str) -> str:
-    said = " ".join(text[:120].split())
-    return said if len(said) <= 48 else said[:47].rstrip() + "…"
+    return shortened(" ".join(text[:120].split()), 48, close=True)
 
 
 # --- a file of spans ---------------------------------------------------------------------------------------------

@@ -16,6 +16,7 @@ from attnctl.cli import arguments, session, suggestions
 from attnctl.cli.output import print_complaint, print_lines, print_wrapped
 from attnctl.errors import DONE, INTERRUPTED, PARTIAL, AttnctlError, UsageError
 from attnctl.files import check_size
+from attnctl.text import shortened
 
 OWN = {
     "text": "text NEW TEXT    ask about another text; text alone shows it",
@@ -132,13 +133,7 @@ def _shown_text(here: session.Session, nothing: str, most: int) -> str:
     """The session's text, cut to `most` characters, or the name of its conversation; `nothing` where it has neither."""
     if here.chat is not None:
         return f"the conversation in {here.chat}"
-    return nothing if here.text is None else _cut_text(here.text, most)
-
-
-def _cut_text(text: str, most: int) -> str:
-    """A text on one line of at most `most` characters."""
-    line = " ".join(text.split())
-    return line if len(line) <= most else f"{line[: most - 1]}…"
+    return nothing if here.text is None else shortened(" ".join(here.text.split()), most)
 
 
 # --- where the lines come from -----------------------------------------------------------------------------------

@@ -21,7 +21,7 @@ from attnctl.readings.traces.comparison import aligned_tokens
 from attnctl.readings.traces.trace import Trace
 from attnctl.render import colours
 from attnctl.render.page.packing import Blobs, Budget, pack_overview, pack_trace
-from attnctl.text import Document, every_string, harmless_text, visible_text
+from attnctl.text import Document, every_string, harmless_text, shortened, visible_text
 
 SCRIPTS = (  # in the order in which they stand in the page
     "dom.js", "data.js", "colour.js", "state.js", "overview.js", "pen.js", "figure.js", "pointing.js", "heads.js",
@@ -98,17 +98,12 @@ def aligned(traces: Sequence[Trace | Overview]) -> dict[str, list[list[int | Non
 
 def trace_names(traces: Sequence[Trace | Overview]) -> list[str]:
     """What to call each of several traces: by model, or by text, or by the first setting in which they differ."""
-    ways = [[trace.model.name for trace in traces], [_short_name(trace.text) for trace in traces]]
+    texts = [shortened(visible_text(trace.text), NAME_LETTERS, close=True) for trace in traces]
+    ways = [[trace.model.name for trace in traces], texts]
     for setting in ("seed", "scale", "temperature", "causal", "n_heads", "d_k", "positions", "rope_theta"):
         ways.append([f"{setting} {getattr(trace.model, setting)}" for trace in traces])
     ways.append([chr(ord("A") + at) for at in range(len(traces))])
     return next(names for names in ways if len(set(names)) == len(names))
-
-
-def _short_name(text: str) -> str:
-    """A text in at most NAME_LETTERS letters, its end marked as left out where it is."""
-    shown = visible_text(text)
-    return shown if len(shown) <= NAME_LETTERS else f"{shown[: NAME_LETTERS - 1].rstrip()}…"
 
 
 def tab_title(traces: Sequence[Trace | Overview]) -> str:

@@ -17,7 +17,7 @@ from rich.text import Text
 from attnctl.readings.effects.answer_sources import NEGLIGIBLE, AnswerSources, PartSource
 from attnctl.readings.effects.needle import RETRIEVAL, HeadsOff, Needles
 from attnctl.render.terminal.number_grid import ACCENT, DIM, heat_style, share_bar
-from attnctl.text import visible_text
+from attnctl.text import shortened, visible_text
 
 BAR = 8  # cells
 NATS = 6  # cells of a change of a log-probability
@@ -178,8 +178,7 @@ def _part_name(part: PartSource) -> str:
 
 
 def _answer_start(text: str, most: int = 30) -> str:
-    text = visible_text(" ".join(text.split()))
-    return text if len(text) <= most else f"{text[: most - 1].rstrip()}…"
+    return shortened(visible_text(" ".join(text.split())), most, close=True)
 
 
 def share_percent(value: float) -> str:
