@@ -89,6 +89,21 @@ def cell_value(value: object) -> object:
     return in_a_cell(value) if isinstance(value, str) and value else value
 
 
+def csv_table(heading: Iterable[str], rows: Iterable[Iterable[object]], digits: int | None = None) -> str:
+    """CSV: text as `cell_value`, None as an empty cell, a float with so many `digits` (None: all that it has)."""
+    import csv
+    import io
+
+    def cell(value: object) -> object:
+        return f"{value:.{digits}g}" if digits and isinstance(value, float) else cell_value(value)
+
+    page = io.StringIO()
+    writer = csv.writer(page, lineterminator="\n")
+    writer.writerow(heading)
+    writer.writerows(map(cell, row) for row in rows)
+    return page.getvalue()
+
+
 def harmless_text(text: str) -> str:
     """Text of any length as it may safely be written: as `visible_text`, but line ends, tabs and spaces stay."""
     if text.isprintable():

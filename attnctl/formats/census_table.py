@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import csv
 import io
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from attnctl.files import need_pyarrow
 from attnctl.readings.census.census_table import Best, CensusTable, Relation
-from attnctl.text import cell_value
+from attnctl.text import csv_table
 
 if TYPE_CHECKING:
     from attnctl.arrays import Ints
@@ -74,14 +73,8 @@ def _rule_columns(relation: Relation) -> Document:
 
 def census_csv(census: CensusTable) -> bytes:
     """The table as CSV; what has no value is empty."""
-    page = io.StringIO()
-    writer = csv.DictWriter(page, COLUMNS, lineterminator="\n")
-    writer.writeheader()
-    for row in census_rows(census):
-        writer.writerow(
-            {name: f"{value:.6g}" if isinstance(value, float) else cell_value(value) for name, value in row.items()}
-        )
-    return page.getvalue().encode()
+    rows = ([row[name] for name in COLUMNS] for row in census_rows(census))
+    return csv_table(COLUMNS, rows, digits=6).encode()
 
 
 def census_parquet(census: CensusTable) -> bytes:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import csv
-import io
 import math
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -15,7 +13,7 @@ from attnctl.batching.work import Result, Work, describe_bug
 from attnctl.errors import AttnctlError, UsageError
 from attnctl.files import said_plainly, write_whole
 from attnctl.models import Model, open_named_model
-from attnctl.text import as_json, cell_value
+from attnctl.text import as_json, csv_table
 
 if TYPE_CHECKING:
     from attnctl.text import Document
@@ -118,22 +116,20 @@ class PromptSources:
     def finish_run(self, folder: Path, files: Sequence[str]) -> None:
         """All documents as one file, and the tables made of them."""
         means = PartMeans()
-        rows = io.StringIO()
-        lines = csv.writer(rows, lineterminator="\n")
-        lines.writerow(ROW)
+        rows: list[list[Any]] = []
 
         def whole(out: Any) -> None:
             for path in (folder / name for name in files):
                 for document, line in _documents(path):
                     out.write(line)
                     try:
-                        lines.writerow([cell_value(value) for value in sources_row(document)])
+                        rows.append(sources_row(document))
                         means.add_prompt(document)
                     except (KeyError, TypeError, ValueError, AttributeError) as error:
                         raise damaged_part(path) from error
 
         write_whole(folder / "sources.jsonl", whole)
-        write_whole(folder / "sources.csv", rows.getvalue().encode())
+        write_whole(folder / "sources.csv", csv_table(ROW, rows).encode())
         write_whole(folder / "sources-means.csv", means.table().encode())
 
 
@@ -190,14 +186,12 @@ class PartMeans:
 
     def table(self) -> str:
         """CSV, a line a part and column, then a line a place and column: mean, its standard error, number of prompts."""
-        out = io.StringIO()
-        lines = csv.writer(out, lineterminator="\n")
-        lines.writerow(["by", "which", "column", "mean", "standard_error", "n"])
+        rows = []
         order = {name: at for at, name in enumerate(COLUMNS)}
         for (by, which, name), (n, total, squares) in sorted(
             self.sums.items(), key=lambda e: (e[0][0], isinstance(e[0][1], str), e[0][1], order[e[0][2]])
         ):
             spread = max(0.0, squares - total * total / n)
-            error = f"{math.sqrt(spread / (n - 1) / n):.9g}" if n > 1 else ""
-            lines.writerow([by, cell_value(which), name, f"{total / n:.9g}", error, n])
-        return out.getvalue()
+            error = math.sqrt(spread / (n - 1) / n) if n > 1 else None
+            rows.append([by, which, name, total / n, error, n])
+        return csv_table(["by", "which", "column", "mean", "standard_error", "n"], rows, digits=9)

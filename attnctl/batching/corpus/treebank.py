@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import csv
-import io
 import math
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
@@ -20,6 +18,7 @@ from attnctl.formats.entities import fields_of
 from attnctl.readings.census.words import BadSentenceError, ParsedSentence, from_dict
 from attnctl.readings.head_statistics import STATISTICS, head_statistics
 from attnctl.readings.traces.trace import Trace, stored_layer
+from attnctl.text import csv_table
 
 PARSE = "parse"  # the option under which an item carries its parse
 DOCUMENT = "document"  # the option under which an item carries the sentences of a document, for what spans them
@@ -186,15 +185,13 @@ def tally_csv(tally: Tally, names: Sequence[str], spread: str) -> str:
 
     `spread` is "standard_error", that of the mean, or "spread", the standard deviation between the texts.
     """
-    out = io.StringIO()
-    lines = csv.writer(out, lineterminator="\n")
-    lines.writerow(["layer", "head", "measure", "mean", spread, "n"])
     order = {name: at for at, name in enumerate(names)}
+    rows = []
     for (layer, head, name), (n, mean, squares) in sorted(tally.items(), key=lambda e: (*e[0][:2], order[e[0][2]])):
         count = n if spread == "standard_error" else 1
-        width = f"{math.sqrt(squares / (n - 1) / count):.9g}" if n > 1 else ""
-        lines.writerow([layer, head, name, f"{mean:.9g}", width, n])
-    return out.getvalue()
+        width = math.sqrt(squares / (n - 1) / count) if n > 1 else None
+        rows.append([layer, head, name, mean, width, n])
+    return csv_table(["layer", "head", "measure", "mean", spread, "n"], rows, digits=9)
 
 
 # of each head: what it looks at most, what it writes, what its removal does (after minus before; nats, logits, 1 - cosine)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import csv
-import io
 from collections.abc import Iterator, Sequence
 from textwrap import wrap
 
@@ -30,7 +28,7 @@ from attnctl.render.terminal.number_grid import (
     share_bar,
     token_label,
 )
-from attnctl.text import counted, visible_text
+from attnctl.text import counted, csv_table, visible_text
 from attnctl.tokens import Token
 
 AROUND = 40  # characters of the text on each side of a key
@@ -234,13 +232,8 @@ def _statistic_cell(one: Statistic, value: float | None) -> str:
 
 def heads_csv(heads: Sequence[HeadStatistics]) -> str:
     """One line a head, with a line of names above; what has no value is empty."""
-    page = io.StringIO()
-    writer = csv.writer(page, lineterminator="\n")
-    writer.writerow(["layer", "head", *STATISTICS, "names"])
-    for head in heads:
-        values = ["" if (value := head[name]) is None else f"{value:.6g}" for name in STATISTICS]
-        writer.writerow([head.layer, head.head, *values, "; ".join(head.names)])
-    return page.getvalue()
+    rows = ([head.layer, head.head, *(head[name] for name in STATISTICS), "; ".join(head.names)] for head in heads)
+    return csv_table(["layer", "head", *STATISTICS, "names"], rows, digits=6)
 
 
 INDENT = 5
