@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from textwrap import wrap
 
-from rich.cells import cell_len, set_cell_size
+from rich.cells import set_cell_size
 from rich.console import Console, ConsoleOptions, RenderResult
 from rich.style import Style
 from rich.text import Text
 
 from attnctl.readings.census.census_table import ALL, FEWEST, CensusTable, HeadRow, Relation, Rule
 from attnctl.readings.census.words import COREFERENCE, DOWN, TO_ANTECEDENT, UP
-from attnctl.render.terminal.number_grid import DIM
+from attnctl.render.terminal.number_grid import DIM, packed_lines, prose_lines
 from attnctl.text import counted, number_list, visible_text
 
 ARROWS = {UP: "→ head", DOWN: "→ dep"}
@@ -78,7 +78,7 @@ class CensusReport:
         heading += f"{counted(census.used, 'sentence')}, {counted(census.words, 'word')}"
         if census.used != census.sentences_read:
             heading += f" (of {counted(census.sentences_read, 'sentence')})"
-        yield from (Text(line, style=BOLD) for line in wrap(heading, width))
+        yield from prose_lines(heading, width, BOLD)
         yield Text("")
         listed = [relation for relation in census.relations if self._is_listed(relation)]
         mentions = [relation for relation in listed if relation.direction == TO_ANTECEDENT]
@@ -89,7 +89,7 @@ class CensusReport:
             how = "--json has them all, --least 1 shows them" if scored else "no cases in one half of the sentences"
             rows, are = ("row", "is") if len(rare) == 1 else ("rows", "are")
             said = f"{len(rare)} rarer {rows} {are} left out ({how})."
-            yield from (Text(line, style=DIM) for line in wrap(said, width))
+            yield from prose_lines(said, width)
         yield Text("")
         if mentions:
             yield from _relation_lines(mentions, census.untrained, width)
@@ -97,14 +97,14 @@ class CensusReport:
         yield from (Text(line) for said in _tree_lines(census) for line in wrap(said, width, subsequent_indent="    "))
         yield from (Text(line) for line in _layer_lines(census, width))
         yield from (Text(line) for line in _census_heads(census, width))
-        yield from (Text(line) for said in _remark_lines(census, listed, width) for line in wrap(said, width))
+        for said in _remark_lines(census, listed, width):
+            yield from prose_lines(said, width, "")
         yield Text("")
-        notes = [
-            NOTE,
-            *([MENTION_NOTE] if mentions else []),
-            *([LEFT_OUT_FOR_WIDTH] if width < WIDTH and listed else []),
-        ]
-        yield from (Text(line, style=DIM) for note in notes for line in wrap(note, width))
+        yield from prose_lines(NOTE, width)
+        if mentions:
+            yield from prose_lines(MENTION_NOTE, width)
+        if width < WIDTH and listed:
+            yield from prose_lines(LEFT_OUT_FOR_WIDTH, width)
 
     def _is_listed(self, relation: Relation) -> bool:
         """Whether it has a line: all relations together always, one of them from `fewest` scored cases on."""
@@ -246,14 +246,8 @@ def _document_line(counts: dict[str, int]) -> str:
     return f"{said}, {counts['unread']:,} were not read." if counts["unread"] else f"{said}."
 
 
-def _wrapped_lines(start: str, parts: Sequence[str], width: int) -> Iterator[str]:
+def _wrapped_lines(start: str, parts: Sequence[str], width: int) -> list[str]:
     """The parts behind a heading, in lines of at most `width` cells."""
     *before, line = wrap(start, width)
-    yield from before
-    for at, part in enumerate(parts):
-        piece = part if at == len(parts) - 1 else f"{part},"
-        if cell_len(line) + 1 + cell_len(piece) > width:
-            yield line
-            line = "   "
-        line = f"{line} {piece}"
-    yield line
+    pieces = [*(f"{part}," for part in parts[:-1]), *parts[-1:]]
+    return [*before, *packed_lines(line, pieces, width, " ", " " * 4)]

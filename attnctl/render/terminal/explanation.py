@@ -87,8 +87,7 @@ class Explanation:
 
     def _wrapped_prose(self, text: str, style: str = "", indent: int = INDENT) -> Iterator[Text]:
         """Wrapped to the width, without trailing spaces."""
-        for line in Text(text).wrap(self._console, max(self._width - indent, 8)):
-            yield Text(" " * indent).append(line.plain.rstrip(), style=style)
+        return wrapped_line(Text(text, style), self._console, self._width, indent)
 
     # --- the parts of the page -----------------------------------------------------------------------------------
 
@@ -297,11 +296,10 @@ class Explanation:
         guess = next((f"{note}." for note in notes_of_kind(self.trace.notes, "guess")), None)
         for focus in self.focuses[:1] if guess else self.focuses:
             yield Text("")
-            for part in Text(guess or focus_sentence(self.trace, focus, width)).wrap(self._console, width):
-                yield Text(part.plain.rstrip(), style=f"bold {ACCENT}")
-            conclusion = "" if guess else conclusion_of(self.trace, focus)
-            for part in Text(conclusion).wrap(self._console, width) if conclusion else ():
-                yield Text(part.plain.rstrip(), style=DIM)
+            said = Text(guess or focus_sentence(self.trace, focus, width), f"bold {ACCENT}")
+            yield from wrapped_line(said, self._console, width)
+            if not guess and (conclusion := conclusion_of(self.trace, focus)):
+                yield from wrapped_line(Text(conclusion, DIM), self._console, width)
 
 
 def _step_heading(number: int, step: Step, width: int) -> Iterator[Text]:

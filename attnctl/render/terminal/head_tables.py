@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from textwrap import wrap
 
 import numpy as np
 from rich.cells import cell_len
@@ -25,8 +24,10 @@ from attnctl.render.terminal.number_grid import (
     label_fit,
     number_text,
     padded_text,
+    prose_lines,
     share_bar,
     token_label,
+    wrapped_line,
 )
 from attnctl.text import counted, csv_table, visible_text
 from attnctl.tokens import Token
@@ -193,16 +194,11 @@ class HeadTable:
         yield from table_lines(kept, width)
         if out := [str(one.heading).strip() for one in columns if one not in kept]:
             said = Text(f"left out for width: {', '.join(out)} (--csv has them all)", DIM)
-            for line in said.wrap(console, options.max_width):
-                line.rstrip()
-                yield line
+            yield from wrapped_line(said, console, options.max_width)
         shown = [one for one in self.known if any(str(column.heading).strip() == one.heading for column in kept)]
         doubted = any(name.endswith("?") for head in self.heads for name in head.names)
-        for line in Text(legend_text(shown, self.measure) + DOUBT * doubted + self.more, DIM).wrap(
-            console, options.max_width
-        ):
-            line.rstrip()
-            yield line
+        legend = Text(legend_text(shown, self.measure) + DOUBT * doubted + self.more, DIM)
+        yield from wrapped_line(legend, console, options.max_width)
 
     def _statistic_column(self, one: Statistic, coloured: bool) -> Column:
         own = one.name == self.measure
@@ -262,10 +258,10 @@ class ComparisonTables:
             if (hidden := self.pair.hidden_in_one(layer)) is not None:
                 yield Text("")
                 said = f"{hidden.sum():,} of {hidden.size:,} places are hidden in one of the two: no weights to compare"
-                yield from _dim_lines(said, width)
+                yield from prose_lines(said, width)
         if said := self.pair.unmatched_tokens():
             yield Text("")
-            yield from _dim_lines(said, width)
+            yield from prose_lines(said, width)
         yield Text("")
         yield from self._largest_difference(rows, columns, width)
 
@@ -304,9 +300,4 @@ class ComparisonTables:
         if cell_len(change) + 3 + len(said) <= width:
             yield Text(change, style=f"bold {ACCENT}").append(f"   {said}", style=f"not bold {DIM} default")
         else:
-            yield from (Text(change, style=f"bold {ACCENT}"), *_dim_lines(said, width))
-
-
-def _dim_lines(said: str, width: int) -> list[Text]:
-    """A sentence in lines of at most `width` cells."""
-    return [Text(line, style=DIM) for line in wrap(said, max(width, 16))]
+            yield from (Text(change, style=f"bold {ACCENT}"), *prose_lines(said, width))

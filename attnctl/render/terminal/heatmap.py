@@ -18,6 +18,7 @@ from attnctl.render.terminal.number_grid import (
     MASKED,
     NumberGrid,
     label_fit,
+    packed_lines,
     padded_text,
     painted_style,
     token_label,
@@ -227,22 +228,12 @@ class Blocks:
 
     def _name_lines(self, width: int, what: str, tokens: Sequence[Token], numbers: Sequence[int]) -> Iterator[Text]:
         """`keys  0 Alice  1 will …`, on three lines at most; the names of parts begin with their numbers."""
-        line, lines = what, 0
-        for number, token in zip(numbers, tokens, strict=True):
-            name = (
-                f"  {token_label(token.text, 20)}"
-                if self.reading.starts
-                else f"  {number} {token_label(token.text, 20)}"
-            )
-            if cell_len(line + name) > width - 2:
-                lines += 1
-                if lines == 3:
-                    line += " …"
-                    break
-                yield Text(line, style=DIM)
-                line = " " * len(what)
-            line += name
-        yield Text(line, style=DIM)
+        labels = (token_label(token.text, 20) for token in tokens)
+        names = labels if self.reading.starts else map("{} {}".format, numbers, labels)
+        lines = packed_lines(what, names, width - 2, "  ", " " * (len(what) + 2))
+        if len(lines) > 3:
+            lines[2:] = [f"{lines[2]} …"]
+        yield from (Text(line, style=DIM) for line in lines)
 
     def _legend_lines(self) -> Iterator[Text]:
         yield Text("")

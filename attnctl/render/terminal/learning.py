@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from textwrap import wrap
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -18,9 +17,12 @@ from attnctl.render.terminal.number_grid import (
     cropped_line,
     heat_style,
     number_text,
+    packed_lines,
     padded_text,
+    prose_lines,
     share_bar,
     token_label,
+    wrapped_line,
 )
 from attnctl.text import visible_text
 
@@ -44,10 +46,10 @@ class SoftmaxTables:
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         """The lines, none wider than the console."""
         for line in self._softmax_lines(options.max_width):
-            prose = line.overflow == "fold"
-            for part in line.wrap(console, max(options.max_width - INDENT, 8)) if prose else [line]:
-                part.rstrip()
-                yield cropped_line(Text(" " * INDENT).append_text(part) if part.plain else part, options.max_width)
+            if line.overflow == "fold":
+                yield from wrapped_line(line, console, options.max_width, INDENT)
+            else:
+                yield cropped_line(Text(" " * INDENT).append_text(line), options.max_width)
 
     def _softmax_lines(self, width: int) -> Iterator[Text]:
         yield Text("")
@@ -92,7 +94,7 @@ class SoftmaxTables:
             largest = self._softmax_number(w.exponent_shift)
             told = f"{largest}, the largest, is taken off each score before exp, so that none overflows: "
             told += "the shares stay the same."
-            yield from (Text(line, style=DIM) for line in wrap(told, max(width - INDENT, 16)))
+            yield from prose_lines(told, width - INDENT)
 
     def _table_lines(self, columns: Sequence[Column], shares: Sequence[float], width: int) -> Iterator[Text]:
         """Names, columns of (title, numbers, foot), a bar for each share, and the feet."""
@@ -209,23 +211,11 @@ class Beside:
         for line in self.lines:
             yield Text("")
             width = max(10, options.max_width - MARGIN - 2)
-            text = _packed_parts(line, width) if isinstance(line, tuple) else line
+            text = line if isinstance(line, Text) else Text("\n".join(packed_lines(line[0], line[1:], width, "   ")))
             for part in text.wrap(console, width):
                 whole = Text("").append_text(margin).append("  ").append_text(part)
                 yield cropped_line(whole, options.max_width)
                 margin = Text(" " * MARGIN)
-
-
-def _packed_parts(parts: tuple[str, ...], width: int) -> Text:
-    """The parts side by side, a new line before each that would not fit."""
-    lines = [""]
-    for part in parts:
-        longer = f"{lines[-1]}   {part}" if lines[-1] else part
-        if cell_len(longer) <= width:
-            lines[-1] = longer
-        else:
-            lines.append(part)
-    return Text("\n".join(line for line in lines if line))
 
 
 def put_question(question: QuizQuestion, number: int, count: int) -> Beside:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from textwrap import wrap
 
 import numpy as np
 import numpy.typing as npt
@@ -251,6 +252,23 @@ def wrapped_line(line: Text, console: Console, width: int, indent: int = 0) -> I
     for part in line.wrap(console, max(width - indent, 8)):
         part.rstrip()
         yield Text(" " * indent).append_text(part)
+
+
+def prose_lines(said: str, width: int, style: str | Style = DIM) -> list[Text]:
+    """A sentence in lines of at most `width` cells."""
+    return [Text(line, style) for line in wrap(said, width)]
+
+
+def packed_lines(start: str, parts: Iterable[str], width: int, between: str, indent: str = "") -> list[str]:
+    """The parts behind `start`, `between` them, in lines of at most `width` cells, those below begun by `indent`."""
+    lines = [start]
+    for part in parts:
+        longer = f"{lines[-1]}{between}{part}"
+        if cell_len(longer) <= width:
+            lines[-1] = longer
+        else:
+            lines.append(indent + part)
+    return lines
 
 
 def share_bar(share: float, width: int) -> str:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from textwrap import wrap
 
 import numpy as np
 from rich.cells import cell_len
@@ -21,6 +20,7 @@ from attnctl.render.terminal.number_grid import (
     label_fit,
     number_text,
     padded_text,
+    prose_lines,
     share_bar,
     token_label,
 )
@@ -157,8 +157,7 @@ class Blackboard:
         share = np.exp(row - row.max()) / np.exp(row - row.max()).sum()  # (visible,)
         unscaled = self._number_text(share[self.visible.index(key)])
         scaled = self._number_text(weights[self.at, self.row, key])
-        told = f"weight of {self.names[key]}: {scaled}, and {unscaled} without the scaling"
-        return [Text(line, style=DIM) for line in wrap(told, self.width)]
+        return prose_lines(f"weight of {self.names[key]}: {scaled}, and {unscaled} without the scaling", self.width)
 
     def softmax_lines(self) -> list[Text]:
         """Exponentials, their sum, and each one's share."""
@@ -222,7 +221,7 @@ class Blackboard:
         number = self._number_text(shift)
         told = f"{number}, the row's largest, is taken off each score before exp, so that none overflows: "
         told += "the shares stay the same."
-        return [Text(line, style=DIM) for line in wrap(told, self.width)]
+        return prose_lines(told, self.width)
 
     def _shifted_exponents(self) -> tuple[dict[int, float], float] | None:
         """What the exponential is taken of, and what is taken off first so that it stays small."""
