@@ -112,13 +112,24 @@ class Column:
         return min(widest, LEAST_WRAPPED) if self.wraps else widest
 
 
-def fitting_columns(columns: Sequence[Column], width: int) -> list[Column]:
-    """The columns that fit into `width` cells."""
+def has_colours(console: Console) -> bool:
+    """Whether what is written there may be coloured."""
+    return console.color_system is not None and not console.no_color
+
+
+def fitting_columns(columns: Sequence[Column], width: int, gap: int = GAP) -> list[Column]:
+    """The columns that fit into `width` cells with `gap` cells between them."""
     kept = list(columns)
     leaving = sorted((one for one in columns if one.rank is not None), key=lambda one: one.rank or 0)
-    while leaving and sum(one.least_width for one in kept) + GAP * (len(kept) - 1) > width:
+    while leaving and sum(one.least_width for one in kept) + gap * (len(kept) - 1) > width:
         kept.remove(leaving.pop(0))
     return kept
+
+
+def left_out_for_width(columns: Sequence[Column], kept: Sequence[Column]) -> str:
+    """Which of the columns were not `kept`, in words; empty where all were."""
+    out = [str(one.heading).strip() for one in columns if one not in kept]
+    return f"left out for width: {', '.join(out)}" if out else ""
 
 
 def table_lines(columns: Sequence[Column], width: int | None = None) -> list[Text]:

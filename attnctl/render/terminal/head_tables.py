@@ -14,7 +14,7 @@ from attnctl.readings.head_statistics import LEAST_TOKENS, STATISTICS, HeadStati
 from attnctl.readings.overview import LongRow, TextPart
 from attnctl.readings.traces.comparison import Comparison
 from attnctl.readings.traces.trace import own_numbers
-from attnctl.render.terminal.console import Column, fitting_columns, table_lines
+from attnctl.render.terminal.console import Column, fitting_columns, has_colours, left_out_for_width, table_lines
 from attnctl.render.terminal.number_grid import (
     ACCENT,
     DIM,
@@ -180,7 +180,7 @@ class HeadTable:
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         """The table, as wide as the terminal allows; in a pipe with every column."""
-        coloured = console.color_system is not None and not console.no_color
+        coloured = has_colours(console)
         columns = [
             Column(Text("layer", DIM), [str(head.layer) for head in self.heads]),
             Column(Text("head", DIM), [str(head.head) for head in self.heads]),
@@ -192,9 +192,8 @@ class HeadTable:
         width = options.max_width if console.is_terminal else None
         kept = columns if width is None else fitting_columns(columns, width)
         yield from table_lines(kept, width)
-        if out := [str(one.heading).strip() for one in columns if one not in kept]:
-            said = Text(f"left out for width: {', '.join(out)} (--csv has them all)", DIM)
-            yield from wrapped_line(said, console, options.max_width)
+        if out := left_out_for_width(columns, kept):
+            yield from wrapped_line(Text(f"{out} (--csv has them all)", DIM), console, options.max_width)
         shown = [one for one in self.known if any(str(column.heading).strip() == one.heading for column in kept)]
         doubted = any(name.endswith("?") for head in self.heads for name in head.names)
         legend = Text(legend_text(shown, self.measure) + DOUBT * doubted + self.more, DIM)

@@ -13,6 +13,7 @@ from rich.text import Text
 
 from attnctl.arrays import Bools, Floats
 from attnctl.readings.heatmap import AS_GIVEN, HeatmapGrid, log_span, weight_span
+from attnctl.render.terminal.console import has_colours
 from attnctl.render.terminal.number_grid import (
     DIM,
     MASKED,
@@ -57,7 +58,7 @@ class Blocks:
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         """Title, what was done, each panel, the colours' meaning."""
-        width, self._coloured = options.max_width, console.color_system is not None and not console.no_color
+        width, self._coloured = options.max_width, has_colours(console)
         if self.title:
             yield Text(token_label(self.title), style="bold")
         for line in self.said:

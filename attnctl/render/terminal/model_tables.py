@@ -10,7 +10,7 @@ from textwrap import wrap
 from typing import TYPE_CHECKING, Any
 
 from attnctl.errors import AttnctlError, in_one_line
-from attnctl.render.terminal.console import Column, fitting_columns, table_lines
+from attnctl.render.terminal.console import Column, fitting_columns, left_out_for_width, table_lines
 from attnctl.text import counted
 
 if TYPE_CHECKING:
@@ -83,20 +83,12 @@ def _parameter_lines(sizes: ModelSizes, wide: int) -> list[str]:
     if sizes.built:
         return _built_lines(sizes, wide)
     parts = sizes.per_head(), sizes.per_layer(), sizes.in_all()
-    rows = [(name, *(f"{part[name]:,}" for part in parts), parameter_text(parts[2][name])) for name in parts[0]]
+    rows: list[tuple[str, ...]] = [
+        (name, *(f"{part[name]:,}" for part in parts), parameter_text(parts[2][name])) for name in parts[0]
+    ]
     layer, whole = (sum(part.values()) for part in parts[1:])
     rows.append(("together", "", f"{layer:,}", f"{whole:,}", parameter_text(whole)))
-    if (embedding := sizes.embedding_parameters()) is not None:
-        rows.append(("embedding", "", *_embedding_cells(sizes, embedding)))
-    names, heads, layers, every, short = zip(*rows, strict=True)
-    columns = [
-        Column("parameters", names, left=True),
-        Column("a head", heads, rank=1),
-        Column("a layer", layers, rank=2),
-        Column("in all", every),
-        Column("", short, left=True),
-    ]
-    told = [f"  {line.plain}" for line in table_lines(fitting_columns(columns, wide - 2))]
+    told = _matrix_lines(sizes, rows, ["a head", "a layer"], wide)
     if sizes.groups:
         kinds = "; ".join(
             f"{group.layers} of {counted(group.heads, 'head')}, {group.kv_heads} of keys, d_k {group.d_k:,}"
@@ -124,32 +116,33 @@ def _parameter_lines(sizes: ModelSizes, wide: int) -> list[str]:
     return told
 
 
-def _embedding_cells(sizes: ModelSizes, count: int) -> tuple[str, str, str]:
-    """The cells of the embedding's line: as a product, in all, and short."""
-    whole = sizes.vocabulary is not None and sizes.vocabulary * sizes.d_model == count
-    return f"{sizes.vocabulary:,} × {sizes.d_model:,}" if whole else "", f"{count:,}", parameter_text(count)
+def _matrix_lines(sizes: ModelSizes, rows: list[tuple[str, ...]], of: Sequence[str], wide: int) -> list[str]:
+    """The table of parameters: a row's name, its numbers `of` one of each part, in all, and short; the embedding last."""
+    if (count := sizes.embedding_parameters()) is not None:
+        whole = sizes.vocabulary is not None and sizes.vocabulary * sizes.d_model == count
+        product = f"{sizes.vocabulary:,} × {sizes.d_model:,}" if whole else ""
+        rows = [*rows, ("embedding", *[""] * (len(of) - 1), product, f"{count:,}", parameter_text(count))]
+    names, *parts, every, short = zip(*rows, strict=True)
+    columns = [
+        Column("parameters", names, left=True),
+        *(Column(heading, cells, rank) for rank, (heading, cells) in enumerate(zip(of, parts, strict=True))),
+        Column("in all", every),
+        Column("", short, left=True),
+    ]
+    return [f"  {line.plain}" for line in table_lines(fitting_columns(columns, wide - 2))]
 
 
 def _built_lines(sizes: ModelSizes, wide: int) -> list[str]:
     """The matrices of a family that has others than four a layer, by transformers' names; layers that differ apart."""
     every, most = sizes.in_all(), max(sizes.built, key=lambda group: len(group.layers))
     layer = dict(most.matrices)
-    rows = [
+    rows: list[tuple[str, ...]] = [
         (name, f"{layer[name]:,}" if name in layer else "", f"{count:,}", parameter_text(count))
         for name, count in every.items()
     ]
     whole = sum(every.values())
     rows.append(("together", f"{most.parameter_count():,}", f"{whole:,}", parameter_text(whole)))
-    if (embedding := sizes.embedding_parameters()) is not None:
-        rows.append(("embedding", *_embedding_cells(sizes, embedding)))
-    names, layers, counts, short = zip(*rows, strict=True)
-    columns = [
-        Column("parameters", names, left=True),
-        Column("a layer", layers, rank=1),
-        Column("in all", counts),
-        Column("", short, left=True),
-    ]
-    told = [f"  {line.plain}" for line in table_lines(fitting_columns(columns, wide - 2))]
+    told = _matrix_lines(sizes, rows, ["a layer"], wide)
     if len(sizes.built) > 1:
         told.append("  a layer: of the commonest kind; the layers are")
         told.extend(line for group in sizes.built for line in beside_name("  ", group.layers_sentence(), wide))
@@ -324,5 +317,4 @@ def relations_lines(rows: Sequence[Row], width: int) -> list[str]:
     kept = fitting_columns(numbers, width - 2)
     heading, *lines = (line.plain for line in table_lines(kept))
     below = [part for name, line in zip(names.cells, lines, strict=True) for part in (str(name), f"  {line}")]
-    out = [str(one.heading) for one in numbers if one not in kept]
-    return [f"  {heading}", *below, *(wrap(f"left out for width: {', '.join(out)}", max(width, 8)) if out else [])]
+    return [f"  {heading}", *below, *wrap(left_out_for_width(numbers, kept), max(width, 8))]

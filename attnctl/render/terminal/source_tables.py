@@ -16,15 +16,15 @@ from rich.text import Text
 
 from attnctl.readings.effects.answer_sources import NEGLIGIBLE, AnswerSources, PartSource
 from attnctl.readings.effects.needle import RETRIEVAL, HeadsOff, Needles
+from attnctl.render.terminal.console import Column, fitting_columns, has_colours, left_out_for_width
 from attnctl.render.terminal.number_grid import ACCENT, DIM, heat_style, share_bar
 from attnctl.text import shortened, visible_text
 
 BAR = 8  # cells
 NATS = 6  # cells of a change of a log-probability
 NAMED = 14  # cells of a part's name below which columns give way to it
+SPACE = 3  # cells between two columns
 WIDE = 72  # columns, from which there is room for bars
-
-CellColumn = tuple[str, list[str], str]  # heading, cells, style
 
 
 class AnswerTable:
@@ -43,10 +43,11 @@ class AnswerTable:
             f"  probability {probability_text(found.log_probability)}",
         )
         yield Text()
-        columns, left_out = self._fitting_cells(width)
-        yield self._parts_table(columns, width)
-        if left_out:
-            yield Text(f"left out for width: {', '.join(left_out)}", style=DIM)
+        columns = self._columns_behind_name(found.parts[: self.top], bars=width >= WIDE)
+        kept = fitting_columns(columns, width - NAMED - SPACE - 2, SPACE)
+        yield self._parts_table(kept, width)
+        if out := left_out_for_width(sorted(columns, key=lambda one: one.rank or 0), kept):
+            yield Text(out, style=DIM)
         apart = [f"{name} {share_percent(value)}" for name, value in found.apart.items() if value >= 0.005]
         if apart:
             yield Text(f"looked at beside the parts: {', '.join(apart)}", style=DIM)
@@ -59,49 +60,38 @@ class AnswerTable:
         yield Text()
         yield Text(columns_explained(found), style=DIM)
 
-    def _fitting_cells(self, width: int) -> tuple[list[CellColumn], list[str]]:
-        """The columns behind the name that leave it room, and the headings of those that do not; bars go first."""
-        columns, left_out = self._cells_by_column(self.found.parts[: self.top], bars=width >= WIDE), []
-        for heading in ("removed", "writes", "without it"):
-            if _room_of_name(columns, width) < NAMED and any(column[0] == heading for column in columns):
-                columns = [column for column in columns if column[0] != heading]
-                left_out.append(heading)
-        return columns, left_out
-
-    def _parts_table(self, columns: Sequence[CellColumn], width: int) -> Table:
+    def _parts_table(self, columns: Sequence[Column], width: int) -> Table:
         """One row a part, the name in what room is left."""
         parts = self.found.parts[: self.top]
         table = Table(box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False, padding=(0, 1), header_style=DIM)
-        room = _room_of_name(columns, width)
+        room = width - sum(one.least_width + SPACE for one in columns) - 2
         table.add_column("part", width=max(8, room), overflow="ellipsis", no_wrap=True)
-        for heading, cells, style in columns:
-            size = max(len(heading), *map(len, cells))
-            side: Any = "left" if not heading else "right"
-            table.add_column(heading, justify=side, style=style, no_wrap=True, min_width=size)
+        for one in columns:
+            side: Any = "left" if one.left else "right"
+            table.add_column(one.heading, justify=side, no_wrap=True, min_width=one.least_width)
         for at, part in enumerate(parts):
-            table.add_row(Text(visible_text(part.part.name)), *(Text(cells[at]) for _, cells, _ in columns))
+            table.add_row(Text(visible_text(part.part.name)), *(one.cells[at] for one in columns))
         return table
 
-    def _cells_by_column(self, parts: Sequence[PartSource], bars: bool) -> list[CellColumn]:
-        """Heading, cells and style of each column behind the name."""
+    def _columns_behind_name(self, parts: Sequence[PartSource], bars: bool) -> list[Column]:
+        """The columns behind the name, which may be left out where it has no room."""
         most = max((part.looks for part in parts), default=0) or 1
         worst = max((abs(part.matters) for part in parts), default=0) or 1
         total = self.found.log_probability
-        columns: list[CellColumn] = [("looks", [share_percent(part.looks) for part in parts], "")]
+        columns = [Column("looks", [share_percent(part.looks) for part in parts])]
         if bars:
-            columns.append(("", [f"{share_bar(part.looks / most, BAR):{BAR}}" for part in parts], ""))
+            columns.append(Column("", [f"{share_bar(part.looks / most, BAR):{BAR}}" for part in parts], left=True))
         if all(part.writes is not None for part in parts):
-            columns.append(("writes", [nats_text(part.writes) for part in parts], ""))
-        columns.append(("matters", [nats_text(part.matters) if part.alone else "with others" for part in parts], ""))
+            columns.append(Column("writes", [nats_text(part.writes) for part in parts], rank=2))
+        columns.append(Column("matters", [nats_text(part.matters) if part.alone else "with others" for part in parts]))
         if bars:
             lengths = [abs(part.matters) / worst if part.alone else 0 for part in parts]
-            columns.append(("", [f"{share_bar(length, BAR):{BAR}}" for length in lengths], ACCENT))
+            bar_cells = [Text(f"{share_bar(length, BAR):{BAR}}", ACCENT) for length in lengths]
+            columns.append(Column("", bar_cells, left=True))
         if any(part.removed is not None for part in parts):
-            columns.append(("removed", [nats_text(part.removed) for part in parts], ""))
-        columns.append(
-            ("without it", [probability_text(total + part.matters) if part.alone else "·" for part in parts], "")
-        )
-        return columns
+            columns.append(Column("removed", [nats_text(part.removed) for part in parts], rank=1))
+        after = [probability_text(total + part.matters) if part.alone else "·" for part in parts]
+        return [*columns, Column("without it", after, rank=3)]
 
     def _answer_tokens(self, width: int) -> RenderResult:
         """Each token of the answer, and the part whose loss costs it most."""
@@ -124,11 +114,6 @@ class AnswerTable:
                 Text(nats_text(float(part.tokens[at]))),
             )
         yield table
-
-
-def _room_of_name(columns: Sequence[CellColumn], width: int) -> int:
-    """Cells that the columns leave of `width` to the name before them."""
-    return width - sum(max(len(heading), *map(len, cells)) + 3 for heading, cells, _ in columns) - 2
 
 
 def sources_sentences(found: AnswerSources) -> list[str]:
@@ -231,7 +216,7 @@ class NeedleTable:
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         """The grid, the heads, and what it comes to."""
         found = self.found
-        coloured = console.color_system is not None and not console.no_color
+        coloured = has_colours(console)
         yield Text(f"{visible_text(found.run.model.name)} answers {found.answered_count} of {len(found.cells)} needles")
         yield Text("✓ answered, with the share of the answer's attention that goes to the needle", style=DIM)
         yield Text()
