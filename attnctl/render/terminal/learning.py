@@ -14,13 +14,14 @@ from attnctl.readings.questions.softmax import Doubles, SoftmaxSteps
 from attnctl.render.terminal.number_grid import (
     ACCENT,
     DIM,
+    cells_line,
     cropped_line,
     heat_style,
     number_text,
     packed_lines,
     padded_text,
     prose_lines,
-    share_bar,
+    share_lines,
     token_label,
     wrapped_line,
 )
@@ -100,21 +101,12 @@ class SoftmaxTables:
         """Names, columns of (title, numbers, foot), a bar for each share, and the feet."""
         left = max(map(cell_len, [*self.names, "score"]))
         cells = [[self._softmax_number(float(x)) for x in column] for _, column, _ in columns]
-        widths = [max(len(t), len(f), *map(len, c)) for (t, _, f), c in zip(columns, cells, strict=True)]
-        head = Text(padded_text("score" if self.worked.labels is None else "", left, right=False), style=DIM)
-        foot = Text(padded_text("Σ", left, right=False), style=DIM)
-        for (title, _, total), wide in zip(columns, widths, strict=True):
-            head.append("  " + padded_text(title, wide))
-            foot.append("  " + padded_text(total, wide))
-        room = max(4, min(32, width - left - sum(widths) - 2 * len(widths) - 6))
-        yield head
-        for at, name in enumerate(self.names):
-            line = Text(padded_text(name, left, right=False))
-            for column, wide in zip(cells, widths, strict=True):
-                line.append("  " + padded_text(column[at], wide), style="bold" if column is cells[-1] else "")
-            background = heat_style(shares[at]).bgcolor
-            yield line.append("  ").append(share_bar(shares[at], room), style=background.name if background else "")
-        yield foot
+        widths = [left, *(max(len(t), len(f), *map(len, c)) for (t, _, f), c in zip(columns, cells, strict=True))]
+        room = max(4, min(32, width - sum(widths) - 2 * len(columns) - 6))
+        heading = "score" if self.worked.labels is None else ""
+        yield cells_line(heading, [title for title, _, _ in columns], widths)
+        yield from share_lines(list(zip(self.names, *cells, strict=True)), widths, shares, room)
+        yield cells_line("Σ", [total for _, _, total in columns], widths)
 
     def _remark_line(self) -> Text:
         w = self.worked

@@ -271,6 +271,27 @@ def packed_lines(start: str, parts: Iterable[str], width: int, between: str, ind
     return lines
 
 
+def cells_line(name: str, cells: Sequence[str], widths: Sequence[int]) -> Text:
+    """A name in widths[0] cells and flush right behind it the cells, dim: the head or the foot of a table of shares."""
+    line = Text(padded_text(name, widths[0], right=False), style=DIM)
+    for cell, width in zip(cells, widths[1:], strict=True):
+        line.append(" " * GAP + padded_text(cell, width))
+    return line
+
+
+def share_lines(
+    rows: Sequence[Sequence[str]], widths: Sequence[int], shares: Sequence[float], room: int
+) -> Iterator[Text]:
+    """Rows of a name and cells, as `cells_line` lays them out, the last cell bold, each with the bar of a share."""
+    for (name, *cells), share in zip(rows, shares, strict=True):
+        line = Text(padded_text(name, widths[0], right=False))
+        for at, (cell, width) in enumerate(zip(cells, widths[1:], strict=True), 1):
+            line.append(" " * GAP + padded_text(cell, width), style="bold" if at == len(cells) else "")
+        background = heat_style(share).bgcolor
+        bar = share_bar(share, room)
+        yield line.append(" " * GAP).append(bar, style=background.name if background else "")
+
+
 def share_bar(share: float, width: int) -> str:
     """A bar for a number from 0 to 1, exact to an eighth of a cell."""
     eighths = round(min(max(share, 0.0), 1.0) * width * 8)

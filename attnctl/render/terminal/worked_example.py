@@ -16,12 +16,13 @@ from attnctl.render.terminal.number_grid import (
     DIM,
     GAP,
     NumberGrid,
-    heat_style,
+    cells_line,
     label_fit,
     number_text,
     padded_text,
     prose_lines,
     share_bar,
+    share_lines,
     token_label,
 )
 from attnctl.steps import OTHERWISE, is_default_scale
@@ -182,35 +183,23 @@ class Blackboard:
             ]
         single = "weight" if self.trace.measure is None else "share"
         columns.append(("÷ Σ" if columns else single, [self._number_text(weights[j]) for j in self.keys]))
-        widths = [max(cell_len(title), len(total), *map(len, cells)) for title, cells in columns]
-        head = Text(" " * left, style=DIM)
-        for (title, _), width in zip(columns, widths, strict=True):
-            head.append(" " * GAP + padded_text(title, width))
+        widths = [left, *(max(cell_len(title), len(total), *map(len, cells)) for title, cells in columns)]
         formula = "exp(score) / Σ exp(scores)" if self.layer.scaled_scores is not None else ""
         formula = OTHERWISE[self.trace.measure][0] if self.trace.measure is not None else formula
         told = "comes from" if self.trace.measure is not None else "shares out its attention"
         told = told if "no-weights" not in self.trace.noted else "has these numbers"
-        lines = [self._says_line(told, formula), head]
-        room = max(0, min(24, self.width - left - sum(widths) - GAP * (len(widths) + 1)))
-        for at, j in enumerate(self.keys):
-            line = Text(padded_text(self.names[j], left, right=False))
-            for (_, cells), width in zip(columns, widths, strict=True):
-                line.append(" " * GAP + padded_text(cells[at], width), style="bold" if cells is columns[-1][1] else "")
-            line.append(" " * GAP)
-            background = heat_style(float(weights[j])).bgcolor
-            lines.append(line.append(share_bar(float(weights[j]), room), style=background.name if background else ""))
-        lines = self._closed_lines(lines)
+        room = max(0, min(24, self.width - sum(widths) - GAP * len(widths)))
+        rows = list(zip((self.names[j] for j in self.keys), *(cells for _, cells in columns), strict=True))
+        shares = share_lines(rows, widths, [float(weights[j]) for j in self.keys], room)
+        head = cells_line("", [title for title, _ in columns], widths)
+        lines = self._closed_lines([self._says_line(told, formula), head, *shares])
         if self.layer.sink_weights is not None and self.trace.measure is None:
             taken = float(self.layer.sink_weights[self.at, self.row])
             line = Text(padded_text("sink", left, right=False), style=DIM)
             line.append(" " * GAP + padded_text(self._number_text(taken), widths[-1]), style="not dim bold")
             lines.append(line.append(" " * GAP + share_bar(taken, room)))
         if exponents is not None:
-            foot = Text(padded_text("Σ", left, right=False), style=DIM)
-            for at, width in enumerate(widths):
-                foot_cell = ("", total, self._number_text(weights.sum()))[at]
-                foot.append(" " * GAP + padded_text(foot_cell, width))
-            lines.append(foot)
+            lines.append(cells_line("Σ", ["", total, self._number_text(weights.sum())], widths))
             lines += self._shift_lines(exponents[1])
         return lines
 
