@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 import unicodedata
 from collections.abc import Callable, Iterable
@@ -67,6 +68,26 @@ def quoted_beginning(text: str) -> str:
 def counted(count: int, noun: str) -> str:
     """A count and its noun, singular for one: "1 token", "2,000 tokens"."""
     return f"{count:,} {noun}{'' if count == 1 else 's'}"
+
+
+def percent(share: float, decimals: int = 0) -> str:
+    """A share in percent: 91 %, with one decimal 90.7 %."""
+    return f"{100 * share:.{decimals}f} %"
+
+
+def sentence_percent(share: float | None) -> str:
+    """A share for a sentence: 80 %, 0.3 %, 0.04 %, and below a hundredth of a percent as a power of ten."""
+    if share is None:
+        return "·"
+    if share >= 0.00005:
+        return percent(share, 0 if share >= 0.1 else 1 if share >= 0.001 else 2)
+    return f"{100 * share:.0e} %" if share else "0 %"
+
+
+def probability_text(log_probability: float) -> str:
+    """A probability by its logarithm: 91 %, 0.4 %, 1e-7 %."""
+    value = math.exp(min(0.0, log_probability))
+    return percent(value) if value >= 0.1 else f"{100 * value:.{'2g' if value >= 1e-4 else '0e'}} %"
 
 
 def number_list(numbers: Iterable[int]) -> str:

@@ -18,7 +18,7 @@ from attnctl.readings.effects.effects import Effects, HeadEffect
 from attnctl.readings.questions.focus import focus
 from attnctl.readings.traces.trace import LayerTrace, Trace
 from attnctl.steps import is_default_scale, reach_of_mask
-from attnctl.text import counted, visible_text
+from attnctl.text import counted, percent, visible_text
 from attnctl.tokens import BLANKS
 
 if TYPE_CHECKING:
@@ -385,10 +385,10 @@ def removal_question(found: Effects, dice: random.Random) -> QuizQuestion | None
     place = f"After “{text}”" if blank is None else f"At {blank} in “{text}”"
     return QuizQuestion(
         "removal",
-        f"{place} the model expects “{word}” with {100 * (before.probability or 0):.0f} %. Which "
+        f"{place} the model expects “{word}” with {percent(before.probability or 0)}. Which "
         "of these heads, switched off, brings that down most?",
         _head_name(first),
-        f"Without {_head_name(first)} it is {100 * (after.probability or 0):.1f} %{instead}: attnctl ablate measures it. "
+        f"Without {_head_name(first)} it is {percent(after.probability or 0, 1)}{instead}: attnctl ablate measures it. "
         "What a head writes is a hint, but later layers and the softmax answer to it.",
         tuple(_removal_fact(found, one) for one in several),
         tuple(_head_name(one) for one in several),

@@ -17,7 +17,7 @@ from attnctl.interventions import spoken_heads
 from attnctl.layer import LayerAttention, Run
 from attnctl.layer.stored import StoredLayer
 from attnctl.light_import import call_named
-from attnctl.text import counted, number_list, quoted_beginning, visible_text
+from attnctl.text import counted, number_list, percent, quoted_beginning, visible_text
 from attnctl.tokens import Token
 
 if TYPE_CHECKING:
@@ -549,8 +549,8 @@ def sink_sentence(trace: Trace) -> str | None:
         return None
     layers = [layer.layer for layer in trace.layers]
     where = f"layer {layers[0]}, head {trace.layers[0].heads[0]}" if heads == 1 else f"{heads} heads"
-    said = f"{100 * np.mean(first):.0f} % goes to the first token, {visible_text(keys[0].text)}"
+    said = f"{percent(float(np.mean(first)))} goes to the first token, {visible_text(keys[0].text)}"
     if others:
         names = dict.fromkeys(visible_text(keys[j].text) for j in others)
-        said += f", {100 * np.mean(special):.0f} % to the other special ones ({', '.join(list(names)[:4])})"
+        said += f", {percent(float(np.mean(special)))} to the other special ones ({', '.join(list(names)[:4])})"
     return f"Of the attention of {where}, {said}."

@@ -18,7 +18,7 @@ from attnctl.render.figure.drawing import INK, QUIET
 from attnctl.render.figure.heatmap import colour_map
 from attnctl.render.figure.look import PLAIN, Look
 from attnctl.render.figure.saving import plain_settings
-from attnctl.text import visible_text
+from attnctl.text import percent, visible_text
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -79,7 +79,7 @@ def _relation_panels(census: CensusTable) -> list[Panel]:
     trees = census.trees
     if trees.edges and trees.best_head is not None:
         best = trees.best_head
-        below = f"{best.layer}.{best.head}: {100 * best.accuracy:.0f} %; right-branching {100 * trees.right_branching:.0f} %"
+        below = f"{best.layer}.{best.head}: {percent(best.accuracy)}; right-branching {percent(trees.right_branching)}"
         panels.append(("spanning trees (UUAS)", below, trees.correct / trees.edges, (best.layer, best.head)))
     if not panels:
         shape: Sequence[int] = census.trees.correct.shape
@@ -91,10 +91,10 @@ def _relation_panels(census: CensusTable) -> list[Panel]:
 def _relation_panel(relation: Relation) -> Panel:
     best, rule = relation.best, relation.best_rule
     assert best is not None
-    below = f"{best.layer}.{best.head}: {100 * best.accuracy:.0f} %"
+    below = f"{best.layer}.{best.head}: {percent(best.accuracy)}"
     if rule is not None:
         said = {"offset": f"offset {rule}", "nearest": f"nearest {str(rule).split()[0]}"}.get(rule.name, rule.name)
-        below += f"; {said} {100 * rule.accuracy:.0f} %"
+        below += f"; {said} {percent(rule.accuracy)}"
     name = "all relations" if relation.relation == ALL else relation.relation
     share = relation.correct / relation.cases  # (layers, heads)
     return (

@@ -22,7 +22,7 @@ from attnctl.render.figure.heatmap import colour_map, drawing_of
 from attnctl.render.figure.layout import Drawing, Grids, Panel, Scale
 from attnctl.render.figure.look import CMAP, DPI, PLAIN, Look
 from attnctl.render.figure.saving import plain_settings
-from attnctl.render.terminal.source_tables import probability_text
+from attnctl.text import probability_text
 
 LEAST = 1e-6  # a scale's extent where all numbers are 0
 INK, QUIET = "#111111", "#555555"

@@ -10,14 +10,8 @@ from attnctl.formats.documents.census_json import census_document
 from attnctl.readings.census.census_table import CensusTable, Relation
 from attnctl.readings.effects.answer_sources import AnswerSources, PartSource
 from attnctl.render.page.document import as_data, colour_maps, document_page, filled_template
-from attnctl.render.terminal.source_tables import (
-    columns_explained,
-    nats_text,
-    probability_text,
-    share_percent,
-    sources_sentences,
-)
-from attnctl.text import harmless_text, visible_text
+from attnctl.render.terminal.source_tables import columns_explained, nats_text, sources_sentences
+from attnctl.text import harmless_text, percent, probability_text, visible_text
 
 HUES = 7  # colours of the page's style that can be told apart
 
@@ -54,7 +48,7 @@ def _parts_html(found: AnswerSources) -> str:
         width = 6 * abs(one.matters) / worst if one.alone else 0
         after = probability_text(found.log_probability + one.matters) if one.alone else "·"
         name = _escaped_html(one.part.name)
-        cells = f"<td class=name title='{name}'>{name}<td class=n>{share_percent(one.looks)}"
+        cells = f"<td class=name title='{name}'>{name}<td class=n>{percent(one.looks, 1)}"
         cells += f"<td class=b><span class='bar looks' data-width='{6 * one.looks / most:.2f}'></span>"
         cells += f"<td class=n>{nats_text(one.writes)}" * written
         cells += f"<td class=n>{nats_text(one.matters) if one.alone else 'with others'}"

@@ -20,7 +20,7 @@ from attnctl.readings.effects.effects import (
     strongest_cuts,
 )
 from attnctl.render.terminal.number_grid import DIM, change_style, number_text, padded_text, token_label
-from attnctl.text import counted, visible_text
+from attnctl.text import counted, sentence_percent, visible_text
 
 SHOWN = 10  # heads, or heads and MLPs, in a table, unless told otherwise
 LOOKS = 20  # cells of the key's name and weight
@@ -213,17 +213,6 @@ def _without_what(found: Effects, one: HeadEffect) -> str:
 def bare_word(text: str) -> str:
     """A predicted word for a sentence, without the space before it."""
     return f"“{visible_text(text.strip() or text)}”"
-
-
-def sentence_percent(share: float | None) -> str:
-    """A share for a sentence: 80 %, 0.3 %, 0.04 %, and below a hundredth of a percent as a power of ten."""
-    if share is None:
-        return "·"
-    if share >= 0.1:
-        return f"{100 * share:.0f} %"
-    if share >= 0.001:
-        return f"{100 * share:.1f} %"
-    return f"{100 * share:.2f} %" if share >= 0.00005 else f"{100 * share:.0e} %" if share else "0 %"
 
 
 TOKENS = 4  # that a head writes from

@@ -26,7 +26,7 @@ from attnctl.render.terminal.number_grid import (
 )
 from attnctl.render.terminal.worked_example import Blackboard, summary_line, told_apart
 from attnctl.steps import Part, Step, walk_steps
-from attnctl.text import counted, visible_text
+from attnctl.text import counted, percent, visible_text
 from attnctl.tokens import BLANKS
 
 INDENT = 5
@@ -272,7 +272,7 @@ class Explanation:
             mine = [p for p in self.trace.predictions if p.position == position]
             left = max(cell_len(token_label(p.text, 20)) for p in mine)
             for p in mine:
-                share = f"{p.probability * 100:5.1f} %"
+                share = f"{percent(p.probability, 1):>7}"
                 yield Text("  " + padded_text(token_label(p.text, 20), left, right=False) + f"  {share}  ").append(
                     share_bar(p.probability, max(4, min(24, width - left - 14))), style=ACCENT
                 )

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -18,7 +17,7 @@ from attnctl.readings.effects.answer_sources import NEGLIGIBLE, AnswerSources, P
 from attnctl.readings.effects.needle import RETRIEVAL, HeadsOff, Needles
 from attnctl.render.terminal.console import Column, fitting_columns, has_colours, left_out_for_width
 from attnctl.render.terminal.number_grid import ACCENT, DIM, heat_style, share_bar
-from attnctl.text import shortened, visible_text
+from attnctl.text import percent, probability_text, shortened, visible_text
 
 BAR = 8  # cells
 NATS = 6  # cells of a change of a log-probability
@@ -48,7 +47,7 @@ class AnswerTable:
         yield self._parts_table(kept, width)
         if out := left_out_for_width(sorted(columns, key=lambda one: one.rank or 0), kept):
             yield Text(out, style=DIM)
-        apart = [f"{name} {share_percent(value)}" for name, value in found.apart.items() if value >= 0.005]
+        apart = [f"{name} {percent(value, 1)}" for name, value in found.apart.items() if value >= 0.005]
         if apart:
             yield Text(f"looked at beside the parts: {', '.join(apart)}", style=DIM)
         yield Text()
@@ -78,7 +77,7 @@ class AnswerTable:
         most = max((part.looks for part in parts), default=0) or 1
         worst = max((abs(part.matters) for part in parts), default=0) or 1
         total = self.found.log_probability
-        columns = [Column("looks", [share_percent(part.looks) for part in parts])]
+        columns = [Column("looks", [percent(part.looks, 1) for part in parts])]
         if bars:
             columns.append(Column("", [f"{share_bar(part.looks / most, BAR):{BAR}}" for part in parts], left=True))
         if all(part.writes is not None for part in parts):
@@ -133,7 +132,7 @@ def sources_sentences(found: AnswerSources) -> list[str]:
         said.append("The answer rests on no single part: without any one of them it is about as likely.")
     most = max(found.parts, key=lambda part: part.looks)
     if most is not first and abs(most.matters) < max(NEGLIGIBLE, 0.1 * abs(first.matters)):
-        said.append(f"{_part_name(most)} is looked at most ({share_percent(most.looks)}), and does not matter.")
+        said.append(f"{_part_name(most)} is looked at most ({percent(most.looks, 1)}), and does not matter.")
     against = [part for part in measured if part.matters > 0.5]
     if against:
         worst = max(against, key=lambda part: part.matters)
@@ -164,19 +163,6 @@ def _part_name(part: PartSource) -> str:
 
 def _answer_start(text: str, most: int = 30) -> str:
     return shortened(visible_text(" ".join(text.split())), most, close=True)
-
-
-def share_percent(value: float) -> str:
-    """A share for reading."""
-    return f"{100 * value:.1f} %"
-
-
-def probability_text(log_probability: float) -> str:
-    """A probability by its logarithm: 91 %, 0.4 %, 1e-7 %."""
-    value = math.exp(min(0.0, log_probability))
-    return (
-        f"{100 * value:.0f} %" if value >= 0.1 else f"{100 * value:.2g} %" if value >= 1e-4 else f"{100 * value:.0e} %"
-    )
 
 
 def nats_text(value: float | None) -> str:
@@ -230,7 +216,7 @@ class NeedleTable:
             return
         yield Text()
         yield Text(
-            f"{len(heads)} retrieval heads: on at least {100 * RETRIEVAL:.0f} % of the answer's tokens they look at that"
+            f"{len(heads)} retrieval heads: on at least {percent(RETRIEVAL)} of the answer's tokens they look at that"
         )
         yield Text("very token inside the needle (Wu et al. 2024)")
         if heads:
@@ -254,8 +240,8 @@ class NeedleTable:
                     continue
                 share = float(shares[row, column])
                 style = heat_style(share) if coloured else Style()
-                cells.append(Text(f"{'✓' if answered[row, column] else '✗'} {100 * share:4.1f} %", style=style))
-            table.add_row(Text(f"{100 * depth:.0f} %"), *cells)
+                cells.append(Text(f"{'✓' if answered[row, column] else '✗'} {percent(share, 1):>6}", style=style))
+            table.add_row(Text(percent(depth)), *cells)
         return table
 
     def _heads_table(self, heads: dict[tuple[int, int], float]) -> Table:

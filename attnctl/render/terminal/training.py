@@ -12,6 +12,7 @@ from rich.console import Group, RenderableType
 from rich.text import Text
 
 from attnctl.render.terminal.number_grid import ACCENT, DIM, padded_text, share_bar, token_label
+from attnctl.text import percent
 
 if TYPE_CHECKING:
     from attnctl.arrays import Floats
@@ -153,7 +154,7 @@ def _fall_lines(step: Lesson, width: int) -> list[Text]:
     if rest := order[SHOWN_TENSORS:]:
         rows.append((f"{len(rest)} more", sum(step.falls[name] for name in rest)))
     for name, fall in rows:
-        line = Text(f"     {padded_text(name, wide, right=False)}  {fall:8.4f}  {100 * fall / total:4.1f} %")
+        line = Text(f"     {padded_text(name, wide, right=False)}  {fall:8.4f}  {percent(fall / total, 1):>6}")
         room = min(20, width - cell_len(line.plain) - 2)
         bar = share_bar(fall / total, room) if room > 3 else ""
         lines.append(line.append(f"  {bar}", ACCENT) if bar else line)

@@ -26,6 +26,7 @@ from attnctl.render.terminal.number_grid import (
     token_label,
 )
 from attnctl.steps import OTHERWISE, is_default_scale
+from attnctl.text import percent
 from attnctl.tokens import Token
 
 SHOWN_KEYS = 8  # as many keys as a reader will follow
@@ -278,7 +279,7 @@ def summary_line(trace: Trace, layer: LayerTrace, head: int, query: int, width: 
     for j in order:
         whom = "itself" if own and numbers[j] == query else told_apart(trace.key_axis, j, longest, numbers[j])
         if row[j] >= 0.05 or not shares:
-            shares.append(f"{row[j] * 100:.0f} %{'' if shares else what} {to} {whom}")
+            shares.append(f"{percent(row[j])}{'' if shares else what} {to} {whom}")
     kept = _kept_back(layer, head, query) if trace.measure is None else ""
     if cell_len(f"{name} {verb} {shares[0]}{kept}") > width:  # that it is attention, the heading says
         shares[0] = shares[0].replace(what, "", 1)
@@ -292,7 +293,7 @@ def _kept_back(layer: LayerTrace, head: int, query: int) -> str:
     at, row = layer.position_of(head), layer.row_of(query)
     told = ""
     if layer.sink_weights is not None and layer.sink_weights[at, row] >= 0.05:
-        told += f", {layer.sink_weights[at, row] * 100:.0f} % to the sink"
+        told += f", {percent(layer.sink_weights[at, row])} to the sink"
     if layer.gate is not None:
         shut = 100 * (1 - float(layer.gate[at, row]))
         told += f"; its gate is {shut:.0f} % shut" if shut >= 0.5 else ""

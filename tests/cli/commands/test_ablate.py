@@ -239,7 +239,7 @@ def test_what_is_seen_is_said_to_be_seen_and_no_fall_is_told_where_there_is_none
     [(0.8, "80 %"), (0.034, "3.4 %"), (0.0007, "0.07 %"), (2e-7, "2e-05 %"), (0.0, "0 %"), (None, "·")],
 )
 def test_shares_are_read_easily(share: float | None, text: str) -> None:
-    from attnctl.render.terminal.effect_tables import sentence_percent
+    from attnctl.text import sentence_percent
 
     assert sentence_percent(share) == text
 
