@@ -167,7 +167,11 @@ def pack_trace(trace: Trace, label: str, blobs: Blobs, budget: Budget, walked: b
         "layers": [pack_layer(layer, blobs, levels, details) for layer in trace.layers],
         "levels": levels,
         "thumbs": pack_thumbnails(weight_grids(trace), blobs),
-        "lacking": [name for name in DETAILS[:3] if _has_array(trace, name) and name not in details],
+        "lacking": [
+            name
+            for name in DETAILS[:3]
+            if name not in details and any(getattr(layer, name) is not None for layer in trace.layers)
+        ],
         "focus": None if found is None else {k: getattr(found, k) for k in ("layer", "head", "query", "key", "reason")},
         "steps": packed_steps(trace) if walked else None,
         "predictions": [{"at": p.position, "text": page_label(p.text), "p": p.probability} for p in trace.predictions],
@@ -327,10 +331,6 @@ def fitting_details(trace: Trace, budget: Budget) -> tuple[str, ...]:
         if size <= budget.detail_bytes:
             return names
     return ()
-
-
-def _has_array(trace: Trace, name: str) -> bool:
-    return any(getattr(layer, name) is not None for layer in trace.layers)
 
 
 def pack_thumbnails(grids: Iterable[Floats], blobs: Blobs) -> Document:

@@ -7,7 +7,7 @@ from typing import Any
 
 from attnctl import __version__
 from attnctl.formats.documents.census_json import census_document
-from attnctl.readings.census.census_table import CensusTable, Relation
+from attnctl.readings.census.census_table import CensusTable
 from attnctl.readings.effects.answer_sources import AnswerSources, PartSource
 from attnctl.render.page.document import as_data, colour_maps, document_page, filled_template
 from attnctl.render.terminal.source_tables import columns_explained, nats_text, sources_sentences
@@ -106,7 +106,7 @@ def census_page(census: CensusTable) -> str:
     for relation, said in zip(census.relations, document["relations"], strict=True):
         said["rule_texts"] = {rule.name: visible_text(str(rule)) for rule in relation.rules}
         said["relation"] = visible_text(said["relation"])
-        said["best_rule"] = _best_rule(relation)
+        said["best_rule"] = None if relation.best_rule is None else relation.best_rule.name
     for head in document["heads"]:
         for found in head["syntactic"]:
             found["relation"] = visible_text(found["relation"])
@@ -115,10 +115,6 @@ def census_page(census: CensusTable) -> str:
     body = filled_template("census.html", data=as_data(document))
     cited = f"attnctl {__version__}, {title}"
     return document_page(body, ["page.css", "census.css"], ["census.js"], f"{title} · attnctl", cited)
-
-
-def _best_rule(relation: Relation) -> str | None:
-    return None if relation.best_rule is None else relation.best_rule.name
 
 
 def _plain_lists(value: object) -> Any:

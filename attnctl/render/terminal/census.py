@@ -10,7 +10,7 @@ from rich.console import Console, ConsoleOptions, RenderResult
 from rich.style import Style
 from rich.text import Text
 
-from attnctl.readings.census.census_table import ALL, FEWEST, CensusTable, HeadRow, Relation, Rule
+from attnctl.readings.census.census_table import ALL, FEWEST, Best, CensusTable, HeadRow, Relation, Rule
 from attnctl.readings.census.words import COREFERENCE, DOWN, TO_ANTECEDENT, UP
 from attnctl.render.terminal.number_grid import DIM, packed_lines, prose_lines
 from attnctl.text import counted, number_list, visible_text
@@ -43,7 +43,7 @@ RELATION_COLUMNS: tuple[tuple[str, int, Cell], ...] = (
     ("to its", 6, lambda row: ARROWS.get(row.direction, "→ ante")),
     ("head", -5, lambda row: "" if row.best is None else f"{row.best.layer}.{row.best.head}"),
     ("found", -5, lambda row: "" if row.best is None else f"{100 * row.best.accuracy:.1f}"),
-    ("95 %", -7, lambda row: _interval_text(row)),
+    ("95 %", -7, lambda row: ABSENT if row.best is None else _interval_text(row.best)),
 )
 RULE_COLUMNS: tuple[tuple[str, int, Cell], ...] = (
     (" offset", 8, lambda row: _offset_rule(_rule_of(row, "offset"))),
@@ -134,10 +134,8 @@ def _padded(text: str, wide: int) -> str:
     return set_cell_size(text, wide) if wide > 0 else text.rjust(-wide)
 
 
-def _interval_text(row: Relation) -> str:
-    if row.best is None:
-        return ABSENT
-    low, high = (100 * end for end in row.best.interval)
+def _interval_text(best: Best) -> str:
+    low, high = (100 * end for end in best.interval)
     return f"{low:.0f}–{high:.0f}"
 
 
@@ -163,10 +161,9 @@ def _tree_lines(census: CensusTable) -> Iterator[str]:
     trees = census.trees
     if trees.best_head is None or trees.best_layer is None:
         return
-    low, high = (100 * end for end in trees.best_head.interval)
     line = (
         f"trees (UUAS): head {trees.best_head.layer}.{trees.best_head.head} {100 * trees.best_head.accuracy:.1f} "
-        f"({low:.0f}–{high:.0f}), layer {trees.best_layer[0]} {100 * trees.best_layer[1]:.1f}, "
+        f"({_interval_text(trees.best_head)}), layer {trees.best_layer[0]} {100 * trees.best_layer[1]:.1f}, "
         f"right-branching {100 * trees.right_branching:.1f}"
     )
     yield line if trees.untrained is None else f"{line}, untrained {100 * trees.untrained.accuracy:.1f}"

@@ -242,7 +242,12 @@ def _card_lines(
     layers = 1 + max((int(key.split(".")[1]) for key in shapes if key.startswith("layers.")), default=0)
     heads, d_model, d_k = next((shape for key, shape in shapes.items() if key.endswith("W_Q")), (0, 0, 0))
     questions = QUESTIONS if recipe.get("corpus") == "grammar" and layers > 1 else ""
-    data = "the user's own text" if recipe else ""
+    data = training = ""
+    if recipe:
+        data, step = "the user's own text", int(metadata.get("step") or recipe["steps"])
+        training = (
+            f"{step:,} steps of {recipe['batch_size']} sentences, AdamW, lr {recipe['lr']:g}, seed {recipe['seed']}"
+        )
     if recipe.get("corpus") == "grammar":
         data = f"{recipe['sentences']:,} sentences of attnctl's grammar; some combinations held out"
     prose = min(width, WIDEST)
@@ -253,7 +258,7 @@ def _card_lines(
         ("objective", HOW.get(metadata.get("objective", ""), "") + questions),
         ("loss", "cross-entropy of words, none on attention; no weight set by hand" if recipe else ""),
         ("data", data),
-        ("training", _training_line(recipe, metadata)),
+        ("training", training),
         ("made by", metadata.get("made_by", "")),
     ]
     lines = [name, *(line for what, text in told if text for line in beside_name(f"{what:12}", text, prose))]
@@ -264,13 +269,6 @@ def _card_lines(
     if recipe.get("corpus") == "grammar":
         lines += [line for part in LIMITS for line in ("", *beside_name("", part, prose))]
     return lines
-
-
-def _training_line(recipe: Document, metadata: dict[str, str]) -> str:
-    if not recipe:
-        return ""
-    step = int(metadata.get("step") or recipe["steps"])
-    return f"{step:,} steps of {recipe['batch_size']} sentences, AdamW, lr {recipe['lr']:g}, seed {recipe['seed']}"
 
 
 # --- what heads have learned ---------------------------------------------------------------------------------------
