@@ -116,7 +116,7 @@ class PromptSources:
     def finish_run(self, folder: Path, files: Sequence[str]) -> None:
         """All documents as one file, and the tables made of them."""
         means = PartMeans()
-        rows: list[list[Any]] = []
+        rows: list[list[object]] = []
 
         def whole(out: Any) -> None:
             for path in (folder / name for name in files):

@@ -188,10 +188,10 @@ def _layer_lines(census: CensusTable, width: int) -> Iterator[str]:
 
 
 def _census_heads(census: CensusTable, width: int) -> Iterator[str]:
-    positional = [f"{_head_address(h)} ({h.positional[0]:+d})" for h in census.heads if h.positional is not None]
+    positional = [f"{h.layer}.{h.head} ({h.positional[0]:+d})" for h in census.heads if h.positional is not None]
     if positional:
         yield from _wrapped_lines("positional (90 % at one offset):", _first_heads(positional), width)
-    syntactic = [f"{_head_address(head)} ({_strongest_finding(head)})" for head in census.heads if head.syntactic]
+    syntactic = [f"{h.layer}.{h.head} ({_strongest_finding(h)})" for h in census.heads if h.syntactic]
     if syntactic:
         yield from _wrapped_lines("syntactic (10 points above the best offset):", _first_heads(syntactic), width)
 
@@ -199,10 +199,6 @@ def _census_heads(census: CensusTable, width: int) -> Iterator[str]:
 def _first_heads(heads: Sequence[str]) -> Sequence[str]:
     """Of very many heads the first."""
     return heads if len(heads) <= MOST_HEADS + 1 else [*heads[:MOST_HEADS], f"{len(heads) - MOST_HEADS} more"]
-
-
-def _head_address(head: HeadRow) -> str:
-    return f"{head.layer}.{head.head}"
 
 
 def _strongest_finding(head: HeadRow) -> str:

@@ -125,19 +125,21 @@ def sources_sentences(found: AnswerSources) -> list[str]:
     if first.matters < -NEGLIGIBLE:
         after = probability_text(found.log_probability + first.matters)
         said.append(
-            f"The answer rests on {_part_name(first)}: without it “{_answer_start(found.answer)}” "
+            f"The answer rests on {_quoted_start(first.part.name)}: without it {_quoted_start(found.answer, 30)} "
             f"falls from {before} to {after}."
         )
     else:
         said.append("The answer rests on no single part: without any one of them it is about as likely.")
     most = max(found.parts, key=lambda part: part.looks)
     if most is not first and abs(most.matters) < max(NEGLIGIBLE, 0.1 * abs(first.matters)):
-        said.append(f"{_part_name(most)} is looked at most ({percent(most.looks, 1)}), and does not matter.")
+        said.append(
+            f"{_quoted_start(most.part.name)} is looked at most ({percent(most.looks, 1)}), and does not matter."
+        )
     against = [part for part in measured if part.matters > 0.5]
     if against:
         worst = max(against, key=lambda part: part.matters)
         after = probability_text(found.log_probability + worst.matters)
-        said.append(f"{_part_name(worst)} speaks against it: without it the answer would rise to {after}.")
+        said.append(f"{_quoted_start(worst.part.name)} speaks against it: without it the answer would rise to {after}.")
     tau = found.rank_agreement().get("looks-matters")
     if tau is not None and len(measured) == len(found.parts):
         writing = found.rank_agreement().get("writes-matters")
@@ -157,12 +159,8 @@ def columns_explained(found: AnswerSources) -> str:
     return "; ".join([*said, "without it: the probability of the answer that is left"]) + "."
 
 
-def _part_name(part: PartSource) -> str:
-    return f"“{_answer_start(part.part.name, 40)}”"
-
-
-def _answer_start(text: str, most: int = 30) -> str:
-    return shortened(visible_text(" ".join(text.split())), most, close=True)
+def _quoted_start(text: str, most: int = 40) -> str:
+    return f"“{shortened(visible_text(' '.join(text.split())), most, close=True)}”"
 
 
 def nats_text(value: float | None) -> str:
