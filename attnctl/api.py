@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
+from itertools import chain
 from typing import TYPE_CHECKING, Any, Unpack, cast
 
 from attnctl import limits
@@ -22,7 +23,10 @@ from attnctl.source.changes import NO_CHANGES, Changes, prepare, selected_indice
 
 if TYPE_CHECKING:
     from attnctl.blockwise import Tick
+    from attnctl.formats.chat import Conversation
     from attnctl.models import Model
+    from attnctl.models.huggingface.checkpoint import Checkpoint
+    from attnctl.models.huggingface.prompts import Prompt, SourceSearch
     from attnctl.models.option_types import ModelArgument
     from attnctl.readings.census.census_table import CensusTable
     from attnctl.readings.effects.ablation import EffectRequest, Watched
@@ -461,8 +465,8 @@ def ablate(
     for one in edge or ():
         require_type("ablate", "each of edge", one, str)
     layers, heads = _selected("ablate", layer, head)
-    if batch_size is not None and not limits.BATCH_SIZE.holds_value(batch_size):
-        raise UsageError(f"--batch-size {batch_size}: {limits.BATCH_SIZE.range_text()}")
+    if batch_size is not None:
+        limits.BATCH_SIZE.check_value("batch_size", batch_size)
     watched, ask = ablation_of_text(
         text,
         lambda: opened_model("ablate", model, cast(ModelOptions, options)),
@@ -548,29 +552,60 @@ def ablation_of_text(
 
 @with_model_options
 def sources(
-    prompt: str,
+    prompt: str | list[dict[str, Any]],
     model: ModelArgument,
     *,
     answer: str | None = None,
     spans: str | None = None,
     budget: int = 20,
+    remove: bool = False,
     **options: Unpack[ModelOptions],
 ) -> AnswerSources:
     """Which part of a prompt an answer came from, as the command says it; `model` is a checkpoint, or its name.
 
-    `answer` None is the model's own; `generate` of the options says how long it may be, `budget` how many forwards are made.
+    `prompt` is a text, or a conversation: messages of role and content. `answer` None is the model's own; `generate` of the
+    options says how long it may be, `budget` how many forwards are made. With `remove` the prompt is rendered without each
+    part, too.
     """
-    from attnctl.models.huggingface.prompts import ANSWER, Prompt, SourceSearch
+    from attnctl.formats.chat import conversation_of
+    from attnctl.models.huggingface.prompts import Prompt, chat_prompt
+    from attnctl.text import as_json
     from attnctl.tokens import checked_text
 
+    limits.BUDGET.check_value("budget", budget)
     most = options.pop("generate", None)
     opened: Any = opened_model("sources", model, options)
     if opened.info.kind != "checkpoint":
         raise UsageError(f"{opened.info.name} answers no prompts: give a checkpoint as model")
-    search = SourceSearch(opened, Prompt(checked_text(prompt), ()), spans, answer, most or ANSWER, budget)
-    for _ in search.measure_all():
-        pass
+    if isinstance(prompt, str):
+        said, conversation = Prompt(checked_text(prompt), ()), None
+    else:
+        conversation = conversation_of(as_json(prompt), "prompt")
+        said = chat_prompt(opened, conversation)
+    *_, search = search_sources(
+        opened, said, conversation, answer=answer, spans=spans, budget=budget, remove=remove, generate=most
+    )
     return search.found_so_far()
+
+
+def search_sources(
+    checkpoint: Checkpoint,
+    prompt: Prompt,
+    conversation: Conversation | None,
+    *,
+    answer: str | None = None,
+    spans: str | None = None,
+    budget: int = 20,
+    remove: bool = False,
+    generate: int | None = None,
+) -> Iterator[SourceSearch]:
+    """The search for the sources of an answer, by the options of `attnctl sources`: before it, and after each forward."""
+    from attnctl.models.huggingface.prompts import ANSWER, SourceSearch
+
+    search = SourceSearch(checkpoint, prompt, spans, answer, generate or ANSWER, budget)
+    yield search
+    for _ in chain(search.measure_all(), search.remove_parts(conversation) if remove else ()):
+        yield search
 
 
 @with_model_options

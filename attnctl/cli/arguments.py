@@ -26,9 +26,9 @@ if TYPE_CHECKING:
 class EngineOptions(NamedTuple):
     """Who does the work on many texts: processes of this machine, or the workers of a Ray cluster."""
 
-    engine: str
-    address: str | None
-    gpus_per_worker: float
+    engine: str = "local"
+    address: str | None = None
+    gpus_per_worker: float = 0.0
 
     def check_engine(self, command: str) -> None:
         """Raise UsageError for no engine's name, and for options of the other one."""

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
+from inspect import signature
 from typing import Any, TypeVar
 
 from attnctl import limits
@@ -510,6 +511,12 @@ def takes(*names: str, **differing: str | Mapping[str, Any]) -> dict[str, Option
     return {name: replace(OPTIONS[name], **changes.get(name, {})) for name in every}
 
 
+def arguments_of(function: Callable[..., object], options: dict[str, Any]) -> dict[str, Any]:
+    """The options that are called as parameters of a function, taken out of `options`; those not given are left to it."""
+    named = {name: options.pop(name) for name in signature(function).parameters if name in options}
+    return {name: value for name, value in named.items() if value is not None}
+
+
 def taken(kind: Callable[..., Made], options: dict[str, Any]) -> Made:
-    """A NamedTuple made of the options with the names of its fields, which are taken out of `options`."""
-    return kind(**{name: options.pop(name) for name in kind._fields})  # type: ignore[attr-defined]
+    """What `kind` makes of the options that are called as its parameters, which are taken out of `options`."""
+    return kind(**arguments_of(kind, options))

@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from itertools import chain
 from typing import Any
 
 import typer
 
+from attnctl import api
 from attnctl.cli import arguments
+from attnctl.cli import options as o
 from attnctl.cli.output import output_format, print_lines, put_bytes, safe_console, show_renderable
 from attnctl.cli.progress import cost_progress
 from attnctl.cli.sources import prompt_of
 from attnctl.errors import INTERRUPTED
-from attnctl.formats.chat import Conversation
 from attnctl.formats.documents.readings_json import sources_to_json
 from attnctl.formats.pictures import figure_bytes, format_names
 from attnctl.models.option_types import OptionValues
@@ -29,10 +29,6 @@ def sources_command(
     *,
     text: str | None,
     file: str | None,
-    spans: str | None,
-    answer: str | None,
-    budget: int,
-    remove: bool,
     top: int | None,
     json: bool,
     output: str | None,
@@ -42,9 +38,9 @@ def sources_command(
     form = output_format("sources", output, ("json", "html", *format_names()), "json" if json else "")
     if form == "html":
         arguments.check_mode("sources", "a page")
-    if answer is not None:
+    if options["answer"] is not None:
         arguments.check_mode("sources", "--answer")
-    found, interrupted = _found_sources(text, file, options, remove, kind=spans, answer=answer, budget=budget)
+    found, interrupted = _found_sources(text, file, options)
     _write_sources(found, form, output, top)
     if interrupted:
         raise typer.Exit(INTERRUPTED)
@@ -55,36 +51,25 @@ def answer_page(text: str | None, file: str | None, options: OptionValues) -> st
     return sources_page(_found_sources(text, file, options)[0])
 
 
-def _found_sources(
-    text: str | None, file: str | None, options: OptionValues, remove: bool = False, **asked: Any
-) -> tuple[AnswerSources, bool]:
-    """What is known of the sources, and whether Ctrl-C ended the search early; `asked` are fields of SourceSearch."""
-    from attnctl.models.huggingface.prompts import ANSWER, SourceSearch
-
-    most = options.pop("generate", None)
-    model, prompt, conversation = prompt_of(text, file, options.pop("chat", None), options)
-    search = SourceSearch(model, prompt, most=most or ANSWER, **asked)
-    interrupted = _measure_parts(search, conversation, remove)
-    found = search.found_so_far()
-    arguments.say_notes(found.notes)
-    return found, interrupted
-
-
-def _measure_parts(search: Any, conversation: Conversation | None, remove: bool) -> bool:
-    """Measure part after part, the cost told beforehand; whether Ctrl-C ended it early."""
-    parts, forwards = len(search.parts), search.forwards
+def _found_sources(text: str | None, file: str | None, options: OptionValues) -> tuple[AnswerSources, bool]:
+    """What is known of the sources, the cost told beforehand; and whether Ctrl-C ended the search early."""
+    asked = o.arguments_of(api.search_sources, options)
+    steps = api.search_sources(*prompt_of(text, file, options.pop("chat", None), options), **asked)
+    search, remove, interrupted = next(steps), asked.get("remove", False), False
+    parts = len(search.parts)
     told = search.read_seconds > SAID_SECONDS and _tell_cost(search, remove)
     try:
         with cost_progress(f"{parts} parts, {len(search.tokens):,} tokens") as tick:
-            steps = chain(search.measure_all(), search.remove_parts(conversation) if remove else ())
             for made, _ in enumerate(steps, 1):
                 told = told or ((search.cost.is_measured or made == TRIED) and _tell_cost(search, remove))
                 if tick is not None:
-                    tick(1 / (forwards + remove * parts))
+                    tick(1 / (search.forwards + remove * parts))
     except KeyboardInterrupt:
         arguments.say_notes(("interrupted: this is what is known so far",))
-        return True
-    return False
+        interrupted = True
+    found = search.found_so_far()
+    arguments.say_notes(found.notes)
+    return found, interrupted
 
 
 def _tell_cost(search: Any, remove: bool) -> bool:

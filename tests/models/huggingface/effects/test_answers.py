@@ -21,8 +21,10 @@ pytest.importorskip("transformers", reason="attnctl[hf] is not installed")
 import jsonschema
 import torch
 
+import attnctl
 from attnctl.errors import AttnctlError, UsageError
 from attnctl.formats.chat import Conversation, Message
+from attnctl.formats.documents.readings_json import sources_document
 from attnctl.formats.schemas.json_schemas import SCHEMAS
 from attnctl.models import open_model
 from attnctl.models.huggingface import answers
@@ -284,6 +286,14 @@ def test_sources_of_a_conversation(run: Run, folder: Path, chat: Path, tmp_path:
     ]
     table = run("sources", "--chat", chat, "--model", folder, "--answer", "Rome").out.splitlines()
     assert table[0].startswith("part\tstart\tend\tlooks") and len(table) == 6
+
+
+def test_sources_in_python_are_those_of_the_command(run: Run, folder: Path, chat: Path) -> None:
+    result = run("sources", "--chat", chat, "--model", folder, "--generate", "4", "--budget", "3", "--remove", "--json")
+    found = attnctl.sources(json.loads(chat.read_text()), str(folder), generate=4, budget=3, remove=True)
+    assert sources_document(found) == result.json
+    with pytest.raises(UsageError, match="^budget 1: it is 2 to"):
+        attnctl.sources(TEXT, str(folder), budget=1)
 
 
 def test_view_shows_sources(run: Run, refused: Refused, folder: Path, chat: Path, tmp_path: Path) -> None:
