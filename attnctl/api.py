@@ -501,10 +501,13 @@ def ablation_of_text(
     edge: Sequence[str] | None = None,
     spans: str | None = None,
     off: str | None = None,
+    target: str | None = None,
+    against: str | None = None,
+    approximate: bool = False,
+    batch_size: int | None = None,
     cross: bool = True,
-    **asked: Any,
 ) -> tuple[Watched, EffectRequest]:
-    """What `measure_effects` is asked over a text, by the options of `attnctl ablate`; `asked` are fields of EffectRequest.
+    """What `measure_effects` is asked over a text, by the options of `attnctl ablate`.
 
     `cross` looks into an encoder-decoder by its cross attention. Raises UsageError for what does not go together.
     """
@@ -546,7 +549,10 @@ def ablation_of_text(
         every_edge=edges,
         edges=pairs,
         spans=cut,
-        **asked,
+        target=target,
+        against=against,
+        approximate=approximate,
+        batch_size=batch_size,
     )
 
 

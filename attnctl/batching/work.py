@@ -59,6 +59,13 @@ class Work:
     prompts: OptionValues = field(default_factory=dict)  # of sources: spans, most, budget, remove
     is_named: bool = True  # `options` name the model; else it was opened by others, and they are none
 
+    def said(self) -> dict[str, Any]:
+        """What run.json says of it: prompts, steps and precision where they were given."""
+        said = {"formats": sorted(self.formats), "model": self.options, "look": self.look}
+        said |= {name: value for name, value in vars(self).items() if name not in (*said, "options", "is_named")}
+        where_given = {name: said.pop(name) for name in ("prompts", "steps", "precision")}
+        return said | {name: value for name, value in where_given.items() if value not in (None, {})}
+
     def kept_of(self, trace: Trace, *, rounded: bool = True) -> Trace:
         """What is kept of a trace: the arrays of `steps`, their numbers with `precision`."""
         trace = trace if self.steps is None else narrow_trace(trace, self.steps)

@@ -36,6 +36,8 @@ class Option:
     reads: bool = False  # names a file that is read
     meant_by: str = ""  # flags that people type for it; "--png=FILE.png" is answered with "-o FILE.png"
     required: bool = False  # of an argument
+    of_machine: bool = False  # of a model, where --model names another one it stays
+    one_call: bool = False  # names what one call is about, or asks for another act: no user has a default of it
     group: str = ""  # its heading in --help: where it stands in the table
 
     @property
@@ -274,7 +276,12 @@ _TABLE: dict[str, dict[str, Option]] = {
     },
     MODEL: {
         "file": Option(
-            "--file -f", "Read the text from this file.", metavar="FILE", reads=True, meant_by="--text --input --prompt"
+            "--file -f",
+            "Read the text from this file.",
+            metavar="FILE",
+            reads=True,
+            meant_by="--text --input --prompt",
+            one_call=True,
         ),
         "tokens": Option("--tokens", "Names of the tokens: of bare weights, a JSON list or words.", metavar="TOKENS"),
         "length": Option(
@@ -325,6 +332,7 @@ _TABLE: dict[str, dict[str, Option]] = {
             metavar="DEVICE",
             values=("auto", "cpu", "cuda", "mps"),
             meant_by="--gpu --cuda --cpu",
+            of_machine=True,
         ),
         "chat": Option(
             "--chat", "Instead of a text a conversation: JSON, a list of role and content.", metavar="FILE", reads=True
@@ -450,6 +458,7 @@ _TABLE: dict[str, dict[str, Option]] = {
             "Where to write.",
             metavar="FILE",
             meant_by="--csv=FILE.csv --png=FILE.png --svg=FILE.svg --pdf=FILE.pdf --html=FILE.html --save --out --format",
+            one_call=True,
         ),
         "formats": Option(
             "--format",
@@ -462,16 +471,28 @@ _TABLE: dict[str, dict[str, Option]] = {
         "parameters": Option("--parameters", "Repeat the model's weight matrices in every trace.", bool),
         "no_open": Option("--no-open", "Write the page, do not open it.", bool),
         "setting": Option(
-            "--set", "NAME=VALUE, or COMMAND.NAME=VALUE for one command.", metavar="NAME=VALUE", several=True
+            "--set",
+            "NAME=VALUE, or COMMAND.NAME=VALUE for one command.",
+            metavar="NAME=VALUE",
+            several=True,
+            one_call=True,
         ),
-        "unset": Option("--unset", "Forget a default: NAME, or COMMAND.NAME.", metavar="NAME", several=True),
-        "path": Option("--path", "Print the path of the file.", bool),
-        "write_corpus": Option("--write-corpus", "Write the built-in grammar's sentences as CoNLL-U.", metavar="FILE"),
-        "site": Option("--site", "Build all pages into this folder, as HTML.", metavar="FOLDER"),
-        "samples": Option("--samples", "Write the samples of the pages into this folder.", metavar="FOLDER"),
-        "open_": Option("--open", "Open the page in a browser.", bool),
+        "unset": Option(
+            "--unset", "Forget a default: NAME, or COMMAND.NAME.", metavar="NAME", several=True, one_call=True
+        ),
+        "path": Option("--path", "Print the path of the file.", bool, one_call=True),
+        "write_corpus": Option(
+            "--write-corpus", "Write the built-in grammar's sentences as CoNLL-U.", metavar="FILE", one_call=True
+        ),
+        "site": Option("--site", "Build all pages into this folder, as HTML.", metavar="FOLDER", one_call=True),
+        "samples": Option(
+            "--samples", "Write the samples of the pages into this folder.", metavar="FOLDER", one_call=True
+        ),
+        "open_": Option("--open", "Open the page in a browser.", bool, one_call=True),
         "no_pager": Option("--no-pager", "On a terminal: long output as it is, not through $PAGER or less.", bool),
-        "quiet": Option("--quiet", "Neither notes nor progress: results and errors alone.", bool, meant_by="--silent"),
+        "quiet": Option(
+            "--quiet", "Neither notes nor progress: results and errors alone.", bool, meant_by="--silent", one_call=True
+        ),
     },
 }
 
@@ -515,6 +536,11 @@ def arguments_of(function: Callable[..., object], options: dict[str, Any]) -> di
     """The options that are called as parameters of a function, taken out of `options`; those not given are left to it."""
     named = {name: options.pop(name) for name in signature(function).parameters if name in options}
     return {name: value for name, value in named.items() if value is not None}
+
+
+def model_options(options: dict[str, Any]) -> dict[str, Any]:
+    """MODEL_OPTIONS, taken out of `options`."""
+    return {name: options.pop(name) for name in MODEL_OPTIONS if name in options}
 
 
 def taken(kind: Callable[..., Made], options: dict[str, Any]) -> Made:

@@ -143,9 +143,7 @@ current: Session | None = None  # of the shell that runs; None outside one
 
 PREFIX = "ATTNCTL_"
 # what names the one thing that a call is about, or asks for another act than the command's own, is no default
-NEVER = (
-    "help", "output", "file", "quiet", "setting", "unset", "path", "site", "samples", "open_", "write_corpus",
-)  # fmt: skip
+NEVER = ("help", *(name for name, option in OPTIONS.items() if option.one_call))
 
 
 def config_path() -> Path:
@@ -239,11 +237,11 @@ def unknown_variables() -> list[str]:
 
 
 def yield_to_typed(command: ClickCommand, ctx: Context) -> None:
-    """Forget the defaults that belong to another model, where --model or --qkv was typed; --device is the machine's."""
+    """Forget the defaults that belong to another model, where --model or --qkv was typed; not those of the machine."""
     if not typed & {"model", "qkv"}:
         return
     for parameter in command.params:
-        if parameter.name in MODEL_OPTIONS and parameter.name not in {*typed, "device"}:
+        if parameter.name in MODEL_OPTIONS and not (parameter.name in typed or OPTIONS[parameter.name].of_machine):
             ctx.params[parameter.name] = parameter.default
 
 

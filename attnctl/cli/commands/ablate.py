@@ -6,34 +6,28 @@ from typing import Any
 
 from attnctl import api
 from attnctl.cli import arguments
+from attnctl.cli import options as o
 from attnctl.cli.output import output_format, put_bytes, write_renderable
 from attnctl.cli.progress import LESS_HEADS, check_sweep_cost, items_progress
 from attnctl.cli.sources import text_or_conversation
 from attnctl.formats.documents.readings_json import effects_to_json
 from attnctl.formats.pictures import figure_bytes, format_names
-from attnctl.models.option_types import OptionValues
 from attnctl.readings.effects.ablation import EffectRequest, Watched, chosen_heads, measure_effects
-
-# options of the command that are arguments of api.ablation_of_text
-MEASURED = (
-    "target", "against", "query", "layer", "head", "how", "reference", "edges", "edge", "spans", "off", "approximate",
-    "batch_size",
-)  # fmt: skip
 
 
 def ablate_command(
     *, text: str | None, file: str | None, top: int | None, json: bool, output: str | None, **options: Any
 ) -> None:
     """Tell what matters: every head ablated in turn, or edges of attention cut, and what that does to a prediction."""
-    asked: OptionValues = {name: options.pop(name) for name in MEASURED}
+    asked = o.arguments_of(api.ablation_of_text, options)
     form = output_format("ablate", output, ("json", "txt", *format_names()), "json" if json else "")
     read, opened = text_or_conversation(text, file, options)
     modes = {
         "a picture": form in format_names(),
-        "--edge": asked["edge"],
-        "--spans": asked["spans"] is not None,
+        "--edge": asked.get("edge"),
+        "--spans": "spans" in asked,
         "--how zero": asked["how"] == "zero",
-        "cuts, without --off": asked["off"] is None and (asked["edges"] or asked["edge"] or asked["spans"] is not None),
+        "cuts, without --off": "off" not in asked and (asked["edges"] or asked.get("edge") or "spans" in asked),
     }
     for mode, wanted in modes.items():
         if wanted:

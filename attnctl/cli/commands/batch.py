@@ -53,20 +53,6 @@ class TextColumns(NamedTuple):
         return TextStream(path, *self)
 
 
-class TraceOptions(NamedTuple):
-    """What is kept of each text."""
-
-    layer: str | None = None
-    head: str | None = None
-    query: str | None = None
-    words: bool = False
-    measure: str | None = None
-    steps: str | None = None
-    precision: int | None = None
-    parameters: bool = False
-    max_tokens: int = 2048
-
-
 class PromptOptions(NamedTuple):
     """What is measured of prompts, with --format sources."""
 
@@ -103,19 +89,17 @@ def batch_command(
     drop: list[str] | None,
     renormalise: bool,
     jobs: int | None,
-    batch_size: int,
     replace_results: bool,
     **options: Any,
 ) -> None:
     """Run every text of a file through a model: a trace a line, a picture each."""
     columns = o.taken(TextColumns, options)
-    traced = o.taken(TraceOptions, options)._asdict()
-    traced["steps"] = None if traced["steps"] is None else tuple(map(str.strip, traced["steps"].split(",")))
     by = o.taken(arguments.EngineOptions, options)
     prompted = o.taken(PromptOptions, options)
     asked = _chosen_formats(formats, output)
     by.check_engine("batch")
-    if traced["steps"] is not None:
+    if options["steps"] is not None:
+        options["steps"] = tuple(map(str.strip, options["steps"].split(",")))
         arguments.check_mode("batch", "--steps")
     arguments.check_mode("batch", *("a picture" if form in format_names() else f"--format {form}" for form in asked))
     any_scale = {"log": None} if options.get("log") is None else {}  # chosen for each text, then
@@ -126,8 +110,8 @@ def batch_command(
     from attnctl.models.option_types import model_arguments
 
     prompts = prompted.for_formats(asked, options)
-    given = model_arguments(options)
-    work, model = _opened_work(Work(given, asked, look=look, prompts=prompts, batch_size=1, **traced), batch_size)
+    given = model_arguments(o.model_options(options))
+    work, model = _opened_work(Work(given, asked, look=look, prompts=prompts, **o.arguments_of(Work, options)))
     to_stdout = output is None or output == "-"
     do = _runner(by, jobs, work, model, to_stdout)
     if to_stdout and replace_results:
@@ -140,7 +124,7 @@ def batch_command(
     raise typer.Exit(PARTIAL if failed else DONE)
 
 
-def _opened_work(work: Work, batch_size: int) -> tuple[Work, Model]:
+def _opened_work(work: Work) -> tuple[Work, Model]:
     """The work, its model opened: texts share a pass of a checkpoint. Raises what is wrong for every text alike."""
     from attnctl.batching.work import open_work_model
 
@@ -149,8 +133,8 @@ def _opened_work(work: Work, batch_size: int) -> tuple[Work, Model]:
         from attnctl.batching.corpus.prompt_sources import check_prompts
 
         check_prompts(model)
-    elif model.info.kind == "checkpoint":
-        work = replace(work, batch_size=batch_size)
+    if "sources" in work.formats or model.info.kind != "checkpoint":
+        work = replace(work, batch_size=1)
     return work, model
 
 
@@ -227,12 +211,7 @@ def _fill_folder(work: Work, do: Do, source: TextStream, output: str, strict: bo
 
     said: Document = {"input": input_paths([source.path], output), "input_form": source.form}
     said |= {"column": source.column, "id_column": source.id_column}
-    said |= {"formats": sorted(work.formats), "model": work.options, "look": work.look}
-    said |= {"layer": work.layer, "head": work.head, "query": work.query, "parameters": work.parameters}
-    said |= {"max_tokens": work.max_tokens, "batch_size": work.batch_size}
-    said |= {"words": work.words, "measure": work.measure}
-    given = {"prompts": work.prompts or None, "steps": work.steps, "precision": work.precision}
-    said |= {name: value for name, value in given.items() if value is not None}
+    said |= work.said()
     made = {
         "parquet": Tables,
         "contact-sheet": lambda: Contacts(_progress_heading(work, source)),

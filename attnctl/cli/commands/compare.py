@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 from attnctl import api
 from attnctl.cli import arguments, session
@@ -11,10 +12,10 @@ from attnctl.cli.output import output_format, put_bytes, put_json, write_rendera
 from attnctl.cli.sources import is_file, open_source, refuse_models, refuse_texts
 from attnctl.errors import UsageError
 from attnctl.formats.pictures import figure_bytes, format_names
+from attnctl.models.option_types import OptionValues
 from attnctl.readings.measures import check_measure
 from attnctl.readings.traces.comparison import Comparison
 from attnctl.readings.traces.trace import Trace
-from attnctl.render.figure.look import Look
 from attnctl.render.terminal.head_tables import ComparisonTables
 from attnctl.source import Source, TextSource
 from attnctl.source.changes import Changes, selected_indices
@@ -29,26 +30,19 @@ def compare_command(
     file: str | None,
     layer: str | None,
     head: str | None,
-    precision: int | None,
     json: bool,
     output: str | None,
-    **options: object,
+    **options: Any,
 ) -> None:
     """Show two models, two traces, or two texts side by side, with the difference of their weights."""
     form = output_format("compare", output, ("json", "txt", *format_names()), "json" if json else "")
     mode = "JSON" if form == "json" else "a picture" if form in format_names() else "the tables"
     arguments.check_mode("compare", mode)
     look = arguments.look_of(options)
-    changes = o.taken(Changes, options)
+    changes, shown = o.taken(Changes, options), o.arguments_of(ComparisonTables, options)
     check_measure(changes.measure, head is not None)
     pair = _pair_of_traces(a, b, text, file, changes, options)
     places = _heads_to_show(pair, layer, head)
-    _write_comparison(pair, places, form, output, look, 2 if precision is None else precision)
-
-
-def _write_comparison(
-    pair: Comparison, places: list[tuple[int, int]], form: str, output: str | None, look: Look, precision: int
-) -> None:
     if form == "json":
         put_json(pair.comparison_document(), output)
     elif form in format_names():
@@ -60,11 +54,11 @@ def _write_comparison(
         put_bytes(figure_bytes(drawing.figure, form), output)
         arguments.say_notes(drawing.notes)
     else:
-        write_renderable(ComparisonTables(pair, places, precision), form, output)
+        write_renderable(ComparisonTables(pair, places, **shown), form, output)
 
 
 def _pair_of_traces(
-    a: str, b: str, text: str | None, file: str | None, changes: Changes, options: dict[str, object]
+    a: str, b: str, text: str | None, file: str | None, changes: Changes, options: OptionValues
 ) -> Comparison:
     """Both sides as traces, named as the user named them."""
     sources: list[Source]
@@ -100,7 +94,7 @@ def _model_predictions(traces: Sequence[Trace], names: tuple[str, str]) -> list[
     return [f"{name} goes on with {', '.join(words)}" for name, words in zip(names, said, strict=True) if words]
 
 
-def _side_source(source: str, options: dict[str, object]) -> Source:
+def _side_source(source: str, options: OptionValues) -> Source:
     """A file or pipe, or a text under --model."""
     return open_source(source, None, None, {} if source == "-" or is_file(source) else options)
 

@@ -5,9 +5,11 @@ from __future__ import annotations
 import csv
 import os
 import time
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from shutil import get_terminal_size
+from typing import Any
 
 import typer
 
@@ -25,7 +27,7 @@ from attnctl.formats.census_table import census_csv, census_parquet
 from attnctl.formats.documents.census_json import census_to_json, read_census
 from attnctl.formats.pictures import figure_bytes, format_names, picture_format
 from attnctl.models import REGISTRY
-from attnctl.models.option_types import model_arguments
+from attnctl.models.option_types import OptionValues, model_arguments
 from attnctl.readings.census.census_table import CensusTable
 from attnctl.render.figure.look import Look
 from attnctl.render.page.reading_pages import census_page
@@ -44,23 +46,15 @@ LONG_SECONDS = 60  # from where on a run says how long it will take
 def evaluate_command(
     *,
     corpus: list[str] | None,
-    relations: str | None,
-    untrained: bool,
-    subtypes: bool,
-    least: int,
-    max_tokens: int,
-    batch_size: int,
-    jobs: int,
-    replace_results: bool,
     sentences: int,
     write_corpus: str | None,
     json: bool,
     output: list[str] | None,
-    **options: object,
+    **options: Any,
 ) -> None:
     """Measure which word each head finds: in parsed sentences of any language, or of the built-in grammar."""
-    by = o.taken(arguments.EngineOptions, options)
-    corpus, options = _model_named_first(corpus or [], options)
+    model = o.model_options(options)
+    corpus, model = _model_named_first(corpus or [], model)
     stored = len(corpus) == 1 and corpus[0].lower().endswith(".json")
     mode = "a stored census" if stored else "a corpus" if corpus else "the built-in grammar"
     arguments.check_mode("evaluate", mode if write_corpus is None else "--write-corpus")
@@ -70,73 +64,84 @@ def evaluate_command(
     if write_corpus is not None:
         if corpus:
             raise UsageError("--write-corpus writes the built-in grammar's sentences: it reads no corpus")
-        causal = bool(arguments.model_of(options).info.causal)
+        causal = bool(arguments.model_of(model).info.causal)
         put_bytes(treebank_text(sentences, causal).encode(), write_corpus)
         return
     if not corpus:
-        opened = arguments.model_of(options)
-        table = measure_relations(opened, count=sentences)
-        if not json:
-            show_table(table)
-        for measured in table if json else ():
-            opening = {"schema": "attnctl.relation/1", "attnctl": __version__, "model": opened.info.name}
-            put_json(opening | measured._asdict())
+        _measure_grammar(arguments.model_of(model), sentences, json)
         return
     files, folder = _output_files(output or [])
-    if stored:
-        if folder is not None:
-            ends = ", ".join(FILES)
-            raise UsageError(f"-o {folder}: {corpus[0]} was counted already, and goes into files that end in {ends}")
-        found = read_census(corpus[0])
-    else:
-        if replace_results and folder is None:
-            raise UsageError("--replace is for a folder: name it with -o")
-        by.check_engine("evaluate")
-        treebank = Treebank(corpus)
-        work = CensusWork(model_arguments(options), _renamed_relations(relations), untrained, max_tokens=max_tokens)
-        model = open_census_model(work)
-        if model.info.kind == "checkpoint":
-            work = replace(work, batch_size=batch_size)
-        cluster = None
-        if by.engine == "ray":
-            cluster = {"address": by.address, "workers": jobs if jobs > 1 else None, "gpus": by.gpus_per_worker}
-        told = _Told(treebank, folder is not None, cluster is None and jobs == 1)
-        with items_progress(treebank.share_read_so_far) as tick:
-
-            def hear(chunk: list[Result]) -> None:
-                told.chunk_done(chunk)
-                tick(len(chunk))
-
-            found = count_corpus(
-                work,
-                treebank,
-                model,
-                jobs=jobs,
-                cluster=cluster,
-                folder=folder,
-                start_anew=replace_results,
-                hear=hear,
-                say=lambda note: say_unless_quiet(f"note: {note}"),
-            )
-        told.all_done()
-    reasons = ", ".join(f"{reason} {count:,}" for reason, count in found.skipped.items())
-    if not stored and not found.used:
-        raise AttnctlError(f"{found.corpus}: not one sentence could be used ({reasons or 'it holds none'})")
+    if stored and folder is not None:
+        ends = ", ".join(FILES)
+        raise UsageError(f"-o {folder}: {corpus[0]} was counted already, and goes into files that end in {ends}")
+    found = read_census(corpus[0]) if stored else _counted_census(corpus, folder, model, options)
     for path in [*files, *([str(Path(folder) / "census.json")] if folder else [])]:
         put_bytes(_as_bytes(found, Path(path).suffix.lower(), look), path)
     if json:
         put_bytes(_as_bytes(found, ".json", look))
     else:
-        show_renderable(CensusReport(found, subtypes, least), soft_wrap=True)
+        show_renderable(CensusReport(found, options["subtypes"], options["least"]), soft_wrap=True)
     if found.skipped:
         count = found.sentences_read - found.used
         were = "was" if count == 1 else "were"
-        print_complaint(f"{count:,} of {found.sentences_read:,} sentences {were} left out: {reasons}")
+        print_complaint(f"{count:,} of {found.sentences_read:,} sentences {were} left out: {_reasons(found)}")
     if not stored:
         raise typer.Exit(PARTIAL if found.skipped else DONE)
 
 
-def _model_named_first(corpus: list[str], options: dict[str, object]) -> tuple[list[str], dict[str, object]]:
+def _measure_grammar(opened: Any, sentences: int, json: bool) -> None:
+    """What the heads find in sentences of the built-in grammar: a table, or a line of JSON a relation."""
+    table = measure_relations(opened, count=sentences)
+    if not json:
+        show_table(table)
+        return
+    opening = {"schema": "attnctl.relation/1", "attnctl": __version__, "model": opened.info.name}
+    for measured in table:
+        put_json(opening | measured._asdict())
+
+
+def _counted_census(corpus: list[str], folder: str | None, given: OptionValues, options: OptionValues) -> CensusTable:
+    """The census of a corpus, counted by the model that is `given`. Raises AttnctlError where no sentence could be used."""
+    by, jobs, anew = o.taken(arguments.EngineOptions, options), options["jobs"], options["replace_results"]
+    if anew and folder is None:
+        raise UsageError("--replace is for a folder: name it with -o")
+    by.check_engine("evaluate")
+    treebank = Treebank(corpus)
+    relations = _renamed_relations(options.pop("relations"))
+    work = CensusWork(model_arguments(given), relations, **o.arguments_of(CensusWork, options))
+    model = open_census_model(work)
+    if model.info.kind != "checkpoint":
+        work = replace(work, batch_size=1)
+    cluster = None
+    if by.engine == "ray":
+        cluster = {"address": by.address, "workers": jobs if jobs > 1 else None, "gpus": by.gpus_per_worker}
+    with items_progress(treebank.share_read_so_far) as tick:
+        told = _Told(treebank, folder is not None, cluster is None and jobs == 1, tick)
+        found = count_corpus(
+            work,
+            treebank,
+            model,
+            jobs=jobs,
+            cluster=cluster,
+            folder=folder,
+            start_anew=anew,
+            hear=told.chunk_done,
+            say=lambda note: say_unless_quiet(f"note: {note}"),
+        )
+    if told.held:  # not one sentence was used, which is said next
+        print_complaint(told.held[0])
+    elif told.errors > NAMED:
+        print_complaint(f"… and {told.errors - NAMED:,} more sentences that could not be used")
+    if not found.used:
+        raise AttnctlError(f"{found.corpus}: not one sentence could be used ({_reasons(found) or 'it holds none'})")
+    return found
+
+
+def _reasons(found: CensusTable) -> str:
+    return ", ".join(f"{reason} {count:,}" for reason, count in found.skipped.items())
+
+
+def _model_named_first(corpus: list[str], options: OptionValues) -> tuple[list[str], OptionValues]:
     """A model's name where a corpus could stand: `attnctl evaluate demo-causal`, `attnctl evaluate run/`."""
     if len(corpus) != 1 or corpus[0] == "-" or options.get("model") is not None:
         return corpus, options
@@ -168,13 +173,12 @@ def _output_files(outputs: list[str]) -> tuple[list[str], str | None]:
 class _Told:
     """What is said on stderr while it runs: how long it will take, and sentences that cannot be used."""
 
-    def __init__(self, treebank: Treebank, resumable: bool, alone: bool) -> None:
-        self.treebank, self.resumable = treebank, resumable
+    def __init__(self, treebank: Treebank, resumable: bool, alone: bool, tick: Callable[[int], None]) -> None:
+        self.treebank, self.resumable, self.tick = treebank, resumable, tick
         self.least = ALONE_SECONDS if alone else MEASURED_SECONDS  # of several processes the first results come late
         self.errors = self.done = 0
-        self.held: list[str] | None = (
-            None if resumable else []
-        )  # until one sentence is used: else the file is no corpus
+        # until one sentence is used: else the file is no corpus
+        self.held: list[str] | None = None if resumable else []
         self.start = time.monotonic()
         self.said = False
 
@@ -182,10 +186,18 @@ class _Told:
         """A chunk is done."""
         for result in chunk:
             if result.error is None:
-                self._tell_held()
+                for message in self.held or ():
+                    print_complaint(message)
+                self.held = None
+                continue
+            self.errors += 1
+            if self.errors > NAMED:
+                continue
+            if self.held is None:
+                print_complaint(f"{result.item}: {result.error}")
             else:
-                self.errors += 1
-                self._tell_error(f"{result.item}: {result.error}")
+                self.held.append(f"{result.item}: {result.error}")
+        self.tick(len(chunk))
         self.done += len(chunk)
         share, elapsed = self.treebank.share_read_so_far(), time.monotonic() - self.start
         if not share or not chunk or self.said or elapsed < self.least:
@@ -201,25 +213,6 @@ class _Told:
                 f"note: about {about:,} sentences{before}: about {duration_text((whole - read) / rate)}, "
                 f"{rate:,.0f} a second{go_on}"
             )
-
-    def _tell_error(self, message: str) -> None:
-        """A sentence could not be used: said of the first few."""
-        if self.held is not None:
-            self.held += [message] if self.errors <= NAMED else []
-        elif self.errors <= NAMED:
-            print_complaint(message)
-
-    def _tell_held(self) -> None:
-        for message in self.held or ():
-            print_complaint(message)
-        self.held = None
-
-    def all_done(self) -> None:
-        """Everything is done."""
-        if self.held:  # not one sentence was used, which is said next
-            print_complaint(self.held[0])
-        elif self.errors > NAMED:
-            print_complaint(f"… and {self.errors - NAMED:,} more sentences that could not be used")
 
 
 def _renamed_relations(path: str | None) -> dict[str, str] | None:

@@ -45,16 +45,14 @@ def explain_command(
     top: int | None,
     spans: str | None,
     steps: str | None,
-    precision: int | None,
-    story: bool,
     against: str | None,
     check: bool,
     json: bool,
     output: str | None,
-    **options: object,
+    **options: Any,
 ) -> None:
     """Show every step of self-attention on a text: tokens, queries and keys, scores, softmax, context."""
-    changes = o.taken(Changes, options)
+    changes, model = o.taken(Changes, options), o.model_options(options)
     hint = " (for the grid alone: attnctl heatmap)"
     form = output_format("explain", output, ("json", "npz", "txt", "svg"), "json" if json else "", hint)
     if check:
@@ -65,22 +63,20 @@ def explain_command(
         text = arguments.text_of(source, file)
         if names != ["contributions"]:
             raise UsageError("--steps contributions stands by itself: it is a sum over the whole model")
-        _explain_contributions(text, options, query, top, against, form, output)
+        _explain_contributions(text, model, query, top, against, form, output)
         return
-    if names is not None:
-        check_names(names)
-    opened = open_source(source, file, tokens, options)
+    check_names(names or ())
+    opened = open_source(source, file, tokens, model)
     if check:
         raise typer.Exit(_print_check(prepare(opened, layer=layer, head=head)))
-    as_long = hasattr(opened, "overview") or is_long(opened) or top is not None or spans is not None
-    if names is None and as_long:
+    long, written = is_long(opened), form in ("json", "npz")
+    if names is None and (hasattr(opened, "overview") or long or top is not None or spans is not None):
         arguments.check_mode("explain", "a long text, --top and --spans")
         given = prepare(opened, changes, layer, head, say=arguments.say_notes)
         _explain_long(given, form, output, query, top, spans)
         return
-    written = form in ("json", "npz")
     arguments.check_mode("explain", "a trace in a file or pipe" if written else "the steps")
-    narrow = written or is_long(opened)  # of a short text every head and row is read: the walk names what heads found
+    narrow = written or long  # of a short text every head and row is read: the walk names what heads found
     some = head if narrow or changes.measure == "rollout" else None
     given = prepare(opened, changes, layer, some, query, say=arguments.say_notes)
     heads = selected_indices(head, opened.counts[1], "head", opened.name)
@@ -95,8 +91,7 @@ def explain_command(
     from attnctl.render.terminal.explanation import Explanation
 
     trace, focuses, shown = _walked_heads(trace, layer is None, head is None, heads, query)
-    decimals = 2 if precision is None else precision
-    page = Explanation(trace, *focuses, heads=shown, only=names, precision=decimals, story=story)
+    page = Explanation(trace, *focuses, heads=shown, only=names, **o.arguments_of(Explanation, options))
     write_renderable(page, form, output, "attnctl explain", trace.cited)
 
 

@@ -61,7 +61,7 @@ def heatmap_command(
         whole = changes._replace(drop=None, renormalise=False)  # a page leaves out and rescales by itself
         trace = prepare(opened, whole, layer, head, say=arguments.say_notes).trace(predictions=False)
         arguments.say_unknown(trace.tokens, trace.key_axis, notes=trace.notes, every=trace.model.kind == "checkpoint")
-        start = changes._replace(measure=None, words=False)  # which the trace has been given
+        start = changes._replace(words=False)  # which the trace has been given
         html = api.page_of_traces([trace], start, log=bool(look.log), cmap=look.cmap, title=look.title)
         put_bytes(html.encode(), output)
         return
@@ -115,13 +115,13 @@ def _show_training(
         _check_page_map(look)
     steps, labels = sources_of_run(run, text, options)
     if suffix == ".html":
-        own, traces = Changes(changes.measure), []
+        own, traces = changes._replace(drop=None, renormalise=False), []
         for step in steps:
             traces.append(prepare(step, own, layer, head, say=arguments.say_notes).trace())
             arguments.say_unknown(step.tokens, step.key_tokens, notes=traces[-1].notes)
         html = api.page_of_traces(
             traces,
-            changes._replace(measure=None),
+            changes,
             log=bool(look.log),
             cmap=look.cmap,
             title=look.title,

@@ -8,6 +8,7 @@ import sys
 import tempfile
 import webbrowser
 from collections.abc import Iterable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -35,19 +36,15 @@ def view_command(
     file: str | None,
     tokens: str | None,
     run: str | None,
-    layer: str | None,
-    head: str | None,
-    query: str | None,
     output: str | None,
     no_open: bool,
-    log: bool | None,
     effects: bool,
     against: str | None,
     sources: bool,
     **options: Any,
 ) -> None:
     """Make one HTML file to explore attention in a browser, and open it: no network, nothing to install."""
-    changes, ask = o.taken(Changes, options), None
+    model = o.model_options(options)
     if output not in (None, "-"):
         if Path(str(output)).suffix.lower() not in (".html", ".htm"):
             raise UsageError(f"-o {output}: view writes .html (for pictures see attnctl heatmap)")
@@ -56,38 +53,33 @@ def view_command(
         arguments.check_mode("view", "--sources")
         from attnctl.cli.commands.sources import answer_page  # torch
 
-        html, name = answer_page(source, file, options), "sources"
+        html, name = answer_page(source, file, model), "sources"
     else:
-        if effects:
-            ask = EffectRequest(target=options.pop("target", None), against=against, every_edge=True)
-        else:
+        ask = EffectRequest(target=model.pop("target", None), against=against, every_edge=True) if effects else None
+        if not effects:
             arguments.check_mode("view", "a page without --effects")
         numbers = any(one == "-" or is_file(one or "") for one in (source, other))
         two = "two models and a text" if text is not None else "two sources" if numbers else "two texts"
         arguments.check_mode("view", "--run" if run is not None else "one source" if other is None else two)
         seen: Iterable[Source]
-        labels = None
         if run is not None:
             name = arguments.text_of(source, file)
-            seen, steps = sources_of_run(run, name, options)
-            labels = list(steps.values())
+            seen, steps = sources_of_run(run, name, model)
+            labels: list[str] | None = list(steps.values())
         else:
-            seen = _opened_sources(source, other, text, file, tokens, options)
+            seen = _opened_sources(source, other, text, file, tokens, model)
             labels = None if text is None else [str(source), str(other)]
             name = seen[0].text
         html = api.page_of_sources(
             seen,
-            changes,
-            layer,
-            head,
-            query=query,
-            log=bool(log),
+            o.taken(Changes, options),
             effects=ask,
             labels=labels,
             over_training=run is not None,
             say=arguments.say_notes,
-            check=lambda long, heads: check_cost(long, heads, sweeps=SWEEPS),
+            check=partial(check_cost, sweeps=SWEEPS),
             told=lambda trace: arguments.say_unknown(trace.tokens, trace.key_axis, notes=trace.notes),
+            **o.arguments_of(api.page_of_sources, options),
         )
     if output is None:  # a file in a fresh temporary folder, named after the text
         slug = re.sub(r"[^A-Za-z0-9]+", "-", name).strip("-").lower()[:40]
