@@ -1,4 +1,4 @@
-"""What every command does alike: help in groups, words joined to a text, numbers in their range, defaults."""
+"""What every command does alike: help in groups, words joined to a text, numbers in their range, session."""
 
 from __future__ import annotations
 
@@ -14,7 +14,6 @@ from typer.core import TyperArgument, TyperCommand, TyperOption
 
 from attnctl import limits
 from attnctl.cli import session, suggestions
-from attnctl.cli import session as defaults
 from attnctl.cli.command_table import COMMANDS
 from attnctl.cli.options import GROUPS, Option
 from attnctl.cli.output import say_unless_quiet
@@ -32,13 +31,6 @@ TEXTS = ("text", "source")
 
 # the options of every command, which the session is told
 SWITCHES = {"quiet": session.set_quiet, "no_pager": session.set_no_pager}
-
-
-def _completed(context: Context, parameter: Parameter, incomplete: str) -> list[str]:
-    """The values that a parameter may take, for the completion of a user's own shell."""
-    from attnctl.cli.suggestions import complete_parameter
-
-    return complete_parameter(context, parameter, incomplete)
 
 
 class Command(TyperCommand):
@@ -87,7 +79,7 @@ class Command(TyperCommand):
             made.type.convert = partial(_converted_number, option)  # type: ignore[method-assign]
         if name in SWITCHES:
             made.callback, made.expose_value = SWITCHES[name], False
-        made._custom_shell_complete = _completed
+        made._custom_shell_complete = suggestions.complete_parameter
         return made
 
     def parse_args(self, ctx: Context, args: list[str]) -> list[str]:
@@ -95,7 +87,7 @@ class Command(TyperCommand):
         if ctx.resilient_parsing:  # for completion, of a line that is not finished
             ctx.allow_extra_args = True
             return super().parse_args(ctx, args)
-        defaults.apply_defaults(self, ctx)
+        session.apply_defaults(self, ctx)
         joins = self._text_parameter() is not None
         ctx.allow_extra_args = ctx.allow_extra_args or joins
         try:
@@ -108,9 +100,9 @@ class Command(TyperCommand):
         if rest and joins:
             self._join_words(ctx, rest)
         session.begin_command(self, ctx)
-        defaults.yield_to_typed(self, ctx)
+        session.yield_to_typed(self, ctx)
         if session.current is None:
-            for said in defaults.unknown_variables():
+            for said in session.unknown_variables():
                 say_unless_quiet(f"note: {said}")
         else:
             session.current.fill_in(self.name or "", ctx.params)

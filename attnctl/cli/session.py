@@ -200,7 +200,9 @@ def apply_defaults(command: ClickCommand, ctx: Context) -> None:
     for name, value in given.items():
         if name in options and not isinstance(value, (str, int, float, bool)):
             raise AttnctlError(f"{config_path()}: {name} is one value: a text, a number, true or false")
-    ctx.default_map = {name: _environment_value(value) for name, value in given.items() if name in options}
+    # numbers, and true and false, go the way of the command line, which checks them
+    texts = {name: str(value).lower() if isinstance(value, bool) else str(value) for name, value in given.items()}
+    ctx.default_map = {name: text for name, text in texts.items() if name in options}
 
 
 def _check_names(said: Document, command: str, options: Collection[str]) -> None:
@@ -253,8 +255,3 @@ def _may_be_there() -> bool:
     # that of os: in a home that may not be looked into (another user's, as a service has it) there are no defaults
     found = os.path.isdir(Path(home, "attnctl"))  # noqa: PTH112
     return os.name != "posix" or os.uname().sysname == "Darwin" or found
-
-
-def _environment_value(value: str | float) -> str:
-    """Numbers, and true and false, go the way of the command line, which checks them."""
-    return str(value).lower() if isinstance(value, bool) else str(value)

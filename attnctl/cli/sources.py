@@ -16,7 +16,6 @@ from attnctl.formats.arrays import is_table
 from attnctl.formats.chat import Conversation, conversation_of
 from attnctl.models import names_model
 from attnctl.models.option_types import OptionValues
-from attnctl.readings.traces.trace import Trace
 from attnctl.source import OverviewSource, TextSource, TraceSource
 from attnctl.tokens import checked_text
 
@@ -43,7 +42,9 @@ def open_source(
         return TextSource(model, prompt.text, prompt_tokens(opened, prompt.text))
     if file is None and source is not None and is_large_matrix(source):
         _refuse_model_options(options, source)
-        return TraceSource(_large_matrix(source, tokens), source)
+        from attnctl.models.builtin.matrix import trace_of_mapped_matrix
+
+        return TraceSource(trace_of_mapped_matrix(source, None if tokens is None else token_names(tokens)), source)
     given = None if file is not None else _read_input(source)
     if given is None:
         if tokens is not None:
@@ -89,19 +90,19 @@ def prompt_of(
     conversation = None if chat is None else conversation_in(chat)
     if conversation is not None and (text is not None or file is not None):
         raise UsageError("give the text, --file, or --chat: one of them")
-    said = None if conversation is not None else arguments.text_of(text, file)
+    said = "" if conversation is not None else arguments.text_of(text, file)
+    from attnctl.models.huggingface.prompts import Prompt, chat_prompt  # torch
+
     model = arguments.model_of(options)
     if model.info.kind != "checkpoint":
         raise UsageError(
             f"{model.info.name} answers no prompts: name a checkpoint with --model (smollm2, a folder, a .gguf)"
         )
-    if conversation is not None:
-        from attnctl.models.huggingface.prompts import chat_prompt
-
-        return model, chat_prompt(model, conversation), conversation
-    from attnctl.models.huggingface.prompts import Prompt
-
-    return model, Prompt(checked_text(said or ""), ()), None
+    return (
+        model,
+        Prompt(checked_text(said), ()) if conversation is None else chat_prompt(model, conversation),
+        conversation,
+    )
 
 
 def sources_of_run(folder: str, text: str, options: OptionValues) -> tuple[Iterator[TextSource], dict[int, str]]:
@@ -125,12 +126,6 @@ def is_large_matrix(source: str) -> bool:
         return path.suffix.lower() == ".npy" and path.is_file() and path.stat().st_size > MAPPED_BYTES
     except (OSError, ValueError):
         return False
-
-
-def _large_matrix(path: str, tokens: str | None) -> Trace:
-    from attnctl.models.builtin.matrix import trace_of_mapped_matrix
-
-    return trace_of_mapped_matrix(path, None if tokens is None else token_names(tokens))
 
 
 def is_file(source: str) -> bool:
@@ -231,16 +226,11 @@ def _computed_input(where: str, data: bytes, tokens: str | None) -> Any:
     if lines > 1 and first.endswith(b"}"):
         if b'"schema"' not in first:
             raise AttnctlError(f"{where} holds {lines} lines of JSON that are no traces: attnctl batch reads texts so")
-        raise AttnctlError(
-            f"{where} holds {lines} traces, one a line; choose one: sed -n 1p {_quoted_name(where)} | attnctl … -"
-        )
+        name = "traces.jsonl" if where == "standard input" else shlex.quote(where)
+        raise AttnctlError(f"{where} holds {lines} traces, one a line; choose one: sed -n 1p {name} | attnctl … -")
     from attnctl.formats.storage import from_json
 
     return from_json(data, where)
-
-
-def _quoted_name(where: str) -> str:
-    return "traces.jsonl" if where == "standard input" else shlex.quote(where)
 
 
 def token_names(tokens: str) -> list[str]:

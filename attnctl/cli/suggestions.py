@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping
 from difflib import get_close_matches
 from typing import TYPE_CHECKING, Any
 
@@ -65,7 +65,8 @@ def suggest_option(asked: Command, name: str) -> str:
         if other != asked.name and any(plain in option.every_flag for option in entry.options.values())
     ]
     if others:
-        return f"{asked.name} has no {plain}: it belongs to {_joined_names(others)} (see attnctl {asked.name} --help)"
+        named = " and ".join([", ".join(others[:-1]), others[-1]][len(others) == 1 :])
+        return f"{asked.name} has no {plain}: it belongs to {named} (see attnctl {asked.name} --help)"
     if near := get_close_matches(plain, own, 2, 0.65):
         return f"{asked.name} has no {plain}: did you mean {' or '.join(near)}?"
     return f"{asked.name} has no {plain} (see attnctl {asked.name} --help)"
@@ -75,10 +76,6 @@ def suggest_choice(name: str, choices: Iterable[str]) -> str:
     """The question whether a choice near to what was given was meant, as the end of a sentence; nothing where none is."""
     near = get_close_matches(name.casefold(), list(choices), 1, 0.6)
     return f": did you mean {near[0]}?" if near else ""
-
-
-def _joined_names(names: Sequence[str]) -> str:
-    return names[0] if len(names) == 1 else f"{', '.join(names[:-1])} and {names[-1]}"
 
 
 def values_of(option: str, text: str = "") -> list[str]:

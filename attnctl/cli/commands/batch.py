@@ -2,82 +2,34 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import asdict, replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any
 
 import typer
 
+from attnctl.batching.corpus.prompt_sources import PromptSources, check_prompts
+from attnctl.batching.engines import SHARED, chunks_of_items, items_at_a_time, run_engine, worker_of
+from attnctl.batching.folder import Folder
+from attnctl.batching.groups import Contacts, EffectMeans, Statistics, Tables
+from attnctl.batching.items import Item
+from attnctl.batching.manifest import input_paths
+from attnctl.batching.texts import FORMS, TextStream, form_of_path
+from attnctl.batching.work import Result, Work, open_work_model
 from attnctl.cli import arguments
 from attnctl.cli import options as o
 from attnctl.cli.output import print_complaint, put_bytes, say_unless_quiet
+from attnctl.cli.progress import items_progress
 from attnctl.errors import DONE, PARTIAL, AttnctlError, UsageError
 from attnctl.formats.pictures import format_names
+from attnctl.models import DEFAULT, Model
+from attnctl.models.option_types import OptionValues, model_arguments
 
-if TYPE_CHECKING:
-    from attnctl.batching.folder import Folder
-    from attnctl.batching.items import Item
-    from attnctl.batching.texts import TextStream
-    from attnctl.batching.work import Result, Work
-    from attnctl.models import Model
-    from attnctl.models.option_types import OptionValues
-    from attnctl.text import Document
-
-    Do = Callable[..., Iterator[list[Result]]]  # called with items and flowing=, answers results in their order
-
-FORMATS = ("json", "npz", "parquet", *format_names(), "contact-sheet", "statistics", "effects", "sources")
-
-
-class TextColumns(NamedTuple):
-    """How the texts are read out of a file."""
-
-    input_form: str | None = None
-    column: str | None = None
-    id_column: str | None = None
-
-    def stream(self, path: str) -> TextStream:
-        """The texts of a file, folder or pipe. Raises UsageError for no such form, AttnctlError where nothing is there."""
-        from attnctl.batching.texts import FORMS, TextStream, form_of_path
-
-        if self.input_form is not None and self.input_form not in FORMS:
-            raise UsageError(f"--input {self.input_form!r}: it is {', '.join(FORMS)}")
-        if not path:
-            raise UsageError("the source is empty: give a file or folder of texts, or - for standard input")
-        if path != "-" and not Path(path).exists():
-            raise AttnctlError(f"there is no file {path}: give a file or folder of texts, or - for standard input")
-        if (self.input_form or form_of_path(path)) == "text" and (self.column or self.id_column) is not None:
-            raise UsageError(f"--column and --id-column are of tables and JSON lines: {path} holds a text a line")
-        return TextStream(path, *self)
-
-
-class PromptOptions(NamedTuple):
-    """What is measured of prompts, with --format sources."""
-
-    spans: str | None = None
-    budget: int = 20
-    remove: bool = False
-
-    def for_formats(self, formats: tuple[str, ...], options: OptionValues) -> OptionValues:
-        """The options of prompts; none where --format is another. Raises UsageError where others are beside it."""
-        if "sources" not in formats:
-            return {}
-        if len(formats) > 1:
-            raise UsageError("--format sources goes alone: it answers each prompt, and keeps no traces of it")
-        return self._asdict() | {"most": options.pop("generate", None)}
-
-
-def _runner(by: arguments.EngineOptions, jobs: int | None, work: Work, model: Model, to_stdout: bool) -> Do:
-    """What is called with the items, and answers their results in order."""
-    if by.engine == "ray":
-        return _on_ray(work, by.address, jobs, by.gpus_per_worker)
-    from attnctl.batching.engines import run_engine
-
-    # what flows line by line is seldom worth more processes; a checkpoint has threads, and may fill the memory
-    alone = to_stdout or model.info.kind == "checkpoint"
-    return partial(run_engine, work, jobs=jobs or (1 if alone else _processor_count()), model=model)
+Do = Callable[..., Iterator[list[Result]]]  # called with items and flowing=, answers results in their order
 
 
 def batch_command(
@@ -93,9 +45,7 @@ def batch_command(
     **options: Any,
 ) -> None:
     """Run every text of a file through a model: a trace a line, a picture each."""
-    columns = o.taken(TextColumns, options)
     by = o.taken(arguments.EngineOptions, options)
-    prompted = o.taken(PromptOptions, options)
     asked = _chosen_formats(formats, output)
     by.check_engine("batch")
     if options["steps"] is not None:
@@ -105,13 +55,18 @@ def batch_command(
     any_scale = {"log": None} if options.get("log") is None else {}  # chosen for each text, then
     look = asdict(arguments.look_of(options, dpi=100)) | any_scale
     look |= {"drop": tuple(drop or ()), "renormalise": renormalise}
-    texts = columns.stream(_path(source, options.pop("chat", None)))
-    from attnctl.batching.work import Work
-    from attnctl.models.option_types import model_arguments
-
-    prompts = prompted.for_formats(asked, options)
+    chat = options.pop("chat", None)
+    if (source is None) == (chat is None):
+        raise UsageError("give a file or folder of texts, or --chat and a file of conversations, one a line")
+    texts = _text_stream(str(chat if source is None else source), **o.arguments_of(_text_stream, options))
+    prompts = _prompt_options(asked, options)
     given = model_arguments(o.model_options(options))
-    work, model = _opened_work(Work(given, asked, look=look, prompts=prompts, **o.arguments_of(Work, options)))
+    work = Work(given, asked, look=look, prompts=prompts, **o.arguments_of(Work, options))
+    model = open_work_model(work)  # raises what is wrong for every text alike
+    if "sources" in asked:
+        check_prompts(model)
+    if "sources" in asked or model.info.kind != "checkpoint":
+        work = replace(work, batch_size=1)
     to_stdout = output is None or output == "-"
     do = _runner(by, jobs, work, model, to_stdout)
     if to_stdout and replace_results:
@@ -124,25 +79,45 @@ def batch_command(
     raise typer.Exit(PARTIAL if failed else DONE)
 
 
-def _opened_work(work: Work) -> tuple[Work, Model]:
-    """The work, its model opened: texts share a pass of a checkpoint. Raises what is wrong for every text alike."""
-    from attnctl.batching.work import open_work_model
+def _text_stream(
+    path: str, input_form: str | None = None, column: str | None = None, id_column: str | None = None
+) -> TextStream:
+    """The texts of a file, folder or pipe. Raises UsageError for no such form, AttnctlError where nothing is there."""
+    if input_form is not None and input_form not in FORMS:
+        raise UsageError(f"--input {input_form!r}: it is {', '.join(FORMS)}")
+    if not path:
+        raise UsageError("the source is empty: give a file or folder of texts, or - for standard input")
+    if path != "-" and not Path(path).exists():
+        raise AttnctlError(f"there is no file {path}: give a file or folder of texts, or - for standard input")
+    if (input_form or form_of_path(path)) == "text" and (column or id_column) is not None:
+        raise UsageError(f"--column and --id-column are of tables and JSON lines: {path} holds a text a line")
+    return TextStream(path, input_form, column, id_column)
 
-    model = open_work_model(work)
-    if "sources" in work.formats:
-        from attnctl.batching.corpus.prompt_sources import check_prompts
 
-        check_prompts(model)
-    if "sources" in work.formats or model.info.kind != "checkpoint":
-        work = replace(work, batch_size=1)
-    return work, model
+def _prompt_options(formats: tuple[str, ...], options: OptionValues) -> OptionValues:
+    """What is measured of prompts; nothing where --format is another. Raises UsageError where others are beside it."""
+    if "sources" not in formats:
+        return {}
+    if len(formats) > 1:
+        raise UsageError("--format sources goes alone: it answers each prompt, and keeps no traces of it")
+    return {name: options[name] for name in ("spans", "budget", "remove")} | {"most": options.pop("generate", None)}
+
+
+def _runner(by: arguments.EngineOptions, jobs: int | None, work: Work, model: Model, to_stdout: bool) -> Do:
+    """What is called with the items, and answers their results in order."""
+    if by.engine == "ray":
+        return _on_ray(work, by.address, jobs, by.gpus_per_worker)
+    processors = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    # what flows line by line is seldom worth more processes; a checkpoint has threads, and may fill the memory
+    alone = to_stdout or model.info.kind == "checkpoint"
+    return partial(run_engine, work, jobs=jobs or (1 if alone else processors), model=model)
 
 
 def _chosen_formats(asked: str, output: str | None) -> tuple[str, ...]:
     formats = tuple(dict.fromkeys(name.strip() for name in asked.split(",")))
     for name in formats:
-        if name not in FORMATS:
-            raise UsageError(f"--format {name!r}: it is one or more of {', '.join(FORMATS)}")
+        if name not in o.BATCH_FORMATS:
+            raise UsageError(f"--format {name!r}: it is one or more of {', '.join(o.BATCH_FORMATS)}")
     if output in (None, "-") and formats != ("json",):
         raise UsageError(f"--format {asked} needs a folder to write: name it with -o (stdout takes json alone)")
     suffix = "" if output is None else output[output.rfind(".") :].lower()
@@ -153,21 +128,7 @@ def _chosen_formats(asked: str, output: str | None) -> tuple[str, ...]:
     return formats
 
 
-def _path(source: str | None, chat: str | None) -> str:
-    """The file of the texts, or of the conversations after --chat."""
-    if (source is None) == (chat is None):
-        raise UsageError("give a file or folder of texts, or --chat and a file of conversations, one a line")
-    return str(chat if source is None else source)
-
-
-def _processor_count() -> int:
-    import os
-
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-
-
 def _on_ray(work: Work, address: str | None, workers: int | None, gpus: float) -> Do:
-    from attnctl.batching.engines import chunks_of_items, items_at_a_time, worker_of
     from attnctl.batching.ray_engine import run_on_cluster
 
     def run_items(items: Iterable[Item], *, flowing: bool) -> Iterator[list[Result]]:
@@ -202,22 +163,19 @@ def _write_lines(do: Do, source: TextStream, strict: bool) -> int:
 
 def _fill_folder(work: Work, do: Do, source: TextStream, output: str, strict: bool, start_anew: bool) -> int:
     """A folder of files and their manifest. → how many failed, now or before."""
-    from attnctl.batching.corpus.prompt_sources import PromptSources
-    from attnctl.batching.engines import SHARED
-    from attnctl.batching.folder import Folder
-    from attnctl.batching.groups import Contacts, EffectMeans, Statistics, Tables
-    from attnctl.batching.manifest import input_paths
-    from attnctl.cli.progress import items_progress
-
-    said: Document = {"input": input_paths([source.path], output), "input_form": source.form}
+    said: dict[str, Any] = {"input": input_paths([source.path], output), "input_form": source.form}
     said |= {"column": source.column, "id_column": source.id_column}
     said |= work.said()
-    made = {
+    heading = (
+        f"{'standard input' if source.path == '-' else Path(source.path).name}, {work.options.get('name', DEFAULT)}"
+    )
+    made: dict[str, Callable[[], Any]] = {
         "parquet": Tables,
-        "contact-sheet": lambda: Contacts(_progress_heading(work, source)),
+        "contact-sheet": partial(Contacts, heading),
         "statistics": Statistics,
+        "effects": EffectMeans,
+        "sources": PromptSources,
     }
-    made |= {"effects": EffectMeans, "sources": PromptSources}
     writers: list[Any] = [made[form]() for form in work.formats if form in made]
     together = SHARED if work.batch_size > 1 else 1
     flowing = source.path == "-" and together == 1  # texts that share a pass are the same in every run
@@ -235,13 +193,6 @@ def _fill_folder(work: Work, do: Do, source: TextStream, output: str, strict: bo
         folder.finish_run()
     _batch_summary(folder)
     return folder.failed + folder.failed_before
-
-
-def _progress_heading(work: Work, source: TextStream) -> str:
-    from attnctl.models import DEFAULT
-
-    name = "standard input" if source.path == "-" else Path(source.path).name
-    return f"{name}, {work.options.get('name', DEFAULT)}"
 
 
 _noted: set[str] = set()

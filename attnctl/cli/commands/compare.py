@@ -66,7 +66,8 @@ def _pair_of_traces(
         if a == b == "-":
             raise UsageError('only one of the two can be "-"')
         refuse_models("compare", a, b)
-        sources = [_side_source(a, options), _side_source(b, options)]
+        # each a file or pipe, or a text under --model
+        sources = [open_source(one, None, None, {} if one == "-" or is_file(one) else options) for one in (a, b)]
     else:
         if "model" in session.typed:  # a default of the user's own just does not apply
             raise UsageError("--model does not go with a text after A and B, which are the models then")
@@ -92,11 +93,6 @@ def _model_predictions(traces: Sequence[Trace], names: tuple[str, str]) -> list[
         [f"{visible_text(one.text)} {100 * one.probability:.0f} %" for one in trace.predictions[:3]] for trace in traces
     ]
     return [f"{name} goes on with {', '.join(words)}" for name, words in zip(names, said, strict=True) if words]
-
-
-def _side_source(source: str, options: OptionValues) -> Source:
-    """A file or pipe, or a text under --model."""
-    return open_source(source, None, None, {} if source == "-" or is_file(source) else options)
 
 
 def _heads_to_show(pair: Comparison, layer: str | None, head: str | None) -> list[tuple[int, int]]:

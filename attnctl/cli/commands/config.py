@@ -10,7 +10,6 @@ import tomllib
 
 from attnctl import limits
 from attnctl.cli import session
-from attnctl.cli import session as defaults
 from attnctl.cli.arguments import check_mode, say_notes
 from attnctl.cli.command import Command
 from attnctl.cli.command_table import COMMANDS
@@ -28,7 +27,7 @@ def config_command(*, setting: list[str] | None, unset: list[str] | None, path: 
         )
     if path:
         check_mode("config", "--path")
-        print_lines(str(defaults.config_path()))
+        print_lines(str(session.config_path()))
         return
     if setting or unset:
         check_mode("config", "--set and --unset")
@@ -38,9 +37,9 @@ def config_command(*, setting: list[str] | None, unset: list[str] | None, path: 
 
 
 def _change_settings(setting: list[str], unset: list[str]) -> None:
-    where = defaults.config_path()
-    defaults.read_defaults()  # a damaged file is told of, not written into
-    text = defaults.read_text()
+    where = session.config_path()
+    session.read_defaults()  # a damaged file is told of, not written into
+    text = session.read_text()
     for item in setting:
         name, equals, value = item.partition("=")
         if not equals or not value:
@@ -72,8 +71,8 @@ def _place_of_setting(name: str) -> tuple[str, str]:
     key = rest.strip().lstrip("-").replace("-", "_")
     if dot and command not in COMMANDS:
         raise UsageError(suggest_command(command, COMMANDS))
-    known = {option for each in ([command] if dot else COMMANDS) for option in defaults.options_of(Command(each))}
-    if key in defaults.NEVER:
+    known = {option for each in ([command] if dot else COMMANDS) for option in session.options_of(Command(each))}
+    if key in session.NEVER:
         raise UsageError(f"--{rest} has no default: it is given where it is meant")
     if key not in known:
         raise UsageError(
@@ -84,23 +83,21 @@ def _place_of_setting(name: str) -> tuple[str, str]:
 
 def _check_value(item: str, command: str, key: str, value: str) -> None:
     """Raise UsageError where no command's option of this name reads the value: "x" as a whole number."""
-    tables = [defaults.options_of(Command(each)) for each in ([command] if command else COMMANDS)]
+    tables = [session.options_of(Command(each)) for each in ([command] if command else COMMANDS)]
     types = {table[key].type.name for table in tables if key in table}
-    read = {"int": limits.whole_number, "float": limits.decimal_number, "boolean": _truth_value}
+    read = {
+        "int": limits.whole_number,
+        "float": limits.decimal_number,
+        "boolean": {"true": True, "false": False}.__getitem__,
+    }
     wanted = {"int": "a whole number", "float": "a number", "boolean": "true or false"}
     for kind in types:
         if kind not in read:
             return
-        with contextlib.suppress(ValueError):
+        with contextlib.suppress(ValueError, KeyError):
             read[kind](value)
             return
     raise UsageError(f"--set {item}: it is {' or '.join(sorted(wanted[kind] for kind in types))}")
-
-
-def _truth_value(value: str) -> bool:
-    if value not in ("true", "false"):
-        raise ValueError(value)
-    return value == "true"
 
 
 def _typed_value(value: str) -> bool | int | float | str:
@@ -115,22 +112,22 @@ def _typed_value(value: str) -> bool | int | float | str:
 
 
 def _show_settings() -> None:
-    said = defaults.read_defaults()
-    where = defaults.config_path()
+    said = session.read_defaults()
+    where = session.config_path()
     rows = [(key, value, str(where)) for key, value in said.items() if not isinstance(value, dict)]
     for command, table in said.items():
         if isinstance(table, dict):
             rows += [(f"{command}.{key}", value, str(where)) for key, value in table.items()]
     for name, value in sorted(os.environ.items()):
-        if name.startswith(defaults.PREFIX) and name != f"{defaults.PREFIX}CONFIG" and value:
-            rows.append((name.removeprefix(defaults.PREFIX).lower(), value, f"${name}"))
+        if name.startswith(session.PREFIX) and name != f"{session.PREFIX}CONFIG" and value:
+            rows.append((name.removeprefix(session.PREFIX).lower(), value, f"${name}"))
     if not rows:
         print_wrapped("no defaults are set; attnctl config --set model=smollm2 writes them to")
         print_lines(str(where))
         return
     width = max(len(f"{name} = {value}") for name, value, _ in rows)
     for name, value, source in rows:
-        wrong = defaults.why_no_default(name)
+        wrong = session.why_no_default(name)
         print_lines(f"{f'{name} = {value}':{width}}  {source}{f' ({wrong})' * bool(wrong)}")
 
 

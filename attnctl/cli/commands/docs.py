@@ -33,7 +33,10 @@ def docs_command(*, topic: str | None, open_: bool, site: str | None, samples: s
         check_mode("docs", "--site")
         print_lines(str(mkdocs.build_site(Path(site))))
     elif open_:
-        open_in_browser(None if chosen is None else chosen.name)
+        first = mkdocs.build_site(user_cache_path("attnctl") / f"docs-{attnctl.__version__}")
+        page = str(first if chosen is None else first.with_name(f"{chosen.name}.html"))
+        print_lines(page)
+        view.show_in_browser(page)
     elif chosen is None:
         list_topics()
     else:
@@ -56,14 +59,6 @@ def write_samples(target: Path) -> list[str]:
     for name, data in samples.items():
         write_whole(target / name, data)
     return [str(target / name) for name in samples]
-
-
-def open_in_browser(topic: str | None) -> None:
-    """Open a page of the site, which is built first, in a browser."""
-    first = mkdocs.build_site(user_cache_path("attnctl") / f"docs-{attnctl.__version__}")
-    page = str(first if topic is None else first.with_name(f"{topic}.html"))
-    print_lines(page)
-    view.show_in_browser(page)
 
 
 def list_topics() -> None:

@@ -23,8 +23,8 @@ from attnctl.readings.questions.focus import Focus, focus
 from attnctl.readings.rows import LinksReading, RowReading
 from attnctl.readings.spans import parts_of, stand_in_text
 from attnctl.readings.traces.trace import Trace
-from attnctl.source import OverviewSource
-from attnctl.source.changes import Changes, Prepared, is_long, prepare, selected_indices
+from attnctl.source import OverviewSource, Source
+from attnctl.source.changes import NO_CHANGES, Changes, Prepared, is_long, prepare, selected_indices
 from attnctl.steps import check_names, check_steps, narrow_trace
 from attnctl.tokens import find_several
 
@@ -39,13 +39,7 @@ def explain_command(
     source: str | None,
     file: str | None,
     tokens: str | None,
-    layer: str | None,
-    head: str | None,
-    query: str | None,
-    top: int | None,
-    spans: str | None,
     steps: str | None,
-    against: str | None,
     check: bool,
     json: bool,
     output: str | None,
@@ -63,27 +57,35 @@ def explain_command(
         text = arguments.text_of(source, file)
         if names != ["contributions"]:
             raise UsageError("--steps contributions stands by itself: it is a sum over the whole model")
-        _explain_contributions(text, model, query, top, against, form, output)
+        _explain_contributions(text, model, form, output, options)
         return
     check_names(names or ())
-    opened = open_source(source, file, tokens, model)
+    opened, chosen = open_source(source, file, tokens, model), (options["layer"], options["head"])
     if check:
-        raise typer.Exit(_print_check(prepare(opened, layer=layer, head=head)))
-    long, written = is_long(opened), form in ("json", "npz")
-    if names is None and (hasattr(opened, "overview") or long or top is not None or spans is not None):
+        raise typer.Exit(_print_check(prepare(opened, NO_CHANGES, *chosen)))
+    pooled = hasattr(opened, "overview") or is_long(opened)
+    if names is None and (pooled or options["top"] is not None or options["spans"] is not None):
         arguments.check_mode("explain", "a long text, --top and --spans")
-        given = prepare(opened, changes, layer, head, say=arguments.say_notes)
-        _explain_long(given, form, output, query, top, spans)
-        return
-    arguments.check_mode("explain", "a trace in a file or pipe" if written else "the steps")
-    narrow = written or long  # of a short text every head and row is read: the walk names what heads found
+        _explain_long(prepare(opened, changes, *chosen, say=arguments.say_notes), form, output, options)
+    elif form in ("json", "npz"):
+        arguments.check_mode("explain", "a trace in a file or pipe")
+        given = prepare(opened, changes, *chosen, options["query"], say=arguments.say_notes)
+        _write_trace(given.trace(), names, output)
+    else:
+        arguments.check_mode("explain", "the steps")
+        _explain_steps(opened, changes, names, form, output, options)
+
+
+def _explain_steps(
+    opened: Source, changes: Changes, names: list[str] | None, form: str, output: str | None, options: OptionValues
+) -> None:
+    """Walk through the steps, those of `names` or every one, of the heads that were chosen or that tell most."""
+    layer, head, query = options["layer"], options["head"], options["query"]
+    narrow = is_long(opened)  # of a short text every head and row is read: the walk names what heads found
     some = head if narrow or changes.measure == "rollout" else None
     given = prepare(opened, changes, layer, some, query, say=arguments.say_notes)
     heads = selected_indices(head, opened.counts[1], "head", opened.name)
     trace = (given if narrow else given._replace(rows=None)).trace()
-    if written:
-        _write_trace(trace, names, output)
-        return
     if names is not None:  # where the steps are picked, their heading is not shown
         every = trace.model.kind in ("checkpoint", "matrix")
         arguments.say_unknown(trace.tokens, trace.key_axis, notes=trace.notes, every=every)
@@ -150,13 +152,7 @@ def _write_trace(trace: Trace, names: Sequence[str] | None, output: str | None) 
 
 
 def _explain_contributions(
-    text: str,
-    options: OptionValues,
-    query: str | None,
-    top: int | None,
-    against: str | None,
-    form: str,
-    output: str | None,
+    text: str, model: OptionValues, form: str, output: str | None, options: OptionValues
 ) -> None:
     """Write the sum for the word of --target, else for the model's own best."""
     from attnctl.formats.documents.readings_json import effects_to_json
@@ -167,8 +163,8 @@ def _explain_contributions(
 
     if form == "npz":
         raise UsageError("--steps contributions is written as .json, .txt or .svg")
-    ask = EffectRequest(target=options.pop("target", None), against=against)
-    watched = watched_text(arguments.model_of(options), checked_text(text), query)
+    ask = EffectRequest(target=model.pop("target", None), against=options["against"])
+    watched = watched_text(arguments.model_of(model), checked_text(text), options["query"])
     gauge = Gauge.of_request(watched, ask)
     if gauge.target is None:
         raise UsageError(f"{watched.info.name} predicts no words: there is no logit to take apart")
@@ -178,17 +174,17 @@ def _explain_contributions(
     if form == "json":
         put_bytes(effects_to_json(found) + b"\n", output)
     else:
-        write_renderable(ContributionsTable(found, top), form, output, "attnctl explain", found.model.citation)
+        write_renderable(
+            ContributionsTable(found, options["top"]), form, output, "attnctl explain", found.model.citation
+        )
 
 
 # --- a long text: one exact row in the terminal, the strongest links as JSON ---
 
 
-def _explain_long(
-    given: Prepared, form: str, output: str | None, query: str | None, top: int | None, spans: str | None
-) -> None:
+def _explain_long(given: Prepared, form: str, output: str | None, options: OptionValues) -> None:
     """Write what a long text comes to. Raises AttnctlError where it would be too large."""
-    source = given.source
+    source, query, top, spans = given.source, options["query"], options["top"], options["spans"]
     if form == "npz":
         n, n_k = len(source.tokens), len(source.key_tokens)
         size = given.head_count * 12e-9 * n * n_k  # GB

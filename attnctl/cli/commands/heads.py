@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import NamedTuple
+from typing import Any
 
 from attnctl import api
 from attnctl.cli import arguments
@@ -31,22 +31,6 @@ TOP_BY = "confidence"  # the statistic by which --top chooses heads without --by
 PICTURED = "entropy"  # the statistic that is drawn without --by
 
 
-class HeadRequest(NamedTuple):
-    """Which heads come first, how many of them, and what else is measured of them."""
-
-    by: str | None = None
-    top: int | None = None
-    probe: bool = False
-    census: str | None = None
-
-    def check_request(self, picture: bool) -> None:
-        """Raise UsageError for no statistic's name, and for a picture of another statistic than the probe's."""
-        if self.by is not None and self.by not in STATISTICS:
-            raise UsageError(f"--by {self.by}: it is {', '.join(STATISTICS)}")
-        if picture and self.probe and self.by not in ("induction", "duplicate"):
-            raise UsageError("--probe measures induction and duplicate: name the one to draw with --by")
-
-
 def heads_command(
     *,
     source: str | None,
@@ -54,26 +38,31 @@ def heads_command(
     tokens: str | None,
     layer: str | None,
     head: str | None,
+    by: str | None,
+    top: int | None,
+    probe: bool,
+    census: str | None,
     json: bool,
     csv: bool,
     output: str | None,
-    **options: object,
+    **options: Any,
 ) -> None:
     """What each head does over a text, and what kind it is."""
-    asked = o.taken(HeadRequest, options)
-    form = _heads_format(output, json, csv)
+    asked = "json" if json else "csv" if csv else ""
+    form = output_format("heads", output, ("csv", "json", *format_names()), asked)
     picture = form in format_names()
     mode = {"json": "JSON", "csv": "CSV", "terminal": "the table"}.get(form, "a picture")
     arguments.check_mode("heads", mode)
     look = arguments.look_of(options)
-    asked.check_request(picture)
-    known = None
-    if asked.census is not None:
-        known = read_census(asked.census)
+    if by is not None and by not in STATISTICS:
+        raise UsageError(f"--by {by}: it is {', '.join(STATISTICS)}")
+    if picture and probe and by not in ("induction", "duplicate"):
+        raise UsageError("--probe measures induction and duplicate: name the one to draw with --by")
+    known = None if census is None else read_census(census)
     changes = o.taken(Changes, options)
-    opened: Source
     named = (source, file, tokens, options.get("chat"), options.get("qkv"))
-    if asked.probe and all(one is None for one in named):
+    opened: Source
+    if probe and all(one is None for one in named):
         opened = probe_text(arguments.model_of(options))
         arguments.say_notes(["there is no text: every statistic is of the probe's, random tokens said twice"])
     else:
@@ -82,13 +71,22 @@ def heads_command(
     given = prepare(opened, changes, layer, head, keeps_columns=True, say=arguments.say_notes)
     check_cost(opened, given.head_count)
     with cost_progress(heads_over_tokens(len(given.source.tokens), given.head_count)) as tick:
-        found = api.measure_heads(given, asked.probe, known, tick)
+        found = api.measure_heads(given, probe, known, tick)
     arguments.say_notes(found.notes)
     arguments.say_unknown(given.source.tokens)
     if picture:
-        _write_statistic_grid(found, asked.by or PICTURED, look, str(output), form)
+        _write_statistic_grid(found, by or PICTURED, look, str(output), form)
+        return
+    order = by if by or top is None else TOP_BY
+    ranked = ranked_by(found.head_statistics, order)[:top]
+    if form == "csv":
+        put_bytes(heads_csv(ranked).encode(), output)
+    elif form == "json":
+        put_bytes(overview_to_json(replace(found, head_statistics=tuple(ranked))) + b"\n", output)
     else:
-        _write_table(found, asked, form, output)
+        show_renderable(
+            HeadTable(ranked, order, _named_elsewhere(found.model, ranked, known is not None)), soft_wrap=True
+        )
 
 
 def _write_statistic_grid(found: Overview, by: str, look: Look, output: str, form: str) -> None:
@@ -98,20 +96,6 @@ def _write_statistic_grid(found: Overview, by: str, look: Look, output: str, for
     title = f"{found.model.name}, {len(found.tokens):,} tokens"
     drawing = statistic_grid(found.head_statistics, by, title, look, found.model.citation)
     write_whole(output, figure_bytes(drawing.figure, form))
-
-
-def _write_table(found: Overview, asked: HeadRequest, form: str, output: str | None) -> None:
-    """The heads, those with most of what was asked for first, as a table, CSV or JSON."""
-    order = asked.by if asked.by or asked.top is None else TOP_BY
-    ranked = ranked_by(found.head_statistics, order)[: asked.top]
-    if form == "csv":
-        put_bytes(heads_csv(ranked).encode(), output)
-    elif form == "json":
-        put_bytes(overview_to_json(replace(found, head_statistics=tuple(ranked))) + b"\n", output)
-    else:
-        show_renderable(
-            HeadTable(ranked, order, _named_elsewhere(found.model, ranked, asked.census is not None)), soft_wrap=True
-        )
 
 
 def _named_elsewhere(model: ModelInfo, heads: Sequence[HeadStatistics], by_census: bool) -> str:
@@ -125,7 +109,3 @@ def _named_elsewhere(model: ModelInfo, heads: Sequence[HeadStatistics], by_censu
         return ""
     told = "what the model's evaluation measured the head to find, and nothing that was read off this text"
     return f" {first} and the like: {told} (attnctl model {model.card_name})."
-
-
-def _heads_format(output: str | None, json: bool, csv: bool) -> str:
-    return output_format("heads", output, ("csv", "json", *format_names()), "json" if json else "csv" if csv else "")

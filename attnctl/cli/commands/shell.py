@@ -13,7 +13,9 @@ import typer
 
 from attnctl import interrupts, limits
 from attnctl.cli import arguments, session, suggestions
+from attnctl.cli.command_table import COMMANDS
 from attnctl.cli.output import print_complaint, print_lines, print_wrapped
+from attnctl.cli.sources import conversation_in
 from attnctl.errors import DONE, INTERRUPTED, PARTIAL, AttnctlError, UsageError
 from attnctl.files import check_size
 from attnctl.text import shortened
@@ -39,12 +41,11 @@ def shell_command(*, text: str | None, file: str | None, **options: object) -> N
 
     read = arguments.text_of(text, file) if text is not None or file is not None else None
     if chat is not None:
-        from attnctl.cli.sources import conversation_in
-
         if read is not None:
             raise UsageError("give the text, --file, or --chat: one of them")
         conversation_in(chat)  # one that cannot be read is told now
-    session.current = session.Session(read, _given(options), chat=chat)
+    given = {name: value for name, value in options.items() if name in session.typed or value not in (None, False)}
+    session.current = session.Session(read, given, chat=chat)
     TextSource.memory, network.loaded_networks = RunMemory(), {}
     failed = False
     try:
@@ -58,14 +59,9 @@ def shell_command(*, text: str | None, file: str | None, **options: object) -> N
     raise typer.Exit(PARTIAL if failed and not sys.stdin.isatty() else DONE)
 
 
-def _given(options: dict[str, object]) -> dict[str, object]:
-    return {name: value for name, value in options.items() if name in session.typed or value not in (None, False)}
-
-
 def run_line(line: str, here: session.Session) -> int:
     """Run one line: the exit code of its command. Raises EOFError where it asks to leave."""
     from attnctl.cli import run_command
-    from attnctl.cli.command_table import COMMANDS
 
     word, _, rest = line.strip().removeprefix("attnctl ").lstrip().partition(" ")
     if not word or word.startswith("#"):
@@ -147,7 +143,8 @@ def _lines(here: session.Session) -> Iterator[str]:
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # started by a script in the background, which passes that on
         signal.signal(signal.SIGINT, interrupts.take_interrupt)
     ask = _prompt(here)
-    print_wrapped(f"{_about(here)}; help lists the commands, Ctrl-D leaves")
+    about = _shown_text(here, "no text yet (text … gives one)", 60)
+    print_wrapped(f"attnctl shell: {here.model or 'demo'}, {about}; help lists the commands, Ctrl-D leaves")
     while True:
         try:
             yield ask()
@@ -165,10 +162,6 @@ def _piped_lines() -> Iterator[str]:
         yield line.decode("utf-8", "surrogateescape")
 
 
-def _about(here: session.Session) -> str:
-    return f"attnctl shell: {here.model or 'demo'}, {_shown_text(here, 'no text yet (text … gives one)', 60)}"
-
-
 def _prompt(here: session.Session) -> Any:
     """What asks for a line and answers it; raises EOFError where there are no more."""
     try:
@@ -177,11 +170,9 @@ def _prompt(here: session.Session) -> Any:
         from prompt_toolkit.shortcuts import CompleteStyle
     except ImportError:
         return lambda: input(f"{here.model or 'demo'}> ")
-    from attnctl.cli.suggestions import shell_completer
-
     typed: Any = PromptSession(
         history=FileHistory(str(history_path())),
-        completer=shell_completer(here, OWN),
+        completer=suggestions.shell_completer(here, OWN),
         complete_style=CompleteStyle.READLINE_LIKE,  # as in other shells: no menu, which takes lines of the screen
     )
     return lambda: typed.prompt(f"{here.model or 'demo'}> ")

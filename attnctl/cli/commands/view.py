@@ -29,19 +29,7 @@ SWEEPS = 3  # over a long text: the grid, its links, and the rows of the blocks,
 
 
 def view_command(
-    *,
-    source: str | None,
-    other: str | None,
-    text: str | None,
-    file: str | None,
-    tokens: str | None,
-    run: str | None,
-    output: str | None,
-    no_open: bool,
-    effects: bool,
-    against: str | None,
-    sources: bool,
-    **options: Any,
+    *, source: str | None, other: str | None, output: str | None, no_open: bool, sources: bool, **options: Any
 ) -> None:
     """Make one HTML file to explore attention in a browser, and open it: no network, nothing to install."""
     model = o.model_options(options)
@@ -53,43 +41,60 @@ def view_command(
         arguments.check_mode("view", "--sources")
         from attnctl.cli.commands.sources import answer_page  # torch
 
-        html, name = answer_page(source, file, model), "sources"
+        html, name = answer_page(source, options["file"], model), "sources"
     else:
-        ask = EffectRequest(target=model.pop("target", None), against=against, every_edge=True) if effects else None
-        if not effects:
-            arguments.check_mode("view", "a page without --effects")
-        numbers = any(one == "-" or is_file(one or "") for one in (source, other))
-        two = "two models and a text" if text is not None else "two sources" if numbers else "two texts"
-        arguments.check_mode("view", "--run" if run is not None else "one source" if other is None else two)
-        seen: Iterable[Source]
-        if run is not None:
-            name = arguments.text_of(source, file)
-            seen, steps = sources_of_run(run, name, model)
-            labels: list[str] | None = list(steps.values())
-        else:
-            seen = _opened_sources(source, other, text, file, tokens, model)
-            labels = None if text is None else [str(source), str(other)]
-            name = seen[0].text
-        html = api.page_of_sources(
-            seen,
-            o.taken(Changes, options),
-            effects=ask,
-            labels=labels,
-            over_training=run is not None,
-            say=arguments.say_notes,
-            check=partial(check_cost, sweeps=SWEEPS),
-            told=lambda trace: arguments.say_unknown(trace.tokens, trace.key_axis, notes=trace.notes),
-            **o.arguments_of(api.page_of_sources, options),
-        )
+        html, name = _page_of_weights(source, other, model, **options)
     if output is None:  # a file in a fresh temporary folder, named after the text
         slug = re.sub(r"[^A-Za-z0-9]+", "-", name).strip("-").lower()[:40]
         output = str(Path(tempfile.mkdtemp(prefix="attnctl-")) / f"{slug or 'attention'}.html")
     put_bytes(html.encode(), output)
-    if output == "-":
-        return
-    print_lines(output)
-    if not no_open:
-        show_in_browser(output)
+    if output != "-":
+        print_lines(output)
+        if not no_open:
+            show_in_browser(output)
+
+
+def _page_of_weights(
+    source: str | None,
+    other: str | None,
+    model: OptionValues,
+    *,
+    text: str | None,
+    file: str | None,
+    tokens: str | None,
+    run: str | None,
+    effects: bool,
+    against: str | None,
+    **options: Any,
+) -> tuple[str, str]:
+    """The page of one source, of two, or of a run's steps, and the text that it is named after."""
+    ask = EffectRequest(target=model.pop("target", None), against=against, every_edge=True) if effects else None
+    if not effects:
+        arguments.check_mode("view", "a page without --effects")
+    numbers = any(one == "-" or is_file(one or "") for one in (source, other))
+    two = "two models and a text" if text is not None else "two sources" if numbers else "two texts"
+    arguments.check_mode("view", "--run" if run is not None else "one source" if other is None else two)
+    seen: Iterable[Source]
+    if run is not None:
+        name = arguments.text_of(source, file)
+        seen, steps = sources_of_run(run, name, model)
+        labels: list[str] | None = list(steps.values())
+    else:
+        seen = _opened_sources(source, other, text, file, tokens, model)
+        labels = None if text is None else [str(source), str(other)]
+        name = seen[0].text
+    html = api.page_of_sources(
+        seen,
+        o.taken(Changes, options),
+        effects=ask,
+        labels=labels,
+        over_training=run is not None,
+        say=arguments.say_notes,
+        check=partial(check_cost, sweeps=SWEEPS),
+        told=lambda trace: arguments.say_unknown(trace.tokens, trace.key_axis, notes=trace.notes),
+        **o.arguments_of(api.page_of_sources, options),
+    )
+    return html, name
 
 
 def _opened_sources(
