@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from attnctl import limits
 from attnctl.cli import session
+from attnctl.cli.command_table import COMMANDS
 from attnctl.cli.options import LOOK_OPTIONS, MAP_OPTIONS
 from attnctl.cli.output import say_unless_quiet
 from attnctl.errors import AttnctlError, UsageError
@@ -40,8 +41,6 @@ class EngineOptions(NamedTuple):
 
 def check_mode(command: str, *modes: str) -> None:
     """Raise UsageError for an option that was typed and means nothing in any of these modes of a command."""
-    from attnctl.cli.command_table import COMMANDS
-
     entry = COMMANDS[command]
     honoured = set().union(*map(entry.honoured, modes))
     for name, option in entry.options.items():
@@ -108,20 +107,18 @@ _FILE_NAME = re.compile(
 
 
 def check_no_file(text: str) -> None:
-    """Raise where a text reads as the name of a file: AttnctlError where there is none, UsageError where there is one."""
+    """Raise where a text reads as the name of a file: AttnctlError where there is none, UsageError where there is one.
+
+    Of a word without an ending, where it is a folder's name, or begins as a path.
+    """
     name = text.strip()
-    if not _FILE_NAME.fullmatch(name):
-        if name and not re.search(r"\s|\0", name) and len(name) < limits.NAME_BYTES:
-            _check_no_path(name)
+    if _FILE_NAME.fullmatch(name):
+        if os.path.lexists(name):
+            check_regular(name)
+            raise UsageError(f"{name} is a file: a text in it is read with --file {name}")
+        raise AttnctlError(f"no file {name[:200]}: no such file is here, and for a text it has no words")
+    if not name or re.search(r"\s|\0", name) or len(name) >= limits.NAME_BYTES:
         return
-    if os.path.lexists(text.strip()):
-        check_regular(text.strip())
-        raise UsageError(f"{text.strip()} is a file: a text in it is read with --file {text.strip()}")
-    raise AttnctlError(f"no file {text.strip()[:200]}: no such file is here, and for a text it has no words")
-
-
-def _check_no_path(name: str) -> None:
-    """Raise UsageError where a word is a folder's name, and AttnctlError where it begins as a path and nothing is there."""
     if Path(name).is_dir():
         raise UsageError(
             f"{name} is a folder: attnctl batch {name} reads its texts; as a text: printf {name} | attnctl … -"

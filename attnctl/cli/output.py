@@ -5,14 +5,21 @@ from __future__ import annotations
 import io
 import os
 import re
+import shutil
+import signal
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+from shutil import get_terminal_size
+from textwrap import wrap
 from typing import TYPE_CHECKING, Any
 
+from attnctl import __version__
+from attnctl.cli import session
 from attnctl.errors import UsageError, print_complaint
-from attnctl.text import harmless_text
+from attnctl.files import check_writable, write_whole
+from attnctl.text import as_json, harmless_text
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -36,8 +43,6 @@ __all__ = [
 
 def say_unless_quiet(message: str) -> None:
     """A line on standard error that is neither a result nor an error: nothing with --quiet."""
-    from attnctl.cli import session
-
     if not session.quiet:
         print_complaint(message)
 
@@ -52,9 +57,6 @@ def print_wrapped(text: str, indent: int = 0) -> None:
     if not sys.stdout.isatty():
         print_lines(text)
         return
-    from shutil import get_terminal_size
-    from textwrap import wrap
-
     width = max(20, get_terminal_size().columns)
     print_lines(*wrap(harmless_text(text), width, subsequent_indent=" " * indent, replace_whitespace=False))
 
@@ -77,16 +79,13 @@ def put_bytes(data: bytes, output: str | None = None) -> None:
         sys.stdout.flush()
         sys.stdout.buffer.write(data)
         return
-    from attnctl.files import write_whole
-
     write_whole(output, data)
 
 
-def put_json(document: object, output: str | None = None) -> None:
-    """A document as one line of JSON, to a file or to standard output."""
-    from attnctl.text import as_json
-
-    put_bytes(as_json(document) + b"\n", output)
+def put_json(document: Mapping[str, object], output: str | None = None, schema: str = "") -> None:
+    """A document as one line of JSON, to a file or to standard output; it begins with its schema, where that is named."""
+    opening = {"schema": f"attnctl.{schema}/1", "attnctl": __version__} if schema else {}
+    put_bytes(as_json({**opening, **document}) + b"\n", output)
 
 
 def output_format(command: str, output: str | None, suffixes: Sequence[str], asked: str = "", hint: str = "") -> str:
@@ -97,8 +96,6 @@ def output_format(command: str, output: str | None, suffixes: Sequence[str], ask
     """
     if output is None or output == "-":
         return asked or "terminal"
-    from attnctl.files import check_writable
-
     suffix = Path(output).suffix.lower()[1:]
     if suffix not in suffixes or (asked and suffix != asked):
         *most, last = (f".{name}" for name in suffixes)
@@ -152,8 +149,6 @@ def paged_output() -> Iterator[None]:
 
 def _is_longer_than_screen(data: bytes) -> bool:
     """Whether text takes more lines of the terminal than it has, with one for its prompt; bytes of a file do not count."""
-    from shutil import get_terminal_size
-
     columns, lines = get_terminal_size()
     if b"\0" in data or len(data) < lines:
         return False
@@ -165,11 +160,7 @@ def _is_longer_than_screen(data: bytes) -> bool:
 
 def _shown_by_pager(data: bytes) -> bool:
     """Whether a pager has shown it: there is one, it is wanted, and it could be started. Ctrl-C is the pager's meanwhile."""
-    import shutil
-    import signal
     import subprocess
-
-    from attnctl.cli import session
 
     command = os.environ.get("PAGER", "less -FRX" if shutil.which("less") else "").strip()
     if session.no_pager or command in ("", "cat") or os.environ.get("TERM", "dumb") == "dumb":

@@ -15,6 +15,7 @@ from attnctl.cli.command_table import COMMANDS
 from attnctl.cli.options import MODEL_OPTIONS, OPTIONS
 from attnctl.cli.suggestions import suggest_choice
 from attnctl.errors import AttnctlError
+from attnctl.files import read_bytes
 
 if TYPE_CHECKING:
     from typer._click.core import Command as ClickCommand
@@ -161,8 +162,6 @@ def read_text() -> str:
     path = config_path()
     if not os.path.lexists(path):
         return ""
-    from attnctl.files import read_bytes
-
     try:
         return read_bytes(path, limits.DEFAULTS_BYTES).decode()
     except UnicodeDecodeError as error:

@@ -13,7 +13,7 @@ from typing import Any
 
 import typer
 
-from attnctl import __version__, limits
+from attnctl import limits
 from attnctl.batching.corpus.census_work import CensusWork, count_corpus, open_census_model
 from attnctl.batching.corpus.treebank import Treebank
 from attnctl.batching.work import Result
@@ -95,9 +95,8 @@ def _measure_grammar(opened: Any, sentences: int, json: bool) -> None:
     if not json:
         show_table(table)
         return
-    opening = {"schema": "attnctl.relation/1", "attnctl": __version__, "model": opened.info.name}
     for measured in table:
-        put_json(opening | measured._asdict())
+        put_json({"model": opened.info.name, **measured._asdict()}, schema="relation")
 
 
 def _counted_census(corpus: list[str], folder: str | None, given: OptionValues, options: OptionValues) -> CensusTable:

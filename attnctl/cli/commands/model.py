@@ -49,7 +49,7 @@ def _print_card(name: str, path: Path, json: bool) -> None:
     shapes = {key: list(tensor.shape) for key, tensor in file.tensors.items()}
     if json:
         told = {key: _metadata_entry(name, key, value) for key, value in file.metadata.items()}
-        put_json({"schema": "attnctl.card/1", "attnctl": __version__, "name": name, "shapes": shapes, "metadata": told})
+        put_json({"name": name, "shapes": shapes, "metadata": told}, schema="card")
         return
     wide = get_terminal_size((120, 24)).columns
     print_lines(*model_card(name, file.metadata, shapes, path.stat().st_size, wide))

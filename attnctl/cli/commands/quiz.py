@@ -8,7 +8,6 @@ from typing import Any
 
 from rich.console import Console
 
-from attnctl import __version__
 from attnctl.cli import arguments
 from attnctl.cli.output import put_json, safe_console
 from attnctl.cli.sources import open_source
@@ -49,8 +48,8 @@ def quiz_command(
     if model is not None and layer is None and head is None and len(asked) > 2:
         asked = with_removal(asked, model, text, options.get("seed") or 0)
     if json:
-        opening = {"schema": "attnctl.quiz/1", "attnctl": __version__, "text": text, "model": model_document(info)}
-        put_json(opening | {"questions": [q.question_document() for q in asked]})
+        questions = [question.question_document() for question in asked]
+        put_json({"text": text, "model": model_document(info), "questions": questions}, schema="quiz")
         return
     page = safe_console()
     if (first := focus(trace, query=at)) is not None and first.reason:

@@ -13,7 +13,7 @@ from typing import Any
 
 import typer
 
-from attnctl import __version__, interrupts
+from attnctl import interrupts
 from attnctl.cli import arguments
 from attnctl.cli.arguments import say_notes
 from attnctl.cli.output import (
@@ -235,7 +235,6 @@ def _explain_step(corpus: str | None, given: OptionValues, sentence: str | None,
     training = begin_training(recipe, read_corpus(recipe, lines))
     step = one_step(training, _watched_sentence(training, sentence), query, given.get("lr"))
     if json:
-        told = {field.name: getattr(step, field.name) for field in fields(step)}
-        put_json({"schema": "attnctl.lesson/1", "attnctl": __version__} | told)
+        put_json({field.name: getattr(step, field.name) for field in fields(step)}, schema="lesson")
         return
     show_renderable(lesson_view(step, safe_console().width))
