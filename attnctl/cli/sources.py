@@ -108,7 +108,6 @@ def prompt_of(
 def sources_of_run(folder: str, text: str, options: OptionValues) -> tuple[Iterator[TextSource], dict[int, str]]:
     """The text under the weights of every kept step of a training run, one after another; step → its label."""
     from attnctl.models.builtin.weights import steps_of
-    from attnctl.source import TextSource
     from attnctl.training.run import TrainingRun
 
     reports = TrainingRun(folder).reports()
@@ -140,12 +139,6 @@ def refuse_models(command: str, a: str, b: str) -> None:
         raise UsageError(f'{a} and {b} are models: give the text that both read: attnctl {command} {a} {b} "…"')
     if models:
         raise UsageError(f'{models[0]} is a model: name the other one and a text: attnctl {command} A B "…"')
-
-
-def refuse_texts(a: str, b: str, text: str | None) -> None:
-    """Raise UsageError where a text stands for the second of two models, before another text."""
-    if text is not None and names_model(a) and not names_model(b) and " " in b.strip():
-        raise UsageError(f'before a text, A and B are models: attnctl compare "{b}" "…" --model {a} compares two texts')
 
 
 def _read_input(source: str | None) -> tuple[str, bytes] | None:

@@ -12,7 +12,7 @@ from attnctl.cli.progress import LESS_HEADS, check_sweep_cost, items_progress
 from attnctl.cli.sources import text_or_conversation
 from attnctl.formats.documents.readings_json import effects_to_json
 from attnctl.formats.pictures import figure_bytes, format_names
-from attnctl.readings.effects.ablation import EffectRequest, Watched, chosen_heads, measure_effects
+from attnctl.readings.effects.ablation import chosen_heads, measure_effects
 
 
 def ablate_command(
@@ -38,7 +38,11 @@ def ablate_command(
         cross=options.get("attention") is None,
         **asked,
     )
-    _check_cost(ask, watched)
+    if not ask.approximate:
+        passes = len(chosen_heads(watched, ask)) if ask.sweep_heads else 0
+        cuts = len(ask.edges) + len(ask.spans) + (len(watched.tokens) if ask.every_edge else 0)
+        fewer = LESS_HEADS if not cuts else "longer parts take fewer" if ask.spans else "--edge and --spans take fewer"
+        check_sweep_cost(watched.info, len(watched.tokens), passes + cuts, cuts=cuts > 0, fewer=fewer)
     done, total = 0, 1
     with items_progress(lambda: done / max(total, 1)) as tick:
 
@@ -61,13 +65,3 @@ def ablate_command(
         drawing = effects_drawing(found)
         arguments.say_notes(drawing.notes)
         put_bytes(figure_bytes(drawing.figure, form), output)
-
-
-def _check_cost(ask: EffectRequest, watched: Watched) -> None:
-    """Say what the passes asked for will take, where that is much. Raises AttnctlError where memory will not do."""
-    if ask.approximate:
-        return
-    passes = len(chosen_heads(watched, ask)) if ask.sweep_heads else 0
-    cuts = len(ask.edges) + len(ask.spans) + (len(watched.tokens) if ask.every_edge else 0)
-    fewer = LESS_HEADS if not cuts else "longer parts take fewer" if ask.spans else "--edge and --spans take fewer"
-    check_sweep_cost(watched.info, len(watched.tokens), passes + cuts, cuts=cuts > 0, fewer=fewer)

@@ -9,9 +9,10 @@ from attnctl import api
 from attnctl.cli import arguments, session
 from attnctl.cli import options as o
 from attnctl.cli.output import output_format, put_bytes, put_json, write_renderable
-from attnctl.cli.sources import is_file, open_source, refuse_models, refuse_texts
+from attnctl.cli.sources import is_file, open_source, refuse_models
 from attnctl.errors import UsageError
 from attnctl.formats.pictures import figure_bytes, format_names
+from attnctl.models import names_model
 from attnctl.models.option_types import OptionValues
 from attnctl.readings.measures import check_measure
 from attnctl.readings.traces.comparison import Comparison
@@ -71,7 +72,10 @@ def _pair_of_traces(
     else:
         if "model" in session.typed:  # a default of the user's own just does not apply
             raise UsageError("--model does not go with a text after A and B, which are the models then")
-        refuse_texts(a, b, text)
+        if text is not None and names_model(a) and not names_model(b) and " " in b.strip():
+            raise UsageError(
+                f'before a text, A and B are models: attnctl compare "{b}" "…" --model {a} compares two texts'
+            )
         words = arguments.text_of(text, file)
         one, other = options | {"model": a, "off": None}, options | {"model": b}  # with --off: without and with it
         sources = [TextSource(arguments.model_of(given), words) for given in (one, other)]
