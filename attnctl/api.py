@@ -90,8 +90,8 @@ def measure_heads(
     With `probe`, induction and duplicates are those of random tokens said twice; `census` names heads after what they find.
     Raises UsageError where these cannot be.
     """
-    from attnctl.readings.grid import OverviewReading
     from attnctl.readings.head_statistics import HeadStatisticsReading, name_head
+    from attnctl.readings.heatmap import OverviewReading
 
     source = given.source
     if probe and given.model is None:
@@ -162,7 +162,7 @@ def spans(
     >>> spans("One line.\nAnother line.", "lines", model="random").grid.weights[0, 0].shape
     (2, 2)
     """
-    from attnctl.readings.grid import GridReading, OverviewReading
+    from attnctl.readings.heatmap import GridReading, OverviewReading
     from attnctl.readings.spans import parts_of
 
     changes = _changes("spans", measure, words, renormalise, drop)
@@ -409,7 +409,7 @@ def _kept_overview(source: Source, layer: Chosen, head: Chosen) -> Overview | No
 
 def survey_text(given: Prepared) -> tuple[Overview, list[ExactBlock]]:
     """The overview of a long text with its strongest links, and the blocks around them, exactly: two readings."""
-    from attnctl.readings.grid import GridReading, OverviewReading
+    from attnctl.readings.heatmap import GridReading, OverviewReading
     from attnctl.readings.rows import BlocksReading, ExactBlock, LinksReading, telling_blocks
     from attnctl.source.changes import SIZE, zoom_cells
 

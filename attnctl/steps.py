@@ -1,4 +1,4 @@
-"""One step of a trace, as every renderer is handed it: its words, and its arrays for one layer and head."""
+"""The steps of attention, in order, as every renderer is handed them: words, formula, and arrays of one layer and head."""
 
 from __future__ import annotations
 

@@ -18,7 +18,6 @@ SHARED = {
     "light_import",
     "limits",
     "named_function",
-    "selection",
     "tokens",
     "text",
 }

@@ -1,4 +1,4 @@
-"""One text of a batch: what it is, where it came from, and the names that its files bear."""
+"""One text of a batch: what it is, where it came from, the names of its files, tokens and options of its own."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
+from attnctl.argument_types import chosen_indices, parse_selection
 from attnctl.errors import AttnctlError, UsageError
 from attnctl.models import Model
-from attnctl.selection import chosen_indices, parse_selection
 from attnctl.text import as_json
 from attnctl.tokens import Token
 

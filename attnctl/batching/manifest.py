@@ -1,4 +1,4 @@
-"""run.json: what a batch was asked for, so that going on with something else is refused."""
+"""run.json: what a batch was asked for, so that going on with something else is refused, and which items are done."""
 
 from __future__ import annotations
 

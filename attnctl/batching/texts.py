@@ -1,4 +1,4 @@
-"""Files as streams of bytes: a path or standard input, with gzip or zstd taken off as they are read."""
+"""Where the texts of a batch come from: files, folders, tables or a pipe, with gzip or zstd taken off as they are read."""
 
 from __future__ import annotations
 

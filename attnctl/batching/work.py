@@ -15,8 +15,7 @@ from attnctl.errors import AttnctlError, UsageError, error_place
 from attnctl.files import need_pyarrow
 from attnctl.formats.pictures import format_names, heatmap_bytes
 from attnctl.models import Model, open_named_model
-from attnctl.models.builtin.stack import Stack
-from attnctl.models.builtin.together import can_run_together, run_together
+from attnctl.models.builtin.stack import Stack, can_run_together, run_together
 from attnctl.models.option_types import model_arguments
 from attnctl.readings.measures import check_measure
 from attnctl.readings.traces.trace import Trace, TraceReading, notes_of_kind

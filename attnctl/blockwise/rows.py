@@ -1,4 +1,4 @@
-"""The context of a long text, by a fused kernel or in blocks of rows."""
+"""Rows of weights and the context of a long text, by a fused kernel, in blocks of rows, or one key after another."""
 
 from __future__ import annotations
 

@@ -10,7 +10,7 @@ from typing import IO, Any
 
 from attnctl import limits
 from attnctl.errors import AttnctlError, in_one_line
-from attnctl.formats.entities import Node, mentions_of
+from attnctl.formats.census_table import Node, mentions_of
 from attnctl.readings.census.words import HALVES, BadSentenceError, ParsedSentence
 
 LEFT_OUT = dict.fromkeys(("lemma", "feats", "deps"), lambda line, at: None)  # columns that nobody here reads

@@ -1,4 +1,4 @@
-"""Traces as NPZ, written and read: `trace` (the JSON document without arrays), `embeddings`, `layers.0.weights`, …"""
+"""Traces saved and loaded, as JSON or NPZ: `trace` (the JSON without arrays), `embeddings`, `layers.0.weights`, …"""
 
 from __future__ import annotations
 

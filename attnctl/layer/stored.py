@@ -1,4 +1,4 @@
-"""The arrays of one call by their names in a trace, for the heads and query rows that were chosen."""
+"""Attention of one layer whose arrays are stored: a trace's, a matrix's; and the arrays of a call by their names."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A text in any model whose attention may be changed: opened for the measuring of effects."""
+"""A text in any model whose attention may be changed: opened to measure effects, with heads off, or for the usual probe."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Statistics of each head of one call of attention: entropy, where its mass goes, how far, what it looks like."""
+"""Statistics of each head: the table of them, with name, unit and source, and their values for one call of attention."""
 
 from __future__ import annotations
 

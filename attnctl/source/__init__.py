@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
 import numpy as np
 
 from attnctl import limits
+from attnctl.argument_types import chosen_indices
 from attnctl.errors import AttnctlError, UsageError
 from attnctl.layer import LayerAttention, Run, StopForward
 from attnctl.readings.traces.trace import ModelInfo, Trace, TraceReading, notes_of_kind, stored_layer
-from attnctl.selection import chosen_indices
 from attnctl.text import number_list
 from attnctl.tokens import Token, checked_text
 

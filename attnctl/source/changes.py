@@ -1,4 +1,4 @@
-"""The cells of a grid of weights: every token of a short text, parts of a long one, a stretch of it, or named spans."""
+"""What is changed of a source (heads off, measure, words, rows rescaled, keys dropped), and its cells looked at."""
 
 from __future__ import annotations
 
@@ -7,16 +7,22 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Generic, NamedTuple
 
+from attnctl.argument_types import chosen_indices, parse_selection, token_range
 from attnctl.blockwise import even_parts
 from attnctl.errors import AttnctlError, UsageError
 from attnctl.layer import LayerAttention, NarrowedLayer, Run
-from attnctl.readings.grid import GridReading, OverviewReading
-from attnctl.readings.heatmap import HeatmapGrid, keys_left_out, of_overview, weights_notes
+from attnctl.readings.heatmap import (
+    GridReading,
+    HeatmapGrid,
+    OverviewReading,
+    keys_left_out,
+    of_overview,
+    weights_notes,
+)
 from attnctl.readings.measures import attention_rollout, by_words, check_measure, value_norm, value_norm_note
 from attnctl.readings.overview import Overview, TextPart, part_snippet
 from attnctl.readings.spans import parts_of
 from attnctl.readings.traces.trace import Note, Trace, TraceReading, own_numbers
-from attnctl.selection import chosen_indices, parse_selection, token_range
 from attnctl.source import OverviewSource, Reading, Result, Source, TraceSource, check_room, room_of_trace
 from attnctl.tokens import Token, find_several
 

@@ -1,7 +1,4 @@
-"""Rules that need no learning: the best fixed offset, the nearest word of the right kind, the first one.
-
-A head that "finds subjects" may only count positions, so each of its figures stands beside theirs.
-"""
+"""How often a head's largest weight is on the right word, beside rules that need no learning."""
 
 from __future__ import annotations
 

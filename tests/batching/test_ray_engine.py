@@ -26,7 +26,7 @@ Run = Callable[..., Any]
 @pytest.fixture(scope="module")
 def two_workers() -> Iterator[None]:
     """A cluster of this machine, with room for two."""
-    from attnctl.batching.ray_engine import _import_ray
+    from attnctl.batching.engines import _import_ray
 
     _import_ray().init(num_cpus=2, include_dashboard=False, log_to_driver=False, logging_level="error")
     yield
@@ -46,7 +46,7 @@ def test_the_folder_is_the_same_as_from_one_machine(two_workers: None, run: Run,
 
 
 def test_a_worker_that_is_killed_is_replaced(two_workers: None, tmp_path: Path) -> None:
-    from attnctl.batching.ray_engine import run_on_cluster
+    from attnctl.batching.engines import run_on_cluster
 
     file, mark = sentences(tmp_path / "in.txt", 400), tmp_path / "died"
 
@@ -69,14 +69,14 @@ def test_a_worker_that_is_killed_is_replaced(two_workers: None, tmp_path: Path) 
 
 
 def test_what_the_cluster_does_not_have(two_workers: None, run: Run, tmp_path: Path) -> None:
-    from attnctl.batching.ray_engine import run_on_cluster
+    from attnctl.batching.engines import run_on_cluster
 
     with pytest.raises(AttnctlError, match="has 0 GPUs, and a worker asks for 2"):
         list(run_on_cluster(Work({}), iter([[Item(0, "", "a b")]]), gpus=2))
 
 
 def test_no_more_than_a_window_of_chunks_is_read_ahead(two_workers: None) -> None:
-    from attnctl.batching.ray_engine import WINDOW, run_on_cluster
+    from attnctl.batching.engines import WINDOW, run_on_cluster
 
     read = 0
 
@@ -94,7 +94,7 @@ def test_no_more_than_a_window_of_chunks_is_read_ahead(two_workers: None) -> Non
 
 
 def test_a_chunk_that_kills_every_worker_is_named_at_last(two_workers: None) -> None:
-    from attnctl.batching.ray_engine import run_on_cluster
+    from attnctl.batching.engines import run_on_cluster
 
     class Deadly(Worker):
         def chunk_results(self, items: Sequence[Item]) -> list[Result]:

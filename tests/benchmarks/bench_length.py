@@ -66,7 +66,7 @@ print(json.dumps([best, peak + inputs, peak]))
 MODEL = """
 import time, torch
 from attnctl.models import open_model
-from attnctl.readings.grid import GridReading
+from attnctl.readings.heatmap import GridReading
 from attnctl.source import TextSource
 from attnctl.readings.overview import TextPart
 from attnctl.blockwise import even_parts

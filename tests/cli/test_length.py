@@ -19,8 +19,7 @@ from attnctl import models
 from attnctl.models import attend
 from attnctl.models.builtin.matrix import trace_of_matrix
 from attnctl.models.watching import probe_heads
-from attnctl.readings.grid import GridReading, OverviewReading
-from attnctl.readings.heatmap import of_overview, weight_span
+from attnctl.readings.heatmap import GridReading, OverviewReading, of_overview, weight_span
 from attnctl.readings.overview import TextPart
 from attnctl.readings.spans import parts_of
 from attnctl.source import TextSource, TraceSource

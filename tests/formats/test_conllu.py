@@ -11,8 +11,8 @@ import pytest
 
 from attnctl.batching.corpus.treebank import Treebank, sentence_of
 from attnctl.errors import AttnctlError
+from attnctl.formats.census_table import fields_of, mentions_of
 from attnctl.formats.conllu import comment_value, line_of, parsed_sentence, sentence_blocks
-from attnctl.formats.entities import fields_of, mentions_of
 from attnctl.limits import SENTENCE_LINES
 from attnctl.readings.census.words import BadSentenceError, Mention, ParsedSentence, from_dict
 from tests.conftest import SAMPLES

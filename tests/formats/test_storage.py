@@ -18,8 +18,8 @@ from attnctl.errors import AttnctlError
 from attnctl.formats.documents.overview_json import overview_from_document, overview_to_json
 from attnctl.formats.schemas.json_schemas import overview_schema
 from attnctl.models import open_model
-from attnctl.readings.grid import GridReading, OverviewReading
 from attnctl.readings.head_statistics import HeadStatisticsReading
+from attnctl.readings.heatmap import GridReading, OverviewReading
 from attnctl.readings.overview import LongRow, Overview, TextPart
 from attnctl.readings.rows import LinksReading, RowReading
 from attnctl.source import TextSource

@@ -11,8 +11,8 @@ from attnctl.layer import LayerAttention, Run
 from attnctl.layer.computed import ComputedLayer
 from attnctl.layer.run_memory import RunMemory
 from attnctl.models import open_model
-from attnctl.readings.grid import OverviewReading
 from attnctl.readings.head_statistics import HeadStatisticsReading
+from attnctl.readings.heatmap import OverviewReading
 from attnctl.readings.traces.trace import TraceReading
 from attnctl.source import TextSource
 

@@ -301,7 +301,7 @@ def _census_chunks(items: Iterable[Item]) -> Iterator[list[Item]]:
 
 def on_ray(work: CensusWork, items: Iterable[Item], **cluster: Any) -> Iterator[list[Result]]:
     """The same by the workers of a Ray cluster."""
-    from attnctl.batching.ray_engine import run_on_cluster as run
+    from attnctl.batching.engines import run_on_cluster as run
 
     return run(work, _census_chunks(items), worker=CensusWorker, **cluster)
 

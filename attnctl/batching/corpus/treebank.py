@@ -13,8 +13,8 @@ from attnctl.batching.items import Item
 from attnctl.batching.texts import DAMAGE, decompressed, open_stream
 from attnctl.errors import AttnctlError, in_one_line
 from attnctl.files import said_plainly
+from attnctl.formats.census_table import fields_of
 from attnctl.formats.conllu import Block, comment_value, document_begun, parsed_sentence, sentence_blocks
-from attnctl.formats.entities import fields_of
 from attnctl.readings.census.words import BadSentenceError, ParsedSentence, from_dict
 from attnctl.readings.head_statistics import STATISTICS, head_statistics
 from attnctl.readings.traces.trace import Trace, stored_layer

@@ -129,7 +129,7 @@ def _chosen_formats(asked: str, output: str | None) -> tuple[str, ...]:
 
 
 def _on_ray(work: Work, address: str | None, workers: int | None, gpus: float) -> Do:
-    from attnctl.batching.ray_engine import run_on_cluster
+    from attnctl.batching.engines import run_on_cluster
 
     def run_items(items: Iterable[Item], *, flowing: bool) -> Iterator[list[Result]]:
         return run_on_cluster(

@@ -16,8 +16,8 @@ from attnctl.cli.progress import check_cost, cost_progress, heads_over_tokens
 from attnctl.cli.sources import open_source
 from attnctl.errors import DONE, FAILED, AttnctlError, UsageError
 from attnctl.models.option_types import OptionValues
-from attnctl.readings.grid import OverviewReading
 from attnctl.readings.head_statistics import HeadStatisticsReading
+from attnctl.readings.heatmap import OverviewReading
 from attnctl.readings.overview import LongRow, Overview
 from attnctl.readings.questions.focus import Focus, focus
 from attnctl.readings.rows import LinksReading, RowReading

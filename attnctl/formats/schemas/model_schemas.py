@@ -1,4 +1,4 @@
-"""The JSON Schemas of what is told of models: sizes, a trained one's card, relations, reports of training, a lesson."""
+"""JSON Schemas of what is told of models and batches: sizes, cards, relations, reports, a lesson, manifests."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A weights file, `.safetensors` or `.npz`, as it is read: tensors by name, metadata beside them, nothing ever unpickled."""
+"""Weights files, `.safetensors` or `.npz`: read without unpickling anything, checked, and opened as a model."""
 
 from __future__ import annotations
 

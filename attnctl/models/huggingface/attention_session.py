@@ -1,4 +1,4 @@
-"""Where in a model attention stands: the names, kinds and layer numbers of the modules that attend."""
+"""One watched forward: which modules of a model attend, and what is asked of each call of theirs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a capture recorded, as a Trace: for every table, picture and page that shows one."""
+"""`capture`: the attention of any forward of a transformers model, recorded as its layers compute it, and as a Trace."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from attnctl import attention
-from attnctl.argument_types import check_network, checked, checked_selection
+from attnctl.argument_types import check_network, checked, checked_selection, chosen_indices
 from attnctl.attention import Array, Call
 from attnctl.errors import AttnctlError, UsageError
 from attnctl.layer import StopForward
@@ -34,7 +34,6 @@ from attnctl.models.huggingface.attention_session import (
     unseen_sentence,
 )
 from attnctl.readings.traces.trace import SINK_NOTE, LayerTrace, ModelInfo, Trace
-from attnctl.selection import chosen_indices
 from attnctl.text import number_list
 from attnctl.tokens import Token, named_tokens
 

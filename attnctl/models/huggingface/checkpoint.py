@@ -20,8 +20,7 @@ from attnctl.layer.computed import ComputedLayer
 from attnctl.layer.stored import StoredLayer
 from attnctl.models.builtin.stack import MOST_LIKELY, predicted_places
 from attnctl.models.huggingface.attention_session import merges_source
-from attnctl.models.huggingface.generation import generated_tokens
-from attnctl.models.huggingface.key_slots import tokens_of_call_keys
+from attnctl.models.huggingface.family_traits import tokens_of_call_keys
 from attnctl.models.huggingface.network import running_network
 from attnctl.models.huggingface.run_notes import RunNotes, nothing_seen_sentence, text_notes
 from attnctl.models.huggingface.tokenizer import Pieces, named_token
@@ -32,9 +31,37 @@ if TYPE_CHECKING:
     from transformers import PreTrainedModel
 
     from attnctl.models.huggingface.attention_session import Output, Site
-    from attnctl.models.huggingface.family_traits import FamilyTraits
-    from attnctl.models.huggingface.key_slots import KeySlots
+    from attnctl.models.huggingface.family_traits import FamilyTraits, KeySlots
     from attnctl.models.huggingface.module_outputs import ModuleOutputs, ShownLayer
+
+
+def generated_tokens(model: Checkpoint, tokens: Sequence[Token], known: int) -> tuple[Token, ...]:
+    """Greedy continuation through the key/value cache; `known` ids of what comes back are not new."""
+    import torch
+
+    count = model.generate or 16
+    if not hasattr(model.network, "generate") or not model.network.can_generate():
+        raise UsageError(f"--generate: {type(model.network).__name__} does not continue texts")
+    limit = model.pieces.limit
+    if limit is not None and model.kind == "self" and len(tokens) + count > limit:
+        raise AttnctlError(
+            f"{len(tokens):,} tokens and {count:,} new ones are more than {model.info.name} reads: {limit:,}"
+        )
+    ids, config = model.token_ids(tokens), model.network.config  # (1, n)
+    # the padding token that it names, or the part of it that is about text (Gemma 3)
+    padding = (getattr(part, "pad_token_id", None) for part in (config, config.get_text_config()))
+    with running_network(model.network, len(tokens), model.info.name):
+        made = model.network.generate(  # type: ignore[operator]
+            input_ids=ids,
+            attention_mask=torch.ones_like(ids),
+            max_new_tokens=count,
+            do_sample=False,
+            num_beams=1,
+            pad_token_id=next((number for number in padding if isinstance(number, int) and number >= 0), 0),
+        )[0].tolist()
+    before = [token.id for token in tokens if token.id is not None] if model.kind == "self" else made[:known]
+    return model.pieces.continued_tokens(before, made[known:])
+
 
 EMBEDDED = 4096  # tokens up to which the embeddings are kept
 
@@ -162,7 +189,7 @@ class Checkpoint:
         return self._slots(len(tokens)).tokens_of_slots(tokens)
 
     def _slots(self, n: int) -> KeySlots:
-        from attnctl.models.huggingface.key_slots import slots_of_text
+        from attnctl.models.huggingface.family_traits import slots_of_text
 
         return slots_of_text(self.network, self.kind, n)
 

@@ -1,4 +1,8 @@
-"""What families of models do beside the softmax of scores, seen as they do it: λ, gates, indexers, other layers."""
+"""What families of models do beside the softmax of scores, seen as they do it: λ, gates, indexers, keys of several tokens.
+
+Source of the keys: DeepSeek-V4 2026, compressed sparse attention (slots that overlap by half) and heavily compressed
+attention.
+"""
 
 from __future__ import annotations
 
@@ -7,22 +11,270 @@ import re
 import weakref
 from collections.abc import Callable, Collection, Hashable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, replace
 from functools import cache
 from typing import TYPE_CHECKING, Any, cast
 
+import numpy as np
 import torch
+from torch.overrides import TorchFunctionMode
 
 from attnctl.arrays import Floats, as_numpy
 from attnctl.attention import Array, Call
+from attnctl.errors import AttnctlError
 from attnctl.models.huggingface.attention_interface import leave_where_done
 from attnctl.models.huggingface.attention_session import Site, attention_modules, names_of_modules
-from attnctl.models.huggingface.indexer_scores import IndexerScores
-from attnctl.models.huggingface.key_slots import KeySlots
 from attnctl.text import number_list
+from attnctl.tokens import Token
 
 if TYPE_CHECKING:
     from torch.nn import Module
     from transformers import PreTrainedModel
+
+    from attnctl.models.huggingface.module_outputs import ShownLayer
+
+
+Span = tuple[int, int]  # the first and the last token that a slot holds
+
+
+@dataclass(frozen=True)
+class KeySlots:
+    """The compressed slots of one text: those of each layer that has any, and all of them, which follow the text's keys."""
+
+    n: int  # tokens of the text
+    of_layer: dict[int, tuple[Span, ...]]
+
+    @property
+    def every_span(self) -> tuple[Span, ...]:
+        """Every slot that some layer has, in the order of the columns."""
+        return tuple(sorted({span for spans in self.of_layer.values() for span in spans}))
+
+    def tokens_of_slots(self, tokens: Sequence[Token]) -> tuple[Token, ...] | None:
+        """The tokens and after them the slots, as "0–3 compressed"; None where there are no slots."""
+        slots = (Token(f"{first}–{last} compressed", special=True) for first, last in self.every_span)
+        return (*tokens, *slots) if self.every_span else None
+
+    def slots_sentence(self) -> str:
+        """What the slots are, for a reader of the table."""
+        first, last = self.every_span[0]
+        layers = sorted(layer for layer, spans in self.of_layer.items() if spans)
+        whose = f"Layer {layers[0]} has" if len(layers) == 1 else f"Layers {number_list(layers)} have"
+        return (
+            f"{whose} compressed slots beside the tokens: the key “{first}–{last} compressed” holds tokens {first}–{last} "
+            "compressed into one; a slot that a layer lacks is masked there."
+        )
+
+    def columns(self, layer: int) -> list[int]:
+        """The column of each key of a layer."""
+        places = {span: self.n + at for at, span in enumerate(self.every_span)}
+        return [*range(self.n), *(places[span] for span in self.of_layer.get(layer, ()))]
+
+    def widened_call(self, layer: int, call: Call) -> Call:
+        """The call (batch first) with a key for every slot: those that the layer lacks are hidden.
+
+        Raises AttnctlError where its keys are not the tokens and the slots that are known of the layer.
+        """
+        if not self.every_span:
+            return call
+        columns = self.columns(layer)
+        if call.n_k != len(columns):
+            raise AttnctlError(
+                f"layer {layer} has {call.n_k} keys for {self.n} tokens and {len(columns) - self.n} compressed slots"
+            )
+        there = call.queries.new_zeros(self.n + len(self.every_span)).bool()  # (n + slots,)
+        there[columns] = True
+        mask = there.expand(1, call.n_q, -1)  # (1, n_q, n + slots)
+        if call.mask is not None:
+            mask = self._widened_keys(layer, call.mask, axis=-1)  # (..., n_q, n + slots)
+        bias = None if call.bias is None else self._widened_keys(layer, call.bias, axis=-1)
+        keys, values = (self._widened_keys(layer, part, axis=-2) for part in (call.keys, call.values))
+        return replace(call, keys=keys, values=values, mask=mask, bias=bias, offset=0)
+
+    def widened_weights(self, layer: int, weights: Array) -> Array:
+        """Weights (heads, n_q, n_k) of a layer, as NumPy, with a column of zeros for every slot that it lacks."""
+        if not self.every_span:
+            return weights
+        wide = np.zeros((*weights.shape[:-1], self.n + len(self.every_span)), weights.dtype)  # (heads, n_q, n + slots)
+        wide[..., self.columns(layer)] = weights
+        return wide
+
+    def narrowed_layer(self, layer: int, shown: ShownLayer) -> ShownLayer:
+        """What is shown of a layer, without the slots that it lacks."""
+        if not self.every_span:
+            return shown
+        columns = self.columns(layer)
+        values = None if shown.values is None else shown.values[:, columns]
+        return replace(shown, weights=shown.weights[..., columns], values=values)
+
+    def widened_index(self, layer: int, scores: Array | None) -> Array | None:
+        """An indexer's scores of the slots (n_q, slots of the layer) with a column for every key; 0 for all others."""
+        slots = self.columns(layer)[self.n :]
+        if scores is None or not slots or scores.shape[-1] != len(slots):
+            return None
+        wide = scores.new_zeros((scores.shape[0], self.n + len(self.every_span)))  # (n_q, n + slots)
+        wide[:, slots] = scores
+        return wide
+
+    def _widened_keys(self, layer: int, array: Array, axis: int) -> Array:
+        """An array with zeros (false) along `axis` for the slots that a layer lacks; an axis of 1 stays."""
+        if array.shape[axis] == 1:
+            return array
+        shape = list(array.shape)
+        shape[axis] = self.n + len(self.every_span)
+        wide = array.new_zeros(shape)
+        where: list[slice | list[int]] = [slice(None)] * array.ndim
+        where[axis] = self.columns(layer)
+        wide[tuple(where)] = array
+        return wide
+
+
+def slots_of_text(network: PreTrainedModel, kind: str, n: int) -> KeySlots:
+    """The compressed slots of a text of n tokens that is read in one forward, without a cache."""
+    names = names_of_modules(network)
+    found: dict[int, tuple[Span, ...]] = {}
+    for module in network.modules():
+        rate = getattr(module, "compress_rate", None)
+        if isinstance(rate, int) and rate > 0 and type(module).__name__.endswith("Compressor"):
+            site = names[id(module)].site_of_occurrence(0)
+            if site.kind == kind:
+                part: Any = module  # each token is compressed twice: for its own window's slot, and for the next
+                twice = bool(part.kv_proj.out_features == 2 * part.head_dim)
+                found[site.layer] = slot_spans(n, rate, overlaps=twice)
+    return KeySlots(n, found)
+
+
+def slot_spans(n: int, rate: int, overlaps: bool) -> tuple[Span, ...]:
+    """The slots of n tokens, one for each whole window of `rate`; where windows overlap, it holds the one before too."""
+    return tuple((max(0, (at - overlaps) * rate), (at + 1) * rate - 1) for at in range(n // rate))
+
+
+def tokens_of_call_keys(
+    n_k: int, tokens: Sequence[Token], source: Sequence[Token] | None, known: tuple[Token, ...] | None
+) -> tuple[Token, ...] | None:
+    """The tokens that n_k keys stand for; None: the queries' own. Raises AttnctlError where they stand for others."""
+    if n_k == len(tokens if known is None else known):
+        return known
+    if source is not None and n_k == len(tokens) + len(source):  # decoder and cross attention in one
+        return (*tokens, *source)
+    raise AttnctlError(
+        f"{n_k} keys for {len(tokens)} tokens: this architecture makes keys of its own, which have no tokens to stand for"
+    )
+
+
+class _TopK(TorchFunctionMode):
+    """Keeps what each top-k was taken of."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.taken_of: list[Array] = []
+
+    def __torch_function__(
+        self,
+        func: Callable[..., Array],
+        types: object,
+        args: tuple[Array, ...] = (),
+        kwargs: dict[str, object] | None = None,
+    ) -> Array:
+        if getattr(func, "__name__", "") == "topk" and args:
+            self.taken_of.append(args[0])
+        return func(*args, **(kwargs or {}))
+
+
+class IndexerScores:
+    """The scores by which indexers pick the keys that queries may see (DeepSeek-V3.2), as a network runs.
+
+    An indexer is a module whose class says so; its scores are what it takes the highest of. `scores` holds them by layer:
+    (batch, n_q, n_k), hidden keys far below 0. Of an indexer that scores blocks of a query's keys (Qwen 4), `blocks` holds
+    how many keys make one, and each key has the score of its block, or 0 after the last whole one.
+    """
+
+    def __init__(self, network: PreTrainedModel) -> None:
+        names = names_of_modules(network)
+        self._indexers = [part for part in network.modules() if type(part).__name__.endswith("Indexer")]
+        self._layers = {id(part): names[id(part)].site_of_occurrence(0).layer for part in self._indexers}
+        self.scores: dict[int, Array] = {}
+        self.blocks: dict[int, int] = {}
+        self._not_shown: set[int] = set()
+        self._modes: dict[int, _TopK] = {}
+
+    @contextmanager
+    def watch_indexers(self) -> Iterator[None]:
+        """Within this, the scores are seen."""
+        with ExitStack() as stack:
+            for part in self._indexers:
+                stack.callback(part.register_forward_pre_hook(self._begins).remove)
+                stack.callback(part.register_forward_hook(self._leave_indexer, always_call=True).remove)
+            yield
+
+    def _begins(self, part: Module, _: object) -> None:
+        self._modes[id(part)] = _TopK()
+        self._modes[id(part)].__enter__()  # type: ignore[no-untyped-call]
+
+    def _leave_indexer(self, part: Module, args: tuple[object, ...], __: object) -> None:
+        mode = self._modes.pop(id(part), None)
+        if mode is None:
+            return
+        mode.__exit__(None, None, None)  # type: ignore[no-untyped-call]
+        layer, size = self._layers[id(part)], getattr(part, "compress_ratio", None)
+        if isinstance(size, int) and all(scores.ndim == 1 for scores in mode.taken_of):
+            mask = next((one for one in args if isinstance(one, torch.Tensor) and one.ndim == 4), None)
+            found = None if mask is None else scores_of_blocks(mask, mode.taken_of, size)
+            if found is not None:
+                self.scores[layer], self.blocks[layer] = found, size
+        elif mode.taken_of:
+            self.scores[layer] = mode.taken_of[-1]
+
+    def scores_of_layer(self, layer: int, n_q: int, n_k: int, slots: KeySlots | None = None) -> Array | None:
+        """The scores of a layer (n_q, n_k), 0 where a query may not look; None where there is none for each key.
+
+        Of compressed slots, with a column for every key and slot of the text.
+        """
+        found = self._scores_of_keys(layer, n_q, n_k, slots)
+        if found is None and layer in self.scores:
+            self._not_shown.add(layer)
+        return found
+
+    def _scores_of_keys(self, layer: int, n_q: int, n_k: int, slots: KeySlots | None) -> Array | None:
+        scores = self.scores.get(layer)
+        if scores is None or scores.ndim < 2 or scores.shape[-2] != n_q or not scores.numel():
+            return None
+        found = scores.reshape(-1, n_q, scores.shape[-1])[0].float()  # (n_q, keys)
+        found = torch.where(found > torch.finfo(torch.float32).min / 2, found, torch.zeros_like(found))
+        if slots is not None and slots.every_span:
+            return slots.widened_index(layer, found)
+        return found if found.shape[-1] == n_k else None
+
+    def score_notes(self) -> tuple[str, ...]:
+        """What a reader of the scores must know of blocks, and of scores that are not shown, in sentences."""
+        sizes = sorted(set(self.blocks.values()))
+        apart = "Its scores are of blocks of keys, for groups of heads apart: what it picks is shown, and they are not."
+        return (*((apart,) * bool(self._not_shown)), *map(_sentence_of_blocks, sizes))
+
+
+def _sentence_of_blocks(size: int) -> str:
+    return (
+        f"It scores blocks of {size} keys: each key has its block's score, and those after the last whole block, which "
+        "are always seen, have none (0)."
+    )
+
+
+def scores_of_blocks(mask: Array, taken_of: Sequence[Array], size: int) -> Array | None:
+    """Scores (batch, n_q, n_k) of keys from those of blocks of `size` of the keys that a query may see.
+
+    `mask` (batch, 1, n_q, n_k) says which these are; `taken_of` holds, query by query, the scores of the whole blocks
+    (blocks,) of each that has any. None where their numbers do not fit.
+    """
+    shown = (mask if mask.dtype == torch.bool else mask == 0)[:, 0]  # (batch, n_q, n_k)
+    counts = shown.sum(-1) // size  # (batch, n_q)
+    places = counts.nonzero().tolist()
+    if [int(counts[item, query]) for item, query in places] != [len(scores) for scores in taken_of]:
+        return None
+    found = torch.zeros(shown.shape, device=shown.device)  # (batch, n_q, n_k)
+    for (item, query), scores in zip(places, taken_of, strict=True):
+        keys = shown[item, query].nonzero().flatten()[: size * len(scores)]  # (size · blocks,)
+        found[item, query, keys] = scores.float().repeat_interleave(size)
+    return found
+
 
 _NO_MIXER = re.compile(r"Norm|MLP|MoE|Moe|Expert|FeedForward|Dropout|Embedding|Router|Identity", re.IGNORECASE)
 

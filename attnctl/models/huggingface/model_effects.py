@@ -6,7 +6,15 @@ import os
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from attnctl.argument_types import check_network, check_tensors, checked_pairs, checked_selection, is_network, public
+from attnctl.argument_types import (
+    check_network,
+    check_tensors,
+    checked_pairs,
+    checked_selection,
+    chosen_indices,
+    is_network,
+    public,
+)
 from attnctl.arrays import as_numpy
 from attnctl.attention import Array
 from attnctl.errors import AttnctlError, UsageError
@@ -16,7 +24,6 @@ from attnctl.models.huggingface.network import network_info
 from attnctl.models.huggingface.watched import WatchedNetwork, check_switchable, gate_notes
 from attnctl.readings.effects.ablation import EffectRequest, measure_effects
 from attnctl.readings.effects.effects import Effects, Word
-from attnctl.selection import chosen_indices
 from attnctl.tokens import Token, checked_text
 
 if TYPE_CHECKING:

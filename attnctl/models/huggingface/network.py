@@ -1,4 +1,4 @@
-"""Where a checkpoint's weights come from, for whoever cites what is made of them."""
+"""The network of a checkpoint: opened, its settings as a trace says them, and where its weights come from."""
 
 from __future__ import annotations
 

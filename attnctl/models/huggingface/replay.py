@@ -1,4 +1,4 @@
-"""A forward as its blocks made it: what went into and came out of each block and its modules, at the watched positions."""
+"""One forward recorded block by block, replayed with changes, and its gradients."""
 
 from __future__ import annotations
 

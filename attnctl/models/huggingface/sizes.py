@@ -1,4 +1,4 @@
-"""What a layer keeps of a text beside the keys and values of its tokens, as transformers' own caches do, by families."""
+"""How large a model's attention is: its layers, its parameters, the n × n, and what it keeps of a text, by families."""
 
 from __future__ import annotations
 

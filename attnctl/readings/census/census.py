@@ -1,8 +1,4 @@
-"""Documents of parsed sentences read in windows, so that a mention can look at an antecedent in an earlier sentence.
-
-Clark et al. (2019) cut documents to what the model reads. Here sentences that follow one another share a window until the
-next would not fit, and none stands in two: a mention whose antecedents all stand before its window is counted, and no case.
-"""
+"""A census: documents of parsed sentences read in windows, and what each head finds in them, counted."""
 
 from __future__ import annotations
 

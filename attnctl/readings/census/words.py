@@ -1,4 +1,4 @@
-"""A sentence whose words are parsed, whatever file it came from: its text, its words' places, its dependency tree."""
+"""A parsed sentence, whatever file it came from, and the places of its words among a model's tokens."""
 
 from __future__ import annotations
 

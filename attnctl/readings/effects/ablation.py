@@ -1,4 +1,4 @@
-"""Measuring effects: every head ablated in turn, edges and spans cut, one prediction watched."""
+"""Effects measured: every head ablated in turn, edges and spans cut, or all of them approximated by gradients."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What each head of a model was measured to find, as its weights file says, and between which words that can hold."""
+"""Where to look first: what each head was measured to find, and between which words of this text that holds."""
 
 from __future__ import annotations
 

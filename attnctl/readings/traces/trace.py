@@ -1,4 +1,4 @@
-"""The options of `Trace.figure`: their types, checked before anything is drawn."""
+"""The trace: every array of a text's attention, how it is recorded, and the options of its figure."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Labels that a picture can draw: fonts that have the characters, code points where none has, long tokens abridged."""
+"""Pictures of grids drawn by matplotlib: cells, values, colour bars, and labels in fonts that have their characters."""
 
 from __future__ import annotations
 

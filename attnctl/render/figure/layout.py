@@ -1,4 +1,4 @@
-"""What every picture of numbers is made of: grids side by side, their labels, and a colour bar for each scale."""
+"""What every picture of numbers is made of: grids side by side, labels, a colour bar a scale, and where each stands."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""An overview of a long text packed for the page: pooled grids, the strongest links, and blocks kept exactly."""
+"""Traces and overviews packed for the page: arrays deflated, pooled grids, the strongest links, blocks kept exactly."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The word lists of the grammar, read from `tables.txt`."""
+"""The words of the grammar: lists, classes and forms, read from `words.txt` and `tables.txt`."""
 
 from __future__ import annotations
 

@@ -9,7 +9,7 @@ import pytest
 from attnctl.formats.documents.trace_json import trace_to_json
 from attnctl.layer import StopForward
 from attnctl.models import open_model
-from attnctl.models.builtin.together import can_run_together, run_together
+from attnctl.models.builtin.stack import can_run_together, run_together
 from attnctl.readings.traces.trace import TraceReading
 from attnctl.source import Pass, TextSource
 
