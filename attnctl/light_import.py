@@ -1,4 +1,15 @@
-"""Imports when they are needed: functions by name, and transformers without what no forward pass needs."""
+"""Imports when they are needed: functions by name, and transformers without what no forward pass needs.
+
+To import one architecture, transformers 5 imports torch's compiler and its distributed tensors, and SciPy and scikit-learn
+where they are installed (for losses, and for sampling): more than half of the time that its import takes. Here the
+compiler stands aside until that import is done (of it, transformers wants only marks on functions that it should leave
+alone), and the rest is said not to be installed, as on a machine where it is not.
+
+To list its models, transformers 5 reads each of its files twice, line by line. Here each is read once, from `__all__` on.
+
+torch 2.13 knows the shapes that operations give in C++, and again in Python, with SymPy, for its compiler. Networks are laid
+out by shapes before they have weights: here by those of C++, and where an operation has none there, by the others.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""The steps of attention, in order, as every renderer is handed them: words, formula, and arrays of one layer and head."""
+"""The steps of attention, in order, as every renderer is handed them: words, formula, and arrays of one layer and head.
+
+Some steps are of few families of models alone: an indexer's scores, differential attention, gates.
+"""
 
 from __future__ import annotations
 

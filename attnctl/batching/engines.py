@@ -1,4 +1,8 @@
-"""Who does the work: this process, or several; results come back in the order of the items either way."""
+"""Who does the work: this process, or several; results come back in the order of the items either way.
+
+What is read and what is written passes through the process that was started, so that the folder is the same as from one
+machine; the workers need nothing but attnctl, and the model where the options say it is.
+"""
 
 from __future__ import annotations
 

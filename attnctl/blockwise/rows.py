@@ -1,4 +1,7 @@
-"""Rows of weights and the context of a long text, by a fused kernel, in blocks of rows, or one key after another."""
+"""Rows of weights and the context of a long text, by a fused kernel, in blocks of rows, or one key after another.
+
+Source: attention sinks and a window (Xiao et al. 2024, Efficient Streaming Language Models with Attention Sinks).
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,9 @@
-"""What is known beside a command's own options: which were typed, whether notes are wanted, and what a shell keeps."""
+"""What is known beside a command's own options: which were typed, whether notes are wanted, and what a shell keeps.
+
+`ATTNCTL_MODEL=gpt2` stands for `--model gpt2` in every command that has it, and so for every option. The file is
+`config.toml` in the user's configuration folder (see `attnctl config --path`): `model = "gpt2"`, or under `[heatmap]`
+for one command alone.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,8 @@
-"""What is changed of a source (heads off, measure, words, rows rescaled, keys dropped), and its cells looked at."""
+"""What is changed of a source (heads off, measure, words, rows rescaled, keys dropped), and its cells looked at.
+
+The order: another measure in place of the weights, pieces merged into words, rows rescaled among the keys that are not left
+out, keys left out. `prepare` makes them; commands, batches and Python's functions all ask it.
+"""
 
 from __future__ import annotations
 

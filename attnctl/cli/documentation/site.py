@@ -1,4 +1,8 @@
-"""The topics of the documentation, in reading order, the Markdown of each, and all of them as a site."""
+"""The topics of the documentation, in reading order, the Markdown of each, and all of them as a site.
+
+A page of `WRITTEN` is a file of `attnctl/docs/`: a new page needs a file there and a line here. A page of `MADE`, and the
+reference of each command, is made from the program when it is asked for, and so cannot differ from it.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""A built-in model: layers of attention over an embedding, heads ablated and edges cut in it, several texts at once."""
+"""A built-in model: layers of attention over an embedding, heads ablated and edges cut in it, several texts at once.
+
+What a layer does to its rows is written for any array library: training learns and `explain` shows by these lines.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""What an architecture hands to its attention function, as an `attention.Call`."""
+"""What an architecture hands to its attention function, as an `attention.Call`.
+
+Some layers put out something else, which their weights follow from: the scores before the softmax, or the columns of a window.
+"""
 
 from __future__ import annotations
 

@@ -4,6 +4,9 @@ Blocks are found to add to a residual stream by trying: what a block puts out, l
 what its own children put out. An architecture of which this is not so (post-norm blocks, residuals mixed across layers) is
 refused by name. Norms are taken at the scale they had on this text, so that what is left is linear. Source: direct logit
 attribution (Elhage et al. 2021). Of several positions the sums are over the positions.
+
+To first order the log-probability of a word is its logit less the expected logit, and at the scale that its norms had on
+this text a logit is a sum over all heads and the tokens that they read (direct logit attribution, Elhage et al. 2021).
 """
 
 from __future__ import annotations

@@ -1,4 +1,8 @@
-"""One forward recorded block by block, replayed with changes, and its gradients."""
+"""One forward recorded block by block, replayed with changes, and its gradients.
+
+One forward, one backward for each number (log-probability, logit difference). Source: attribution patching (Nanda 2023;
+Kramár et al. 2024).
+"""
 
 from __future__ import annotations
 

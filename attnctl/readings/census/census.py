@@ -1,4 +1,11 @@
-"""A census: documents of parsed sentences read in windows, and what each head finds in them, counted."""
+"""A census: documents of parsed sentences read in windows, and what each head finds in them, counted.
+
+Clark et al. (2019) cut documents to what the model reads. Here sentences that follow one another share a window until the
+next would not fit, and none stands in two: a mention whose antecedents all stand before its window is counted, and no case.
+
+Words from pieces as Clark et al. (2019): attention to a word is the sum over its pieces, from a word the mean. A head finds
+the other word that gets most; special tokens and the word itself are set apart. One layer at a time, nothing n × n is kept.
+"""
 
 from __future__ import annotations
 

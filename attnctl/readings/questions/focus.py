@@ -1,4 +1,11 @@
-"""Where to look first: what each head was measured to find, and between which words of this text that holds."""
+"""Where to look first: what each head was measured to find, and between which words of this text that holds.
+
+A head that was measured to find something comes first, where one of its links is in this text: the antecedent of a pronoun,
+then who does what to whom, then the other relations. Otherwise the link that stands out most: its weight less the mean
+that the other rows give to that key, since a key at which every row looks tells nothing of this row. Links to the nearest
+words count for less; a token's link to itself, to a special token, or to the first token of a checkpoint (where unused
+attention is parked) is taken only where there is nothing else.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,8 @@
-"""Pictures of grids drawn by matplotlib: cells, values, colour bars, and labels in fonts that have their characters."""
+"""Pictures of grids drawn by matplotlib: cells, values, colour bars, and labels in fonts that have their characters.
+
+Everything is placed in inches on a bare Figure, without Axes, in a fraction of the time. Values in the cells are one path
+a colour, their digits shaped once.
+"""
 
 from __future__ import annotations
 
