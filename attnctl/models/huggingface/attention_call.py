@@ -1,6 +1,6 @@
 """What an architecture hands to its attention function, as an `attention.Call`.
 
-Some layers put out something else, which their weights follow from: the scores before the softmax, or the columns of a window.
+Some layers put out something else, which their weights follow from: scores before the softmax, or columns of a window.
 """
 
 from __future__ import annotations

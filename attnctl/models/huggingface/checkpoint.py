@@ -20,7 +20,7 @@ from attnctl.layer.computed import ComputedLayer
 from attnctl.layer.stored import StoredLayer
 from attnctl.models.builtin.stack import MOST_LIKELY, predicted_places
 from attnctl.models.huggingface.attention_session import merges_source
-from attnctl.models.huggingface.family_traits import tokens_of_call_keys
+from attnctl.models.huggingface.key_slots import tokens_of_call_keys
 from attnctl.models.huggingface.network import running_network
 from attnctl.models.huggingface.run_notes import RunNotes, nothing_seen_sentence, text_notes
 from attnctl.models.huggingface.tokenizer import Pieces, named_token
@@ -31,7 +31,8 @@ if TYPE_CHECKING:
     from transformers import PreTrainedModel
 
     from attnctl.models.huggingface.attention_session import Output, Site
-    from attnctl.models.huggingface.family_traits import FamilyTraits, KeySlots
+    from attnctl.models.huggingface.family_traits import FamilyTraits
+    from attnctl.models.huggingface.key_slots import KeySlots
     from attnctl.models.huggingface.module_outputs import ModuleOutputs, ShownLayer
 
 
@@ -189,7 +190,7 @@ class Checkpoint:
         return self._slots(len(tokens)).tokens_of_slots(tokens)
 
     def _slots(self, n: int) -> KeySlots:
-        from attnctl.models.huggingface.family_traits import slots_of_text
+        from attnctl.models.huggingface.key_slots import slots_of_text
 
         return slots_of_text(self.network, self.kind, n)
 

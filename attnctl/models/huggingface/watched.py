@@ -15,7 +15,8 @@ from attnctl.models.huggingface.attention_call import check_finite
 from attnctl.models.huggingface.attention_interface import model_follows_interface
 from attnctl.models.huggingface.attention_session import Site
 from attnctl.models.huggingface.checkpoint import Checkpoint
-from attnctl.models.huggingface.family_traits import KeySlots, gated_projections, slots_of_text
+from attnctl.models.huggingface.family_traits import gated_projections
+from attnctl.models.huggingface.key_slots import KeySlots, slots_of_text
 from attnctl.models.huggingface.network import running_network
 from attnctl.models.huggingface.replay import Replay, logits_of
 from attnctl.readings.effects.ablation import FirstOrder

@@ -12,7 +12,7 @@ import torch
 from attnctl.errors import AttnctlError, UsageError
 from attnctl.models.huggingface.check import check_attention
 from attnctl.models.huggingface.checkpoint import Checkpoint
-from attnctl.models.huggingface.family_traits import slot_spans
+from attnctl.models.huggingface.key_slots import slot_spans
 from attnctl.readings.effects.ablation import EffectRequest, measure_effects
 from attnctl.readings.head_statistics import HeadStatisticsReading
 from attnctl.source import TextSource, record_trace
