@@ -63,7 +63,7 @@ def explain_command(
     opened, chosen = open_source(source, file, tokens, model), (options["layer"], options["head"])
     if check:
         raise typer.Exit(_print_check(prepare(opened, NO_CHANGES, *chosen)))
-    pooled = hasattr(opened, "overview") or is_long(opened)
+    pooled = isinstance(opened, OverviewSource) or is_long(opened)
     if names is None and (pooled or options["top"] is not None or options["spans"] is not None):
         arguments.check_mode("explain", "a long text, --top and --spans")
         _explain_long(prepare(opened, changes, *chosen, say=arguments.say_notes), form, output, options)

@@ -76,7 +76,7 @@ def run_line(line: str, here: session.Session) -> int:
             raise UsageError(f"{suggestions.suggest_command(word, COMMANDS)} (text … asks about another text)")
         if word == "shell":
             raise UsageError("this is the shell already: text, file and use change what it asks about")
-        return run_command(arguments_of(word, rest, here))
+        return run_command(arguments_of_line(word, rest, here))
     except AttnctlError as error:
         print_complaint(str(error))
         return error.exit_code
@@ -98,7 +98,7 @@ def run_line(line: str, here: session.Session) -> int:
                 print_wrapped(f"  {said}", SAID_AT)
 
 
-def arguments_of(word: str, rest: str, here: session.Session) -> list[str]:
+def arguments_of_line(word: str, rest: str, here: session.Session) -> list[str]:
     """The arguments of a command's line. Raises UsageError for a quotation that does not end."""
     try:
         arguments = shlex.split(rest)
