@@ -104,7 +104,8 @@ def keep_code(code: int) -> None:
 def kept_from_children() -> Iterator[None]:
     """Processes that begin in it never hear Ctrl-C, not even before their first line; this one does after it.
 
-    A mask is of one thread, and Python hears in the main one what came to any: so the handler waits, too.
+    Blocking the signal covers the calling thread alone. Python runs a handler in the main thread whichever thread got the
+    signal, so the handler only notes it meanwhile, and the signal is raised again at the end.
     """
     if not hasattr(signal, "pthread_sigmask") or threading.current_thread() is not threading.main_thread():
         yield
