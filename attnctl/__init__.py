@@ -22,6 +22,7 @@ AttnctlError what is raised where something cannot be, in one line
 
 from __future__ import annotations
 
+from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 __version__ = "0.1.0"
@@ -81,11 +82,20 @@ _PUBLIC = {
 def __getattr__(name: str) -> Any:
     if name not in _PUBLIC:
         raise AttributeError(f"module 'attnctl' has no attribute {name!r}")
-    from importlib import import_module
-
     found = globals()[name] = getattr(import_module(_PUBLIC[name]), name)
     return found
 
 
 def __dir__() -> list[str]:
     return __all__
+
+
+def call_named(target: str, /, *arguments: object, **options: object) -> Any:
+    """Call the function that "module:function" names. Its errors are its own."""
+    return find_named(target)(*arguments, **options)
+
+
+def find_named(target: str) -> Any:
+    """The attribute that "module:attribute" names, its module imported."""
+    module, _, attribute = target.partition(":")
+    return getattr(import_module(module), attribute)

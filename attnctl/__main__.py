@@ -1,6 +1,5 @@
 """The program: `attnctl`, or `python -m attnctl`."""
 
-import gc
 import os
 import signal
 import threading
@@ -18,30 +17,11 @@ STARTING = threading.current_thread() is threading.main_thread() and (
 if STARTING:
     signal.signal(signal.SIGINT, _leave_quietly)
 
-from attnctl import interrupts, light_import  # noqa: E402
-from attnctl.cli import run_command_line as run  # noqa: E402
+from functools import partial  # noqa: E402
 
-CALM = 20_000  # objects between two looks for garbage: Python's 700 are a tenth of a start that makes none
+from attnctl.cli import run_program  # noqa: E402
 
-
-def main() -> None:
-    """Run attnctl in a process of its own, and exit with its code."""
-    light_import.alone = True
-    os.environ.pop(
-        "MPLBACKEND", None
-    )  # of somebody's notebook: no window is opened here, and a name that is none is an error
-    gc.set_threshold(CALM)
-    try:
-        if STARTING:
-            interrupts.watch_interrupts()
-        run()
-    except KeyboardInterrupt:  # before the first command, or after the last
-        _leave_quietly()
-    except SystemExit as end:
-        if STARTING:
-            interrupts.keep_code(end.code if isinstance(end.code, int) else 1)
-        raise
-
+main = partial(run_program, STARTING)
 
 if __name__ == "__main__":
     main()

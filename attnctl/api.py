@@ -14,20 +14,19 @@ from itertools import chain
 from typing import TYPE_CHECKING, Any, Unpack, cast
 
 from attnctl import limits
-from attnctl.argument_types import checked_selection, public, require_type
+from attnctl.argument_types import ModelOptions, checked_selection, public, require_type, with_model_options
 from attnctl.errors import AttnctlError, UsageError, in_one_line
 from attnctl.models import DEFAULT, opened_model
-from attnctl.models.option_types import ModelOptions, with_model_options
 from attnctl.readings.traces.trace import Trace
-from attnctl.source.changes import NO_CHANGES, Changes, prepare, selected_indices
+from attnctl.source import NO_CHANGES, Changes, prepare, selected_indices
 
 if TYPE_CHECKING:
+    from attnctl.argument_types import ModelArgument
     from attnctl.blockwise import Tick
     from attnctl.formats.chat import Conversation
     from attnctl.models import Model
     from attnctl.models.huggingface.checkpoint import Checkpoint
     from attnctl.models.huggingface.prompts import Prompt, SourceSearch
-    from attnctl.models.option_types import ModelArgument
     from attnctl.readings.census.census_table import CensusTable
     from attnctl.readings.effects.ablation import EffectRequest, Watched
     from attnctl.readings.effects.answer_sources import AnswerSources
@@ -37,15 +36,13 @@ if TYPE_CHECKING:
     from attnctl.readings.rows import ExactBlock
     from attnctl.readings.traces.comparison import Comparison
     from attnctl.readings.traces.trace import ModelInfo
-    from attnctl.source import Source
-    from attnctl.source.changes import Prepared, Say
-    from attnctl.source.changes import Selection as Chosen
+    from attnctl.source import Prepared, Say, Source
+    from attnctl.source import Selection as Chosen
     from attnctl.text import Document
     from attnctl.training.relations import Measured
 
 Selection = int | Sequence[int] | None
 PAGE_MAPS = ("viridis", "cividis")  # colour maps that a page has, beside its own
-PAGE_LINKS = 3  # keys kept for each query of a long text
 
 
 @with_model_options
@@ -297,6 +294,7 @@ def page_of_sources(
     from attnctl.readings.measures import check_measure
     from attnctl.readings.traces.trace import reads_itself
     from attnctl.source import TextSource
+    from attnctl.source.cells import survey_text
 
     _page_start(changes, log)
     check_measure(changes.measure, head is not None)
@@ -405,28 +403,6 @@ def _kept_overview(source: Source, layer: Chosen, head: Chosen) -> Overview | No
     if found.grid is not None and part.grid is not None and not part.grid.weights:
         raise AttnctlError(f"{source.name} has no grid of these layers and heads")
     return part
-
-
-def survey_text(given: Prepared) -> tuple[Overview, list[ExactBlock]]:
-    """The overview of a long text with its strongest links, and the blocks around them, exactly: two readings."""
-    from attnctl.readings.heatmap import GridReading, OverviewReading
-    from attnctl.readings.rows import BlocksReading, ExactBlock, LinksReading, telling_blocks
-    from attnctl.source.changes import SIZE, zoom_cells
-
-    source = given.source
-    parts = zoom_cells(source.tokens, range(len(source.tokens)), None, "--rows", SIZE, source.text)
-    columns = parts
-    if source.key_tokens != source.tokens:
-        columns = zoom_cells(source.key_tokens, given.key_numbers, None, "--columns", SIZE, "")
-    overview = given.read(OverviewReading(GridReading(parts, columns, "mass"), links=LinksReading(PAGE_LINKS)))
-    blocks = telling_blocks(overview)
-    found = given.read(BlocksReading(blocks))
-    exact = [
-        ExactBlock(at_layer, at_head, block[:2], block[2:], weights)
-        for (at_layer, at_head), grids in found.items()
-        for block, weights in zip(blocks, grids, strict=True)
-    ]
-    return overview, exact
 
 
 @with_model_options

@@ -1,4 +1,4 @@
-"""The arguments of public functions, checked before any work; selections of layers, heads, rows and columns, parsed.
+"""The arguments of public functions, checked before any work: selections, parsed, and the options of models, by type.
 
 A TypeError names the function, the argument and its value. What is wrong with a value is found where the command line's
 options are checked, too, and said of `--rope-pairs`; to who called a function it is said of `rope_pairs`.
@@ -8,20 +8,26 @@ from __future__ import annotations
 
 import functools
 import inspect
+import math
 import operator
 import os
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from numbers import Real
-from typing import TYPE_CHECKING, Any, NoReturn, TypeVar, cast
+from typing import TYPE_CHECKING, Any, NoReturn, TypedDict, TypeVar, cast
 
+from attnctl import limits
 from attnctl.errors import AttnctlError, UsageError
 
 if TYPE_CHECKING:
-    from typing import TypeGuard
+    from typing import TypeAlias, TypeGuard
 
-    from transformers import PreTrainedModel
+    from transformers import PreTrainedModel, PreTrainedTokenizerBase
+
+    from attnctl.source import Model
+
+    ModelArgument: TypeAlias = str | os.PathLike[str] | Model | PreTrainedModel  # what names, or is, a model
 
 
 def chosen_indices(wanted: Sequence[int] | None, count: int, what: str, of: str) -> tuple[int, ...]:
@@ -286,3 +292,116 @@ def _is_whole_number(value: object) -> bool:
 def _refuse(function: str, name: str, value: object, wanted: str) -> NoReturn:
     shown = " ".join(repr(value)[:80].split())
     raise TypeError(f"{function}(): {name} is {wanted}, not {type(value).__name__}: {shown}")
+
+
+OptionValues = dict[str, Any]  # options by their names, as a command or a call was given them; None: not given
+
+
+# what only checkpoints can be asked for; they take no others
+CHECKPOINT_OPTIONS = frozenset({"attention", "target", "generate", "dtype", "bos", "truncate", "device"})
+
+
+class ModelOptions(TypedDict, total=False):
+    """Each as the option of the command line of that name; None, or left out, is as the model has it."""
+
+    tokenizer: (
+        str | PreTrainedTokenizerBase | None
+    )  # words, chars, a tokenizer.json; beside a transformers model its tokenizer
+    embeddings: str | os.PathLike[str] | None
+    qkv: str | os.PathLike[str] | None
+    d_model: int | None
+    d_k: int | None
+    n_heads: int | None
+    n_kv_heads: int | None
+    n_layers: int | None
+    output_projection: bool | None
+    predict: str | None
+    off: str | None
+    seed: int | None
+    causal: bool | None
+    window: int | None
+    scale: float | None
+    temperature: float | None
+    positions: str | None
+    rope_theta: float | None
+    rope_pairs: str | None
+    dropout: float | None
+    attention: str | None
+    target: str | None
+    generate: int | None
+    bos: bool | None
+    truncate: bool | None
+    dtype: str | None
+    device: str | None
+
+
+# of those that are numbers
+RANGES = {
+    "d_model": limits.SIZE,
+    "d_k": limits.SIZE,
+    "n_heads": limits.HEADS,
+    "n_kv_heads": limits.HEADS,
+    "n_layers": limits.LAYERS,
+    "seed": limits.SEED,
+    "window": limits.WINDOW,
+    "scale": limits.SCALE,
+    "temperature": limits.TEMPERATURE,
+    "rope_theta": limits.ROPE_THETA,
+    "dropout": limits.DROPOUT,
+    "generate": limits.GENERATE,
+}
+
+
+def with_model_options(function: Function) -> Function:
+    """Name each of ModelOptions in the signature of a function that takes `**options`: for help() and for editors."""
+    return with_named_options(ModelOptions.__annotations__, function)
+
+
+def model_arguments(options: OptionValues) -> OptionValues:
+    """Options by the names of the command line, as keywords of `open_model`; None is not given.
+
+    Raises UsageError for options that exclude each other.
+    """
+    given = dict(options)
+    if given.pop("chat", None) is not None:
+        raise UsageError("--chat is read by explain, heatmap, heads, view, ablate, batch and sources")
+    scale = scale_of(given.pop("scale", None), given.pop("no_scale", False))
+    if given.pop("rope", False) and given.get("rope_theta") is None:
+        given["rope_theta"] = 10000.0
+    if given.get("model") is not None:
+        given["name"] = given["model"]
+    given.pop("model", None)
+    given["truncate"] = given.get("truncate") or None
+    return {name: value for name, value in (given | {"scale": scale}).items() if value is not None}
+
+
+def scale_of(scale: str | float | None, no_scale: bool) -> float | None:
+    """--scale and --no-scale as a factor; None means 1/√d_k, or what the model says."""
+    if no_scale:
+        if scale not in (None, "none"):
+            raise UsageError(f"--no-scale and --scale {scale} exclude each other")
+        return 1.0
+    if scale is None or scale == "auto":
+        return None
+    if scale == "none":
+        return 1.0
+    try:
+        return _factor_number(str(scale))
+    except (ValueError, ZeroDivisionError):
+        said = "it is auto, none, a number such as 0.125, or a fraction such as 1/8 or 1/√64"
+        raise UsageError(f"--scale {limits.value_text(scale)!r}: {said}") from None
+
+
+def _factor_number(text: str) -> float:
+    """`0.125`, `1/8` or `1/√64` as a number. Raises ValueError or ZeroDivisionError for anything else."""
+    above, slash, below = text.partition("/")
+    factor = limits.decimal_number(above)
+    if slash:
+        divisor = limits.decimal_number(below.removeprefix("√"))
+        factor /= math.sqrt(divisor) if below.startswith("√") else divisor
+    return factor
+
+
+def instead_of(option: str) -> str:
+    """What to say behind the refusal of an option: where --target, given for a word to be watched, is one."""
+    return ": ablate, view --effects and explain --steps contributions watch a word" if option == "target" else ""

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from attnctl.errors import UsageError
-from attnctl.text import visible_text
+from attnctl.text import spoken_heads, spoken_range, visible_text
 
 if TYPE_CHECKING:
     from attnctl.attention import Array
@@ -136,13 +136,3 @@ def checked_heads(
                 raise UsageError(f"no head {head} in layer {at} of {of}: it has {spoken_range('head', total)}")
         found[at] = tuple(sorted({head % total for head in several} | set(found.get(at, ()))))
     return found
-
-
-def spoken_range(what: str, count: int) -> str:
-    """What there is of something, for a message: layers 0 to 29, head 0 only."""
-    return f"no {what}s" if count == 0 else f"{what} 0 only" if count == 1 else f"{what}s 0 to {count - 1}"
-
-
-def spoken_heads(heads: Mapping[int, Iterable[int]]) -> str:
-    """Heads for a note: 23.3, 0.5."""
-    return ", ".join(f"{layer}.{head}" for layer, several in heads.items() for head in several)

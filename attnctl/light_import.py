@@ -186,14 +186,3 @@ def _unchanged(function: Any = None, *_: object, **__: object) -> Any:
 def _imported_later(module: str, name: str) -> Callable[..., Any]:
     """A class or function of a module that is imported when it is called."""
     return lambda *args, **kwargs: getattr(import_module(module), name)(*args, **kwargs)
-
-
-def call_named(target: str, /, *arguments: object, **options: object) -> Any:
-    """Call the function that "module:function" names. Its errors are its own."""
-    return find_named(target)(*arguments, **options)
-
-
-def find_named(target: str) -> Any:
-    """The attribute that "module:attribute" names, its module imported."""
-    module, _, attribute = target.partition(":")
-    return getattr(import_module(module), attribute)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import re
 import unicodedata
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 Document = dict[str, Any]  # a JSON object, as it is read and written; its arrays may still be NumPy's
@@ -197,3 +197,13 @@ def _whole_characters(text: str) -> str:
 def _escaped_bytes(match: re.Match[bytes]) -> bytes:
     units = match.group().decode().encode("utf-16-be")
     return b"".join(b"\\u%04x" % int.from_bytes(units[at : at + 2], "big") for at in range(0, len(units), 2))
+
+
+def spoken_range(what: str, count: int) -> str:
+    """What there is of something, for a message: layers 0 to 29, head 0 only."""
+    return f"no {what}s" if count == 0 else f"{what} 0 only" if count == 1 else f"{what}s 0 to {count - 1}"
+
+
+def spoken_heads(heads: Mapping[int, Iterable[int]]) -> str:
+    """Heads for a note: 23.3, 0.5."""
+    return ", ".join(f"{layer}.{head}" for layer, several in heads.items() for head in several)

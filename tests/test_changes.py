@@ -9,12 +9,11 @@ import numpy as np
 import pytest
 
 import attnctl
-from attnctl.layer import NarrowedLayer
-from attnctl.layer.stored import StoredLayer
+from attnctl.layer import NarrowedLayer, StoredLayer
 from attnctl.models import open_model
 from attnctl.readings.traces.trace import TraceReading
-from attnctl.source import TextSource, TraceSource
-from attnctl.source.changes import Changes, heatmap_grid, prepare, read_cells
+from attnctl.source import Changes, TextSource, TraceSource, prepare
+from attnctl.source.cells import heatmap_grid, read_cells
 from tests.conftest import Result
 
 TEXT = "Alice will eat pizza"

@@ -7,14 +7,13 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Unpack
 
 from attnctl import limits
-from attnctl.argument_types import checked_selection, require_type
+from attnctl.argument_types import ModelOptions, checked_selection, require_type, with_model_options
 from attnctl.errors import AttnctlError
 from attnctl.models import DEFAULT, opened_model
-from attnctl.models.option_types import ModelOptions, with_model_options
 from attnctl.readings.traces.trace import Trace
 
 if TYPE_CHECKING:
-    from attnctl.models.option_types import ModelArgument
+    from attnctl.argument_types import ModelArgument
 
 __all__ = ["batch"]
 

@@ -16,7 +16,7 @@ from attnctl.text import as_json
 from attnctl.tokens import Token
 
 if TYPE_CHECKING:
-    from attnctl.models.option_types import OptionValues
+    from attnctl.argument_types import OptionValues
     from attnctl.text import Document
 
 

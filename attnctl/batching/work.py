@@ -10,24 +10,23 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from attnctl import limits
+from attnctl.argument_types import model_arguments
 from attnctl.batching.items import Item, given, item_indices, item_options, rendered
 from attnctl.errors import AttnctlError, UsageError, error_place
 from attnctl.files import need_pyarrow
 from attnctl.formats.pictures import format_names, heatmap_bytes
 from attnctl.models import Model, open_named_model
 from attnctl.models.builtin.stack import Stack, can_run_together, run_together
-from attnctl.models.option_types import model_arguments
 from attnctl.readings.measures import check_measure
 from attnctl.readings.traces.trace import Trace, TraceReading, notes_of_kind
-from attnctl.source import Pass, TextSource, TraceSource, check_room, room_of_trace
-from attnctl.source.changes import Changes, prepare
+from attnctl.source import Changes, Pass, TextSource, TraceSource, check_room, prepare, room_of_trace
 from attnctl.steps import check_names, narrow_trace, rounded_trace
 from attnctl.text import as_json
 from attnctl.tokens import checked_text, find_several
 
 if TYPE_CHECKING:
+    from attnctl.argument_types import OptionValues
     from attnctl.models.huggingface.padded_batch import SharedPasses
-    from attnctl.models.option_types import OptionValues
 
 PICTURES = format_names()
 NONE = "[]"  # no options of its own
@@ -314,7 +313,7 @@ class Worker:
     def _picture_of_trace(self, form: str, item: Item, trace: Trace, notes: list[str]) -> bytes:
         from attnctl.readings.heatmap import is_drowned
         from attnctl.render.figure.look import Look
-        from attnctl.source.changes import read_heatmap
+        from attnctl.source.cells import read_heatmap
 
         look = self.work.look | ({"title": item.options["title"]} if "title" in item.options else {})
         reading = read_heatmap(trace, drop=look.pop("drop", ()), renormalise=look.pop("renormalise", False))

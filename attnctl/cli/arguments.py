@@ -2,25 +2,25 @@
 
 from __future__ import annotations
 
-import os
 import re
+from collections import ChainMap
 from collections.abc import Sequence
-from pathlib import Path
+from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from attnctl import limits
+from attnctl import inputs
+from attnctl.argument_types import model_arguments
 from attnctl.cli import session
 from attnctl.cli.command_table import COMMANDS
 from attnctl.cli.options import LOOK_OPTIONS, MAP_OPTIONS
 from attnctl.cli.output import say_unless_quiet
-from attnctl.errors import AttnctlError, UsageError
-from attnctl.files import check_regular, decode_text, read_bytes
+from attnctl.errors import UsageError
 from attnctl.models import open_named_model
-from attnctl.models.option_types import model_arguments
 
 if TYPE_CHECKING:
-    from attnctl.models.option_types import OptionValues
+    from attnctl.argument_types import OptionValues
     from attnctl.render.figure.look import Look
+    from attnctl.source import OverviewSource, TextSource, TraceSource
     from attnctl.tokens import Token
 
 
@@ -42,12 +42,18 @@ class EngineOptions(NamedTuple):
 def check_mode(command: str, *modes: str) -> None:
     """Raise UsageError for an option that was typed and means nothing in any of these modes of a command."""
     entry = COMMANDS[command]
-    honoured = set().union(*map(entry.honoured, modes))
+
+    def honoured(mode: str) -> set[str]:
+        said = ChainMap(*map(dict, entry.modes))[mode]
+        names = set(said.removeprefix("all but ").split())
+        return set(entry.options) - names if said.startswith("all") else {*names, "quiet"}
+
+    allowed = set().union(*map(honoured, modes))
     for name, option in entry.options.items():
-        if name in session.typed - honoured:  # a default of the user's own just does not apply
+        if name in session.typed - allowed:  # a default of the user's own just does not apply
             flag = next((flag for flag in option.every_flag if flag.startswith("--")), name.upper())
             others = next(several for several in entry.modes if modes[0] in several)
-            fits = " or ".join(mode for mode in others if mode != flag and name in entry.honoured(mode))
+            fits = " or ".join(mode for mode in others if mode != flag and name in honoured(mode))
             raise UsageError(f"{flag} does not go with {' and '.join(modes)}{fits and f': it goes with {fits}'}")
 
 
@@ -81,52 +87,27 @@ def model_of(options: OptionValues) -> Any:
     return open_named_model(**given) if session.current is None else session.current.kept_model(given, open_named_model)
 
 
-def text_of(text: str | None, file: str | None) -> str:
-    """The text of an argument, of --file, or of standard input for "-". Raises AttnctlError where there is none."""
-    if file is not None:
-        if text is not None:
-            raise UsageError("give the text, or --file, not both")
-        return decode_text(read_bytes(file, limits.TEXT_BYTES), "standard input" if file == "-" else file)
-    if text is None:
-        raise UsageError('there is no text: give it in quotes, as --file FILE, or "-" for standard input')
-    if text == "-":
-        return decode_text(read_bytes("-", limits.TEXT_BYTES), "standard input")
-    check_no_file(text)
-    try:
-        text.encode()
-    except UnicodeEncodeError:
-        raise AttnctlError("the text is not UTF-8") from None
-    return text
+def open_source(
+    source: str | None, file: str | None, tokens: str | None, options: OptionValues
+) -> TextSource | TraceSource | OverviewSource:
+    """What the arguments of a command name. Raises UsageError for model options beside numbers computed already."""
+    given = {name: value for name, value in options.items() if name != "chat"}
 
+    def refuse_model_options(where: str) -> None:
+        for name, value in options.items():
+            if value is not None and name in session.typed:  # a default of the user's own just does not apply
+                option = "--" + name.replace("_", "-")
+                raise UsageError(f"{option} does not go with {where}: its numbers are computed already")
 
-# endings by which a word without spaces is the name of a file, not a text
-_FILE_NAME = re.compile(
-    r"[^\s]+\.(txt|md|html?|json|jsonl|csv|tsv|npz|npy|png|svg|pdf|gif|safetensors|gguf|conllu|parquet|gz|zst|py|toml)",
-    re.I,
-)
-
-
-def check_no_file(text: str) -> None:
-    """Raise where a text reads as the name of a file: AttnctlError where there is none, UsageError where there is one.
-
-    Of a word without an ending, where it is a folder's name, or begins as a path.
-    """
-    name = text.strip()
-    if _FILE_NAME.fullmatch(name):
-        if os.path.lexists(name):
-            check_regular(name)
-            raise UsageError(f"{name} is a file: a text in it is read with --file {name}")
-        raise AttnctlError(f"no file {name[:200]}: no such file is here, and for a text it has no words")
-    if not name or re.search(r"\s|\0", name) or len(name) >= limits.NAME_BYTES:
-        return
-    if Path(name).is_dir():
-        raise UsageError(
-            f"{name} is a folder: attnctl batch {name} reads its texts; as a text: printf {name} | attnctl … -"
-        )
-    if re.match(r"\.{0,2}/\w|~/", name):
-        if os.path.lexists(Path(name).expanduser()):
-            raise UsageError(f"{name} is a file: a text in it is read with --file {name}")
-        raise AttnctlError(f"no file {name}: nothing is there; as a text: printf {name} | attnctl … -")
+    return inputs.open_input(
+        source,
+        file,
+        tokens,
+        partial(model_of, given),
+        chat=options.get("chat"),
+        has_rows=options.get("qkv") is not None,
+        computed=refuse_model_options,
+    )
 
 
 def say_notes(notes: Sequence[str]) -> None:

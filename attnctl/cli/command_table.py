@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import ChainMap
 from collections.abc import Mapping
 from typing import NamedTuple
 
@@ -33,12 +32,6 @@ class Entry(NamedTuple):
     # each thing in which runs differ: a mode, as a sentence names it → the options that it honours, or "all but" some
     modes: tuple[Mapping[str, str], ...] = ()
     parsing: Mapping[str, bool] = {}  # settings of Typer's parser
-
-    def honoured(self, mode: str) -> set[str]:
-        """The names of the options that mean something in a mode."""
-        said = ChainMap(*map(dict, self.modes))[mode]
-        names = set(said.removeprefix("all but ").split())
-        return set(self.options) - names if said.startswith("all") else {*names, "quiet"}
 
 
 # groups of options as modes name them

@@ -16,7 +16,6 @@ from textwrap import wrap
 from typing import TYPE_CHECKING, Any
 
 from attnctl import __version__
-from attnctl.cli import session
 from attnctl.errors import UsageError, print_complaint
 from attnctl.files import check_writable, write_whole
 from attnctl.text import as_json, harmless_text
@@ -41,9 +40,13 @@ __all__ = [
 ]
 
 
+quiet = False  # neither notes nor progress
+no_pager = False  # long output goes to the terminal as it is
+
+
 def say_unless_quiet(message: str) -> None:
     """A line on standard error that is neither a result nor an error: nothing with --quiet."""
-    if not session.quiet:
+    if not quiet:
         print_complaint(message)
 
 
@@ -163,7 +166,7 @@ def _shown_by_pager(data: bytes) -> bool:
     import subprocess
 
     command = os.environ.get("PAGER", "less -FRX" if shutil.which("less") else "").strip()
-    if session.no_pager or command in ("", "cat") or os.environ.get("TERM", "dumb") == "dumb":
+    if no_pager or command in ("", "cat") or os.environ.get("TERM", "dumb") == "dumb":
         return False
     flags = os.environ.get("LESS")
     settings = {"LESS": "-FRX" if flags is None else flags if "R" in flags else f"{flags} -R"}  # R: colours as they are

@@ -10,7 +10,7 @@ from time import monotonic
 from typing import TYPE_CHECKING, Any
 
 from attnctl import limits
-from attnctl.cli import session
+from attnctl.cli import output
 from attnctl.cli.output import safe_console, say_unless_quiet
 from attnctl.interrupts import tidied_up
 from attnctl.text import counted
@@ -26,7 +26,7 @@ def items_progress(share: Callable[[], float | None]) -> Iterator[Callable[[int]
 
     It answers None where nobody knows: then the bar counts alone.
     """
-    if session.quiet or not sys.stderr.isatty():
+    if output.quiet or not sys.stderr.isatty():
         yield lambda count: None
         return
     from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn, TimeRemainingColumn
@@ -138,7 +138,7 @@ def heads_over_tokens(n: int, heads: int) -> str:
 @contextmanager
 def cost_progress(what: str) -> Iterator[Callable[[float], None] | None]:
     """A bar on stderr where that is a terminal, and nothing in a pipe."""
-    if session.quiet or not sys.stderr.isatty():
+    if output.quiet or not sys.stderr.isatty():
         yield None
         return
     from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 from typer.core import TyperOption
 
 from attnctl import limits
+from attnctl.cli import output
 from attnctl.cli.command_table import COMMANDS
 from attnctl.cli.options import MODEL_OPTIONS, OPTIONS
 from attnctl.cli.suggestions import suggest_choice
@@ -26,7 +27,7 @@ if TYPE_CHECKING:
     from typer._click.core import Command as ClickCommand
     from typer._click.core import Context, Parameter
 
-    from attnctl.models.option_types import OptionValues
+    from attnctl.argument_types import OptionValues
     from attnctl.source import Model
     from attnctl.text import Document
 
@@ -34,8 +35,6 @@ if TYPE_CHECKING:
 left_over: list[str] = []  # words of the command line that belong to no option
 typed: set[str] = set()  # names of the parameters that stand on the command line, not in the defaults of a user
 defaulted: dict[str, tuple[str, object]] = {}  # those that the environment or the defaults file gave: which, and what
-quiet = False  # neither notes nor progress
-no_pager = False  # long output goes to the terminal as it is
 told: set[str] = set()  # notes that this command has given: each is given once
 
 
@@ -76,14 +75,12 @@ def _is_named(value: object, message: str) -> bool:
 
 def set_quiet(_ctx: Context, _param: Parameter, wanted: bool) -> None:
     """The callback of --quiet."""
-    global quiet
-    quiet = bool(wanted) or (current is not None and current.quiet)
+    output.quiet = bool(wanted) or (current is not None and current.quiet)
 
 
 def set_no_pager(_ctx: Context, _param: Parameter, wanted: bool) -> None:
     """The callback of --no-pager."""
-    global no_pager
-    no_pager = bool(wanted)
+    output.no_pager = bool(wanted)
 
 
 MOST_MODELS = 2  # opened at once: a comparison has two
@@ -104,7 +101,7 @@ class Session:
         self, text: str | None = None, options: OptionValues | None = None, *, chat: str | None = None
     ) -> None:
         self.text, self.chat, self.options = text, chat, dict(options or {})
-        self.quiet = quiet  # every command is, as the session was begun
+        self.quiet = output.quiet  # every command is, as the session was begun
         self._models: dict[tuple[tuple[str, str], ...], Model] = {}
 
     @property

@@ -7,15 +7,15 @@ from collections.abc import Collection, Iterable, Mapping
 from difflib import get_close_matches
 from typing import TYPE_CHECKING, Any
 
+from attnctl import find_named
 from attnctl.cli.command_table import COMMANDS
 from attnctl.cli.options import OPTIONS, TOKENS
-from attnctl.light_import import find_named
 from attnctl.tokens import split_words
 
 if TYPE_CHECKING:
     from typer._click.core import Context, Parameter
 
-    from attnctl.cli.command import Command
+    from attnctl.cli import Command
     from attnctl.cli.session import Session
 
 

@@ -8,8 +8,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
+from attnctl import find_named
 from attnctl.errors import UsageError
-from attnctl.light_import import find_named
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

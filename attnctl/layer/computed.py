@@ -12,8 +12,7 @@ import numpy as np
 from attnctl import attention
 from attnctl.arrays import LONG, Bools, Floats, as_numpy, place_array
 from attnctl.attention import Array, Attended, Call
-from attnctl.layer import SHARED_PARAMETERS, LayerAttention
-from attnctl.layer.stored import StoredLayer, arrays_of_heads, step_arrays
+from attnctl.layer import SHARED_PARAMETERS, LayerAttention, StoredLayer, arrays_of_heads, step_arrays
 
 if TYPE_CHECKING:
     from attnctl.blockwise import Ranges, RowStatistics

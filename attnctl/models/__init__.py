@@ -13,22 +13,26 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Unpack
 
 from attnctl import limits
-from attnctl.argument_types import checked_selection, is_network, plain_number, require_type
-from attnctl.errors import UsageError
-from attnctl.files import is_possible_name
-from attnctl.models.huggingface.hub import CHECKPOINT_OPTIONS, KNOWN, instead_of, is_checkpoint
-from attnctl.models.option_types import (
+from attnctl.argument_types import (
+    CHECKPOINT_OPTIONS,
     RANGES,
     ModelOptions,
+    checked_selection,
+    instead_of,
+    is_network,
+    plain_number,
+    require_type,
     with_model_options,
 )
+from attnctl.errors import UsageError
+from attnctl.files import is_possible_name
 from attnctl.readings.traces.trace import Trace
 from attnctl.source import Model, record_trace
 from attnctl.text import visible_text
 from attnctl.tokens import checked_text, find_several
 
 if TYPE_CHECKING:
-    from attnctl.models.option_types import ModelArgument, OptionValues
+    from attnctl.argument_types import ModelArgument, OptionValues
 
 __all__ = ["Model", "attend", "open_model", "record_trace"]
 
@@ -70,19 +74,9 @@ def open_named_model(name: str = DEFAULT, **options: Unpack[ModelOptions]) -> Mo
     elif Path(name).suffix.lower() in (".safetensors", ".npz") or (Path(name) / "weights.safetensors").is_file():
         module, attribute = "attnctl.models.builtin.weights", "open_weights"
         given["path"] = name
-    elif is_checkpoint(name):
-        module, attribute = "attnctl.models.huggingface.opening", "open_checkpoint"
-        given["name"] = name
     else:
-        from difflib import get_close_matches
-
-        names = [*REGISTRY, *KNOWN]
-        near = next(iter(get_close_matches(name.casefold(), names, 1, 0.75)), None)
-        meant = "it" if near is None else f"did you mean {near}? It"
-        raise UsageError(
-            f"no model {name!r}: {meant} is {', '.join(names)}, a weights file (.safetensors, .npz), or a "
-            "checkpoint's folder, .gguf file or Hugging Face id (owner/name)"
-        )
+        module, attribute = _checkpoint_opener(name)
+        given["name"] = name
     for option in given.keys() & RANGES.keys():
         RANGES[option].check_value(option, given[option])
     opener = getattr(import_module(module), attribute)
@@ -100,12 +94,31 @@ def open_named_model(name: str = DEFAULT, **options: Unpack[ModelOptions]) -> Mo
     return switch_heads_off(model, off)  # type: ignore[no-any-return]
 
 
+def _checkpoint_opener(name: str) -> tuple[str, str]:
+    """Module and function that open a checkpoint. Raises UsageError where `name` is none, nor any other model's."""
+    from attnctl.models.huggingface.hub import KNOWN, is_checkpoint  # asked of no name of the registry
+
+    if is_checkpoint(name):
+        return "attnctl.models.huggingface.opening", "open_checkpoint"
+    from difflib import get_close_matches
+
+    names = [*REGISTRY, *KNOWN]
+    near = next(iter(get_close_matches(name.casefold(), names, 1, 0.75)), None)
+    meant = "it" if near is None else f"did you mean {near}? It"
+    raise UsageError(
+        f"no model {name!r}: {meant} is {', '.join(names)}, a weights file (.safetensors, .npz), or a "
+        "checkpoint's folder, .gguf file or Hugging Face id (owner/name)"
+    )
+
+
 def names_model(name: str) -> bool:
     """Whether an argument is the name of a model, or a file or folder of one, rather than a text or a trace."""
     try:
         is_folder = Path(name).is_dir()
     except (OSError, ValueError):  # too long for a name, or with a null in it
         is_folder = False
+    from attnctl.models.huggingface.hub import KNOWN
+
     return name in REGISTRY or name in KNOWN or is_folder or name.lower().endswith((".safetensors", ".gguf"))
 
 

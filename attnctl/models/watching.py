@@ -12,12 +12,12 @@ import numpy as np
 from attnctl import limits
 from attnctl.attention import Array
 from attnctl.errors import AttnctlError, UsageError
-from attnctl.interventions import Intervention, checked_heads, heads_off, spoken_heads
+from attnctl.interventions import Intervention, checked_heads, heads_off
 from attnctl.layer import LayerAttention, Run
 from attnctl.readings.effects.ablation import Watched
 from attnctl.readings.traces.trace import ModelInfo
 from attnctl.source import Model, TextSource
-from attnctl.text import visible_text
+from attnctl.text import spoken_heads, visible_text
 from attnctl.tokens import Token, named_tokens
 
 if TYPE_CHECKING:

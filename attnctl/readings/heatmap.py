@@ -9,15 +9,14 @@ import numpy as np
 
 from attnctl.arrays import Bools, Floats
 from attnctl.attention import Array
-from attnctl.errors import AttnctlError, UsageError
+from attnctl.errors import AttnctlError
 from attnctl.layer import LayerAttention, Run
 from attnctl.readings.head_statistics import HeadStatisticsReading
 from attnctl.readings.overview import LongRow, Overview, PooledGrid, TextPart
 from attnctl.readings.rows import LinksReading
 from attnctl.readings.spans import REST
-from attnctl.readings.traces.trace import Note, notes_of_kind
-from attnctl.text import visible_text
-from attnctl.tokens import AS_TEXT, Token, find_token, is_index
+from attnctl.readings.traces.trace import notes_of_kind
+from attnctl.tokens import Token
 
 
 class GridReading:
@@ -225,41 +224,6 @@ def _part_starts(parts: Sequence[TextPart]) -> tuple[int, ...]:
 def _part_labels(parts: Sequence[TextPart]) -> str:
     most = max(part.token_count for part in parts)
     return f"{most} token{'s' * (most != 1)}"
-
-
-def keys_left_out(keys: Sequence[Token], drop: Sequence[str]) -> tuple[int, ...]:
-    """The indices of the keys that `drop` names: "first", "special", a token's text (everywhere it stands), its index.
-
-    Raises UsageError where there is no such key, or none would be left.
-    """
-    out: set[int] = set()
-    for name in drop:
-        if name == "first":
-            out.add(0)
-        elif name == "special":
-            special = {j for j, token in enumerate(keys) if token.special}
-            if not special:
-                raise UsageError("there is no special token to drop: name a token, its index, or first")
-            out |= special
-        else:
-            text = name.removeprefix(AS_TEXT)
-            everywhere = {j for j, token in enumerate(keys) if token.text == text}
-            out |= {find_token(keys, name)} if is_index(name) or not everywhere else everywhere
-    if len(out) >= len(keys):
-        raise UsageError("dropping every key leaves nothing to show")
-    return tuple(sorted(out))
-
-
-def weights_notes(keys: Sequence[Token], out: Sequence[int], renormalise: bool) -> tuple[Note, ...]:
-    """What was done to the weights, in words: the same in every picture, page and table."""
-    said = []
-    if out:
-        names = [f"“{visible_text(keys[j].text)}” ({j})" for j in out[:4]]
-        more = f" and {len(out) - 4} more" if len(out) > 4 else ""
-        said.append(Note(f"{'key' if len(out) == 1 else 'keys'} {', '.join(names)}{more} left out", "left-out"))
-    if renormalise:
-        said.append(Note("rows rescaled to sum to 1", "rescaled"))
-    return tuple(said)
 
 
 def _numbers_text(numbers: Sequence[int], what: str) -> str:

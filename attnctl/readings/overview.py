@@ -7,8 +7,9 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from attnctl import call_named
 from attnctl.argument_types import checked
-from attnctl.light_import import call_named
+from attnctl.errors import UsageError
 from attnctl.readings.head_statistics import HeadStatistics
 from attnctl.readings.traces.trace import ModelInfo, WithAxes
 from attnctl.text import counted, quoted_beginning
@@ -96,6 +97,24 @@ class Overview(WithAxes):
             head_statistics=statistics,
             links={at: one for at, one in self.links.items() if wanted(*at)},
         )
+
+    def without_keys(self, out: Sequence[int], name: str) -> Overview:
+        """The grid without the columns of some keys. Raises UsageError for a key of `name` that is pooled with others."""
+        grid = self.grid
+        assert grid is not None
+        gone = {
+            column for column, part in enumerate(grid.columns) for a, b in part.ranges if any(a <= at < b for at in out)
+        }
+        if any(grid.columns[column].token_count > 1 for column in gone):
+            raise UsageError(f"--drop does not go with {name}: the key is pooled with others already")
+        kept = [column for column in range(len(grid.columns)) if column not in gone]
+        narrowed = replace(
+            grid,
+            columns=tuple(grid.columns[column] for column in kept),
+            weights={at: cells[:, kept] for at, cells in grid.weights.items()},
+            masks={layer: mask[:, kept] for layer, mask in grid.masks.items()},
+        )
+        return replace(self, grid=narrowed, links={}, head_statistics=())
 
     @checked
     def save(self, path: str | Path) -> None:

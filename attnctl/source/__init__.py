@@ -1,22 +1,25 @@
-"""Where attention comes from: a text through a model, here; a trace or an overview, in `stored`.
+"""Where attention comes from: a text through a model, a trace, an overview; and what is changed of it before it is read.
 
-A source hands its layers to a reading, one after another.
+A source hands its layers to a reading, one after another. The order of the changes: another measure in place of the
+weights, pieces merged into words, rows rescaled among the keys that are not left out, keys left out. `prepare` makes them;
+commands, batches and Python's functions all ask it.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, NamedTuple, Protocol, TypeVar
 
 import numpy as np
 
 from attnctl import limits
-from attnctl.argument_types import chosen_indices
+from attnctl.argument_types import chosen_indices, parse_selection
 from attnctl.errors import AttnctlError, UsageError
-from attnctl.layer import LayerAttention, Run, StopForward
-from attnctl.readings.traces.trace import ModelInfo, Trace, TraceReading, notes_of_kind, stored_layer
-from attnctl.text import number_list
-from attnctl.tokens import Token, checked_text
+from attnctl.layer import LayerAttention, NarrowedLayer, Run, StopForward
+from attnctl.readings.measures import attention_rollout, by_words, check_measure, value_norm, value_norm_note
+from attnctl.readings.traces.trace import ModelInfo, Note, Trace, TraceReading, notes_of_kind, stored_layer
+from attnctl.text import number_list, visible_text
+from attnctl.tokens import AS_TEXT, Token, checked_text, find_several, find_token, is_index
 
 if TYPE_CHECKING:
     from attnctl.blockwise import Tick
@@ -308,8 +311,256 @@ class OverviewSource:
             self.name,
         )
 
+    def without_keys(self, out: Sequence[int]) -> OverviewSource:
+        """The overview of cells without some of its keys. Raises AttnctlError where it holds none of single keys."""
+        overview: Any = self.overview
+        if getattr(overview, "grid", None) is None:  # a row alone
+            raise AttnctlError(f"{self.name} holds no grid of weights: give the text and its model")
+        return OverviewSource(overview.without_keys(out, self.name), self.name)
+
 
 def check_attention_weights(source: Source, command: str) -> None:
     """Raise AttnctlError where a source holds numbers that are no attention weights, of which `command` can tell nothing."""
     for told in notes_of_kind(source.trace.notes, "no-weights") if isinstance(source, TraceSource) else ():
         raise AttnctlError(f"{command} tells of attention weights. {source.name}: {told[:1].lower()}{told[1:]}")
+
+
+LONG = 512  # tokens, beyond which a text has an overview instead of every weight
+TOLD_BYTES = 1e9  # of a trace, from which its size is said before it is made
+NARROWER = "choose with --layer, --head and --query"
+SHORTER = "leave it out, or take a shorter text"
+
+Selection = str | int | Sequence[int] | None  # as on the command line, or indices; None and "all": all that there is
+Say = Callable[[Sequence[str]], None]  # hears notes for the user before long work
+
+
+class Changes(NamedTuple):
+    """The options of these names."""
+
+    measure: str | None = None
+    words: bool = False
+    renormalise: bool = False
+    drop: Sequence[str] | None = None
+
+
+NO_CHANGES = Changes()
+
+
+class ChangedReading(Generic[Result]):
+    """A reading of layers that are changed before it takes them, each by itself, and of what was told of them."""
+
+    def __init__(self, reading: Reading[Result], source: ChangedSource) -> None:
+        self.predicts, self._reading, self._source = reading.predicts, reading, source
+
+    def take(self, layer: LayerAttention) -> None:
+        """Hand on the changed layer."""
+        self._reading.take(self._source.change(layer))
+
+    def value(self, run: Run) -> Result:
+        """What the reading made of it."""
+        source = self._source
+        run.measure, run.notes = source.measure, (*run.notes, *source.notes())
+        if source.kept is not None:
+            keys = run.tokens if run.key_tokens is None else run.key_tokens
+            run.key_tokens = tuple(keys[at] for at in source.kept)
+        if source.holds_weights_alone:
+            run.embeddings = None
+        return self._reading.value(run)
+
+
+class ChangedSource:
+    """Another source whose layers are changed, each by itself, before a reading takes them.
+
+    `notes` are asked for when all layers have gone by: what a reader must know of the change, in sentences. `kept` are the
+    keys that the changed layers have, where some are left out.
+    """
+
+    def __init__(
+        self,
+        source: Source,
+        change: Callable[[LayerAttention], LayerAttention],
+        measure: str | None = None,
+        notes: Callable[[], tuple[str, ...]] = tuple,
+        kept: Sequence[int] | None = None,
+    ) -> None:
+        self.source, self.change, self.notes, self.kept = source, change, notes, kept
+        self.holds_weights_alone = measure is None
+        self.measure = source.measure if measure is None else measure
+        self.name, self.text, self.tokens, self.info = source.name, source.text, source.tokens, source.info
+        self.held_rows, self.counts = source.held_rows, source.counts
+
+    @property
+    def key_tokens(self) -> tuple[Token, ...]:
+        """The tokens of the key axis."""
+        keys = self.source.key_tokens
+        return keys if self.kept is None else tuple(keys[at] for at in self.kept)
+
+    def read(
+        self,
+        reading: Reading[Result],
+        layers: Sequence[int] | None = None,
+        heads: Sequence[int] | None = None,
+        tick: Tick | None = None,
+    ) -> Result:
+        """The reading's value over some layers and heads of the other source, changed."""
+        return self.source.read(ChangedReading(reading, self), layers, heads, tick)
+
+
+class Prepared(NamedTuple):
+    """A source as it was asked for, and the layers, heads and queries of it (None: all that it holds)."""
+
+    source: Source
+    layers: Sequence[int] | None = None
+    heads: Sequence[int] | None = None
+    rows: Sequence[int] | None = None
+    key_numbers: Sequence[int] = ()  # of each key, in the text
+    model: Any = None  # that a text is run through; None of numbers that have been computed already
+    left_out: tuple[int, ...] = ()  # keys
+    done: tuple[str, ...] = ()  # which keys were left out, and whether rows were rescaled, in words
+    say: Say | None = None
+
+    @property
+    def head_count(self) -> int:
+        """How many heads these are, over all layers."""
+        n_layers, n_heads = self.source.counts
+        return len(self.layers or range(n_layers)) * len(self.heads or range(n_heads))
+
+    def read(self, reading: Reading[Result], tick: Tick | None = None) -> Result:
+        """The reading's value over these layers and heads."""
+        return self.source.read(reading, self.layers, self.heads, tick)
+
+    def trace(self, predictions: bool = True, instead: str = NARROWER) -> Trace:
+        """The trace of all this; a note says first what a large one takes.
+
+        Raises AttnctlError, before any work, with what to do `instead`, where it would fill the memory.
+        """
+        n, rows = len(self.source.tokens), self.rows
+        check_room(self.source.info, n, self.layers, self.heads, rows, instead)
+        room = room_of_trace(self.source.info, n, self.layers, self.heads, rows)
+        if room > TOLD_BYTES and self.say is not None:
+            shape = f"{n if rows is None else len(rows):,} × {n:,}"
+            self.say([f"whole matrices, {shape}: they take {room / 1e9:.1f} GB"])
+        return self.read(TraceReading(rows, predictions))
+
+
+def prepare(
+    source: Source,
+    changes: Changes = NO_CHANGES,
+    layer: Selection = None,
+    head: Selection = None,
+    query: str | int | None = None,
+    *,
+    keeps_columns: bool = False,
+    say: Say | None = None,
+) -> Prepared:
+    """The source with the changes that are asked for, and what of it is looked at.
+
+    With `keeps_columns`, as for statistics by position, keys that are left out stay as columns that no row looks at; they
+    then need `renormalise`. Raises UsageError for what is not there, and for a change that this source cannot be given.
+    """
+    model: Any = getattr(source, "model", None)
+    layers = selected_indices(layer, source.counts[0], "layer", source.name)
+    heads = selected_indices(head, source.counts[1], "head", source.name)
+    if changes.measure is not None:
+        check_measure(changes.measure, heads is not None)
+    if changes.measure not in (None, "weights") and source.measure is not None:
+        raise UsageError(f"--measure does not go with {source.name}: it holds a measure, {source.measure}, already")
+    if changes.measure == "value-norm":
+        source = _by_value_norm(source)
+    elif changes.measure == "rollout":  # shown is what has come of all layers, unless some are named
+        layers = (source.counts[0] - 1,) if layers is None else layers
+        source, heads = _rolled_out(source, max(layers), say), None
+    if changes.words:
+        whole = Prepared(source, layers, heads, say=say)
+        source = TraceSource(by_words(whole.trace(False, f"--words needs them all: {SHORTER}")), source.name)
+    rows = None if query is None else find_several(source.tokens, str(query))
+    numbers: Sequence[int] = (
+        source.trace.key_numbers if isinstance(source, TraceSource) else range(len(source.key_tokens))
+    )
+    drop = (changes.drop,) if isinstance(changes.drop, str) else changes.drop or ()
+    out = keys_left_out(source.key_tokens, drop)
+    done = change_notes(source.key_tokens, out, changes.renormalise)
+    if out and keeps_columns and not changes.renormalise:
+        raise UsageError("--drop goes with --renormalise here: statistics are of rows that share all their attention")
+    if isinstance(source, OverviewSource) and out and not changes.renormalise:
+        return Prepared(source.without_keys(out), layers, heads, rows, numbers, model, out, done, say)
+    notes = tuple(Note(f"{what[0].upper()}{what[1:]}.", what.kind) for what in done)
+    kept = None if not out or keeps_columns else [at for at in range(len(source.key_tokens)) if at not in out]
+    if done:
+        rescale, narrow = changes.renormalise, kept
+
+        def change(layer: LayerAttention) -> LayerAttention:
+            layer = layer.without_keys(out) if rescale else layer
+            return layer if narrow is None else NarrowedLayer.of_layer(layer, narrow)
+
+        source = ChangedSource(source, change, notes=lambda: notes, kept=kept)
+    numbers = numbers if kept is None else [numbers[at] for at in kept]
+    return Prepared(source, layers, heads, rows, numbers, model, out, done, say)
+
+
+def keys_left_out(keys: Sequence[Token], drop: Sequence[str]) -> tuple[int, ...]:
+    """The indices of the keys that `drop` names: "first", "special", a token's text (everywhere it stands), its index.
+
+    Raises UsageError where there is no such key, or none would be left.
+    """
+    out: set[int] = set()
+    for name in drop:
+        if name == "first":
+            out.add(0)
+        elif name == "special":
+            special = {j for j, token in enumerate(keys) if token.special}
+            if not special:
+                raise UsageError("there is no special token to drop: name a token, its index, or first")
+            out |= special
+        else:
+            text = name.removeprefix(AS_TEXT)
+            everywhere = {j for j, token in enumerate(keys) if token.text == text}
+            out |= {find_token(keys, name)} if is_index(name) or not everywhere else everywhere
+    if len(out) >= len(keys):
+        raise UsageError("dropping every key leaves nothing to show")
+    return tuple(sorted(out))
+
+
+def change_notes(keys: Sequence[Token], out: Sequence[int], renormalise: bool) -> tuple[Note, ...]:
+    """What was done to the weights, in words: the same in every picture, page and table."""
+    said = []
+    if out:
+        names = [f"“{visible_text(keys[j].text)}” ({j})" for j in out[:4]]
+        more = f" and {len(out) - 4} more" if len(out) > 4 else ""
+        said.append(Note(f"{'key' if len(out) == 1 else 'keys'} {', '.join(names)}{more} left out", "left-out"))
+    if renormalise:
+        said.append(Note("rows rescaled to sum to 1", "rescaled"))
+    return tuple(said)
+
+
+def selected_indices(wanted: Selection, count: int, what: str, of: str) -> Sequence[int] | None:
+    """The indices that are chosen from `count`; None for None and for all. Raises UsageError for one that is not there."""
+    if wanted is None or wanted == "all":
+        return None
+    if isinstance(wanted, str):
+        return parse_selection(wanted, count, what, of)
+    return chosen_indices((wanted,) if isinstance(wanted, int) else wanted, count, what, of)
+
+
+def _by_value_norm(source: Source) -> Source:
+    projected: list[bool] = []
+
+    def reweight(layer: LayerAttention) -> LayerAttention:
+        projected.append(layer.output_matrix is not None)
+        return value_norm(layer)
+
+    return ChangedSource(source, reweight, "value-norm", lambda: (value_norm_note(all(projected)),))
+
+
+def _rolled_out(source: Source, last: int, say: Say | None) -> Source:
+    try:
+        instead = f"--measure rollout needs them all: {SHORTER}"
+        trace = Prepared(source, range(last + 1), say=say).trace(False, instead)
+    except UsageError as error:
+        raise UsageError(f"--measure rollout follows attention through every layer: {error}") from error
+    return TraceSource(attention_rollout(trace), source.name)
+
+
+def is_long(source: Source) -> bool:
+    """Whether a text has cells instead of every weight."""
+    return max(len(source.tokens), len(source.key_tokens)) > LONG

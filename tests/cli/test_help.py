@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from attnctl.cli.command import Command
+from attnctl.cli import Command
 from attnctl.cli.command_table import COMMANDS
 from attnctl.cli.options import OPTIONS
 from tests.conftest import Result

@@ -22,8 +22,8 @@ from attnctl.models.watching import probe_heads
 from attnctl.readings.heatmap import GridReading, OverviewReading, of_overview, weight_span
 from attnctl.readings.overview import TextPart
 from attnctl.readings.spans import parts_of
-from attnctl.source import TextSource, TraceSource
-from attnctl.source.changes import prepare, read_cells
+from attnctl.source import TextSource, TraceSource, prepare
+from attnctl.source.cells import read_cells
 from attnctl.tokens import Token, split_words
 
 MODEL = ("--model", "random", "--d-model", "16", "--heads", "2", "--layers", "2", "--causal", "--rope", "--scale", "1")
@@ -388,10 +388,9 @@ def test_what_needs_every_matrix_whole_says_so_before_any_work(option, refused, 
 
 
 def test_the_size_of_whole_matrices_is_said_before_they_are_made(run, file, monkeypatch):
-    from attnctl.source import changes
 
     assert "whole matrices" not in run("heatmap", "--file", file, "--words", *MODEL).err
-    monkeypatch.setattr(changes, "TOLD_BYTES", 1e7)
+    monkeypatch.setattr("attnctl.source.TOLD_BYTES", 1e7)
     assert "note: whole matrices, 800 × 800: they take 0.0 GB" in run("heatmap", "--file", file, "--words", *MODEL).err
 
 

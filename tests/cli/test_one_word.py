@@ -6,7 +6,7 @@ import re
 from collections import Counter, defaultdict
 from typing import NamedTuple
 
-from attnctl.cli.command import Command
+from attnctl.cli import Command
 from attnctl.cli.command_table import COMMANDS
 
 # (command, option) → why it takes another kind of value than elsewhere

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from attnctl import limits
-from attnctl.cli.command import Command
+from attnctl.cli import Command
 from attnctl.cli.command_table import COMMANDS
 from attnctl.cli.options import Option
 

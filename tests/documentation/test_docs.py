@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from attnctl.cli.command import Command
+from attnctl.cli import Command
 from attnctl.cli.command_table import COMMANDS
 from attnctl.cli.documentation.references import code, command_help, command_page, docstring, python_page
 from attnctl.cli.documentation.site import FOLDER, MARK, WRITTEN, all_topics, build_site

@@ -8,10 +8,9 @@ from typing import Any
 
 import pytest
 
-from attnctl import __version__
+from attnctl import __version__, find_named
 from attnctl.formats import pictures
 from attnctl.formats.pictures import PictureFormat
-from attnctl.light_import import find_named
 from tests.conftest import SAMPLES, Result
 
 

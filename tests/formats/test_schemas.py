@@ -11,7 +11,7 @@ from typing import Any
 import jsonschema
 import pytest
 
-from attnctl.cli.command import Command
+from attnctl.cli import Command
 from attnctl.cli.command_table import COMMANDS
 from attnctl.cli.options import MODEL_OPTIONS
 from attnctl.formats.schemas.json_schemas import SCHEMAS

@@ -11,9 +11,8 @@ import pytest
 from attnctl import attention
 from attnctl.arrays import as_numpy
 from attnctl.errors import AttnctlError
-from attnctl.layer import LayerAttention
+from attnctl.layer import LayerAttention, Reweighted, StoredLayer
 from attnctl.layer.computed import ComputedLayer
-from attnctl.layer.stored import Reweighted, StoredLayer
 from tests.blockwise.test_blockwise import KINDS, close, make
 
 N = 530  # long enough for a sweep

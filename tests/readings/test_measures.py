@@ -12,8 +12,7 @@ from attnctl.layer import LayerAttention
 from attnctl.models import attend, open_model
 from attnctl.readings import measures
 from attnctl.readings.traces.trace import LayerTrace, ModelInfo, Trace, TraceReading, sink_sentence, stored_layer
-from attnctl.source import TextSource, TraceSource
-from attnctl.source.changes import Changes, prepare
+from attnctl.source import Changes, TextSource, TraceSource, prepare
 from attnctl.tokens import Token
 
 # [CLS] un|believ|able , isn ' t it

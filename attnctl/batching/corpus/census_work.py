@@ -39,8 +39,8 @@ from attnctl.readings.census.words import AlignedSentence, BadSentenceError, Par
 from attnctl.tokens import Token, checked_text
 
 if TYPE_CHECKING:
+    from attnctl.argument_types import OptionValues
     from attnctl.models.huggingface.padded_batch import SharedPasses
-    from attnctl.models.option_types import OptionValues
     from attnctl.text import Document
 
 

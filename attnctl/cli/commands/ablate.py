@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
-from attnctl import api
+from attnctl import api, inputs
 from attnctl.cli import arguments
 from attnctl.cli import options as o
 from attnctl.cli.output import output_format, put_bytes, write_renderable
 from attnctl.cli.progress import LESS_HEADS, check_sweep_cost, items_progress
-from attnctl.cli.sources import text_or_conversation
 from attnctl.formats.documents.readings_json import effects_to_json
 from attnctl.formats.pictures import figure_bytes, format_names
 from attnctl.readings.effects.ablation import chosen_heads, measure_effects
@@ -21,7 +20,8 @@ def ablate_command(
     """Tell what matters: every head ablated in turn, or edges of attention cut, and what that does to a prediction."""
     asked = o.arguments_of(api.ablation_of_text, options)
     form = output_format("ablate", output, ("json", "txt", *format_names()), "json" if json else "")
-    read, opened = text_or_conversation(text, file, options)
+    chat = options.pop("chat", None)
+    read, opened = inputs.text_or_conversation(text, file, chat, lambda: arguments.model_of(options))
     modes = {
         "a picture": form in format_names(),
         "--edge": asked.get("edge"),

@@ -12,6 +12,7 @@ from typing import Any
 
 import typer
 
+from attnctl.argument_types import OptionValues, model_arguments
 from attnctl.batching.corpus.prompt_sources import PromptSources, check_prompts
 from attnctl.batching.engines import SHARED, chunks_of_items, items_at_a_time, run_engine, worker_of
 from attnctl.batching.folder import Folder
@@ -27,7 +28,6 @@ from attnctl.cli.progress import items_progress
 from attnctl.errors import DONE, PARTIAL, AttnctlError, UsageError
 from attnctl.formats.pictures import format_names
 from attnctl.models import DEFAULT, Model
-from attnctl.models.option_types import OptionValues, model_arguments
 
 Do = Callable[..., Iterator[list[Result]]]  # called with items and flowing=, answers results in their order
 

@@ -5,21 +5,19 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from attnctl import api
+from attnctl import api, inputs
+from attnctl.argument_types import OptionValues
 from attnctl.cli import arguments, session
 from attnctl.cli import options as o
 from attnctl.cli.output import output_format, put_bytes, put_json, write_renderable
-from attnctl.cli.sources import is_file, open_source, refuse_models
 from attnctl.errors import UsageError
 from attnctl.formats.pictures import figure_bytes, format_names
 from attnctl.models import names_model
-from attnctl.models.option_types import OptionValues
 from attnctl.readings.measures import check_measure
 from attnctl.readings.traces.comparison import Comparison
 from attnctl.readings.traces.trace import Trace
 from attnctl.render.terminal.head_tables import ComparisonTables
-from attnctl.source import Source, TextSource
-from attnctl.source.changes import Changes, selected_indices
+from attnctl.source import Changes, Source, TextSource, selected_indices
 from attnctl.text import visible_text
 
 
@@ -66,9 +64,12 @@ def _pair_of_traces(
     if text is None and file is None:
         if a == b == "-":
             raise UsageError('only one of the two can be "-"')
-        refuse_models("compare", a, b)
+        inputs.refuse_models("compare", a, b)
         # each a file or pipe, or a text under --model
-        sources = [open_source(one, None, None, {} if one == "-" or is_file(one) else options) for one in (a, b)]
+        sources = [
+            arguments.open_source(one, None, None, {} if one == "-" or inputs.names_numbers(one) else options)
+            for one in (a, b)
+        ]
     else:
         if "model" in session.typed:  # a default of the user's own just does not apply
             raise UsageError("--model does not go with a text after A and B, which are the models then")
@@ -76,7 +77,7 @@ def _pair_of_traces(
             raise UsageError(
                 f'before a text, A and B are models: attnctl compare "{b}" "…" --model {a} compares two texts'
             )
-        words = arguments.text_of(text, file)
+        words = inputs.text_of(text, file)
         one, other = options | {"model": a, "off": None}, options | {"model": b}  # with --off: without and with it
         sources = [TextSource(arguments.model_of(given), words) for given in (one, other)]
         if options.get("off") is not None:

@@ -9,9 +9,8 @@ import re
 import tomllib
 
 from attnctl import limits
-from attnctl.cli import session
+from attnctl.cli import Command, session
 from attnctl.cli.arguments import check_mode, say_notes
-from attnctl.cli.command import Command
 from attnctl.cli.command_table import COMMANDS
 from attnctl.cli.output import print_lines, print_wrapped
 from attnctl.cli.suggestions import suggest_choice, suggest_command

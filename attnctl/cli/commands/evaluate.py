@@ -14,6 +14,7 @@ from typing import Any
 import typer
 
 from attnctl import limits
+from attnctl.argument_types import OptionValues, model_arguments
 from attnctl.batching.corpus.census_work import CensusWork, count_corpus, open_census_model
 from attnctl.batching.corpus.treebank import Treebank
 from attnctl.batching.work import Result
@@ -27,7 +28,6 @@ from attnctl.formats.census_table import census_csv, census_parquet
 from attnctl.formats.documents.census_json import census_to_json, read_census
 from attnctl.formats.pictures import figure_bytes, format_names, picture_format
 from attnctl.models import REGISTRY
-from attnctl.models.option_types import OptionValues, model_arguments
 from attnctl.readings.census.census_table import CensusTable
 from attnctl.render.figure.look import Look
 from attnctl.render.page.reading_pages import census_page

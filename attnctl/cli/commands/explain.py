@@ -2,34 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import replace
-from typing import Any
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
 
 import typer
 
-from attnctl import limits
+from attnctl import inputs
+from attnctl.argument_types import OptionValues
 from attnctl.cli import arguments
 from attnctl.cli import options as o
 from attnctl.cli.output import output_format, print_lines, put_bytes, safe_console, write_renderable
 from attnctl.cli.progress import check_cost, cost_progress, heads_over_tokens
-from attnctl.cli.sources import open_source
 from attnctl.errors import DONE, FAILED, AttnctlError, UsageError
-from attnctl.models.option_types import OptionValues
-from attnctl.readings.head_statistics import HeadStatisticsReading
-from attnctl.readings.heatmap import OverviewReading
-from attnctl.readings.overview import LongRow, Overview
-from attnctl.readings.questions.focus import Focus, focus
-from attnctl.readings.rows import LinksReading, RowReading
-from attnctl.readings.spans import parts_of, stand_in_text
+from attnctl.readings.questions.focus import walked_heads
 from attnctl.readings.traces.trace import Trace
-from attnctl.source import OverviewSource, Source
-from attnctl.source.changes import NO_CHANGES, Changes, Prepared, is_long, prepare, selected_indices
+from attnctl.source import NO_CHANGES, Changes, OverviewSource, Prepared, Source, is_long, prepare, selected_indices
 from attnctl.steps import check_names, check_steps, narrow_trace
 from attnctl.tokens import find_several
 
-WALKED_LAYERS = 2  # as many as are walked through when none are named
-TOP = 10  # links of a query of a long text, unless told otherwise
+if TYPE_CHECKING:
+    from attnctl.readings.overview import LongRow, Overview
+    from attnctl.render.terminal.head_tables import RowTable
 
 # Imports inside functions are of what one mode needs: `explain --json` imports no rich, and a start is counted in ms.
 
@@ -54,13 +47,13 @@ def explain_command(
     names = None if steps is None else [name.strip() for name in steps.split(",")]
     if names is not None and "contributions" in names:
         arguments.check_mode("explain", f"--steps contributions{' as JSON' * (form == 'json')}")
-        text = arguments.text_of(source, file)
+        text = inputs.text_of(source, file)
         if names != ["contributions"]:
             raise UsageError("--steps contributions stands by itself: it is a sum over the whole model")
         _explain_contributions(text, model, form, output, options)
         return
     check_names(names or ())
-    opened, chosen = open_source(source, file, tokens, model), (options["layer"], options["head"])
+    opened, chosen = arguments.open_source(source, file, tokens, model), (options["layer"], options["head"])
     if check:
         raise typer.Exit(_print_check(prepare(opened, NO_CHANGES, *chosen)))
     pooled = isinstance(opened, OverviewSource) or is_long(opened)
@@ -92,30 +85,10 @@ def _explain_steps(
         arguments.say_notes(check_steps(trace, names))
     from attnctl.render.terminal.explanation import Explanation
 
-    trace, focuses, shown = _walked_heads(trace, layer is None, head is None, heads, query)
+    queries = [None] if query is None else find_several(trace.tokens, query)
+    trace, focuses, shown = walked_heads(trace, layer is None, head is None, heads, queries)
     page = Explanation(trace, *focuses, heads=shown, only=names, **o.arguments_of(Explanation, options))
     write_renderable(page, form, output, "attnctl explain", trace.cited)
-
-
-def _walked_heads(
-    trace: Trace, any_layer: bool, any_head: bool, heads: Sequence[int] | None, query: str | None
-) -> tuple[Trace, list[Focus], dict[int, tuple[int, ...]]]:
-    """The layers to walk through, each query's focus, and layer → heads: those asked for, else the most telling ones."""
-    only = trace.layers[0].layer if len(trace.layers) == 1 else None
-    queries = [None] if query is None else find_several(trace.tokens, query)
-    focuses = [found for at in queries if (found := focus(trace, layer=only, head=heads, query=at)) is not None]
-    if any_layer and focuses and len(trace.layers) > WALKED_LAYERS:
-        trace = replace(trace, layers=tuple(trace.layer(at) for at in sorted({found.layer for found in focuses})))
-    shown: dict[int, tuple[int, ...]] = {}
-    for part in trace.layers:
-        if not any_head:
-            shown[part.layer] = part.heads if heads is None else tuple(heads)
-        elif here := tuple(sorted({found.head for found in focuses if found.layer == part.layer})):
-            shown[part.layer] = here
-        else:
-            own = focus(trace, layer=part.layer, query=focuses[0].query if focuses else None)
-            shown[part.layer] = (own.head,) if own else part.heads[:1]
-    return trace, focuses, shown
 
 
 def _print_check(given: Prepared) -> int:
@@ -157,7 +130,7 @@ def _explain_contributions(
     """Write the sum for the word of --target, else for the model's own best."""
     from attnctl.formats.documents.readings_json import effects_to_json
     from attnctl.models.watching import watched_text
-    from attnctl.readings.effects.ablation import EffectRequest, Gauge, baseline_of
+    from attnctl.readings.effects.ablation import EffectRequest, measure_contributions
     from attnctl.render.terminal.effect_tables import ContributionsTable
     from attnctl.tokens import checked_text
 
@@ -165,12 +138,9 @@ def _explain_contributions(
         raise UsageError("--steps contributions is written as .json, .txt or .svg")
     ask = EffectRequest(target=model.pop("target", None), against=options["against"])
     watched = watched_text(arguments.model_of(model), checked_text(text), options["query"])
-    gauge = Gauge.of_request(watched, ask)
-    if gauge.target is None:
-        raise UsageError(f"{watched.info.name} predicts no words: there is no logit to take apart")
-    parts = watched.contributions(gauge.target, gauge.against)
-    found = replace(baseline_of(watched, ask, gauge), contributions=parts)
-    arguments.say_notes((*watched.notes, *parts.notes))
+    found = measure_contributions(watched, ask)
+    assert found.contributions is not None
+    arguments.say_notes((*watched.notes, *found.contributions.notes))
     if form == "json":
         put_bytes(effects_to_json(found) + b"\n", output)
     else:
@@ -184,105 +154,64 @@ def _explain_contributions(
 
 def _explain_long(given: Prepared, form: str, output: str | None, options: OptionValues) -> None:
     """Write what a long text comes to. Raises AttnctlError where it would be too large."""
+    from attnctl.formats.documents.overview_json import overview_to_json
+    from attnctl.source.cells import TOP, check_links, named_query, query_row, strongest_links
+
     source, query, top, spans = given.source, options["query"], options["top"], options["spans"]
+    n, kept = len(source.tokens), getattr(source, "overview", None)
     if form == "npz":
-        n, n_k = len(source.tokens), len(source.key_tokens)
-        size = given.head_count * 12e-9 * n * n_k  # GB
+        size = given.head_count * 12e-9 * n * len(source.key_tokens)  # GB
         raise AttnctlError(
             f"a trace of {n:,} tokens and {given.head_count} heads is about {size:.1f} GB: write .json, the strongest "
             "links of each query, or see attnctl heatmap and attnctl heads"
         )
-    kept = getattr(getattr(source, "overview", None), "query", None)  # the one query of a file that holds its row
-    queries = [kept] if query is None else find_several(source.tokens, query)
+    # the one query of a file that holds its row
+    queries = [getattr(kept, "query", None)] if query is None else find_several(source.tokens, query)
+    bar = heads_over_tokens(n, given.head_count)
+
+    def read_row(at: int | None, links: int | None = None) -> LongRow:
+        at, said = named_query(given, at)
+        with cost_progress(bar) as tick:
+            row = query_row(given, at, links, tick)
+        arguments.say_notes((*said, *row.notes))
+        return row
+
     if form != "json":
+        tables = [_row_table(source, at, top, spans, read_row) for at in queries]
         from rich.console import Group
 
-        shown = Group(*(_row_table(given, at, top, spans) for at in queries))
-        write_renderable(shown, form, output, "attnctl explain")
+        write_renderable(Group(*tables), form, output, "attnctl explain")
         return
-    from attnctl.formats.documents.overview_json import overview_to_json
-
     found: list[Overview | LongRow]
     if queries == [None]:
         if spans is not None:
             raise UsageError("--spans sums up where one query looks: name it with --query")
-        found = [_strongest_links(given, top or TOP)]
+        check_links(given, top or TOP)
+        check_cost(source, given.head_count)
+        with cost_progress(bar) as tick:
+            found = [strongest_links(given, top or TOP, tick)]
+        arguments.say_notes(found[0].notes)
     elif top is not None or spans is not None:
         raise UsageError("--top and --spans sum up a row in words: with --json and --query all of it is written")
     elif len(queries) > 1 and output not in (None, "-"):
         raise UsageError(f"-o {output}: a file of JSON holds one row: name one query, or write lines with --json")
     else:
-        found = [_long_row(given, at) for at in queries]
+        found = [read_row(at) for at in queries]
     put_bytes(b"".join(overview_to_json(one) + b"\n" for one in found), output)
 
 
-def _row_table(given: Prepared, at: int | None, top: int | None, spans: str | None) -> Any:
+def _row_table(
+    source: Source, at: int | None, top: int | None, spans: str | None, read_row: Callable[..., LongRow]
+) -> RowTable:
     """Where a query looks, for the terminal: its exact row, or its strongest links where a file holds no more of it."""
+    from attnctl.readings.overview import Overview
     from attnctl.render.terminal.head_tables import RowTable
+    from attnctl.source.cells import TOP, own_parts
 
-    source = given.source
     kept = getattr(source, "overview", None)
     if not isinstance(kept, Overview):
-        kind = spans
-        if kind is None and stand_in_text(source.key_tokens):  # parts into which a text falls by itself
-            text = source.text
-            kind = "paragraphs" if 1 <= text.count("\n\n") <= 150 or text.count("\n") > 150 else "lines"
-        parts = () if kind is None else parts_of(kind, source.text, source.key_tokens)
-        return RowTable(_long_row(given, at), parts, top or TOP)
+        return RowTable(read_row(at), own_parts(source, spans), top or TOP)
     if spans is not None:
         raise UsageError(f"--spans sums up a whole row, and {source.name} holds links: give the text and its model")
     most = top or min(TOP, *(link.keys.shape[1] for link in kept.links.values()), TOP)
-    return RowTable(_linked_row(given, at, most), top=most, whole=False)
-
-
-def _linked_row(given: Prepared, at: int | None, top: int) -> LongRow:
-    """The strongest links of a query as a row that is 0 elsewhere."""
-    import numpy as np
-
-    source = given.source
-    found = given.read(OverviewReading(links=LinksReading(top)))
-    at, said = _named_query(given, at)
-    weights = {}
-    for place, links in found.links.items():
-        row = weights[place] = np.zeros(len(source.key_tokens), np.float32)  # (n_k,)
-        row[links.keys[at]] = links.weights[at]
-    arguments.say_notes((*said, *found.notes))
-    return LongRow(source.text, source.tokens, source.key_tokens, source.info, at, weights, found.notes)
-
-
-def _long_row(given: Prepared, at: int | None) -> LongRow:
-    """The exact row of a query."""
-    at, said = _named_query(given, at)
-    with cost_progress(heads_over_tokens(len(given.source.tokens), given.head_count)) as tick:
-        row = given.read(RowReading(at), tick)
-    arguments.say_notes((*said, *row.notes))
-    return row
-
-
-def _named_query(given: Prepared, at: int | None) -> tuple[int, tuple[str, ...]]:
-    """The query that was named, or the last one, and what is to be said of it."""
-    if at is not None:
-        return at, ()
-    n, held = len(given.source.tokens), given.source.held_rows
-    said = f"there are {n:,} tokens: shown is where the last one looks (--query names another)"
-    return n - 1 if held is None else held[-1], (said,)
-
-
-def _strongest_links(given: Prepared, top: int) -> Overview:
-    """The strongest links of each query, and of a run the statistics of its heads: its file may be asked for both again."""
-    source = given.source
-    n = len(source.tokens)
-    size = 16.0 * given.head_count * n * min(top, len(source.key_tokens))
-    if size > limits.ROWS_JSON_BYTES:
-        raise AttnctlError(
-            f"the {top} strongest links of {n:,} tokens in {given.head_count} heads are about {size / 1e9:.1f} GB of JSON: "
-            "choose with --layer, --head or --query, or fewer with --top"
-        )
-    check_cost(source, given.head_count)
-    kept = getattr(source, "overview", None)
-    asks = not given.left_out and (kept is None or bool(getattr(kept, "head_statistics", ())))
-    statistics = HeadStatisticsReading(source.tokens, source.key_tokens) if asks else None
-    with cost_progress(heads_over_tokens(n, given.head_count)) as tick:
-        found = given.read(OverviewReading(statistics=statistics, links=LinksReading(top)), tick)
-    arguments.say_notes(found.notes)
-    return found
+    return RowTable(read_row(at, most), top=most, whole=False)

@@ -11,7 +11,6 @@ from attnctl.cli import arguments
 from attnctl.cli import options as o
 from attnctl.cli.output import output_format, put_bytes, show_renderable
 from attnctl.cli.progress import check_cost, cost_progress, heads_over_tokens
-from attnctl.cli.sources import open_source
 from attnctl.errors import UsageError
 from attnctl.files import write_whole
 from attnctl.formats.documents.census_json import read_census
@@ -24,8 +23,7 @@ from attnctl.readings.questions.focus import roles_of_heads
 from attnctl.readings.traces.trace import ModelInfo
 from attnctl.render.figure.look import Look
 from attnctl.render.terminal.head_tables import HeadTable, heads_csv, ranked_by
-from attnctl.source import Source, check_attention_weights
-from attnctl.source.changes import Changes, prepare
+from attnctl.source import Changes, Source, check_attention_weights, prepare
 
 TOP_BY = "confidence"  # the statistic by which --top chooses heads without --by
 PICTURED = "entropy"  # the statistic that is drawn without --by
@@ -66,7 +64,7 @@ def heads_command(
         opened = probe_text(arguments.model_of(options))
         arguments.say_notes(["there is no text: every statistic is of the probe's, random tokens said twice"])
     else:
-        opened = open_source(source, file, tokens, options)
+        opened = arguments.open_source(source, file, tokens, options)
     check_attention_weights(opened, "heads")
     given = prepare(opened, changes, layer, head, keeps_columns=True, say=arguments.say_notes)
     check_cost(opened, given.head_count)

@@ -8,22 +8,22 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from attnctl import api
+from attnctl import api, inputs
+from attnctl.argument_types import OptionValues
 from attnctl.cli import arguments, session
 from attnctl.cli import options as o
 from attnctl.cli.output import print_lines, put_bytes, safe_console
 from attnctl.cli.progress import check_cost, cost_progress, heads_over_tokens
-from attnctl.cli.sources import open_source, sources_of_run
 from attnctl.errors import UsageError
 from attnctl.files import check_writable, write_whole
 from attnctl.formats import pictures
 from attnctl.formats.pictures import suffixes_listed
-from attnctl.models.option_types import OptionValues
 from attnctl.readings.heatmap import HeatmapGrid, is_drowned
 from attnctl.readings.overview import Overview
 from attnctl.readings.questions.focus import focus
 from attnctl.render.figure.look import Look
-from attnctl.source.changes import Changes, Prepared, Zoom, heatmap_grid, is_long, prepare, read_cells, selected_indices
+from attnctl.source import Changes, Prepared, is_long, prepare, selected_indices
+from attnctl.source.cells import Zoom, heatmap_grid, read_cells
 from attnctl.text import in_a_cell
 from attnctl.tokens import Token
 
@@ -48,7 +48,7 @@ def heatmap_command(
     changes = o.taken(Changes, options)
     if run is not None:
         arguments.check_mode("heatmap", "--run as a page" if str(output).endswith(".html") else "--run")
-        _show_training(run, arguments.text_of(source, file), changes, layer, head, output, options)
+        _show_training(run, inputs.text_of(source, file), changes, layer, head, output, options)
         return
     picture, any_scale = _picture_format(output), options.get("log") is None
     shown = "a terminal" if safe_console().is_terminal else "numbers in a pipe"
@@ -57,7 +57,7 @@ def heatmap_command(
     look = arguments.look_of(options)
     if picture == "html":
         _check_page_map(look)
-        opened = open_source(source, file, tokens, options)
+        opened = arguments.open_source(source, file, tokens, options)
         whole = changes._replace(drop=None, renormalise=False)  # a page leaves out and rescales by itself
         trace = prepare(opened, whole, layer, head, say=arguments.say_notes).trace(predictions=False)
         arguments.say_unknown(trace.tokens, trace.key_axis, notes=trace.notes, every=trace.model.kind == "checkpoint")
@@ -66,7 +66,7 @@ def heatmap_command(
         put_bytes(html.encode(), output)
         return
     colour = None if look.cmap == "viridis" else _colour_function(look.cmap)
-    opened = open_source(source, file, tokens, options)
+    opened = arguments.open_source(source, file, tokens, options)
     given = prepare(opened, changes, layer, head, say=arguments.say_notes)
     cells = _cells_of(given, zoom, None if picture else _cells_across())
     if picture == "json":
@@ -113,7 +113,7 @@ def _show_training(
         if changes.words:
             raise UsageError("--words does not go with --run and .html: a page merges words by itself")
         _check_page_map(look)
-    steps, labels = sources_of_run(run, text, options)
+    steps, labels = inputs.sources_of_run(run, text, lambda path: arguments.model_of(options | {"model": path}))
     if suffix == ".html":
         own, traces = changes._replace(drop=None, renormalise=False), []
         for step in steps:

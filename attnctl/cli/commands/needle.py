@@ -11,6 +11,8 @@ from typing import Any
 
 import typer
 
+from attnctl import inputs
+from attnctl.argument_types import OptionValues
 from attnctl.cli import arguments
 from attnctl.cli.output import output_format, print_lines, put_bytes, safe_console, show_renderable
 from attnctl.cli.progress import cost_progress
@@ -19,7 +21,6 @@ from attnctl.files import read_bytes, write_whole
 from attnctl.formats.documents.json_documents import write_json
 from attnctl.formats.documents.readings_json import cell_document, cells_of, needles_document
 from attnctl.formats.pictures import figure_bytes, format_names
-from attnctl.models.option_types import OptionValues
 from attnctl.readings.effects.needle import Needle, NeedleCell, NeedleRun, Needles, filler_sentences, sentences_of
 from attnctl.render.terminal.source_tables import NeedleTable
 
@@ -87,7 +88,7 @@ def _planted_needle(text: str | None, question: str | None, expect: str | None) 
 
 def _open_asker(needle: Needle, haystack: str | None, seed: int, options: OptionValues) -> tuple[Any, NeedleRun]:
     """What asks the model, and the run that its answers belong to."""
-    text = None if haystack is None else arguments.text_of(None, haystack)
+    text = None if haystack is None else inputs.text_of(None, haystack)
     sentences = None if text is None else sentences_of(text)
     model = arguments.model_of(options)
     if model.info.kind != "checkpoint":

@@ -10,7 +10,6 @@ from rich.console import Console
 
 from attnctl.cli import arguments
 from attnctl.cli.output import put_json, safe_console
-from attnctl.cli.sources import open_source
 from attnctl.errors import UsageError
 from attnctl.formats.documents.json_documents import model_document
 from attnctl.models.watching import watched_text
@@ -18,8 +17,7 @@ from attnctl.readings.effects.ablation import EffectRequest, measure_effects
 from attnctl.readings.questions.focus import focus
 from attnctl.readings.questions.quiz import QuizQuestion, is_right, quiz_questions, removal_question
 from attnctl.render.terminal.learning import beginning, marked_answer, put_question, quiz_result
-from attnctl.source import check_attention_weights
-from attnctl.source.changes import prepare
+from attnctl.source import check_attention_weights, prepare
 from attnctl.text import visible_text
 from attnctl.tokens import BLANKS, find_token
 
@@ -38,7 +36,7 @@ def quiz_command(
     """Ask questions about the attention of a sentence, mark the answers, give a score."""
     if "-" in (text, file) and not json:
         raise UsageError("standard input is where the answers come from: give the text in quotes or as --file FILE")
-    given = prepare(open_source(text, file, None, options), layer=layer, head=head, say=arguments.say_notes)
+    given = prepare(arguments.open_source(text, file, None, options), layer=layer, head=head, say=arguments.say_notes)
     check_attention_weights(given.source, "quiz")
     trace = given.trace(predictions=False)
     model, info, text = given.model, trace.model, trace.text

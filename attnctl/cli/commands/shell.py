@@ -11,13 +11,13 @@ from typing import Any
 
 import typer
 
-from attnctl import interrupts, limits
+from attnctl import inputs, interrupts, limits
 from attnctl.cli import arguments, session, suggestions
 from attnctl.cli.command_table import COMMANDS
 from attnctl.cli.output import print_complaint, print_lines, print_wrapped
-from attnctl.cli.sources import conversation_in
 from attnctl.errors import DONE, INTERRUPTED, PARTIAL, AttnctlError, UsageError
 from attnctl.files import check_size
+from attnctl.inputs import conversation_in
 from attnctl.text import shortened
 
 OWN = {
@@ -39,7 +39,7 @@ def shell_command(*, text: str | None, file: str | None, **options: object) -> N
     from attnctl.models.huggingface import network
     from attnctl.source import TextSource
 
-    read = arguments.text_of(text, file) if text is not None or file is not None else None
+    read = inputs.text_of(text, file) if text is not None or file is not None else None
     if chat is not None:
         if read is not None:
             raise UsageError("give the text, --file, or --chat: one of them")
@@ -118,7 +118,7 @@ def _change(here: session.Session, word: str, rest: str) -> None:
         print_lines(here.model or "demo")
         return
     if word == "file" and rest:
-        here.text, here.chat = arguments.text_of(None, rest), None
+        here.text, here.chat = inputs.text_of(None, rest), None
     elif word == "text" and rest:
         here.text = rest[1:-1] if len(rest) > 1 and rest[0] == rest[-1] and rest[0] in "\"'" else rest
         here.chat = None

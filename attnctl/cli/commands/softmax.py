@@ -7,12 +7,12 @@ import math
 import numpy as np
 
 from attnctl import limits
+from attnctl.argument_types import scale_of
 from attnctl.cli.arguments import check_mode
 from attnctl.cli.output import put_json, show_renderable
-from attnctl.cli.sources import token_names
 from attnctl.errors import AttnctlError, UsageError
 from attnctl.files import decode_text, read_bytes
-from attnctl.models.option_types import scale_of
+from attnctl.inputs import token_names
 from attnctl.readings.questions.softmax import SoftmaxSteps
 from attnctl.render.terminal.learning import SoftmaxTables
 

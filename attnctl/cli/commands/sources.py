@@ -7,16 +7,15 @@ from typing import Any
 
 import typer
 
-from attnctl import api
+from attnctl import api, inputs
+from attnctl.argument_types import OptionValues
 from attnctl.cli import arguments
 from attnctl.cli import options as o
 from attnctl.cli.output import output_format, print_lines, put_bytes, safe_console, show_renderable
 from attnctl.cli.progress import cost_progress
-from attnctl.cli.sources import prompt_of
 from attnctl.errors import INTERRUPTED
 from attnctl.formats.documents.readings_json import sources_to_json
 from attnctl.formats.pictures import figure_bytes, format_names
-from attnctl.models.option_types import OptionValues
 from attnctl.readings.effects.answer_sources import AnswerSources
 from attnctl.render.page.reading_pages import sources_page
 from attnctl.render.terminal.source_tables import AnswerTable, plain_table
@@ -54,7 +53,8 @@ def answer_page(text: str | None, file: str | None, options: OptionValues) -> st
 def _found_sources(text: str | None, file: str | None, options: OptionValues) -> tuple[AnswerSources, bool]:
     """What is known of the sources, the cost told beforehand; and whether Ctrl-C ended the search early."""
     asked = o.arguments_of(api.search_sources, options)
-    steps = api.search_sources(*prompt_of(text, file, options.pop("chat", None), options), **asked)
+    chat = options.pop("chat", None)
+    steps = api.search_sources(*inputs.open_prompt(text, file, chat, lambda: arguments.model_of(options)), **asked)
     search, remove, interrupted = next(steps), asked.get("remove", False), False
     parts = len(search.parts)
     told = search.read_seconds > SAID_SECONDS and _tell_cost(search, remove)

@@ -14,6 +14,7 @@ from typing import Any
 import typer
 
 from attnctl import interrupts
+from attnctl.argument_types import OptionValues
 from attnctl.cli import arguments
 from attnctl.cli.arguments import say_notes
 from attnctl.cli.output import (
@@ -27,7 +28,6 @@ from attnctl.cli.output import (
 from attnctl.cli.progress import SAID, duration_text
 from attnctl.errors import INTERRUPTED, UsageError
 from attnctl.models import open_named_model
-from attnctl.models.option_types import OptionValues
 from attnctl.render.terminal.training import lesson_view, live_view
 from attnctl.training.corpus import read_lines
 from attnctl.training.relations import measure_relations

@@ -12,18 +12,16 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from attnctl import api
+from attnctl import api, inputs
+from attnctl.argument_types import OptionValues
 from attnctl.cli import arguments
 from attnctl.cli import options as o
 from attnctl.cli.output import print_lines, put_bytes
 from attnctl.cli.progress import check_cost
-from attnctl.cli.sources import is_file, open_source, refuse_models, sources_of_run
 from attnctl.errors import UsageError
 from attnctl.files import check_writable
-from attnctl.models.option_types import OptionValues
 from attnctl.readings.effects.ablation import EffectRequest
-from attnctl.source import Source, TextSource
-from attnctl.source.changes import Changes
+from attnctl.source import Changes, Source, TextSource
 
 SWEEPS = 3  # over a long text: the grid, its links, and the rows of the blocks, each about one sweep
 
@@ -71,13 +69,13 @@ def _page_of_weights(
     ask = EffectRequest(target=model.pop("target", None), against=against, every_edge=True) if effects else None
     if not effects:
         arguments.check_mode("view", "a page without --effects")
-    numbers = any(one == "-" or is_file(one or "") for one in (source, other))
+    numbers = any(one == "-" or inputs.names_numbers(one or "") for one in (source, other))
     two = "two models and a text" if text is not None else "two sources" if numbers else "two texts"
     arguments.check_mode("view", "--run" if run is not None else "one source" if other is None else two)
     seen: Iterable[Source]
     if run is not None:
-        name = arguments.text_of(source, file)
-        seen, steps = sources_of_run(run, name, model)
+        name = inputs.text_of(source, file)
+        seen, steps = inputs.sources_of_run(run, name, lambda path: arguments.model_of(model | {"model": path}))
         labels: list[str] | None = list(steps.values())
     else:
         seen = _opened_sources(source, other, text, file, tokens, model)
@@ -102,18 +100,18 @@ def _opened_sources(
 ) -> list[Source]:
     """One source, two of them, or a text through two models. Model options are for the texts among two."""
     if text is not None:
-        words = arguments.text_of(text, None)
+        words = inputs.text_of(text, None)
         return [TextSource(arguments.model_of(options | {"model": name}), words) for name in (source, other)]
     if other is None:
-        return [open_source(source, file, tokens, options)]
+        return [arguments.open_source(source, file, tokens, options)]
     if source == other == "-":
         raise UsageError('only one of the two can be "-"')
-    refuse_models("view", source or "", other)
+    inputs.refuse_models("view", source or "", other)
     sides: list[Source] = []
     for one in (source, other):
         if one:
-            given = one == "-" or is_file(one)
-            sides.append(open_source(one, None, tokens if given else None, {} if given else options))
+            given = one == "-" or inputs.names_numbers(one)
+            sides.append(arguments.open_source(one, None, tokens if given else None, {} if given else options))
     return sides
 
 

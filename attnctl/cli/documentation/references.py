@@ -9,7 +9,7 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import attnctl
-from attnctl.cli.command import Command
+from attnctl.cli import Command
 from attnctl.cli.command_table import COMMANDS, commands_by_heading
 from attnctl.formats.schemas.json_schemas import SCHEMAS
 from attnctl.formats.schemas.schema_parts import Schema

@@ -9,9 +9,9 @@ from typing import get_args
 from attnctl import __version__
 from attnctl.errors import AttnctlError
 from attnctl.formats.validation import checked_whole_number, read_fields
-from attnctl.interventions import heads_off, spoken_heads
+from attnctl.interventions import heads_off
 from attnctl.readings.traces.trace import ModelInfo, Note, NoteKind
-from attnctl.text import Document, as_json
+from attnctl.text import Document, as_json, spoken_heads
 from attnctl.tokens import Token
 
 # what reading the parts of a document raises where they are not what they should be

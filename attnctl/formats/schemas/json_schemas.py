@@ -6,6 +6,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING
 
+from attnctl import call_named
 from attnctl.formats.schemas.schema_parts import (
     COUNT,
     INDEX,
@@ -20,7 +21,6 @@ from attnctl.formats.schemas.schema_parts import (
     opening_properties,
     tuple_schema,
 )
-from attnctl.light_import import call_named
 from attnctl.readings.traces.trace import TRACE_ARRAYS, Level
 
 if TYPE_CHECKING:

@@ -14,19 +14,20 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from attnctl import attention
+from attnctl.argument_types import RANGES
 from attnctl.arrays import LONG, Bools, Floats, as_numpy, device_for_length, place_array
 from attnctl.attention import Array, Attended, Call
 from attnctl.errors import AttnctlError, UsageError
-from attnctl.interventions import Intervention, spoken_range
 from attnctl.layer import LayerAttention, Run, StopForward
 from attnctl.layer.computed import ComputedLayer, Forward
 from attnctl.models.builtin.vocabulary import Phrasing
-from attnctl.models.option_types import RANGES
 from attnctl.readings.traces.trace import ModelInfo, Note, Prediction
+from attnctl.text import spoken_range
 from attnctl.tokens import BLANKS, Token, Tokenize, find_token, split_words, strange_words
 
 if TYPE_CHECKING:
-    from attnctl.models.option_types import OptionValues
+    from attnctl.argument_types import OptionValues
+    from attnctl.interventions import Intervention
     from attnctl.text import Document
 
 

@@ -19,8 +19,7 @@ from attnctl.arrays import Floats
 from attnctl.attention import Array
 from attnctl.errors import AttnctlError, UsageError, in_one_line
 from attnctl.files import open_regular, read_bytes
-from attnctl.formats.arrays import finite_numbers, given_rows
-from attnctl.formats.safetensors_header import check_readable_tensors
+from attnctl.formats.arrays import check_readable_tensors, finite_numbers, given_rows
 from attnctl.formats.validation import read_npz
 from attnctl.models.builtin.stack import PROJECTIONS, Settings, Stack, chosen_settings, stack_info
 from attnctl.models.builtin.vocabulary import SHAPES, Phrasing, letter_pieces, vocabulary_tokenizer
@@ -29,7 +28,7 @@ from attnctl.text import counted
 from attnctl.tokens import Token, open_tokenizer
 
 if TYPE_CHECKING:
-    from attnctl.models.option_types import OptionValues
+    from attnctl.argument_types import OptionValues
     from attnctl.text import Document
 
 

@@ -15,9 +15,8 @@ from attnctl.arrays import as_numpy
 from attnctl.attention import Array, Call
 from attnctl.errors import AttnctlError, UsageError
 from attnctl.interventions import Intervention
-from attnctl.layer import LayerAttention, Run, StopForward
+from attnctl.layer import LayerAttention, Run, StopForward, StoredLayer
 from attnctl.layer.computed import ComputedLayer
-from attnctl.layer.stored import StoredLayer
 from attnctl.models.builtin.stack import MOST_LIKELY, predicted_places
 from attnctl.models.huggingface.attention_session import merges_source
 from attnctl.models.huggingface.key_slots import tokens_of_call_keys

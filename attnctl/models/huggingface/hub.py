@@ -29,9 +29,6 @@ KNOWN = {
     "gpt2": Known("openai-community/gpt2"),
 }
 
-# what only checkpoints can be asked for; they take no others
-CHECKPOINT_OPTIONS = frozenset({"attention", "target", "generate", "dtype", "bos", "truncate", "device"})
-
 WANTED = ("*.json", "*.safetensors", "*.model", "*.jinja", "vocab.txt", "merges.txt", "*.spm")
 CONFIGURATION = ("*.json", "*.model", "*.jinja", "vocab.txt", "merges.txt")
 INDEX = "model.safetensors.index.json"
@@ -42,11 +39,6 @@ TOKENIZER = (
 )
 PICKLED = (".bin", ".pt", ".pth", ".ckpt", ".h5", ".msgpack")
 _HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]{0,95}/[A-Za-z0-9][\w.-]{0,95}")
-
-
-def instead_of(option: str) -> str:
-    """What to say behind the refusal of an option: where --target, given for a word to be watched, is one."""
-    return ": ablate, view --effects and explain --steps contributions watch a word" if option == "target" else ""
 
 
 def is_checkpoint(name: str) -> bool:

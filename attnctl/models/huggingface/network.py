@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 from attnctl import limits
 from attnctl.errors import AttnctlError, error_place, in_one_line
 from attnctl.files import write_whole
-from attnctl.formats.safetensors_header import safetensors_header
+from attnctl.formats.arrays import safetensors_header
 from attnctl.light_import import import_lightly
 from attnctl.models.huggingface.attention_session import attention_modules, layer_count, reads_text
 from attnctl.models.huggingface.hub import KNOWN, import_extra, stored_files

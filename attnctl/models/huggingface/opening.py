@@ -8,10 +8,11 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from attnctl.argument_types import instead_of
 from attnctl.errors import AttnctlError, UsageError, in_one_line
 from attnctl.models.huggingface.attention_session import merges_source
 from attnctl.models.huggingface.checkpoint import Checkpoint
-from attnctl.models.huggingface.hub import check_extra, find_checkpoint, import_extra, instead_of, read_json
+from attnctl.models.huggingface.hub import check_extra, find_checkpoint, import_extra, read_json
 from attnctl.models.huggingface.network import load_network, network_info, origin_of, says_direction
 from attnctl.models.huggingface.sizes import usable_positions
 from attnctl.models.huggingface.tokenizer import Pieces, open_pieces

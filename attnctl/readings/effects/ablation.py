@@ -127,6 +127,15 @@ def with_heads(found: Effects, watched: Watched, jobs: Sequence[tuple[int, int]]
     return with_contributions(replace(found, heads=tuple(heads), kendall_tau=tau), watched)
 
 
+def measure_contributions(watched: Watched, ask: EffectRequest) -> Effects:
+    """The logit of the target as a sum over the parts of the model. Raises UsageError where no words are predicted."""
+    gauge = Gauge.of_request(watched, ask)
+    if gauge.target is None:
+        raise UsageError(f"{watched.info.name} predicts no words: there is no logit to take apart")
+    parts = watched.contributions(gauge.target, gauge.against)
+    return replace(baseline_of(watched, ask, gauge), contributions=parts)
+
+
 def with_contributions(found: Effects, watched: Watched) -> Effects:
     """The same with the logit taken apart, and what each head writes; a note where that cannot be."""
     if found.target is None:

@@ -258,6 +258,29 @@ def focus(
     return best.focus(OUTSTANDING if best.rank > -1 else LARGEST)
 
 
+WALKED_LAYERS = 2  # as many as are walked through when none are named
+
+
+def walked_heads(
+    trace: Trace, any_layer: bool, any_head: bool, heads: Sequence[int] | None, queries: Sequence[int | None]
+) -> tuple[Trace, list[Focus], dict[int, tuple[int, ...]]]:
+    """The layers to walk through, each query's focus, and layer → heads: those asked for, else the most telling ones."""
+    only = trace.layers[0].layer if len(trace.layers) == 1 else None
+    focuses = [found for at in queries if (found := focus(trace, layer=only, head=heads, query=at)) is not None]
+    if any_layer and focuses and len(trace.layers) > WALKED_LAYERS:
+        trace = replace(trace, layers=tuple(trace.layer(at) for at in sorted({found.layer for found in focuses})))
+    shown: dict[int, tuple[int, ...]] = {}
+    for part in trace.layers:
+        if not any_head:
+            shown[part.layer] = part.heads if heads is None else tuple(heads)
+        elif here := tuple(sorted({found.head for found in focuses if found.layer == part.layer})):
+            shown[part.layer] = here
+        else:
+            own = focus(trace, layer=part.layer, query=focuses[0].query if focuses else None)
+            shown[part.layer] = (own.head,) if own else part.heads[:1]
+    return trace, focuses, shown
+
+
 def _largest_of_row(part: LayerTrace, head: int, query: int) -> Focus | None:
     """The largest weight of a row that was asked for; None where the layer has no such row."""
     rows = () if part.weights is None or head not in part.heads else part.rows or range(part.weights.shape[1])

@@ -9,11 +9,10 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from attnctl import __version__
+from attnctl import __version__, call_named
 from attnctl.argument_types import checked
 from attnctl.arrays import Bools, Floats
 from attnctl.errors import AttnctlError
-from attnctl.light_import import call_named
 from attnctl.readings.traces.trace import Trace
 from attnctl.text import counted, number_list, quoted_beginning, visible_text
 from attnctl.tokens import Token

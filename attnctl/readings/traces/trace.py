@@ -9,15 +9,12 @@ from typing import TYPE_CHECKING, Any, Literal, TypedDict, Unpack
 
 import numpy as np
 
-from attnctl import __version__
+from attnctl import __version__, call_named
 from attnctl.argument_types import Function, checked, checked_selection, plain_number, require_type, with_named_options
 from attnctl.attention import Array
 from attnctl.errors import AttnctlError
-from attnctl.interventions import spoken_heads
-from attnctl.layer import LayerAttention, Run
-from attnctl.layer.stored import StoredLayer
-from attnctl.light_import import call_named
-from attnctl.text import counted, number_list, percent, quoted_beginning, visible_text
+from attnctl.layer import LayerAttention, Run, StoredLayer
+from attnctl.text import counted, number_list, percent, quoted_beginning, spoken_heads, visible_text
 from attnctl.tokens import Token
 
 if TYPE_CHECKING:

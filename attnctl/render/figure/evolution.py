@@ -12,7 +12,7 @@ from attnctl.render.figure.heatmap import draw_heatmap
 from attnctl.render.figure.layout import Drawing
 from attnctl.render.figure.look import PLAIN, Look
 from attnctl.render.figure.saving import png_bytes
-from attnctl.source.changes import read_heatmap
+from attnctl.source.cells import read_heatmap
 
 FRAME, LAST = 400, 2500  # milliseconds
 FRAME_DPI = 120  # dots per inch of a frame, at most

@@ -18,7 +18,7 @@ from attnctl.render.figure.drawing import Sheet
 from attnctl.render.figure.layout import Drawing, Grids, Panel, Scale, token_labels
 from attnctl.render.figure.look import PLAIN, Look
 from attnctl.render.figure.saving import plain_settings
-from attnctl.source.changes import read_heatmap
+from attnctl.source.cells import read_heatmap
 
 MOST_ACROSS = 6  # heads of one layer beside each other
 

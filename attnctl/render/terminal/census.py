@@ -12,7 +12,7 @@ from rich.text import Text
 
 from attnctl.readings.census.census_table import ALL, FEWEST, Best, CensusTable, HeadRow, Relation, Rule
 from attnctl.readings.census.words import COREFERENCE, DOWN, TO_ANTECEDENT, UP
-from attnctl.render.terminal.number_grid import DIM, packed_lines, prose_lines
+from attnctl.render.terminal.console import DIM, packed_lines, prose_lines
 from attnctl.text import counted, number_list, visible_text
 
 ARROWS = {UP: "→ head", DOWN: "→ dep"}

@@ -1,16 +1,18 @@
-"""The terminal: its width and colours, plain tables, pages of Markdown."""
+"""The terminal: its width and colours, plain tables, grids of numbers, pages of Markdown."""
 
 from __future__ import annotations
 
 import html
 import io
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from textwrap import wrap
 from typing import TYPE_CHECKING, Any
 
-from rich.cells import cell_len
+import numpy as np
+import numpy.typing as npt
+from rich.cells import cell_len, set_cell_size
 from rich.console import Console, ConsoleDimensions, ConsoleOptions, RenderableType, RenderResult
 from rich.markdown import CodeBlock, Heading, Markdown
 from rich.segment import Segment
@@ -20,7 +22,10 @@ from rich.table import Table
 from rich.text import Text
 from rich.theme import Theme
 
-from attnctl.text import harmless_line, harmless_text
+from attnctl.arrays import Bools
+from attnctl.render.colours import takes_dark_ink
+from attnctl.text import harmless_line, harmless_text, isolated, visible_text
+from attnctl.tokens import Token
 
 if TYPE_CHECKING:
     from attnctl.readings.traces.consistency import Finding
@@ -225,3 +230,282 @@ def _named_page(link: re.Match[str]) -> str:
 def markdown_page(markdown: str) -> RenderableType:
     """The page as a renderable, for a console with `THEME`."""
     return PageMarkdown(plain_source(markdown), hyperlinks=False)
+
+
+Numbers = npt.NDArray[np.float32 | np.float64 | np.bool_]
+ACCENT = "bright_magenta"
+DIM = "dim"
+MASKED = "·"
+NAME = 8  # cells of a column's name
+
+# viridis at nine places (van der Walt and Smith): perceptually uniform, safe for colour-blind eyes
+_VIRIDIS = (
+    (68, 1, 84),
+    (71, 44, 122),
+    (59, 81, 139),
+    (44, 113, 142),
+    (33, 144, 141),
+    (39, 173, 129),
+    (92, 200, 99),
+    (170, 220, 50),
+    (253, 231, 37),
+)
+
+
+def viridis_colour(share: float) -> tuple[int, int, int]:
+    """The colour, red, green and blue from 0 to 255, for a number from 0 to 1."""
+    place = min(max(share, 0.0), 1.0) * (len(_VIRIDIS) - 1)
+    low = min(int(place), len(_VIRIDIS) - 2)
+    r, g, b = (round(a + (c - a) * (place - low)) for a, c in zip(_VIRIDIS[low], _VIRIDIS[low + 1], strict=True))
+    return r, g, b
+
+
+def painted_style(colour: tuple[int, int, int]) -> Style:
+    """That background, with a foreground that can be read on it."""
+    r, g, b = colour
+    ink = "#000000" if takes_dark_ink(r, g, b) else "#ffffff"
+    return Style.parse(f"{ink} on #{r:02x}{g:02x}{b:02x}")
+
+
+def heat_style(share: float) -> Style:
+    """The background for a number from 0 to 1, with a foreground that can be read on it; near 0 there is none.
+
+    The darkest fifth of the map is left out: on a light terminal it would shout where there is least to see.
+    """
+    return painted_style(viridis_colour(0.2 + 0.8 * min(share, 1.0))) if share >= 0.02 else Style()
+
+
+def change_style(amount: float) -> Style:
+    """The background for a difference from -1 to 1: orange for more, blue for less, none near 0."""
+    if abs(amount) < 0.005:
+        return Style()
+    end = (230, 97, 1) if amount > 0 else (58, 111, 184)  # told apart by every kind of colour vision
+    share = 0.25 + 0.75 * min(abs(amount), 1.0)
+    r, g, b = (round(255 + (c - 255) * share) for c in end)
+    return Style.parse(f"#000000 on #{r:02x}{g:02x}{b:02x}")
+
+
+def number_text(value: float, precision: int, tiny: bool = False) -> str:
+    """A number with so many decimals; never "-0.00"; in powers of ten where it is large, or where all are `tiny`."""
+    if abs(value) >= 1e6 or tiny:
+        return f"{value:.{precision}e}"
+    text = f"{value:.{precision}f}"
+    return text[1:] if text.startswith("-") and not float(text) else text
+
+
+def token_label(token: Token | str, width: int | None = None) -> str:
+    """A token as a label: safe, on one line, marked † where the model does not know it, at most `width` cells wide."""
+    text = visible_text(token if isinstance(token, str) else token.text)
+    if isinstance(token, Token) and token.unknown:
+        text += "†"
+    return isolated(text if width is None else label_fit(text, width))
+
+
+def padded_text(text: str, width: int, right: bool = True) -> str:
+    """`text` in exactly `width` cells; right: pushed to the right edge."""
+    space = " " * max(0, width - cell_len(text))
+    return space + text if right else text + space
+
+
+def kept_lines(count: int, room: int, must: Sequence[int] = ()) -> list[int | None]:
+    """Which of `count` rows or columns are shown where there is room for `room` lines; None stands for an ellipsis.
+
+    Where there is room for few, those that `must` be shown come before the last and the first, in their own order.
+    """
+    if count <= room:
+        return list(range(count))
+    wanted = [index for index in must if 0 <= index < count]
+    ordered = dict.fromkeys([*wanted, count - 1, *range(min(room, count))])
+    chosen = sorted(list(ordered)[: max(room - 1, 1)])  # one line goes to an ellipsis
+    result: list[int | None] = []
+    for index in chosen:
+        if index > 0 and (not result or result[-1] != index - 1):
+            result.append(None)
+        result.append(index)
+    return result if chosen[-1] == count - 1 else [*result, None]
+
+
+@dataclass(frozen=True)
+class NumberGrid:
+    """A matrix with its labels, ready to be laid out: `array` (rows, columns), numbers or a boolean mask."""
+
+    array: Numbers
+    rows: Sequence[str]
+    columns: Sequence[str]
+    precision: int = 2
+    mask: Bools | None = None  # (rows, columns), false cells are shown as ·
+    heat: bool = False
+    change: bool = False  # numbers from -1 to 1, coloured by sign
+    sums: bool = False
+    marks: tuple[int, ...] = ()  # the rows to point at
+    must: tuple[int, ...] = ()  # columns that are never abridged away
+    max_rows: int = 24
+
+    def grid_lines(self, width: int) -> list[Text]:
+        """The grid in at most `width` cells a line."""
+        array = np.asarray(self.array)
+        names = [label_fit(row, max(12, width // 4)) for row in self.rows]
+        left = max([cell_len(name) for name in names] + [1])
+        lead = 2  # room for the pointer
+        rows = kept_lines(len(array), self.max_rows, self.marks)
+        total, sums, columns, widths = self._column_widths(array, rows, width - lead - left)
+        out = [self._header_line(columns, widths, lead + left, total if sums else 0)] if any(self.columns) else []
+        for row in rows:
+            if row is None:
+                out.append(Text(" " * lead + "⋮", style=DIM))
+            else:
+                out.append(
+                    self._row_line(
+                        array, row, columns, widths, padded_text(names[row], left, right=False), total if sums else 0
+                    )
+                )
+        return out + self._omission_line(array, rows, columns, lead)
+
+    def _column_widths(
+        self, array: Numbers, rows: Sequence[int | None], width: int
+    ) -> tuple[int, bool, list[int | None], list[int]]:
+        """How wide a sum is, whether sums fit, and which columns are shown (None: an ellipsis), how wide each."""
+        seen = array[[row for row in rows if row is not None]]
+        wide = 1 if array.dtype == np.bool_ else max(len(self._number_cell(float(x))) for x in (seen.min(), seen.max()))
+        names = [cell_len(name) for name in self.columns]
+        cell = max(wide, min(max([*names, 1]), NAME))
+        total = max(len(self._number_cell(float(x))) for x in seen.sum(axis=1)) if self.sums else 0
+        sums = self.sums and width >= cell + total + 2 * GAP + 1
+        room = width - (total + GAP + 1 if sums else 0)  # cells for the columns
+        own = [[max(wide, min(name, longest)) for name in names] for longest in range(NAME, 3, -1)]
+        for widths in (
+            [cell] * len(names),
+            *own,
+        ):  # of one width, or as wide as its name: names give way before columns
+            if sum(widths) + GAP * len(widths) <= room:
+                return total, sums, list(range(len(widths))), widths
+        for widths in own if sums else ():  # and so does the sum
+            if sum(widths) + GAP * len(widths) <= width:
+                return 0, False, list(range(len(widths))), widths
+        for count in range(min(array.shape[1] - 1, room // (wide + GAP)) + 1, 0, -1):
+            columns = kept_lines(array.shape[1], count, self.must)
+            widths = [1 if at is None else max(wide, min(names[at], NAME)) for at in columns]  # an ellipsis is narrow
+            if sum(widths) + GAP * len(widths) <= room:
+                break
+        excess = max(0, sum(widths) + GAP * len(widths) - room)  # of the one column that is left: its name gives way
+        return (
+            total,
+            sums,
+            columns,
+            [1 if at is None else max(wide, w - excess) for at, w in zip(columns, widths, strict=True)],
+        )
+
+    def _number_cell(self, value: float) -> str:
+        largest = float(np.abs(self.array).max())
+        return number_text(value, self.precision, tiny=not self.heat and 0 < largest < 0.5 * 10**-self.precision)
+
+    def _header_line(self, columns: Sequence[int | None], widths: Sequence[int], left: int, cell: int) -> Text:
+        line = Text(" " * left, style=DIM)
+        for at, width in zip(columns, widths, strict=True):
+            line.append(" " * GAP + padded_text("…" if at is None else label_fit(self.columns[at], width), width))
+        if cell:
+            line.append(" " * (GAP + 1) + padded_text("Σ", cell))
+        return line
+
+    def _row_line(
+        self, array: Numbers, row: int, columns: Sequence[int | None], widths: Sequence[int], name: str, cell: int
+    ) -> Text:
+        marked = row in self.marks
+        line = Text("▸ " if marked else "  ", style=ACCENT if marked else "")
+        line.append(name, style="bold" if marked else "")
+        for at, width in zip(columns, widths, strict=True):
+            line.append(" " * (GAP - 1) if self.heat or self.change else " " * GAP)
+            hidden = self.mask is not None and at is not None and not self.mask[row][at]
+            if at is None:
+                text, style = "…", Style(dim=True)
+            elif hidden:
+                text, style = MASKED, Style(dim=True)
+            elif array.dtype == np.bool_:
+                text, style = ("✓" if array[row, at] else MASKED), Style(dim=not array[row, at])
+            else:
+                value = float(array[row, at])
+                text = self._number_cell(value)
+                style = heat_style(value) if self.heat else change_style(value) if self.change else Style()
+            text = padded_text(text, width)
+            line.append(f" {text}" if self.heat or self.change else text, style=style)
+        if cell:
+            total = self._number_cell(float(array[row].sum()))
+            line.append(" " * (GAP + 1) + padded_text(total, cell), style=DIM)
+        return line
+
+    def _omission_line(
+        self, array: Numbers, rows: Sequence[int | None], columns: Sequence[int | None], lead: int
+    ) -> list[Text]:
+        parts = []
+        for shown_, count, what in ((rows, array.shape[0], "row"), (columns, array.shape[1], "column")):
+            missing = count - sum(at is not None for at in shown_)
+            if missing:
+                parts.append(f"{missing} more {what}{'s' * (missing != 1)}")
+        return [Text(" " * lead + "… " + ", ".join(parts), style=DIM)] if parts else []
+
+
+def label_fit(text: str, width: int) -> str:
+    """`text` in at most `width` cells, its end replaced by … where it is longer; † of a word that no model knows stays."""
+    if cell_len(text) <= width:
+        return text
+    mark = "†" * (text.endswith("†") and width > 3)
+    return set_cell_size(text, max(width - 1 - len(mark), 0)).rstrip() + "…" + mark
+
+
+def cropped_line(line: Text, width: int) -> Text:
+    """The line in one piece: never wrapped, never followed by spaces."""
+    line.truncate(width)
+    line.rstrip()
+    line.no_wrap = True
+    return line
+
+
+def wrapped_line(line: Text, console: Console, width: int, indent: int = 0) -> Iterator[Text]:
+    """The line in as many as it needs, each of at most `width` cells and begun by `indent` spaces, its styles kept."""
+    for part in line.wrap(console, max(width - indent, 8)):
+        part.rstrip()
+        yield Text(" " * indent).append_text(part)
+
+
+def prose_lines(said: str, width: int, style: str | Style = DIM) -> list[Text]:
+    """A sentence in lines of at most `width` cells."""
+    return [Text(line, style) for line in wrap(said, width)]
+
+
+def packed_lines(start: str, parts: Iterable[str], width: int, between: str, indent: str = "") -> list[str]:
+    """The parts behind `start`, `between` them, in lines of at most `width` cells, those below begun by `indent`."""
+    lines = [start]
+    for part in parts:
+        longer = f"{lines[-1]}{between}{part}"
+        if cell_len(longer) <= width:
+            lines[-1] = longer
+        else:
+            lines.append(indent + part)
+    return lines
+
+
+def cells_line(name: str, cells: Sequence[str], widths: Sequence[int]) -> Text:
+    """A name in widths[0] cells and flush right behind it the cells, dim: the head or the foot of a table of shares."""
+    line = Text(padded_text(name, widths[0], right=False), style=DIM)
+    for cell, width in zip(cells, widths[1:], strict=True):
+        line.append(" " * GAP + padded_text(cell, width))
+    return line
+
+
+def share_lines(
+    rows: Sequence[Sequence[str]], widths: Sequence[int], shares: Sequence[float], room: int
+) -> Iterator[Text]:
+    """Rows of a name and cells, as `cells_line` lays them out, the last cell bold, each with the bar of a share."""
+    for (name, *cells), share in zip(rows, shares, strict=True):
+        line = Text(padded_text(name, widths[0], right=False))
+        for at, (cell, width) in enumerate(zip(cells, widths[1:], strict=True), 1):
+            line.append(" " * GAP + padded_text(cell, width), style="bold" if at == len(cells) else "")
+        background = heat_style(share).bgcolor
+        bar = share_bar(share, room)
+        yield line.append(" " * GAP).append(bar, style=background.name if background else "")
+
+
+def share_bar(share: float, width: int) -> str:
+    """A bar for a number from 0 to 1, exact to an eighth of a cell."""
+    eighths = round(min(max(share, 0.0), 1.0) * width * 8)
+    return "█" * (eighths // 8) + ("", "▏", "▎", "▍", "▌", "▋", "▊", "▉")[eighths % 8]

@@ -13,7 +13,7 @@ from rich.text import Text
 from attnctl.arrays import Bools, Floats
 from attnctl.readings.questions.focus import Focus, may_stand_for, other_name, relation_of_pronoun, roles_of_heads
 from attnctl.readings.traces.trace import LayerTrace, ModelInfo, Trace, notes_of_kind
-from attnctl.render.terminal.number_grid import (
+from attnctl.render.terminal.console import (
     ACCENT,
     DIM,
     NumberGrid,

@@ -14,18 +14,22 @@ from attnctl.readings.head_statistics import LEAST_TOKENS, STATISTICS, HeadStati
 from attnctl.readings.overview import LongRow, TextPart
 from attnctl.readings.traces.comparison import Comparison
 from attnctl.readings.traces.trace import own_numbers
-from attnctl.render.terminal.console import Column, fitting_columns, has_colours, left_out_for_width, table_lines
-from attnctl.render.terminal.number_grid import (
+from attnctl.render.terminal.console import (
     ACCENT,
     DIM,
+    Column,
     NumberGrid,
     cropped_line,
+    fitting_columns,
+    has_colours,
     heat_style,
     label_fit,
+    left_out_for_width,
     number_text,
     padded_text,
     prose_lines,
     share_bar,
+    table_lines,
     token_label,
     wrapped_line,
 )

@@ -13,11 +13,11 @@ from rich.text import Text
 
 from attnctl.arrays import Bools, Floats
 from attnctl.readings.heatmap import AS_GIVEN, HeatmapGrid, log_span, weight_span
-from attnctl.render.terminal.console import has_colours
-from attnctl.render.terminal.number_grid import (
+from attnctl.render.terminal.console import (
     DIM,
     MASKED,
     NumberGrid,
+    has_colours,
     label_fit,
     packed_lines,
     padded_text,

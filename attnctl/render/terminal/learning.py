@@ -11,7 +11,7 @@ from rich.console import Console, ConsoleOptions, RenderResult
 from rich.text import Text
 
 from attnctl.readings.questions.softmax import Doubles, SoftmaxSteps
-from attnctl.render.terminal.number_grid import (
+from attnctl.render.terminal.console import (
     ACCENT,
     DIM,
     cells_line,

@@ -15,8 +15,16 @@ from rich.text import Text
 
 from attnctl.readings.effects.answer_sources import NEGLIGIBLE, AnswerSources, PartSource
 from attnctl.readings.effects.needle import RETRIEVAL, HeadsOff, Needles
-from attnctl.render.terminal.console import Column, fitting_columns, has_colours, left_out_for_width
-from attnctl.render.terminal.number_grid import ACCENT, DIM, heat_style, share_bar
+from attnctl.render.terminal.console import (
+    ACCENT,
+    DIM,
+    Column,
+    fitting_columns,
+    has_colours,
+    heat_style,
+    left_out_for_width,
+    share_bar,
+)
 from attnctl.text import percent, probability_text, shortened, visible_text
 
 BAR = 8  # cells

@@ -11,7 +11,7 @@ from rich.cells import cell_len
 from rich.console import Group, RenderableType
 from rich.text import Text
 
-from attnctl.render.terminal.number_grid import ACCENT, DIM, padded_text, share_bar, token_label
+from attnctl.render.terminal.console import ACCENT, DIM, padded_text, share_bar, token_label
 from attnctl.text import percent
 
 if TYPE_CHECKING:

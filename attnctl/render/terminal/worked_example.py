@@ -11,7 +11,7 @@ from rich.text import Text
 
 from attnctl.arrays import Floats
 from attnctl.readings.traces.trace import LayerTrace, Trace, own_numbers
-from attnctl.render.terminal.number_grid import (
+from attnctl.render.terminal.console import (
     ACCENT,
     DIM,
     GAP,

@@ -13,13 +13,12 @@ import numpy as np
 import pytest
 
 import attnctl
-from attnctl.api import survey_text
 from attnctl.formats.documents.trace_json import trace_to_json
 from attnctl.formats.storage import save_value
 from attnctl.models import attend, open_model
 from attnctl.readings.traces.trace import Trace
-from attnctl.source import TextSource
-from attnctl.source.changes import prepare
+from attnctl.source import TextSource, prepare
+from attnctl.source.cells import survey_text
 from tests.conftest import Result
 
 TEXT = "Alice will eat pizza"
@@ -200,7 +199,7 @@ def test_bad_input_gets_one_line(arguments: list[str], code: int, says: str, ref
 
 def test_a_long_text_is_pooled(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("attnctl.limits.PAGE_WEIGHTS", 10_000)
-    monkeypatch.setattr("attnctl.source.changes.SIZE", 16)
+    monkeypatch.setattr("attnctl.source.cells.SIZE", 16)
     (tmp_path / "long.txt").write_text("Alice will eat pizza. " * 40)
     page = viewed(
         run, tmp_path, "--file", str(tmp_path / "long.txt"), "--model", "random", "--heads", "2", "--head", "1"

@@ -218,12 +218,12 @@ def test_a_large_matrix_has_heads_and_rescaled_rows(run: Run, tmp_path: Path, mo
         ("explain", str(tmp_path / "w.npy"), "--query", "7", "--top", "3"),
     ]
     plain = [run(*each) for each in arguments]
-    monkeypatch.setattr("attnctl.cli.sources.MAPPED_BYTES", 100)
+    monkeypatch.setattr("attnctl.inputs.MAPPED_BYTES", 100)
     assert [run(*each) for each in arguments] == plain and all(result.code == 0 for result in plain)
 
 
 def test_a_damaged_large_matrix_is_refused(refused: Refused, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("attnctl.cli.sources.MAPPED_BYTES", 100)
+    monkeypatch.setattr("attnctl.inputs.MAPPED_BYTES", 100)
     weights = np.full((40, 40), 1 / 40, np.float32)
     np.save(tmp_path / "w.npy", weights)
     whole = (tmp_path / "w.npy").read_bytes()

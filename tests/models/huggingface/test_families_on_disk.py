@@ -15,7 +15,7 @@ pytest.importorskip("transformers", reason="attnctl[hf] is not installed")
 import attnctl
 from attnctl.formats.documents.census_json import read_census
 from attnctl.readings.heatmap import SINK_TAKES_PART, of_overview
-from attnctl.source.changes import read_heatmap
+from attnctl.source.cells import read_heatmap
 from tests.conftest import Result
 from tests.sweep.checkpoints import saved
 from tests.sweep.families import Family

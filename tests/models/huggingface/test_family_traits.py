@@ -32,8 +32,7 @@ from attnctl.readings.questions.focus import focus
 from attnctl.readings.traces.trace import Trace
 from attnctl.render.terminal.console import as_text
 from attnctl.render.terminal.explanation import Explanation
-from attnctl.source import TextSource, record_trace
-from attnctl.source.changes import Changes, prepare
+from attnctl.source import Changes, TextSource, prepare, record_trace
 from tests.sweep.checkpoints import TEXT, opened
 from tests.sweep.families import Family, build
 from tests.sweep.modes import given, ids

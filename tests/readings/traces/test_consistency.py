@@ -22,8 +22,8 @@ from attnctl.models.builtin.matrix import trace_of_mapped_matrix, trace_of_matri
 from attnctl.readings.measures import attention_rollout, by_words
 from attnctl.readings.traces.consistency import CELLS, findings_of_trace
 from attnctl.readings.traces.trace import Note, NoteKind, Trace, TraceReading, notes_of_kind
-from attnctl.source import TraceSource
-from attnctl.source.changes import Changes, prepare, read_heatmap
+from attnctl.source import Changes, TraceSource, prepare
+from attnctl.source.cells import read_heatmap
 from attnctl.steps import NAMES, narrow_trace
 from tests.conftest import attend
 from tests.formats.test_validation import put

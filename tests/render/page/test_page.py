@@ -668,8 +668,8 @@ def test_codes_are_as_exact_as_they_say(levels: int) -> None:
 
 @in_browser
 def test_a_long_text_is_an_overview_with_exact_blocks(tab: Tab) -> None:
-    from attnctl.api import survey_text
-    from attnctl.source.changes import prepare
+    from attnctl.source import prepare
+    from attnctl.source.cells import survey_text
 
     model = open_model("random", causal=True, n_heads=2, d_model=16)
     text = " ".join(f"w{at * 7919 % 97}" for at in range(700))

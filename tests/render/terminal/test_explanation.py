@@ -18,9 +18,17 @@ import attnctl
 from attnctl.errors import UsageError
 from attnctl.readings.questions.focus import Focus, focus
 from attnctl.readings.traces.trace import LayerTrace, ModelInfo, Trace
-from attnctl.render.terminal.console import SafeConsole, as_text
+from attnctl.render.terminal.console import (
+    NumberGrid,
+    SafeConsole,
+    as_text,
+    kept_lines,
+    label_fit,
+    number_text,
+    share_bar,
+    token_label,
+)
 from attnctl.render.terminal.explanation import Explanation
-from attnctl.render.terminal.number_grid import NumberGrid, kept_lines, label_fit, number_text, share_bar, token_label
 from attnctl.steps import NAMES, check_names, narrow_trace, walk_steps
 from attnctl.tokens import Token
 from tests.conftest import attend

@@ -13,7 +13,7 @@ from rich.console import Console
 from attnctl.models import open_model
 from attnctl.render.terminal.heatmap import Blocks, pool_cells
 from attnctl.source import record_trace
-from attnctl.source.changes import read_heatmap
+from attnctl.source.cells import read_heatmap
 
 
 def drawn(text: str, width: int = 80, colour: bool = False, layers: int = 1, heads: int = 1, **how: Any) -> str:
@@ -107,7 +107,7 @@ def test_columns_are_numbered_as_in_the_text(how: dict[str, Any]) -> None:
 
 
 def test_the_lightest_weight_does_not_look_masked() -> None:
+    from attnctl.render.terminal.console import MASKED
     from attnctl.render.terminal.heatmap import SHADES
-    from attnctl.render.terminal.number_grid import MASKED
 
     assert MASKED not in SHADES and " " not in SHADES

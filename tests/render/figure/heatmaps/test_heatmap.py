@@ -20,7 +20,7 @@ from matplotlib.textpath import TextPath
 
 from attnctl.errors import AttnctlError, UsageError
 from attnctl.formats.pictures import figure_bytes as image
-from attnctl.layer.stored import rescaled_rows
+from attnctl.layer import rescaled_rows
 from attnctl.models import open_model
 from attnctl.readings.heatmap import keys_left_out
 from attnctl.readings.traces.trace import LayerTrace, ModelInfo, Trace
@@ -31,7 +31,7 @@ from attnctl.render.figure.heatmap import figure_of_trace as heatmap
 from attnctl.render.figure.layout import Drawing, TypeSizes
 from attnctl.render.figure.look import Look
 from attnctl.source import record_trace
-from attnctl.source.changes import read_heatmap
+from attnctl.source.cells import read_heatmap
 from attnctl.tokens import Token
 
 TEXT = "Alice will eat pizza because the antidisestablishmentarian chef lives in Naples , and Bob likes it ."

@@ -19,7 +19,7 @@ from attnctl.render.figure.look import Look
 from attnctl.render.figure.raster import encode_png, heatmap_png
 from attnctl.render.figure.saving import png_bytes as figure_png
 from attnctl.source import record_trace
-from attnctl.source.changes import read_heatmap
+from attnctl.source.cells import read_heatmap
 from attnctl.tokens import Token
 
 TEXT = "Alice will eat pizza because the antidisestablishmentarian chef lives in Naples"

@@ -1,47 +1,66 @@
-"""The one source that a command's arguments name: a text for a model, a trace, an overview, or bare weights."""
+"""What an argument of a command names: a text, or a file or pipe of text, numbers, an overview or a conversation."""
 
 from __future__ import annotations
 
 import json
+import os
+import re
 import shlex
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from attnctl import limits
-from attnctl.cli import arguments, session
 from attnctl.errors import AttnctlError, UsageError
-from attnctl.files import check_size, decode_text, open_regular, read_bytes, read_standard_input, said_plainly
+from attnctl.files import (
+    check_regular,
+    check_size,
+    decode_text,
+    open_regular,
+    read_bytes,
+    read_standard_input,
+    said_plainly,
+)
 from attnctl.formats.arrays import is_table
-from attnctl.formats.chat import Conversation, conversation_of
 from attnctl.models import names_model
-from attnctl.models.option_types import OptionValues
-from attnctl.source import OverviewSource, TextSource, TraceSource
+from attnctl.source import Model, OverviewSource, TextSource, TraceSource
 from attnctl.tokens import checked_text
+
+if TYPE_CHECKING:
+    from attnctl.formats.chat import Conversation
+    from attnctl.models.huggingface.prompts import Prompt
 
 MAPPED_BYTES = 64 << 20  # of a .npy file, from which on it is read a block of rows at a time
 
 TRACES, MATRICES = (".json", ".jsonl", ".npz"), (".npy", ".npz", ".csv", ".tsv")
 
+Opener = Callable[[], Model]  # opens the model that was asked for, when a text needs one
 
-def open_source(
-    source: str | None, file: str | None, tokens: str | None, options: OptionValues
+
+def open_input(
+    source: str | None,
+    file: str | None,
+    tokens: str | None,
+    open_model: Opener,
+    *,
+    chat: str | None = None,
+    has_rows: bool = False,
+    computed: Callable[[str], None] = lambda name: None,
 ) -> TextSource | TraceSource | OverviewSource:
-    """What the arguments of a command name; no model is imported for numbers that have been computed already.
+    """What an argument, a file of text or a file of a conversation names; `tokens` are those of bare weights.
 
-    Raises AttnctlError for a source that is damaged or ambiguous, UsageError for model options beside computed numbers.
+    `has_rows` says that the model brings its own text, as Q, K and V from files do; `computed` hears the name of numbers
+    that need no model, before they are read. Raises AttnctlError for what is damaged or ambiguous.
     """
-    if options.get("chat") is not None:
+    if chat is not None:
         if tokens is not None:
             raise UsageError("--tokens names the tokens of bare weights; a conversation is split by its checkpoint")
-        rest = {name: value for name, value in options.items() if name != "chat"}
-        opened, prompt, _ = prompt_of(source, file, options["chat"], rest)
+        opened, prompt, _ = open_prompt(source, file, chat, open_model)
         from attnctl.models.huggingface.prompts import prompt_tokens
 
-        model: Any = opened
-        return TextSource(model, prompt.text, prompt_tokens(opened, prompt.text))
+        return TextSource(opened, prompt.text, prompt_tokens(opened, prompt.text))
     if file is None and source is not None and is_large_matrix(source):
-        _refuse_model_options(options, source)
+        computed(source)
         from attnctl.models.builtin.matrix import trace_of_mapped_matrix
 
         return TraceSource(trace_of_mapped_matrix(source, None if tokens is None else token_names(tokens)), source)
@@ -49,40 +68,91 @@ def open_source(
     if given is None:
         if tokens is not None:
             raise UsageError("--tokens names the tokens of bare weights; a text is split by --tokenizer")
-        if source is None and file is None and options.get("qkv") is not None:
-            rows = arguments.model_of(options)
+        if source is None and file is None and has_rows:
+            rows: Any = open_model()
             return TextSource(rows, rows.indices_text)
-        text = arguments.text_of(source, file)
-        return TextSource(arguments.model_of(options), text)
+        text = text_of(source, file)
+        return TextSource(open_model(), text)
     where, data = given
     if _kind_of_input(where, data, tokens) == "text":
         check_size(len(data), limits.TEXT_BYTES, where)
         text = decode_text(data, where)
-        return TextSource(arguments.model_of(options), text)
-    _refuse_model_options(options, where)
+        return TextSource(open_model(), text)
+    computed(where)
     found = _computed_input(where, data, tokens)
     return TraceSource(found, where) if hasattr(found, "layers") else OverviewSource(found, where)
 
 
+def text_of(text: str | None, file: str | None) -> str:
+    """The text of an argument, of --file, or of standard input for "-". Raises AttnctlError where there is none."""
+    if file is not None:
+        if text is not None:
+            raise UsageError("give the text, or --file, not both")
+        return decode_text(read_bytes(file, limits.TEXT_BYTES), "standard input" if file == "-" else file)
+    if text is None:
+        raise UsageError('there is no text: give it in quotes, as --file FILE, or "-" for standard input')
+    if text == "-":
+        return decode_text(read_bytes("-", limits.TEXT_BYTES), "standard input")
+    check_no_file(text)
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        raise AttnctlError("the text is not UTF-8") from None
+    return text
+
+
+# endings by which a word without spaces is the name of a file, not a text
+_FILE_NAME = re.compile(
+    r"[^\s]+\.(txt|md|html?|json|jsonl|csv|tsv|npz|npy|png|svg|pdf|gif|safetensors|gguf|conllu|parquet|gz|zst|py|toml)",
+    re.I,
+)
+
+
+def check_no_file(text: str) -> None:
+    """Raise where a text reads as the name of a file: AttnctlError where there is none, UsageError where there is one.
+
+    Of a word without an ending, where it is a folder's name, or begins as a path.
+    """
+    name = text.strip()
+    if _FILE_NAME.fullmatch(name):
+        if os.path.lexists(name):
+            check_regular(name)
+            raise UsageError(f"{name} is a file: a text in it is read with --file {name}")
+        raise AttnctlError(f"no file {name[:200]}: no such file is here, and for a text it has no words")
+    if not name or re.search(r"\s|\0", name) or len(name) >= limits.NAME_BYTES:
+        return
+    if Path(name).is_dir():
+        raise UsageError(
+            f"{name} is a folder: attnctl batch {name} reads its texts; as a text: printf {name} | attnctl … -"
+        )
+    if re.match(r"\.{0,2}/\w|~/", name):
+        if os.path.lexists(Path(name).expanduser()):
+            raise UsageError(f"{name} is a file: a text in it is read with --file {name}")
+        raise AttnctlError(f"no file {name}: nothing is there; as a text: printf {name} | attnctl … -")
+
+
 def conversation_in(file: str) -> Conversation:
     """The conversation in the file of --chat, or of standard input for "-"."""
+    from attnctl.formats.chat import conversation_of
+
     return conversation_of(read_bytes(file, limits.TEXT_BYTES), "standard input" if file == "-" else file)
 
 
-def text_or_conversation(text: str | None, file: str | None, options: OptionValues) -> tuple[str, Any]:
-    """The text of an argument or a file; or that of --chat, taken out of `options`, and the checkpoint that reads it."""
-    chat = options.pop("chat", None)
+def text_or_conversation(
+    text: str | None, file: str | None, chat: str | None, open_model: Opener
+) -> tuple[str, Model | None]:
+    """The text of an argument or a file; or that of a conversation, and the opened checkpoint that reads it."""
     if chat is None:
-        return arguments.text_of(text, file), None
+        return text_of(text, file), None
     from attnctl.models.huggingface.prompts import begun_once
 
-    model, prompt, _ = prompt_of(text, file, chat, options)
+    model, prompt, _ = open_prompt(text, file, chat, open_model)
     return begun_once(model, prompt.text), model
 
 
-def prompt_of(
-    text: str | None, file: str | None, chat: str | None, options: OptionValues
-) -> tuple[Any, Any, Conversation | None]:
+def open_prompt(
+    text: str | None, file: str | None, chat: str | None, open_model: Opener
+) -> tuple[Any, Prompt, Conversation | None]:
     """The opened checkpoint, the prompt that it reads, and the conversation that the prompt was made of.
 
     Raises UsageError for a model that is no checkpoint, or for two prompts.
@@ -90,22 +160,21 @@ def prompt_of(
     conversation = None if chat is None else conversation_in(chat)
     if conversation is not None and (text is not None or file is not None):
         raise UsageError("give the text, --file, or --chat: one of them")
-    said = "" if conversation is not None else arguments.text_of(text, file)
+    said = "" if conversation is not None else text_of(text, file)
     from attnctl.models.huggingface.prompts import Prompt, chat_prompt  # torch
 
-    model = arguments.model_of(options)
+    model: Any = open_model()
     if model.info.kind != "checkpoint":
         raise UsageError(
             f"{model.info.name} answers no prompts: name a checkpoint with --model (smollm2, a folder, a .gguf)"
         )
-    return (
-        model,
-        Prompt(checked_text(said), ()) if conversation is None else chat_prompt(model, conversation),
-        conversation,
-    )
+    prompt = Prompt(checked_text(said), ()) if conversation is None else chat_prompt(model, conversation)
+    return model, prompt, conversation
 
 
-def sources_of_run(folder: str, text: str, options: OptionValues) -> tuple[Iterator[TextSource], dict[int, str]]:
+def sources_of_run(
+    folder: str, text: str, open_model: Callable[[str], Model]
+) -> tuple[Iterator[TextSource], dict[int, str]]:
     """The text under the weights of every kept step of a training run, one after another; step → its label."""
     from attnctl.models.builtin.weights import steps_of
     from attnctl.training.run import TrainingRun
@@ -114,8 +183,7 @@ def sources_of_run(folder: str, text: str, options: OptionValues) -> tuple[Itera
     losses = {report["step"]: report["loss"] for report in reports if report.get("loss") is not None}
     steps = steps_of(folder)
     labels = {step: f"step {step:,}" + (f", loss {losses[step]:.2f}" if step in losses else "") for step in steps}
-    models = (arguments.model_of(options | {"model": str(path)}) for path in steps.values())
-    return (TextSource(model, text) for model in models), labels
+    return (TextSource(open_model(str(path)), text) for path in steps.values()), labels
 
 
 def is_large_matrix(source: str) -> bool:
@@ -127,7 +195,7 @@ def is_large_matrix(source: str) -> bool:
         return False
 
 
-def is_file(source: str) -> bool:
+def names_numbers(source: str) -> bool:
     """Whether an argument names a file of numbers, rather than being a text."""
     return Path(source).suffix.lower() in {*TRACES, *MATRICES} and not any(char.isspace() for char in source.strip())
 
@@ -147,7 +215,7 @@ def _read_input(source: str | None) -> tuple[str, bytes] | None:
         return None
     if source == "-":
         return "standard input", read_standard_input(_most_bytes)
-    if is_file(source):
+    if names_numbers(source):
         return source, read_bytes(source)  # a name with such an ending is no sentence, also where no such file is there
     try:
         there = Path(source).is_file()
@@ -240,10 +308,3 @@ def token_names(tokens: str) -> list[str]:
     if not tokens.split():
         raise UsageError("--tokens is empty: name the tokens")
     return tokens.split()
-
-
-def _refuse_model_options(options: OptionValues, where: str) -> None:
-    for name, value in options.items():
-        if value is not None and name in session.typed:  # a default of the user's own just does not apply
-            option = "--" + name.replace("_", "-")
-            raise UsageError(f"{option} does not go with {where}: its numbers are computed already")

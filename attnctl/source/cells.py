@@ -1,0 +1,223 @@
+"""What is read of a prepared source beside a trace: its cells, single or pooled; of a long text rows, links and blocks."""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+
+from attnctl import limits
+from attnctl.argument_types import token_range
+from attnctl.blockwise import even_parts
+from attnctl.errors import AttnctlError, UsageError
+from attnctl.readings.head_statistics import HeadStatisticsReading
+from attnctl.readings.heatmap import GridReading, HeatmapGrid, OverviewReading, of_overview
+from attnctl.readings.overview import LongRow, Overview, TextPart, part_snippet
+from attnctl.readings.rows import BlocksReading, ExactBlock, LinksReading, RowReading, telling_blocks
+from attnctl.readings.spans import parts_of, stand_in_text
+from attnctl.readings.traces.trace import Trace, own_numbers
+from attnctl.source import Changes, OverviewSource, Prepared, Source, TraceSource, is_long, prepare
+from attnctl.tokens import Token
+
+if TYPE_CHECKING:
+    from attnctl.blockwise import Tick
+
+
+SIZE = 256  # cells a side of an overview
+MANY = 4  # heads, beyond which each is drawn small
+
+
+class Zoom(NamedTuple):
+    """Which part of a text is looked at, and how."""
+
+    rows: str | None = None
+    columns: str | None = None
+    pool: str | None = None
+    spans: str | None = None
+
+
+EVERY_CELL = Zoom()
+
+
+def read_cells(given: Prepared, zoom: Zoom = EVERY_CELL, room: int | None = None, tick: Tick | None = None) -> Overview:
+    """The cells of what was prepared, at most `room` a side."""
+    return given.read(OverviewReading(grid_of(given, zoom, room)), tick)
+
+
+def heatmap_grid(given: Prepared, cells: Overview) -> HeatmapGrid:
+    """The cells of what was prepared, as they are shown."""
+    return of_overview(cells, given.done, given.source.measure, given.key_numbers)
+
+
+def read_heatmap(
+    trace: Trace,
+    *,
+    layers: Sequence[int] | None = None,
+    heads: Sequence[int] | None = None,
+    drop: Sequence[str] = (),
+    renormalise: bool = False,
+) -> HeatmapGrid:
+    """The weights of a trace for the layers and heads asked for (None: all that it holds), every one.
+
+    Raises AttnctlError where the trace has no such layer, head or weights, UsageError where a key to drop is not there.
+    """
+    if not trace.layers:
+        raise AttnctlError("this trace holds no layers, so there are no weights to show")
+    for part in trace.layers if layers is None else map(trace.layer, layers):
+        for head in heads or ():
+            part.position_of(head)
+    given = prepare(TraceSource(trace), Changes(drop=drop, renormalise=renormalise), layers, heads)
+    grid = OverviewReading(_single_tokens(given.source))
+    return replace(heatmap_grid(given, given.read(grid)), cited=trace.cited)
+
+
+def grid_of(given: Prepared, zoom: Zoom = EVERY_CELL, room: int | None = None) -> GridReading:
+    """The cells of a grid: at most `room` a side. Raises UsageError for a zoom that is not there."""
+    source, heads = given.source, given.head_count
+    if zoom.pool not in (None, "mean", "max"):
+        raise UsageError(f"--pool {zoom.pool}: it is mean or max")
+    if zoom.spans is not None and zoom[:3] != (None, None, None):
+        raise UsageError("--spans goes without --rows, --columns and --pool: its cells are the parts' shares")
+    if isinstance(source, OverviewSource):
+        return _kept_grid(source, zoom)
+    if zoom == EVERY_CELL and not is_long(source):
+        return _single_tokens(source)
+    if zoom.spans is not None:
+        if source.key_tokens != source.tokens and own_numbers(source.tokens, source.key_tokens) is None:
+            raise UsageError("--spans are parts of one text, and here queries and keys are of two")
+        rows, columns = (parts_of(zoom.spans, source.text, axis) for axis in (source.tokens, source.key_tokens))
+        return GridReading(rows, columns, "mass")
+    size = SIZE if heads <= MANY else SIZE // 4
+    if room is not None:
+        size = min(room, size) if heads <= MANY else 32
+    name = 18 if heads == 1 or room is not None else 13  # characters, as many as a picture writes
+    rows = zoom_cells(source.tokens, range(len(source.tokens)), zoom.rows, "--rows", size, source.text, name)
+    columns = zoom_cells(source.key_tokens, given.key_numbers, zoom.columns, "--columns", size, source.text, name)
+    if not columns:
+        raise UsageError("dropping every key leaves nothing to show")
+    return GridReading(rows, columns, zoom.pool or "mean")
+
+
+def _single_tokens(source: Source) -> GridReading:
+    """A cell for each query that is there and each key."""
+    held = range(len(source.tokens)) if source.held_rows is None else source.held_rows
+    return GridReading(
+        _single_parts(source.tokens, held), _single_parts(source.key_tokens, range(len(source.key_tokens)))
+    )
+
+
+def _single_parts(tokens: Sequence[Token], indices: Iterable[int]) -> tuple[TextPart, ...]:
+    """Each of these tokens as a part, by its own name."""
+    return tuple(TextPart(tokens[at].text, ((at, at + 1),)) for at in indices)
+
+
+def _kept_grid(source: OverviewSource, zoom: Zoom) -> GridReading:
+    """The cells that an overview holds, those within --rows and --columns."""
+    grid = source.overview.grid if isinstance(source.overview, Overview) else None
+    if grid is None:
+        raise AttnctlError(f"{source.name} holds no grid of weights: give the text and its model")
+    if zoom.spans is not None:
+        raise UsageError(f"--spans does not go with {source.name}: its cells are pooled already")
+    kept = []
+    for parts, tokens, spec, option in (
+        (grid.rows, source.tokens, zoom.rows, "--rows"),
+        (grid.columns, source.key_tokens, zoom.columns, "--columns"),
+    ):
+        first, last = token_range(spec, len(tokens), option)
+        kept.append([part for part in parts if first <= part.first_token and part.ranges[-1][1] <= last])
+    if not all(kept):
+        raise UsageError(f"no whole cell of {source.name} lies in --rows and --columns")
+    return GridReading(kept[0], kept[1], zoom.pool or grid.pool)
+
+
+def zoom_cells(
+    tokens: Sequence[Token], numbers: Sequence[int], spec: str | None, option: str, size: int, text: str, name: int = 18
+) -> tuple[TextPart, ...]:
+    """The tokens that --rows or --columns names in at most `size` even cells, each named by where and how it begins.
+
+    `numbers` are those of the tokens in the text, by which they are named and divided.
+    """
+    first, last = token_range(spec, numbers[-1] + 1, option)
+    found = []
+    for ((a, b),) in even_parts(first, last, size):
+        a, b = bisect_left(numbers, a), bisect_left(numbers, b)
+        if a < b:  # tokens of no text are named by their numbers
+            named = part_snippet(tokens, a, b, text, name, numbers[a]) if text else str(numbers[a])
+            found.append(TextPart(named, ((a, b),)))
+    return tuple(found)
+
+
+# --- rows and links of a long text -------------------------------------------------------------------------------
+
+TOP = 10  # links of a query, unless told otherwise
+PAGE_LINKS = 3  # keys kept for each query on a page
+
+
+def own_parts(source: Source, spans: str | None) -> tuple[TextPart, ...]:
+    """The parts of the keys' text that `spans` names; None: those into which a text falls by itself."""
+    if spans is None and stand_in_text(source.key_tokens):
+        breaks = source.text.count("\n\n")
+        spans = "paragraphs" if 1 <= breaks <= 150 or source.text.count("\n") > 150 else "lines"
+    return () if spans is None else parts_of(spans, source.text, source.key_tokens)
+
+
+def named_query(given: Prepared, at: int | None) -> tuple[int, tuple[str, ...]]:
+    """The query that was named, or the last one, and what is to be said of it."""
+    if at is not None:
+        return at, ()
+    n, held = len(given.source.tokens), given.source.held_rows
+    said = f"there are {n:,} tokens: shown is where the last one looks (--query names another)"
+    return n - 1 if held is None else held[-1], (said,)
+
+
+def query_row(given: Prepared, query: int, links: int | None = None, tick: Tick | None = None) -> LongRow:
+    """The exact row of a query; with `links` so many of its strongest links, in a row that is 0 elsewhere."""
+    if links is None:
+        return given.read(RowReading(query), tick)
+    source, found = given.source, given.read(OverviewReading(links=LinksReading(links)), tick)
+    weights = {}
+    for place, kept in found.links.items():
+        row = weights[place] = np.zeros(len(source.key_tokens), np.float32)  # (n_k,)
+        row[kept.keys[query]] = kept.weights[query]
+    return LongRow(source.text, source.tokens, source.key_tokens, source.info, query, weights, found.notes)
+
+
+def check_links(given: Prepared, top: int) -> None:
+    """Raise AttnctlError where the `top` strongest links of each query are too much to write."""
+    n = len(given.source.tokens)
+    size = 16.0 * given.head_count * n * min(top, len(given.source.key_tokens))
+    if size > limits.ROWS_JSON_BYTES:
+        raise AttnctlError(
+            f"the {top} strongest links of {n:,} tokens in {given.head_count} heads are about {size / 1e9:.1f} GB of JSON: "
+            "choose with --layer, --head or --query, or fewer with --top"
+        )
+
+
+def strongest_links(given: Prepared, top: int, tick: Tick | None = None) -> Overview:
+    """The strongest links of each query, and of a run the statistics of its heads: its file may be asked for both again."""
+    source = given.source
+    kept = getattr(source, "overview", None)
+    asks = not given.left_out and (kept is None or bool(getattr(kept, "head_statistics", ())))
+    statistics = HeadStatisticsReading(source.tokens, source.key_tokens) if asks else None
+    return given.read(OverviewReading(statistics=statistics, links=LinksReading(top)), tick)
+
+
+def survey_text(given: Prepared) -> tuple[Overview, list[ExactBlock]]:
+    """The overview of a long text with its strongest links, and the blocks around them, exactly: two readings."""
+    source = given.source
+    parts = zoom_cells(source.tokens, range(len(source.tokens)), None, "--rows", SIZE, source.text)
+    columns = parts
+    if source.key_tokens != source.tokens:
+        columns = zoom_cells(source.key_tokens, given.key_numbers, None, "--columns", SIZE, "")
+    overview = given.read(OverviewReading(GridReading(parts, columns, "mass"), links=LinksReading(PAGE_LINKS)))
+    blocks = telling_blocks(overview)
+    found = given.read(BlocksReading(blocks))
+    exact = [
+        ExactBlock(at_layer, at_head, block[:2], block[2:], weights)
+        for (at_layer, at_head), grids in found.items()
+        for block, weights in zip(blocks, grids, strict=True)
+    ]
+    return overview, exact
