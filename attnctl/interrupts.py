@@ -13,7 +13,7 @@ import shutil
 import signal
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from types import FrameType
@@ -140,3 +140,27 @@ def _heard_later(unraisable: Any) -> None:
         _ask_again()
     else:
         sys.__unraisablehook__(unraisable)
+
+
+@contextmanager
+def asked_to_end() -> Iterator[Callable[[], bool]]:
+    """Whether Ctrl-C (or a request to end, or the terminal's end) came: the step in progress is finished first.
+
+    A second one stops at once.
+    """
+    came = False
+
+    def note_progress(number: int, _: object) -> None:
+        nonlocal came
+        came = True
+        signal.signal(number, take_interrupt if number == signal.SIGINT else signal.SIG_DFL)
+
+    asked = [signal.SIGINT, signal.SIGTERM]
+    if hasattr(signal, "SIGHUP") and signal.getsignal(signal.SIGHUP) == signal.SIG_DFL:  # else nohup has it ignored
+        asked.append(signal.SIGHUP)
+    before = {number: signal.signal(number, note_progress) for number in asked}
+    try:
+        yield lambda: came
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)

@@ -207,3 +207,13 @@ def spoken_range(what: str, count: int) -> str:
 def spoken_heads(heads: Mapping[int, Iterable[int]]) -> str:
     """Heads for a note: 23.3, 0.5."""
     return ", ".join(f"{layer}.{head}" for layer, several in heads.items() for head in several)
+
+
+def duration_text(seconds: float) -> str:
+    """A duration as people say it: 40 s, 12 min, 2 h 5 min."""
+    if seconds < 90:
+        return f"{seconds:.0f} s"
+    minutes = round(seconds / 60)
+    if minutes < 90:
+        return f"{minutes} min"
+    return f"{minutes // 60} h {minutes % 60} min" if minutes < 600 else f"{seconds / 3600:,.0f} h"

@@ -110,12 +110,23 @@ def open_source(
     )
 
 
+def say_note(note: str) -> None:
+    """A note for the user, on stderr; what this command has said already is not said again."""
+    if note not in session.told:
+        say_unless_quiet(f"note: {note}")
+    session.told.add(note)
+
+
+def say_cost(told: str | None) -> None:
+    """What long work takes, on stderr, where there is anything to tell."""
+    if told is not None:
+        say_unless_quiet(told)
+
+
 def say_notes(notes: Sequence[str]) -> None:
-    """Notes for the user, on stderr, a line each; what this command has said already is not said again."""
+    """Notes for the user, a line each."""
     for note in notes:
-        if note not in session.told:
-            say_unless_quiet(f"note: {note}")
-        session.told.add(note)
+        say_note(note)
 
 
 def say_unknown(*texts: Sequence[Token], notes: Sequence[str] = (), every: bool = False) -> None:

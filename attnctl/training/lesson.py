@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
 
 import torch
 
 from attnctl.tokens import split_words
 from attnctl.training import network
 from attnctl.training.objectives import FIRST_WORD
-from attnctl.training.train import Training
+from attnctl.training.run import read_corpus, recipe_of
+from attnctl.training.train import Training, begin_training, watched_sentence
 from attnctl.training.watch import Watch
 
 if TYPE_CHECKING:
@@ -114,3 +116,11 @@ def _sentence_loss(
         word = names[place + 1] if training.causal else names[place]
         predictions.append((" ".join(given), word, float(torch.tensor(log).exp())))
     return -logs[counted].mean(), predictions
+
+
+def first_step(corpus: str | None, given: Mapping[str, Any], sentence: str | None, query: str | None) -> Lesson:
+    """The lesson of the first step of the training that the options ask for, on `sentence`."""
+    recipe, lines = recipe_of(corpus, given)
+    recipe = replace(recipe, sentences=5000)  # enough for every word of the grammar
+    training = begin_training(recipe, read_corpus(recipe, lines))
+    return one_step(training, watched_sentence(training, sentence), query, given.get("lr"))

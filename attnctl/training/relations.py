@@ -18,6 +18,7 @@ import numpy as np
 
 from attnctl.errors import AttnctlError
 from attnctl.layer import LayerAttention
+from attnctl.models import open_named_model
 from attnctl.models.builtin.stack import Stack
 from attnctl.training import network
 from attnctl.training.english import draft, grammar
@@ -25,11 +26,13 @@ from attnctl.training.english.draft import Link, Sentence
 from attnctl.training.english.language import function_words, openness, vocabulary
 from attnctl.training.english.lexicon import lexicon, pairs_of, words_of
 from attnctl.training.marked import marked_sentences
+from attnctl.training.run import GRAMMAR, TrainingRun
 
 if TYPE_CHECKING:
     from attnctl.arrays import Bools, Floats
     from attnctl.attention import Array
     from attnctl.source import Model
+    from attnctl.training.train import Training
 
 
 Rule = Callable[[Sentence, int], int]
@@ -347,3 +350,17 @@ def _rule_share(of: Sample, relation: str, rule: Rule) -> float:
     """How often a rule finds the right word."""
     links = of.links[relation]
     return sum(rule(of.sentences[at], link.query) == link.key for at, link in links) / len(links)
+
+
+MEASURED_FROM = 1000  # a run of fewer steps has learned nothing worth measuring
+
+
+def measure_run(training: Training, run: TrainingRun) -> list[Measured] | None:
+    """What the heads of a finished run on the grammar learned, written into its weights; None for another run."""
+    if training.recipe.corpus != GRAMMAR or training.step < MEASURED_FROM:
+        return None
+    table = measure_relations(
+        open_named_model(str(run.path / "weights.safetensors")), untrained_seed=training.recipe.seed
+    )
+    run.write_findings(training, table)
+    return table

@@ -7,12 +7,13 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, dataclass, fields, replace
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -21,7 +22,9 @@ from attnctl.errors import AttnctlError, UsageError, in_one_line
 from attnctl.files import LOCK, lock_folder, read_bytes, said_plainly, write_whole
 from attnctl.formats.validation import read_fields
 from attnctl.text import as_json
-from attnctl.training import corpus, network
+from attnctl.training import corpus as corpora
+from attnctl.training import network
+from attnctl.training.corpus import read_lines
 from attnctl.training.english.grammar import sentences
 from attnctl.training.english.language import corpus_of
 
@@ -101,21 +104,21 @@ OWN_TEXT = {
 }
 
 
-def read_corpus(recipe: Recipe, lines: list[str] | None) -> corpus.Corpus:
+def read_corpus(recipe: Recipe, lines: list[str] | None) -> corpora.Corpus:
     """The sentences of a recipe: `lines`, or those of the grammar."""
     if lines is not None:
-        return corpus.encode_sentences(corpus.split_lines(lines))
+        return corpora.encode_sentences(corpora.split_lines(lines))
     return corpus_of(sentences(recipe.sentences, recipe.seed + 1, causal=recipe.objective == "next-word"))
 
 
-def sizes_of(recipe: Recipe, of: corpus.Corpus) -> network.Sizes:
+def sizes_of(recipe: Recipe, of: corpora.Corpus) -> network.Sizes:
     """How large the network of this recipe is."""
     own = {name: getattr(recipe, name) for name in ("d_model", "heads", "layers", "bias", "tied", "d_k", "pieces")}
     length = max(of.length, recipe.min_length)
     return network.Sizes(len(of.vocabulary), length, rope=recipe.rope_theta is not None, **own)
 
 
-def initial_arrays(recipe: Recipe, of: corpus.Corpus) -> dict[str, Array]:
+def initial_arrays(recipe: Recipe, of: corpora.Corpus) -> dict[str, Array]:
     """The parameters that this recipe starts from."""
     return network.initial(sizes_of(recipe, of), recipe.seed)
 
@@ -177,7 +180,7 @@ class TrainingRun:
         own = self.path / "corpus.txt"
         if recipe.corpus != GRAMMAR and told.get("corpus_sha256", digest := _digest_of(own)) != digest:
             raise AttnctlError(f"{own} is not what this run began with: give a new folder")
-        return recipe, None if recipe.corpus == GRAMMAR else corpus.read_lines(str(own))
+        return recipe, None if recipe.corpus == GRAMMAR else read_lines(str(own))
 
     def checkpoint(self, training: Training) -> None:
         """Keep the weights of this step, and all it takes to go on from it."""
@@ -319,3 +322,29 @@ def checked_recipe(recipe: Recipe) -> Recipe:
     room = 16 * numbers  # each with its gradient and the two means of the optimiser
     limits.check_memory(room, f"a network of {numbers:,} weights", "ask for less with --d-model or --n-layers")
     return recipe
+
+
+# --- a run begun, or gone on with ---------------------------------------------------------------------------------
+
+
+def recipe_of(corpus: str | None, given: Mapping[str, Any]) -> tuple[Recipe, list[str] | None]:
+    """The recipe that the options ask for, and the lines of a corpus of one's own (None: the grammar)."""
+    objective = given.get("objective", "next-word" if corpus else "masked-word")
+    base = (OWN_TEXT if corpus else DEFAULTS).get(objective, OWN_TEXT["next-word"])
+    name = GRAMMAR if corpus is None else corpus if corpus == "-" else os.path.realpath(corpus)
+    recipe = checked_recipe(replace(base, corpus=name, **given))
+    return recipe, None if corpus is None else read_lines(corpus)
+
+
+def recipe_to_train(
+    run: TrainingRun, resume: bool, corpus: str | None, given: Mapping[str, Any], held: ExitStack
+) -> tuple[Recipe, list[str] | None]:
+    """The recipe and lines of a new run, or of the one that the folder holds, which is locked until `held` ends."""
+    if not resume:
+        recipe, lines = recipe_of(corpus, given)
+        run.check_free()  # before the corpus, which may take a while
+        return recipe, lines
+    recipe, lines = run.recipe()
+    held.enter_context(run.held())
+    changed = {name: value for name, value in given.items() if name in ("steps", "device")}
+    return checked_recipe(replace(recipe, **changed)), lines

@@ -7,6 +7,7 @@ import math
 import time
 from collections.abc import Callable, Generator, Iterator, Sequence
 from dataclasses import dataclass, field
+from time import monotonic
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
@@ -16,11 +17,12 @@ from torch import Tensor
 from attnctl.arrays import torch_device
 from attnctl.errors import AttnctlError, UsageError
 from attnctl.models.builtin.vocabulary import letter_pieces
+from attnctl.text import duration_text
 from attnctl.training import network
 from attnctl.training.corpus import Corpus
 from attnctl.training.english.draft import QUESTIONS
 from attnctl.training.objectives import Batch, Batches, batch_to
-from attnctl.training.run import Recipe, TrainingRun, initial_arrays
+from attnctl.training.run import GRAMMAR, Recipe, TrainingRun, initial_arrays, read_corpus
 from attnctl.training.watch import Watch
 
 if TYPE_CHECKING:
@@ -250,3 +252,66 @@ def _training_report(training: Training, speed: float, seconds: float, watch: Wa
         "seconds": round(seconds, 2),
     }
     return report | ({} if watch is None else {"watch": watch.see(training.parameter_arrays())})
+
+
+# --- a run of it -------------------------------------------------------------------------------------------------
+
+WATCHED = "Alice will eat pizza"
+MEASURED_SECONDS = 3.0  # of steps, after which the time that all of them take is known
+TOLD_SECONDS = 20.0  # from which that time is told
+
+
+def open_training(
+    run: TrainingRun,
+    recipe: Recipe,
+    lines: list[str] | None,
+    watch: str | None,
+    query: str | None,
+    held: contextlib.ExitStack,
+    say: Callable[[str], None],
+    *,
+    resume: bool = False,
+) -> tuple[Training, Watch]:
+    """A fresh training, or the one that the folder holds, and what watches it; the folder is locked until `held` ends.
+
+    `say` hears what takes a while before the first step.
+    """
+    if recipe.corpus == GRAMMAR:
+        say(f"making the {recipe.sentences:,} sentences of the built-in grammar comes first")
+    training = begin_training(recipe, read_corpus(recipe, lines))
+    sentence, vocabulary = watched_sentence(training, watch), training.corpus.vocabulary
+    eye = Watch(sentence, vocabulary, training.causal, query, recipe.rope_theta)
+    eye.start(initial_arrays(recipe, training.corpus))
+    if not resume:
+        held.enter_context(run.held())
+        run.create(recipe, lines)
+    else:
+        run.restore(training)
+        if recipe != run.recipe()[0] and recipe.steps > training.step:
+            run.write_recipe(recipe)
+    return training, eye
+
+
+def announce_time(training: Training, stop: Callable[[], bool], say: Callable[[str], None]) -> Callable[[], bool]:
+    """`stop`, which is asked before each step, and tells `say` how long the steps take, once that is known and long."""
+    first, start, told = training.step, monotonic(), False
+
+    def stop_or_tell() -> bool:
+        nonlocal told
+        elapsed = monotonic() - start
+        if not told and elapsed > MEASURED_SECONDS and training.step > first:
+            told = True
+            left = training.recipe.steps - training.step
+            if (seconds := elapsed / (training.step - first) * left) > TOLD_SECONDS:
+                goes_on = "Ctrl-C saves and --resume goes on; --max-steps takes fewer"
+                say(f"{left:,} steps to go: about {duration_text(seconds)} ({goes_on})")
+        return stop()
+
+    return stop_or_tell
+
+
+def watched_sentence(training: Training, sentence: str | None) -> str:
+    """The sentence to watch; without one, the demo's for the grammar, and for a text its first of a handy length."""
+    if sentence is None:
+        return WATCHED if training.recipe.corpus == GRAMMAR else training.corpus.first_sentence()
+    return sentence

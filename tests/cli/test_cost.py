@@ -7,10 +7,10 @@ from collections.abc import Callable
 import pytest
 
 from attnctl import limits
-from attnctl.cli import progress
-from attnctl.cli.progress import check_sweep_cost
 from attnctl.errors import AttnctlError
 from attnctl.readings.traces.trace import ModelInfo
+from attnctl.source import cells
+from attnctl.source.cells import cost_of_passes
 from tests.conftest import Result
 
 Run = Callable[..., Result]
@@ -19,30 +19,28 @@ TEXT = "Alice will eat pizza"
 DEMO = ModelInfo("demo", "demo", n_layers=2, n_heads=6, causal=False)
 
 
-def test_a_sweep_says_its_passes_time_and_memory(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.setattr(progress.os, "cpu_count", lambda: 2)
-    check_sweep_cost(DEMO, 500, 12, cuts=False)
-    assert capsys.readouterr().err == ""
-    check_sweep_cost(DEMO, 20_000, 12, cuts=False)
-    assert "12 passes over 20,000 tokens: about 2 min on the CPU (--layer" in capsys.readouterr().err
+def test_a_sweep_says_its_passes_time_and_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cells.os, "cpu_count", lambda: 2)
+    assert cost_of_passes(DEMO, 500, 12, cuts=False) is None
+    assert "12 passes over 20,000 tokens: about 2 min on the CPU (--layer" in str(
+        cost_of_passes(DEMO, 20_000, 12, cuts=False)
+    )
     monkeypatch.setattr(limits, "free_memory", lambda: 16e9)
-    check_sweep_cost(DEMO, 20_000, 20_000, cuts=True)
-    assert "20,000 passes over 20,000 tokens: about 67 h and 4.8 GB on" in capsys.readouterr().err
+    assert "20,000 passes over 20,000 tokens: about 67 h and 4.8 GB on" in str(
+        cost_of_passes(DEMO, 20_000, 20_000, cuts=True)
+    )
     monkeypatch.setattr(limits, "free_memory", lambda: 1e9)
     with pytest.raises(AttnctlError, match=r"cutting edges of 20,000 tokens needs 4.8 GB of memory"):
-        check_sweep_cost(DEMO, 20_000, 1, cuts=True)
+        cost_of_passes(DEMO, 20_000, 1, cuts=True)
 
 
-def test_the_rest_of_the_network_is_counted(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_the_rest_of_the_network_is_counted(monkeypatch: pytest.MonkeyPatch) -> None:
     """47 parts of 2,597 tokens were told to take 2 minutes of SmolLM2-135M, and took ten."""
-    monkeypatch.setattr(progress.os, "cpu_count", lambda: 2)
+    monkeypatch.setattr(cells.os, "cpu_count", lambda: 2)
     info = ModelInfo("smollm2", "checkpoint", d_model=576, n_layers=30, n_heads=9, causal=True)
-    check_sweep_cost(info, 2_597, 47, cuts=True, fewer="longer parts take fewer")
-    assert "47 passes over 2,597 tokens: about 8 min and 81 MB on the CPU (longer parts" in capsys.readouterr().err
+    assert "47 passes over 2,597 tokens: about 8 min and 81 MB on the CPU (longer parts" in str(
+        cost_of_passes(info, 2_597, 47, cuts=True, fewer="longer parts take fewer")
+    )
 
 
 @pytest.mark.parametrize(
@@ -57,7 +55,7 @@ def test_the_rest_of_the_network_is_counted(
 def test_commands_say_it_before_they_begin(
     run: Run, monkeypatch: pytest.MonkeyPatch, asked: tuple[str, ...], said: str
 ) -> None:
-    monkeypatch.setattr(progress, "SAID", 0.0)
+    monkeypatch.setattr(cells, "TOLD_SECONDS", 0.0)
     monkeypatch.setattr(limits, "PAGE_WEIGHTS", 1)
     result = run(*asked)
     assert result.code == 0 and said in result.err

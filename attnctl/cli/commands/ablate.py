@@ -8,10 +8,11 @@ from attnctl import api, inputs
 from attnctl.cli import arguments
 from attnctl.cli import options as o
 from attnctl.cli.output import output_format, put_bytes, write_renderable
-from attnctl.cli.progress import LESS_HEADS, check_sweep_cost, items_progress
+from attnctl.cli.progress import items_progress
 from attnctl.formats.documents.readings_json import effects_to_json
 from attnctl.formats.pictures import figure_bytes, format_names
 from attnctl.readings.effects.ablation import chosen_heads, measure_effects
+from attnctl.source.cells import LESS_HEADS, cost_of_passes
 
 
 def ablate_command(
@@ -42,7 +43,8 @@ def ablate_command(
         passes = len(chosen_heads(watched, ask)) if ask.sweep_heads else 0
         cuts = len(ask.edges) + len(ask.spans) + (len(watched.tokens) if ask.every_edge else 0)
         fewer = LESS_HEADS if not cuts else "longer parts take fewer" if ask.spans else "--edge and --spans take fewer"
-        check_sweep_cost(watched.info, len(watched.tokens), passes + cuts, cuts=cuts > 0, fewer=fewer)
+        n = len(watched.tokens)
+        arguments.say_cost(cost_of_passes(watched.info, n, passes + cuts, cuts=cuts > 0, fewer=fewer))
     done, total = 0, 1
     with items_progress(lambda: done / max(total, 1)) as tick:
 

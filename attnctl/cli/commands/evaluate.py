@@ -21,7 +21,7 @@ from attnctl.batching.work import Result
 from attnctl.cli import arguments
 from attnctl.cli import options as o
 from attnctl.cli.output import print_complaint, put_bytes, put_json, safe_console, say_unless_quiet, show_renderable
-from attnctl.cli.progress import duration_text, items_progress
+from attnctl.cli.progress import items_progress
 from attnctl.errors import DONE, PARTIAL, AttnctlError, UsageError
 from attnctl.files import check_writable, decode_text, need_pyarrow, read_bytes
 from attnctl.formats.census_table import census_csv, census_parquet
@@ -33,6 +33,7 @@ from attnctl.render.figure.look import Look
 from attnctl.render.page.reading_pages import census_page
 from attnctl.render.terminal.census import CensusReport
 from attnctl.render.terminal.model_tables import NOTE, relations_lines
+from attnctl.text import duration_text
 from attnctl.training.english.treebank import treebank_text
 from attnctl.training.relations import Measured, measure_relations
 

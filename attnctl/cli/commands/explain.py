@@ -12,7 +12,7 @@ from attnctl.argument_types import OptionValues
 from attnctl.cli import arguments
 from attnctl.cli import options as o
 from attnctl.cli.output import output_format, print_lines, put_bytes, safe_console, write_renderable
-from attnctl.cli.progress import check_cost, cost_progress, heads_over_tokens
+from attnctl.cli.progress import cost_progress, heads_over_tokens
 from attnctl.errors import DONE, FAILED, AttnctlError, UsageError
 from attnctl.readings.questions.focus import walked_heads
 from attnctl.readings.traces.trace import Trace
@@ -155,7 +155,7 @@ def _explain_contributions(
 def _explain_long(given: Prepared, form: str, output: str | None, options: OptionValues) -> None:
     """Write what a long text comes to. Raises AttnctlError where it would be too large."""
     from attnctl.formats.documents.overview_json import overview_to_json
-    from attnctl.source.cells import TOP, check_links, named_query, query_row, strongest_links
+    from attnctl.source.cells import TOP, check_links, cost_of_heads, named_query, query_row, strongest_links
 
     source, query, top, spans = given.source, options["query"], options["top"], options["spans"]
     n, kept = len(source.tokens), getattr(source, "overview", None)
@@ -187,7 +187,7 @@ def _explain_long(given: Prepared, form: str, output: str | None, options: Optio
         if spans is not None:
             raise UsageError("--spans sums up where one query looks: name it with --query")
         check_links(given, top or TOP)
-        check_cost(source, given.head_count)
+        arguments.say_cost(cost_of_heads(source, given.head_count))
         with cost_progress(bar) as tick:
             found = [strongest_links(given, top or TOP, tick)]
         arguments.say_notes(found[0].notes)

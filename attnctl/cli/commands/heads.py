@@ -10,7 +10,7 @@ from attnctl import api
 from attnctl.cli import arguments
 from attnctl.cli import options as o
 from attnctl.cli.output import output_format, put_bytes, show_renderable
-from attnctl.cli.progress import check_cost, cost_progress, heads_over_tokens
+from attnctl.cli.progress import cost_progress, heads_over_tokens
 from attnctl.errors import UsageError
 from attnctl.files import write_whole
 from attnctl.formats.documents.census_json import read_census
@@ -24,6 +24,7 @@ from attnctl.readings.traces.trace import ModelInfo
 from attnctl.render.figure.look import Look
 from attnctl.render.terminal.head_tables import HeadTable, heads_csv, ranked_by
 from attnctl.source import Changes, Source, check_attention_weights, prepare
+from attnctl.source.cells import cost_of_heads
 
 TOP_BY = "confidence"  # the statistic by which --top chooses heads without --by
 PICTURED = "entropy"  # the statistic that is drawn without --by
@@ -67,7 +68,7 @@ def heads_command(
         opened = arguments.open_source(source, file, tokens, options)
     check_attention_weights(opened, "heads")
     given = prepare(opened, changes, layer, head, keeps_columns=True, say=arguments.say_notes)
-    check_cost(opened, given.head_count)
+    arguments.say_cost(cost_of_heads(opened, given.head_count))
     with cost_progress(heads_over_tokens(len(given.source.tokens), given.head_count)) as tick:
         found = api.measure_heads(given, probe, known, tick)
     arguments.say_notes(found.notes)

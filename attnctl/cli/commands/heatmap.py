@@ -13,7 +13,7 @@ from attnctl.argument_types import OptionValues
 from attnctl.cli import arguments, session
 from attnctl.cli import options as o
 from attnctl.cli.output import print_lines, put_bytes, safe_console
-from attnctl.cli.progress import check_cost, cost_progress, heads_over_tokens
+from attnctl.cli.progress import cost_progress, heads_over_tokens
 from attnctl.errors import UsageError
 from attnctl.files import check_writable, write_whole
 from attnctl.formats import pictures
@@ -23,7 +23,7 @@ from attnctl.readings.overview import Overview
 from attnctl.readings.questions.focus import focus
 from attnctl.render.figure.look import Look
 from attnctl.source import Changes, Prepared, is_long, prepare, selected_indices
-from attnctl.source.cells import Zoom, heatmap_grid, read_cells
+from attnctl.source.cells import Zoom, cost_of_heads, heatmap_grid, read_cells
 from attnctl.text import in_a_cell
 from attnctl.tokens import Token
 
@@ -163,7 +163,7 @@ def _readable_scale(look: Look, seen: HeatmapGrid) -> Look:
 
 def _cells_of(given: Prepared, zoom: Zoom, room: int | None) -> Overview:
     """The cells of what was prepared, read in one way whatever it comes from."""
-    check_cost(given.source, given.head_count)
+    arguments.say_cost(cost_of_heads(given.source, given.head_count))
     with cost_progress(heads_over_tokens(len(given.source.tokens), given.head_count)) as tick:
         found = read_cells(given, zoom, room, tick)
     every = found.model.kind in ("checkpoint", "matrix")

@@ -3,12 +3,9 @@
 from __future__ import annotations
 
 import contextlib
-import os
-import signal
 import sys
-from collections.abc import Callable, Iterator
-from dataclasses import fields, replace
-from time import monotonic
+from collections.abc import Generator
+from dataclasses import fields
 from typing import Any
 
 import typer
@@ -16,39 +13,18 @@ import typer
 from attnctl import interrupts
 from attnctl.argument_types import OptionValues
 from attnctl.cli import arguments
-from attnctl.cli.arguments import say_notes
-from attnctl.cli.output import (
-    print_complaint,
-    print_lines,
-    put_json,
-    safe_console,
-    say_unless_quiet,
-    show_renderable,
-)
-from attnctl.cli.progress import SAID, duration_text
+from attnctl.cli.arguments import say_note
+from attnctl.cli.output import print_complaint, print_lines, put_json, safe_console, say_unless_quiet, show_renderable
 from attnctl.errors import INTERRUPTED, UsageError
-from attnctl.models import open_named_model
 from attnctl.render.terminal.training import lesson_view, live_view
-from attnctl.training.corpus import read_lines
-from attnctl.training.relations import measure_relations
-from attnctl.training.run import (
-    DEFAULTS,
-    GRAMMAR,
-    OWN_TEXT,
-    Recipe,
-    TrainingRun,
-    checked_recipe,
-    initial_arrays,
-    read_corpus,
-)
+from attnctl.text import Document
+from attnctl.training.relations import measure_run
+from attnctl.training.run import TrainingRun, recipe_to_train
 from attnctl.training.watch import Watch
 
 # Imports inside functions are of torch, which a mistake in the options need not wait for.
 Training = Any  # attnctl.training.train.Training
 
-MEASURED_SECONDS = 3.0  # of steps, after which the time that all of them take is known
-MEASURED_FROM = 1000  # a run of fewer steps has learned nothing worth measuring
-WATCHED = "Alice will eat pizza"
 IN_RECIPE = {"n_layers": "layers", "n_heads": "heads", "max_steps": "steps"}  # option → what recipe.json calls it
 
 
@@ -75,7 +51,10 @@ def train_command(
     arguments.check_mode("train", "--resume" if resume else "a new run")
     run = TrainingRun(output)
     with contextlib.ExitStack() as held:
-        training, eye = _opened_training(run, resume, corpus, given, watch, query, held)
+        recipe, lines = recipe_to_train(run, resume, corpus, given, held)
+        from attnctl.training.train import open_training
+
+        training, eye = open_training(run, recipe, lines, watch, query, held, say_note, resume=resume)
         if training.step >= training.recipe.steps:
             print_complaint(f"{output} has made all its {training.step} steps: --max-steps asks for more")
             return
@@ -87,108 +66,18 @@ def train_command(
         _finish_run(training, run, eye)
 
 
-def _recipe_of(corpus: str | None, given: OptionValues) -> tuple[Recipe, list[str] | None]:
-    objective = given.get("objective", "next-word" if corpus else "masked-word")
-    base = (OWN_TEXT if corpus else DEFAULTS).get(objective, OWN_TEXT["next-word"])
-    name = GRAMMAR if corpus is None else corpus if corpus == "-" else os.path.realpath(corpus)
-    recipe = checked_recipe(replace(base, corpus=name, **given))
-    return recipe, None if corpus is None else read_lines(corpus)
+def _reports(training: Training, run: TrainingRun, eye: Watch) -> Generator[Document, None, None]:
+    """The reports of a training as it goes on; Ctrl-C ends it after the step in progress."""
+    from attnctl.training.train import announce_time, train_network
 
-
-def _opened_training(
-    run: TrainingRun,
-    resume: bool,
-    corpus: str | None,
-    given: OptionValues,
-    watch: str | None,
-    query: str | None,
-    held: contextlib.ExitStack,
-) -> tuple[Training, Watch]:
-    """A fresh training, or the one that the folder holds, and what watches it; the folder is locked until `held` ends."""
-    from attnctl.training.train import begin_training
-
-    if resume:
-        given = {name: value for name, value in given.items() if name in ("steps", "device")}
-        recipe, lines = run.recipe()
-        held.enter_context(run.held())
-        recipe = checked_recipe(replace(recipe, **given))
-    else:
-        recipe, lines = _recipe_of(corpus, given)
-        run.check_free()  # before the corpus, which may take a while
-    if recipe.corpus == GRAMMAR:
-        say_notes([f"making the {recipe.sentences:,} sentences of the built-in grammar comes first"])
-    training = begin_training(recipe, read_corpus(recipe, lines))
-    eye = Watch(
-        _watched_sentence(training, watch),
-        training.corpus.vocabulary,
-        training.causal,
-        query,
-        training.recipe.rope_theta,
-    )
-    eye.start(initial_arrays(training.recipe, training.corpus))
-    if not resume:
-        held.enter_context(run.held())
-        run.create(recipe, lines)
-    else:
-        run.restore(training)
-        if given and recipe.steps > training.step:
-            run.write_recipe(recipe)
-    return training, eye
-
-
-def _telling_time(training: Training, stop: Callable[[], bool]) -> Callable[[], bool]:
-    """`stop`, which is asked before each step, and says on stderr how long the steps take, once that is known and long."""
-    first, start, told = training.step, monotonic(), False
-
-    def stop_or_tell() -> bool:
-        nonlocal told
-        elapsed = monotonic() - start
-        if not told and elapsed > MEASURED_SECONDS and training.step > first:
-            told = True
-            left = training.recipe.steps - training.step
-            if (seconds := elapsed / (training.step - first) * left) > SAID:
-                goes_on = "Ctrl-C saves and --resume goes on; --max-steps takes fewer"
-                say_notes([f"{left:,} steps to go: about {duration_text(seconds)} ({goes_on})"])
-        return stop()
-
-    return stop_or_tell
-
-
-def _watched_sentence(training: Training, sentence: str | None) -> str:
-    """The sentence to watch; without one, the demo's for the grammar, and for a text its first of a handy length."""
-    if sentence is None:
-        return WATCHED if training.recipe.corpus == GRAMMAR else training.corpus.first_sentence()
-    return sentence
-
-
-@contextlib.contextmanager
-def _ctrl_c() -> Iterator[Callable[[], bool]]:
-    """Whether Ctrl-C (or a request to end, or the terminal's end) came: the step in progress is finished first.
-
-    A second one stops at once.
-    """
-    came = False
-
-    def note_progress(number: int, _: object) -> None:
-        nonlocal came
-        came = True
-        signal.signal(number, interrupts.take_interrupt if number == signal.SIGINT else signal.SIG_DFL)
-
-    asked = [signal.SIGINT, signal.SIGTERM]
-    if hasattr(signal, "SIGHUP") and signal.getsignal(signal.SIGHUP) == signal.SIG_DFL:  # else nohup has it ignored
-        asked.append(signal.SIGHUP)
-    before = {number: signal.signal(number, note_progress) for number in asked}
-    try:
-        yield lambda: came
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
+    with interrupts.asked_to_end() as stop:
+        asked = announce_time(training, stop, say_note)
+        with contextlib.closing(train_network(training, run, eye, asked)) as reports:
+            yield from reports
 
 
 def _in_lines(training: Training, run: TrainingRun, eye: Watch) -> None:
-    from attnctl.training.train import train_network as steps_of
-
-    with _ctrl_c() as stop, contextlib.closing(steps_of(training, run, eye, _telling_time(training, stop))) as reports:
+    with contextlib.closing(_reports(training, run, eye)) as reports:
         for report in reports:
             put_json(report)
             sys.stdout.flush()
@@ -197,43 +86,29 @@ def _in_lines(training: Training, run: TrainingRun, eye: Watch) -> None:
 def _show_live(training: Training, run: TrainingRun, eye: Watch) -> None:
     from rich.live import Live
 
-    from attnctl.training.train import train_network as steps_of
-
     page = safe_console()
     seen = run.reports()
-    with (
-        _ctrl_c() as stop,
-        Live(console=page, auto_refresh=False) as view,
-        contextlib.closing(steps_of(training, run, eye, _telling_time(training, stop))) as reports,
-    ):
+    with Live(console=page, auto_refresh=False) as view, contextlib.closing(_reports(training, run, eye)) as reports:
         for report in reports:
             seen.append(report)
             view.update(live_view(seen, training.recipe.steps, page.width), refresh=True)
 
 
 def _finish_run(training: Training, run: TrainingRun, eye: Watch) -> None:
-    """Say where the weights are; of the grammar, also measure what the heads learned, and write it into the weights."""
-    weights = run.path / "weights.safetensors"
-    if training.recipe.corpus == GRAMMAR and training.step >= MEASURED_FROM:
-        model = open_named_model(str(weights))
-        table = measure_relations(model, untrained_seed=training.recipe.seed)
-        run.write_findings(training, table)
-        if sys.stdout.isatty():
-            from attnctl.cli.commands.evaluate import show_table
+    """Say where the weights are; of the grammar, also what the heads learned."""
+    table = measure_run(training, run)
+    if table is not None and sys.stdout.isatty():
+        from attnctl.cli.commands.evaluate import show_table
 
-            print_lines("")
-            show_table(table)
+        print_lines("")
+        show_table(table)
     say_unless_quiet(f'trained {training.step} steps: attnctl explain "{eye.sentence}" --model {run.path}')
 
 
 def _explain_step(corpus: str | None, given: OptionValues, sentence: str | None, query: str | None, json: bool) -> None:
-    from attnctl.training.lesson import one_step
-    from attnctl.training.train import begin_training
+    from attnctl.training.lesson import first_step
 
-    recipe, lines = _recipe_of(corpus, given)
-    recipe = replace(recipe, sentences=5000)  # enough for every word of the grammar
-    training = begin_training(recipe, read_corpus(recipe, lines))
-    step = one_step(training, _watched_sentence(training, sentence), query, given.get("lr"))
+    step = first_step(corpus, given, sentence, query)
     if json:
         put_json({field.name: getattr(step, field.name) for field in fields(step)}, schema="lesson")
         return

@@ -8,7 +8,6 @@ import sys
 import tempfile
 import webbrowser
 from collections.abc import Iterable
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -17,13 +16,11 @@ from attnctl.argument_types import OptionValues
 from attnctl.cli import arguments
 from attnctl.cli import options as o
 from attnctl.cli.output import print_lines, put_bytes
-from attnctl.cli.progress import check_cost
 from attnctl.errors import UsageError
 from attnctl.files import check_writable
 from attnctl.readings.effects.ablation import EffectRequest
 from attnctl.source import Changes, Source, TextSource
-
-SWEEPS = 3  # over a long text: the grid, its links, and the rows of the blocks, each about one sweep
+from attnctl.source.cells import SURVEY_SWEEPS, cost_of_heads
 
 
 def view_command(
@@ -88,7 +85,7 @@ def _page_of_weights(
         labels=labels,
         over_training=run is not None,
         say=arguments.say_notes,
-        check=partial(check_cost, sweeps=SWEEPS),
+        check=lambda source, heads: arguments.say_cost(cost_of_heads(source, heads, SURVEY_SWEEPS)),
         told=lambda trace: arguments.say_unknown(trace.tokens, trace.key_axis, notes=trace.notes),
         **o.arguments_of(api.page_of_sources, options),
     )
