@@ -282,6 +282,8 @@ def page_of_sources(
     say: Say | None = None,
     check: Callable[[Source, int], None] | None = None,
     told: Callable[[Trace], None] | None = None,
+    cmap: str | None = None,
+    title: str | None = None,
 ) -> str:
     """The page of one source, of two side by side, or of a run's steps: of a long text an overview and exact blocks of it.
 
@@ -323,7 +325,16 @@ def page_of_sources(
             raise UsageError(f"--effects follows a prediction, and {watched.info.name} makes none here")
         document = effects_document(measure_effects(watched, effects))
     return page_of_traces(
-        traces, changes, query=query, log=log, exact=exact, labels=labels, effects=document, over_training=over_training
+        traces,
+        changes,
+        query=query,
+        log=log,
+        cmap=cmap,
+        title=title,
+        exact=exact,
+        labels=labels,
+        effects=document,
+        over_training=over_training,
     )
 
 
@@ -596,40 +607,49 @@ def evaluate(
     model: ModelArgument = DEFAULT,
     *,
     sentences: int = 1000,
+    relations: str | os.PathLike[str] | None = None,
     max_tokens: int = 512,
     untrained: bool = False,
+    jobs: int = 1,
+    output: str | os.PathLike[str] | None = None,
+    replace_results: bool = False,
     **options: Unpack[ModelOptions],
 ) -> CensusTable | list[Measured]:
     """Which words each head finds, beside rules that need no attention: over CoNLL-U files, or the built-in grammar.
 
     With a corpus the answer is the table that the command writes; sentences that cannot be used are counted in its
-    `skipped`. Without one, `sentences` of the grammar are made, for a built-in model, and the answer is a list.
+    `skipped`. `relations` is a file that renames them, `output` a folder in which an interrupted run is gone on with;
+    several `jobs` are processes, which open the model by its name. Without a corpus, `sentences` of the grammar are made,
+    for a built-in model, and the answer is a list.
     """
     opened = opened_model("evaluate", model, options)
-    if corpus is not None:
-        return _census_of_corpus(corpus, opened, max_tokens, untrained)
-    from attnctl.training.relations import measure_relations
+    if corpus is None:
+        from attnctl.training.relations import measure_relations
 
-    return measure_relations(opened, count=sentences)
-
-
-def _census_of_corpus(
-    corpus: str | os.PathLike[str] | Sequence[str], model: Model, max_tokens: int, untrained: bool
-) -> CensusTable:
-    """A census over the sentences of files, counted by this process."""
-    from attnctl.batching.corpus.census_work import CensusWork, count_corpus
+        return measure_relations(opened, count=sentences)
+    from attnctl.batching.corpus.census_work import CensusWork, count_corpus, open_census_model, renamed_relations
     from attnctl.batching.corpus.treebank import Treebank
 
+    limits.JOBS.check_value("jobs", jobs)
     paths = [corpus] if isinstance(corpus, (str, os.PathLike)) else corpus
     if not isinstance(paths, Sequence) or not all(isinstance(path, (str, os.PathLike)) for path in paths):
         raise TypeError(f"evaluate(): corpus is a path or a list of paths, not {type(corpus).__name__}")
+    named = isinstance(model, (str, os.PathLike))
+    if not named and (jobs > 1 or output is not None):
+        raise UsageError("several jobs, and a folder to go on in, need a model by its name")
+    if replace_results and output is None:
+        raise UsageError("--replace is for a folder: name it with -o")
     try:
         treebank = Treebank(tuple(os.fspath(path) for path in paths))
     except (OSError, ValueError) as error:  # a name that no file can have
         raise AttnctlError(f"evaluate(): no corpus {str(corpus)[:80]!r}: {in_one_line(error)[:80]}") from error
-    together = 32 if model.info.kind == "checkpoint" else 1
-    work = CensusWork({}, untrained=untrained, max_tokens=max_tokens, batch_size=together)
-    return count_corpus(work, treebank, model)
+    renamed = renamed_relations(None if relations is None else os.fspath(relations))
+    given = {"name": os.fspath(model), **options} if isinstance(model, (str, os.PathLike)) else {}
+    together = 32 if opened.info.kind == "checkpoint" else 1
+    work = CensusWork(given, renamed, untrained=untrained, max_tokens=max_tokens, batch_size=together)
+    folder = None if output is None else os.fspath(output)
+    opened = open_census_model(work, opened)
+    return count_corpus(work, treebank, opened, jobs=jobs, folder=folder, start_anew=replace_results)
 
 
 def _source(function: str, text: str | Trace, model: ModelArgument, options: ModelOptions) -> Source:

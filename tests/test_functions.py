@@ -16,7 +16,8 @@ import numpy as np
 import pytest
 
 import attnctl
-from attnctl.errors import AttnctlError
+from attnctl.errors import AttnctlError, UsageError
+from attnctl.formats.documents.census_json import census_to_json
 from attnctl.formats.documents.readings_json import effects_to_json
 from tests.conftest import SAMPLES, Result
 
@@ -138,6 +139,20 @@ def test_python_ablates_as_the_command_does(run: Callable[..., Result], tmp_path
         shown = run("ablate", "Alice will eat", *more, "--model", "demo-causal", "--json")
         found = attnctl.ablate("Alice will eat", "demo-causal", **options)
         assert shown.out == f"{effects_to_json(found).decode()}\n", more
+
+
+def test_evaluate_takes_relations_processes_and_a_folder(tmp_path: Path) -> None:
+    """The command had them, and the function did not."""
+    renamed = tmp_path / "relations.csv"
+    renamed.write_text("nsubj,subject\nobj,\n")
+    corpus = SAMPLES / "sentences.conllu"
+    alone = attnctl.evaluate(corpus, "demo", relations=renamed)
+    again = attnctl.evaluate(corpus, "demo", relations=renamed, jobs=2, output=tmp_path / "census")
+    assert census_to_json(alone) == census_to_json(again) and (tmp_path / "census/manifest.jsonl").is_file()
+    named = {one.relation for one in alone.relations}
+    assert any("subject" in name for name in named) and not any("obj" in name.split() for name in named), named
+    with pytest.raises(UsageError, match="need a model by its name"):
+        attnctl.evaluate(corpus, attnctl.open_model("demo"), jobs=2)
 
 
 def test_every_value_shows_itself_in_one_short_line() -> None:

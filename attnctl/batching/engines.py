@@ -18,7 +18,7 @@ from concurrent.futures import Future, ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from itertools import chain, islice
 from multiprocessing.connection import wait
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from attnctl import light_import
 from attnctl.batching.items import Item
@@ -46,6 +46,40 @@ SHARED = 64  # items among which those of about one length are found, to share a
 LETTERS = 20_000  # of the texts in a chunk: what is made of them is held at once
 THREADS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
 END_SECONDS = 5.0  # in which processes that were told to end are waited for
+
+
+class Engine(NamedTuple):
+    """Who does the work on many texts: processes of this machine, or the workers of a Ray cluster."""
+
+    engine: str = "local"
+    address: str | None = None  # of a running cluster
+    gpus_per_worker: float = 0.0
+
+    def on_cluster(
+        self, work: Any, chunks: Iterable[list[Item]], workers: int | None, worker: WorkerClass
+    ) -> Iterator[list[Result]]:
+        """The chunks' results in their order, by the workers of the cluster."""
+        return run_on_cluster(
+            work, chunks, worker=worker, address=self.address, workers=workers, gpus=self.gpus_per_worker
+        )
+
+
+LOCAL = Engine()
+
+
+def results_of_items(
+    work: Work, items: Iterable[Item], by: Engine, jobs: int | None, model: Model, *, flowing: bool, alone: bool
+) -> Iterator[list[Result]]:
+    """All of the work, in the order of the items, by so many processes or workers (None: as many as are of use).
+
+    `alone`: what flows line by line is seldom worth more processes.
+    """
+    if by.engine == "ray":
+        return by.on_cluster(work, chunks_of_items(items, items_at_a_time(work)), jobs, worker_of(work))
+    processors = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    # a checkpoint has threads, and may fill the memory
+    few = alone or model.info.kind == "checkpoint"
+    return run_engine(work, items, jobs or (1 if few else processors), flowing, model)
 
 
 def run_engine(

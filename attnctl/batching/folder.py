@@ -110,6 +110,15 @@ class Folder:
 
     # --- opening and closing ---------------------------------------------------------------------------------------
 
+    def summary_sentence(self) -> str:
+        """What was done, what is there, and where to read more."""
+        parts = [f"{self.done:,} done"] + ([f"{self.failed:,} failed"] if self.failed else [])
+        failed = f" ({self.failed_before:,} of them failed)" if self.failed_before else ""
+        parts += [f"{self.kept_before:,} there before{failed}"] if self.kept_before else []
+        parts += [f"{self.gone:,} there of texts that are not in it now"] if self.gone else []
+        parts += [damage] if (damage := self.damage_sentence()) else []
+        return f"{', '.join(parts)}: see {self.path}/manifest.jsonl"
+
     def __enter__(self) -> Folder:
         with said_plainly("write", self.path):
             self.path.mkdir(parents=True, exist_ok=True)
@@ -413,3 +422,8 @@ def _names(group: Group) -> Iterator[str]:
         for file in entry.get("files", ()) if has_files(entry) else ():
             if "offset" not in file:
                 yield file["file"]
+
+
+def damaged_part(path: Path) -> AttnctlError:
+    """What is said of a file of a group that was written whole, and is none any more."""
+    return AttnctlError(f"{path} is damaged: take it away and run again, which makes it anew")

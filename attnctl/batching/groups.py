@@ -8,14 +8,20 @@ from __future__ import annotations
 
 import io
 import math
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import partial
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
+from attnctl.batching.corpus.prompt_sources import PromptSources
 from attnctl.batching.corpus.treebank import MEASURES, Tally, add_measurements, merge_tallies, tally_csv
-from attnctl.batching.work import Result
-from attnctl.errors import AttnctlError
+from attnctl.batching.engines import SHARED
+from attnctl.batching.folder import Folder, damaged_part
+from attnctl.batching.manifest import input_paths
+from attnctl.batching.texts import TextStream
+from attnctl.batching.work import Result, Work
 from attnctl.files import said_plainly, write_whole
+from attnctl.models import DEFAULT
 from attnctl.readings.head_statistics import STATISTICS
 from attnctl.text import as_json
 
@@ -23,11 +29,6 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 LARGEST = 64 << 20  # bytes of a table in memory
-
-
-def damaged_part(path: Path) -> AttnctlError:
-    """What is said of a file of a group that was written whole, and is none any more."""
-    return AttnctlError(f"{path} is damaged: take it away and run again, which makes it anew")
 
 
 class Tables:
@@ -188,3 +189,21 @@ class EffectMeans(Statistics):
 
     form, prefix = "effects", ".effects/"
     measures, spread = MEASURES, "standard_error"
+
+
+def batch_folder(work: Work, source: TextStream, path: str, *, start_anew: bool = False) -> Folder:
+    """The folder of a batch, with what holds many of its items in a file."""
+    said: dict[str, Any] = {"input": input_paths([source.path], path), "input_form": source.form}
+    said |= {"column": source.column, "id_column": source.id_column}
+    said |= work.said()
+    name = "standard input" if source.path == "-" else Path(source.path).name
+    made: dict[str, Callable[[], Any]] = {
+        "parquet": Tables,
+        "contact-sheet": partial(Contacts, f"{name}, {work.options.get('name', DEFAULT)}"),
+        "statistics": Statistics,
+        "effects": EffectMeans,
+        "sources": PromptSources,
+    }
+    writers: list[Any] = [made[form]() for form in work.formats if form in made]
+    together = SHARED if work.batch_size > 1 else 1
+    return Folder(path, said, work.formats, writers, together, start_anew=start_anew)

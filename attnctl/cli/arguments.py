@@ -6,37 +6,35 @@ import re
 from collections import ChainMap
 from collections.abc import Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 from attnctl import inputs
 from attnctl.argument_types import model_arguments
 from attnctl.cli import session
 from attnctl.cli.command_table import COMMANDS
-from attnctl.cli.options import LOOK_OPTIONS, MAP_OPTIONS
+from attnctl.cli.options import LOOK_OPTIONS, MAP_OPTIONS, taken
 from attnctl.cli.output import say_unless_quiet
 from attnctl.errors import UsageError
 from attnctl.models import open_named_model
 
 if TYPE_CHECKING:
     from attnctl.argument_types import OptionValues
+    from attnctl.batching.engines import Engine
     from attnctl.render.figure.look import Look
     from attnctl.source import OverviewSource, TextSource, TraceSource
     from attnctl.tokens import Token
 
 
-class EngineOptions(NamedTuple):
-    """Who does the work on many texts: processes of this machine, or the workers of a Ray cluster."""
+def engine_of(command: str, options: OptionValues) -> Engine:
+    """Take the engine's options out of `options`. Raises UsageError for no engine's name, and for options of the other."""
+    from attnctl.batching.engines import Engine
 
-    engine: str = "local"
-    address: str | None = None
-    gpus_per_worker: float = 0.0
-
-    def check_engine(self, command: str) -> None:
-        """Raise UsageError for no engine's name, and for options of the other one."""
-        if self.engine not in ("local", "ray"):
-            raise UsageError(f"--engine {self.engine}: it is local or ray")
-        if self.engine == "local":
-            check_mode(command, "--engine local")
+    by = taken(Engine, options)
+    if by.engine not in ("local", "ray"):
+        raise UsageError(f"--engine {by.engine}: it is local or ray")
+    if by.engine == "local":
+        check_mode(command, "--engine local")
+    return by
 
 
 def check_mode(command: str, *modes: str) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import time
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -11,15 +12,15 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from attnctl import limits
 from attnctl.batching.corpus.treebank import Treebank, document_of, sentence_of
-from attnctl.batching.engines import chunks_of_items, run_here, run_in_processes
-from attnctl.batching.folder import Folder
-from attnctl.batching.groups import damaged_part
+from attnctl.batching.engines import LOCAL, Engine, chunks_of_items, run_here, run_in_processes
+from attnctl.batching.folder import Folder, damaged_part
 from attnctl.batching.items import Item
 from attnctl.batching.manifest import input_paths
 from attnctl.batching.work import Result, describe_bug
 from attnctl.errors import AttnctlError, TooLongError, UsageError
-from attnctl.files import said_plainly
+from attnctl.files import decode_text, read_bytes, said_plainly
 from attnctl.models import Model, open_named_model
 from attnctl.readings.census.census import Census, SentenceCounts, joined_sentences, mention_counts, windows_of_sizes
 from attnctl.readings.census.census_table import CensusTable
@@ -36,6 +37,7 @@ from attnctl.readings.census.census_tally import (
 )
 from attnctl.readings.census.table_of_tally import table_of_tally
 from attnctl.readings.census.words import AlignedSentence, BadSentenceError, ParsedSentence, align_words
+from attnctl.text import duration_text
 from attnctl.tokens import Token, checked_text
 
 if TYPE_CHECKING:
@@ -210,9 +212,9 @@ def _has_own_way(model: Any) -> bool:
     return can_batch(model)
 
 
-def open_census_model(work: CensusWork) -> Model:
-    """Open the model. Raises what a mistake in the options would raise for every single sentence."""
-    model: Any = open_named_model(**work.options)
+def open_census_model(work: CensusWork, opened: Model | None = None) -> Model:
+    """The model of the work. Raises what a mistake in the options would raise for every single sentence."""
+    model: Any = open_named_model(**work.options) if opened is None else opened
     if getattr(model, "kind", "self") in ("cross", "decoder") or bool(getattr(model, "generate", False)):
         raise UsageError(
             f"{model.info.name} is asked for the attention of other words than the corpus has: see --attention"
@@ -285,10 +287,12 @@ class Tallies:
 
 
 def census_results(
-    work: CensusWork, items: Iterable[Item], jobs: int, model: Model | None = None
+    work: CensusWork, items: Iterable[Item], jobs: int, model: Model | None = None, by: Engine = LOCAL
 ) -> Iterator[list[Result]]:
-    """What becomes of each sentence, in their order, by `jobs` processes."""
+    """What becomes of each sentence, in their order, by `jobs` processes, or by the workers of a cluster."""
     parts = _census_chunks(items)
+    if by.engine == "ray":
+        return by.on_cluster(work, parts, jobs if jobs > 1 else None, CensusWorker)
     return run_in_processes(work, parts, jobs, CensusWorker) if jobs > 1 else run_here(work, parts, model, CensusWorker)
 
 
@@ -297,13 +301,6 @@ def _census_chunks(items: Iterable[Item]) -> Iterator[list[Item]]:
     pads each sentence as a run without interruption, and ends with the same last digits.
     """
     return chunks_of_items(items, TOGETHER, TOGETHER_LETTERS, FIRST_TOGETHER)
-
-
-def on_ray(work: CensusWork, items: Iterable[Item], **cluster: Any) -> Iterator[list[Result]]:
-    """The same by the workers of a Ray cluster."""
-    from attnctl.batching.engines import run_on_cluster as run
-
-    return run(work, _census_chunks(items), worker=CensusWorker, **cluster)
 
 
 def census_folder(
@@ -327,20 +324,20 @@ def count_corpus(
     model: Model,
     *,
     jobs: int = 1,
-    cluster: Document | None = None,
+    by: Engine = LOCAL,
     folder: str | None = None,
     start_anew: bool = False,
     hear: Callable[[list[Result]], None] = lambda chunk: None,
     say: Callable[[str], None] = lambda note: None,
 ) -> CensusTable:
-    """The census of a corpus, counted by `jobs` processes or on a `cluster` of Ray, in memory or in a folder.
+    """The census of a corpus, counted by `jobs` processes or on a cluster of Ray, in memory or in a folder.
 
     `hear` is called with the results of each chunk, `say` with what a user must know of the folder.
     """
     tallies = Tallies((model.info.n_layers or 1, model.info.n_heads or 1))
 
     def results_of(items: Iterable[Item]) -> Iterator[list[Result]]:
-        return census_results(work, items, jobs, model) if cluster is None else on_ray(work, items, **cluster)
+        return census_results(work, items, jobs, model, by)
 
     if folder is None:
         for chunk in results_of(treebank):
@@ -369,3 +366,85 @@ def count_corpus(
         untrained=work.untrained,
     )
     return replace(found, info=model.info)
+
+
+# --- what is told of it ------------------------------------------------------------------------------------------
+
+NAMED = 20  # sentences whose errors are printed; the rest is counted
+ALONE_SECONDS = 2  # from where on the rate of one process is worth telling
+MEASURED_SECONDS = 15  # and that of several
+LONG_SECONDS = 60  # from where on a run says how long it will take
+
+
+class CensusProgress:
+    """What is told while a corpus is counted: `say` hears how long it will take, `complain` of sentences left out."""
+
+    def __init__(
+        self,
+        treebank: Treebank,
+        resumable: bool,
+        alone: bool,
+        tick: Callable[[int], None],
+        say: Callable[[str], None],
+        complain: Callable[[str], None],
+    ) -> None:
+        self.treebank, self.resumable, self.tick = treebank, resumable, tick
+        self.say, self.complain = say, complain
+        self.least = ALONE_SECONDS if alone else MEASURED_SECONDS  # of several processes the first results come late
+        self.errors = self.done = 0
+        # until one sentence is used: else the file is no corpus
+        self.held: list[str] | None = None if resumable else []
+        self.start = time.monotonic()
+        self.said = False
+
+    def chunk_done(self, chunk: list[Result]) -> None:
+        """A chunk is done."""
+        for result in chunk:
+            if result.error is None:
+                for message in self.held or ():
+                    self.complain(message)
+                self.held = None
+                continue
+            self.errors += 1
+            if self.errors > NAMED:
+                continue
+            if self.held is None:
+                self.complain(f"{result.item}: {result.error}")
+            else:
+                self.held.append(f"{result.item}: {result.error}")
+        self.tick(len(chunk))
+        self.done += len(chunk)
+        share, elapsed = self.treebank.share_read_so_far(), time.monotonic() - self.start
+        if not share or not chunk or self.said or elapsed < self.least:
+            return
+        self.said = True
+        read = chunk[-1].item.number + 1
+        rate, whole = self.done / elapsed, round(read / share)
+        about = round(whole, -max(0, len(str(whole)) - 2))  # an estimate, to two digits
+        if (whole - read) / rate > LONG_SECONDS:
+            go_on = "" if self.resumable else "; with -o FOLDER an interrupted run goes on where it was"
+            before = f", {read - self.done:,} of them done before" if read > self.done else ""
+            self.say(
+                f"about {about:,} sentences{before}: about {duration_text((whole - read) / rate)}, "
+                f"{rate:,.0f} a second{go_on}"
+            )
+
+    def end(self) -> None:
+        """Tell of the sentences that were only counted, or of the first where not one was used."""
+        if self.held:
+            self.complain(self.held[0])
+        elif self.errors > NAMED:
+            self.complain(f"… and {self.errors - NAMED:,} more sentences that could not be used")
+
+
+def renamed_relations(path: str | None) -> dict[str, str] | None:
+    """The labels that --relations calls otherwise. Raises AttnctlError where the file is no such table."""
+    if path is None:
+        return None
+    rows = [row for row in csv.reader(decode_text(read_bytes(path, limits.SETTINGS_BYTES), path).splitlines()) if row]
+    for number, row in enumerate(rows, 1):
+        if len(row) != 2 or not row[0].strip():
+            raise AttnctlError(
+                f"{path}, row {number}: it is label,name (no name: left out), not {','.join(row)[:60]!r}"
+            )
+    return {label.strip(): name.strip() for label, name in rows}

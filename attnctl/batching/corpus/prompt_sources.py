@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from attnctl.batching.groups import damaged_part
+from attnctl.batching.folder import damaged_part
 from attnctl.batching.items import Item
 from attnctl.batching.work import Result, Work, describe_bug
 from attnctl.errors import AttnctlError, UsageError

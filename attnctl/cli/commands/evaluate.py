@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import csv
 import os
-import time
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from shutil import get_terminal_size
@@ -13,17 +10,21 @@ from typing import Any
 
 import typer
 
-from attnctl import limits
 from attnctl.argument_types import OptionValues, model_arguments
-from attnctl.batching.corpus.census_work import CensusWork, count_corpus, open_census_model
+from attnctl.batching.corpus.census_work import (
+    CensusProgress,
+    CensusWork,
+    count_corpus,
+    open_census_model,
+    renamed_relations,
+)
 from attnctl.batching.corpus.treebank import Treebank
-from attnctl.batching.work import Result
 from attnctl.cli import arguments
 from attnctl.cli import options as o
-from attnctl.cli.output import print_complaint, put_bytes, put_json, safe_console, say_unless_quiet, show_renderable
+from attnctl.cli.output import print_complaint, put_bytes, put_json, safe_console, show_renderable
 from attnctl.cli.progress import items_progress
 from attnctl.errors import DONE, PARTIAL, AttnctlError, UsageError
-from attnctl.files import check_writable, decode_text, need_pyarrow, read_bytes
+from attnctl.files import check_writable, need_pyarrow
 from attnctl.formats.census_table import census_csv, census_parquet
 from attnctl.formats.documents.census_json import census_to_json, read_census
 from attnctl.formats.pictures import figure_bytes, format_names, picture_format
@@ -33,15 +34,10 @@ from attnctl.render.figure.look import Look
 from attnctl.render.page.reading_pages import census_page
 from attnctl.render.terminal.census import CensusReport
 from attnctl.render.terminal.model_tables import NOTE, relations_lines
-from attnctl.text import duration_text
 from attnctl.training.english.treebank import treebank_text
 from attnctl.training.relations import Measured, measure_relations
 
 FILES = (".json", ".csv", ".parquet", ".html", *(f".{name}" for name in format_names()))
-NAMED = 20  # sentences whose errors are printed; the rest is counted
-ALONE_SECONDS = 2  # from where on the rate of one process is worth telling
-MEASURED_SECONDS = 15  # and that of several
-LONG_SECONDS = 60  # from where on a run says how long it will take
 
 
 def evaluate_command(
@@ -102,36 +98,31 @@ def _measure_grammar(opened: Any, sentences: int, json: bool) -> None:
 
 def _counted_census(corpus: list[str], folder: str | None, given: OptionValues, options: OptionValues) -> CensusTable:
     """The census of a corpus, counted by the model that is `given`. Raises AttnctlError where no sentence could be used."""
-    by, jobs, anew = o.taken(arguments.EngineOptions, options), options["jobs"], options["replace_results"]
+    jobs, anew = options["jobs"], options["replace_results"]
     if anew and folder is None:
         raise UsageError("--replace is for a folder: name it with -o")
-    by.check_engine("evaluate")
+    by = arguments.engine_of("evaluate", options)
     treebank = Treebank(corpus)
-    relations = _renamed_relations(options.pop("relations"))
+    relations = renamed_relations(options.pop("relations"))
     work = CensusWork(model_arguments(given), relations, **o.arguments_of(CensusWork, options))
     model = open_census_model(work)
     if model.info.kind != "checkpoint":
         work = replace(work, batch_size=1)
-    cluster = None
-    if by.engine == "ray":
-        cluster = {"address": by.address, "workers": jobs if jobs > 1 else None, "gpus": by.gpus_per_worker}
     with items_progress(treebank.share_read_so_far) as tick:
-        told = _Told(treebank, folder is not None, cluster is None and jobs == 1, tick)
+        alone = by.engine == "local" and jobs == 1
+        told = CensusProgress(treebank, folder is not None, alone, tick, arguments.say_note, print_complaint)
         found = count_corpus(
             work,
             treebank,
             model,
             jobs=jobs,
-            cluster=cluster,
+            by=by,
             folder=folder,
             start_anew=anew,
             hear=told.chunk_done,
-            say=lambda note: say_unless_quiet(f"note: {note}"),
+            say=arguments.say_note,
         )
-    if told.held:  # not one sentence was used, which is said next
-        print_complaint(told.held[0])
-    elif told.errors > NAMED:
-        print_complaint(f"… and {told.errors - NAMED:,} more sentences that could not be used")
+    told.end()
     if not found.used:
         raise AttnctlError(f"{found.corpus}: not one sentence could be used ({_reasons(found) or 'it holds none'})")
     return found
@@ -168,64 +159,6 @@ def _output_files(outputs: list[str]) -> tuple[list[str], str | None]:
         if path.lower().endswith(".parquet"):
             need_pyarrow(f"{path}: Parquet")
     return files, folders[0] if folders else None
-
-
-class _Told:
-    """What is said on stderr while it runs: how long it will take, and sentences that cannot be used."""
-
-    def __init__(self, treebank: Treebank, resumable: bool, alone: bool, tick: Callable[[int], None]) -> None:
-        self.treebank, self.resumable, self.tick = treebank, resumable, tick
-        self.least = ALONE_SECONDS if alone else MEASURED_SECONDS  # of several processes the first results come late
-        self.errors = self.done = 0
-        # until one sentence is used: else the file is no corpus
-        self.held: list[str] | None = None if resumable else []
-        self.start = time.monotonic()
-        self.said = False
-
-    def chunk_done(self, chunk: list[Result]) -> None:
-        """A chunk is done."""
-        for result in chunk:
-            if result.error is None:
-                for message in self.held or ():
-                    print_complaint(message)
-                self.held = None
-                continue
-            self.errors += 1
-            if self.errors > NAMED:
-                continue
-            if self.held is None:
-                print_complaint(f"{result.item}: {result.error}")
-            else:
-                self.held.append(f"{result.item}: {result.error}")
-        self.tick(len(chunk))
-        self.done += len(chunk)
-        share, elapsed = self.treebank.share_read_so_far(), time.monotonic() - self.start
-        if not share or not chunk or self.said or elapsed < self.least:
-            return
-        self.said = True
-        read = chunk[-1].item.number + 1
-        rate, whole = self.done / elapsed, round(read / share)
-        about = round(whole, -max(0, len(str(whole)) - 2))  # an estimate, to two digits
-        if (whole - read) / rate > LONG_SECONDS:
-            go_on = "" if self.resumable else "; with -o FOLDER an interrupted run goes on where it was"
-            before = f", {read - self.done:,} of them done before" if read > self.done else ""
-            say_unless_quiet(
-                f"note: about {about:,} sentences{before}: about {duration_text((whole - read) / rate)}, "
-                f"{rate:,.0f} a second{go_on}"
-            )
-
-
-def _renamed_relations(path: str | None) -> dict[str, str] | None:
-    """The labels that --relations calls otherwise. Raises AttnctlError where the file is no such table."""
-    if path is None:
-        return None
-    rows = [row for row in csv.reader(decode_text(read_bytes(path, limits.SETTINGS_BYTES), path).splitlines()) if row]
-    for number, row in enumerate(rows, 1):
-        if len(row) != 2 or not row[0].strip():
-            raise AttnctlError(
-                f"{path}, row {number}: it is label,name (no name: left out), not {','.join(row)[:60]!r}"
-            )
-    return {label.strip(): name.strip() for label, name in rows}
 
 
 def _as_bytes(found: CensusTable, suffix: str, look: Look) -> bytes:

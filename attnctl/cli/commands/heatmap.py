@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 from attnctl import api, inputs
-from attnctl.argument_types import OptionValues
 from attnctl.cli import arguments, session
 from attnctl.cli import options as o
 from attnctl.cli.output import print_lines, put_bytes, safe_console
@@ -20,12 +17,9 @@ from attnctl.formats import pictures
 from attnctl.formats.pictures import suffixes_listed
 from attnctl.readings.heatmap import HeatmapGrid, is_drowned
 from attnctl.readings.overview import Overview
-from attnctl.readings.questions.focus import focus
 from attnctl.render.figure.look import Look
-from attnctl.source import Changes, Prepared, is_long, prepare, selected_indices
-from attnctl.source.cells import Zoom, cost_of_heads, heatmap_grid, read_cells
-from attnctl.text import in_a_cell
-from attnctl.tokens import Token
+from attnctl.source import Changes, Prepared, Source, is_long, prepare
+from attnctl.source.cells import SURVEY_SWEEPS, Zoom, cost_of_heads, heatmap_grid, read_cells
 
 Colour = Callable[[float], tuple[int, int, int]]
 
@@ -46,26 +40,41 @@ def heatmap_command(
     """Draw the attention weights: queries down, keys across, one head or every layer × head."""
     zoom = o.taken(Zoom, options)
     changes = o.taken(Changes, options)
-    if run is not None:
-        arguments.check_mode("heatmap", "--run as a page" if str(output).endswith(".html") else "--run")
-        _show_training(run, inputs.text_of(source, file), changes, layer, head, output, options)
-        return
-    picture, any_scale = _picture_format(output), options.get("log") is None
+    picture, any_scale = _picture_format(output, run), options.get("log") is None
     shown = "a terminal" if safe_console().is_terminal else "numbers in a pipe"
     mode = {"html": "a page", "json": "JSON", None: shown}.get(picture, "a picture")
+    if run is not None:
+        mode = "--run as a page" if picture == "html" else "--run"
     arguments.check_mode("heatmap", mode)
     look = arguments.look_of(options)
-    if picture == "html":
-        _check_page_map(look)
-        opened = arguments.open_source(source, file, tokens, options)
-        whole = changes._replace(drop=None, renormalise=False)  # a page leaves out and rescales by itself
-        trace = prepare(opened, whole, layer, head, say=arguments.say_notes).trace(predictions=False)
-        arguments.say_unknown(trace.tokens, trace.key_axis, notes=trace.notes, every=trace.model.kind == "checkpoint")
-        start = changes._replace(words=False)  # which the trace has been given
-        html = api.page_of_traces([trace], start, log=bool(look.log), cmap=look.cmap, title=look.title)
-        put_bytes(html.encode(), output)
+    if picture == "html" and "cmap" in session.typed and look.cmap not in api.PAGE_MAPS:
+        raise UsageError(f"--cmap {look.cmap} does not go with a page: it has {' and '.join(api.PAGE_MAPS)}")
+    if run is not None:
+        text = inputs.text_of(source, file)
+        steps, labels = inputs.sources_of_run(run, text, lambda path: arguments.model_of(options | {"model": path}))
+        if picture == "html":
+            _write_page(steps, changes, layer, head, look, str(output), list(labels.values()))
+            return
+        from attnctl.render.figure.evolution import draw_strip, evolution_of_run, moving_picture  # matplotlib
+
+        evolution = evolution_of_run(steps, labels, run, changes, layer, head, arguments.say_notes)
+        if picture == "gif":
+            drawn, notes = moving_picture(evolution, look)
+        else:
+            figure, notes = draw_strip(evolution, look)
+            drawn = pictures.figure_bytes(figure, str(picture))
+        write_whole(str(output), drawn)
+        arguments.say_notes(notes)
         return
-    colour = None if look.cmap == "viridis" else _colour_function(look.cmap)
+    if picture == "html":
+        opened = arguments.open_source(source, file, tokens, options)
+        _write_page([opened], changes, layer, head, look, str(output))
+        return
+    colour = None
+    if look.cmap != "viridis":
+        from attnctl.render.figure.heatmap import colour_function
+
+        colour = colour_function(look.cmap)
     opened = arguments.open_source(source, file, tokens, options)
     given = prepare(opened, changes, layer, head, say=arguments.say_notes)
     cells = _cells_of(given, zoom, None if picture else _cells_across())
@@ -86,69 +95,31 @@ def heatmap_command(
     arguments.say_notes(notes)
 
 
-def _check_page_map(look: Look) -> None:
-    """Raise UsageError for a colour map that was typed, and that a page does not have."""
-    if "cmap" in session.typed and look.cmap not in api.PAGE_MAPS:
-        raise UsageError(f"--cmap {look.cmap} does not go with a page: it has {' and '.join(api.PAGE_MAPS)}")
-
-
-def _show_training(
-    run: str,
-    text: str,
+def _write_page(
+    sources: Iterable[Source],
     changes: Changes,
     layer: str | None,
     head: str | None,
-    output: str | None,
-    options: OptionValues,
+    look: Look,
+    output: str,
+    labels: list[str] | None = None,
 ) -> None:
-    """One head at every kept step of a run: a .gif that moves, a strip as .png, .svg or .pdf, or a page of all heads."""
-    look = arguments.look_of(options)
-    if output is None or pictures.picture_format(output, "figure", "frames", "page") is None:
-        raise UsageError(
-            f"--run draws into a file: -o evolution.gif, or a strip as {suffixes_listed('figure', 'page')}"
-        )
-    check_writable(output)
-    suffix = Path(output).suffix.lower()
-    if suffix == ".html":
-        if changes.words:
-            raise UsageError("--words does not go with --run and .html: a page merges words by itself")
-        _check_page_map(look)
-    steps, labels = inputs.sources_of_run(run, text, lambda path: arguments.model_of(options | {"model": path}))
-    if suffix == ".html":
-        own, traces = changes._replace(drop=None, renormalise=False), []
-        for step in steps:
-            traces.append(prepare(step, own, layer, head, say=arguments.say_notes).trace())
-            arguments.say_unknown(step.tokens, step.key_tokens, notes=traces[-1].notes)
-        html = api.page_of_traces(
-            traces,
-            changes,
-            log=bool(look.log),
-            cmap=look.cmap,
-            title=look.title,
-            labels=list(labels.values()),
-            over_training=True,
-        )
-        put_bytes(html.encode(), output)
-        return
-    from attnctl.render.figure.evolution import Evolution, draw_strip, moving_picture  # matplotlib
-
-    traces = [
-        prepare(step, changes, range(step.counts[0]), say=arguments.say_notes).trace(predictions=False)
-        for step in steps
-    ]
-    info = traces[-1].model
-    layers = selected_indices(layer, info.n_layers or 1, "layer", run)
-    heads = selected_indices(head, info.n_heads or 1, "head", run)
-    best = focus(traces[-1], layer=layers[0] if layers else None, head=heads[0] if heads else None)
-    assert best is not None
-    evolution = Evolution(traces, list(labels), best.layer, best.head, Path(os.path.realpath(run)).name)
-    if suffix == ".gif":
-        drawn, notes = moving_picture(evolution, look)
-    else:
-        figure, notes = draw_strip(evolution, look)
-        drawn = pictures.figure_bytes(figure, suffix[1:])
-    write_whole(output, drawn)
-    arguments.say_notes(notes)
+    """The page of one source; or, with their labels, of the steps of a run."""
+    html = api.page_of_sources(
+        sources,
+        changes,
+        layer,
+        head,
+        log=bool(look.log),
+        cmap=look.cmap,
+        title=look.title,
+        labels=labels,
+        over_training=labels is not None,
+        say=arguments.say_notes,
+        check=lambda source, heads: arguments.say_cost(cost_of_heads(source, heads, SURVEY_SWEEPS)),
+        told=lambda trace: arguments.say_unknown(trace.tokens, trace.key_axis, notes=trace.notes),
+    )
+    put_bytes(html.encode(), output)
 
 
 def _readable_scale(look: Look, seen: HeatmapGrid) -> Look:
@@ -171,16 +142,23 @@ def _cells_of(given: Prepared, zoom: Zoom, room: int | None) -> Overview:
     return found
 
 
-def _picture_format(output: str | None) -> str | None:
-    """png, svg, pdf, html or json; None for the terminal. Raises UsageError, before any work, where it cannot be written."""
-    if output is None:
+def _picture_format(output: str | None, run: str | None) -> str | None:
+    """png, svg, pdf, html, json or gif; None for the terminal. Raises UsageError, before any work, for another."""
+    if run is not None:
+        form = None if output is None else pictures.picture_format(output, "figure", "frames", "page")
+        if output is None or form is None:
+            raise UsageError(
+                f"--run draws into a file: -o evolution.gif, or a strip as {suffixes_listed('figure', 'page')}"
+            )
+    elif output is None:
         return None
-    form = "json" if output.lower().endswith(".json") else pictures.picture_format(output, "figure", "page")
-    if form is None:
-        raise UsageError(
-            f"-o {output}: a picture is written as {suffixes_listed()}, a page as .html, the cells as .json "
-            "(for every step see attnctl explain --json)"
-        )
+    else:
+        form = "json" if output.lower().endswith(".json") else pictures.picture_format(output, "figure", "page")
+        if form is None:
+            raise UsageError(
+                f"-o {output}: a picture is written as {suffixes_listed()}, a page as .html, the cells as .json "
+                "(for every step see attnctl explain --json)"
+            )
     check_writable(output)
     return form
 
@@ -193,48 +171,10 @@ def _cells_across() -> int | None:
 
 def _show_grid(reading: HeatmapGrid, colour: Colour | None, **look: Any) -> None:
     """The grid on a terminal; in a pipe, its numbers."""
+    from attnctl.render.terminal.heatmap import Blocks, tab_separated
+
     page = safe_console()
     if not page.is_terminal:
         print_lines(*tab_separated(reading))
         return
-    from attnctl.render.terminal.heatmap import Blocks
-
     page.print(Blocks(reading, colour=colour, **look))
-
-
-def _colour_function(cmap: str) -> Colour:
-    from attnctl.render.figure.heatmap import colour_map
-
-    chosen = colour_map(cmap)
-
-    def colour_of_share(share: float) -> tuple[int, int, int]:
-        r, g, b, _ = chosen(float(share), bytes=True)
-        return int(r), int(g), int(b)
-
-    return colour_of_share
-
-
-def tab_separated(reading: HeatmapGrid) -> list[str]:
-    """The weights as lines of tab-separated cells: layer, head, index and text of the query, then one column a key.
-
-    A column is named by its key's index and text, "3:pizza"; of a pooled text the index, which its name begins with, is that
-    of a part's first token. Masked cells are empty.
-    """
-
-    def tabbed_row(cells: Sequence[object]) -> str:
-        return "\t".join(map(str, cells))
-
-    def name_after(index: int, token: Token) -> str:
-        return in_a_cell(token.text if reading.starts is None else token.text.removeprefix(f"{index} "))
-
-    rows, columns = reading.numbers
-    named = (f"{at}:{name_after(at, token)}" for at, token in zip(columns, reading.keys, strict=True))
-    lines = [tabbed_row(["layer", "head", "index", "query", *named])]
-    for layer, head, weights, mask in reading.panels():
-        for i, token in enumerate(reading.queries):
-            cells = [
-                "" if mask is not None and not mask[i, j] else f"{weight:.6g}"
-                for j, weight in enumerate(weights[i].tolist())
-            ]
-            lines.append(tabbed_row([layer, head, rows[i], name_after(rows[i], token), *cells]))
-    return lines

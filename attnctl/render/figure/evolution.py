@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import io
-from collections.abc import Sequence
+import os
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 
 from attnctl.readings.heatmap import HeatmapGrid
+from attnctl.readings.questions.focus import focus
 from attnctl.readings.traces.trace import Trace
 from attnctl.render.figure.heatmap import draw_heatmap
 from attnctl.render.figure.layout import Drawing
 from attnctl.render.figure.look import PLAIN, Look
 from attnctl.render.figure.saving import png_bytes
+from attnctl.source import Changes, Say, Source, prepare, selected_indices
 from attnctl.source.cells import read_heatmap
 
 FRAME, LAST = 400, 2500  # milliseconds
@@ -38,6 +42,25 @@ class Evolution:
     def reading_of_step(self, at: int) -> HeatmapGrid:
         """The weights at one of the steps."""
         return read_heatmap(self.traces[at], layers=[self.layer], heads=[self.head])
+
+
+def evolution_of_run(
+    steps: Iterable[Source],
+    labels: Mapping[int, str],
+    folder: str,
+    changes: Changes,
+    layer: str | None,
+    head: str | None,
+    say: Say | None = None,
+) -> Evolution:
+    """One head at every kept step of a run, the most telling one of those chosen. Raises UsageError for one not there."""
+    traces = [prepare(step, changes, range(step.counts[0]), say=say).trace(predictions=False) for step in steps]
+    info = traces[-1].model
+    layers = selected_indices(layer, info.n_layers or 1, "layer", folder)
+    heads = selected_indices(head, info.n_heads or 1, "head", folder)
+    best = focus(traces[-1], layer=layers[0] if layers else None, head=heads[0] if heads else None)
+    assert best is not None
+    return Evolution(traces, list(labels), best.layer, best.head, Path(os.path.realpath(folder)).name)
 
 
 def draw_strip(run: Evolution, look: Look = PLAIN) -> Drawing:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import difflib
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from matplotlib import colormaps
@@ -105,3 +105,14 @@ def colour_map(name: str) -> Colormap:
     near = difflib.get_close_matches(name, list(colormaps), 3)
     meant = f"did you mean {' or '.join(near)}?" if near else "try viridis, cividis, magma or gray_r"
     raise UsageError(f"no colour map {name!r}: {meant}")
+
+
+def colour_function(cmap: str) -> Callable[[float], tuple[int, int, int]]:
+    """A colour map as a function of a share, 0 to 1: red, green and blue, 0 to 255. Raises UsageError for no such map."""
+    chosen = colour_map(cmap)
+
+    def colour_of_share(share: float) -> tuple[int, int, int]:
+        r, g, b, _ = chosen(float(share), bytes=True)
+        return int(r), int(g), int(b)
+
+    return colour_of_share

@@ -25,6 +25,7 @@ from attnctl.render.terminal.console import (
     token_label,
     viridis_colour,
 )
+from attnctl.text import in_a_cell
 from attnctl.tokens import Token
 
 Colour = tuple[int, int, int]
@@ -270,3 +271,29 @@ def pool_cells(weights: Floats, factor: int) -> Floats:
 
 def _hex_colour(colour: Colour) -> str:
     return "#{:02x}{:02x}{:02x}".format(*colour)
+
+
+def tab_separated(reading: HeatmapGrid) -> list[str]:
+    """The weights as lines of tab-separated cells: layer, head, index and text of the query, then one column a key.
+
+    A column is named by its key's index and text, "3:pizza"; of a pooled text the index, which its name begins with, is that
+    of a part's first token. Masked cells are empty.
+    """
+
+    def tabbed_row(cells: Sequence[object]) -> str:
+        return "\t".join(map(str, cells))
+
+    def name_after(index: int, token: Token) -> str:
+        return in_a_cell(token.text if reading.starts is None else token.text.removeprefix(f"{index} "))
+
+    rows, columns = reading.numbers
+    named = (f"{at}:{name_after(at, token)}" for at, token in zip(columns, reading.keys, strict=True))
+    lines = [tabbed_row(["layer", "head", "index", "query", *named])]
+    for layer, head, weights, mask in reading.panels():
+        for i, token in enumerate(reading.queries):
+            cells = [
+                "" if mask is not None and not mask[i, j] else f"{weight:.6g}"
+                for j, weight in enumerate(weights[i].tolist())
+            ]
+            lines.append(tabbed_row([layer, head, rows[i], name_after(rows[i], token), *cells]))
+    return lines

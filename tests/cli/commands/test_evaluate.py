@@ -305,8 +305,8 @@ def test_a_long_run_says_how_long_it_will_take(run: Run, tmp_path: Path, monkeyp
     path = tmp_path / "long.conllu"
     path.write_text(treebank_text(300), encoding="utf-8")
     assert "a second" not in run("evaluate", path, "--json").err
-    monkeypatch.setattr("attnctl.cli.commands.evaluate.LONG_SECONDS", 0)
-    monkeypatch.setattr("attnctl.cli.commands.evaluate.ALONE_SECONDS", 0)
+    monkeypatch.setattr("attnctl.batching.corpus.census_work.LONG_SECONDS", 0)
+    monkeypatch.setattr("attnctl.batching.corpus.census_work.ALONE_SECONDS", 0)
     said = re.search(
         r"about ([\d,]+) sentences: about \d+ s, [\d,]+ a second; with -o FOLDER", run("evaluate", path).err
     )
