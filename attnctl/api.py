@@ -220,6 +220,29 @@ def compare_sources(
     return compare_traces(traces[0], traces[1], names)
 
 
+def chosen_places(pair: Comparison, layer: Chosen, head: Chosen) -> list[tuple[int, int]]:
+    """The (layer, head) to show of two: those named, or the one where most has changed.
+
+    Raises UsageError for one that the two do not share.
+    """
+    of_both = "what {} and {} share".format(*pair.names)
+    layers = selected_indices(layer, 1 + max(at for at, _ in pair.places), "layer", of_both)
+    heads = selected_indices(head, 1 + max(at for _, at in pair.places), "head", of_both)
+    chosen = [
+        (at, number)
+        for at, number in pair.places
+        if (layers is None or at in layers) and (heads is None or number in heads)
+    ]
+    if not chosen:
+        held = ", ".join(f"{at}.{number}" for at, number in pair.places[:8])
+        raise UsageError(f"no such layer and head in {of_both}: it has {held}{', …' * (len(pair.places) > 8)}")
+    if layer is None and head is None:
+        return [pair.largest_difference()[:2]]
+    # where one of the two is named, the other is chosen, unless it says all
+    one_is_open = layer is None or head is None
+    return [max(chosen, key=pair.gap_of_head)] if one_is_open and "all" not in (layer, head) else chosen
+
+
 @with_model_options
 def view(
     text: str | Trace,

@@ -75,12 +75,11 @@ class Command(TyperCommand):
             flag = option.kind is bool
             if flag and "/" not in option.flags and option.default is None:
                 shared["default"] = False
-            metavar = None if flag else option.metavar or {int: "N", float: "X"}.get(option.kind, "TEXT")
             made = TyperOption(
                 param_decls=[name, *option.flags.split()],
                 is_flag=flag,
                 multiple=option.several,
-                metavar=metavar,
+                metavar=None if flag else option.value_name,
                 **shared,
             )
         if option.range is not None:

@@ -27,7 +27,7 @@ class Option:
     flags: str  # "--query -q", "--log/--no-log"
     help: str
     kind: type = str  # str, int, float or bool
-    metavar: str = ""  # what its value is called in --help; by its type where empty
+    metavar: str = ""  # what its value is called in --help; by its type, or its few values, where empty
     default: object = None  # None: as the model or the command has it, which the help says
     several: bool = False  # may be given several times
     values: tuple[str, ...] = ()  # what it can take; "module:attribute" names a table of them
@@ -39,6 +39,14 @@ class Option:
     of_machine: bool = False  # of a model, where --model names another one it stays
     one_call: bool = False  # names what one call is about, or asks for another act: no user has a default of it
     group: str = ""  # its heading in --help: where it stands in the table
+
+    @property
+    def value_name(self) -> str:
+        """What its value is called in --help, where it has one."""
+        if self.metavar or self.kind is not str:
+            return self.metavar or {int: "N", float: "X"}.get(self.kind, "")
+        short = 1 < len(self.values) < 3 and not any(":" in value for value in self.values)
+        return "FILE" if self.reads else "|".join(self.values) if short else "TEXT"
 
     @property
     def every_flag(self) -> list[str]:
@@ -151,9 +159,7 @@ _TABLE: dict[str, dict[str, Option]] = {
         "columns": Option(
             "--columns", "Only these keys: 0-199, the last one too.", metavar="TOKENS", meant_by="--column"
         ),
-        "pool": Option(
-            "--pool", "A cell of a long text: mean (the default) or max.", metavar="mean|max", values=("mean", "max")
-        ),
+        "pool": Option("--pool", "A cell of a long text: mean (the default) or max.", values=("mean", "max")),
         "drop": Option(
             "--drop",
             "Leave out a key: first, special, a token or its index.",
@@ -200,12 +206,8 @@ _TABLE: dict[str, dict[str, Option]] = {
         ),
         "effects": Option("--effects", "Shade the tokens by what they do for the prediction, too.", bool),
         "sources": Option("--sources", "Of a prompt: the parts that the model's answer to it came from.", bool),
-        "census": Option(
-            "--census", "Name heads after what they find in a corpus: evaluate's JSON.", metavar="FILE", reads=True
-        ),
-        "relations": Option(
-            "--relations", "CSV of label,name: relations called otherwise, or left out.", metavar="FILE", reads=True
-        ),
+        "census": Option("--census", "Name heads after what they find in a corpus: evaluate's JSON.", reads=True),
+        "relations": Option("--relations", "CSV of label,name: relations called otherwise, or left out.", reads=True),
         "subtypes": Option("--subtypes", "A line for each subtype, as nsubj:pass.", bool),
         "least": Option(
             "--least", "Scored cases that a line of the table has at least.", int, default=20, range=limits.CASES
@@ -276,12 +278,7 @@ _TABLE: dict[str, dict[str, Option]] = {
     },
     MODEL: {
         "file": Option(
-            "--file -f",
-            "Read the text from this file.",
-            metavar="FILE",
-            reads=True,
-            meant_by="--text --input --prompt",
-            one_call=True,
+            "--file -f", "Read the text from this file.", reads=True, meant_by="--text --input --prompt", one_call=True
         ),
         "tokens": Option("--tokens", "Names of the tokens: of bare weights, a JSON list or words.", metavar="TOKENS"),
         "length": Option(
@@ -307,12 +304,8 @@ _TABLE: dict[str, dict[str, Option]] = {
             values=("words", "chars"),
             reads=True,
         ),
-        "embeddings": Option(
-            "--embeddings", "Embeddings, one row a token (.npy, .npz, .csv).", metavar="FILE", reads=True
-        ),
-        "qkv": Option(
-            "--qkv", "Q, K and V given outright (.npz, .safetensors), for a text or none.", metavar="FILE", reads=True
-        ),
+        "embeddings": Option("--embeddings", "Embeddings, one row a token (.npy, .npz, .csv).", reads=True),
+        "qkv": Option("--qkv", "Q, K and V given outright (.npz, .safetensors), for a text or none.", reads=True),
         "predict": Option(
             "--predict",
             "The words expected after a token (masked models: at it), or all.",
@@ -334,9 +327,7 @@ _TABLE: dict[str, dict[str, Option]] = {
             meant_by="--gpu --cuda --cpu",
             of_machine=True,
         ),
-        "chat": Option(
-            "--chat", "Instead of a text a conversation: JSON, a list of role and content.", metavar="FILE", reads=True
-        ),
+        "chat": Option("--chat", "Instead of a text a conversation: JSON, a list of role and content.", reads=True),
         "answer": Option("--answer", "The answer to explain; without it the model's own."),
     },
     MATHEMATICS: {
@@ -364,7 +355,6 @@ _TABLE: dict[str, dict[str, Option]] = {
         "rope_pairs": Option(
             "--rope-pairs",
             "Dimensions that turn together: half (as Llama) or interleaved.",
-            metavar="half|interleaved",
             values=("half", "interleaved"),
         ),
         "dropout": Option("--dropout", "Drop each weight with this probability (seeded).", float, range=limits.DROPOUT),
@@ -421,11 +411,7 @@ _TABLE: dict[str, dict[str, Option]] = {
         "jobs": Option("--jobs -j", "Processes, each with a model of its own.", int, range=limits.JOBS),
         "batch_size": Option("--batch-size", "How many share one pass.", int, range=limits.BATCH_SIZE),
         "engine": Option(
-            "--engine",
-            "local, or ray: the workers of a Ray cluster.",
-            default="local",
-            metavar="local|ray",
-            values=("local", "ray"),
+            "--engine", "local, or ray: the workers of a Ray cluster.", default="local", values=("local", "ray")
         ),
         "address": Option(
             "--address", "The Ray cluster: auto, or HOST:PORT; one of this machine without it.", metavar="ADDRESS"

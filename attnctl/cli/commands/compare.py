@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from attnctl import api, inputs
+from attnctl import inputs
+from attnctl.api import chosen_places, compare_sources
 from attnctl.argument_types import OptionValues
 from attnctl.cli import arguments, session
 from attnctl.cli import options as o
@@ -17,7 +18,7 @@ from attnctl.readings.measures import check_measure
 from attnctl.readings.traces.comparison import Comparison
 from attnctl.readings.traces.trace import Trace
 from attnctl.render.terminal.head_tables import ComparisonTables
-from attnctl.source import Changes, Source, TextSource, selected_indices
+from attnctl.source import Changes, Source, TextSource
 from attnctl.text import visible_text
 
 
@@ -41,7 +42,7 @@ def compare_command(
     changes, shown = o.taken(Changes, options), o.arguments_of(ComparisonTables, options)
     check_measure(changes.measure, head is not None)
     pair = _pair_of_traces(a, b, text, file, changes, options)
-    places = _heads_to_show(pair, layer, head)
+    places = chosen_places(pair, layer, head)
     if form == "json":
         put_json(pair.comparison_document(), output)
     elif form in format_names():
@@ -82,7 +83,7 @@ def _pair_of_traces(
         sources = [TextSource(arguments.model_of(given), words) for given in (one, other)]
         if options.get("off") is not None:
             b = sources[1].info.name
-    pair = api.compare_sources(sources[0], sources[1], (a, b), changes, arguments.say_notes)
+    pair = compare_sources(sources[0], sources[1], (a, b), changes, arguments.say_notes)
     traces = pair.a, pair.b
     arguments.say_unknown(
         *(source.tokens for source in sources), notes=[note for trace in traces for note in trace.notes]
@@ -98,30 +99,3 @@ def _model_predictions(traces: Sequence[Trace], names: tuple[str, str]) -> list[
         [f"{visible_text(one.text)} {100 * one.probability:.0f} %" for one in trace.predictions[:3]] for trace in traces
     ]
     return [f"{name} goes on with {', '.join(words)}" for name, words in zip(names, said, strict=True) if words]
-
-
-def _heads_to_show(pair: Comparison, layer: str | None, head: str | None) -> list[tuple[int, int]]:
-    """The layers and heads to show: those named, or the one where most has changed."""
-    of_both = "what {} and {} share".format(*pair.names)
-    layers = selected_indices(layer, 1 + max(at for at, _ in pair.places), "layer", of_both)
-    heads = selected_indices(head, 1 + max(at for _, at in pair.places), "head", of_both)
-    chosen = [
-        (at, number)
-        for at, number in pair.places
-        if (layers is None or at in layers) and (heads is None or number in heads)
-    ]
-    if not chosen:
-        held = ", ".join(f"{at}.{number}" for at, number in pair.places[:8])
-        raise UsageError(f"no such layer and head in {of_both}: it has {held}{', …' * (len(pair.places) > 8)}")
-    if layer is None and head is None:
-        return [pair.largest_difference()[:2]]
-    if layer is None or head is None:  # one of the two is named: the other is chosen, unless it says all
-        best = max(chosen, key=lambda place: _largest_gap(pair, place))
-        return chosen if "all" in (layer, head) else [best]
-    return chosen
-
-
-def _largest_gap(pair: Comparison, place: tuple[int, int]) -> float:
-    *_, i, j = pair.largest_difference(*place)
-    x, y = pair.both_weights(*place)
-    return float(abs(y[i, j] - x[i, j]))

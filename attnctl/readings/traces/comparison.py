@@ -101,6 +101,12 @@ class Comparison:
         return (a ^ b) if (a ^ b).any() else None
 
     @checked
+    def gap_of_head(self, place: tuple[int, int]) -> float:
+        """How far the two are apart at most in a (layer, head)."""
+        *_, i, j = self.largest_difference(*place)
+        x, y = self.both_weights(*place)
+        return float(abs(y[i, j] - x[i, j]))
+
     def largest_difference(self, layer: int | None = None, head: int | None = None) -> tuple[int, int, int, int]:
         """(layer, head, query, key) where the two differ most, within what is chosen.
 
