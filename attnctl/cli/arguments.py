@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections import ChainMap
 from collections.abc import Sequence
 from functools import partial
@@ -12,7 +11,7 @@ from attnctl import inputs
 from attnctl.argument_types import model_arguments
 from attnctl.cli import session
 from attnctl.cli.command_table import COMMANDS
-from attnctl.cli.options import LOOK_OPTIONS, MAP_OPTIONS, taken
+from attnctl.cli.options import LOOK_OPTIONS, taken
 from attnctl.cli.output import say_unless_quiet
 from attnctl.errors import UsageError
 from attnctl.models import open_named_model
@@ -57,7 +56,7 @@ def check_mode(command: str, *modes: str) -> None:
 
 def look_of(options: OptionValues, dpi: int = 200) -> Look:
     """Take LOOK_OPTIONS out of `options`. Raises UsageError for one that cannot be."""
-    from attnctl.render.figure.look import Look
+    from attnctl.render.figure.look import Look, size_in_inches
 
     chosen = {name: options.pop(name, None) for name in LOOK_OPTIONS}
     bar = not chosen.pop("no_colorbar")
@@ -65,18 +64,6 @@ def look_of(options: OptionValues, dpi: int = 200) -> Look:
         chosen["size"] = size_in_inches(chosen["size"])
     given = {name: value for name, value in chosen.items() if value is not None}
     return Look(**{"dpi": dpi, "colour_bar": bar} | given)
-
-
-def map_look_of(options: OptionValues, picture: bool) -> Look:
-    """Take MAP_OPTIONS out of `options`. Raises UsageError for one that cannot be, of a picture."""
-    from attnctl.render.figure.look import Look
-
-    given = {name: value for name in MAP_OPTIONS if (value := options.pop(name, None)) is not None}
-    if "cmap" in given and picture:  # refused before long work
-        from attnctl.render.figure.heatmap import colour_map
-
-        colour_map(given["cmap"])
-    return Look(**given)
 
 
 def model_of(options: OptionValues) -> Any:
@@ -138,14 +125,3 @@ def say_unknown(*texts: Sequence[Token], notes: Sequence[str] = (), every: bool 
 
     said = [note for tokens in dict.fromkeys(map(tuple, texts)) for note in unknown_words(tokens)]
     say_notes([*said, *dict.fromkeys(notes if every else notes_of_kind(notes, "guess", "doubt", "no-weights"))])
-
-
-def size_in_inches(size: str) -> tuple[float, float]:
-    """--size as (width, height)."""
-    match = re.fullmatch(r"(\d+(?:\.\d+)?)\s*[x×,]\s*(\d+(?:\.\d+)?)", size.strip().lower())
-    if not match:
-        raise UsageError(f"--size {size!r}: it is WIDTHxHEIGHT in inches, like 6x4")
-    width, height = float(match[1]), float(match[2])
-    if not (1 <= width <= 60 and 1 <= height <= 60):
-        raise UsageError(f"--size {size}: each side is 1 to 60 inches")
-    return width, height

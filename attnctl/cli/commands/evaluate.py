@@ -57,7 +57,11 @@ def evaluate_command(
     arguments.check_mode("evaluate", mode if write_corpus is None else "--write-corpus")
     pictures = ("a picture",) if any(map(picture_format, output or ())) else ()
     arguments.check_mode("evaluate", "JSON" if json else "the table", *pictures)
-    look = arguments.map_look_of(options, bool(pictures))
+    look = arguments.look_of(options)
+    if pictures:
+        from attnctl.render.figure.heatmap import colour_map
+
+        colour_map(look.cmap)  # a name that is none is refused before long work
     if write_corpus is not None:
         if corpus:
             raise UsageError("--write-corpus writes the built-in grammar's sentences: it reads no corpus")

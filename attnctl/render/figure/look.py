@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 
 from attnctl import limits
@@ -37,3 +38,14 @@ class Look:
 
 
 PLAIN = Look()
+
+
+def size_in_inches(size: str) -> tuple[float, float]:
+    """--size as (width, height)."""
+    match = re.fullmatch(r"(\d+(?:\.\d+)?)\s*[x×,]\s*(\d+(?:\.\d+)?)", size.strip().lower())
+    if not match:
+        raise UsageError(f"--size {size!r}: it is WIDTHxHEIGHT in inches, like 6x4")
+    width, height = float(match[1]), float(match[2])
+    if not (1 <= width <= 60 and 1 <= height <= 60):
+        raise UsageError(f"--size {size}: each side is 1 to 60 inches")
+    return width, height
