@@ -22,7 +22,6 @@ from attnctl.errors import AttnctlError, UsageError
 from attnctl.formats.pictures import figure_bytes as image
 from attnctl.layer import rescaled_rows
 from attnctl.models import open_model
-from attnctl.readings.heatmap import keys_left_out
 from attnctl.readings.traces.trace import LayerTrace, ModelInfo, Trace
 from attnctl.render.figure import drawing as labels
 from attnctl.render.figure import heatmap as drawings
@@ -30,7 +29,7 @@ from attnctl.render.figure.drawing import Labels, Sheet, number_outline
 from attnctl.render.figure.heatmap import figure_of_trace as heatmap
 from attnctl.render.figure.layout import Drawing, TypeSizes
 from attnctl.render.figure.look import Look
-from attnctl.source import record_trace
+from attnctl.source import keys_left_out, record_trace
 from attnctl.source.cells import read_heatmap
 from attnctl.tokens import Token
 
