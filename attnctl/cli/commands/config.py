@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import contextlib
-import json
 import os
-import re
-import tomllib
+from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 from attnctl import limits
 from attnctl.cli import Command, session
@@ -16,6 +15,9 @@ from attnctl.cli.output import print_lines, print_wrapped
 from attnctl.cli.suggestions import suggest_choice, suggest_command
 from attnctl.errors import AttnctlError, UsageError
 from attnctl.files import write_whole
+
+if TYPE_CHECKING:
+    from attnctl.text import Document
 
 
 def config_command(*, setting: list[str] | None, unset: list[str] | None, path: bool) -> None:
@@ -36,23 +38,34 @@ def config_command(*, setting: list[str] | None, unset: list[str] | None, path: 
 
 
 def _change_settings(setting: list[str], unset: list[str]) -> None:
+    """Set and unset defaults in the file; its comments, its order and every other line stay as they are."""
+    import tomlkit
+    from tomlkit.exceptions import TOMLKitError
+
     where = session.config_path()
     session.read_defaults()  # a damaged file is told of, not written into
-    text = session.read_text()
-    for item in setting:
-        name, equals, value = item.partition("=")
-        if not equals or not value:
-            raise UsageError(f"--set {item!r}: it is NAME=VALUE, like model=smollm2")
-        place = _place_of_setting(name)
-        _check_value(item, *place, value)
-        text = with_setting(text, *place, _typed_value(value))
-    for item in unset:
-        command, _, key = item.rpartition(".")
-        changed = with_setting(text, command, key.strip().lstrip("-").replace("-", "_"), None)
-        if changed == text:
-            _place_of_setting(item)
-            raise UsageError(f"--unset {item}: there is no such default (see attnctl config)")
-        text = changed
+    try:
+        document = tomlkit.parse(session.read_text())
+        for item in setting:
+            name, equals, value = item.partition("=")
+            if not equals or not value:
+                raise UsageError(f"--set {item!r}: it is NAME=VALUE, like model=smollm2")
+            command, key = _command_and_key(name)
+            _check_name(name, command, key)
+            _check_value(item, command, key, value)
+            table, same = _table_and_keys(document, command, key)
+            table.update(dict.fromkeys(same or [key], _typed_value(value)))
+        for item in unset:
+            command, key = _command_and_key(item)
+            table, same = _table_and_keys(document, command, key)
+            if not same:
+                _check_name(item, command, key)
+                raise UsageError(f"--unset {item}: there is no such default (see attnctl config)")
+            for name in same:
+                del table[name]
+        text = tomlkit.dumps(document)
+    except (TOMLKitError, RecursionError) as error:
+        raise AttnctlError(f"{where} cannot be changed here: change it by hand") from error
     try:
         where.parent.mkdir(parents=True, exist_ok=True)
     except OSError as error:
@@ -61,42 +74,63 @@ def _change_settings(setting: list[str], unset: list[str]) -> None:
     say_notes([f"{item} is kept in {where}" for item in setting] + [f"{item} is no default any more" for item in unset])
 
 
-def _place_of_setting(name: str) -> tuple[str, str]:
-    """The table that NAME or COMMAND.NAME belongs in ("" at the top), and its key.
+def _command_and_key(name: str) -> tuple[str, str]:
+    """NAME or COMMAND.NAME as the command ("" for all of them) and the option's name in Python."""
+    command, _, key = name.rpartition(".")
+    return command, key.strip().lstrip("-").replace("-", "_")
 
-    Raises UsageError where no command has such an option.
+
+def _table_and_keys(document: Document, command: str, key: str) -> tuple[Document, list[str]]:
+    """The table of a command's defaults, made where there is none, and the keys in it that name the option.
+
+    Hyphens and underscores are alike. Raises AttnctlError where a table stands in place of a value, or a value of a table.
     """
-    command, dot, rest = name.rpartition(".")
-    key = rest.strip().lstrip("-").replace("-", "_")
-    if dot and command not in COMMANDS:
+    table = document.setdefault(command, {}) if command else document
+    same = [name for name in table if name.replace("-", "_") == key] if isinstance(table, dict) else []
+    if not isinstance(table, dict) or (not command and any(isinstance(table[name], dict) for name in same)):
+        own = f"{command}.{key}" if command else key
+        raise AttnctlError(f"the defaults file holds {own} in a way that cannot be changed here: change it by hand")
+    return table, same
+
+
+def _check_name(name: str, command: str, key: str) -> None:
+    """Raise UsageError where no command, or not the one that is named, has an option `key` that may have a default."""
+    rest = name.rpartition(".")[2]
+    if "." in name and command not in COMMANDS:
         raise UsageError(suggest_command(command, COMMANDS))
-    known = {option for each in ([command] if dot else COMMANDS) for option in session.options_of(Command(each))}
+    known = {option for each in ([command] if command else COMMANDS) for option in session.options_of(Command(each))}
     if key in session.NEVER:
         raise UsageError(f"--{rest} has no default: it is given where it is meant")
     if key not in known:
         raise UsageError(
-            f"{command or 'no command'} has {'no ' if dot else 'an '}option --{rest}{suggest_choice(key, known)}"
+            f"{command or 'no command'} has {'no ' if command else 'an '}option --{rest}{suggest_choice(key, known)}"
         )
-    return command, key
+
+
+_READERS: dict[str, tuple[Callable[[str], object], str]] = {
+    "int": (limits.whole_number, "a whole number"),
+    "float": (limits.decimal_number, "a number"),
+    "boolean": ({"true": True, "false": False}.__getitem__, "true or false"),
+}
 
 
 def _check_value(item: str, command: str, key: str, value: str) -> None:
-    """Raise UsageError where no command's option of this name reads the value: "x" as a whole number."""
+    """Raise UsageError where no command's option of this name reads the value: "x" as a whole number; or where it is not
+    Unicode.
+    """
+    try:
+        value.encode()
+    except UnicodeEncodeError:
+        raise UsageError(f"--set {value!r}: it is not UTF-8 text") from None
     tables = [session.options_of(Command(each)) for each in ([command] if command else COMMANDS)]
     types = {table[key].type.name for table in tables if key in table}
-    read = {
-        "int": limits.whole_number,
-        "float": limits.decimal_number,
-        "boolean": {"true": True, "false": False}.__getitem__,
-    }
-    wanted = {"int": "a whole number", "float": "a number", "boolean": "true or false"}
     for kind in types:
-        if kind not in read:
+        if kind not in _READERS:
             return
         with contextlib.suppress(ValueError, KeyError):
-            read[kind](value)
+            _READERS[kind][0](value)
             return
-    raise UsageError(f"--set {item}: it is {' or '.join(sorted(wanted[kind] for kind in types))}")
+    raise UsageError(f"--set {item}: it is {' or '.join(sorted(_READERS[kind][1] for kind in types))}")
 
 
 def _typed_value(value: str) -> bool | int | float | str:
@@ -128,75 +162,3 @@ def _show_settings() -> None:
     for name, value, source in rows:
         wrong = session.why_no_default(name)
         print_lines(f"{f'{name} = {value}':{width}}  {source}{f' ({wrong})' * bool(wrong)}")
-
-
-# --- a default written into the text of the file: its line alone changes, comments and all else stay as they are ---
-
-_HEADING = re.compile(r"\s*\[")
-
-
-def with_setting(text: str, table: str, key: str, value: bool | float | str | None) -> str:
-    """The text of a TOML file with `key` of `table` ("" is the top) set to `value`, or without it for None.
-
-    Raises UsageError for text that is not Unicode, and AttnctlError where the file holds the key in a way that no single
-    line can change: over several lines, or in a table within a table.
-    """
-    lines = text.rstrip("\n").split("\n") if text.strip() else []
-    first, last = _section(lines, table)
-    named = re.compile(rf"""\s*["']?{re.escape(key).replace("_", "[_-]")}["']?\s*=""")
-    found = [at for at in range(first, last) if named.match(lines[at])]
-    if value is None and not found:
-        return text
-    line = [] if value is None else [f"{key} = {_toml_value(value)}"]
-    if found:
-        lines[found[0] : found[0] + 1] = line
-    elif first > len(lines):  # there is no such table yet
-        lines += [*([""] if lines else []), f"[{table}]", *line]
-    else:
-        while last > first and not lines[last - 1].strip():
-            last -= 1
-        lines[last:last] = line if last == len(lines) or not lines[last].strip() else [*line, ""]
-    changed = "\n".join(lines).strip("\n") + "\n"
-    _check_change(text, changed, table, key, value)
-    return changed
-
-
-def _section(lines: list[str], table: str) -> tuple[int, int]:
-    """The lines of a table, its heading left out: from, to. Beyond the last line where there is no such table."""
-    headings = [at for at, line in enumerate(lines) if _HEADING.match(line)]
-    edges = [*headings, len(lines)]
-    if not table:
-        return 0, edges[0]
-    for at, end in zip(headings, edges[1:], strict=True):
-        if re.fullmatch(rf"""\s*\[\s*["']?{re.escape(table)}["']?\s*\]\s*(#.*)?""", lines[at]):
-            return at + 1, end
-    return len(lines) + 1, len(lines) + 1
-
-
-def _toml_value(value: bool | float | str) -> str:
-    """A value as TOML writes it. Raises UsageError for text that is not Unicode."""
-    if isinstance(value, str):
-        try:
-            value.encode()
-        except UnicodeEncodeError:
-            raise UsageError(f"--set {value!r}: it is not UTF-8 text") from None
-        return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")
-    return json.dumps(value)
-
-
-def _check_change(before: str, after: str, table: str, key: str, value: bool | float | str | None) -> None:
-    """Raise AttnctlError where a change changes anything else, or does not do what it is for."""
-    wanted, own = tomllib.loads(before), f"{table}.{key}" if table else key
-    within = wanted.setdefault(table, {}) if table else wanted
-    try:
-        got = tomllib.loads(after)
-        if not isinstance(within, dict):
-            raise ValueError(table)
-        for name in [name for name in within if name.replace("-", "_") == key]:
-            del within[name]
-        if value is not None:
-            within[key] = value
-    except ValueError:
-        got = None
-    if got is None or (got | ({table: got.get(table, {})} if table else {})) != wanted:
-        raise AttnctlError(f"the defaults file holds {own} in a way that cannot be changed here: change it by hand")

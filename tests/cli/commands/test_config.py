@@ -56,20 +56,43 @@ def test_the_rest_of_a_file_stays_as_it_is(run: Run, config_file: Path) -> None:
     config_file.write_text(OWN)
     changes = ["model=dot", "heatmap.font_size=8", "heatmap.dpi=100", "explain.layer=2", "seed=3"]
     assert run("config", *(part for change in changes for part in ("--set", change))).code == 0
-    wanted = OWN.replace('model = "demo" # the best', 'model = "dot"').replace(
-        "font-size = 9", "font_size = 8\ndpi = 100\n"
-    )
+    wanted = OWN.replace('"demo" # the best', '"dot" # the best').replace("font-size = 9", "font-size = 8\ndpi = 100")
     wanted = wanted.replace("  2]\n", "  2]\nseed = 3\n") + "\n[explain]\nlayer = 2\n"
     assert config_file.read_text() == wanted
 
 
 @pytest.mark.parametrize(
-    "own",
-    ["heatmap = 5", 'heatmap.dpi = "3"', "[heatmap]\ndpi = '''\n3'''", "heatmap = {dpi = 3}", "[[heatmap]]\ndpi = 3"],
+    ("own", "changed"),
+    [
+        ('heatmap.dpi = "3"', "heatmap.dpi = 100"),
+        ("[heatmap]\ndpi = '''\n3''' # three", "[heatmap]\ndpi = 100 # three"),
+        ("heatmap = {dpi = 3}", "heatmap = {dpi = 100}"),
+        (
+            "[view]\nlog = true\r\n\n[heatmap] # of a paper\n",
+            "[view]\nlog = true\r\n\n[heatmap] # of a paper\ndpi = 100\n",
+        ),
+        ("[heatmap.x]\na = 1\n", "[heatmap]\ndpi = 100\n\n[heatmap.x]\na = 1\n"),
+    ],
 )
-def test_what_one_line_cannot_change_is_left(own: str, refused: Refused, config_file: Path) -> None:
+def test_every_form_of_a_table_takes_a_default(own: str, changed: str, run: Run, config_file: Path) -> None:
+    """What does not stand on one line was to be changed by hand."""
+    config_file.write_bytes(own.encode())
+    assert run("config", "--set", "heatmap.dpi=100").code == 0
+    assert config_file.read_bytes().decode() == changed
+
+
+@pytest.mark.parametrize(
+    ("own", "setting"),
+    [
+        ("heatmap = 5", "heatmap.dpi=100"),
+        ("[[heatmap]]\ndpi = 3", "heatmap.dpi=100"),
+        ("[model]\nlength = 3", "model=dot"),
+        (f"[explain]\nx = {'[' * 300}{']' * 300}", "seed=1"),
+    ],
+)
+def test_what_would_be_lost_is_left(own: str, setting: str, refused: Refused, config_file: Path) -> None:
     config_file.write_text(own)
-    assert "by hand" in refused("config", "--set", "heatmap.dpi=100")
+    assert "by hand" in refused("config", "--set", setting)
     assert config_file.read_text() == own
 
 
