@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from attnctl.cli.command_table import COMMANDS
-from attnctl.cli.documentation.references import command_page
+from attnctl.docs.references import command_page
 from tests.conftest import SAMPLES, Result
 
 CHECKPOINTS = ("minilm", "smollm2")

@@ -14,8 +14,8 @@ import pytest
 
 from attnctl.cli import Command
 from attnctl.cli.command_table import COMMANDS
-from attnctl.cli.documentation.references import code, command_help, command_page, docstring, python_page
-from attnctl.cli.documentation.site import FOLDER, MARK, WRITTEN, all_topics, build_site
+from attnctl.docs.references import code, command_page, docstring, python_page
+from attnctl.docs.site import FOLDER, MARK, WRITTEN, all_topics, build_site
 from attnctl.render.terminal.console import THEME, SafeConsole, markdown_page, plain_source
 from tests.conftest import Result
 from tests.documentation.examples import PAGES, ROOT, sections_of
@@ -74,11 +74,12 @@ def test_a_command_is_a_topic(run: Run) -> None:
 @pytest.mark.parametrize("name", COMMANDS)
 def test_the_reference_of_a_command_has_all_of_its_help(run: Run, name: str) -> None:
     page, shown = command_page(name), " ".join(run(name, "--help", columns=100).out.split())
-    for records in command_help(name).groups.values():
-        for flags, said in records:
+    command = Command(name)
+    for rows in command.help_rows(command.make_context(name, [], resilient_parsing=True)).values():
+        for flags, said in rows:
             assert flags in page and flags in shown
             assert said.split("[")[0].split()[0] in shown
-    for parameter in Command(name).params:
+    for parameter in command.params:
         assert all(opt in page for opt in parameter.opts if opt.startswith("-"))
 
 
@@ -149,13 +150,13 @@ def test_a_warning_is_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, 
     own = tmp_path / "docs"
     shutil.copytree(FOLDER, own)
     (own / "welcome.md").write_text("see [nothing](nothing.md)\n")
-    monkeypatch.setattr("attnctl.cli.documentation.site.FOLDER", own)
+    monkeypatch.setattr("attnctl.docs.site.FOLDER", own)
     assert "nothing.md" in refused("docs", "--site", str(tmp_path / "site"))
     assert not (tmp_path / "site").exists()
 
 
 def test_where_mkdocs_is_not_installed(refused: Refused, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("attnctl.cli.documentation.site.find_spec", lambda name: None)
+    monkeypatch.setattr("attnctl.docs.site.find_spec", lambda name: None)
     assert 'pip install "attnctl[docs]"' in refused("docs", "--site", str(tmp_path / "site"), code=2)
     assert 'pip install "attnctl[docs]"' in refused("docs", "lesson", "--open", code=2)
 
@@ -172,7 +173,7 @@ def test_other_files_are_not_written_over(refused: Refused, tmp_path: Path, name
 def test_open(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     seen: list[str] = []
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    monkeypatch.setattr("attnctl.cli.documentation.site.build_site", lambda target: target / "index.html")
+    monkeypatch.setattr("attnctl.docs.site.build_site", lambda target: target / "index.html")
     monkeypatch.setattr("attnctl.cli.commands.view.opened_in_browser", lambda page: bool(seen.append(page)) or True)
     assert run("docs", "lesson", "--open").code == 0 and seen[0].endswith("lesson.html")
     assert seen[0].startswith(str(tmp_path))
@@ -188,7 +189,7 @@ def test_a_site_is_built_whole(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     (tmp_path / "site").mkdir()
     (tmp_path / "site" / "index.html").write_text("old")
     (tmp_path / "site" / MARK).touch()
-    monkeypatch.setattr("attnctl.cli.documentation.site.run_mkdocs", lambda configuration: 1 / 0)
+    monkeypatch.setattr("attnctl.docs.site.run_mkdocs", lambda configuration: 1 / 0)
     with pytest.raises(ZeroDivisionError):
         build_site(tmp_path / "site")
     assert (tmp_path / "site" / "index.html").read_text() == "old"

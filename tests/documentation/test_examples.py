@@ -72,7 +72,7 @@ def test_the_heads_shown_are_those_measured(page: str) -> None:
 
 @pytest.mark.parametrize("page", PAGES)
 def test_links_and_files_are_there(page: str) -> None:
-    from attnctl.cli.documentation.site import all_topics
+    from attnctl.docs.site import all_topics
 
     text = (ROOT / page).read_text(encoding="utf-8")
     for link in re.findall(r"\]\(([^)#]+)(?:#[^)]*)?\)", text):

@@ -17,14 +17,16 @@ from difflib import get_close_matches
 from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
+from textwrap import wrap
 from typing import NamedTuple
 
 from attnctl.cli.command_table import COMMANDS as COMMAND_LIST
-from attnctl.cli.documentation import references
+from attnctl.docs import references
 from attnctl.errors import AttnctlError, UsageError
+from attnctl.files import said_plainly, write_whole
 from attnctl.interrupts import tidied_up
 
-FOLDER = Path(__file__).parents[2] / "docs"
+FOLDER = Path(__file__).parent
 COMMAND_PREFIX = "attnctl-"  # the reference of a command is named like its man page
 
 # section → topic → what it is about, in one line
@@ -57,29 +59,38 @@ MADE: dict[str, tuple[str, Callable[[], str]]] = {
 }
 REFERENCE, COMMANDS = "Reference", "Commands"
 
+NARROW = 60  # columns, below which what a topic is about stands under its name
+MORE = "attnctl docs TOPIC shows a page, attnctl docs COMMAND the options of a command; --open shows them in a browser."
+
 
 class Topic(NamedTuple):
-    """One page: its name, the section it stands in, what it is about, and how its Markdown is made."""
+    """One page: its name, what it is about, and how its Markdown is made."""
 
     name: str
-    section: str
     about: str
     markdown: Callable[[], str]
 
 
-def all_topics() -> dict[str, Topic]:
-    """Every topic by its name, in reading order."""
-    topics = [
-        Topic(name, section, about, partial((FOLDER / f"{name}.md").read_text, encoding="utf-8"))
+def topics_by_section() -> dict[str, list[Topic]]:
+    """Section → its topics, all in reading order; the last are the references of the commands."""
+    sections = {
+        section: [
+            Topic(name, about, partial((FOLDER / f"{name}.md").read_text, encoding="utf-8"))
+            for name, about in pages.items()
+        ]
         for section, pages in WRITTEN.items()
-        for name, about in pages.items()
-    ]
-    topics += [Topic(name, REFERENCE, about, made) for name, (about, made) in MADE.items()]
-    topics += [
-        Topic(f"{COMMAND_PREFIX}{name}", COMMANDS, entry.about, partial(references.command_page, name))
+    }
+    sections[REFERENCE] = [Topic(name, about, made) for name, (about, made) in MADE.items()]
+    sections[COMMANDS] = [
+        Topic(f"{COMMAND_PREFIX}{name}", entry.about, partial(references.command_page, name))
         for name, entry in COMMAND_LIST.items()
     ]
-    return {topic.name: topic for topic in topics}
+    return sections
+
+
+def all_topics() -> dict[str, Topic]:
+    """Every topic by its name, in reading order."""
+    return {topic.name: topic for topics in topics_by_section().values() for topic in topics}
 
 
 def find_topic(name: str) -> Topic:
@@ -94,40 +105,65 @@ def find_topic(name: str) -> Topic:
     raise UsageError(f"no topic {name!r}: {asked}")
 
 
+def listed_topics(width: int) -> list[str]:
+    """The topics, a line each, under their sections; where `width` is narrow, what they are about stands below them."""
+    sections = topics_by_section()
+    del sections[COMMANDS]
+    column = max(len(topic.name) for topics in sections.values() for topic in topics) + 4
+    told = []
+    for section, topics in sections.items():
+        told += [section]
+        for topic in topics:
+            indent = column if width >= NARROW else 4
+            about = wrap(topic.about, max(20, width), initial_indent=" " * indent, subsequent_indent=" " * indent)
+            if width >= NARROW:
+                about[0] = f"  {topic.name:{column - 2}}{about[0].lstrip()}"
+            else:
+                told.append(f"  {topic.name}")
+            told += about
+        told.append("")
+    return [*told, *wrap(MORE, width)]
+
+
+def write_samples(target: Path) -> list[str]:
+    """Write the samples that come with the package into a folder, which is made; answers their paths.
+
+    Raises UsageError where the folder holds another file of such a name, AttnctlError where it cannot be written.
+    """
+    package = FOLDER.parent
+    places = (package / "samples", package.parent / "samples")  # installed; a checkout, whose wheel takes them along
+    samples = {path.name: path.read_bytes() for place in places if place.is_dir() for path in sorted(place.iterdir())}
+    with said_plainly("make the folder", target):
+        target.mkdir(parents=True, exist_ok=True)
+    for name, data in samples.items():
+        if (target / name).exists() and (target / name).read_bytes() != data:
+            raise UsageError(f"{target / name} is another file: name a new folder")
+    for name, data in samples.items():
+        write_whole(target / name, data)
+    return [str(target / name) for name in samples]
+
+
 CONFIGURATION = "mkdocs.yml"
 COPIED = ("pictures", "web")  # folders beside the pages
 SAID_LINES = 3  # of what MkDocs says where it fails
 MARK = ".attnctl-site"  # the file that tells a folder with a site of ours, which may be replaced
 
 
-def index_page() -> str:
-    """The Markdown of the first page: every topic, a line each."""
-    sections: dict[str, list[str]] = {}
-    for topic in all_topics().values():
-        sections.setdefault(topic.section, []).append(f"- [{topic.name}]({topic.name}.md): {topic.about}")
-    parts = ["# attnctl", (FOLDER / "welcome.md").read_text(encoding="utf-8").strip()]
-    parts += ["\n\n".join((f"## {section}", "\n".join(lines))) for section, lines in sections.items()]
-    return "\n\n".join(parts) + "\n"
-
-
-def navigation() -> list[dict[str, str] | dict[str, list[str]]]:
-    """The `nav` of MkDocs: sections in reading order, each with its pages."""
-    sections: dict[str, list[str]] = {}
-    for topic in all_topics().values():
-        sections.setdefault(topic.section, []).append(f"{topic.name}.md")
-    return [{"Home": "index.md"}, *[dict([entry]) for entry in sections.items()]]
-
-
 def stage(folder: Path, target: Path) -> Path:
     """Put every page and the configuration into `folder`, so that MkDocs builds into `target`; answers the configuration."""
     pages = folder / "pages"
     pages.mkdir()
-    (pages / "index.md").write_text(index_page(), encoding="utf-8")
-    for topic in all_topics().values():
-        (pages / f"{topic.name}.md").write_text(topic.markdown(), encoding="utf-8")
+    index = ["# attnctl", (FOLDER / "welcome.md").read_text(encoding="utf-8").strip()]
+    navigation: list[dict[str, str | list[str]]] = [{"Home": "index.md"}]
+    for section, topics in topics_by_section().items():
+        index += [f"## {section}", "\n".join(f"- [{one.name}]({one.name}.md): {one.about}" for one in topics)]
+        navigation.append({section: [f"{topic.name}.md" for topic in topics]})
+        for topic in topics:
+            (pages / f"{topic.name}.md").write_text(topic.markdown(), encoding="utf-8")
+    (pages / "index.md").write_text("\n\n".join(index) + "\n", encoding="utf-8")
     for name in COPIED:
         shutil.copytree(FOLDER / name, pages / name)
-    settings = {"docs_dir": str(pages), "site_dir": str(target), "nav": navigation()}
+    settings = {"docs_dir": str(pages), "site_dir": str(target), "nav": navigation}
     added = "".join(f"{name}: {json.dumps(value)}\n" for name, value in settings.items())  # JSON is YAML
     configuration = folder / CONFIGURATION
     configuration.write_text((FOLDER / CONFIGURATION).read_text(encoding="utf-8") + added, encoding="utf-8")

@@ -6,7 +6,7 @@ import inspect
 import json
 import re
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any
 
 import attnctl
 from attnctl.cli import Command
@@ -19,33 +19,6 @@ LONGEST_SIGNATURE = 88  # characters, beyond which each parameter has a line of 
 # --- commands: what their --help says ---
 
 
-class CommandHelp(NamedTuple):
-    """What --help says of one command, in parts."""
-
-    name: str
-    usage: str
-    paragraphs: list[str]
-    example: str
-    groups: dict[str, list[tuple[str, str]]]  # heading → (option and its value, what it does)
-
-
-def command_help(name: str) -> CommandHelp:
-    """The help of the command `name`, as its --help has it."""
-    command = Command(name)
-    context = command.make_context(name, [], resilient_parsing=True)
-    context.info_name = f"attnctl {name}"
-    rows = command.help_rows(context)
-    groups = {heading: [(flags, one_line(said)) for flags, said in several] for heading, several in rows.items()}
-    paragraphs = [one_line(part) for part in (command.help or "").split("\n\n")]
-    usage = " ".join((f"attnctl {name}", *command.collect_usage_pieces(context)))
-    return CommandHelp(name, usage, paragraphs, COMMANDS[name].example, groups)
-
-
-def one_line(text: str) -> str:
-    """A text on one line, its spaces single."""
-    return " ".join(text.split())
-
-
 def as_markdown(text: str) -> str:
     """Plain text as Markdown that shows it as it is; what stands between backticks stays code."""
     parts = re.split(r"(`[^`]*`)", text)
@@ -53,12 +26,16 @@ def as_markdown(text: str) -> str:
 
 
 def command_page(name: str) -> str:
-    """The Markdown of the reference of one command."""
-    told = command_help(name)
-    parts = [f"# attnctl {name}", *(as_markdown(paragraph) for paragraph in told.paragraphs)]
-    parts += [f"```text\n{told.usage}\n```", "For example", f"```text\n{told.example}\n```"]
-    for heading, records in told.groups.items():
-        parts += [f"## {heading}", "\n".join(f"- `{flags}`: {as_markdown(said)}" for flags, said in records)]
+    """The Markdown of the reference of one command: what its --help says."""
+    command = Command(name)
+    context = command.make_context(name, [], resilient_parsing=True)
+    usage = " ".join((f"attnctl {name}", *command.collect_usage_pieces(context)))
+    about = [" ".join(part.split()) for part in (command.help or "").split("\n\n")]
+    parts = [f"# attnctl {name}", *map(as_markdown, about), f"```text\n{usage}\n```"]
+    parts += ["For example", f"```text\n{COMMANDS[name].example}\n```"]
+    for heading, rows in command.help_rows(context).items():
+        listed = "\n".join(f"- `{flags}`: {as_markdown(' '.join(said.split()))}" for flags, said in rows)
+        parts += [f"## {heading}", listed]
     return "\n\n".join(parts) + "\n"
 
 
@@ -109,63 +86,46 @@ def object_section(name: str, thing: Any) -> list[str]:
     return parts
 
 
+class _Unquoted(str):
+    """An annotation, which a signature shows as the source writes it."""
+
+    __repr__ = str.__str__
+
+
 def code(name: str, thing: Callable[..., object]) -> str:
     """The signature of a function as a block of code: one line, or a line a parameter."""
-    called = inspect.signature(thing)
-    kept = [parameter for own, parameter in called.parameters.items() if own not in ("self", "cls")]
-    written = separated(kept)
-    answer = (
-        "" if called.return_annotation in (called.empty, None, "None") else f" -> {type_name(called.return_annotation)}"
-    )
-    line = f"{name}({', '.join(written)}){answer}"
+
+    def unquoted(annotation: object) -> object:
+        return _Unquoted(annotation) if isinstance(annotation, str) else annotation
+
+    signature = inspect.signature(thing)
+    kept = [parameter for own, parameter in signature.parameters.items() if own not in ("self", "cls")]
+    written = [str(parameter.replace(annotation=unquoted(parameter.annotation))) for parameter in kept]
+    kinds = [parameter.kind for parameter in kept]
+    if inspect.Parameter.KEYWORD_ONLY in kinds and inspect.Parameter.VAR_POSITIONAL not in kinds:
+        written.insert(kinds.index(inspect.Parameter.KEYWORD_ONLY), "*")
+    answer = signature.return_annotation
+    none = answer in (signature.empty, None, "None")
+    ending = ")" if none else f") -> {inspect.formatannotation(unquoted(answer))}"
+    line = f"{name}({', '.join(written)}{ending}"
     if len(line) > LONGEST_SIGNATURE:
-        line = "\n".join((f"{name}(", *(f"    {one}," for one in written), f"){answer}"))
+        line = "\n".join((f"{name}(", *(f"    {one}," for one in written), ending))
     return f"```python\n{line}\n```"
 
 
-def separated(parameters: list[inspect.Parameter]) -> list[str]:
-    """Parameters as they are written, `*` before the first that is given by keyword alone."""
-    written, starred = [], False
-    for parameter in parameters:
-        starred = starred or parameter.kind is parameter.VAR_POSITIONAL
-        if parameter.kind is parameter.KEYWORD_ONLY and not starred:
-            written.append("*")
-            starred = True
-        written.append(as_written(parameter))
-    return written
-
-
-def as_written(parameter: inspect.Parameter) -> str:
-    """One parameter: its name, type and default."""
-    marks = {inspect.Parameter.VAR_POSITIONAL: "*", inspect.Parameter.VAR_KEYWORD: "**"}
-    stars = next((mark for kind, mark in marks.items() if parameter.kind is kind), "")
-    typed = "" if parameter.annotation is parameter.empty else f": {type_name(parameter.annotation)}"
-    equals = " = " if typed else "="
-    default = "" if parameter.default is parameter.empty else f"{equals}{parameter.default!r}"
-    return f"{stars}{parameter.name}{typed}{default}"
-
-
-def type_name(annotation: object) -> str:
-    """A type as the source writes it."""
-    return annotation if isinstance(annotation, str) else inspect.formatannotation(annotation)
-
-
 def docstring(thing: object) -> str:
-    """A docstring as Markdown, its doctests as blocks of code."""
+    """A docstring as Markdown; doctests, and paragraphs indented throughout or aligned in columns, as blocks of code."""
     parts = [part.strip("\n") for part in re.split(r"\n\s*\n", inspect.getdoc(thing) or "")]
-    return "\n\n".join(
-        f"```pycon\n{part.strip()}\n```"
-        if part.lstrip().startswith(">>>")
-        else indented_as_code(part, as_markdown(part))
-        for part in parts
-    )
+    return "\n\n".join(_paragraph(part) for part in parts)
 
 
-def indented_as_code(part: str, markdown: str) -> str:
-    """A paragraph as Markdown; one that is indented throughout, or aligned in columns, as a block of code."""
+def _paragraph(part: str) -> str:
     lines = part.splitlines()
-    aligned = len(lines) > 1 and all(re.search(r"\S {2,}\S", line) or line.startswith("  ") for line in lines)
-    return f"```text\n{inspect.cleandoc(part)}\n```" if aligned else markdown
+    if part.lstrip().startswith(">>>"):
+        return f"```pycon\n{part.strip()}\n```"
+    if len(lines) > 1 and all(re.search(r"\S {2,}\S", line) or line.startswith("  ") for line in lines):
+        return f"```text\n{inspect.cleandoc(part)}\n```"
+    return as_markdown(part)
 
 
 # --- formats: the JSON Schemas ---
