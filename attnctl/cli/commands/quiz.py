@@ -2,24 +2,23 @@
 
 from __future__ import annotations
 
-import random
 import sys
+from collections.abc import Sequence
 from typing import Any
 
 from rich.console import Console
 
+from attnctl import api
 from attnctl.cli import arguments
 from attnctl.cli.output import put_json, safe_console
 from attnctl.errors import UsageError
 from attnctl.formats.documents.json_documents import model_document
-from attnctl.models.watching import watched_text
-from attnctl.readings.effects.ablation import EffectRequest, measure_effects
 from attnctl.readings.questions.focus import focus
-from attnctl.readings.questions.quiz import QuizQuestion, is_right, quiz_questions, removal_question
+from attnctl.readings.questions.quiz import QuizQuestion, is_right
 from attnctl.render.terminal.learning import beginning, marked_answer, put_question, quiz_result
 from attnctl.source import check_attention_weights, prepare
 from attnctl.text import visible_text
-from attnctl.tokens import BLANKS, find_token
+from attnctl.tokens import find_token
 
 
 def quiz_command(
@@ -39,59 +38,37 @@ def quiz_command(
     given = prepare(arguments.open_source(text, file, None, options), layer=layer, head=head, say=arguments.say_notes)
     check_attention_weights(given.source, "quiz")
     trace = given.trace(predictions=False)
-    model, info, text = given.model, trace.model, trace.text
     arguments.say_unknown(trace.tokens, notes=trace.notes)
     at = None if query is None else find_token(trace.tokens, query)
-    asked = quiz_questions(trace, count, options.get("seed") or 0, at)
-    if model is not None and layer is None and head is None and len(asked) > 2:
-        asked = with_removal(asked, model, text, options.get("seed") or 0)
+    model = given.model if layer is None and head is None else None
+    asked = api.questions_of_trace(trace, count, options.get("seed") or 0, at, model)
     if json:
         questions = [question.question_document() for question in asked]
-        put_json({"text": text, "model": model_document(info), "questions": questions}, schema="quiz")
+        put_json({"text": trace.text, "model": model_document(trace.model), "questions": questions}, schema="quiz")
         return
     page = safe_console()
     if (first := focus(trace, query=at)) is not None and first.reason:
-        many = (info.n_layers or 1) * (info.n_heads or 1) > 1
+        many = (trace.model.n_layers or 1) * (trace.model.n_heads or 1) > 1
         where = f"layer {first.layer}, head {first.head}" if many else ""
         page.print(beginning(first, visible_text(trace.tokens[first.query].text), where))
     run_quiz(page, asked)
 
 
-def with_removal(asked: list[QuizQuestion], model: Any, text: str, seed: int) -> list[QuizQuestion]:
-    """The last question made one on what matters, where a built-in model makes a prediction that one head carries."""
-    if model.info.kind in ("checkpoint", "matrix") or getattr(model, "unembedding", None) is None:
-        return asked
-    watched = watched_text(model, text if model.info.causal else with_blank(model, text))
-    found = removal_question(measure_effects(watched, EffectRequest()), random.Random(seed))
-    return asked if found is None else [*asked[:-1], found]
-
-
-def with_blank(model: Any, text: str) -> str:
-    """The text with its last word hidden, where none is: a model that sees both sides predicts what is hidden."""
-    tokens = model.tokenize(text)
-    if any(token.text in BLANKS for token in tokens):
-        return text
-    last = next((token for token in reversed(tokens) if token.text.isalpha()), tokens[-1])
-    return f"{text[: last.start]}{BLANKS[0]}{text[last.end :]}"
-
-
-def run_quiz(page: Console, asked: list[QuizQuestion]) -> None:
+def run_quiz(page: Console, asked: Sequence[QuizQuestion]) -> None:
     """Ask, mark and count; a stream that ends early ends the quiz with what was answered."""
-    correct = answered = 0
+    marks: list[bool] = []
     for number, question in enumerate(asked, 1):
         page.print(put_question(question, number, len(asked)))
-        given = read_answer(page, question)
-        if given is None:
+        line = read_answer(page, question)
+        if line is None:
             break
-        answered += 1
-        good = given[1]
-        correct += bool(good)
-        page.print(marked_answer(question, given[0], good))
-    page.print(quiz_result(correct, answered, len(asked)))
+        marks.append(bool(line) and bool(is_right(question, line)))
+        page.print(marked_answer(question, line, marks[-1]))
+    page.print(quiz_result(sum(marks), len(marks), len(asked)))
 
 
-def read_answer(page: Console, question: QuizQuestion) -> tuple[str, bool] | None:
-    """One line of standard input, and whether it is right; None where there is no more. At a terminal, asked again."""
+def read_answer(page: Console, question: QuizQuestion) -> str | None:
+    """One line of standard input; None where there is no more. At a terminal, asked again where it is no answer."""
     at_terminal = sys.stdin.isatty()
     while True:
         if at_terminal:
@@ -100,8 +77,7 @@ def read_answer(page: Console, question: QuizQuestion) -> tuple[str, bool] | Non
         if not line:
             page.print()
             return None
-        good = is_right(question, line) if line.strip() else False
-        if good is not None or not at_terminal:
-            return line.strip(), bool(good)
+        if not at_terminal or not line.strip() or is_right(question, line) is not None:
+            return line.strip()
         wanted = "one of the letters" if question.choices else "a number, such as 0.42"
         page.print(f"  That is no answer: give {wanted}, or an empty line to pass.")
