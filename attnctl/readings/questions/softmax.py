@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
 
-from attnctl import __version__, attention
+from attnctl import __version__, attention, limits
+from attnctl.argument_types import scale_of
+from attnctl.errors import AttnctlError, UsageError
 
 SCHEMA = "attnctl.softmax/1"
 FACTORS = (0.125, 0.25, 0.5, 1.0, 2.0, 4.0, 8.0)
@@ -17,14 +20,68 @@ CALM = 8.0  # scores up to here have exponentials that can be read; beyond, the 
 Doubles = npt.NDArray[np.float64]
 
 
+def scores_of(text: str, error: type[AttnctlError] = UsageError) -> list[float]:
+    """Scores with spaces or commas between them, such as "8.1 1.2" or "[8.1, -inf]", as numbers.
+
+    Raises `error` naming what is none, and where there are none, too many, or only masked ones.
+    """
+    parts = text.replace(",", " ").strip(" []\n").split()
+    if not parts:
+        raise error("there are no scores: give some, such as 8.1 1.2 3.0 6.5")
+    numbers = [_score_value(part, error) for part in parts]
+    if len(numbers) > limits.SOFTMAX_SCORES:
+        raise error(f"{len(numbers)} scores are more than can be shown: give at most {limits.SOFTMAX_SCORES}")
+    if not any(math.isfinite(x) for x in numbers):
+        raise error("every score is masked: give at least one number")
+    return numbers
+
+
+def _score_value(part: str, error: type[AttnctlError]) -> float:
+    try:
+        x = limits.decimal_number(part.replace("−", "-").replace("∞", "inf").strip())
+    except ValueError:
+        option = part.startswith("-") and part[1:2].isalpha() or part.startswith("--")
+        what = "no such option" if option else "this is no number"
+        raise error(
+            f"{part[:40]!r}: {what}; scores are numbers such as 8.1 or -2 (see attnctl softmax --help)"
+        ) from None
+    if math.isnan(x) or x == math.inf:
+        raise error(f"{part[:40]!r}: a score is a finite number, or -inf where it is masked")
+    return x
+
+
+def factor_of(scale: str | None, d_k: int | None) -> float:
+    """What the scores are multiplied by: `scale`, or 1/√d_k; 1 without either. Raises UsageError for no such number."""
+    if scale == "auto" and d_k is None:
+        raise UsageError("--scale auto is 1/√d_k: give --d-k, too")
+    factor = scale_of(scale, False)
+    if factor is None:
+        factor = 1.0 if d_k is None else 1 / math.sqrt(d_k)
+    if not math.isfinite(factor):
+        raise UsageError(f"--scale {scale}: it is a finite number")
+    return factor
+
+
 @dataclass(frozen=True)
 class SoftmaxSteps:
-    """Scores (n,) with -inf for a masked one, and every step from there to the weights; all in float64."""
+    """Scores (n,) with -inf for a masked one, and every step from there to the weights; all in float64.
+
+    Raises UsageError for scores whose sums float64 does not hold, and where `labels` are not one a score.
+    """
 
     scores: Doubles  # (n,)
     labels: tuple[str, ...] | None = None
     scale: float = 1.0
     temperature: float = 1.0
+
+    def __post_init__(self) -> None:
+        n = len(self.scores)
+        if self.labels is not None and len(self.labels) != n:
+            raise UsageError(f"--tokens has {len(self.labels)} names for {n} scores: give one a score")
+        top = float(np.abs(self.unmasked_scores).max())
+        most = max(1.0, *map(abs, self.scales_compared)) / min(1.0, self.temperature)
+        if not math.isfinite(top * most * 2 * n):  # sums and differences of all of them, too
+            raise UsageError(f"scores up to {top:g} × {self.scale:g} / {self.temperature:g} are too large to work with")
 
     @property
     def visible(self) -> npt.NDArray[np.bool_]:
