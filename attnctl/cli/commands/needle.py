@@ -3,25 +3,20 @@
 from __future__ import annotations
 
 import re
-from dataclasses import replace
-from hashlib import sha256
-from itertools import cycle
 from pathlib import Path
 from typing import Any
 
 import typer
 
 from attnctl import inputs
-from attnctl.argument_types import OptionValues
 from attnctl.cli import arguments
 from attnctl.cli.output import output_format, print_lines, put_bytes, safe_console, show_renderable
 from attnctl.cli.progress import cost_progress
 from attnctl.errors import INTERRUPTED, AttnctlError, UsageError
-from attnctl.files import read_bytes, write_whole
 from attnctl.formats.documents.json_documents import write_json
-from attnctl.formats.documents.readings_json import cell_document, cells_of, needles_document
+from attnctl.formats.documents.readings_json import cell_document, known_needles, needles_document
 from attnctl.formats.pictures import figure_bytes, format_names
-from attnctl.readings.effects.needle import Needle, NeedleCell, NeedleRun, Needles, filler_sentences, sentences_of
+from attnctl.readings.effects.needle import Needle, Needles
 from attnctl.render.terminal.source_tables import NeedleTable
 
 LENGTHS = "512,1024,2048"  # as an example in a message
@@ -45,22 +40,38 @@ def needle_command(
     output = None if output == "-" else output
     wanted = [(n, depth) for n in _whole_numbers(lengths, "--lengths") for depth in _depth_shares(depths)]
     planted = _planted_needle(needle, question, expect)
-    asker, run = _open_asker(planted, haystack, options.pop("seed", None) or 0, options)
-    cells = _known_cells(output, run) if form == "jsonl" and output is not None else []
+    text = None if haystack is None else inputs.text_of(None, haystack)
+    seed = options.pop("seed", None) or 0
+    model = arguments.model_of(options)
+    if model.info.kind != "checkpoint":
+        raise UsageError(f"{model.info.name} answers no questions: name a checkpoint with --model (smollm2, a folder)")
+    from attnctl.models.huggingface.needles import NeedleAsker
+
+    asker = NeedleAsker(model, planted, text, seed)
+    cells = known_needles(output, asker.run) if form == "jsonl" and output is not None else []
+    if cells:
+        arguments.say_notes((f"{len(cells)} needles are in {output} already",))
+    asker.check_length(max(length for length, _ in wanted))
+    known = {(cell.length, cell.depth) for cell in cells}
+    left = [place for place in wanted if place not in known]
     interrupted = False
     try:
-        for cell in _ask_unknown(asker, wanted, cells):
-            if form == "jsonl":
-                _write_cell(cell, run, output)
-        found = _without_best_heads(asker, run, cells, switch_off)
+        with cost_progress(f"{len(left)} needles") as tick:
+            for place in left:
+                cells.append(asker.ask_needle(*place))
+                if form == "jsonl":
+                    _write_line(write_json(cell_document(cells[-1], asker.run), "needle"), output)
+                if tick is not None:
+                    tick(1 / len(left))
+        found = asker.needles_of(cells, switch_off)
     except KeyboardInterrupt:
         arguments.say_notes(("interrupted: this is what is known so far",))
-        found, interrupted = Needles(run, tuple(cells)), True
+        found, interrupted = asker.needles_of(cells), True
     _write_needles(found, form, output)
     if interrupted:
         raise typer.Exit(INTERRUPTED)
     if not found.answered_count:
-        raise AttnctlError(f"{asker.model.info.name} answers none of the {len(cells)} needles")
+        raise AttnctlError(f"{model.info.name} answers none of the {len(cells)} needles")
 
 
 def _whole_numbers(spec: str, option: str) -> list[int]:
@@ -86,68 +97,13 @@ def _planted_needle(text: str | None, question: str | None, expect: str | None) 
     return Needle(text, question, expect)
 
 
-def _open_asker(needle: Needle, haystack: str | None, seed: int, options: OptionValues) -> tuple[Any, NeedleRun]:
-    """What asks the model, and the run that its answers belong to."""
-    text = None if haystack is None else inputs.text_of(None, haystack)
-    sentences = None if text is None else sentences_of(text)
-    model = arguments.model_of(options)
-    if model.info.kind != "checkpoint":
-        raise UsageError(f"{model.info.name} answers no questions: name a checkpoint with --model (smollm2, a folder)")
-    from attnctl.models.huggingface.needles import NeedleAsker
-
-    asker = NeedleAsker(
-        model, needle, (lambda: filler_sentences(seed)) if sentences is None else (lambda: cycle(sentences))
-    )
-    digest = None if text is None else sha256(text.encode()).hexdigest()
-    return asker, NeedleRun(model.info, needle, seed, digest)
-
-
-def _ask_unknown(asker: Any, wanted: list[tuple[int, float]], cells: list[NeedleCell]) -> Any:
-    """Each needle that is not known yet, asked; `cells` grows by it."""
-    limit, known = asker.model.pieces.limit, {(cell.length, cell.depth) for cell in cells}
-    longest = max(length for length, _ in wanted)
-    if limit is not None and longest > limit:
-        raise AttnctlError(f"--lengths {longest:,}: {asker.model.info.name} reads {limit:,} tokens")
-    left = [place for place in wanted if place not in known]
-    with cost_progress(f"{len(left)} needles") as tick:
-        for length, depth in left:
-            cells.append(asker.ask_needle(length, depth))
-            yield cells[-1]
-            if tick is not None:
-                tick(1 / len(left))
-
-
-def _without_best_heads(asker: Any, run: NeedleRun, cells: list[NeedleCell], count: int) -> Needles:
-    """All that is known, with the check: the best heads switched off, and as many others."""
-    from attnctl.models.huggingface.needles import random_heads
-
-    found = Needles(run, tuple(cells))
-    best = list(found.retrieval_heads())[:count]
-    if not best:
-        return found
-    others = random_heads(list(found.retrieval_scores()), best, len(best), run.seed)
-    return replace(found, off=asker.answered_without(best, cells), random_off=asker.answered_without(others, cells))
-
-
-def _known_cells(output: str, run: NeedleRun) -> list[NeedleCell]:
-    """The needles that the file of an earlier run holds."""
-    if not Path(output).is_file() or not Path(output).stat().st_size:
-        return []
-    data = read_bytes(output)
-    cells = cells_of(data, output, run)
-    if not data.endswith(b"\n"):  # stopped in the middle of a line
-        write_whole(output, data[: data.rfind(b"\n") + 1])
-    arguments.say_notes((f"{len(cells)} needles are in {output} already",))
-    return cells
-
-
-def _write_cell(cell: NeedleCell, run: NeedleRun, output: str | None) -> None:
-    line = write_json(cell_document(cell, run), "needle") + b"\n"
+def _write_line(line: bytes, output: str | None) -> None:
+    """A line at the end of a file, which is whole, or is asked for again; on standard output for None."""
     if output is None:
-        put_bytes(line)
+        put_bytes(line + b"\n")
         return
-    with Path(output).open("ab") as file:  # a line is whole, or is asked for again
-        file.write(line)
+    with Path(output).open("ab") as file:
+        file.write(line + b"\n")
 
 
 def _write_needles(found: Needles, form: str, output: str | None) -> None:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from pathlib import Path
 
 import numpy as np
 
 from attnctl import __version__
 from attnctl.errors import AttnctlError
-from attnctl.files import parse_json
+from attnctl.files import parse_json, read_bytes, write_whole
 from attnctl.formats.documents.json_documents import (
     DAMAGED,
     check_schema,
@@ -191,17 +192,17 @@ def _run_document(run: NeedleRun) -> Document:
     return document | {"seed": run.seed}
 
 
-def cells_of(data: bytes, source: str, run: NeedleRun) -> list[NeedleCell]:
-    """The needles in a file of JSON lines, all of the run.
+def known_needles(path: str, run: NeedleRun) -> list[NeedleCell]:
+    """The needles that the file of JSON lines of an earlier run holds; [] where there is none.
 
-    A last line that was cut off is left out. Raises AttnctlError for a file of something else, or of another run.
+    A last line that was cut off is taken out of the file. Raises AttnctlError for a file of something else, or of another
+    run.
     """
-    lines = data.split(b"\n")
-    if lines and lines[-1]:  # a run that was stopped in the middle of a line
-        lines = lines[:-1]
+    data = read_bytes(path) if Path(path).is_file() else b""
+    whole = data[: data.rfind(b"\n") + 1]
     wanted, cells = _run_document(run), []
-    for number, line in enumerate(filter(bytes.strip, lines), 1):
-        where = f"{source}, line {number}"
+    for number, line in enumerate(filter(bytes.strip, whole.split(b"\n")), 1):
+        where = f"{path}, line {number}"
         said = parse_json(line, where)
         if isinstance(said, dict) and said.get("schema") == SCHEMA_OF_ALL:
             continue
@@ -213,6 +214,8 @@ def cells_of(data: bytes, source: str, run: NeedleRun) -> list[NeedleCell]:
             cells.append(_cell_of_document(document))
         except DAMAGED as error:
             raise AttnctlError(f"{where} is damaged: {damage_of(error)}") from error
+    if whole != data:  # the run was stopped in the middle of a line
+        write_whole(path, whole)
     return cells
 
 

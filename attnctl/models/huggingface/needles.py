@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from hashlib import sha256
+from itertools import cycle
 
 from attnctl.errors import AttnctlError
 from attnctl.formats.chat import Conversation, Message
@@ -13,7 +16,16 @@ from attnctl.models.huggingface.answers import AnsweredPrompt
 from attnctl.models.huggingface.checkpoint import Checkpoint
 from attnctl.models.huggingface.intervention import apply_interventions
 from attnctl.models.huggingface.prompts import Prompt, chat_prompt, ids_of, prompt_tokens
-from attnctl.readings.effects.needle import HeadsOff, Needle, NeedleCell, retrieval_scores
+from attnctl.readings.effects.needle import (
+    HeadsOff,
+    Needle,
+    NeedleCell,
+    NeedleRun,
+    Needles,
+    filler_sentences,
+    retrieval_scores,
+    sentences_of,
+)
 from attnctl.tokens import Token
 
 ANSWER = 24  # tokens of an answer
@@ -21,11 +33,30 @@ ANSWER = 24  # tokens of an answer
 
 @dataclass
 class NeedleAsker:
-    """A checkpoint, a needle, and the haystack's sentences, as often as they are asked for."""
+    """A checkpoint, a needle, and a haystack's text: None for sentences made from the seed.
+
+    Raises AttnctlError for a haystack without sentences.
+    """
 
     model: Checkpoint
-    needle: Needle
-    sentences: Callable[[], Iterator[str]]
+    needle: Needle = field(default_factory=Needle)
+    haystack: str | None = None
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        self._sentences = None if self.haystack is None else sentences_of(self.haystack)
+
+    @cached_property
+    def run(self) -> NeedleRun:
+        """What the answers have in common."""
+        digest = None if self.haystack is None else sha256(self.haystack.encode()).hexdigest()
+        return NeedleRun(self.model.info, self.needle, self.seed, digest)
+
+    def check_length(self, length: int) -> None:
+        """Raise AttnctlError for a prompt that is longer than the model reads."""
+        limit = self.model.pieces.limit
+        if limit is not None and length > limit:
+            raise AttnctlError(f"--lengths {length:,}: {self.model.info.name} reads {limit:,} tokens")
 
     def ask_needle(self, length: int, depth: float) -> NeedleCell:
         """One needle at `depth` (0 first, 1 last) of a prompt of about `length` tokens. Raises AttnctlError for too few."""
@@ -41,6 +72,15 @@ class NeedleAsker:
         found = float(looks.mass_of_keys()[slice(*where)].sum())
         scores = retrieval_scores(looks.strongest, read.prompt, read.answer, where) if answered else {}
         return NeedleCell(length, depth, len(tokens), answer, answered, found, scores)
+
+    def needles_of(self, cells: Sequence[NeedleCell], off: int = 0) -> Needles:
+        """All that `cells` say, and how many are answered still without the `off` best heads, and without as many others."""
+        found = Needles(self.run, tuple(cells))
+        best = list(found.retrieval_heads())[:off]
+        if not best:
+            return found
+        others = random_heads(list(found.retrieval_scores()), best, len(best), self.seed)
+        return replace(found, off=self.answered_without(best, cells), random_off=self.answered_without(others, cells))
 
     def answered_without(self, heads: Sequence[tuple[int, int]], cells: Sequence[NeedleCell]) -> HeadsOff:
         """How many of the answered needles are still answered with these heads' outputs set to 0."""
@@ -70,7 +110,7 @@ class NeedleAsker:
         empty = len(prompt_tokens(self.model, self._rendered_prompt([]).text))
         count = self.model.pieces.tokenizer.encode
         room, sentences = length - empty, []
-        for sentence in self.sentences():
+        for sentence in filler_sentences(self.seed) if self._sentences is None else cycle(self._sentences):
             size = len(count(f" {sentence}", add_special_tokens=False).ids)
             if size > room:
                 break

@@ -349,7 +349,7 @@ def test_ctrl_c_prints_what_is_known(run: Run, folder: Path, chat: Path, monkeyp
 
 def test_a_needle_stands_where_it_is_wanted(folder: Path) -> None:
     model = open_model(str(folder))
-    asker = NeedleAsker(model, Needle(), lambda: filler_sentences(0))
+    asker = NeedleAsker(model)
     for length, depth in ((600, 0.0), (600, 1.0), (900, 0.5)):
         prompt, tokens, (a, b) = asker._prompt_of_length(length, depth)
         assert length - 60 < len(tokens) <= length

