@@ -62,6 +62,24 @@ class WeightFile:
             raise AttnctlError(f"{self.path}: metadata {name} is {self.metadata[name][:40]!r}, not true or false")
         return said in ("true", "1", "yes")
 
+    @property
+    def shapes(self) -> dict[str, list[int]]:
+        """Tensor → its shape."""
+        return {name: list(tensor.shape) for name, tensor in self.tensors.items()}
+
+    def card_document(self, name: str) -> Document:
+        """The card of a trained model as JSON: shapes, and the metadata with what is JSON in it read.
+
+        Raises AttnctlError where that is damaged.
+        """
+        metadata: Document = dict(self.metadata)
+        for key in {"recipe", "figures", "tokens"} & set(metadata):
+            try:
+                metadata[key] = json.loads(metadata[key])
+            except (ValueError, RecursionError) as error:
+                raise AttnctlError(f"the card of {name} is damaged: {key} is not JSON: {in_one_line(error)}") from error
+        return {"name": name, "shapes": self.shapes, "metadata": metadata}
+
 
 def read_weights(path: str | Path) -> WeightFile:
     """Read a weights file. Raises AttnctlError where it is missing, damaged, or holds NaN or infinity."""
@@ -254,6 +272,14 @@ BUNDLED = ("demo", "demo-causal")
 def path_of(name: str) -> Path:
     """Where the bundled weights of `name` lie."""
     return Path(str(files("attnctl.models.builtin"))) / f"{name}.safetensors"
+
+
+def trained_file(name: str) -> Path | None:
+    """The file of a bundled model, of a run, or of weights; None for anything else."""
+    if name in BUNDLED:
+        return path_of(name)
+    path = Path(name) / "weights.safetensors" if Path(name).is_dir() else Path(name)
+    return path if path.suffix == ".safetensors" and path.is_file() else None
 
 
 def open_demo(**options: Any) -> Stack:

@@ -5,10 +5,10 @@ from __future__ import annotations
 import json
 import re
 from collections import Counter
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from attnctl import limits
+from attnctl import __version__, limits
 from attnctl.text import counted
 
 if TYPE_CHECKING:
@@ -402,3 +402,23 @@ class ModelSizes:
     def bytes_unfactored(self, n: int) -> int:
         """Bytes of n × n × d_model × d_model: a matrix of its own for every two tokens, which queries and keys spare us."""
         return self.bytes_of_grid(n) * self.d_model * self.d_model
+
+    def sizes_document(self, n: int) -> Document:
+        """The sizes as JSON, and what follows from them for a text of n tokens; bytes are integers, beyond 64 bits, too."""
+        told = {key: value for key, value in asdict(self).items() if value not in (None, "", ())}
+        if self.built:
+            told["built"] = [asdict(group) | {"matrices": dict(group.matrices)} for group in self.built]
+        single = {} if self.built else {"head": self.per_head(), "layer": self.per_layer()}
+        follows = {
+            "parameters": {"all": self.in_all()} | single,
+            "embedding": self.embedding_parameters(),
+            "cache_bytes_per_token": self.cache_per_token() if self.cache_told else None,
+            "tokens": n,
+            "cache_bytes": self.bytes_of_cache(n) if self.cache_told else None,
+            "cross_cache_bytes": self.bytes_of_source(n) or None if self.cache_told else None,
+            "grid_bytes": self.bytes_of_grid(n),
+            "grids_bytes": self.bytes_of_grids(n),
+            "unfactored_bytes": self.bytes_unfactored(n),
+        }
+        known = {key: value for key, value in follows.items() if value is not None}
+        return {"schema": "attnctl.sizes/1", "attnctl": __version__} | told | known
