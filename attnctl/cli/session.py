@@ -121,7 +121,10 @@ class Session:
 
     def fill_in(self, command: str, parameters: OptionValues) -> None:
         """Give a command the session's text and options where it was given none of its own."""
-        of_two = self._of_two(command, parameters)
+        from attnctl.models import names_model
+
+        pair = [parameters.get(name) for name in PAIRS.get(command, ())]
+        of_two = bool(pair) and all(name is not None and names_model(name) for name in pair)
         place = "text" if of_two else TEXT_PARAMETERS.get(command)
         if place is not None and not any(parameters.get(name) for name in (place, *OTHER_TEXTS)):
             parameters[place] = self.text
@@ -129,16 +132,8 @@ class Session:
                 parameters["chat"] = self.chat
         if of_two or typed & {"model", "qkv"}:  # options of the session's model are not those of another
             return
-        for name, value in self.options.items():
-            if name in parameters and name not in typed:
-                parameters[name] = value
-
-    def _of_two(self, command: str, parameters: OptionValues) -> bool:
-        """Whether two models are to read a text."""
-        from attnctl.models import names_model
-
-        names = [parameters.get(name) for name in PAIRS.get(command, ())]
-        return bool(names) and all(name is not None and names_model(name) for name in names)
+        kept = {name: value for name, value in self.options.items() if name in parameters and name not in typed}
+        parameters.update(kept)
 
 
 current: Session | None = None  # of the shell that runs; None outside one

@@ -53,23 +53,22 @@ def _meant_by(asked: Command, typed: str) -> str:
 
 def suggest_option(asked: Command, name: str) -> str:
     """One line about an option that the command `asked` lacks."""
-    own = [flag for option in asked.options.values() for flag in option.every_flag]
-    plain = name.split("=")[0]
+    plain, help_ = name.split("=")[0], f"(see attnctl {asked.name} --help)"
+    lacks = f"{asked.name} has no {plain}"
     if meant := _meant_by(asked, plain.casefold()):
-        return f"{asked.name} has no {plain}: did you mean {meant}?"
+        return f"{lacks}: did you mean {meant}?"
     if plain.casefold() in ELSEWHERE:
-        return f"{asked.name} has no {plain}: {ELSEWHERE[plain.casefold()]}"
-    others = [
-        other
-        for other, entry in COMMANDS.items()
-        if other != asked.name and any(plain in option.every_flag for option in entry.options.values())
-    ]
-    if others:
-        named = " and ".join([", ".join(others[:-1]), others[-1]][len(others) == 1 :])
-        return f"{asked.name} has no {plain}: it belongs to {named} (see attnctl {asked.name} --help)"
+        return f"{lacks}: {ELSEWHERE[plain.casefold()]}"
+    flags = {
+        other: [flag for one in entry.options.values() for flag in one.every_flag] for other, entry in COMMANDS.items()
+    }
+    own = flags.pop(asked.name or "")
+    if others := [other for other, known in flags.items() if plain in known]:
+        named = f"{', '.join(others[:-1])} and {others[-1]}" if len(others) > 1 else others[0]
+        return f"{lacks}: it belongs to {named} {help_}"
     if near := get_close_matches(plain, own, 2, 0.65):
-        return f"{asked.name} has no {plain}: did you mean {' or '.join(near)}?"
-    return f"{asked.name} has no {plain} (see attnctl {asked.name} --help)"
+        return f"{lacks}: did you mean {' or '.join(near)}?"
+    return f"{lacks} {help_}"
 
 
 def suggest_choice(name: str, choices: Iterable[str]) -> str:

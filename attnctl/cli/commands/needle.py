@@ -38,8 +38,12 @@ def needle_command(
     """Whether a planted fact is found, and by which heads."""
     form = output_format("needle", output, ("jsonl", *format_names()), "jsonl" if json else "")
     output = None if output == "-" else output
-    wanted = [(n, depth) for n in _whole_numbers(lengths, "--lengths") for depth in _depth_shares(depths)]
-    planted = _planted_needle(needle, question, expect)
+    tokens, shares = _whole_numbers(lengths, "--lengths"), _whole_numbers(depths, "--depths")
+    if max(shares) > 100:
+        raise UsageError(f"--depths {depths}: they are in %, 0 to 100")
+    own = [part for part in (needle, question, expect) if part is not None]
+    if len(own) not in (0, 3) or not all(part.strip() for part in own):
+        raise UsageError("a needle of your own needs all three: --needle, --question and --expect")
     text = None if haystack is None else inputs.text_of(None, haystack)
     seed = options.pop("seed", None) or 0
     model = arguments.model_of(options)
@@ -47,13 +51,13 @@ def needle_command(
         raise UsageError(f"{model.info.name} answers no questions: name a checkpoint with --model (smollm2, a folder)")
     from attnctl.models.huggingface.needles import NeedleAsker
 
-    asker = NeedleAsker(model, planted, text, seed)
+    asker = NeedleAsker(model, Needle(*own), text, seed)
     cells = known_needles(output, asker.run) if form == "jsonl" and output is not None else []
     if cells:
         arguments.say_notes((f"{len(cells)} needles are in {output} already",))
-    asker.check_length(max(length for length, _ in wanted))
+    asker.check_length(max(tokens))
     known = {(cell.length, cell.depth) for cell in cells}
-    left = [place for place in wanted if place not in known]
+    left = [place for n in tokens for share in shares if (place := (n, share / 100)) not in known]
     interrupted = False
     try:
         with cost_progress(f"{len(left)} needles") as tick:
@@ -78,23 +82,6 @@ def _whole_numbers(spec: str, option: str) -> list[int]:
     if not re.fullmatch(r"\s*[0-9]{1,9}\s*(,\s*[0-9]{1,9}\s*)*", spec):
         raise UsageError(f"{option} {spec!r}: whole numbers with commas, like {LENGTHS}")
     return [int(part) for part in spec.split(",")]
-
-
-def _depth_shares(spec: str) -> list[float]:
-    found = _whole_numbers(spec, "--depths")
-    if max(found) > 100:
-        raise UsageError(f"--depths {spec}: they are in %, 0 to 100")
-    return [depth / 100 for depth in found]
-
-
-def _planted_needle(text: str | None, question: str | None, expect: str | None) -> Needle:
-    """The needle: the one that is always there, or the user's own. Raises UsageError for a part of one."""
-    given = [part for part in (text, question, expect) if part is not None]
-    if not given:
-        return Needle()
-    if text is None or question is None or expect is None or not all(part.strip() for part in given):
-        raise UsageError("a needle of your own needs all three: --needle, --question and --expect")
-    return Needle(text, question, expect)
 
 
 def _write_line(line: bytes, output: str | None) -> None:

@@ -6,7 +6,6 @@ import shlex
 import signal
 import sys
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import typer
@@ -136,9 +135,14 @@ def _shown_text(here: session.Session, nothing: str, most: int) -> str:
 
 
 def _lines(here: session.Session) -> Iterator[str]:
-    """The lines of a pipe, or what is typed at a prompt: with history and completion where prompt_toolkit is installed."""
+    """The lines of a pipe as they come, or what is typed at a prompt; bytes that are no UTF-8 as the system's arguments.
+
+    Raises AttnctlError for a line that does not end.
+    """
     if not sys.stdin.isatty():
-        yield from _piped_lines()
+        while line := sys.stdin.buffer.readline(limits.TEXT_BYTES + 1):
+            check_size(len(line), limits.TEXT_BYTES, "a line of standard input")
+            yield line.decode("utf-8", "surrogateescape")
         return
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # started by a script in the background, which passes that on
         signal.signal(signal.SIGINT, interrupts.take_interrupt)
@@ -152,34 +156,22 @@ def _lines(here: session.Session) -> Iterator[str]:
             continue
 
 
-def _piped_lines() -> Iterator[str]:
-    """The lines of standard input as they come; bytes that are no UTF-8 as the system's arguments have them.
-
-    Raises AttnctlError for a line that does not end.
-    """
-    while line := sys.stdin.buffer.readline(limits.TEXT_BYTES + 1):
-        check_size(len(line), limits.TEXT_BYTES, "a line of standard input")
-        yield line.decode("utf-8", "surrogateescape")
-
-
 def _prompt(here: session.Session) -> Any:
-    """What asks for a line and answers it; raises EOFError where there are no more."""
+    """What asks for a line and answers it, with history and completion where prompt_toolkit is installed.
+
+    It raises EOFError where there are no more.
+    """
     try:
         from prompt_toolkit import PromptSession
         from prompt_toolkit.history import FileHistory
         from prompt_toolkit.shortcuts import CompleteStyle
     except ImportError:
         return lambda: input(f"{here.model or 'demo'}> ")
+    from platformdirs import user_state_path
+
     typed: Any = PromptSession(
-        history=FileHistory(str(history_path())),
+        history=FileHistory(str(user_state_path("attnctl", ensure_exists=True) / "shell_history")),
         completer=suggestions.shell_completer(here, OWN),
         complete_style=CompleteStyle.READLINE_LIKE,  # as in other shells: no menu, which takes lines of the screen
     )
     return lambda: typed.prompt(f"{here.model or 'demo'}> ")
-
-
-def history_path() -> Path:
-    """The file of the lines that were typed: shell_history in the user's state folder."""
-    from platformdirs import user_state_path
-
-    return user_state_path("attnctl", ensure_exists=True) / "shell_history"
