@@ -36,6 +36,23 @@ def in_one_line(error: BaseException, most: int = 200) -> str:
     return shortened(" ".join(str(error).split()) or type(error).__name__, most)
 
 
+def failure_message(error: Exception) -> str | None:
+    """What is said of an error of the system or a library that a user can understand; None for any other."""
+    said = str(error)
+    if isinstance(error, OSError):
+        what = "write the output" if error.filename is None else f"use {os.fsdecode(error.filename)[:200]}"
+        return f"cannot {what}: {(error.strerror or said).lower()}"
+    if isinstance(error, ModuleNotFoundError) and (error.name or "").partition(".")[0] == "torch":
+        return "this needs torch, which is not installed: pip install torch (attnctl docs first-minutes says why)"
+    if isinstance(error, MemoryError):
+        return f"not enough memory: {said or 'ask for less'}"
+    if isinstance(error, RuntimeError) and ("allocate" in said or "out of memory" in said):  # as torch says it
+        return f"not enough memory: {in_one_line(error)}"
+    if isinstance(error, ValueError) and "embedded null" in said:  # as Python says of the name of a file
+        return "no file has a name with a null in it"
+    return None
+
+
 def error_place(error: BaseException) -> str:
     """The file and line that an error came from."""
     import traceback

@@ -25,7 +25,7 @@ from attnctl.cli import session, suggestions
 from attnctl.cli.command_table import COMMANDS, commands_by_heading
 from attnctl.cli.options import GROUPS, Option
 from attnctl.cli.output import paged_output, print_complaint, print_lines, say_unless_quiet
-from attnctl.errors import DONE, FAILED, INTERRUPTED, USAGE, AttnctlError, UsageError, in_one_line
+from attnctl.errors import DONE, FAILED, INTERRUPTED, USAGE, AttnctlError, UsageError, failure_message
 
 if TYPE_CHECKING:
     from typer._click.core import Command as ClickCommand
@@ -267,29 +267,13 @@ class Commands(TyperGroup):
                 raise
             _write_no_more()
             raise typer.Exit(DONE) from error
-        except ModuleNotFoundError as error:
-            if (error.name or "").partition(".")[0] != "torch":
+        except Exception as error:
+            said = failure_message(error)
+            if said is None:
                 raise
-            print_complaint(
-                "this needs torch, which is not installed: pip install torch (attnctl docs first-minutes says why)"
-            )
-            raise typer.Exit(FAILED) from error
-        except MemoryError as error:
-            print_complaint(f"not enough memory: {str(error) or 'ask for less'}")
-            raise typer.Exit(FAILED) from error
-        except RuntimeError as error:
-            if "allocate" not in str(error) and "out of memory" not in str(error):  # as torch says it
-                raise
-            print_complaint(f"not enough memory: {in_one_line(error)}")
-            raise typer.Exit(FAILED) from error
-        except ValueError as error:
-            if "embedded null" not in str(error):  # as Python says of the name of a file
-                raise
-            print_complaint("no file has a name with a null in it")
-            raise typer.Exit(FAILED) from error
-        except OSError as error:
-            print_complaint(_of_system(error))
-            _write_no_more()
+            print_complaint(said)
+            if isinstance(error, OSError):
+                _write_no_more()
             raise typer.Exit(FAILED) from error
 
 
@@ -311,12 +295,6 @@ def _say_interrupted() -> None:
     """Say it, once."""
     interrupts.forget_interrupt()
     print_complaint("interrupted")
-
-
-def _of_system(error: OSError) -> str:
-    """What the system refused: to use a file that it names, or to write the output."""
-    what = "write the output" if error.filename is None else f"use {os.fsdecode(error.filename)[:200]}"
-    return f"cannot {what}: {(error.strerror or str(error)).lower()}"
 
 
 def _write_no_more() -> None:
@@ -412,7 +390,7 @@ def run_command(arguments: Sequence[str] | None = None) -> int:
         _say_interrupted()
         code = INTERRUPTED
     except OSError as error:  # the help could not be written
-        print_complaint(_of_system(error))
+        print_complaint(failure_message(error) or str(error))
         _write_no_more()
         code = FAILED
     except Exception as error:
