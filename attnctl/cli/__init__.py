@@ -24,8 +24,8 @@ from attnctl import __version__, call_named, interrupts, light_import, limits
 from attnctl.cli import session, suggestions
 from attnctl.cli.command_table import COMMANDS, commands_by_heading
 from attnctl.cli.options import GROUPS, Option
-from attnctl.cli.output import paged_output, print_complaint, print_lines, say_unless_quiet
-from attnctl.errors import DONE, FAILED, INTERRUPTED, USAGE, AttnctlError, UsageError, failure_message
+from attnctl.cli.output import paged_output, print_lines, say_unless_quiet
+from attnctl.errors import DONE, FAILED, INTERRUPTED, USAGE, AttnctlError, UsageError, failure_message, print_complaint
 
 if TYPE_CHECKING:
     from typer._click.core import Command as ClickCommand

@@ -25,21 +25,6 @@ if TYPE_CHECKING:
 
     from attnctl.render.terminal.console import SafeConsole
 
-__all__ = [
-    "print_complaint",
-    "safe_console",
-    "output_format",
-    "paged_output",
-    "print_lines",
-    "print_wrapped",
-    "put_bytes",
-    "put_json",
-    "say_unless_quiet",
-    "show_renderable",
-    "write_renderable",
-]
-
-
 quiet = False  # neither notes nor progress
 no_pager = False  # long output goes to the terminal as it is
 

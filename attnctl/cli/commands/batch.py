@@ -18,9 +18,9 @@ from attnctl.batching.texts import TextStream, opened_stream
 from attnctl.batching.work import Result, Work, open_work_model
 from attnctl.cli import arguments
 from attnctl.cli import options as o
-from attnctl.cli.output import print_complaint, put_bytes, say_unless_quiet
+from attnctl.cli.output import put_bytes, say_unless_quiet
 from attnctl.cli.progress import items_progress
-from attnctl.errors import DONE, PARTIAL, AttnctlError, UsageError
+from attnctl.errors import DONE, PARTIAL, AttnctlError, UsageError, print_complaint
 from attnctl.formats.pictures import format_names
 
 Do = Callable[..., Iterator[list[Result]]]  # called with items and flowing=, answers results in their order

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from typing import TYPE_CHECKING
 
 from attnctl import limits
-from attnctl.cli import Command, session
+from attnctl.cli import session
 from attnctl.cli.arguments import check_mode, say_notes
 from attnctl.cli.command_table import COMMANDS
 from attnctl.cli.output import print_lines, print_wrapped
@@ -51,15 +51,14 @@ def _change_settings(setting: list[str], unset: list[str]) -> None:
             if not equals or not value:
                 raise UsageError(f"--set {item!r}: it is NAME=VALUE, like model=smollm2")
             command, key = _command_and_key(name)
-            _check_name(name, command, key)
-            _check_value(item, command, key, value)
+            _check_value(item, _kinds_of(name, command, key), value)
             table, same = _table_and_keys(document, command, key)
             table.update(dict.fromkeys(same or [key], _typed_value(value)))
         for item in unset:
             command, key = _command_and_key(item)
             table, same = _table_and_keys(document, command, key)
             if not same:
-                _check_name(item, command, key)
+                _kinds_of(item, command, key)
                 raise UsageError(f"--unset {item}: there is no such default (see attnctl config)")
             for name in same:
                 del table[name]
@@ -93,44 +92,46 @@ def _table_and_keys(document: Document, command: str, key: str) -> tuple[Documen
     return table, same
 
 
-def _check_name(name: str, command: str, key: str) -> None:
-    """Raise UsageError where no command, or not the one that is named, has an option `key` that may have a default."""
-    rest = name.rpartition(".")[2]
+def _kinds_of(name: str, command: str, key: str) -> set[type]:
+    """The kinds of value of the option `key`, of one command or of all.
+
+    Raises UsageError where no command, or not the one that is named, has an option of this `name` that may have a default.
+    """
     if "." in name and command not in COMMANDS:
         raise UsageError(suggest_command(command, COMMANDS))
-    known = {option for each in ([command] if command else COMMANDS) for option in session.options_of(Command(each))}
     if key in session.NEVER:
-        raise UsageError(f"--{rest} has no default: it is given where it is meant")
-    if key not in known:
-        raise UsageError(
-            f"{command or 'no command'} has {'no ' if command else 'an '}option --{rest}{suggest_choice(key, known)}"
-        )
+        raise UsageError(f"--{name.rpartition('.')[2]} has no default: it is given where it is meant")
+    kinds: dict[str, set[type]] = {}
+    for each in [command] if command else COMMANDS:
+        for option, one in COMMANDS[each].options.items():
+            if one.flags and option not in session.NEVER:
+                kinds.setdefault(option, set()).add(one.kind)
+    if key not in kinds:
+        has = f"{command} has no" if command else "no command has an"
+        raise UsageError(f"{has} option --{name.rpartition('.')[2]}{suggest_choice(key, kinds)}")
+    return kinds[key]
 
 
-_READERS: dict[str, tuple[Callable[[str], object], str]] = {
-    "int": (limits.whole_number, "a whole number"),
-    "float": (limits.decimal_number, "a number"),
-    "boolean": ({"true": True, "false": False}.__getitem__, "true or false"),
+_READERS: dict[type, tuple[Callable[[str], object], str]] = {
+    int: (limits.whole_number, "a whole number"),
+    float: (limits.decimal_number, "a number"),
+    bool: ({"true": True, "false": False}.__getitem__, "true or false"),
 }
 
 
-def _check_value(item: str, command: str, key: str, value: str) -> None:
-    """Raise UsageError where no command's option of this name reads the value: "x" as a whole number; or where it is not
-    Unicode.
-    """
+def _check_value(item: str, kinds: Collection[type], value: str) -> None:
+    """Raise UsageError where no option of these kinds reads the value: "x" as a whole number; or where it is not Unicode."""
     try:
         value.encode()
     except UnicodeEncodeError:
         raise UsageError(f"--set {value!r}: it is not UTF-8 text") from None
-    tables = [session.options_of(Command(each)) for each in ([command] if command else COMMANDS)]
-    types = {table[key].type.name for table in tables if key in table}
-    for kind in types:
+    for kind in kinds:
         if kind not in _READERS:
             return
         with contextlib.suppress(ValueError, KeyError):
             _READERS[kind][0](value)
             return
-    raise UsageError(f"--set {item}: it is {' or '.join(sorted(_READERS[kind][1] for kind in types))}")
+    raise UsageError(f"--set {item}: it is {' or '.join(sorted(_READERS[kind][1] for kind in kinds))}")
 
 
 def _typed_value(value: str) -> bool | int | float | str:

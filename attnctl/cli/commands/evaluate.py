@@ -21,9 +21,9 @@ from attnctl.batching.corpus.census_work import (
 from attnctl.batching.corpus.treebank import Treebank
 from attnctl.cli import arguments
 from attnctl.cli import options as o
-from attnctl.cli.output import print_complaint, put_bytes, put_json, safe_console, show_renderable
+from attnctl.cli.output import put_bytes, put_json, safe_console, show_renderable
 from attnctl.cli.progress import items_progress
-from attnctl.errors import DONE, PARTIAL, AttnctlError, UsageError
+from attnctl.errors import DONE, PARTIAL, AttnctlError, UsageError, print_complaint
 from attnctl.files import check_writable, need_pyarrow
 from attnctl.formats.census_table import census_csv, census_parquet
 from attnctl.formats.documents.census_json import census_to_json, read_census

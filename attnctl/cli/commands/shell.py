@@ -13,8 +13,8 @@ import typer
 from attnctl import inputs, interrupts, limits
 from attnctl.cli import arguments, session, suggestions
 from attnctl.cli.command_table import COMMANDS
-from attnctl.cli.output import print_complaint, print_lines, print_wrapped
-from attnctl.errors import DONE, INTERRUPTED, PARTIAL, AttnctlError, UsageError
+from attnctl.cli.output import print_lines, print_wrapped
+from attnctl.errors import DONE, INTERRUPTED, PARTIAL, AttnctlError, UsageError, print_complaint
 from attnctl.files import check_size
 from attnctl.inputs import conversation_in
 from attnctl.text import shortened

@@ -14,8 +14,8 @@ from attnctl import interrupts
 from attnctl.argument_types import OptionValues
 from attnctl.cli import arguments
 from attnctl.cli.arguments import say_note
-from attnctl.cli.output import print_complaint, print_lines, put_json, safe_console, say_unless_quiet, show_renderable
-from attnctl.errors import INTERRUPTED, UsageError
+from attnctl.cli.output import print_lines, put_json, safe_console, say_unless_quiet, show_renderable
+from attnctl.errors import INTERRUPTED, UsageError, print_complaint
 from attnctl.render.terminal.training import lesson_view, live_view
 from attnctl.text import Document
 from attnctl.training.relations import measure_run
