@@ -56,12 +56,14 @@ def _found_sources(text: str | None, file: str | None, options: OptionValues) ->
     chat = options.pop("chat", None)
     steps = api.search_sources(*inputs.open_prompt(text, file, chat, lambda: arguments.model_of(options)), **asked)
     search, remove, interrupted = next(steps), asked.get("remove", False), False
-    parts = len(search.parts)
-    told = search.read_seconds > SAID_SECONDS and _tell_cost(search, remove)
+    parts, told = len(search.parts), search.read_seconds > SAID_SECONDS
+    arguments.say_notes(search.cost_notes(remove, SAID_SECONDS) if told else ())
     try:
         with cost_progress(f"{parts} parts, {len(search.tokens):,} tokens") as tick:
             for made, _ in enumerate(steps, 1):
-                told = told or ((search.cost.is_measured or made == TRIED) and _tell_cost(search, remove))
+                if not told and (search.cost.is_measured or made == TRIED):
+                    told = True
+                    arguments.say_notes(search.cost_notes(remove, SAID_SECONDS))
                 if tick is not None:
                     tick(1 / (search.forwards + remove * parts))
     except KeyboardInterrupt:
@@ -70,16 +72,6 @@ def _found_sources(text: str | None, file: str | None, options: OptionValues) ->
     found = search.found_so_far()
     arguments.say_notes(found.notes)
     return found, interrupted
-
-
-def _tell_cost(search: Any, remove: bool) -> bool:
-    """Say how many forwards are made and about how long they take, where that is long; True: it is told."""
-    seconds = search.estimated_seconds(remove)
-    if seconds > SAID_SECONDS:
-        parts, forwards = len(search.parts), search.forwards + remove * len(search.parts)
-        said = f"{parts} parts: {forwards} forwards at most, about {seconds:.0f} s (--budget takes fewer)"
-        arguments.say_notes((said,))
-    return True
 
 
 def _write_sources(found: AnswerSources, form: str, output: str | None, top: int | None) -> None:

@@ -216,6 +216,12 @@ class SourceSearch:
         again = remove * len(self.parts) * self.cost.seconds_of(len(self.tokens))
         return self.forwards * self.cost.seconds_of(sum(behind) / len(behind)) + again
 
+    def cost_notes(self, remove: bool, least: float) -> tuple[str, ...]:
+        """How many forwards are made and about how long they take, where that is more than `least` seconds; as one note."""
+        seconds, forwards = self.estimated_seconds(remove), self.forwards + remove * len(self.parts)
+        told = f"{len(self.parts)} parts: {forwards} forwards at most, about {seconds:.0f} s (--budget takes fewer)"
+        return (told,) * (seconds > least)
+
     def _tokens_behind(self, group: Sequence[int]) -> int:
         """How many tokens a forward reads that hides a group of parts."""
         return len(self.tokens) - min(self.parts[at].tokens[0] for at in group)
