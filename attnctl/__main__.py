@@ -17,11 +17,32 @@ STARTING = threading.current_thread() is threading.main_thread() and (
 if STARTING:
     signal.signal(signal.SIGINT, _leave_quietly)
 
-from functools import partial  # noqa: E402
+import gc  # noqa: E402
 
-from attnctl.cli import run_program  # noqa: E402
+from attnctl import interrupts, light_import  # noqa: E402
+from attnctl.cli import run_command_line  # noqa: E402
+from attnctl.errors import FAILED, INTERRUPTED  # noqa: E402
 
-main = partial(run_program, STARTING)
+CALM = 20_000  # objects between two looks for garbage: Python's 700 are a tenth of a start that makes none
+
+
+def main() -> None:
+    """Run attnctl in a process of its own, and exit with its code."""
+    light_import.alone = True
+    os.environ.pop("MPLBACKEND", None)  # of somebody's notebook: no window is opened here, and a wrong name is an error
+    gc.set_threshold(CALM)
+    try:
+        if STARTING:  # else Ctrl-C is another's to answer
+            interrupts.watch_interrupts()
+        run_command_line()
+    except KeyboardInterrupt:  # before the first command, or after the last
+        os.write(2, b"attnctl: interrupted\n")
+        os._exit(INTERRUPTED)
+    except SystemExit as end:
+        if STARTING:
+            interrupts.keep_code(end.code if isinstance(end.code, int) else FAILED)
+        raise
+
 
 if __name__ == "__main__":
     main()

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import contextlib
 import copy
-import gc
 import io
 import os
 import sys
@@ -20,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 import typer
 from typer.core import TyperArgument, TyperCommand, TyperGroup, TyperOption
 
-from attnctl import __version__, call_named, interrupts, light_import, limits
+from attnctl import __version__, call_named, interrupts, limits
 from attnctl.cli import session, suggestions
 from attnctl.cli.command_table import COMMANDS, commands_by_heading
 from attnctl.cli.options import GROUPS, Option
@@ -217,7 +216,6 @@ def read_number(text: str, option: Option) -> int | float:
     return number
 
 
-CALM = 20_000  # objects between two looks for garbage: Python's 700 are a tenth of a start that makes none
 AS_IT_GOES = ("batch", "quiz", "shell", "train", "view")  # commands that ask, or write as they go on
 
 
@@ -343,27 +341,6 @@ def _ready_streams() -> None:
             setattr(sys, name, os.fdopen(os.open(os.devnull, flags), mode, encoding="utf-8"))
         elif mode == "w" and hasattr(stream, "reconfigure") and "utf" not in (stream.encoding or "").lower():
             stream.reconfigure(errors="backslashreplace")
-
-
-def run_program(watched: bool) -> None:
-    """Run attnctl in a process of its own, and exit with its code.
-
-    `watched` says that Ctrl-C is this program's to answer.
-    """
-    light_import.alone = True
-    os.environ.pop("MPLBACKEND", None)  # of somebody's notebook: no window is opened here, and a wrong name is an error
-    gc.set_threshold(CALM)
-    try:
-        if watched:
-            interrupts.watch_interrupts()
-        run_command_line()
-    except KeyboardInterrupt:  # before the first command, or after the last
-        os.write(2, b"attnctl: interrupted\n")
-        os._exit(INTERRUPTED)
-    except SystemExit as end:
-        if watched:
-            interrupts.keep_code(end.code if isinstance(end.code, int) else FAILED)
-        raise
 
 
 def run_command_line() -> None:
