@@ -175,14 +175,9 @@ def read_defaults() -> Document:
         raise AttnctlError(f"{config_path()} is no TOML: {error} (attnctl config --path prints where it is)") from error
 
 
-def options_of(command: ClickCommand) -> dict[str, TyperOption]:
-    """The options of a command that may have a default of the user's own, by their names in Python."""
-    return {p.name or "": p for p in command.params if isinstance(p, TyperOption) and p.name not in NEVER}
-
-
 def apply_defaults(command: ClickCommand, ctx: Context) -> None:
     """Give a command's options the defaults of file and environment. Raises AttnctlError for a value of another type."""
-    options = options_of(command)
+    options = {p.name or "": p for p in command.params if isinstance(p, TyperOption) and p.name not in NEVER}
     for name, option in options.items():
         option.envvar, option.show_envvar = f"{PREFIX}{name.upper()}", False
     if not _may_be_there():

@@ -14,7 +14,7 @@ from attnctl.cli.command_table import COMMANDS
 from attnctl.cli.output import print_lines, print_wrapped
 from attnctl.cli.suggestions import suggest_choice, suggest_command
 from attnctl.errors import AttnctlError, UsageError
-from attnctl.files import write_whole
+from attnctl.files import said_plainly, write_whole
 
 if TYPE_CHECKING:
     from attnctl.text import Document
@@ -65,10 +65,8 @@ def _change_settings(setting: list[str], unset: list[str]) -> None:
         text = tomlkit.dumps(document)
     except (TOMLKitError, RecursionError) as error:
         raise AttnctlError(f"{where} cannot be changed here: change it by hand") from error
-    try:
+    with said_plainly("make", where.parent):
         where.parent.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise AttnctlError(f"cannot make {where.parent}: {(error.strerror or str(error)).lower()}") from error
     write_whole(where, text.encode())
     say_notes([f"{item} is kept in {where}" for item in setting] + [f"{item} is no default any more" for item in unset])
 
@@ -112,7 +110,7 @@ def _kinds_of(name: str, command: str, key: str) -> set[type]:
     return kinds[key]
 
 
-_READERS: dict[type, tuple[Callable[[str], object], str]] = {
+_READERS: dict[type, tuple[Callable[[str], float], str]] = {
     int: (limits.whole_number, "a whole number"),
     float: (limits.decimal_number, "a number"),
     bool: ({"true": True, "false": False}.__getitem__, "true or false"),
@@ -134,14 +132,11 @@ def _check_value(item: str, kinds: Collection[type], value: str) -> None:
     raise UsageError(f"--set {item}: it is {' or '.join(sorted(_READERS[kind][1] for kind in kinds))}")
 
 
-def _typed_value(value: str) -> bool | int | float | str:
+def _typed_value(value: str) -> object:
     """A value as TOML has it: true and false, finite numbers, else text."""
-    if value in ("true", "false"):
-        return value == "true"
-    for read in (limits.whole_number, limits.decimal_number):
-        with contextlib.suppress(ValueError):
-            number: float = read(value)
-            return number if abs(number) < limits.EXACT else value
+    for read, _ in _READERS.values():
+        with contextlib.suppress(ValueError, KeyError):
+            return found if abs(found := read(value)) < limits.EXACT else value
     return value
 
 
