@@ -74,7 +74,8 @@ def test_scores_in_one_word_are_several(written: list[str], run: Run, refused: R
 def test_scores_from_a_pipe_with_names(run: Run) -> None:
     result = run("softmax", "-", "--tokens", "Alice will eat", stdin=b"8.1, 1.2\n-3\n")
     assert result.code == 0 and "Alice takes" in result.out
-    assert json.loads(run("softmax", "-", "--json", stdin=b"8.1 1.2 -3").out)["scores"] == [8.1, 1.2, -3]
+    for written in (b"8.1 1.2 -3", b"[8.1, 1.2, -3]\n"):
+        assert json.loads(run("softmax", "-", "--json", stdin=written).out)["scores"] == [8.1, 1.2, -3]
 
 
 def test_it_fits_any_width() -> None:

@@ -12,8 +12,9 @@ import pexpect
 import pytest
 
 from attnctl import attention
+from attnctl.api import questions_of_trace
 from attnctl.errors import AttnctlError
-from attnctl.models import attend
+from attnctl.models import attend, open_model
 from attnctl.readings.questions.quiz import MAKERS, QuizQuestion, is_right, number_in, quiz_questions
 from tests.conftest import Result
 
@@ -179,3 +180,11 @@ def test_a_letter_that_is_also_a_token_is_read_either_way() -> None:
     for answer, given, good in (("The", "a", True), ("a", "a", True), ("a", "d", True), ("dog", "a", False)):
         question = QuizQuestion("k", "?", answer, "", choices=("The", "dog", "saw", "a"))
         assert is_right(question, given) is good
+
+
+@pytest.mark.parametrize("name", ["demo", "demo-causal"])
+def test_the_last_question_is_on_what_matters(name: str) -> None:
+    model = open_model(name)
+    trace = attend(TEXT, model=name)
+    asked, plain = (questions_of_trace(trace, 5, 1, model=each) for each in (model, None))
+    assert asked[:4] == plain[:4] and [asked[4].kind == "removal", plain[4].kind == "removal"] == [True, False]
