@@ -20,7 +20,7 @@ import typer
 from typer.core import TyperArgument, TyperCommand, TyperGroup, TyperOption
 
 from attnctl import __version__, call_named, interrupts, limits
-from attnctl.cli import session, suggestions
+from attnctl.cli import arguments, suggestions
 from attnctl.cli.command_table import COMMANDS, commands_by_heading
 from attnctl.cli.options import GROUPS, Option
 from attnctl.cli.output import paged_output, print_lines, say_unless_quiet
@@ -38,7 +38,7 @@ NARROW = 60  # columns, below which an option's help stands under its name
 TEXTS = ("text", "source")
 
 # the options of every command, which the session is told
-SWITCHES = {"quiet": session.set_quiet, "no_pager": session.set_no_pager}
+SWITCHES = {"quiet": arguments.set_quiet, "no_pager": arguments.set_no_pager}
 
 
 class Command(TyperCommand):
@@ -94,7 +94,7 @@ class Command(TyperCommand):
         if ctx.resilient_parsing:  # for completion, of a line that is not finished
             ctx.allow_extra_args = True
             return super().parse_args(ctx, args)
-        session.apply_defaults(self, ctx)
+        arguments.apply_defaults(self, ctx)
         joins = self._text_parameter() is not None
         ctx.allow_extra_args = ctx.allow_extra_args or joins
         try:
@@ -106,13 +106,13 @@ class Command(TyperCommand):
             raise UsageError(suggestions.suggest_option(self, name)) from error
         if rest and joins:
             self._join_words(ctx, rest)
-        session.begin_command(self, ctx)
-        session.yield_to_typed(self, ctx)
-        if session.current is None:
-            for said in session.unknown_variables():
+        arguments.begin_command(self, ctx)
+        arguments.yield_to_typed(self, ctx)
+        if arguments.current is None:
+            for said in arguments.unknown_variables():
                 say_unless_quiet(f"note: {said}")
         else:
-            session.current.fill_in(self.name or "", ctx.params)
+            arguments.current.fill_in(self.name or "", ctx.params)
         self._check_outputs(ctx.params)
         return ctx.args
 
@@ -199,7 +199,7 @@ def _converted_number(option: Option, value: str | float, parameter: Parameter, 
     try:
         return read_number(value, option)
     except UsageError as error:
-        origin = session.default_origin(ctx, parameter.name or "")
+        origin = arguments.default_origin(ctx, parameter.name or "")
         raise UsageError(f"{error} ({origin})" if origin else str(error)) from None
 
 
@@ -255,13 +255,13 @@ class Commands(TyperGroup):
                 sys.stdout.flush()
             return result
         except AttnctlError as error:
-            print_complaint(session.with_origin(str(error)))
+            print_complaint(arguments.with_origin(str(error)))
             raise typer.Exit(error.exit_code) from error
         except KeyboardInterrupt as error:
             _say_interrupted()
             raise typer.Exit(INTERRUPTED) from error
         except BrokenPipeError as error:  # the reader has seen enough (`| head`); there is nothing left to say
-            if session.current is not None:
+            if arguments.current is not None:
                 raise
             _write_no_more()
             raise typer.Exit(DONE) from error
@@ -297,7 +297,7 @@ def _say_interrupted() -> None:
 
 def _write_no_more() -> None:
     """Send what is still buffered nowhere, so that Python's own farewell cannot fail on it; a shell writes on."""
-    if session.current is not None:
+    if arguments.current is not None:
         return
     with contextlib.suppress(io.UnsupportedOperation):  # no file of the system: nothing is flushed at the end
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
@@ -349,9 +349,9 @@ def run_command_line() -> None:
     sys.exit(run_command())
 
 
-def run_command(arguments: Sequence[str] | None = None) -> int:
+def run_command(argv: Sequence[str] | None = None) -> int:
     """Run one command, by these arguments or those of the process, every error told in one line: its exit code."""
-    given = sys.argv[1:] if arguments is None else list(arguments)
+    given = sys.argv[1:] if argv is None else list(argv)
     try:
         with paged_output() if _is_read_at_once(given) else contextlib.nullcontext():
             code = app(given, standalone_mode=False)
@@ -359,7 +359,7 @@ def run_command(arguments: Sequence[str] | None = None) -> int:
         if code == INTERRUPTED and interrupts.came:  # as Typer made its arguments ready, and said nothing
             _say_interrupted()
     except BrokenPipeError:
-        if session.current is not None:
+        if arguments.current is not None:
             raise
         _write_no_more()
         code = DONE
@@ -379,19 +379,19 @@ def run_command(arguments: Sequence[str] | None = None) -> int:
     return code if isinstance(code, int) else DONE
 
 
-def _is_read_at_once(arguments: Sequence[str]) -> bool:
+def _is_read_at_once(argv: Sequence[str]) -> bool:
     """Whether all that a command writes is a page for a terminal: it neither asks, nor writes as it goes on."""
-    piped_lines = session.current is not None and not sys.stdin.isatty()
-    if piped_lines or not sys.stdout.isatty() or "--no-pager" in arguments:
+    piped_lines = arguments.current is not None and not sys.stdin.isatty()
+    if piped_lines or not sys.stdout.isatty() or "--no-pager" in argv:
         return False
-    command = next((word for word in arguments if not word.startswith("-")), "")
-    return command not in AS_IT_GOES or not {"-h", "--help"}.isdisjoint(arguments)
+    command = next((word for word in argv if not word.startswith("-")), "")
+    return command not in AS_IT_GOES or not {"-h", "--help"}.isdisjoint(argv)
 
 
 def _usage_message(said: str, error: Exception) -> str:
     """Typer's complaint as one line, with where the value comes from, or where to read more."""
     message, context = " ".join(said.split()).rstrip("."), getattr(error, "ctx", None)
     name = getattr(getattr(error, "param", None), "name", None)
-    origin = session.default_origin(context, name) if context and name else ""
+    origin = arguments.default_origin(context, name) if context and name else ""
     more = origin or f"see {context.command_path if context else 'attnctl'} --help"
     return f"{message[:1].lower()}{message[1:]} ({more})"

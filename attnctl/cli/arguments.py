@@ -1,27 +1,258 @@
-"""What the arguments of a command stand for: a text, a model, a look, a selection; and notes for its user."""
+"""What a command was given: its arguments, which of them were typed, a user's own defaults, and what a shell keeps.
+
+`ATTNCTL_MODEL=gpt2` stands for `--model gpt2` in every command that has it, and so for every option. The file is
+`config.toml` in the user's configuration folder (see `attnctl config --path`): `model = "gpt2"`, or under `[heatmap]`
+for one command alone.
+"""
 
 from __future__ import annotations
 
+import os
+import re
 from collections import ChainMap
-from collections.abc import Sequence
+from collections.abc import Callable, Collection, Sequence
 from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from attnctl import inputs
+from typer.core import TyperOption
+
+from attnctl import limits
 from attnctl.argument_types import model_arguments
-from attnctl.cli import session
+from attnctl.cli import output
 from attnctl.cli.command_table import COMMANDS
-from attnctl.cli.options import LOOK_OPTIONS, taken
+from attnctl.cli.options import LOOK_OPTIONS, MODEL_OPTIONS, OPTIONS, taken
 from attnctl.cli.output import say_unless_quiet
-from attnctl.errors import UsageError
-from attnctl.models import open_named_model
+from attnctl.cli.suggestions import suggest_choice
+from attnctl.errors import AttnctlError, UsageError
+from attnctl.files import read_bytes
 
 if TYPE_CHECKING:
+    from typer._click.core import Command as ClickCommand
+    from typer._click.core import Context, Parameter
+
     from attnctl.argument_types import OptionValues
     from attnctl.batching.engines import Engine
     from attnctl.render.figure.look import Look
-    from attnctl.source import OverviewSource, TextSource, TraceSource
+    from attnctl.source import Model, OverviewSource, TextSource, TraceSource
+    from attnctl.text import Document
     from attnctl.tokens import Token
+
+
+left_over: list[str] = []  # words of the command line that belong to no option
+typed: set[str] = set()  # names of the parameters that stand on the command line, not in the defaults of a user
+defaulted: dict[str, tuple[str, object]] = {}  # those that the environment or the defaults file gave: which, and what
+told: set[str] = set()  # notes that this command has given: each is given once
+
+
+def begin_command(command: ClickCommand, ctx: Context) -> None:
+    """Note which parameters of `command` were typed, and which came from a user's defaults."""
+    sources = {name: ctx.get_parameter_source(name) for p in command.params if (name := p.name)}
+    told.clear()
+    left_over[:] = ctx.args
+    typed.clear()
+    typed.update(name for name, source in sources.items() if source is not None and source.name == "COMMANDLINE")
+    defaulted.clear()
+    origins = {name: origin for name in sources if (origin := default_origin(ctx, name))}
+    defaulted.update((name, (origin, ctx.params.get(name))) for name, origin in origins.items())
+
+
+def default_origin(ctx: Context, name: str) -> str:
+    """Where a parameter's value comes from, where it is a default of the user's own; else ""."""
+    source = ctx.get_parameter_source(name)
+    if source is None or source.name not in ("ENVIRONMENT", "DEFAULT_MAP"):
+        return ""
+    return f"$ATTNCTL_{name.upper()}" if source.name == "ENVIRONMENT" else "the defaults file, see attnctl config"
+
+
+def with_origin(message: str) -> str:
+    """An error message about an option, with where its value comes from, where that is not the command line."""
+    named = re.findall(r"(?:--|^no )([a-z][a-z-]*)", message)  # "--layer 'x': …", "no model 'x': …"
+    origins = [defaulted[name][0] for flag in named if (name := flag.replace("-", "_")) in defaulted]
+    origins += [origin for origin, value in defaulted.values() if _is_named(value, message)]
+    return f"{message} ({origins[0]})" if origins else message
+
+
+def _is_named(value: object, message: str) -> bool:
+    """Whether a message names a value that is a text, or one of several: "no token 'x' …", "cannot read x: …"."""
+    several = value if isinstance(value, list | tuple) else (value,)
+    words = [word for word in several if isinstance(word, str) and not word.isdecimal() and len(word) > 1]
+    return any(re.search(rf"(?<!\w){re.escape(word)}(?!\w)", message) for word in words)
+
+
+def set_quiet(_ctx: Context, _param: Parameter, wanted: bool) -> None:
+    """The callback of --quiet."""
+    output.quiet = bool(wanted) or (current is not None and current.quiet)
+
+
+def set_no_pager(_ctx: Context, _param: Parameter, wanted: bool) -> None:
+    """The callback of --no-pager."""
+    output.no_pager = bool(wanted)
+
+
+MOST_MODELS = 2  # opened at once: a comparison has two
+
+# commands that read a text, where none is given the shell's own: command → the parameter that takes it
+TEXT_PARAMETERS = {
+    "explain": "source", "heatmap": "source", "heads": "source", "view": "source", "ablate": "text", "sources": "text",
+    "quiz": "text",
+}  # fmt: skip
+PAIRS = {"compare": ("a", "b"), "view": ("source", "other")}  # of two models, which read the text in "text"
+OTHER_TEXTS = ("file", "chat")  # options that give a text in another way
+
+
+class Session:
+    """A text or a conversation, and options for every command; and the models that were opened, by their arguments."""
+
+    def __init__(
+        self, text: str | None = None, options: OptionValues | None = None, *, chat: str | None = None
+    ) -> None:
+        self.text, self.chat, self.options = text, chat, dict(options or {})
+        self.quiet = output.quiet  # every command is, as the session was begun
+        self._models: dict[tuple[tuple[str, str], ...], Model] = {}
+
+    @property
+    def model(self) -> str | None:
+        """The name of the session's model; None for the default."""
+        return self.options.get("model")
+
+    def kept_model(self, arguments: OptionValues, opener: Callable[..., Model]) -> Model:
+        """The model that `opener` makes of these arguments, or the one that it made before."""
+        key = tuple(sorted((name, repr(value)) for name, value in arguments.items()))
+        if key not in self._models:
+            while len(self._models) >= MOST_MODELS:
+                del self._models[next(iter(self._models))]
+            self._models[key] = opener(**arguments)
+        self._models[key] = self._models.pop(key)  # the last to be forgotten
+        return self._models[key]
+
+    def fill_in(self, command: str, parameters: OptionValues) -> None:
+        """Give a command the session's text and options where it was given none of its own."""
+        from attnctl.models import names_model
+
+        pair = [parameters.get(name) for name in PAIRS.get(command, ())]
+        of_two = bool(pair) and all(name is not None and names_model(name) for name in pair)
+        place = "text" if of_two else TEXT_PARAMETERS.get(command)
+        if place is not None and not any(parameters.get(name) for name in (place, *OTHER_TEXTS)):
+            parameters[place] = self.text
+            if "chat" in parameters:
+                parameters["chat"] = self.chat
+        if of_two or typed & {"model", "qkv"}:  # options of the session's model are not those of another
+            return
+        kept = {name: value for name, value in self.options.items() if name in parameters and name not in typed}
+        parameters.update(kept)
+
+
+current: Session | None = None  # of the shell that runs; None outside one
+
+
+PREFIX = "ATTNCTL_"
+# what names the one thing that a call is about, or asks for another act than the command's own, is no default
+NEVER = ("help", *(name for name, option in OPTIONS.items() if option.one_call))
+
+
+def config_path() -> Path:
+    """The defaults file: ATTNCTL_CONFIG, or config.toml in the user's configuration folder."""
+    named = os.environ.get(f"{PREFIX}CONFIG")
+    if named:
+        return Path(named)
+    from platformdirs import user_config_path
+
+    return user_config_path("attnctl") / "config.toml"
+
+
+def read_text() -> str:
+    """The text of the defaults file; "" where there is none. Raises AttnctlError where it cannot be read."""
+    path = config_path()
+    if not os.path.lexists(path):
+        return ""
+    try:
+        return read_bytes(path, limits.DEFAULTS_BYTES).decode()
+    except UnicodeDecodeError as error:
+        raise AttnctlError(f"{path} is no TOML: {error} (attnctl config --path prints where it is)") from error
+
+
+def read_defaults() -> Document:
+    """What the defaults file says; nothing where there is none. Raises AttnctlError where it is no TOML."""
+    import tomllib
+
+    try:
+        return tomllib.loads(read_text())
+    except (tomllib.TOMLDecodeError, RecursionError) as error:
+        raise AttnctlError(f"{config_path()} is no TOML: {error} (attnctl config --path prints where it is)") from error
+
+
+def apply_defaults(command: ClickCommand, ctx: Context) -> None:
+    """Give a command's options the defaults of file and environment. Raises AttnctlError for a value of another type."""
+    options = {p.name or "": p for p in command.params if isinstance(p, TyperOption) and p.name not in NEVER}
+    for name, option in options.items():
+        option.envvar, option.show_envvar = f"{PREFIX}{name.upper()}", False
+    if not _may_be_there():
+        return
+    said = read_defaults()
+    if command.name != "config":  # which shows what the file holds, and takes out what is wrong
+        _check_names(said, command.name or "", options)
+    own = said.get(command.name or "", {})
+    table = {k: v for k, v in said.items() if not isinstance(v, dict)} | (own if isinstance(own, dict) else {})
+    given = {name.replace("-", "_"): value for name, value in table.items()}
+    for name, value in given.items():
+        if name in options and not isinstance(value, (str, int, float, bool)):
+            raise AttnctlError(f"{config_path()}: {name} is one value: a text, a number, true or false")
+    # numbers, and true and false, go the way of the command line, which checks them
+    texts = {name: str(value).lower() if isinstance(value, bool) else str(value) for name, value in given.items()}
+    ctx.default_map = {name: text for name, text in texts.items() if name in options}
+
+
+def _check_names(said: Document, command: str, options: Collection[str]) -> None:
+    """Raise AttnctlError for a name in the defaults file that is of no option, or of one that has no default.
+
+    `options` are those of the `command` that runs: its own table holds no others.
+    """
+    for name, value in said.items():
+        table = value if isinstance(value, dict) else None
+        if table and name not in COMMANDS:
+            near = suggest_choice(name, COMMANDS)
+            raise AttnctlError(f"{config_path()}: [{name}]: no command is called so{near}")
+        for place in [name] if table is None else [f"{name}.{key}" for key in table]:
+            lacking = name == command and place.rpartition(".")[2].replace("-", "_") not in options
+            if wrong := why_no_default(place) or f"{command} has no such option" * lacking:
+                raise AttnctlError(f"{config_path()}: {place}: {wrong} (attnctl config --unset {place})")
+
+
+def why_no_default(name: str) -> str:
+    """Why no option takes a default of that NAME or COMMAND.NAME; empty where one does."""
+    key = name.rpartition(".")[2].replace("-", "_")
+    known = {option for option, one in OPTIONS.items() if one.flags}
+    if key in known and key not in NEVER:
+        return ""
+    if key in known:
+        return "it has no default, and is given where it is meant"
+    return f"no option is called so{suggest_choice(key, known)}"
+
+
+def unknown_variables() -> list[str]:
+    """A sentence on each variable of the environment that is named as a default is, and is none."""
+    names = [name for name in sorted(os.environ) if name.startswith(PREFIX) and name != f"{PREFIX}CONFIG"]
+    return [f"${name}: {wrong}" for name in names if (wrong := why_no_default(name.removeprefix(PREFIX).lower()))]
+
+
+def yield_to_typed(command: ClickCommand, ctx: Context) -> None:
+    """Forget the defaults that belong to another model, where --model or --qkv was typed; not those of the machine."""
+    if not typed & {"model", "qkv"}:
+        return
+    for parameter in command.params:
+        if parameter.name in MODEL_OPTIONS and not (parameter.name in typed or OPTIONS[parameter.name].of_machine):
+            ctx.params[parameter.name] = parameter.default
+
+
+def _may_be_there() -> bool:
+    """Whether to look for the file at all: a start without one pays for a look at one folder, no more."""
+    if os.environ.get(f"{PREFIX}CONFIG"):
+        return True
+    home = os.environ.get("XDG_CONFIG_HOME") or str(Path.home() / ".config")
+    # that of os: in a home that may not be looked into (another user's, as a service has it) there are no defaults
+    found = os.path.isdir(Path(home, "attnctl"))  # noqa: PTH112
+    return os.name != "posix" or os.uname().sysname == "Darwin" or found
 
 
 def engine_of(command: str, options: OptionValues) -> Engine:
@@ -47,7 +278,7 @@ def check_mode(command: str, *modes: str) -> None:
 
     allowed = set().union(*map(honoured, modes))
     for name, option in entry.options.items():
-        if name in session.typed - allowed:  # a default of the user's own just does not apply
+        if name in typed - allowed:  # a default of the user's own just does not apply
             flag = next((flag for flag in option.every_flag if flag.startswith("--")), name.upper())
             others = next(several for several in entry.modes if modes[0] in several)
             fits = " or ".join(mode for mode in others if mode != flag and name in honoured(mode))
@@ -68,19 +299,23 @@ def look_of(options: OptionValues, dpi: int = 200) -> Look:
 
 def model_of(options: OptionValues) -> Any:
     """Open the model that MODEL_OPTIONS ask for. Raises UsageError for options that exclude each other."""
+    from attnctl.models import open_named_model  # NumPy, which --help and completion do without
+
     given = model_arguments(options)
-    return open_named_model(**given) if session.current is None else session.current.kept_model(given, open_named_model)
+    return open_named_model(**given) if current is None else current.kept_model(given, open_named_model)
 
 
 def open_source(
     source: str | None, file: str | None, tokens: str | None, options: OptionValues
 ) -> TextSource | TraceSource | OverviewSource:
     """What the arguments of a command name. Raises UsageError for model options beside numbers computed already."""
+    from attnctl import inputs
+
     given = {name: value for name, value in options.items() if name != "chat"}
 
     def refuse_model_options(where: str) -> None:
         for name, value in options.items():
-            if value is not None and name in session.typed:  # a default of the user's own just does not apply
+            if value is not None and name in typed:  # a default of the user's own just does not apply
                 option = "--" + name.replace("_", "-")
                 raise UsageError(f"{option} does not go with {where}: its numbers are computed already")
 
@@ -97,9 +332,9 @@ def open_source(
 
 def say_note(note: str) -> None:
     """A note for the user, on stderr; what this command has said already is not said again."""
-    if note not in session.told:
+    if note not in told:
         say_unless_quiet(f"note: {note}")
-    session.told.add(note)
+    told.add(note)
 
 
 def say_cost(told: str | None) -> None:

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from typer._click.core import Context, Parameter
 
     from attnctl.cli import Command
-    from attnctl.cli.session import Session
+    from attnctl.cli.arguments import Session
 
 
 # an option that none has, and what does it

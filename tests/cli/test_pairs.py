@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import pytest
 
-from attnctl.cli import session
+from attnctl.cli import arguments
 from attnctl.cli.command_table import COMMANDS
 from attnctl.cli.options import MODEL_OPTIONS, OPTIONS
 
@@ -234,7 +234,7 @@ def choices_of(case: Case) -> list[Choice]:
 def test_every_pair_is_honoured_or_refused(named: str, run: Run, place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     case = CASES[named]
     monkeypatch.chdir(place)
-    monkeypatch.setattr(session, "config_path", lambda: Path("settings.toml"))
+    monkeypatch.setattr(arguments, "config_path", lambda: Path("settings.toml"))
     if {"FOLDER", "chat.json"} & set(case.given):
         pytest.importorskip("transformers", reason="attnctl[hf] is not installed")
         from attnctl.models.huggingface import network

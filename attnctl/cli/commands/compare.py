@@ -8,7 +8,7 @@ from typing import Any
 from attnctl import inputs
 from attnctl.api import chosen_places, compare_sources
 from attnctl.argument_types import OptionValues
-from attnctl.cli import arguments, session
+from attnctl.cli import arguments
 from attnctl.cli import options as o
 from attnctl.cli.output import output_format, put_bytes, put_json, write_renderable
 from attnctl.errors import UsageError
@@ -72,7 +72,7 @@ def _pair_of_traces(
             for one in (a, b)
         ]
     else:
-        if "model" in session.typed:  # a default of the user's own just does not apply
+        if "model" in arguments.typed:  # a default of the user's own just does not apply
             raise UsageError("--model does not go with a text after A and B, which are the models then")
         if text is not None and names_model(a) and not names_model(b) and " " in b.strip():
             raise UsageError(

@@ -8,7 +8,7 @@ from collections.abc import Callable, Collection
 from typing import TYPE_CHECKING
 
 from attnctl import limits
-from attnctl.cli import session
+from attnctl.cli import arguments
 from attnctl.cli.arguments import check_mode, say_notes
 from attnctl.cli.command_table import COMMANDS
 from attnctl.cli.output import print_lines, print_wrapped
@@ -22,13 +22,13 @@ if TYPE_CHECKING:
 
 def config_command(*, setting: list[str] | None, unset: list[str] | None, path: bool) -> None:
     """Show or set defaults: options that every command takes as given unless the command line says otherwise."""
-    if session.left_over:
+    if arguments.left_over:
         raise UsageError(
-            f"{session.left_over[0]!r}: a default is set by attnctl config --set NAME=VALUE, such as --set model=smollm2"
+            f"{arguments.left_over[0]!r}: a default is set by attnctl config --set NAME=VALUE, such as --set model=smollm2"
         )
     if path:
         check_mode("config", "--path")
-        print_lines(str(session.config_path()))
+        print_lines(str(arguments.config_path()))
         return
     if setting or unset:
         check_mode("config", "--set and --unset")
@@ -42,10 +42,10 @@ def _change_settings(setting: list[str], unset: list[str]) -> None:
     import tomlkit
     from tomlkit.exceptions import TOMLKitError
 
-    where = session.config_path()
-    session.read_defaults()  # a damaged file is told of, not written into
+    where = arguments.config_path()
+    arguments.read_defaults()  # a damaged file is told of, not written into
     try:
-        document = tomlkit.parse(session.read_text())
+        document = tomlkit.parse(arguments.read_text())
         for item in setting:
             name, equals, value = item.partition("=")
             if not equals or not value:
@@ -97,12 +97,12 @@ def _kinds_of(name: str, command: str, key: str) -> set[type]:
     """
     if "." in name and command not in COMMANDS:
         raise UsageError(suggest_command(command, COMMANDS))
-    if key in session.NEVER:
+    if key in arguments.NEVER:
         raise UsageError(f"--{name.rpartition('.')[2]} has no default: it is given where it is meant")
     kinds: dict[str, set[type]] = {}
     for each in [command] if command else COMMANDS:
         for option, one in COMMANDS[each].options.items():
-            if one.flags and option not in session.NEVER:
+            if one.flags and option not in arguments.NEVER:
                 kinds.setdefault(option, set()).add(one.kind)
     if key not in kinds:
         has = f"{command} has no" if command else "no command has an"
@@ -141,20 +141,20 @@ def _typed_value(value: str) -> object:
 
 
 def _show_settings() -> None:
-    said = session.read_defaults()
-    where = session.config_path()
+    said = arguments.read_defaults()
+    where = arguments.config_path()
     rows = [(key, value, str(where)) for key, value in said.items() if not isinstance(value, dict)]
     for command, table in said.items():
         if isinstance(table, dict):
             rows += [(f"{command}.{key}", value, str(where)) for key, value in table.items()]
     for name, value in sorted(os.environ.items()):
-        if name.startswith(session.PREFIX) and name != f"{session.PREFIX}CONFIG" and value:
-            rows.append((name.removeprefix(session.PREFIX).lower(), value, f"${name}"))
+        if name.startswith(arguments.PREFIX) and name != f"{arguments.PREFIX}CONFIG" and value:
+            rows.append((name.removeprefix(arguments.PREFIX).lower(), value, f"${name}"))
     if not rows:
         print_wrapped("no defaults are set; attnctl config --set model=smollm2 writes them to")
         print_lines(str(where))
         return
     width = max(len(f"{name} = {value}") for name, value, _ in rows)
     for name, value, source in rows:
-        wrong = session.why_no_default(name)
+        wrong = arguments.why_no_default(name)
         print_lines(f"{f'{name} = {value}':{width}}  {source}{f' ({wrong})' * bool(wrong)}")

@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 from attnctl import api, inputs
-from attnctl.cli import arguments, session
+from attnctl.cli import arguments
 from attnctl.cli import options as o
 from attnctl.cli.output import print_lines, put_bytes, safe_console
 from attnctl.cli.progress import cost_progress, heads_over_tokens
@@ -47,7 +47,7 @@ def heatmap_command(
         mode = "--run as a page" if picture == "html" else "--run"
     arguments.check_mode("heatmap", mode)
     look = arguments.look_of(options)
-    if picture == "html" and "cmap" in session.typed and look.cmap not in api.PAGE_MAPS:
+    if picture == "html" and "cmap" in arguments.typed and look.cmap not in api.PAGE_MAPS:
         raise UsageError(f"--cmap {look.cmap} does not go with a page: it has {' and '.join(api.PAGE_MAPS)}")
     if run is not None:
         text = inputs.text_of(source, file)

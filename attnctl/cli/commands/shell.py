@@ -11,7 +11,7 @@ from typing import Any
 import typer
 
 from attnctl import inputs, interrupts, limits
-from attnctl.cli import arguments, session, suggestions
+from attnctl.cli import arguments, suggestions
 from attnctl.cli.command_table import COMMANDS
 from attnctl.cli.output import print_lines, print_wrapped
 from attnctl.errors import DONE, INTERRUPTED, PARTIAL, AttnctlError, UsageError, print_complaint
@@ -43,22 +43,22 @@ def shell_command(*, text: str | None, file: str | None, **options: object) -> N
         if read is not None:
             raise UsageError("give the text, --file, or --chat: one of them")
         conversation_in(chat)  # one that cannot be read is told now
-    given = {name: value for name, value in options.items() if name in session.typed or value not in (None, False)}
-    session.current = session.Session(read, given, chat=chat)
+    given = {name: value for name, value in options.items() if name in arguments.typed or value not in (None, False)}
+    arguments.current = arguments.Session(read, given, chat=chat)
     TextSource.memory, network.loaded_networks = RunMemory(), {}
     failed = False
     try:
         with interrupts.tidied_up():  # it goes on after each
-            for line in _lines(session.current):
-                failed = run_line(line, session.current) not in (DONE, INTERRUPTED) or failed
+            for line in _lines(arguments.current):
+                failed = run_line(line, arguments.current) not in (DONE, INTERRUPTED) or failed
     except (EOFError, StopIteration):
         pass
     finally:
-        session.current = TextSource.memory = network.loaded_networks = None
+        arguments.current = TextSource.memory = network.loaded_networks = None
     raise typer.Exit(PARTIAL if failed and not sys.stdin.isatty() else DONE)
 
 
-def run_line(line: str, here: session.Session) -> int:
+def run_line(line: str, here: arguments.Session) -> int:
     """Run one line: the exit code of its command. Raises EOFError where it asks to leave."""
     from attnctl.cli import run_command
 
@@ -97,7 +97,7 @@ def run_line(line: str, here: session.Session) -> int:
                 print_wrapped(f"  {said}", SAID_AT)
 
 
-def arguments_of_line(word: str, rest: str, here: session.Session) -> list[str]:
+def arguments_of_line(word: str, rest: str, here: arguments.Session) -> list[str]:
     """The arguments of a command's line. Raises UsageError for a quotation that does not end."""
     try:
         arguments = shlex.split(rest)
@@ -108,7 +108,7 @@ def arguments_of_line(word: str, rest: str, here: session.Session) -> list[str]:
     return [word, *arguments]
 
 
-def _change(here: session.Session, word: str, rest: str) -> None:
+def _change(here: arguments.Session, word: str, rest: str) -> None:
     """Change, or without `rest` show, the session's text or model. Raises AttnctlError for a model that is not there."""
     if word == "use":
         if rest:
@@ -124,7 +124,7 @@ def _change(here: session.Session, word: str, rest: str) -> None:
     print_lines(_shown_text(here, "there is no text yet: text …, or file PATH", 200))
 
 
-def _shown_text(here: session.Session, nothing: str, most: int) -> str:
+def _shown_text(here: arguments.Session, nothing: str, most: int) -> str:
     """The session's text, cut to `most` characters, or the name of its conversation; `nothing` where it has neither."""
     if here.chat is not None:
         return f"the conversation in {here.chat}"
@@ -134,7 +134,7 @@ def _shown_text(here: session.Session, nothing: str, most: int) -> str:
 # --- where the lines come from -----------------------------------------------------------------------------------
 
 
-def _lines(here: session.Session) -> Iterator[str]:
+def _lines(here: arguments.Session) -> Iterator[str]:
     """The lines of a pipe as they come, or what is typed at a prompt; bytes that are no UTF-8 as the system's arguments.
 
     Raises AttnctlError for a line that does not end.
@@ -156,7 +156,7 @@ def _lines(here: session.Session) -> Iterator[str]:
             continue
 
 
-def _prompt(here: session.Session) -> Any:
+def _prompt(here: arguments.Session) -> Any:
     """What asks for a line and answers it, with history and completion where prompt_toolkit is installed.
 
     It raises EOFError where there are no more.

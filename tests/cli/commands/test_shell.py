@@ -11,7 +11,7 @@ from pathlib import Path
 import pexpect
 import pytest
 
-from attnctl.cli import session
+from attnctl.cli import arguments
 from attnctl.models.huggingface import network
 from attnctl.source import TextSource
 from tests.conftest import Result
@@ -35,7 +35,7 @@ def test_each_line_answers_as_the_command_does(run: Run, model: str) -> None:
     lines = "".join(f"{' '.join(asked)} --quiet\n" for asked in questions)
     together = run("shell", TEXT, "--model", model, stdin=lines.encode())
     assert together.code == 0 and together.err == "" and together.out == alone
-    assert session.current is TextSource.memory is network.loaded_networks is None  # nothing is left behind
+    assert arguments.current is TextSource.memory is network.loaded_networks is None  # nothing is left behind
 
 
 def test_an_error_is_one_line_and_does_not_end_it(run: Run) -> None:

@@ -9,7 +9,7 @@ import sys
 import matplotlib
 import pytest
 
-from attnctl.cli.session import Session
+from attnctl.cli.arguments import Session
 from attnctl.cli.suggestions import completions, shell_completions, values_of
 from attnctl.models import open_model
 
