@@ -110,7 +110,9 @@ def cell_value(value: object) -> object:
     return in_a_cell(value) if isinstance(value, str) and value else value
 
 
-def csv_table(heading: Iterable[str], rows: Iterable[Iterable[object]], digits: int | None = None) -> str:
+def csv_table(
+    heading: Iterable[str], rows: Iterable[Iterable[object]], digits: int | None = None, delimiter: str = ","
+) -> str:
     """CSV: text as `cell_value`, None as an empty cell, a float with so many `digits` (None: all that it has)."""
     import csv
     import io
@@ -119,7 +121,7 @@ def csv_table(heading: Iterable[str], rows: Iterable[Iterable[object]], digits: 
         return f"{value:.{digits}g}" if digits and isinstance(value, float) else cell_value(value)
 
     page = io.StringIO()
-    writer = csv.writer(page, lineterminator="\n")
+    writer = csv.writer(page, delimiter=delimiter, lineterminator="\n")
     writer.writerow(heading)
     writer.writerows(map(cell, row) for row in rows)
     return page.getvalue()

@@ -22,7 +22,8 @@ from attnctl.readings.overview import Overview
 from attnctl.readings.questions.focus import roles_of_heads
 from attnctl.readings.traces.trace import ModelInfo
 from attnctl.render.figure.look import Look
-from attnctl.render.terminal.head_tables import HeadTable, heads_csv, ranked_by
+from attnctl.render.terminal.lowering import Shown
+from attnctl.render.told.heads import heads_table, ranked_by
 from attnctl.source import Changes, Source, check_attention_weights, prepare
 from attnctl.source.cells import cost_of_heads
 
@@ -79,13 +80,12 @@ def heads_command(
     order = by if by or top is None else TOP_BY
     ranked = ranked_by(found.head_statistics, order)[:top]
     if form == "csv":
-        put_bytes(heads_csv(ranked).encode(), output)
+        put_bytes(heads_table(ranked).as_csv().encode(), output)
     elif form == "json":
         put_bytes(overview_to_json(replace(found, head_statistics=tuple(ranked))) + b"\n", output)
     else:
-        show_renderable(
-            HeadTable(ranked, order, _named_elsewhere(found.model, ranked, known is not None)), soft_wrap=True
-        )
+        named = _named_elsewhere(found.model, ranked, known is not None)
+        show_renderable(Shown([heads_table(ranked, order, named)]), soft_wrap=True)
 
 
 def _write_statistic_grid(found: Overview, by: str, look: Look, output: str, form: str) -> None:

@@ -11,8 +11,7 @@ from textwrap import wrap
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import numpy.typing as npt
-from rich.cells import cell_len, set_cell_size
+from rich.cells import cell_len
 from rich.console import Console, ConsoleDimensions, ConsoleOptions, RenderableType, RenderResult
 from rich.markdown import CodeBlock, Heading, Markdown
 from rich.segment import Segment
@@ -22,10 +21,9 @@ from rich.table import Table
 from rich.text import Text
 from rich.theme import Theme
 
-from attnctl.arrays import Bools
 from attnctl.render.colours import takes_dark_ink
-from attnctl.text import harmless_line, harmless_text, isolated, visible_text
-from attnctl.tokens import Token
+from attnctl.render.forms import Grid, Numbers, label_fit, number_text
+from attnctl.text import harmless_line, harmless_text
 
 if TYPE_CHECKING:
     from attnctl.readings.traces.consistency import Finding
@@ -232,9 +230,9 @@ def markdown_page(markdown: str) -> RenderableType:
     return PageMarkdown(plain_source(markdown), hyperlinks=False)
 
 
-Numbers = npt.NDArray[np.float32 | np.float64 | np.bool_]
 ACCENT = "bright_magenta"
 DIM = "dim"
+GAP = 2
 MASKED = "·"
 NAME = 8  # cells of a column's name
 
@@ -285,22 +283,6 @@ def change_style(amount: float) -> Style:
     return Style.parse(f"#000000 on #{r:02x}{g:02x}{b:02x}")
 
 
-def number_text(value: float, precision: int, tiny: bool = False) -> str:
-    """A number with so many decimals; never "-0.00"; in powers of ten where it is large, or where all are `tiny`."""
-    if abs(value) >= 1e6 or tiny:
-        return f"{value:.{precision}e}"
-    text = f"{value:.{precision}f}"
-    return text[1:] if text.startswith("-") and not float(text) else text
-
-
-def token_label(token: Token | str, width: int | None = None) -> str:
-    """A token as a label: safe, on one line, marked † where the model does not know it, at most `width` cells wide."""
-    text = visible_text(token if isinstance(token, str) else token.text)
-    if isinstance(token, Token) and token.unknown:
-        text += "†"
-    return isolated(text if width is None else label_fit(text, width))
-
-
 def padded_text(text: str, width: int, right: bool = True) -> str:
     """`text` in exactly `width` cells; right: pushed to the right edge."""
     space = " " * max(0, width - cell_len(text))
@@ -325,131 +307,112 @@ def kept_lines(count: int, room: int, must: Sequence[int] = ()) -> list[int | No
     return result if chosen[-1] == count - 1 else [*result, None]
 
 
-@dataclass(frozen=True)
-class NumberGrid:
-    """A matrix with its labels, ready to be laid out: `array` (rows, columns), numbers or a boolean mask."""
-
-    array: Numbers
-    rows: Sequence[str]
-    columns: Sequence[str]
-    precision: int = 2
-    mask: Bools | None = None  # (rows, columns), false cells are shown as ·
-    heat: bool = False
-    change: bool = False  # numbers from -1 to 1, coloured by sign
-    sums: bool = False
-    marks: tuple[int, ...] = ()  # the rows to point at
-    must: tuple[int, ...] = ()  # columns that are never abridged away
-    max_rows: int = 24
-
-    def grid_lines(self, width: int) -> list[Text]:
-        """The grid in at most `width` cells a line."""
-        array = np.asarray(self.array)
-        names = [label_fit(row, max(12, width // 4)) for row in self.rows]
-        left = max([cell_len(name) for name in names] + [1])
-        lead = 2  # room for the pointer
-        rows = kept_lines(len(array), self.max_rows, self.marks)
-        total, sums, columns, widths = self._column_widths(array, rows, width - lead - left)
-        out = [self._header_line(columns, widths, lead + left, total if sums else 0)] if any(self.columns) else []
-        for row in rows:
-            if row is None:
-                out.append(Text(" " * lead + "⋮", style=DIM))
-            else:
-                out.append(
-                    self._row_line(
-                        array, row, columns, widths, padded_text(names[row], left, right=False), total if sums else 0
-                    )
+def grid_lines(grid: Grid, width: int) -> list[Text]:
+    """A grid in at most `width` cells a line."""
+    array = np.asarray(grid.array)
+    names = [label_fit(row, max(12, width // 4)) for row in grid.rows]
+    left = max([cell_len(name) for name in names] + [1])
+    lead = 2  # room for the pointer
+    rows = kept_lines(len(array), grid.max_rows, grid.marks)
+    total, sums, columns, widths = _column_widths(grid, array, rows, width - lead - left)
+    out = [_header_line(grid, columns, widths, lead + left, total if sums else 0)] if any(grid.columns) else []
+    for row in rows:
+        if row is None:
+            out.append(Text(" " * lead + "⋮", style=DIM))
+        else:
+            out.append(
+                _row_line(
+                    grid, array, row, columns, widths, padded_text(names[row], left, right=False), total if sums else 0
                 )
-        return out + self._omission_line(array, rows, columns, lead)
-
-    def _column_widths(
-        self, array: Numbers, rows: Sequence[int | None], width: int
-    ) -> tuple[int, bool, list[int | None], list[int]]:
-        """How wide a sum is, whether sums fit, and which columns are shown (None: an ellipsis), how wide each."""
-        seen = array[[row for row in rows if row is not None]]
-        wide = 1 if array.dtype == np.bool_ else max(len(self._number_cell(float(x))) for x in (seen.min(), seen.max()))
-        names = [cell_len(name) for name in self.columns]
-        cell = max(wide, min(max([*names, 1]), NAME))
-        total = max(len(self._number_cell(float(x))) for x in seen.sum(axis=1)) if self.sums else 0
-        sums = self.sums and width >= cell + total + 2 * GAP + 1
-        room = width - (total + GAP + 1 if sums else 0)  # cells for the columns
-        own = [[max(wide, min(name, longest)) for name in names] for longest in range(NAME, 3, -1)]
-        for widths in (
-            [cell] * len(names),
-            *own,
-        ):  # of one width, or as wide as its name: names give way before columns
-            if sum(widths) + GAP * len(widths) <= room:
-                return total, sums, list(range(len(widths))), widths
-        for widths in own if sums else ():  # and so does the sum
-            if sum(widths) + GAP * len(widths) <= width:
-                return 0, False, list(range(len(widths))), widths
-        for count in range(min(array.shape[1] - 1, room // (wide + GAP)) + 1, 0, -1):
-            columns = kept_lines(array.shape[1], count, self.must)
-            widths = [1 if at is None else max(wide, min(names[at], NAME)) for at in columns]  # an ellipsis is narrow
-            if sum(widths) + GAP * len(widths) <= room:
-                break
-        excess = max(0, sum(widths) + GAP * len(widths) - room)  # of the one column that is left: its name gives way
-        return (
-            total,
-            sums,
-            columns,
-            [1 if at is None else max(wide, w - excess) for at, w in zip(columns, widths, strict=True)],
-        )
-
-    def _number_cell(self, value: float) -> str:
-        largest = float(np.abs(self.array).max())
-        return number_text(value, self.precision, tiny=not self.heat and 0 < largest < 0.5 * 10**-self.precision)
-
-    def _header_line(self, columns: Sequence[int | None], widths: Sequence[int], left: int, cell: int) -> Text:
-        line = Text(" " * left, style=DIM)
-        for at, width in zip(columns, widths, strict=True):
-            line.append(" " * GAP + padded_text("…" if at is None else label_fit(self.columns[at], width), width))
-        if cell:
-            line.append(" " * (GAP + 1) + padded_text("Σ", cell))
-        return line
-
-    def _row_line(
-        self, array: Numbers, row: int, columns: Sequence[int | None], widths: Sequence[int], name: str, cell: int
-    ) -> Text:
-        marked = row in self.marks
-        line = Text("▸ " if marked else "  ", style=ACCENT if marked else "")
-        line.append(name, style="bold" if marked else "")
-        for at, width in zip(columns, widths, strict=True):
-            line.append(" " * (GAP - 1) if self.heat or self.change else " " * GAP)
-            hidden = self.mask is not None and at is not None and not self.mask[row][at]
-            if at is None:
-                text, style = "…", Style(dim=True)
-            elif hidden:
-                text, style = MASKED, Style(dim=True)
-            elif array.dtype == np.bool_:
-                text, style = ("✓" if array[row, at] else MASKED), Style(dim=not array[row, at])
-            else:
-                value = float(array[row, at])
-                text = self._number_cell(value)
-                style = heat_style(value) if self.heat else change_style(value) if self.change else Style()
-            text = padded_text(text, width)
-            line.append(f" {text}" if self.heat or self.change else text, style=style)
-        if cell:
-            total = self._number_cell(float(array[row].sum()))
-            line.append(" " * (GAP + 1) + padded_text(total, cell), style=DIM)
-        return line
-
-    def _omission_line(
-        self, array: Numbers, rows: Sequence[int | None], columns: Sequence[int | None], lead: int
-    ) -> list[Text]:
-        parts = []
-        for shown_, count, what in ((rows, array.shape[0], "row"), (columns, array.shape[1], "column")):
-            missing = count - sum(at is not None for at in shown_)
-            if missing:
-                parts.append(f"{missing} more {what}{'s' * (missing != 1)}")
-        return [Text(" " * lead + "… " + ", ".join(parts), style=DIM)] if parts else []
+            )
+    return out + _omission_line(grid, array, rows, columns, lead)
 
 
-def label_fit(text: str, width: int) -> str:
-    """`text` in at most `width` cells, its end replaced by … where it is longer; † of a word that no model knows stays."""
-    if cell_len(text) <= width:
-        return text
-    mark = "†" * (text.endswith("†") and width > 3)
-    return set_cell_size(text, max(width - 1 - len(mark), 0)).rstrip() + "…" + mark
+def _column_widths(
+    grid: Grid, array: Numbers, rows: Sequence[int | None], width: int
+) -> tuple[int, bool, list[int | None], list[int]]:
+    """How wide a sum is, whether sums fit, and which columns are shown (None: an ellipsis), how wide each."""
+    seen = array[[row for row in rows if row is not None]]
+    wide = 1 if array.dtype == np.bool_ else max(len(_number_cell(grid, float(x))) for x in (seen.min(), seen.max()))
+    names = [cell_len(name) for name in grid.columns]
+    cell = max(wide, min(max([*names, 1]), NAME))
+    total = max(len(_number_cell(grid, float(x))) for x in seen.sum(axis=1)) if grid.sums else 0
+    sums = grid.sums and width >= cell + total + 2 * GAP + 1
+    room = width - (total + GAP + 1 if sums else 0)  # cells for the columns
+    own = [[max(wide, min(name, longest)) for name in names] for longest in range(NAME, 3, -1)]
+    for widths in (
+        [cell] * len(names),
+        *own,
+    ):  # of one width, or as wide as its name: names give way before columns
+        if sum(widths) + GAP * len(widths) <= room:
+            return total, sums, list(range(len(widths))), widths
+    for widths in own if sums else ():  # and so does the sum
+        if sum(widths) + GAP * len(widths) <= width:
+            return 0, False, list(range(len(widths))), widths
+    for count in range(min(array.shape[1] - 1, room // (wide + GAP)) + 1, 0, -1):
+        columns = kept_lines(array.shape[1], count, grid.must)
+        widths = [1 if at is None else max(wide, min(names[at], NAME)) for at in columns]  # an ellipsis is narrow
+        if sum(widths) + GAP * len(widths) <= room:
+            break
+    excess = max(0, sum(widths) + GAP * len(widths) - room)  # of the one column that is left: its name gives way
+    return (
+        total,
+        sums,
+        columns,
+        [1 if at is None else max(wide, w - excess) for at, w in zip(columns, widths, strict=True)],
+    )
+
+
+def _number_cell(grid: Grid, value: float) -> str:
+    largest = float(np.abs(grid.array).max())
+    return number_text(value, grid.precision, tiny=not grid.heat and 0 < largest < 0.5 * 10**-grid.precision)
+
+
+def _header_line(grid: Grid, columns: Sequence[int | None], widths: Sequence[int], left: int, cell: int) -> Text:
+    line = Text(" " * left, style=DIM)
+    for at, width in zip(columns, widths, strict=True):
+        line.append(" " * GAP + padded_text("…" if at is None else label_fit(grid.columns[at], width), width))
+    if cell:
+        line.append(" " * (GAP + 1) + padded_text("Σ", cell))
+    return line
+
+
+def _row_line(
+    grid: Grid, array: Numbers, row: int, columns: Sequence[int | None], widths: Sequence[int], name: str, cell: int
+) -> Text:
+    marked = row in grid.marks
+    line = Text("▸ " if marked else "  ", style=ACCENT if marked else "")
+    line.append(name, style="bold" if marked else "")
+    for at, width in zip(columns, widths, strict=True):
+        line.append(" " * (GAP - 1) if grid.heat or grid.change else " " * GAP)
+        hidden = grid.mask is not None and at is not None and not grid.mask[row][at]
+        if at is None:
+            text, style = "…", Style(dim=True)
+        elif hidden:
+            text, style = MASKED, Style(dim=True)
+        elif array.dtype == np.bool_:
+            text, style = ("✓" if array[row, at] else MASKED), Style(dim=not array[row, at])
+        else:
+            value = float(array[row, at])
+            text = _number_cell(grid, value)
+            style = heat_style(value) if grid.heat else change_style(value) if grid.change else Style()
+        text = padded_text(text, width)
+        line.append(f" {text}" if grid.heat or grid.change else text, style=style)
+    if cell:
+        total = _number_cell(grid, float(array[row].sum()))
+        line.append(" " * (GAP + 1) + padded_text(total, cell), style=DIM)
+    return line
+
+
+def _omission_line(
+    grid: Grid, array: Numbers, rows: Sequence[int | None], columns: Sequence[int | None], lead: int
+) -> list[Text]:
+    parts = []
+    for shown_, count, what in ((rows, array.shape[0], "row"), (columns, array.shape[1], "column")):
+        missing = count - sum(at is not None for at in shown_)
+        if missing:
+            parts.append(f"{missing} more {what}{'s' * (missing != 1)}")
+    return [Text(" " * lead + "… " + ", ".join(parts), style=DIM)] if parts else []
 
 
 def cropped_line(line: Text, width: int) -> Text:

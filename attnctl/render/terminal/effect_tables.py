@@ -19,7 +19,8 @@ from attnctl.readings.effects.effects import (
     SpanEffect,
     strongest_cuts,
 )
-from attnctl.render.terminal.console import DIM, change_style, number_text, padded_text, token_label
+from attnctl.render.forms import number_text, token_label
+from attnctl.render.terminal.console import DIM, change_style, padded_text
 from attnctl.text import counted, sentence_percent, visible_text
 
 SHOWN = 10  # heads, or heads and MLPs, in a table, unless told otherwise

@@ -13,15 +13,14 @@ from rich.text import Text
 from attnctl.arrays import Bools, Floats
 from attnctl.readings.questions.focus import Focus, may_stand_for, other_name, relation_of_pronoun, roles_of_heads
 from attnctl.readings.traces.trace import LayerTrace, ModelInfo, Trace, notes_of_kind
+from attnctl.render.forms import Grid, label_fit, token_label
 from attnctl.render.terminal.console import (
     ACCENT,
     DIM,
-    NumberGrid,
     cropped_line,
-    label_fit,
+    grid_lines,
     padded_text,
     share_bar,
-    token_label,
     wrapped_line,
 )
 from attnctl.render.terminal.worked_example import Blackboard, summary_line, told_apart
@@ -174,11 +173,11 @@ class Explanation:
                     yield Text("")
                 if len(step.parts) > 1:
                     yield Text(f"{part.symbol}", style="bold").append(f"  {_shape_text(part)}", style=f"not bold {DIM}")
-                yield from self._step_grid(step, part).grid_lines(width)
+                yield from grid_lines(self._step_grid(step, part), width)
             if step.layer is not None and step.head is not None:
                 yield from self._worked_lines(step, width)
 
-    def _step_grid(self, step: Step, part: Part) -> NumberGrid:
+    def _step_grid(self, step: Step, part: Part) -> Grid:
         layer = None if step.layer is None else self.trace.layer(step.layer)
         rows, marks = self.queries, [focus.query for focus in self.focuses]
         if part.rows == "keys":
@@ -199,7 +198,7 @@ class Explanation:
             taken = layer.sink_weights[layer.position_of(step.head)][:, None]  # (rows, 1)
             array, columns, must = np.concatenate([array, taken], axis=1), [*columns, "sink"], [*must, len(columns)]
             mask = None if mask is None else np.concatenate([mask, np.ones_like(taken, dtype=bool)], axis=1)
-        return NumberGrid(
+        return Grid(
             array,
             rows,
             ["open"] if part.name == "gate" else columns,

@@ -10,30 +10,21 @@ from rich.console import Console, ConsoleOptions, RenderResult
 from rich.text import Text
 
 from attnctl.arrays import Floats
-from attnctl.readings.head_statistics import LEAST_TOKENS, STATISTICS, HeadStatistics, Statistic
 from attnctl.readings.overview import LongRow, TextPart
 from attnctl.readings.traces.comparison import Comparison
 from attnctl.readings.traces.trace import own_numbers
+from attnctl.render.forms import Grid, label_fit, number_text, token_label
 from attnctl.render.terminal.console import (
     ACCENT,
     DIM,
-    Column,
-    NumberGrid,
     cropped_line,
-    fitting_columns,
-    has_colours,
-    heat_style,
-    label_fit,
-    left_out_for_width,
-    number_text,
+    grid_lines,
     padded_text,
     prose_lines,
     share_bar,
-    table_lines,
-    token_label,
-    wrapped_line,
 )
-from attnctl.text import counted, csv_table, visible_text
+from attnctl.render.terminal.lowering import cut_at_start
+from attnctl.text import counted, visible_text
 from attnctl.tokens import Token
 
 AROUND = 40  # characters of the text on each side of a key
@@ -125,16 +116,6 @@ def _one_line(text: str) -> str:
     return visible_text(words) if words else ""
 
 
-def _end_of_text(text: str, width: int) -> str:
-    """The end of a text in at most `width` cells, after an ellipsis where it is not all of it."""
-    if cell_len(text) <= width:
-        return text
-    start = len(text)
-    while start > 0 and cell_len(text[start - 1 :]) < width:
-        start -= 1
-    return f"…{text[start:]}"[:width]
-
-
 def _surroundings_line(line: Text, text: str, token: Token, width: int) -> Text:
     """The token in its surroundings, appended to the line and cut to the width."""
     line.no_wrap = True
@@ -151,88 +132,10 @@ def _surroundings_line(line: Text, text: str, token: Token, width: int) -> Text:
         after = " " * text[token.end : token.end + 1].isspace() + after
     name = f"‹{token_label(token, 24)}›"  # marked where there is no colour, too
     side = max(0, (room - cell_len(name)) // 2)
-    line.append(padded_text(_end_of_text(before, min(side, AROUND + 1)), min(side, AROUND + 1)), style=DIM)
+    line.append(padded_text(cut_at_start(before, min(side, AROUND + 1)), min(side, AROUND + 1)), style=DIM)
     line.append(name, style=ACCENT)
     line.append(label_fit(after, max(0, room - cell_len(name) - min(side, AROUND + 1))), style=DIM)
     return line
-
-
-DOUBT = f" ?: the text has fewer than {LEAST_TOKENS} tokens, too few to tell what a head does."
-
-
-def ranked_by(heads: Sequence[HeadStatistics], measure: str | None) -> list[HeadStatistics]:
-    """The heads, those with most of a measure first; None leaves them layer by layer."""
-    if measure is None:
-        return list(heads)
-
-    def sort_key(head: HeadStatistics) -> tuple[float, int, int]:
-        value = head[measure]
-        return (float("inf") if value is None else -value, head.layer, head.head)
-
-    return sorted(heads, key=sort_key)
-
-
-class HeadTable:
-    """Statistics of heads as a rich renderable: one line a head, the statistics that any head has; `measure` stands out.
-
-    `more` are sentences that end the legend, each after a space.
-    """
-
-    def __init__(self, heads: Sequence[HeadStatistics], measure: str | None = None, more: str = "") -> None:
-        self.heads, self.measure, self.more = heads, measure, more
-        self.known = [one for one in STATISTICS.values() if any(head[one.name] is not None for head in heads)]
-
-    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
-        """The table, as wide as the terminal allows; in a pipe with every column."""
-        coloured = has_colours(console)
-        columns = [
-            Column(Text("layer", DIM), [str(head.layer) for head in self.heads]),
-            Column(Text("head", DIM), [str(head.head) for head in self.heads]),
-            *(self._statistic_column(one, coloured) for one in self.known),
-            Column(
-                Text("looks like", DIM), [Text(", ".join(head.names), DIM) for head in self.heads], None, True, True
-            ),
-        ]
-        width = options.max_width if console.is_terminal else None
-        kept = columns if width is None else fitting_columns(columns, width)
-        yield from table_lines(kept, width)
-        if out := left_out_for_width(columns, kept):
-            yield from wrapped_line(Text(f"{out} (--csv has them all)", DIM), console, options.max_width)
-        shown = [one for one in self.known if any(str(column.heading).strip() == one.heading for column in kept)]
-        doubted = any(name.endswith("?") for head in self.heads for name in head.names)
-        legend = Text(legend_text(shown, self.measure) + DOUBT * doubted + self.more, DIM)
-        yield from wrapped_line(legend, console, options.max_width)
-
-    def _statistic_column(self, one: Statistic, coloured: bool) -> Column:
-        own = one.name == self.measure
-        shaded = coloured and one.is_share
-        values = [head[one.name] for head in self.heads]
-        cells = [
-            Text(padded_text(_statistic_cell(one, value), 6), heat_style(value) if shaded and value is not None else "")
-            for value in values
-        ]
-        return Column(Text(padded_text(one.heading, 6), "bold" if own else DIM), cells, None if own else one.rank)
-
-
-def legend_text(shown: Sequence[Statistic], measure: str | None = None) -> str:
-    """What the columns hold, from what on a head bears a statistic's label, and what the heads are sorted by."""
-    told = [f"{one.heading}: {one.title_with_unit}{one.label_text}" for one in shown]
-    by = "" if measure is None else f" Sorted by {STATISTICS[measure].heading}, the largest first."
-    return f"Means over the queries. {'; '.join(told)}.{by}"
-
-
-def _statistic_cell(one: Statistic, value: float | None) -> str:
-    if value is None:
-        return "·"
-    if one.unit == "places":
-        return f"{value:+.0f}" if value else "0"
-    return f"{value:.3f}" if one.is_share else f"{value:.2f}" if value < 100 else f"{value:.0f}"
-
-
-def heads_csv(heads: Sequence[HeadStatistics]) -> str:
-    """One line a head, with a line of names above; what has no value is empty."""
-    rows = ([head.layer, head.head, *(head[name] for name in STATISTICS), "; ".join(head.names)] for head in heads)
-    return csv_table(["layer", "head", *STATISTICS, "names"], rows, digits=6)
 
 
 INDENT = 5
@@ -257,7 +160,7 @@ class ComparisonTables:
             for title, shown in self._grids_at(layer, head, rows, columns):
                 yield Text("")
                 yield Text(label_fit(token_label(title), width), style="bold")
-                yield from shown.grid_lines(width)
+                yield from grid_lines(shown, width)
             if (hidden := self.pair.hidden_in_one(layer)) is not None:
                 yield Text("")
                 said = f"{hidden.sum():,} of {hidden.size:,} places are hidden in one of the two: no weights to compare"
@@ -268,7 +171,7 @@ class ComparisonTables:
         yield Text("")
         yield from self._largest_difference(rows, columns, width)
 
-    def _grids_at(self, layer: int, head: int, rows: list[str], columns: list[str]) -> Iterator[tuple[str, NumberGrid]]:
+    def _grids_at(self, layer: int, head: int, rows: list[str], columns: list[str]) -> Iterator[tuple[str, Grid]]:
         """A and B with all their tokens, and B - A with those that both have."""
         _, _, i, j = self.pair.largest_difference(layer, head)
         masks = self.pair.whole_masks(layer)
@@ -278,15 +181,13 @@ class ComparisonTables:
             names = (rows, columns)
             if self.pair.aligned is not None:
                 names = [token_label(t.text) for t in trace.tokens], [token_label(t.text) for t in trace.key_axis]
-            grid = NumberGrid(array, *names, self.precision, mask=mask, heat=True, marks=at[:1], must=at)
+            grid = Grid(array, *names, self.precision, mask=mask, heat=True, marks=at[:1], must=at)
             yield f"{'AB'[side]}  {self.pair.names[side]}", grid
         a, b = self.pair.both_weights(layer, head)
         *_, mask = self.pair.both_masks(layer)
         yield (
             "B - A",
-            NumberGrid(
-                b - a, rows, columns, self.precision, mask=mask, heat=False, change=True, marks=(i,), must=(i, j)
-            ),
+            Grid(b - a, rows, columns, self.precision, mask=mask, heat=False, change=True, marks=(i,), must=(i, j)),
         )
 
     def _largest_difference(self, rows: list[str], columns: list[str], width: int) -> Iterator[Text]:

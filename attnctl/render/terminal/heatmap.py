@@ -13,16 +13,15 @@ from rich.text import Text
 
 from attnctl.arrays import Bools, Floats
 from attnctl.readings.heatmap import AS_GIVEN, HeatmapGrid, log_span, weight_span
+from attnctl.render.forms import Grid, label_fit, token_label
 from attnctl.render.terminal.console import (
     DIM,
     MASKED,
-    NumberGrid,
+    grid_lines,
     has_colours,
-    label_fit,
     packed_lines,
     padded_text,
     painted_style,
-    token_label,
     viridis_colour,
 )
 from attnctl.text import in_a_cell
@@ -95,9 +94,8 @@ class Blocks:
         if self.values and room < 6:
             keys = [token_label(token) for token in self.reading.keys]
             mask = np.isfinite(weights)  # (n_q, n_k)
-            yield from NumberGrid(np.nan_to_num(weights), names, keys, mask=mask, heat=True, max_rows=n_q).grid_lines(
-                width
-            )
+            grid = Grid(np.nan_to_num(weights), names, keys, mask=mask, heat=True, max_rows=n_q)
+            yield from grid_lines(grid, width)
         elif self.values is not False and room >= 6:
             yield from self._valued_lines(weights, names, left, min(room, max(6, min(longest + 2, 12))))
         else:

@@ -11,18 +11,17 @@ from rich.console import Console, ConsoleOptions, RenderResult
 from rich.text import Text
 
 from attnctl.readings.questions.softmax import Doubles, SoftmaxSteps
+from attnctl.render.forms import number_text, token_label
 from attnctl.render.terminal.console import (
     ACCENT,
     DIM,
     cells_line,
     cropped_line,
     heat_style,
-    number_text,
     packed_lines,
     padded_text,
     prose_lines,
     share_lines,
-    token_label,
     wrapped_line,
 )
 from attnctl.text import visible_text

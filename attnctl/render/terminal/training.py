@@ -11,7 +11,8 @@ from rich.cells import cell_len
 from rich.console import Group, RenderableType
 from rich.text import Text
 
-from attnctl.render.terminal.console import ACCENT, DIM, padded_text, share_bar, token_label
+from attnctl.render.forms import token_label
+from attnctl.render.terminal.console import ACCENT, DIM, padded_text, share_bar
 from attnctl.text import percent
 
 if TYPE_CHECKING:

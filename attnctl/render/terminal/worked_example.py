@@ -11,19 +11,17 @@ from rich.text import Text
 
 from attnctl.arrays import Floats
 from attnctl.readings.traces.trace import LayerTrace, Trace, own_numbers
+from attnctl.render.forms import Grid, label_fit, number_text, token_label
 from attnctl.render.terminal.console import (
     ACCENT,
     DIM,
     GAP,
-    NumberGrid,
     cells_line,
-    label_fit,
-    number_text,
+    grid_lines,
     padded_text,
     prose_lines,
     share_bar,
     share_lines,
-    token_label,
 )
 from attnctl.steps import OTHERWISE, is_default_scale
 from attnctl.text import percent
@@ -239,8 +237,8 @@ class Blackboard:
             names.append(f"{self._number_text(float(share[rest].sum()))} × {len(rest)} more")
         products.append(self.layer.context[self.at, self.row])
         d_v = len(products[-1])
-        grid = NumberGrid(np.stack(products), [*names, "Σ context"], [str(d) for d in range(d_v)], self.precision)
-        lines = grid.grid_lines(self.width)
+        grid = Grid(np.stack(products), [*names, "Σ context"], [str(d) for d in range(d_v)], self.precision)
+        lines = grid_lines(grid, self.width)
         if len(lines) > len(products):
             lines[len(products)].stylize("bold")
         return [self._says_line("gathers", "weight × value, added up"), *lines]

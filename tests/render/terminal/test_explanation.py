@@ -18,16 +18,8 @@ import attnctl
 from attnctl.errors import UsageError
 from attnctl.readings.questions.focus import Focus, focus
 from attnctl.readings.traces.trace import LayerTrace, ModelInfo, Trace
-from attnctl.render.terminal.console import (
-    NumberGrid,
-    SafeConsole,
-    as_text,
-    kept_lines,
-    label_fit,
-    number_text,
-    share_bar,
-    token_label,
-)
+from attnctl.render.forms import Grid, label_fit, number_text, token_label
+from attnctl.render.terminal.console import SafeConsole, as_text, grid_lines, kept_lines, share_bar
 from attnctl.render.terminal.explanation import Explanation
 from attnctl.steps import NAMES, check_names, narrow_trace, walk_steps
 from attnctl.tokens import Token
@@ -140,7 +132,7 @@ def test_what_is_isolated_stays_whole_and_nothing_else_is_isolated(width: int) -
 
 def test_columns_line_up_in_any_script() -> None:
     tokens = ["Alice", "比萨", "👩‍👩‍👧", "e\u0301", "مرحبا"]
-    lines = NumberGrid(np.eye(5), [token_label(t) for t in tokens], [token_label(t) for t in tokens]).grid_lines(80)
+    lines = grid_lines(Grid(np.eye(5), [token_label(t) for t in tokens], [token_label(t) for t in tokens]), 80)
     assert len({cell_len(line.plain) for line in lines}) == 1
 
 
@@ -170,9 +162,9 @@ def test_kept_is_honest(count: int, room: int, must: list[int]) -> None:
 @given(st.integers(1, 60), st.integers(1, 60), st.integers(40, 120))
 def test_grids_fit(rows: int, columns: int, width: int) -> None:
     array = np.random.default_rng(0).standard_normal((rows, columns)) * 100
-    lines = NumberGrid(
-        array, [f"row{r}" for r in range(rows)], [f"column{c}" for c in range(columns)], sums=True
-    ).grid_lines(width)
+    lines = grid_lines(
+        Grid(array, [f"row{r}" for r in range(rows)], [f"column{c}" for c in range(columns)], sums=True), width
+    )
     assert all(cell_len(line.plain) <= width for line in lines)
 
 
@@ -233,10 +225,8 @@ def test_the_last_sentence_is_never_cut(width: int) -> None:
 @pytest.mark.parametrize("width", [34, 36, 38, 40, 44])
 def test_a_wide_label_does_not_push_the_sum_below(width: int) -> None:
     """The one column that had room was as wide as its name, and "1.00" stood on a line of its own."""
-    grid = NumberGrid(
-        np.full((7, 7), 1 / 7), ["Donaudampfschiff†"] * 7, ["السلام†abc"] * 7, sums=True, heat=True, must=(5,)
-    )
-    assert all(cell_len(line.plain) <= width for line in grid.grid_lines(width))
+    grid = Grid(np.full((7, 7), 1 / 7), ["Donaudampfschiff†"] * 7, ["السلام†abc"] * 7, sums=True, heat=True, must=(5,))
+    assert all(cell_len(line.plain) <= width for line in grid_lines(grid, width))
 
 
 def test_a_cut_label_keeps_its_mark() -> None:
@@ -254,8 +244,8 @@ def test_a_cut_label_keeps_its_mark() -> None:
 
 def test_a_long_name_hides_no_column() -> None:
     names = ["<|im_start|>", "Le", "chat", "d", "ort", "😺₁", "😺₂"]
-    grid = NumberGrid(np.full((7, 7), 0.14), names, names, heat=True, sums=True)
-    shown = [line.plain for line in grid.grid_lines(75)]
+    grid = Grid(np.full((7, 7), 0.14), names, names, heat=True, sums=True)
+    shown = [line.plain for line in grid_lines(grid, 75)]
     assert len(shown) == 8 and "…  " not in shown[0].replace("<|im_st…  ", "") and max(map(cell_len, shown)) <= 75
 
 

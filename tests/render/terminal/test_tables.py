@@ -1,31 +1,55 @@
-"""Tables of numbers: as wide as their numbers, the least telling columns left out."""
+"""Tables: as wide as what is in them, the least telling columns left out."""
 
 from __future__ import annotations
 
 import pytest
-from rich.text import Text
 
 from attnctl.readings.head_statistics import STATISTICS, HeadStatistics
-from attnctl.render.terminal.console import Column, SafeConsole, fitting_columns, table_lines
-from attnctl.render.terminal.head_tables import HeadTable
+from attnctl.render.forms import Column, Table
+from attnctl.render.terminal.console import SafeConsole, as_text
+from attnctl.render.terminal.lowering import Shown
+from attnctl.render.told.heads import heads_table
 
-COLUMNS = (
-    Column("name", ["a", "bb"], left=True),
-    Column("one", ["1.5", "10.5"], rank=2),
-    Column("two", [Text("x", "bold"), "y"], rank=1),
-)
-
-
-def test_the_least_telling_column_goes_first() -> None:
-    assert fitting_columns(COLUMNS, 80) == [*COLUMNS]
-    assert [str(one.heading) for one in fitting_columns(COLUMNS, 14)] == ["name", "one"]
-    assert [str(one.heading) for one in fitting_columns(COLUMNS, 1)] == ["name"]
+TABLE = Table([
+    Column("name", ["a", "bb"], "text"),
+    Column("one", [1.5, 10.5], told=".1f", rank=2),
+    Column("two", [None, 3], rank=1),
+    Column("three", [None, None]),
+])  # fmt: skip
 
 
-def test_numbers_are_aligned_and_lines_end_where_they_end() -> None:
-    lines = [line.plain for line in table_lines(COLUMNS)]
-    assert lines == ["name   one  two", "a      1.5    x", "bb    10.5    y"]
-    assert [line.plain for line in table_lines(COLUMNS[:1])] == ["name", "a", "bb"]
+def lines(table: Table, width: int) -> list[str]:
+    return as_text(Shown([table]), width).splitlines()
+
+
+def test_the_least_telling_column_goes_first_and_is_named() -> None:
+    assert lines(TABLE, 80) == ["name   one  two", "a      1.5    ·", "bb    10.5    3"]
+    wide = Table([*TABLE.columns, Column("wide", ["x" * 10] * 2, "text")])
+    assert lines(wide, 24)[0] == "name   one  wide" and lines(wide, 24)[3:] == ["left out for width: two"]
+    assert lines(wide, 20)[0] == "name  wide" and lines(wide, 20)[3:] == ["left out for width:", "one, two"]
+
+
+def test_a_text_gives_way_before_it_is_cut_at_the_edge() -> None:
+    name = "a name of many words that is long"
+    for cut, shown in (
+        ("end", ["name               n", "a name of many w…  1"]),
+        ("start", ["             name  n", "…rds that is long  1"]),
+        ("below", ["name               n", "a name of many     1", "words that is", "long"]),
+    ):
+        assert lines(Table([Column("name", [name], "text", cut=cut), Column("n", [1])]), 20) == shown
+
+
+def test_bars_take_what_is_left_and_numbers_stand_in_files_as_they_are() -> None:
+    table = Table(
+        [
+            Column("n", ["=x", 'y"'], "text"),
+            Column("", [0.5, 1.0], "bar", most=20, name=""),
+            Column("s", [0.123456789, None], "share"),
+        ]
+    )
+    assert lines(table, 80)[1:] == ["=x  ██████████            12.3 %", 'y"  ████████████████████       ·']
+    assert lines(table, 20)[2] == 'y"  ████████       ·'
+    assert table.as_csv() == 'n,s\n\'=x,0.123457\n"y""",\n'
 
 
 @pytest.mark.parametrize("width", [40, 80, 200])
@@ -34,7 +58,7 @@ def test_statistics_of_heads_fit(width: int) -> None:
     heads = [HeadStatistics(11, at, values, ("duplicate token", "induction", "sink")) for at in range(3)]
     console = SafeConsole(width=width, force_terminal=True, color_system=None)
     with console.capture() as shown:
-        console.print(HeadTable(heads, "rank"))
+        console.print(Shown([heads_table(heads, "rank")]))
     lines = shown.get().splitlines()
     assert max(map(len, lines)) <= width and not any(line != line.rstrip() for line in lines)
     assert "rank" in lines[0] and "induction" in shown.get()

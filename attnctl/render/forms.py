@@ -1,0 +1,137 @@
+"""The forms in which a reading is told: lines of text, tables of typed columns, grids of numbers.
+
+They know neither terminal nor page: each of these lowers every form once, and the CSV of a reading is its table.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from attnctl.arrays import Bools
+from attnctl.text import csv_table, isolated, percent, visible_text
+from attnctl.tokens import Token
+
+Piece = str | tuple[str, str]  # text, or text and its tone: bold, dim, accent, or several of them
+Numbers = npt.NDArray[np.float32 | np.float64 | np.bool_]
+ABSENT = "·"  # where a number is missing
+
+
+@dataclass(frozen=True)
+class Line:
+    """A line of text; what is too long goes on below.
+
+    All its lines are begun by `indent` cells, those below by `hanging` more, which in the first line hold the `mark`.
+    """
+
+    said: Piece | list[Piece]
+    tone: str = ""
+    indent: int = 0
+    hanging: int = 0
+    mark: Piece = ""
+    between: str | None = None  # what stands between the pieces, none of which is broken that fits; None: nothing
+    cut: bool = False  # one line, cut at the edge
+
+
+@dataclass(frozen=True)
+class Column:
+    """A column of a table: its values, None where there is none, and how they are told.
+
+    `kind` is text, number, share (0 to 1, told in percent), heat (0 to 1, shaded), change (shaded by sign and size) or bar
+    (0 to 1). A column without any value is not shown.
+    """
+
+    heading: str
+    values: Sequence[Any]
+    kind: str = "number"
+    told: str | Callable[[Any], str] = ""  # a format of numbers, or a function; "": as its kind is told
+    rank: int | None = None  # where a table is too wide, columns of the lowest rank are left out first; None: never
+    most: int = 0  # cells: what is longer is cut at its end, and a bar of 1 is as long; 0: any number
+    cut: str = ""  # where room is short, text gives way: cut at its "end", at its "start", or going on "below"
+    tone: str = ""
+    shade: Sequence[
+        float | None
+    ] = ()  # of heat from 0 to 1, of a change from -1 to 1; (): heat is shaded by its values
+    about: str = ""  # what it holds, for the legend
+    name: str | None = None  # in a file; None: its heading, "": it is in none
+    hidden: bool = False  # it is in a file alone
+
+    def cell_text(self, value: Any) -> str:
+        """A value as text."""
+        if value is None:
+            return "" if self.kind == "text" else ABSENT
+        if callable(self.told):
+            return self.told(value)
+        if isinstance(value, str):
+            return value
+        return percent(value, 1) if self.kind == "share" else format(value, self.told or ",")
+
+
+@dataclass(frozen=True)
+class Table:
+    """Columns beside each other; the `legend` names what they hold, {} in it what is about those that are shown."""
+
+    columns: Sequence[Column]
+    strong: Sequence[bool] = ()  # which rows stand out
+    foot: Sequence[str] = ()  # a last row
+    indent: int = 0
+    gap: int = 2  # cells between columns
+    legend: str = ""
+    elsewhere: str = ""  # where the columns are that were left out
+    in_full: bool = False  # in a pipe no column is left out
+
+    def as_csv(self, digits: int | None = 6, delimiter: str = ",") -> str:
+        """The values as text, a line a row, with a line of names above."""
+        kept = [one for one in self.columns if one.name != ""]
+        rows = zip(*(one.values for one in kept), strict=True)
+        return csv_table([one.name or one.heading for one in kept], rows, digits, delimiter)
+
+
+@dataclass(frozen=True)
+class Grid:
+    """A matrix with its labels: `array` (rows, columns), numbers or a boolean mask."""
+
+    array: Numbers
+    rows: Sequence[str]
+    columns: Sequence[str]
+    precision: int = 2
+    mask: Bools | None = None  # (rows, columns), false cells are shown as ·
+    heat: bool = False
+    change: bool = False  # numbers from -1 to 1, coloured by sign
+    sums: bool = False
+    marks: tuple[int, ...] = ()  # the rows to point at
+    must: tuple[int, ...] = ()  # columns that are never abridged away
+    max_rows: int = 24
+
+
+Form = Piece | Line | Table | Grid
+
+
+def number_text(value: float, precision: int, tiny: bool = False) -> str:
+    """A number with so many decimals; never "-0.00"; in powers of ten where it is large, or where all are `tiny`."""
+    if abs(value) >= 1e6 or tiny:
+        return f"{value:.{precision}e}"
+    text = f"{value:.{precision}f}"
+    return text[1:] if text.startswith("-") and not float(text) else text
+
+
+def token_label(token: Token | str, width: int | None = None) -> str:
+    """A token as a label: safe, on one line, marked † where the model does not know it, at most `width` cells wide."""
+    text = visible_text(token if isinstance(token, str) else token.text)
+    if isinstance(token, Token) and token.unknown:
+        text += "†"
+    return isolated(text if width is None else label_fit(text, width))
+
+
+def label_fit(text: str, width: int) -> str:
+    """`text` in at most `width` cells, its end replaced by … where it is longer; † of a word that no model knows stays."""
+    from rich.cells import cell_len, set_cell_size
+
+    if cell_len(text) <= width:
+        return text
+    mark = "†" * (text.endswith("†") and width > 3)
+    return set_cell_size(text, max(width - 1 - len(mark), 0)).rstrip() + "…" + mark

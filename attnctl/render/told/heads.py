@@ -1,0 +1,58 @@
+"""Statistics of heads: one line a head."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from attnctl.readings.head_statistics import LEAST_TOKENS, STATISTICS, HeadStatistics, Statistic
+from attnctl.render.forms import Column, Table
+
+DOUBT = f" ?: the text has fewer than {LEAST_TOKENS} tokens, too few to tell what a head does."
+
+
+def ranked_by(heads: Sequence[HeadStatistics], measure: str | None) -> list[HeadStatistics]:
+    """The heads, those with most of a measure first; None leaves them layer by layer."""
+    if measure is None:
+        return list(heads)
+
+    def sort_key(head: HeadStatistics) -> tuple[float, int, int]:
+        value = head[measure]
+        return (float("inf") if value is None else -value, head.layer, head.head)
+
+    return sorted(heads, key=sort_key)
+
+
+def heads_table(heads: Sequence[HeadStatistics], measure: str | None = None, more: str = "") -> Table:
+    """The statistics that any head has, `measure` standing out; `more` are sentences that end the legend."""
+    by = "" if measure is None else f" Sorted by {STATISTICS[measure].heading}, the largest first."
+    doubt = DOUBT * any(name.endswith("?") for head in heads for name in head.names)
+    return Table(
+        [
+            Column("layer", [head.layer for head in heads]),
+            Column("head", [head.head for head in heads]),
+            *(_statistic_column(one, heads, one.name == measure) for one in STATISTICS.values()),
+            Column("looks like", [", ".join(head.names) for head in heads], "text", cut="below", tone="dim", name=""),
+            Column("names", ["; ".join(head.names) for head in heads], "text", hidden=True),
+        ],
+        legend=f"Means over the queries. {{}}.{by}{doubt}{more}",
+        elsewhere=" (--csv has them all)",
+        in_full=True,
+    )
+
+
+def _statistic_column(one: Statistic, heads: Sequence[HeadStatistics], own: bool) -> Column:
+    def cell_text(value: float) -> str:
+        if one.unit == "places":
+            return f"{value:+.0f}" if value else "0"
+        return f"{value:.3f}" if one.is_share else f"{value:.2f}" if value < 100 else f"{value:.0f}"
+
+    return Column(
+        one.heading,
+        [head[one.name] for head in heads],
+        "heat" if one.is_share else "number",
+        cell_text,
+        rank=None if own else one.rank,
+        tone="bold" if own else "",
+        about=f"{one.heading}: {one.title_with_unit}{one.label_text}",
+        name=one.name,
+    )
