@@ -17,7 +17,8 @@ from attnctl.formats.documents.json_documents import write_json
 from attnctl.formats.documents.readings_json import cell_document, known_needles, needles_document
 from attnctl.formats.pictures import figure_bytes, format_names
 from attnctl.readings.effects.needle import Needle, Needles
-from attnctl.render.terminal.source_tables import NeedleTable
+from attnctl.render.terminal.lowering import Shown
+from attnctl.render.told.needles import needle_cells, needles_forms
 
 LENGTHS = "512,1024,2048"  # as an example in a message
 
@@ -98,12 +99,9 @@ def _write_needles(found: Needles, form: str, output: str | None) -> None:
         put_bytes(write_json(needles_document(found), "result") + b"\n")
     elif form in ("terminal", "jsonl"):
         if form == "terminal" and not safe_console().is_terminal:
-            print_lines("length\tdepth\ttokens\tanswered\tfound")
-            print_lines(
-                *(f"{c.length}\t{c.depth:g}\t{c.tokens}\t{str(c.answered).lower()}\t{c.found:.6g}" for c in found.cells)
-            )
+            print_lines(needle_cells(found).as_csv(delimiter="\t").rstrip("\n"))
             return
-        show_renderable(NeedleTable(found))
+        show_renderable(Shown(needles_forms(found)))
     else:
         from attnctl.render.figure.charts import needle_drawing
 

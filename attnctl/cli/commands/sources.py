@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any
 
 import typer
@@ -18,7 +17,8 @@ from attnctl.formats.documents.readings_json import sources_to_json
 from attnctl.formats.pictures import figure_bytes, format_names
 from attnctl.readings.effects.answer_sources import AnswerSources
 from attnctl.render.page.reading_pages import sources_page
-from attnctl.render.terminal.source_tables import AnswerTable, plain_table
+from attnctl.render.terminal.lowering import Shown
+from attnctl.render.told.sources import parts_table, sources_forms
 
 SAID_SECONDS = 5.0  # from which the cost is told beforehand
 TRIED = 3  # forwards after which it is told at the latest
@@ -81,9 +81,9 @@ def _write_sources(found: AnswerSources, form: str, output: str | None, top: int
         put_bytes(sources_page(found).encode(), output)
     elif form == "terminal":
         if safe_console().is_terminal:
-            show_renderable(AnswerTable(found, top))
+            show_renderable(Shown(sources_forms(found, top)))
         else:
-            print_lines(*plain_table(replace(found, parts=found.parts[:top])))
+            print_lines(parts_table(found, top).as_csv(delimiter="\t").rstrip("\n"))
     else:
         from attnctl.render.figure.charts import source_bars
 

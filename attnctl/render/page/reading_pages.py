@@ -9,9 +9,10 @@ from attnctl import __version__
 from attnctl.formats.documents.census_json import census_document
 from attnctl.readings.census.census_table import CensusTable
 from attnctl.readings.effects.answer_sources import AnswerSources, PartSource
+from attnctl.render.forms import Table
 from attnctl.render.page.document import as_data, colour_maps, document_page, filled_template
-from attnctl.render.terminal.source_tables import columns_explained, nats_text, sources_sentences
-from attnctl.text import harmless_text, percent, probability_text, visible_text
+from attnctl.render.told.sources import parts_table, sources_sentences
+from attnctl.text import harmless_text, probability_text, visible_text
 
 HUES = 7  # colours of the page's style that can be told apart
 
@@ -27,7 +28,7 @@ def sources_page(found: AnswerSources) -> str:
 <p class=answer>{"The answer given" if found.given else "The answer"}: <b>“{_escaped_html(found.answer.strip())}”</b>
 probability {probability_text(found.log_probability)}</p>
 {said}{notes}
-<h2>The parts</h2>{_parts_html(found)}<p class=dim>{_escaped_html(columns_explained(found))}</p>
+<h2>The parts</h2>{table_html(parts_table(found))}
 <h2>The answer, each token with the part whose loss costs it most</h2>{_answer_html(found)}
 <h2>The prompt, shaded by what matters</h2><pre>{_shaded_prompt(found)}</pre>
 """
@@ -35,27 +36,26 @@ probability {probability_text(found.log_probability)}</p>
     return document_page(body, ["answer_sources.css"], ["answer_sources.js"], "attnctl sources", cited)
 
 
-def _parts_html(found: AnswerSources) -> str:
-    most = max((one.looks for one in found.parts), default=0) or 1
-    worst = max((abs(one.matters) for one in found.parts), default=0) or 1
-    removed = any(one.removed is not None for one in found.parts)
-    written = all(one.writes is not None for one in found.parts)
-    head = "<th>part<th class=n>looks<th class=b>" + "<th class=n>writes" * written + "<th class=n>matters<th class=b>"
-    head += "<th class=n>removed" * removed + "<th class=n>without it"
+def table_html(table: Table) -> str:
+    """A table, each row numbered as a part; a bar is as long as its number, of which a positive one is `against`."""
+    columns = [one for one in table.columns if not one.hidden and any(value is not None for value in one.values)]
+    classes = [{"text": "name", "bar": "b"}.get(one.kind, "n") for one in columns]
+    head = "".join(f"<th class={kind}>{one.heading}" for kind, one in zip(classes, columns, strict=True))
     rows = []
-    for at, one in enumerate(found.parts):
-        side = "against" if one.matters > 0 else ""
-        width = 6 * abs(one.matters) / worst if one.alone else 0
-        after = probability_text(found.log_probability + one.matters) if one.alone else "·"
-        name = _escaped_html(one.part.name)
-        cells = f"<td class=name title='{name}'>{name}<td class=n>{percent(one.looks, 1)}"
-        cells += f"<td class=b><span class='bar looks' data-width='{6 * one.looks / most:.2f}'></span>"
-        cells += f"<td class=n>{nats_text(one.writes)}" * written
-        cells += f"<td class=n>{nats_text(one.matters) if one.alone else 'with others'}"
-        cells += f"<td class=b><span class='bar {side}' data-width='{width:.2f}'></span>"
-        cells += f"<td class=n>{nats_text(one.removed)}" * removed + f"<td class=n>{after}"
+    for at in range(len(columns[0].values)):
+        cells = ""
+        for kind, one in zip(classes, columns, strict=True):
+            value = one.values[at]
+            text = _escaped_html("" if kind == "b" else one.cell_text(value))
+            side = ("against" if value > 0 else "") if one.tone else "looks"
+            bar = f"<span class='bar {side}' data-width='{6 * abs(value):.2f}'></span>" if kind == "b" else text
+            title = f" title='{text}'" if kind == "name" else ""
+            cells += f"<td class={kind}{title}>{bar}"
         rows.append(f"<tr data-part={at}>{cells}</tr>")
-    return f"<div class=scroll><table><tr>{head}</tr>{''.join(rows)}</table></div>"
+    about = table.legend.replace("{}", "; ".join(one.about for one in columns if one.about))
+    return (
+        f"<div class=scroll><table><tr>{head}</tr>{''.join(rows)}</table></div><p class=dim>{_escaped_html(about)}</p>"
+    )
 
 
 def _answer_html(found: AnswerSources) -> str:

@@ -23,7 +23,7 @@ from attnctl.render.terminal.console import (
     share_bar,
 )
 
-LEAST_TEXT, LEAST_BAR = 14, 4  # cells of a column that gives way
+LEAST_TEXT, LEAST_BAR = 14, 8  # cells of a column that gives way
 LEAST_BESIDE = 22  # cells below which a text stands below its mark
 
 
@@ -150,7 +150,7 @@ def _cell_lines(one: _Cells, row: int, wide: int) -> Iterator[Text]:
     value, style = column.values[row - 1], Style.parse(column.tone.replace("accent", ACCENT))
     if column.kind == "bar":
         style = style or Style(color=heat_style(value or 0).bgcolor)
-        yield Text(padded_text(share_bar(value or 0, wide), wide, right=False), style)
+        yield Text(padded_text(share_bar(abs(value or 0), wide), wide, right=False), style)
     elif column.cut == "below":
         for part in text_lines(Line(text), wide):
             yield Text(padded_text(part.plain, wide, right=False), style)

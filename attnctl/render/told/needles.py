@@ -1,0 +1,71 @@
+"""The needles of a haystack: depths and lengths, the retrieval heads, and the check with heads switched off."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from attnctl.readings.effects.needle import RETRIEVAL, Needles
+from attnctl.render.forms import Column, Form, Table
+from attnctl.text import percent, visible_text
+
+MOST = 12  # retrieval heads that are listed
+
+
+def needles_forms(found: Needles) -> Iterator[Form]:
+    """The grid, the heads, and what it comes to."""
+    yield f"{visible_text(found.run.model.name)} answers {found.answered_count} of {len(found.cells)} needles"
+    yield "✓ answered, with the share of the answer's attention that goes to the needle", "dim"
+    yield ""
+    answered, lengths, depths = found.depth_grid("answered")
+    shares, _, _ = found.depth_grid("found")
+    columns = [Column("depth", [percent(depth) for depth in depths])]
+    for at, length in enumerate(lengths):
+        asked = [float(share) if share == share else None for share in shares[:, at]]
+        marks = ["✓" if mark == 1 else "✗" for mark in answered[:, at]]
+        told = [
+            None if share is None else f"{mark} {percent(share, 1):>6}"
+            for mark, share in zip(marks, asked, strict=True)
+        ]
+        columns.append(Column(f"{length:,}", told, "heat", shade=asked))
+    yield Table(columns)
+    yield ""
+    if not found.answered_count:
+        yield "No needle was answered, so nothing can be said of its heads: try shorter prompts, or a larger model."
+        return
+    heads = found.retrieval_heads()
+    yield (
+        f"{len(heads)} retrieval heads: on at least {percent(RETRIEVAL)} of the answer's tokens they look at that very "
+        "token inside the needle (Wu et al. 2024)"
+    )
+    if heads:
+        places, scores = list(heads)[:MOST], list(heads.values())[:MOST]
+        yield Table(
+            [
+                Column("layer", [layer for layer, _ in places]),
+                Column("head", [head for _, head in places]),
+                Column("score", scores, told=".2f"),
+                Column("", scores, "bar", most=20),
+            ]
+        )
+    if len(heads) > MOST:
+        yield f"… {len(heads) - MOST} more"
+    for heads_off, which in ((found.off, "the {} best of them"), (found.random_off, "{} other heads at random")):
+        if heads_off is not None:
+            yield ""
+            off = which.format(len(heads_off.heads))
+            done = f"{heads_off.answered} of the {heads_off.asked} answered needles are still answered"
+            yield f"With {off} switched off, {done}."
+
+
+def needle_cells(found: Needles) -> Table:
+    """A row a needle."""
+    cells = found.cells
+    return Table(
+        [
+            Column("length", [cell.length for cell in cells]),
+            Column("depth", [cell.depth for cell in cells]),
+            Column("tokens", [cell.tokens for cell in cells]),
+            Column("answered", [str(cell.answered).lower() for cell in cells]),
+            Column("found", [cell.found for cell in cells]),
+        ]
+    )

@@ -1,0 +1,123 @@
+"""The sources of an answer: the parts of the prompt, what matters most first, and what that comes to in sentences."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from attnctl.readings.effects.answer_sources import NEGLIGIBLE, AnswerSources
+from attnctl.render.forms import ABSENT, Column, Form, Line, Table
+from attnctl.text import percent, probability_text, shortened, visible_text
+
+
+def sources_forms(found: AnswerSources, top: int | None = None) -> Iterator[Form]:
+    """The answer, its parts, and what each token of it rests on; `top` None is all parts."""
+    yield Line(
+        [
+            "The answer given: " if found.given else "The answer: ",
+            (f"“{visible_text(found.answer.strip())}”", "bold"),
+            f"  probability {probability_text(found.log_probability)}",
+        ]
+    )
+    yield ""
+    yield parts_table(found, top)
+    apart = [f"{name} {percent(value, 1)}" for name, value in found.apart.items() if value >= 0.005]
+    if apart:
+        yield f"looked at beside the parts: {', '.join(apart)}", "dim"
+    yield ""
+    yield from (Line(sentence, indent=2) for sentence in sources_sentences(found))
+    firsts = found.first_sources()
+    if len(found.answer_tokens) > 1 and any(at is not None for at in firsts):
+        parts = [None if first is None else found.parts[first] for first in firsts]
+        costs = [None if part is None else float(part.tokens[at]) for at, part in enumerate(parts)]
+        names = ["none of them" if part is None else visible_text(part.part.name) for part in parts]
+        yield ""
+        yield "each token of the answer, and the part whose loss costs it most", "dim"
+        tokens = [visible_text(token.text) for token in found.answer_tokens]
+        columns = [Column("", tokens, "text"), Column("", names, "text", cut="end"), Column("", costs, told=nats_text)]
+        yield Table(columns, indent=2)
+
+
+def parts_table(found: AnswerSources, top: int | None = None) -> Table:
+    """A row a part."""
+    parts = found.parts[:top]
+    most = max((part.looks for part in parts), default=0) or 1
+    worst = max((abs(part.matters) for part in parts), default=0) or 1
+    total = found.log_probability
+    writes = [part.writes for part in parts]
+    writes = [None] * len(parts) if None in writes else writes
+    bars = [part.matters / worst if part.alone else 0.0 for part in parts]
+    after = [probability_text(total + part.matters) if part.alone else ABSENT for part in parts]
+    return Table(
+        [
+            Column("part", [visible_text(part.part.name) for part in parts], "text", cut="end"),
+            Column("start", [part.part.start for part in parts], hidden=True),
+            Column("end", [part.part.end for part in parts], hidden=True),
+            Column(
+                "looks", [part.looks for part in parts], "share",
+                about="looks: share of the answer's attention, over all heads and layers",
+            ),
+            Column("", [part.looks / most for part in parts], "bar", most=8, rank=0, name=""),
+            Column(
+                "writes", writes, told=nats_text, rank=2,
+                about="writes: what the heads that read the part add to the answer's log-probability directly (nats)",
+            ),
+            Column("matters", [part.matters for part in parts], hidden=True),
+            Column(
+                "matters", [part.matters if part.alone else "with others" for part in parts], told=nats_text, name="",
+                about="matters: change of that log-probability where nothing behind the part sees it (nats; −0.69 halves p)",
+            ),
+            Column("", bars, "bar", most=8, rank=0, tone="accent", name=""),
+            Column(
+                "removed", [part.removed for part in parts], told=nats_text, rank=1,
+                about="removed: the same where the prompt is rendered without the part",
+            ),
+            Column("alone", [str(part.alone).lower() for part in parts], hidden=True),
+            Column(
+                "without it", after, rank=3, name="",
+                about="without it: the probability of the answer that is left",
+            ),
+        ],
+        legend="{}.",
+    )  # fmt: skip
+
+
+def nats_text(value: float | str) -> str:
+    """A change of a log-probability, with its sign."""
+    return value if isinstance(value, str) else f"{value:+.2f}".replace("-", "−")
+
+
+def sources_sentences(found: AnswerSources) -> list[str]:
+    """What the table comes to: the part that the answer rests on, the part that is looked at for nothing, agreement."""
+    measured = [part for part in found.parts if part.alone]
+    if not measured:
+        return ["No part was measured alone: give --budget more forwards."]
+    first, before = measured[0], probability_text(found.log_probability)
+    said = []
+    if first.matters < -NEGLIGIBLE:
+        after = probability_text(found.log_probability + first.matters)
+        said.append(
+            f"The answer rests on {_quoted_start(first.part.name)}: without it {_quoted_start(found.answer, 30)} "
+            f"falls from {before} to {after}."
+        )
+    else:
+        said.append("The answer rests on no single part: without any one of them it is about as likely.")
+    most = max(found.parts, key=lambda part: part.looks)
+    if most is not first and abs(most.matters) < max(NEGLIGIBLE, 0.1 * abs(first.matters)):
+        said.append(
+            f"{_quoted_start(most.part.name)} is looked at most ({percent(most.looks, 1)}), and does not matter."
+        )
+    against = [part for part in measured if part.matters > 0.5]
+    if against:
+        worst = max(against, key=lambda part: part.matters)
+        after = probability_text(found.log_probability + worst.matters)
+        said.append(f"{_quoted_start(worst.part.name)} speaks against it: without it the answer would rise to {after}.")
+    agreement = found.rank_agreement()
+    tau, writing = agreement.get("looks-matters"), agreement.get("writes-matters")
+    if tau is not None and len(measured) == len(found.parts):
+        also = "" if writing is None else f", writing and mattering by {writing:+.2f}"
+        said.append(f"Looking and mattering agree by Kendall's τ = {tau:+.2f}{also}, over {len(found.parts)} parts.")
+    return said
+
+
+def _quoted_start(text: str, most: int = 40) -> str:
+    return f"“{shortened(visible_text(' '.join(text.split())), most, close=True)}”"
