@@ -58,9 +58,10 @@ def ablate_command(
     if form == "json":
         put_bytes(effects_to_json(found, top) + b"\n", output)
     elif form in ("terminal", "txt"):
-        from attnctl.render.terminal.effect_tables import EffectsTable
+        from attnctl.render.terminal.lowering import Shown
+        from attnctl.render.told.effects import effects_forms
 
-        write_renderable(EffectsTable(found, top), form, output)
+        write_renderable(Shown(effects_forms(found, top)), form, output)
     else:
         from attnctl.render.figure.charts import effects_drawing
 

@@ -130,8 +130,9 @@ def _explain_contributions(
     """Write the sum for the word of --target, else for the model's own best."""
     from attnctl.formats.documents.readings_json import effects_to_json
     from attnctl.models.watching import watched_text
-    from attnctl.readings.effects.ablation import EffectRequest, measure_contributions
-    from attnctl.render.terminal.effect_tables import ContributionsTable
+    from attnctl.readings.effects.ablation import EffectRequest
+    from attnctl.render.terminal.lowering import Shown
+    from attnctl.render.told.effects import contributions_forms
     from attnctl.tokens import checked_text
 
     if form == "npz":
@@ -144,9 +145,8 @@ def _explain_contributions(
     if form == "json":
         put_bytes(effects_to_json(found) + b"\n", output)
     else:
-        write_renderable(
-            ContributionsTable(found, options["top"]), form, output, "attnctl explain", found.model.citation
-        )
+        shown = Shown(contributions_forms(found, options["top"]))
+        write_renderable(shown, form, output, "attnctl explain", found.model.citation)
 
 
 # --- a long text: one exact row in the terminal, the strongest links as JSON ---

@@ -33,7 +33,7 @@ def test_the_table_names_the_head_that_breaks_the_prediction(run: Callable[..., 
     assert "is set to 0 (--how zero: the default" in " ".join(result.out.split())
     assert (
         sum(
-            line[:10].split() == [str(h["layer"]), str(h["head"])]
+            line[:11].split() == [str(h["layer"]), str(h["head"])]
             for h in document["heads"]
             for line in result.out.splitlines()
         )
@@ -94,7 +94,7 @@ def test_reference_texts(run: Callable[..., Any], tmp_path: Any) -> None:
 @pytest.mark.parametrize("columns", [40, 60, 80])
 def test_a_narrow_table_keeps_what_a_head_does(run: Callable[..., Any], columns: int) -> None:
     shown = run("ablate", TEXT, "--top", "3", columns=columns).out.splitlines()
-    heading = next(line for line in shown if line.startswith("layer head"))
+    heading = next(line for line in shown if line.startswith("layer  head"))
     assert "Δ log p" in heading and "p without" in heading and len(heading) <= columns
     assert ("looks at" in heading) == (columns >= 60) and max(map(len, shown)) <= columns
 

@@ -1,0 +1,241 @@
+"""Effects of heads and edges, and what heads and MLPs add to a logit."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from attnctl.interventions import TOLD
+from attnctl.readings.effects.effects import (
+    ContributionPart,
+    EdgeEffect,
+    Effect,
+    Effects,
+    HeadEffect,
+    SpanEffect,
+    strongest_cuts,
+)
+from attnctl.render.forms import ABSENT, Column, Form, Line, Table, number_text, token_label
+from attnctl.text import counted, sentence_percent, visible_text
+
+SHOWN = 10  # heads, or heads and MLPs, in a table, unless told otherwise
+LOOKS = 20  # cells of the key's name and weight
+WHY = {
+    "zero": "the default, as it needs no other text and leaves nothing of the head; it also takes a head far off its usual "
+    "output, which --how mean does not",
+    "mean": "what the head writes on average stays, only what it tells positions apart is gone",
+    "resample": "the head writes what it would write elsewhere, which keeps its output usual",
+}
+
+
+def effects_forms(found: Effects, top: int | None = None) -> Iterator[Form]:
+    """The prediction as it stands, a table for each thing that was measured, and what it comes to in words.
+
+    `top` None: SHOWN heads, and every edge and span.
+    """
+    yield from _prediction_forms(found)
+    if found.heads:
+        heads = found.strongest(top or SHOWN)
+        yield ""
+        yield _heads_table(found, heads)
+        yield from _omitted_line(len(found.heads) - len(heads), "more head does", "more heads do")
+    for title, every in (("cut", found.edges), ("part cut", found.spans)):
+        rows = strongest_cuts(every, top)
+        if rows:
+            yield ""
+            name = Column(title, [_cut_name(found, one) for one in rows], "text", most=34, cut="end")
+            yield Table([name, *_effect_columns(found, [one.effect for one in rows])])
+        yield from _omitted_line(len(every) - len(rows), "more does", "more do")
+    yield ""
+    yield from effects_sentences(found)
+
+
+def _omitted_line(count: int, one: str, many: str) -> Iterator[Form]:
+    if count > 0:
+        yield Line(f"{count} {one if count == 1 else many} less: see --top, or --json", "dim", indent=6)
+
+
+def _heads_table(found: Effects, heads: Sequence[HeadEffect]) -> Table:
+    def looked_at(one: HeadEffect) -> str:
+        return f"{one.weight:.2f} {token_label(found.key_axis[one.key], LOOKS - 11 - len(str(one.key)))} ({one.key})"
+
+    return Table(
+        [
+            Column("layer", [one.layer for one in heads]),
+            Column("head", [one.head for one in heads]),
+            Column("looks at", [looked_at(one) for one in heads], "text", rank=2),
+            Column("writes", [one.writes for one in heads], told="+.2f", rank=1),
+            *_effect_columns(found, [one.effect for one in heads]),
+        ]
+    )
+
+
+def _effect_columns(found: Effects, effects: Sequence[Effect]) -> list[Column]:
+    """The numbers of effects, and what the model says instead where it says something else."""
+    largest = max((one.absolute_size for one in effects), default=0.0) or 1.0
+    if found.target is None:
+        shares = [one.absolute_size / largest for one in effects]
+        return [Column("distance", [one.distance for one in effects], "change", ".4f", shade=shares)]
+    shares = [one.signed_size / largest for one in effects]
+    by_logits = found.against is not None
+    instead = [_said_instead(found, one) for one in effects]
+    return [
+        Column(
+            "Δ log p", [one.log_probability for one in effects], "change", "+.2f", shade=[] if by_logits else shares
+        ),
+        Column(
+            "Δ logits", [one.logit_difference if by_logits else None for one in effects], "change", "+.2f", shade=shares
+        ),
+        Column("p without", [one.after.probability for one in effects], told=sentence_percent),
+        Column("", instead, "text", rank=0, tone="dim", cut="end"),
+    ]
+
+
+def _said_instead(found: Effects, effect: Effect) -> str | None:
+    before, after = found.baseline.best, effect.after.best
+    if before is None or after is None or after[0] == before[0]:
+        return None
+    return f"says {token_label(visible_text(after[0].strip() or after[0]), 14)} ({sentence_percent(after[1])})"
+
+
+def _cut_name(found: Effects, one: EdgeEffect | SpanEffect) -> str:
+    if isinstance(one, SpanEffect):
+        return f"{visible_text(one.name)} ({one.start}–{one.end - 1})"
+    if one.key is None:
+        return "all of these together"
+    query = f"{token_label(found.tokens[one.query], 12)} ({one.query})"
+    return f"{query} → {token_label(found.key_axis[one.key], 12)} ({one.key})"
+
+
+def _prediction_forms(found: Effects) -> Iterator[Form]:
+    at = f"{token_label(found.tokens[found.query], 24)} ({found.query})"
+    head = (f"{found.model.name}, {counted(len(found.tokens), 'token')}", "bold")
+    if found.target is None:
+        yield head
+        return
+    yield Line([head, f"   watched: what follows {at}" if found.model.causal else f"   watched: {at}"])
+    target, base = bare_word(found.target.text), found.baseline
+    exact = ABSENT if base.log_probability is None else number_text(base.log_probability, 2)
+    line = f"{target} has {sentence_percent(base.probability)} (log-probability {exact})"
+    if found.against is not None and base.logit_difference is not None:
+        more = "above" if base.logit_difference >= 0 else "below"
+        line += f", {abs(base.logit_difference):.2f} logits {more} {bare_word(found.against.text)}"
+    yield f"{line}."
+    if found.model.causal is False and found.target.text.strip() == found.tokens[found.query].text:
+        yield f"{target} stands there to be seen: put ____ (or the model's mask) in its place to have it predicted."
+    if base.best is not None and bare_word(base.best[0]) != target:
+        yield f"The model itself would say {bare_word(base.best[0])} ({sentence_percent(base.best[1])})."
+
+
+def effects_sentences(found: Effects) -> Iterator[str]:
+    """What the numbers come to, in words."""
+    if found.heads:
+        yield _without_what(found, found.strongest(1)[0])
+        before = found.baseline.best
+        others = [best for one in found.heads if (best := one.effect.after.best) is not None]
+        turned = [best for best in others if before is not None and best[0] != before[0]]
+        if turned:
+            heads = counted(len(found.heads), "head")
+            yield f"{len(turned)} of {heads} alone turn{'s' * (len(turned) == 1)} the answer to another word."
+    if found.kendall_tau is not None:
+        yield (
+            f"Looking and mattering agree by Kendall's τ {found.kendall_tau:+.2f} over {counted(len(found.heads), 'head')} "
+            "(largest weight from the watched token against size of the effect; 1 is the same order, 0 none)."
+        )
+    if (parts := found.contributions) is not None:
+        what = "logit difference" if found.against is not None else "logit"
+        yield (
+            f"Writes: what the head adds to the {what} directly, any final norm held at its scale on this text. All parts "
+            f"of the model together add up to {parts.sum_of_parts:.4f}; the model's own is {parts.logit:.4f}."
+        )
+    if found.approximation is not None:
+        rank, count = found.approximation
+        yield (
+            "Approximate: gradient × activation, one forward and backward for everything. Rank correlation with exact "
+            f"ablation of the {counted(count, 'head')} it puts first: {rank:+.2f}."
+        )
+    if found.heads:
+        yield f"Ablated: {TOLD[found.how]} (--how {found.how}: {WHY[found.how]})."
+    if found.edges or found.spans:
+        yield "Cut: the key is hidden before the softmax, so the rest of the row shares its weight."
+
+
+def _without_what(found: Effects, one: HeadEffect) -> str:
+    head = f"Without head {one.head} of layer {one.layer},"
+    if found.target is None:
+        return f"{head} the final states turn furthest: cosine distance {one.effect.distance:.4f}."
+    before, after = found.baseline.probability, one.effect.after.probability
+    if before is None or after is None:  # to first order
+        what = "logit difference" if one.effect.logit_difference is not None else "log-probability"
+        size = one.effect.signed_size
+        return f"{head} the {what} of {bare_word(found.target.text)} would move by {size:+.2f}, to first order."
+    word, was, now = bare_word(found.target.text), sentence_percent(before), sentence_percent(after)
+    if was == now:
+        return f"{head} {word} stays at {was}."
+    return f"{head} {word} {'falls' if after < before else 'rises'} from {was} to {now}."
+
+
+def bare_word(text: str) -> str:
+    """A predicted word for a sentence, without the space before it."""
+    return f"“{visible_text(text.strip() or text)}”"
+
+
+TOKENS = 4  # that a head writes from
+KINDS = (("embedding", "embedding"), ("head", "heads"), ("mlp", "MLPs"), ("bias", "biases"))
+
+
+def contributions_forms(found: Effects, top: int | None = None) -> Iterator[Form]:
+    """The logit as a sum: a line for each kind of part, the total beside the model's own, the strongest parts."""
+    parts = found.contributions
+    assert parts is not None and found.target is not None
+    yield f"{found.model.name}, {counted(len(found.tokens), 'token')}", "bold"
+    above = "" if found.against is None else f", above that of {bare_word(found.against.text)},"
+    at = f"{token_label(found.tokens[found.query], 24)} ({found.query})"
+    yield (
+        f"The logit of {bare_word(found.target.text)} ({sentence_percent(found.baseline.probability)}){above} "
+        f"{'after' if found.model.causal else 'at'} {at}, as a sum."
+    )
+    yield ""
+    sums = []
+    for kind, name in KINDS:
+        values = [part.value for part in parts.parts if part.part == kind]
+        if values and (kind != "bias" or any(values)):
+            sums.append((f"{name} ({len(values)})" if kind in ("head", "mlp") else name, f"{sum(values):+.4f}"))
+    own = f"the model's own {'difference' if found.against else 'logit'}"
+    sums += [("sum", f"{parts.sum_of_parts:.4f}"), (own, f"{parts.logit:.4f}")]
+    names, values = zip(*sums, strict=True)
+    yield Table([Column("", names, "text"), Column("", values)], strong=[name == "sum" for name in names])
+    yield ""
+    strongest = sorted((one for one in parts.parts if one.part in ("head", "mlp")), key=lambda part: -abs(part.value))
+    shown, largest = strongest[: top or SHOWN], abs(strongest[0].value) if strongest else 1.0
+    yield Table(
+        [
+            Column("strongest parts", [_part_name(one) for one in shown], "text"),
+            Column(
+                "writes",
+                [one.value for one in shown],
+                "change",
+                "+.3f",
+                shade=[one.value / (largest or 1) for one in shown],
+            ),
+            Column("from", [_source_tokens(found, one) for one in shown], "text", rank=0, cut="end", tone="dim"),
+        ]
+    )
+    if len(strongest) > len(shown):
+        yield f"{len(strongest) - len(shown)} more parts write less: see --top, or --json", "dim"
+    yield ""
+    along = "the word's row" if found.against is None else "the difference of the two words' rows"
+    yield (
+        f"Each part is what it added to the residual stream, along {along} of the unembedding, any final norm "
+        "held at its scale on this text. A head's is Σ weight · value · W_O over the tokens that it looks at."
+    )
+
+
+def _part_name(part: ContributionPart) -> str:
+    name = f"head {part.head}" if part.part == "head" else "MLP"
+    return name if part.layer is None else f"{name} of layer {part.layer}"
+
+
+def _source_tokens(found: Effects, part: ContributionPart) -> str:
+    values = part.keys or ()
+    keys = sorted(range(len(values)), key=lambda at: -abs(values[at]))[:TOKENS]
+    return "   ".join(f"{token_label(found.key_axis[key], 12)} {values[key]:+.2f}" for key in keys)
