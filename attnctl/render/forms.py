@@ -42,7 +42,7 @@ class Column:
     """A column of a table: its values, None where there is none, and how they are told.
 
     `kind` is text, number, share (0 to 1, told in percent), heat (0 to 1, shaded), change (shaded by sign and size) or bar
-    (0 to 1). A column without any value is not shown.
+    (0 to 1). A column without any value is not shown. A text may be a Line, of which as many pieces are shown as fit.
     """
 
     heading: str
@@ -59,6 +59,7 @@ class Column:
     about: str = ""  # what it holds, for the legend
     name: str | None = None  # in a file; None: its heading, "": it is in none
     hidden: bool = False  # it is in a file alone
+    joined: bool = False  # to the column before it, without a gap
 
     def cell_text(self, value: Any) -> str:
         """A value as text."""
@@ -66,6 +67,8 @@ class Column:
             return "" if self.kind == "text" else ABSENT
         if callable(self.told):
             return self.told(value)
+        if isinstance(value, Line):
+            return (value.between or "").join(one if isinstance(one, str) else one[0] for one in value.said)
         if isinstance(value, str):
             return value
         return percent(value, 1) if self.kind == "share" else format(value, self.told or ",")
@@ -106,6 +109,7 @@ class Grid:
     marks: tuple[int, ...] = ()  # the rows to point at
     must: tuple[int, ...] = ()  # columns that are never abridged away
     max_rows: int = 24
+    indent: int = 0
 
 
 Form = Piece | Line | Table | Grid

@@ -17,7 +17,8 @@ from attnctl.models import names_model
 from attnctl.readings.measures import check_measure
 from attnctl.readings.traces.comparison import Comparison
 from attnctl.readings.traces.trace import Trace
-from attnctl.render.terminal.head_tables import ComparisonTables
+from attnctl.render.terminal.lowering import Shown
+from attnctl.render.told.comparison import comparison_forms
 from attnctl.source import Changes, Source, TextSource
 from attnctl.text import visible_text
 
@@ -39,7 +40,7 @@ def compare_command(
     mode = "JSON" if form == "json" else "a picture" if form in format_names() else "the tables"
     arguments.check_mode("compare", mode)
     look = arguments.look_of(options)
-    changes, shown = o.taken(Changes, options), o.arguments_of(ComparisonTables, options)
+    changes, shown = o.taken(Changes, options), o.arguments_of(comparison_forms, options)
     check_measure(changes.measure, head is not None)
     pair = _pair_of_traces(a, b, text, file, changes, options)
     places = chosen_places(pair, layer, head)
@@ -54,7 +55,7 @@ def compare_command(
         put_bytes(figure_bytes(drawing.figure, form), output)
         arguments.say_notes(drawing.notes)
     else:
-        write_renderable(ComparisonTables(pair, places, **shown), form, output)
+        write_renderable(Shown(comparison_forms(pair, places, **shown)), form, output)
 
 
 def _pair_of_traces(

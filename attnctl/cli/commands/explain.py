@@ -22,7 +22,7 @@ from attnctl.tokens import find_several
 
 if TYPE_CHECKING:
     from attnctl.readings.overview import LongRow, Overview
-    from attnctl.render.terminal.head_tables import RowTable
+    from attnctl.render.terminal.lowering import Shown
 
 # Imports inside functions are of what one mode needs: `explain --json` imports no rich, and a start is counted in ms.
 
@@ -130,7 +130,7 @@ def _explain_contributions(
     """Write the sum for the word of --target, else for the model's own best."""
     from attnctl.formats.documents.readings_json import effects_to_json
     from attnctl.models.watching import watched_text
-    from attnctl.readings.effects.ablation import EffectRequest
+    from attnctl.readings.effects.ablation import EffectRequest, measure_contributions
     from attnctl.render.terminal.lowering import Shown
     from attnctl.render.told.effects import contributions_forms
     from attnctl.tokens import checked_text
@@ -202,16 +202,17 @@ def _explain_long(given: Prepared, form: str, output: str | None, options: Optio
 
 def _row_table(
     source: Source, at: int | None, top: int | None, spans: str | None, read_row: Callable[..., LongRow]
-) -> RowTable:
+) -> Shown:
     """Where a query looks, for the terminal: its exact row, or its strongest links where a file holds no more of it."""
     from attnctl.readings.overview import Overview
-    from attnctl.render.terminal.head_tables import RowTable
+    from attnctl.render.terminal.lowering import Shown
+    from attnctl.render.told.rows import row_forms
     from attnctl.source.cells import TOP, own_parts
 
     kept = getattr(source, "overview", None)
     if not isinstance(kept, Overview):
-        return RowTable(read_row(at), own_parts(source, spans), top or TOP)
+        return Shown(row_forms(read_row(at), own_parts(source, spans), top or TOP))
     if spans is not None:
         raise UsageError(f"--spans sums up a whole row, and {source.name} holds links: give the text and its model")
     most = top or min(TOP, *(link.keys.shape[1] for link in kept.links.values()), TOP)
-    return RowTable(read_row(at, most), top=most, whole=False)
+    return Shown(row_forms(read_row(at, most), top=most, whole=False))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Sequence
+from itertools import accumulate
 from typing import NamedTuple
 
 from rich.cells import cell_len, chop_cells
@@ -23,7 +24,7 @@ from attnctl.render.terminal.console import (
     share_bar,
 )
 
-LEAST_TEXT, LEAST_BAR = 14, 8  # cells of a column that gives way
+LEAST_TEXT, LEAST_BAR = 12, 8  # cells of a column that gives way
 LEAST_BESIDE = 22  # cells below which a text stands below its mark
 
 
@@ -31,7 +32,7 @@ class Shown:
     """Forms as a rich renderable, no line wider than the console."""
 
     def __init__(self, forms: Iterable[Form]) -> None:
-        self.forms = forms
+        self.forms = list(forms)
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         """The lines of each form."""
@@ -65,22 +66,21 @@ def text_lines(line: Line, width: int) -> Iterator[Text]:
         first = Text(" " * below, style)
     elif mark:
         first.append(" " * (below - first.cell_len))
-    words = [(between, piece) for piece in pieces]
+    plain, ends = whole.plain, list(accumulate(len(piece) + len(between) for piece in pieces))
+    words = [(end - len(between) - len(piece), end - len(between)) for piece, end in zip(pieces, ends, strict=True)]
     if line.between is None:
-        found = re.finditer(r"(\s*)(\S+)", whole.plain)
-        words = [(match[1], whole[match.start(2) : match.end(2)]) for match in found]
-    begun = False
-    for gap, word in words:
-        if begun and first.cell_len + cell_len(gap) + word.cell_len > width:
-            yield first
-            first, begun = Text(" " * below, style), False
-        room = max(width - first.cell_len, 8)
-        for part in chop_cells(word.plain, room)[:-1] if word.cell_len > room else ():
-            yield first.append_text(word[: len(part)])
-            first, word = Text(" " * below, style), word[len(part) :]
-        first.append(gap * begun).append_text(word)
-        begun = True
-    yield first
+        words = [match.span() for match in re.finditer(r"\S+", plain)]
+    start = end = 0
+    for begin, after in words:
+        if end > start and first.cell_len + cell_len(plain[start:after]) > width:
+            yield first.append_text(whole[start:end])
+            first, start = Text(" " * below, style), begin
+        while first.cell_len + cell_len(plain[start:after]) > max(width, below + 8):
+            part = chop_cells(plain[start:after], max(width - first.cell_len, 8))[0]
+            yield first.append_text(whole[start : start + len(part)])
+            first, start = Text(" " * below, style), start + len(part)
+        end = after
+    yield first.append_text(whole[start:end])
 
 
 class _Cells(NamedTuple):
@@ -108,16 +108,17 @@ def table_lines(table: Table, width: int, in_full: bool = False) -> Iterator[Tex
     kept, room = list(every), 10_000 if in_full else width - table.indent
     by_rank = sorted((one for one in every if one.column.rank is not None), key=lambda one: one.column.rank or 0)
     for one in by_rank:
-        if sum(other.least + table.gap for other in kept) - table.gap > room:
+        if sum(other.least for other in kept) + sum(_gaps(kept, table.gap)) > room:
             kept.remove(one)
-    widths = _shared_room(kept, room - table.gap * (len(kept) - 1))
+    gaps = _gaps(kept, table.gap)
+    widths = _shared_room(kept, room - sum(gaps))
     for row in range(0 if any(one.column.heading for one in kept) else 1, len(kept[0].texts) - (not table.foot)):
         lines = [list(_cell_lines(one, row, wide)) for one, wide in zip(kept, widths, strict=True)]
         strong = table.strong and 0 < row <= len(table.strong) and table.strong[row - 1]
         for below in range(max(map(len, lines))):
             line = Text(" " * table.indent, "bold" if strong else "")
-            for at, (cell, wide) in enumerate(zip(lines, widths, strict=True)):
-                line.append(" " * table.gap * (at > 0))
+            for gap, cell, wide in zip(gaps, lines, widths, strict=True):
+                line.append(" " * gap)
                 line.append_text(cell[below] if below < len(cell) else Text(" " * wide))
             yield cropped_line(line, room + table.indent)
     if out := [one.column.heading for one in every if one not in kept and one.column.heading]:
@@ -125,6 +126,11 @@ def table_lines(table: Table, width: int, in_full: bool = False) -> Iterator[Tex
     if table.legend:
         about = "; ".join(one.column.about for one in kept if one.column.about)
         yield from text_lines(Line(table.legend.replace("{}", about), DIM, table.indent), width)
+
+
+def _gaps(kept: Sequence[_Cells], gap: int) -> list[int]:
+    """The cells before each column."""
+    return [gap if at and not one.column.joined else 0 for at, one in enumerate(kept)]
 
 
 def _shared_room(kept: Sequence[_Cells], room: int) -> list[int]:
@@ -151,6 +157,15 @@ def _cell_lines(one: _Cells, row: int, wide: int) -> Iterator[Text]:
     if column.kind == "bar":
         style = style or Style(color=heat_style(value or 0).bgcolor)
         yield Text(padded_text(share_bar(abs(value or 0), wide), wide, right=False), style)
+    elif isinstance(value, Line):
+        pieces = list(value.said)
+        while (
+            value.between and len(pieces) > 1 and cell_len(column.cell_text(Line(pieces, between=value.between))) > wide
+        ):
+            pieces.pop()
+        whole = Text(value.between or "", style).join(map(_styled, pieces))
+        whole.truncate(wide, overflow="ellipsis", pad=True)
+        yield whole
     elif column.cut == "below":
         for part in text_lines(Line(text), wide):
             yield Text(padded_text(part.plain, wide, right=False), style)

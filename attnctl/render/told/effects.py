@@ -235,7 +235,7 @@ def _part_name(part: ContributionPart) -> str:
     return name if part.layer is None else f"{name} of layer {part.layer}"
 
 
-def _source_tokens(found: Effects, part: ContributionPart) -> str:
+def _source_tokens(found: Effects, part: ContributionPart) -> Line:
     values = part.keys or ()
     keys = sorted(range(len(values)), key=lambda at: -abs(values[at]))[:TOKENS]
-    return "   ".join(f"{token_label(found.key_axis[key], 12)} {values[key]:+.2f}" for key in keys)
+    return Line([f"{token_label(found.key_axis[key], 12)} {values[key]:+.2f}" for key in keys], between="   ")

@@ -26,7 +26,8 @@ from attnctl.models.huggingface.check import check_attention
 from attnctl.readings.measures import by_words
 from attnctl.readings.rows import RowReading
 from attnctl.render.terminal.console import as_text
-from attnctl.render.terminal.head_tables import RowTable
+from attnctl.render.terminal.lowering import Shown
+from attnctl.render.told.rows import row_forms
 from attnctl.source import TextSource, record_trace
 from tests.models.huggingface import architectures as zoo
 from tests.models.huggingface import folders
@@ -585,7 +586,7 @@ def test_a_target_has_no_place_in_the_source(shelf: Callable[..., Path]) -> None
         assert [token.text for token in words.tokens] == [token.text for token in trace.tokens]
         assert any("stay pieces" in note for note in words.notes)
     source = TextSource(open_model(str(shelf("bart")), attention="cross", target="at ate"), "Il était une fois")
-    shown = as_text(RowTable(source.read(RowReading(2)), top=1)).splitlines()
+    shown = as_text(Shown(row_forms(source.read(RowReading(2)), top=1))).splitlines()
     assert len(shown[1].split()) == 3, "and stands in no surroundings of the source's"
 
 

@@ -1,0 +1,55 @@
+"""Two traces compared: A, B and B - A for each chosen layer and head."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from attnctl.readings.traces.comparison import Comparison
+from attnctl.render.forms import Form, Grid, Line, number_text, token_label
+
+INDENT = 5
+
+
+def comparison_forms(pair: Comparison, places: Sequence[tuple[int, int]], precision: int = 2) -> Iterator[Form]:
+    """The grids of each place, and the largest change of all."""
+    rows, columns = ([token_label(name) for name in side] for side in pair.axis_labels())
+    for layer, head in places:
+        yield ""
+        yield Line(f"layer {layer}, head {head}", "bold accent", INDENT)
+        _, _, i, j = pair.largest_difference(layer, head)
+        masks = pair.whole_masks(layer)
+        for side, (trace, array, mask) in enumerate(
+            zip((pair.a, pair.b), pair.whole_weights(layer, head), masks, strict=True)
+        ):
+            at, names = (i, j), (rows, columns)
+            if pair.aligned is not None:  # each with all its tokens
+                at = (pair.aligned[0][i][side], pair.aligned[1][j][side])
+                names = (
+                    [token_label(one.text) for one in trace.tokens],
+                    [token_label(one.text) for one in trace.key_axis],
+                )
+            yield ""
+            yield Line(token_label(f"{'AB'[side]}  {pair.names[side]}"), "bold", INDENT, cut=True)
+            yield Grid(array, *names, precision, mask=mask, heat=True, marks=at[:1], must=at, indent=INDENT)
+        a, b = pair.both_weights(layer, head)
+        *_, mask = pair.both_masks(layer)
+        yield ""
+        yield Line("B - A", "bold", INDENT)
+        yield Grid(b - a, rows, columns, precision, mask=mask, change=True, marks=(i,), must=(i, j), indent=INDENT)
+        if (hidden := pair.hidden_in_one(layer)) is not None:
+            yield ""
+            said = f"{hidden.sum():,} of {hidden.size:,} places are hidden in one of the two: no weights to compare"
+            yield Line(said, "dim", INDENT)
+    if said := pair.unmatched_tokens():
+        yield ""
+        yield Line(said, "dim", INDENT)
+    yield ""
+    layer, head, i, j = pair.largest_difference()
+    x, y = (float(side[i, j]) for side in pair.both_weights(layer, head))
+    if x == y:
+        where = "Where both may look, " if pair.hidden_in_one(layer) is not None else ""
+        yield Line(f"{where}A and B are the same, to the last bit.", "bold accent", INDENT)
+        return
+    change = f"{rows[i]} → {columns[j]}  {number_text(x, precision)} → {number_text(y, precision)}"
+    said = f"   the largest change of all, in layer {layer}, head {head}"
+    yield Line([(change, "bold accent"), (said, "dim")], indent=INDENT)

@@ -1,0 +1,111 @@
+"""Where one query of a long text looks: for each head its entropy, its top keys in the text, its mass by parts."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+
+from attnctl.arrays import Floats
+from attnctl.readings.overview import LongRow, TextPart
+from attnctl.readings.traces.trace import own_numbers
+from attnctl.render.forms import Column, Form, Line, Table, token_label
+from attnctl.text import counted, visible_text
+from attnctl.tokens import Token
+
+AROUND = 40  # characters of the text on each side of a key
+BAR = 12
+IN_FULL = 6  # heads, beyond which each has one line
+BRIEF = 4  # keys in that line
+
+
+def row_forms(row: LongRow, parts: Sequence[TextPart] = (), top: int = 10, whole: bool = True) -> Iterator[Form]:
+    """The query in its text, then head by head.
+
+    Where it is not the `whole` row, its keys are its strongest links, and neither entropy nor the other keys are told.
+    """
+    own = own_numbers(row.tokens, row.keys)  # also where keys were left out
+    numbers, text = (range(len(row.keys)), "") if own is None else (own, row.text)
+    yield f"{row.model.name}, {counted(len(row.tokens), 'token')}", "bold"
+    yield Table([Column("", [f"query {row.query}"], "text"), *_surroundings(row.text, [row.tokens[row.query]])])
+    best = {
+        place: [at for at in np.argsort(-weights, kind="stable")[:top].tolist() if weights[at] > 0]
+        for place, weights in row.weights.items()
+    }
+    entropies = [row_entropy(weights) for weights in row.weights.values()]
+    if len(best) > IN_FULL:
+        keys = [
+            Line(
+                [f"{row.weights[place][at]:.3f} {numbers[at]} {token_label(row.keys[at], 14)}" for at in keys[:BRIEF]],
+                between="   ",
+            )
+            for place, keys in best.items()
+        ]
+        yield ""
+        yield Table(
+            [
+                Column("layer", [layer for layer, _ in best]),
+                Column("head", [head for _, head in best]),
+                Column("entropy", entropies if whole else [None] * len(best), told=".2f"),
+                Column("looks most at", keys, "text", cut="end"),
+            ]
+        )
+        return
+    for (place, weights), nats in zip(row.weights.items(), entropies, strict=True):
+        yield ""
+        said = f"   entropy {nats:.2f} nats, as if spread evenly over {np.exp(nats):.0f} keys"
+        yield Line([f"layer {place[0]}, head {place[1]}", (said if whole else "", "dim")])
+        chosen = best[place]
+        yield Table(
+            [
+                *_mass_columns([float(weights[at]) for at in chosen]),
+                Column("", [str(numbers[at]) for at in chosen], tone="dim"),
+                *_surroundings(text, [row.keys[at] for at in chosen]),
+            ],
+            indent=2,
+        )
+        if chosen and whole:
+            rest = max(float(weights.sum()) - float(weights[chosen].sum()), 0.0)
+            yield Line(f"{rest:.3f} on the other {len(row.keys) - len(chosen):,} keys", "dim", indent=2)
+        if parts:
+            masses = [sum(float(weights[a:b].sum()) for a, b in part.ranges) for part in parts]
+            most = sorted(range(len(parts)), key=lambda at: -masses[at])[:top]
+            yield ""
+            names = Column("", [token_label(parts[at].name) for at in most], "text", cut="end")
+            yield Table([*_mass_columns([masses[at] for at in most]), names], indent=2)
+            if len(parts) > len(most):
+                yield Line(f"… {len(parts) - len(most)} more parts", "dim", indent=2)
+
+
+def _mass_columns(masses: Sequence[float]) -> list[Column]:
+    return [Column("", masses, told=".3f"), Column("", masses, "bar", most=BAR, rank=0)]
+
+
+def row_entropy(weights: Floats) -> float:
+    """Of one row, in nats."""
+    some = weights[weights > 0].astype(np.float64)
+    return float(-(some * np.log(some)).sum())
+
+
+def _surroundings(text: str, tokens: Sequence[Token]) -> list[Column]:
+    """Tokens, each between what stands before and behind it in the text."""
+    before, after = [], []
+    for token in tokens:
+        start, end = token.start, token.end
+        if not text or start is None or end is None or end <= start:
+            before.append("")
+            after.append("")
+            continue
+        covered = text[start:end]
+        start += (len(covered) - len(covered.lstrip())) * bool(covered.strip())  # a piece may begin with a space
+        before.append(_one_line(text[max(0, start - AROUND) : start]) + " " * text[:start][-1:].isspace())
+        after.append(" " * text[end : end + 1].isspace() + _one_line(text[end : end + AROUND]))
+    names = [(f"‹{token_label(token, 24)}›", "accent") for token in tokens]  # marked where there is no colour, too
+    said = [Line([name, (text, "dim")]) for name, text in zip(names, after, strict=True)]
+    return [Column("", before, "text", cut="start", tone="dim"), Column("", said, "text", cut="end", joined=True)]
+
+
+def _one_line(text: str) -> str:
+    """The words of a stretch of text on one line; nothing where there are none."""
+    words = " ".join(text.split())
+    return visible_text(words) if words else ""
