@@ -32,8 +32,9 @@ from attnctl.models import REGISTRY
 from attnctl.readings.census.census_table import CensusTable
 from attnctl.render.figure.look import Look
 from attnctl.render.page.reading_pages import census_page
-from attnctl.render.terminal.census import CensusReport
+from attnctl.render.terminal.lowering import Shown
 from attnctl.render.terminal.model_tables import NOTE, relations_lines
+from attnctl.render.told.census import census_forms
 from attnctl.training.english.treebank import treebank_text
 from attnctl.training.relations import Measured, measure_relations
 
@@ -81,7 +82,7 @@ def evaluate_command(
     if json:
         put_bytes(_as_bytes(found, ".json", look))
     else:
-        show_renderable(CensusReport(found, options["subtypes"], options["least"]), soft_wrap=True)
+        show_renderable(Shown(census_forms(found, options["subtypes"], options["least"])), soft_wrap=True)
     if found.skipped:
         count = found.sentences_read - found.used
         were = "was" if count == 1 else "were"

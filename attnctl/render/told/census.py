@@ -1,0 +1,189 @@
+"""A census: a line a relation and direction, the best head beside the rules it should beat."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from attnctl.readings.census.census_table import ALL, FEWEST, Best, CensusTable, HeadRow, Relation, Rule
+from attnctl.readings.census.words import COREFERENCE, DOWN, TO_ANTECEDENT, UP
+from attnctl.render.forms import ABSENT, Column, Form, Line, Table
+from attnctl.text import counted, number_list, visible_text
+
+ARROWS = {UP: "→ head", DOWN: "→ dep"}
+MOST_HEADS = 12  # that are listed as positional, or syntactic
+
+NOTE = (
+    "found: how often the word that gets most of a word's attention is the right one "
+    "(sums to a word, means from it; special tokens and itself apart), in the head "
+    "that does best on one half of the sentences, measured on the other. → head: a "
+    "dependent looks at its head; → dep: a head at its dependent. Rules: the best "
+    "fixed offset, the nearest word of the usual tag (< before, > behind), the first "
+    "word; rule is the best of them. ✓ where the head's whole interval lies above every rule."
+)
+MENTION_NOTE = (
+    "Of mentions, → ante: a mention looks at one before it, and it is of the same entity. Rules: the nearest mention, "
+    "the nearest with the same head word (match), the first."
+)
+
+
+def census_forms(census: CensusTable, subtypes: bool = False, least: int = FEWEST) -> Iterator[Form]:
+    """Heading, relations, trees, heads, how to read it; `subtypes` adds a line for each, of `least` scored cases."""
+    heading = f"{visible_text(census.model)} on {visible_text(census.corpus)}: "
+    heading += f"{counted(census.used, 'sentence')}, {counted(census.words, 'word')}"
+    if census.used != census.sentences_read:
+        heading += f" (of {counted(census.sentences_read, 'sentence')})"
+    yield heading, "bold"
+    yield ""
+    listed = [
+        one for one in census.relations
+        if one.best is not None and (subtypes or not one.subtype) and (one.relation == ALL or one.best.scored_on >= least)
+    ]  # fmt: skip
+    mentions = [one for one in listed if one.direction == TO_ANTECEDENT]
+    if others := [one for one in listed if one not in mentions]:
+        yield _relation_table(others, "relation")
+    if rare := [one for one in census.relations if not one.subtype and one not in listed]:
+        scored = any(one.best is not None for one in rare)
+        how = "--json has them all, --least 1 shows them" if scored else "no cases in one half of the sentences"
+        rows, are = ("row", "is") if len(rare) == 1 else ("rows", "are")
+        yield f"{len(rare)} rarer {rows} {are} left out ({how}).", "dim"
+    yield ""
+    if mentions:
+        yield _relation_table(mentions, "mention")
+        yield ""
+    yield from _tree_lines(census)
+    yield from _layer_lines(census)
+    yield from _head_lines(census)
+    yield from _remark_lines(census, listed)
+    yield ""
+    yield NOTE, "dim"
+    if mentions:
+        yield MENTION_NOTE, "dim"
+
+
+def _relation_table(rows: Sequence[Relation], name: str) -> Table:
+    """A line a relation, all of one kind."""
+    rules = [{rule.name: rule for rule in row.rules} for row in rows]
+    best = [row.best for row in rows]
+    return Table(
+        [
+            Column(name, [_relation_name(row) for row in rows], "text", cut="end"),
+            Column("to its", [ARROWS.get(row.direction, "→ ante") for row in rows], "text"),
+            Column("head", [one and f"{one.layer}.{one.head}" for one in best]),
+            Column("found", [one and 100 * one.accuracy for one in best], told=".1f"),
+            Column("95 %", [one and _interval_text(one) for one in best], rank=4),
+            Column("rule", [row.best_rule and 100 * row.best_rule.accuracy for row in rows], told=".1f"),
+            Column("", ["✓" * row.beats_rules for row in rows], "text", joined=True),
+            Column("offset", [_rule_text(by.get("offset")) for by in rules], "text", rank=3),
+            Column("match", [_rule_text(by.get("head_match")) for by in rules], "text", rank=3),
+            Column("nearest", [_rule_text(by.get("nearest")) for by in rules], "text", rank=2),
+            Column("1st", [by["first"].accuracy * 100 if "first" in by else None for by in rules], told=".0f", rank=0),
+            Column("unt", [row.untrained and 100 * row.untrained.accuracy for row in rows], told=".0f", rank=5),
+            Column("cases", [row.cases for row in rows], told=_cases_text, rank=1),
+        ],
+        strong=[row.beats_rules for row in rows],
+        gap=1,
+    )
+
+
+def _relation_name(row: Relation) -> str:
+    return visible_text("  " * row.subtype + row.relation.removeprefix(f"{COREFERENCE}:"))
+
+
+def _cases_text(cases: int) -> str:
+    return f"{cases:,}" if cases < 1_000_000 else f"{cases / 1e6:,.1f} M"
+
+
+def _interval_text(best: Best) -> str:
+    low, high = (100 * end for end in best.interval)
+    return f"{low:.0f}–{high:.0f}"
+
+
+def _rule_text(rule: Rule | None) -> str | None:
+    """A rule's accuracy, and which it is: 42.4 +1, or 45.8 >NOUN."""
+    if rule is None:
+        return None
+    which = {"before": "<", "behind": ">"}.get(rule.side or "", "") + visible_text(rule.tag or " ")[:4].strip("␣")
+    return f"{100 * rule.accuracy:5.1f} {which if rule.offset is None else f'{rule.offset:+d}'}".rstrip()
+
+
+def _list_line(start: str, parts: Sequence[str]) -> Line:
+    """Parts behind their heading, of very many the first."""
+    return Line([*start.split(), *(f"{part}," for part in parts[:-1]), *parts[-1:]], hanging=4, between=" ")
+
+
+def _tree_lines(census: CensusTable) -> Iterator[Form]:
+    trees = census.trees
+    if trees.best_head is None or trees.best_layer is None:
+        return
+    line = (
+        f"trees (UUAS): head {trees.best_head.layer}.{trees.best_head.head} {100 * trees.best_head.accuracy:.1f} "
+        f"({_interval_text(trees.best_head)}), layer {trees.best_layer[0]} {100 * trees.best_layer[1]:.1f}, "
+        f"right-branching {100 * trees.right_branching:.1f}"
+    )
+    untrained = "" if trees.untrained is None else f", untrained {100 * trees.untrained.accuracy:.1f}"
+    yield Line(line + untrained, hanging=4)
+
+
+def _layer_lines(census: CensusTable) -> Iterator[Form]:
+    """What the heads of each layer do together."""
+    if not census.used:
+        return
+    rows = {row.layer: row for row in census.layers}
+    every = [rows.get(layer) for layer in range(census.head_grid[0])]
+    yield _list_line(
+        "attention on dependencies by layer, %:",
+        [f"{100 * row.dependency_mass:.0f}" if row else ABSENT for row in every],
+    )
+    yield _list_line("mean distance by layer, words:", [f"{row.distance:.1f}" if row else ABSENT for row in every])
+    yield _list_line("entropy by layer, nats:", [f"{row.entropy:.1f}" if row else ABSENT for row in every])
+
+
+def _head_lines(census: CensusTable) -> Iterator[Form]:
+    positional = [f"{h.layer}.{h.head} ({h.positional[0]:+d})" for h in census.heads if h.positional is not None]
+    syntactic = [f"{h.layer}.{h.head} ({_strongest_finding(h)})" for h in census.heads if h.syntactic]
+    for start, heads in (
+        ("positional (90 % at one offset):", positional),
+        ("syntactic (10 points above the best offset):", syntactic),
+    ):
+        if len(heads) > MOST_HEADS + 1:
+            heads = [*heads[:MOST_HEADS], f"{len(heads) - MOST_HEADS} more"]
+        if heads:
+            yield _list_line(start, heads)
+
+
+def _strongest_finding(head: HeadRow) -> str:
+    relation, direction, _ = max(head.syntactic, key=lambda found: found[2])
+    more = len(head.syntactic) - 1
+    return f"{visible_text(relation)} {ARROWS[direction]}" + (f", {more} more" if more else "")
+
+
+def _remark_lines(census: CensusTable, listed: Sequence[Relation]) -> Iterator[Form]:
+    own = [relation for relation in listed if relation.relation != ALL]
+    if own:
+        losing = sum(not relation.beats_rules for relation in own)
+        yield f"In {losing} of {len(own)} rows of relations no head's interval lies above every rule (✓)."
+    without = sorted(set(range(census.head_grid[0])) - {row.layer for row in census.layers})
+    if without and census.used:
+        has = "Layer {} has" if len(without) == 1 else "Layers {} have"
+        yield f"{has.format(number_list(without))} no attention ({ABSENT})."
+    ahead = sum(relation.ahead for relation in census.relations if relation.relation == ALL)
+    if ahead:
+        yield f"The model is causal: {ahead:,} words that stand ahead are no cases, neither of heads nor of rules."
+    if census.within:
+        lie = "dependency lies" if census.within == 1 else "dependencies lie"
+        yield f"{census.within:,} {lie} within a word that the model cannot tell apart: left out."
+    if census.mentions:
+        yield _document_line(census.mentions)
+    if census.skipped:
+        reasons = [f"{visible_text(reason)} {count:,}" for reason, count in census.skipped.items()]
+        yield _list_line("left out:", reasons)
+
+
+def _document_line(counts: dict[str, int]) -> str:
+    """How documents were read for coreference, and which mentions are no cases."""
+    said = (
+        f"Coreference: {counts['documents']:,} documents were read in {counts['windows']:,} windows of neighbouring "
+        f"sentences; of {counts['mentions']:,} mentions {counts['new']:,} are the first of their entity, and "
+        f"{counts['outside']:,} have no antecedent in their window"
+    )
+    return f"{said}, {counts['unread']:,} were not read." if counts["unread"] else f"{said}."
