@@ -37,7 +37,7 @@ class Line:
     cut: bool = False  # one line, cut at the edge
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Column:
     """A column of a table: its values, None where there is none, and how they are told.
 

@@ -15,7 +15,8 @@ from attnctl.errors import UsageError
 from attnctl.formats.documents.json_documents import model_document
 from attnctl.readings.questions.focus import focus
 from attnctl.readings.questions.quiz import QuizQuestion, is_right
-from attnctl.render.terminal.learning import beginning, marked_answer, put_question, quiz_result
+from attnctl.render.terminal.lowering import Shown
+from attnctl.render.told.quiz import answer_forms, beginning_forms, question_forms, score_forms
 from attnctl.source import check_attention_weights, prepare
 from attnctl.text import visible_text
 from attnctl.tokens import find_token
@@ -50,7 +51,7 @@ def quiz_command(
     if (first := focus(trace, query=at)) is not None and first.reason:
         many = (trace.model.n_layers or 1) * (trace.model.n_heads or 1) > 1
         where = f"layer {first.layer}, head {first.head}" if many else ""
-        page.print(beginning(first, visible_text(trace.tokens[first.query].text), where))
+        page.print(Shown(beginning_forms(first, visible_text(trace.tokens[first.query].text), where)))
     run_quiz(page, asked)
 
 
@@ -58,13 +59,13 @@ def run_quiz(page: Console, asked: Sequence[QuizQuestion]) -> None:
     """Ask, mark and count; a stream that ends early ends the quiz with what was answered."""
     marks: list[bool] = []
     for number, question in enumerate(asked, 1):
-        page.print(put_question(question, number, len(asked)))
+        page.print(Shown(question_forms(question, number, len(asked))))
         line = read_answer(page, question)
         if line is None:
             break
         marks.append(bool(line) and bool(is_right(question, line)))
-        page.print(marked_answer(question, line, marks[-1]))
-    page.print(quiz_result(sum(marks), len(marks), len(asked)))
+        page.print(Shown(answer_forms(question, line, marks[-1])))
+    page.print(Shown(score_forms(sum(marks), len(marks), len(asked))))
 
 
 def read_answer(page: Console, question: QuizQuestion) -> str | None:

@@ -11,7 +11,8 @@ from attnctl.errors import AttnctlError, UsageError
 from attnctl.files import decode_text, read_bytes
 from attnctl.inputs import token_names
 from attnctl.readings.questions.softmax import SoftmaxSteps, factor_of, scores_of
-from attnctl.render.terminal.learning import SoftmaxTables
+from attnctl.render.terminal.lowering import Shown
+from attnctl.render.told.softmax import softmax_forms
 
 
 def softmax_command(
@@ -39,4 +40,4 @@ def softmax_command(
     if json:
         put_json(worked.softmax_document())
     else:
-        show_renderable(SoftmaxTables(worked, precision))
+        show_renderable(Shown(softmax_forms(worked, precision)))

@@ -16,6 +16,7 @@ from attnctl.render.forms import Column, Form, Grid, Line, Piece, Table, label_f
 from attnctl.render.terminal.console import (
     ACCENT,
     DIM,
+    WIDEST,
     change_style,
     cropped_line,
     grid_lines,
@@ -24,7 +25,7 @@ from attnctl.render.terminal.console import (
     share_bar,
 )
 
-LEAST_TEXT, LEAST_BAR = 12, 8  # cells of a column that gives way
+LEAST_TEXT, LEAST_BAR, BAR = 12, 4, 8  # cells of a column that gives way, and of a bar before texts have more
 LEAST_BESIDE = 22  # cells below which a text stands below its mark
 
 
@@ -68,7 +69,7 @@ def text_lines(line: Line, width: int) -> Iterator[Text]:
         first.append(" " * (below - first.cell_len))
     plain, ends = whole.plain, list(accumulate(len(piece) + len(between) for piece in pieces))
     words = [(end - len(between) - len(piece), end - len(between)) for piece, end in zip(pieces, ends, strict=True)]
-    if line.between is None:
+    if line.between is None or max(piece.cell_len for piece in pieces) + below > width:
         words = [match.span() for match in re.finditer(r"\S+", plain)]
     start = end = 0
     for begin, after in words:
@@ -105,7 +106,7 @@ def table_lines(table: Table, width: int, in_full: bool = False) -> Iterator[Tex
     """A table in lines of at most `width` cells (`in_full`: of any number), what was left out of it, and its legend."""
     shown = [one for one in table.columns if not one.hidden and any(value is not None for value in one.values)]
     every = [_cells_of(one, foot) for one, foot in zip(shown, [*table.foot, *[""] * len(shown)], strict=False)]
-    kept, room = list(every), 10_000 if in_full else width - table.indent
+    kept, room = list(every), WIDEST if in_full else width - table.indent
     by_rank = sorted((one for one in every if one.column.rank is not None), key=lambda one: one.column.rank or 0)
     for one in by_rank:
         if sum(other.least for other in kept) + sum(_gaps(kept, table.gap)) > room:
@@ -134,14 +135,13 @@ def _gaps(kept: Sequence[_Cells], gap: int) -> list[int]:
 
 
 def _shared_room(kept: Sequence[_Cells], room: int) -> list[int]:
-    """How wide each column is in `room` cells: what is left goes to the texts first, then to the bars."""
+    """How wide each column is in `room` cells: what is left goes to short bars first, then to texts, then to bars."""
     widths = [one.least for one in kept]
-    for bars in (False, True):
+    for bars, most in ((True, BAR), (False, WIDEST), (True, WIDEST)):
         giving = [at for at, one in enumerate(kept) if (one.column.kind == "bar") == bars]
-        for left, at in sorted((kept[at].natural - widths[at], at) for at in giving):
-            share = max(0, room - sum(widths)) // len(giving)
-            widths[at] += min(left, share)
-            giving.pop()
+        wanted = sorted((max(0, min(kept[at].natural, most) - widths[at]), at) for at in giving)
+        for number, (left, at) in enumerate(wanted):
+            widths[at] += min(left, max(0, room - sum(widths)) // (len(wanted) - number))
     return widths
 
 

@@ -11,7 +11,8 @@ import pytest
 
 from attnctl.readings.questions.softmax import SoftmaxSteps
 from attnctl.render.terminal.console import as_text
-from attnctl.render.terminal.learning import SoftmaxTables
+from attnctl.render.terminal.lowering import Shown
+from attnctl.render.told.softmax import softmax_forms
 from tests.conftest import Result
 
 Run = Callable[..., Result]
@@ -31,7 +32,9 @@ def test_the_table_has_the_arithmetic(run: Run) -> None:
     )
     for piece in ("8.1    64.80  32.40", "× 8    ÷ 2", "÷ 18.80", "why not divide by the sum?", "8.1 takes 99.8 %"):
         assert piece in result.out
-    scales = [line.split()[:2] for line in result.out.splitlines() if line.strip().startswith(("×", "÷"))]
+    scales = [
+        line.strip(" ▸").split()[:2] for line in result.out.splitlines() if line.strip(" ▸").startswith(("×", "÷"))
+    ]
     assert scales == [["÷", "8"], ["÷", "4"], ["÷", "2"], ["×", "1"], ["×", "2"], ["×", "4"], ["×", "8"]]
 
 
@@ -81,7 +84,7 @@ def test_scores_from_a_pipe_with_names(run: Run) -> None:
 def test_it_fits_any_width() -> None:
     worked = SoftmaxSteps(np.linspace(-3, 4, 40), tuple(f"a long name {at} 日本語" for at in range(40)), 0.3, 1.5)
     for width in (30, 80, 200):
-        lines = as_text(SoftmaxTables(worked, 4), width).splitlines()
+        lines = as_text(Shown(softmax_forms(worked, 4)), width).splitlines()
         assert len(lines) > 100 and max(map(len, lines)) <= width
 
 

@@ -4,19 +4,19 @@ from __future__ import annotations
 
 import pytest
 from rich.console import Console
-from rich.text import Text
 
-from attnctl.render.terminal.learning import Beside
+from attnctl.readings.questions.quiz import QuizQuestion
+from attnctl.render.terminal.lowering import Shown
+from attnctl.render.told.quiz import question_forms
 
 
 @pytest.mark.parametrize("width", [40, 80, 160])
 def test_no_choice_is_cut_from_its_letter(width: int) -> None:
     words = ("My", "sister", "bought", "fresh", "bread", "because", "she", "was", "hungry")
-    choices = tuple(f"{chr(ord('a') + at)}) {word}" for at, word in enumerate(words))
     console = Console(width=width)
     with console.capture() as captured:
-        console.print(Beside(Text("1/5"), choices))
-    lines = [line.strip() for line in captured.get().splitlines()]
-    assert max(map(len, captured.get().splitlines())) <= width
-    found = [part for line in lines for part in line.removeprefix("1/5").strip().split("   ") if part]
-    assert found == list(choices)
+        console.print(Shown(question_forms(QuizQuestion("", "Who?", "My", "", choices=words), 1, 5)))
+    lines = captured.get().splitlines()
+    assert max(map(len, lines)) <= width and lines[1].split() == ["1/5", "Who?"]
+    found = [part for line in lines[2:] for part in line.strip().split("   ") if part]
+    assert found == [f"{chr(ord('a') + at)}) {word}" for at, word in enumerate(words)]

@@ -1,0 +1,56 @@
+"""The questions of a quiz: a mark in the margin, and what is asked or answered beside it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from attnctl.readings.questions.focus import Focus
+from attnctl.readings.questions.quiz import QuizQuestion
+from attnctl.render.forms import Form, Line, Piece
+from attnctl.text import visible_text
+
+MARGIN = 10  # cells
+
+
+def question_forms(question: QuizQuestion, number: int, count: int) -> Iterator[Form]:
+    """The question with the numbers it takes, and the choices by letter."""
+    exact = (
+        f" (two decimals: what is within {question.tolerance:.2g} is right)"
+        if question.tolerance
+        else " (a whole number)"
+    )
+    yield from _beside(f"{number}/{count}", "dim", (question.text + exact * (not question.choices), "bold"))
+    letters = [f"{chr(ord('a') + at)}) {choice}" for at, choice in enumerate(question.choices)]
+    for parts in (list(question.facts), letters):
+        if parts:
+            yield ""
+            yield Line(parts, indent=MARGIN, between="   ")
+
+
+def answer_forms(question: QuizQuestion, given: str, good: bool) -> Iterator[Form]:
+    """What became of an answer, and why."""
+    if good:
+        return _beside("right", "bold accent", question.why)
+    whole = question.choices or question.tolerance == 0
+    answer = question.answer if whole else f"{float(question.answer):.2f}"
+    return _beside("wrong" if given else "passed", "bold", f"It is {visible_text(answer)}. {question.why}")
+
+
+def beginning_forms(focus: Focus, query: str, where: str) -> Iterator[Form]:
+    """Which row the first question is about, and why; where the others come from."""
+    place = f"{query}{f' in {where}' if where else ''}"
+    said = f"The first question is about {place}: {focus.reason}. "
+    return _beside("", "", (f"{said}The others are drawn by --seed (--layer, --head, --query choose).", "dim"))
+
+
+def score_forms(correct: int, answered: int, count: int) -> Iterator[Form]:
+    """The score."""
+    yield ""
+    yield Line(
+        [(f"{correct} of {count} right", "bold accent"), f", {answered} answered" * (answered != count)], indent=2
+    )
+
+
+def _beside(mark: str, tone: str, said: Piece) -> Iterator[Form]:
+    yield ""
+    yield Line(said, mark=(mark.rjust(MARGIN - 2), tone), hanging=MARGIN)
