@@ -102,11 +102,13 @@ def free_memory() -> float | None:
 
 
 def bytes_text(count: float) -> str:
-    """A number of bytes for a sentence: "1.6 GB"."""
-    for size, unit in ((1e15, "PB"), (1e12, "TB"), (1e9, "GB"), (1e6, "MB")):
-        if count >= size:
-            return f"{count / size:,.{0 if unit in ('PB', 'MB') else 1}f} {unit}" if count < 1e21 else "far too much"
-    return f"{count / 1e3:.0f} kB"
+    """A number of bytes as people say it: 640 B, 1.6 GB, 4.5 PB."""
+    units = ["B", "kB", "MB", "GB", "TB", "PB", "EB", "ZB"]
+    while count >= 999.5 and len(units) > 1:
+        count, units = count / 1000, units[1:]
+    if count >= 999.5:
+        return "far too much"
+    return f"{count:.0f} {units[0]}" if units[0] == "B" or count >= 99.5 else f"{count:.2g} {units[0]}"
 
 
 # --- numbers that are asked for ----------------------------------------------------------------------------------------

@@ -184,7 +184,7 @@ def test_a_pipe_of_text_is_held_to_what_a_file_may_have(monkeypatch: pytest.Monk
     """It was read to four gigabytes, as a matrix may have, and held twice."""
     monkeypatch.setattr("attnctl.limits.TEXT_BYTES", 3 << 20)
     for text in (b"\0" * (4 << 20), b"Alice will eat\n" * (1 << 19)):
-        assert "larger than the 3 MB" in refused("explain", "-", stdin=text)
+        assert "larger than the 3.1 MB" in refused("explain", "-", stdin=text)
 
 
 def test_spans_are_whole_numbers(refused: Refused) -> None:

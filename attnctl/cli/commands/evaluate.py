@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 from dataclasses import replace
 from pathlib import Path
-from shutil import get_terminal_size
 from typing import Any
 
 import typer
@@ -21,7 +20,7 @@ from attnctl.batching.corpus.census_work import (
 from attnctl.batching.corpus.treebank import Treebank
 from attnctl.cli import arguments
 from attnctl.cli import options as o
-from attnctl.cli.output import put_bytes, put_json, safe_console, show_renderable
+from attnctl.cli.output import put_bytes, put_json, show_renderable
 from attnctl.cli.progress import items_progress
 from attnctl.errors import DONE, PARTIAL, AttnctlError, UsageError, print_complaint
 from attnctl.files import check_writable, need_pyarrow
@@ -33,8 +32,8 @@ from attnctl.readings.census.census_table import CensusTable
 from attnctl.render.figure.look import Look
 from attnctl.render.page.reading_pages import census_page
 from attnctl.render.terminal.lowering import Shown
-from attnctl.render.terminal.model_tables import NOTE, relations_lines
 from attnctl.render.told.census import census_forms
+from attnctl.render.told.training import NOTE, relations_table
 from attnctl.training.english.treebank import treebank_text
 from attnctl.training.relations import Measured, measure_relations
 
@@ -180,8 +179,5 @@ def _as_bytes(found: CensusTable, suffix: str, look: Look) -> bytes:
 
 def show_table(table: list[Measured]) -> None:
     """Print the table of relations and how to read it."""
-    page = safe_console()
-    wide = get_terminal_size((120, 24)).columns
-    page.print(*relations_lines([measured._asdict() for measured in table], wide), sep="\n", soft_wrap=True)
-    page.print()
-    page.print(NOTE, style="bright_black", width=min(wide, 80))
+    relations = relations_table([measured._asdict() for measured in table])
+    show_renderable(Shown([relations, "", (NOTE, "dim")]), soft_wrap=True)

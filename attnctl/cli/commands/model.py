@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from json import dumps
-from shutil import get_terminal_size
 
 from attnctl.cli.arguments import check_mode
-from attnctl.cli.output import print_lines, put_json
+from attnctl.cli.output import print_lines, put_json, show_renderable
 from attnctl.models.builtin.weights import read_weights, trained_file
 from attnctl.models.huggingface.configured_sizes import known_configurations, model_sizes
-from attnctl.render.terminal.model_tables import model_card, size_lines
+from attnctl.render.terminal.lowering import Shown
+from attnctl.render.told.models import card_forms, sizes_forms
 
 
 def model_command(*, name: str | None, length: int | None, json: bool) -> None:
@@ -24,12 +24,11 @@ def model_command(*, name: str | None, length: int | None, json: bool) -> None:
         if json:
             put_json(file.card_document(name), schema="card")
             return
-        size, wide = path.stat().st_size, get_terminal_size((120, 24)).columns
-        print_lines(*model_card(name, file.metadata, file.shapes, size, wide))
+        show_renderable(Shown(card_forms(name, file.metadata, file.shapes, path.stat().st_size)), soft_wrap=True)
     else:
         found = model_sizes(name)
         n = length or found.context or 1024
         if json:
             print_lines(dumps(found.sizes_document(n)))  # numbers beyond 64 bits, too
             return
-        print_lines(*size_lines(found, n, get_terminal_size((80, 24)).columns))
+        show_renderable(Shown(sizes_forms(found, n)))

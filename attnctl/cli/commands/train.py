@@ -16,7 +16,8 @@ from attnctl.cli import arguments
 from attnctl.cli.arguments import say_note
 from attnctl.cli.output import print_lines, put_json, safe_console, say_unless_quiet, show_renderable
 from attnctl.errors import INTERRUPTED, UsageError, print_complaint
-from attnctl.render.terminal.training import lesson_view, live_view
+from attnctl.render.terminal.lowering import Shown
+from attnctl.render.told.training import lesson_forms, live_forms
 from attnctl.text import Document
 from attnctl.training.relations import measure_run
 from attnctl.training.run import TrainingRun, recipe_to_train
@@ -91,7 +92,7 @@ def _show_live(training: Training, run: TrainingRun, eye: Watch) -> None:
     with Live(console=page, auto_refresh=False) as view, contextlib.closing(_reports(training, run, eye)) as reports:
         for report in reports:
             seen.append(report)
-            view.update(live_view(seen, training.recipe.steps, page.width), refresh=True)
+            view.update(Shown(live_forms(seen, training.recipe.steps, page.width)), refresh=True)
 
 
 def _finish_run(training: Training, run: TrainingRun, eye: Watch) -> None:
@@ -112,4 +113,4 @@ def _explain_step(corpus: str | None, given: OptionValues, sentence: str | None,
     if json:
         put_json({field.name: getattr(step, field.name) for field in fields(step)}, schema="lesson")
         return
-    show_renderable(lesson_view(step, safe_console().width))
+    show_renderable(Shown(lesson_forms(step)))

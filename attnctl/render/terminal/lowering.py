@@ -58,15 +58,15 @@ def text_lines(line: Line, width: int) -> Iterator[Text]:
     whole = Text(between).join(pieces)
     below = line.indent + line.hanging
     first = Text(" " * line.indent, style).append_text(mark)
-    if line.cut:
-        yield cropped_line(first.append_text(whole), width)
-        return
-    if mark and width - below < min(LEAST_BESIDE, whole.cell_len):
+    if mark and not line.cut and width - below < min(LEAST_BESIDE, whole.cell_len):
         yield first
         below = min(below, line.indent + 6)
         first = Text(" " * below, style)
     elif mark:
         first.append(" " * (below - first.cell_len))
+    if line.cut:
+        yield cropped_line(first.append_text(whole), width)
+        return
     plain, ends = whole.plain, list(accumulate(len(piece) + len(between) for piece in pieces))
     words = [(end - len(between) - len(piece), end - len(between)) for piece, end in zip(pieces, ends, strict=True)]
     if line.between is None or max(piece.cell_len for piece in pieces) + below > width:

@@ -15,7 +15,8 @@ import pexpect
 import pytest
 
 from attnctl.render.terminal.console import as_text
-from attnctl.render.terminal.training import live_view
+from attnctl.render.terminal.lowering import Shown
+from attnctl.render.told.training import live_forms
 from tests.conftest import Result
 
 Run = Callable[..., Result]
@@ -101,7 +102,7 @@ def test_one_gradient_step(run: Run) -> None:
         assert after == pytest.approx([w - told["lr"] * g for w, g in zip(before, gradient, strict=True)], abs=1e-5)
     shown = run("train", "--explain").out
     assert f"loss {told['loss']:.4f} → {told['loss_after']:.4f}" in shown and "1 is the learning rate" in shown
-    added = [float(line.rpartition("−ln")[2]) for line in shown.splitlines() if "   −ln " in line]
+    added = [float(line.rpartition("−ln")[2]) for line in shown.splitlines() if "  −ln " in line]
     assert len(added) == 4 and sum(added) / 4 == pytest.approx(told["loss"], abs=1e-4)  # the loss, by hand
     assert f"All {len(told['falls'])} matrices step" in shown and "embedding" in shown
     narrow = run("train", "--explain", columns=40).out
@@ -117,7 +118,7 @@ def test_the_fall_of_a_short_step_is_the_sum_of_its_parts(run: Run) -> None:
 @pytest.mark.parametrize("width", [40, 80, 120])
 def test_the_live_loss_is_not_cut(width: int) -> None:
     reports = [{"step": n, "loss": 9 / (1 + n), "seconds": 1.0, "tokens_per_second": 1000} for n in range(300)]
-    lines = as_text(live_view(reports, 300, width), width).splitlines()
+    lines = as_text(Shown(live_forms(reports, 300, width)), width).splitlines()
     assert any(line.endswith("loss 0.030") for line in lines) and max(map(len, lines)) <= width
 
 
