@@ -58,7 +58,7 @@ def ablate_command(
     if form == "json":
         put_bytes(effects_to_json(found, top) + b"\n", output)
     elif form in ("terminal", "txt"):
-        from attnctl.render.terminal.lowering import Shown
+        from attnctl.render.terminal.console import Shown
         from attnctl.render.told.effects import effects_forms
 
         write_renderable(Shown(effects_forms(found, top)), form, output)

@@ -17,7 +17,7 @@ from attnctl.models import names_model
 from attnctl.readings.measures import check_measure
 from attnctl.readings.traces.comparison import Comparison
 from attnctl.readings.traces.trace import Trace
-from attnctl.render.terminal.lowering import Shown
+from attnctl.render.terminal.console import Shown
 from attnctl.render.told.comparison import comparison_forms
 from attnctl.source import Changes, Source, TextSource
 from attnctl.text import visible_text

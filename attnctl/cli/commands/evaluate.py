@@ -31,7 +31,7 @@ from attnctl.models import REGISTRY
 from attnctl.readings.census.census_table import CensusTable
 from attnctl.render.figure.look import Look
 from attnctl.render.page.reading_pages import census_page
-from attnctl.render.terminal.lowering import Shown
+from attnctl.render.terminal.console import Shown
 from attnctl.render.told.census import census_forms
 from attnctl.render.told.training import NOTE, relations_table
 from attnctl.training.english.treebank import treebank_text

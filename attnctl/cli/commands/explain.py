@@ -11,7 +11,7 @@ from attnctl import inputs
 from attnctl.argument_types import OptionValues
 from attnctl.cli import arguments
 from attnctl.cli import options as o
-from attnctl.cli.output import output_format, print_lines, put_bytes, safe_console, write_renderable
+from attnctl.cli.output import output_format, put_bytes, show_renderable, write_renderable
 from attnctl.cli.progress import cost_progress, heads_over_tokens
 from attnctl.errors import DONE, FAILED, AttnctlError, UsageError
 from attnctl.readings.questions.focus import walked_heads
@@ -22,7 +22,9 @@ from attnctl.tokens import find_several
 
 if TYPE_CHECKING:
     from attnctl.readings.overview import LongRow, Overview
-    from attnctl.render.terminal.lowering import Shown
+    from attnctl.render.terminal.console import Shown
+
+MARKS = {True: "✓", False: "✗", None: "·"}  # of a check: it holds, it does not, it could not be checked
 
 # Imports inside functions are of what one mode needs: `explain --json` imports no rich, and a start is counted in ms.
 
@@ -95,7 +97,8 @@ def _print_check(given: Prepared) -> int:
     """Print what was checked and found; the exit code is 1 where anything is off."""
     from attnctl.models.huggingface.check import check_attention
     from attnctl.readings.traces.consistency import findings_of_trace
-    from attnctl.render.terminal.console import finding_lines
+    from attnctl.render.forms import Column, Table
+    from attnctl.render.terminal.console import Shown
 
     if isinstance(given.source, OverviewSource):
         name = given.source.name
@@ -104,8 +107,9 @@ def _print_check(given: Prepared) -> int:
         findings = findings_of_trace(given.trace(predictions=False))
     else:
         findings = check_attention(given.model, given.source.text, given.layers, given.heads)
-    page = safe_console()
-    print_lines(*finding_lines(findings, page.width if page.is_terminal else None))
+    what = [f"{MARKS[one.holds]} {one.what}" for one in findings]
+    found = Column("", [one.found for one in findings], "text", cut="below")
+    show_renderable(Shown([Table([Column("", what, "text", cut="below"), found], in_full=True)]), soft_wrap=True)
     return FAILED if any(finding.holds is False for finding in findings) else DONE
 
 
@@ -131,7 +135,7 @@ def _explain_contributions(
     from attnctl.formats.documents.readings_json import effects_to_json
     from attnctl.models.watching import watched_text
     from attnctl.readings.effects.ablation import EffectRequest, measure_contributions
-    from attnctl.render.terminal.lowering import Shown
+    from attnctl.render.terminal.console import Shown
     from attnctl.render.told.effects import contributions_forms
     from attnctl.tokens import checked_text
 
@@ -205,7 +209,7 @@ def _row_table(
 ) -> Shown:
     """Where a query looks, for the terminal: its exact row, or its strongest links where a file holds no more of it."""
     from attnctl.readings.overview import Overview
-    from attnctl.render.terminal.lowering import Shown
+    from attnctl.render.terminal.console import Shown
     from attnctl.render.told.rows import row_forms
     from attnctl.source.cells import TOP, own_parts
 

@@ -22,7 +22,7 @@ from attnctl.readings.overview import Overview
 from attnctl.readings.questions.focus import roles_of_heads
 from attnctl.readings.traces.trace import ModelInfo
 from attnctl.render.figure.look import Look
-from attnctl.render.terminal.lowering import Shown
+from attnctl.render.terminal.console import Shown
 from attnctl.render.told.heads import heads_table, ranked_by
 from attnctl.source import Changes, Source, check_attention_weights, prepare
 from attnctl.source.cells import cost_of_heads

@@ -8,7 +8,7 @@ from attnctl.cli.arguments import check_mode
 from attnctl.cli.output import print_lines, put_json, show_renderable
 from attnctl.models.builtin.weights import read_weights, trained_file
 from attnctl.models.huggingface.configured_sizes import known_configurations, model_sizes
-from attnctl.render.terminal.lowering import Shown
+from attnctl.render.terminal.console import Shown
 from attnctl.render.told.models import card_forms, sizes_forms
 
 

@@ -17,7 +17,7 @@ from attnctl.formats.documents.json_documents import write_json
 from attnctl.formats.documents.readings_json import cell_document, known_needles, needles_document
 from attnctl.formats.pictures import figure_bytes, format_names
 from attnctl.readings.effects.needle import Needle, Needles
-from attnctl.render.terminal.lowering import Shown
+from attnctl.render.terminal.console import Shown
 from attnctl.render.told.needles import needle_cells, needles_forms
 
 LENGTHS = "512,1024,2048"  # as an example in a message

@@ -15,7 +15,7 @@ from attnctl.errors import UsageError
 from attnctl.formats.documents.json_documents import model_document
 from attnctl.readings.questions.focus import focus
 from attnctl.readings.questions.quiz import QuizQuestion, is_right
-from attnctl.render.terminal.lowering import Shown
+from attnctl.render.terminal.console import Shown
 from attnctl.render.told.quiz import answer_forms, beginning_forms, question_forms, score_forms
 from attnctl.source import check_attention_weights, prepare
 from attnctl.text import visible_text

@@ -11,7 +11,7 @@ from attnctl.errors import AttnctlError, UsageError
 from attnctl.files import decode_text, read_bytes
 from attnctl.inputs import token_names
 from attnctl.readings.questions.softmax import SoftmaxSteps, factor_of, scores_of
-from attnctl.render.terminal.lowering import Shown
+from attnctl.render.terminal.console import Shown
 from attnctl.render.told.softmax import softmax_forms
 
 

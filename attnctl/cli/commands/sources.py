@@ -17,7 +17,7 @@ from attnctl.formats.documents.readings_json import sources_to_json
 from attnctl.formats.pictures import figure_bytes, format_names
 from attnctl.readings.effects.answer_sources import AnswerSources
 from attnctl.render.page.reading_pages import sources_page
-from attnctl.render.terminal.lowering import Shown
+from attnctl.render.terminal.console import Shown
 from attnctl.render.told.sources import parts_table, sources_forms
 
 SAID_SECONDS = 5.0  # from which the cost is told beforehand

@@ -16,7 +16,7 @@ from attnctl.cli import arguments
 from attnctl.cli.arguments import say_note
 from attnctl.cli.output import print_lines, put_json, safe_console, say_unless_quiet, show_renderable
 from attnctl.errors import INTERRUPTED, UsageError, print_complaint
-from attnctl.render.terminal.lowering import Shown
+from attnctl.render.terminal.console import Shown
 from attnctl.render.told.training import lesson_forms, live_forms
 from attnctl.text import Document
 from attnctl.training.relations import measure_run

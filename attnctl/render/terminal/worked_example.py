@@ -11,17 +11,15 @@ from rich.text import Text
 
 from attnctl.arrays import Floats
 from attnctl.readings.traces.trace import LayerTrace, Trace, own_numbers
-from attnctl.render.forms import Grid, label_fit, number_text, token_label
+from attnctl.render.forms import Column, Grid, Table, label_fit, number_text, token_label
 from attnctl.render.terminal.console import (
     ACCENT,
     DIM,
     GAP,
-    cells_line,
     grid_lines,
     padded_text,
     prose_lines,
-    share_bar,
-    share_lines,
+    table_lines,
 )
 from attnctl.steps import OTHERWISE, is_default_scale
 from attnctl.text import percent
@@ -165,42 +163,36 @@ class Blackboard:
             return []
         weights = self.layer.weights[self.at, self.row]  # (n_k,)
         exponents = self._shifted_exponents()
-        left = max(cell_len(name) for name in [*(self.names[j] for j in self.keys), "Σ", "sink"])
-        columns: list[tuple[str, list[str]]] = []
-        total = ""
+        number, names = self._number_text, [self.names[j] for j in self.keys]
+        shown, columns, foot = [float(weights[j]) for j in self.keys], [], ["Σ"]
         if exponents is not None:
             scaled, shift = exponents
             e = {j: float(np.exp(scaled[j] - shift)) for j in self.visible}
-            of = f"exp(· - {self._number_text(shift)})" if shift else "exp"
-            total = self._number_text(sum(e.values()))
+            title = "scaled" if self.trace.model.temperature is None else "÷ T"
             columns = [
-                (
-                    "scaled" if self.trace.model.temperature is None else "÷ T",
-                    [self._number_text(scaled[j]) for j in self.keys],
-                ),
-                (of, [self._number_text(e[j]) for j in self.keys]),
+                Column(title, [scaled[j] for j in self.keys], told=number),
+                Column(f"exp(· - {number(shift)})" if shift else "exp", [e[j] for j in self.keys], told=number),
             ]
+            foot += ["", number(sum(e.values())), number(weights.sum())]
+        if self.layer.sink_weights is not None and self.trace.measure is None:
+            names.append("sink")
+            shown.append(float(self.layer.sink_weights[self.at, self.row]))
         single = "weight" if self.trace.measure is None else "share"
-        columns.append(("÷ Σ" if columns else single, [self._number_text(weights[j]) for j in self.keys]))
-        widths = [left, *(max(cell_len(title), len(total), *map(len, cells)) for title, cells in columns)]
         formula = "exp(score) / Σ exp(scores)" if self.layer.scaled_scores is not None else ""
         formula = OTHERWISE[self.trace.measure][0] if self.trace.measure is not None else formula
         told = "comes from" if self.trace.measure is not None else "shares out its attention"
         told = told if "no-weights" not in self.trace.noted else "has these numbers"
-        room = max(0, min(24, self.width - sum(widths) - GAP * len(widths)))
-        rows = list(zip((self.names[j] for j in self.keys), *(cells for _, cells in columns), strict=True))
-        shares = share_lines(rows, widths, [float(weights[j]) for j in self.keys], room)
-        head = cells_line("", [title for title, _ in columns], widths)
-        lines = self._closed_lines([self._says_line(told, formula), head, *shares])
-        if self.layer.sink_weights is not None and self.trace.measure is None:
-            taken = float(self.layer.sink_weights[self.at, self.row])
-            line = Text(padded_text("sink", left, right=False), style=DIM)
-            line.append(" " * GAP + padded_text(self._number_text(taken), widths[-1]), style="not dim bold")
-            lines.append(line.append(" " * GAP + share_bar(taken, room)))
-        if exponents is not None:
-            lines.append(cells_line("Σ", ["", total, self._number_text(weights.sum())], widths))
-            lines += self._shift_lines(exponents[1])
-        return lines
+        columns = [
+            Column("", names, "text"),
+            *columns,
+            Column("÷ Σ" if columns else single, shown, told=number, tone="bold"),
+            Column("", shown, "bar", most=24, rank=0),
+        ]
+        table = Table(columns, foot=foot if exponents is not None else ())
+        lines = [self._says_line(told, formula), *table_lines(table, self.width)]
+        if others := self._others_text():
+            lines.insert(len(self.keys) + 2, Text(others, style=DIM))
+        return lines + (self._shift_lines(exponents[1]) if exponents is not None else [])
 
     def _shift_lines(self, shift: float) -> list[Text]:
         """Why a number is taken off each score before its exponential; nothing where none is."""

@@ -10,8 +10,7 @@ import numpy as np
 import pytest
 
 from attnctl.readings.questions.softmax import SoftmaxSteps
-from attnctl.render.terminal.console import as_text
-from attnctl.render.terminal.lowering import Shown
+from attnctl.render.terminal.console import Shown, as_text
 from attnctl.render.told.softmax import softmax_forms
 from tests.conftest import Result
 

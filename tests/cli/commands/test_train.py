@@ -14,8 +14,7 @@ from pathlib import Path
 import pexpect
 import pytest
 
-from attnctl.render.terminal.console import as_text
-from attnctl.render.terminal.lowering import Shown
+from attnctl.render.terminal.console import Shown, as_text
 from attnctl.render.told.training import live_forms
 from tests.conftest import Result
 

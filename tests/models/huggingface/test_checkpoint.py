@@ -25,8 +25,7 @@ from attnctl.models.huggingface import attention_interface, hub
 from attnctl.models.huggingface.check import check_attention
 from attnctl.readings.measures import by_words
 from attnctl.readings.rows import RowReading
-from attnctl.render.terminal.console import as_text
-from attnctl.render.terminal.lowering import Shown
+from attnctl.render.terminal.console import Shown, as_text
 from attnctl.render.told.rows import row_forms
 from attnctl.source import TextSource, record_trace
 from tests.models.huggingface import architectures as zoo

@@ -6,7 +6,7 @@ import pytest
 from rich.console import Console
 
 from attnctl.readings.questions.quiz import QuizQuestion
-from attnctl.render.terminal.lowering import Shown
+from attnctl.render.terminal.console import Shown
 from attnctl.render.told.quiz import question_forms
 
 

@@ -6,8 +6,7 @@ import pytest
 
 from attnctl.readings.head_statistics import STATISTICS, HeadStatistics
 from attnctl.render.forms import Column, Table
-from attnctl.render.terminal.console import SafeConsole, as_text
-from attnctl.render.terminal.lowering import Shown
+from attnctl.render.terminal.console import SafeConsole, Shown, as_text
 from attnctl.render.told.heads import heads_table
 
 TABLE = Table([
