@@ -495,8 +495,7 @@ def _cell_lines(one: _Cells, row: int, wide: int) -> Iterator[Text]:
     column, text = one.column, one.texts[row]
     left = column.kind in ("text", "bar") and column.cut != "start"
     if not 0 < row <= len(column.values):
-        style = "bold" if row == 0 and "bold" in column.tone else DIM
-        yield Text(padded_text(label_fit(text, wide), wide, right=not left), style)
+        yield Text(padded_text(label_fit(text, wide), wide, right=not left), DIM)
         return
     value, style = column.values[row - 1], Style.parse(column.tone.replace("accent", ACCENT))
     if column.kind == "bar":

@@ -13,19 +13,18 @@ from rich.text import Text
 from attnctl.arrays import Bools, Floats
 from attnctl.readings.questions.focus import Focus, may_stand_for, other_name, relation_of_pronoun, roles_of_heads
 from attnctl.readings.traces.trace import LayerTrace, ModelInfo, Trace, notes_of_kind
-from attnctl.render.forms import Grid, label_fit, token_label
+from attnctl.render.forms import Column, Grid, Table, label_fit, token_label
 from attnctl.render.terminal.console import (
     ACCENT,
     DIM,
     cropped_line,
     grid_lines,
-    padded_text,
-    share_bar,
+    table_lines,
     wrapped_line,
 )
 from attnctl.render.terminal.worked_example import Blackboard, summary_line, told_apart
 from attnctl.steps import Part, Step, walk_steps
-from attnctl.text import counted, percent, visible_text
+from attnctl.text import counted, visible_text
 from attnctl.tokens import BLANKS
 
 INDENT = 5
@@ -162,7 +161,7 @@ class Explanation:
 
     def _step_body(self, step: Step, width: int) -> Iterator[Text]:
         if step.name == "tokens":
-            yield from self._token_lines()
+            yield from self._token_lines(width)
         elif step.name == "prediction":
             yield from self._prediction_lines(width)
         elif step.name == "summary":
@@ -244,20 +243,16 @@ class Explanation:
             yield Text("")
             yield from lines
 
-    def _token_lines(self) -> Iterator[Text]:
+    def _token_lines(self, width: int) -> Iterator[Text]:
         tokens = self.trace.tokens
-        limit = 24
-        shown = tokens if len(tokens) <= limit else tokens[: limit - 1]
-        left = max(cell_len(token_label(token, 24)) for token in shown)
-        yield Text(
-            padded_text("index", 5) + "  " + padded_text("token", left, right=False) + "  " + padded_text("id", 6),
-            style=DIM,
-        )
-        for at, token in enumerate(shown):
-            line = Text(padded_text(str(at), 5), style=DIM).append("  ")
-            line.append(padded_text(token_label(token, 24), left, right=False), style="bold not dim")
-            line.append("  " + padded_text("" if token.id is None else str(token.id), 6), style="not dim")
-            yield line.append("  special" if token.special else "", style=DIM)
+        shown = tokens if len(tokens) <= 24 else tokens[:23]
+        columns = [
+            Column("index", range(len(shown)), tone="dim"),
+            Column("token", [token_label(token, 24) for token in shown], "text", tone="bold"),
+            Column("id", ["" if token.id is None else str(token.id) for token in shown]),
+            Column("", ["special" if token.special else "" for token in shown], "text", tone="dim"),
+        ]
+        yield from table_lines(Table(columns), width)
         if len(shown) < len(tokens):
             yield Text(f"    … {counted(len(tokens) - len(shown), 'more token')}", style=DIM)
 
@@ -269,12 +264,13 @@ class Explanation:
                 token_label(blank), style="bold not dim"
             )
             mine = [p for p in self.trace.predictions if p.position == position]
-            left = max(cell_len(token_label(p.text, 20)) for p in mine)
-            for p in mine:
-                share = f"{percent(p.probability, 1):>7}"
-                yield Text("  " + padded_text(token_label(p.text, 20), left, right=False) + f"  {share}  ").append(
-                    share_bar(p.probability, max(4, min(24, width - left - 14))), style=ACCENT
-                )
+            shares = [p.probability for p in mine]
+            columns = [
+                Column("", [token_label(p.text, 20) for p in mine], "text"),
+                Column("", shares, "share"),
+                Column("", shares, "bar", most=24, tone="accent", rank=0),
+            ]
+            yield from table_lines(Table(columns, indent=2), width)
 
     def _summary_lines(self, width: int) -> Iterator[Text]:
         for layer in self.trace.layers:
