@@ -87,4 +87,6 @@ def _write_sources(found: AnswerSources, form: str, output: str | None, top: int
     else:
         from attnctl.render.figure.charts import source_bars
 
-        put_bytes(figure_bytes(source_bars(found, top), form), output)
+        drawing = source_bars(found, top)
+        arguments.say_notes(drawing.notes)
+        put_bytes(figure_bytes(drawing.figure, form), output)

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from matplotlib.backends.backend_agg import FigureCanvasAgg
@@ -17,17 +17,17 @@ from attnctl.readings.effects.needle import Needles
 from attnctl.readings.head_statistics import STATISTICS, HeadStatistics
 from attnctl.readings.traces.comparison import Comparison
 from attnctl.render.colours import CHANGE
-from attnctl.render.figure.drawing import LONGEST, Labels
+from attnctl.render.figure.drawing import INK, LONGEST, QUIET, Labels
 from attnctl.render.figure.heatmap import colour_map, drawing_of
 from attnctl.render.figure.layout import Drawing, Grids, Panel, Scale
 from attnctl.render.figure.look import CMAP, DPI, PLAIN, Look
 from attnctl.render.figure.saving import plain_settings
-from attnctl.text import probability_text
+from attnctl.text import probability_text, shortened
 
 LEAST = 1e-6  # a scale's extent where all numbers are 0
-INK, QUIET = "#111111", "#555555"
 MORE, LESS = "#b35806", "#542788"  # the ends of the map: for more, for less
-BAR = 0.26  # inches from bar to bar
+BAR, GAP = 0.26, 0.35  # inches from bar to bar, and between two sets of them
+LOOKS, AGAINST, FOR = "#8fa8c8", "#b2182b", "#2166ac"
 DONE = {"zero": "set to 0", "mean": "replaced by its mean", "resample": "replaced by another text's"}
 
 
@@ -58,65 +58,84 @@ def _effects_title(found: Effects) -> str:
 
 
 def _draw_heads(found: Effects) -> Drawing:
-    layers, numbers = sorted({one.layer for one in found.heads}), sorted({one.head for one in found.heads})
-    values = np.full((len(layers), len(numbers)), np.nan, dtype=np.float32)  # (layers, heads)
-    for one in found.heads:
-        values[layers.index(one.layer), numbers.index(one.head)] = one.effect.signed_size
-    there = np.isfinite(values)  # (layers, heads)
-    furthest = max(float(np.abs(values[there]).max()), LEAST)
+    effects = {(one.layer, one.head): one.effect.signed_size for one in found.heads}
+    furthest = max(*map(abs, effects.values()), LEAST)
     how = "to first order" if found.approximation is not None else f"its output {DONE[found.how]}"
     grids = Grids(
-        panels=(Panel(0, 0, "", np.where(there, values, 0), there),),
-        rows=tuple(map(str, layers)),
-        columns=tuple(map(str, numbers)),
+        **_layers_by_heads(effects),
         scales=(Scale(CenteredNorm(halfrange=furthest), colour_map(CHANGE), _short_unit(found)),),
         title=_effects_title(found),
         said=(f"{_effect_unit(found)} without each head, {how}",),
-        axes=("layer", "head"),
         hidden="not measured",
         cited=found.model.citation,
     )
     return drawing_of(grids)
 
 
+def _layers_by_heads(values: Mapping[tuple[int, int], float | None]) -> dict[str, Any]:
+    """The panel and the labels of a grid of (layer, head) → value, masked where there is none."""
+    layers, heads = (sorted(set(numbers)) for numbers in zip(*values, strict=True))
+    known = {place: value for place, value in values.items() if value is not None}
+    array = np.array([[known.get((layer, head), np.nan) for head in heads] for layer in layers], dtype=np.float32)
+    there = np.isfinite(array)  # (layers, heads)
+    panel = Panel(0, 0, "", np.where(there, array, 0), there)
+    labels = {"rows": tuple(map(str, layers)), "columns": tuple(map(str, heads))}
+    return {"panels": (panel,), "axes": ("layer", "head"), **labels}
+
+
 def _draw_bars(found: Effects) -> Drawing:
-    """One bar an edge or a span, in the order of the text, to the left for less and to the right for more."""
+    """One bar an edge or a span, in the order of the text."""
     cuts: list[EdgeEffect | SpanEffect] = [*found.edges, *found.spans]
-    rows = [(_bar_label(found, one), one.effect.signed_size) for one in cuts]
-    title = _effects_title(found)
-    labels = Labels([title, *(name for name, _ in rows)])
-    names = [labels.axis_label(name, LONGEST + 12) for name, _ in rows]
+    values, told = [one.effect.signed_size for one in cuts], ".4f" if found.target is None else "+.2f"
+    bars = Bars(_effect_unit(found), values, [MORE if value > 0 else LESS for value in values], told)
+    said = f"{_effect_unit(found)} with {'each edge' if found.edges else 'each part'} cut"
+    return _bar_drawing(
+        _effects_title(found), said, [_bar_label(found, one) for one in cuts], [bars], found.model.citation
+    )
+
+
+class Bars(NamedTuple):
+    """Bars beneath each other: what they are, their values and colours, and how a value is told."""
+
+    heading: str
+    values: Sequence[float | None]  # None: there is no bar
+    colours: Sequence[str]
+    told: str = "+.2f"
+
+
+def _bar_drawing(title: str, said: str, names: Sequence[str], several: Sequence[Bars], cited: str) -> Drawing:
+    """Named bars, several sets of them beside each other, each to the left for less than 0 and to the right for more."""
+    labels = Labels([title, said, *names])
+    names = [labels.axis_label(name, LONGEST + 12) for name in names]
     left = 0.35 + max(labels.text_width(name, 9) for name in names)
-    wide, high = 3.6, BAR * len(rows)
-    width, height = max(left + wide + 0.75, 5.0), high + 1.35
+    wide, high = 3.6 if len(several) == 1 else 2.4, BAR * len(names)
+    width, height = max(left + (wide + GAP) * len(several) + 0.4, 5.0), high + 1.35
     with plain_settings():
-        figure: Any = Figure(figsize=(width, height), dpi=DPI, facecolor="white", label=found.model.citation)
+        figure: Any = Figure(figsize=(width, height), dpi=DPI, facecolor="white", label=cited)
         FigureCanvasAgg(figure)
-        axes = figure.add_axes((left / width, 0.55 / height, wide / width, high / height))
-        values = [value for _, value in rows]
-        places = range(len(rows))
-        axes.barh(places, values, height=0.72, color=[MORE if value > 0 else LESS for value in values])
-        furthest = max(max(map(abs, values)), LEAST)
-        axes.set(xlim=(-1.3 * furthest, 1.3 * furthest), ylim=(len(rows) - 0.5, -0.5))
-        axes.axvline(0, color=QUIET, linewidth=0.8)
-        for place, value in zip(places, values, strict=True):
-            side = "left" if value >= 0 else "right"
-            gap = 0.02 * furthest * (1 if value >= 0 else -1)
-            axes.text(value + gap, place, f"{value:+.2f}", ha=side, va="center", fontsize=8, color=INK)
-        axes.set_yticks(list(places), names)
-        for text in axes.get_yticklabels():
-            text.set(parse_math=False, family=labels.family, fontsize=9)
-        axes.tick_params(length=0, labelsize=9)
-        axes.tick_params(axis="x", labelsize=8, colors=QUIET)
-        axes.set_xlabel(_effect_unit(found), fontsize=9, color=QUIET)
-        for side in ("top", "right", "left", "bottom"):
-            axes.spines[side].set_visible(False)
+        for at, bars in enumerate(several):
+            place = (left + at * (wide + GAP)) / width, 0.55 / height, wide / width, high / height
+            axes = figure.add_axes(place)
+            values = [value or 0.0 for value in bars.values]
+            low, most = min(0.0, *values), max(LEAST, *values)
+            room = 0.25 * (most - low)  # for the numbers
+            axes.barh(range(len(values)), values, height=0.72, color=bars.colours)
+            axes.set(xlim=(low - room * (low < 0), most + room), ylim=(len(values) - 0.5, -0.5))
+            axes.axvline(0, color=QUIET, linewidth=0.8)
+            for row, value in enumerate(bars.values):
+                if value is not None:
+                    side, gap = ("left", 0.06 * room) if value >= 0 else ("right", -0.06 * room)
+                    number = f"{value:{bars.told}}"
+                    axes.text(value + gap, row, number, ha=side, va="center", fontsize=8, color=INK)
+            axes.set_yticks(range(len(names)), names if at == 0 else [""] * len(names))
+            for text in axes.get_yticklabels():
+                text.set(parse_math=False, family=labels.family, fontsize=9)
+            axes.tick_params(length=0)
+            axes.tick_params(axis="x", labelsize=8, colors=QUIET)
+            axes.set_xlabel(bars.heading, fontsize=9, color=QUIET)
+            axes.spines[:].set_visible(False)
         head = labels.cut_to_width(labels.drawable(title), 11.5, width - 0.3)
-        what = "each edge" if found.edges else "each part"
-        for text, size, colour, down in (
-            (head, 11.5, INK, 0.25),
-            (f"{_effect_unit(found)} with {what} cut", 9, QUIET, 0.5),
-        ):
+        for text, size, colour, down in ((head, 11.5, INK, 0.25), (said, 9, QUIET, 0.5)):
             at = 0.15 / width, 1 - down / height
             figure.text(*at, text, fontsize=size, color=colour, va="center", parse_math=False, family=labels.family)
     return Drawing(figure, labels.missing_characters)
@@ -132,41 +151,24 @@ def _bar_label(found: Effects, one: EdgeEffect | SpanEffect) -> str:
 
 
 MOST = 30  # parts, unless told otherwise: more cannot be read
-NAME = 36  # characters of a part's name
-LOOKS, AGAINST, FOR = "#8fa8c8", "#b2182b", "#2166ac"
 
 
-def source_bars(found: AnswerSources, top: int | None = None) -> Figure:
+def source_bars(found: AnswerSources, top: int | None = None) -> Drawing:
     """The parts, what matters most on top; bars to the left are losses of log-probability, in nats."""
     parts = found.parts[: top or MOST]
-    names = Labels([one.part.name for one in parts])
-    figure = Figure(figsize=(7.2, 1.5 + 0.28 * len(parts)), dpi=200, layout="constrained")
-    written = [one.writes for one in parts if one.writes is not None]
-    left, *between, right = figure.subplots(1, 3 if written else 2, sharey=True)
-    rows = range(len(parts))
-    left.barh(rows, [100 * one.looks for one in parts], color=LOOKS)
-    left.set_xlabel("looks: % of the answer's attention")
-    for axes in between:
-        axes.barh(rows, written, color=[FOR if value > 0 else AGAINST for value in written])
-        axes.axvline(0, color="black", linewidth=0.6)
-        axes.set_xlabel("writes: to log p(answer), nats")
-    left.set_yticks(rows, [names.axis_label(one.part.name, NAME) for one in parts])
-    left.invert_yaxis()
-    losses = [one.matters if one.alone else 0.0 for one in parts]
-    right.barh(rows, losses, color=[FOR if one.matters < 0 else AGAINST for one in parts])
-    right.axvline(0, color="black", linewidth=0.6)
-    right.set_xlabel("matters: Δ log p(answer) without it, nats")
-    for axes in (left, *between, right):
-        axes.spines[["top", "right"]].set_visible(False)
-        axes.tick_params(labelsize=7)
-        axes.xaxis.label.set_size(7)
-    answer = names.axis_label(" ".join(found.answer.split()), 60)
-    figure.suptitle(
-        f"{found.model.name}: “{answer}”, probability {probability_text(found.log_probability)}", fontsize=9
-    )
+    looks = Bars("looks (% of attention)", [100 * one.looks for one in parts], [LOOKS] * len(parts), ".1f")
+    several = [looks]
+    if all(one.writes is not None for one in parts):
+        written = [one.writes or 0.0 for one in parts]
+        several.append(Bars("writes (nats)", written, [FOR if value > 0 else AGAINST for value in written]))
+    losses = [one.matters if one.alone else None for one in parts]
+    several.append(Bars("matters (nats)", losses, [FOR if one.matters < 0 else AGAINST for one in parts]))
+    answer = shortened(" ".join(found.answer.split()), 60)
+    said = f"probability {probability_text(found.log_probability)}; matters: Δ log p(answer) without the part"
     if len(parts) < len(found.parts):
-        figure.supxlabel(f"{len(found.parts) - len(parts)} more parts are not drawn", fontsize=7)
-    return figure
+        said += f"; {len(found.parts) - len(parts)} more parts are not drawn"
+    names = [one.part.name for one in parts]
+    return _bar_drawing(f"{found.model.name}: “{answer}”", said, names, several, found.model.citation)
 
 
 SHARE = "share of the answer's attention on the needle"
@@ -221,22 +223,14 @@ def statistic_grid(
     heads: Sequence[HeadStatistics], name: str, title: str, look: Look = PLAIN, cited: str = ""
 ) -> Drawing:
     """The statistic `name` of STATISTICS as colour and number; a head without it is hatched; `cited` is for the metadata."""
-    layers, numbers = sorted({one.layer for one in heads}), sorted({one.head for one in heads})
-    values = np.full((len(layers), len(numbers)), np.nan, dtype=np.float32)  # (layers, heads)
-    for one in heads:
-        value = one[name]
-        values[layers.index(one.layer), numbers.index(one.head)] = np.nan if value is None else value
-    there = np.isfinite(values)  # (layers, heads)
-    top = float(values[there].max()) if there.any() else 0.0
+    values = {(one.layer, one.head): one[name] for one in heads}
+    top = max((value for value in values.values() if value is not None), default=0.0)
     ends = look.vmin or 0.0, look.vmax if look.vmax is not None else top or 1.0
     grids = Grids(
-        panels=(Panel(0, 0, "", np.where(there, values, 0), there),),
-        rows=tuple(map(str, layers)),
-        columns=tuple(map(str, numbers)),
+        **_layers_by_heads(values),
         scales=(Scale(Normalize(*ends), colour_map(look.cmap), STATISTICS[name].unit or name),),
         title=title if look.title is None else look.title,
         said=(STATISTICS[name].title_with_unit,),
-        axes=("layer", "head"),
         hidden="no value",
         cited=cited,
     )

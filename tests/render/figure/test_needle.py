@@ -1,23 +1,46 @@
-"""The picture of a run of needles: shares in the cells, what was not answered hatched, nothing cut at an edge."""
+"""The pictures of needles and of sources: shares in the cells, what was not answered hatched, nothing cut at an edge."""
 
 from __future__ import annotations
 
+import numpy as np
+import pytest
 from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.figure import Figure
+from matplotlib.text import Text
 
+from attnctl.readings.effects.answer_sources import AnswerSources, PartSource, PromptPart
 from attnctl.readings.effects.needle import Needle, NeedleCell, NeedleRun, Needles
 from attnctl.readings.traces.trace import ModelInfo
-from attnctl.render.figure.charts import needle_drawing
+from attnctl.render.figure.charts import needle_drawing, source_bars
+from attnctl.tokens import Token
 
 
 def test_cells_say_shares_and_what_was_not_answered_is_hatched() -> None:
     cells = [NeedleCell(96, 0.0, 96, "no", False, 0.17), NeedleCell(96, 1.0, 96, "yes", True, 0.09)]
     figure = needle_drawing(Needles(NeedleRun(ModelInfo("tiny", "checkpoint"), Needle()), tuple(cells))).figure
+    texts = texts_within(figure)
+    assert {"tiny: 1 of 2 needles answered", "asked", "answered", "0 %", "100 %", "not answered"} <= texts
+
+
+def texts_within(figure: Figure) -> set[str]:
+    """The texts of a figure, none of which is cut at an edge."""
     canvas = FigureCanvasAgg(figure)
     canvas.draw()
-    texts = {
-        text.get_text(): text for text in figure.findobj(lambda part: hasattr(part, "get_text")) if text.get_text()
-    }
-    assert {"tiny: 1 of 2 needles answered", "asked", "answered", "0 %", "100 %", "not answered"} <= set(texts)
-    for text in texts.values():
+    texts = [text for text in figure.findobj(Text) if text.get_text()]
+    for text in texts:
         box = text.get_window_extent(canvas.get_renderer())
         assert box.x0 >= 0 and box.x1 <= figure.bbox.width, text.get_text()
+    return {text.get_text() for text in texts}
+
+
+@pytest.mark.parametrize("writes", [None, 0.2])
+def test_the_bars_of_sources_have_their_numbers_and_are_not_cut(writes: float | None) -> None:
+    """With three sets of bars the name of the last was cut at the edge."""
+    tokens = np.array([-0.5, 0.1], np.float32)
+    parts = tuple(
+        PartSource(PromptPart(name, 0, 1, (0, 1)), 0.3, at - 1.5, tokens, writes=writes)
+        for at, name in enumerate(("a long name of a document that goes on and on", "[b]"))
+    )
+    model = ModelInfo("tiny", "checkpoint")
+    found = AnswerSources("a b", model, "yes", (Token("yes"),), tokens[:1], parts, {}, 2)
+    assert texts_within(source_bars(found).figure) >= {"matters (nats)", "-1.50", "-0.50", "30.0"}
