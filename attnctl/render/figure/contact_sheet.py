@@ -8,6 +8,8 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import IO
 
 import numpy as np
+from PIL import Image
+from PIL.PngImagePlugin import PngInfo
 
 from attnctl import __version__
 from attnctl.arrays import Bytes
@@ -15,7 +17,8 @@ from attnctl.readings.traces.trace import Trace
 from attnctl.render.figure.drawing import HATCHED, INK, QUIET, Labels
 from attnctl.render.figure.heatmap import colour_map
 from attnctl.render.figure.look import CMAP
-from attnctl.render.figure.raster import encode_png, press_stamp, text_stamp
+from attnctl.render.figure.raster import press_stamp, text_stamp
+from attnctl.render.figure.saving import png_metadata
 
 DPI = 150
 PAGE = (1754, 1240)  # pixels: A4
@@ -46,28 +49,34 @@ def _labelled_tile(rgb: Bytes, labels: Labels, above: str, beneath: str) -> Byte
     tile = np.full((*TILE, 3), 255, dtype=np.uint8)  # (height, width, 3)
     scale = GRID / max(rgb.shape[:2])
     high, wide = (max(1, round(side * scale)) for side in rgb.shape[:2])
-    rows, columns = ((np.arange(size) * n // size) for size, n in ((high, len(rgb)), (wide, len(rgb[0]))))
-    tile[20 : 20 + high, :wide] = rgb[rows][:, columns]
+    tile[20 : 20 + high, :wide] = Image.fromarray(rgb).resize((wide, high), Image.Resampling.NEAREST)
     caption = labels.cut_to_width(labels.drawable(" ".join(above.split())), 6.0, (TILE[1] - GAP) / DPI)
-    for text, y, colour in ((caption, 14, INK), (beneath, 20 + high + 14, QUIET)):
-        press_stamp(tile, text_stamp(text, 6.0, DPI, tuple(labels.family), ha="left", va="baseline"), 0, y, colour)
+    _write(tile, labels, caption, 6.0, (0, 14), INK)
+    _write(tile, labels, beneath, 6.0, (0, 20 + high + 14), QUIET)
     return tile
+
+
+def _write(canvas: Bytes, labels: Labels, text: str, size: float, at: tuple[int, int], colour: str) -> None:
+    """A line of text that begins at (x, y), in fonts that have its characters, which Pillow alone does not look for."""
+    press_stamp(canvas, text_stamp(text, size, DPI, tuple(labels.family), ha="left", va="baseline"), *at, colour)
 
 
 def sheet_page(tiles: Sequence[Bytes], heading: str) -> bytes:
     """The bytes of a PNG of at most SHAPE[0] × SHAPE[1] tiles, row by row."""
     canvas = np.full((*PAGE, 3), 255, dtype=np.uint8)  # (height, width, 3)
     labels = Labels([heading])
-    family = tuple(labels.family)
     title = labels.cut_to_width(labels.drawable(heading), 10.0, (PAGE[1] - 2 * MARGIN) / DPI)
-    press_stamp(canvas, text_stamp(title, 10.0, DPI, family, ha="left", va="baseline"), MARGIN, 42, INK)
+    _write(canvas, labels, title, 10.0, (MARGIN, 42), INK)
     what = "queries down, keys across; each grid coloured from 0 to its largest weight, which stands beneath it"
-    press_stamp(canvas, text_stamp(what, 6.5, DPI, family, ha="left", va="baseline"), MARGIN, 62, QUIET)
+    _write(canvas, labels, what, 6.5, (MARGIN, 62), QUIET)
+    page, out, said = Image.fromarray(canvas), io.BytesIO(), PngInfo()
     for at, tile in enumerate(tiles):
         row, column = divmod(at, SHAPE[1])
-        top, left = HEAD + row * TILE[0], MARGIN + column * TILE[1]
-        canvas[top : top + TILE[0], left : left + TILE[1]] = tile
-    return encode_png(canvas, DPI, f"attnctl {__version__}, {heading}")
+        page.paste(Image.fromarray(tile), (MARGIN + column * TILE[1], HEAD + row * TILE[0]))
+    for name, text in png_metadata(f"attnctl {__version__}, {heading}").items():
+        said.add_text(name, text)
+    page.save(out, "PNG", dpi=(DPI, DPI), pnginfo=said)
+    return out.getvalue()
 
 
 # --- PDF ---------------------------------------------------------------------------------------------------------
@@ -77,7 +86,6 @@ def sheet_pdf(pages: Iterable[bytes], file: IO[bytes]) -> None:
     """Write a PDF file whose pages are PNG files as `sheet_page` makes them, one pixel for each of theirs."""
     from matplotlib.backends.backend_pdf import PdfPages
     from matplotlib.figure import Figure
-    from PIL import Image
 
     high, wide = PAGE
     with PdfPages(file, metadata={"Creator": None, "Producer": None, "CreationDate": None}) as document:
