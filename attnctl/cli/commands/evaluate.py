@@ -172,9 +172,11 @@ def _as_bytes(found: CensusTable, suffix: str, look: Look) -> bytes:
         return census_csv(found) if suffix == ".csv" else census_parquet(found)
     if suffix == ".html":
         return census_page(found).encode()
-    from attnctl.render.figure.census import census_figure  # matplotlib
+    from attnctl.render.figure.census import census_drawing  # matplotlib
 
-    return figure_bytes(census_figure(found, look), suffix[1:])
+    drawing = census_drawing(found, look)
+    arguments.say_notes(drawing.notes)
+    return figure_bytes(drawing.figure, suffix[1:])
 
 
 def show_table(table: list[Measured]) -> None:

@@ -10,6 +10,7 @@ import math
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from functools import lru_cache
+from itertools import pairwise
 from typing import Any, Unpack
 
 import numpy as np
@@ -260,6 +261,7 @@ class Sheet:
             longest_key=max(labels.text_width(name, 10) for name in self.keys) / 10,
             hidden=labels.text_width(self.grids.hidden, 10) / 10 if self.grids.is_masked else 0.0,
             bars=len(self.grids.scales) if self.look.colour_bar else 0,
+            names=1 + max(panel.name.count("\n") for panel in self.grids.panels),
             type=letters,
             size=size,
             dpi=self.dpi,
@@ -381,6 +383,11 @@ class Sheet:
             across = [(left, top + i * h, left + p.panel[0], top + i * h) for i in range(1, n_q)]
             down = [(left + j * w, top, left + j * w, top + p.panel[1]) for j in range(1, n_k)]
             self._put_lines([*across, *down], PAPER, min(1.2, 72 * min(w, h) * 0.05))
+        if panel.ring is not None:
+            x0, y0 = left + panel.ring[1] * w, top + panel.ring[0] * h
+            box = [(x0, y0), (x0 + w, y0), (x0 + w, y0 + h), (x0, y0 + h), (x0, y0)]
+            for colour, thick in ((PAPER, 2.4), (INK, 1.2)):
+                self._put_lines([(*a, *b) for a, b in pairwise(box)], colour, thick)
         # in units of the size: a digit is 0.64 wide; no weight is written shorter than 0.50
         if values and (self.look.values or min(72 * w * 0.82 / (4 * 0.62), 72 * h * 0.5) >= LEAST_VALUE):
             texts = [scale.cell_number(value) for value in panel.array.ravel().tolist()]
@@ -435,9 +442,10 @@ class Sheet:
         """“head 3” over a panel, “layer 2” at the left of a row of them."""
         p, size, named = self.plan, self.plan.type.axis - 0.5, self.grids.row_names
         if p.names_above and (panel.row == 0 or not named):
-            y = top - (p.keys.depth + ASIDE if panel.row == 0 else 0) - ASIDE - p.type.axis * LINE / 2
-            name = self.labels.cut_to_width(self.labels.drawable(panel.name), size, p.panel[0] + 0.1)
-            self._put_text(left + p.panel[0] / 2, y, name, size)
+            y = top - (p.keys.depth + ASIDE if panel.row == 0 else 0) - ASIDE + p.type.axis * LINE / 2
+            for at, line in enumerate(reversed(panel.name.split("\n")), 1):
+                name = self.labels.cut_to_width(self.labels.drawable(line), size, p.panel[0] + 0.1)
+                self._put_text(left + p.panel[0] / 2, y - at * p.type.axis * LINE, name, size)
         if named and panel.column == 0:
             x = p.label_left - ASIDE - p.type.axis * LINE / 2
             name = named[panel.row]

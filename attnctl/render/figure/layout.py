@@ -38,10 +38,11 @@ class Panel(NamedTuple):
 
     row: int
     column: int
-    name: str
+    name: str  # one line, or two
     array: Floats  # (rows, columns)
     mask: Bools | None = None  # (rows, columns), false where there is no number to show
     scale: int = 0
+    ring: tuple[int, int] | None = None  # the cell that stands out
 
 
 @dataclass(frozen=True)
@@ -175,6 +176,7 @@ class LayoutRequest:
     type: TypeSizes
     size: tuple[float, float] | None
     dpi: float
+    names: int = 1  # lines of a panel's name
     titles: int = 0  # lines
     subtitles: int = 0
     least_width: float = 0.0  # inches, of the title
@@ -240,7 +242,7 @@ def _margins(ask: LayoutRequest, queries: Axis, keys: Axis) -> tuple[float, floa
     t = ask.type
     left = EDGE + t.axis * LINE + queries.depth + 2 * ASIDE + (t.axis * LINE + ASIDE if ask.rows_named else 0)
     top = EDGE + ask.titles * t.title * LINE + ask.subtitles * t.subtitle * LINE + ASIDE + t.axis * LINE
-    top += keys.depth + 2 * ASIDE + (0 if ask.single else t.axis * LINE)
+    top += keys.depth + 2 * ASIDE + (0 if ask.single else ask.names * t.axis * LINE)
     bars = BAR_GAP + max(ask.bars * bar_pitch(t), BAR_WIDTH + ASIDE + ask.hidden * t.tick) if ask.bars else 0.0
     over = max(0.0, keys.depth - bars + (BAR_GAP if bars else 0)) if keys.angle == 45 else 0.0
     return left, top, bars + over + EDGE, EDGE + 0.04
@@ -253,7 +255,7 @@ def bar_pitch(sizes: TypeSizes) -> float:
 
 def _panel_gaps(ask: LayoutRequest) -> tuple[float, float]:
     """Inches between panels, across and down: down there are titles where the rows are not layers."""
-    return (0.09 if ask.rows_named else 0.14), (0.09 if ask.rows_named else ask.type.axis * LINE + 0.12)
+    return (0.09 if ask.rows_named else 0.14), (0.09 if ask.rows_named else ask.names * ask.type.axis * LINE + 0.12)
 
 
 def _cells_to_size(ask: LayoutRequest, queries: Axis, keys: Axis) -> tuple[float, float]:

@@ -1,8 +1,8 @@
 """The same heatmap as pixels, without matplotlib's artists: what makes a batch of pictures ten times as quick.
 
 Kept by hand for the budget of `tests/benchmarks/bench_batch.py`: at least 10 times as many pictures a second as seaborn. A
-head of 12 tokens takes 13 ms so, 69 ms by `draw_heatmap` and about 100 ms by a loop over matplotlib (one core, 100 dpi); a PNG
-takes 3 ms by `encode_png` and 12 ms or more by Pillow.
+head of 12 tokens takes 13 ms so, 69 ms by `draw_heatmap` and about 100 ms by a loop over matplotlib (one core, 100 dpi); a
+PNG takes 3 ms by `encode_png` and 12 ms or more by Pillow.
 A `Sheet` whose parts are put straight into an array. Letters and numbers are drawn by Agg once, kept as stamps, and pressed
 where they belong; cells are blocks of colour. Against `figure.draw` a stamp may stand up to a pixel elsewhere.
 """
