@@ -9,6 +9,7 @@ where they belong; cells are blocks of colour. Against `figure.draw` a stamp may
 
 from __future__ import annotations
 
+import math
 import struct
 import zlib
 from collections.abc import Sequence
@@ -114,28 +115,11 @@ class Raster(Sheet):
         n_k, bright, shown = colours.shape[1], *bright_and_shown(colours)
         w, h = (side * self.dpi for side in self.plan.cell)
         x, y = left * self.dpi + w / 2, top * self.dpi + h / 2
-        inks = np.where(bright[:, None], _ink_bytes(INK), _ink_bytes(PAPER))  # (n_q · n_k, 3)
-        half = x % 1 >= 0.5, y % 1 >= 0.5
-        longest = max(len(text) for text in texts)
-        stamps = {text: _number_stamp(text, size, self.dpi, longest, *half) for text in set(texts)}
-        at = np.flatnonzero(shown)
-        if not len(at):
-            return
-        high, wide = next(iter(stamps.values())).alpha.shape
-        tops = np.floor(y + at // n_k * h).astype(int) - high // 2  # (shown,)
-        lefts = np.floor(x + at % n_k * w).astype(int) - wide // 2  # (shown,)
-        boxes = list(zip(tops.tolist(), lefts.tolist(), strict=True))
-        room = self.canvas.shape[0] - high, self.canvas.shape[1] - wide
-        if high > h or wide > w or min(tops) < 0 or min(lefts) < 0 or max(tops) > room[0] or max(lefts) > room[1]:
-            for cell, (row, column) in zip(at.tolist(), boxes, strict=True):  # they overlap: one after the other
-                stamp = stamps[texts[cell]]
-                press_stamp(self.canvas, stamp, column + stamp.x, row + stamp.y, INK if bright[cell] else PAPER)
-            return
-        under = np.stack([self.canvas[row : row + high, column : column + wide] for row, column in boxes])
-        alphas = np.stack([stamps[texts[cell]].alpha for cell in at.tolist()])  # (shown, high, wide)
-        over = _mixed_ink(under, inks[at][:, None, None, :], alphas[..., None])  # (shown, high, wide, 3)
-        for (row, column), box in zip(boxes, over, strict=True):
-            self.canvas[row : row + high, column : column + wide] = box
+        half, longest = (x % 1 >= 0.5, y % 1 >= 0.5), max(map(len, texts))
+        for cell in np.flatnonzero(shown).tolist():
+            stamp = _number_stamp(texts[cell], size, self.dpi, longest, *half)
+            place = math.floor(x + cell % n_k * w), math.floor(y + cell // n_k * h)
+            press_stamp(self.canvas, stamp, *place, INK if bright[cell] else PAPER)
 
 
 # --- ink ---------------------------------------------------------------------------------------------------------
