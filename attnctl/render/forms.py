@@ -12,11 +12,12 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from attnctl.arrays import Bools
+from attnctl.arrays import Bools, Floats
 from attnctl.text import csv_table, isolated, percent, visible_text
 from attnctl.tokens import Token
 
 Piece = str | tuple[str, str]  # text, or text and its tone: bold, dim, accent, or several of them
+Doubles = npt.NDArray[np.float64]
 Numbers = npt.NDArray[np.float32 | np.float64 | np.bool_]
 ABSENT = "·"  # where a number is missing
 
@@ -46,7 +47,7 @@ class Column:
     """
 
     heading: str
-    values: Sequence[Any]
+    values: Sequence[Any] | Floats | Doubles
     kind: str = "number"
     told: str | Callable[[Any], str] = ""  # a format of numbers, or a function; "": as its kind is told
     rank: int | None = None  # where a table is too wide, columns of the lowest rank are left out first; None: never

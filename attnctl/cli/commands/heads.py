@@ -84,8 +84,8 @@ def heads_command(
     elif form == "json":
         put_bytes(overview_to_json(replace(found, head_statistics=tuple(ranked))) + b"\n", output)
     else:
-        named = _named_elsewhere(found.model, ranked, known is not None)
-        show_renderable(Shown([heads_table(ranked, order, named)]), soft_wrap=True)
+        origin = _named_elsewhere(found.model, ranked, known is not None)
+        show_renderable(Shown([heads_table(ranked, order, origin)]), soft_wrap=True)
 
 
 def _write_statistic_grid(found: Overview, by: str, look: Look, output: str, form: str) -> None:

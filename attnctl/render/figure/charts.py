@@ -136,8 +136,8 @@ def _bar_drawing(title: str, said: str, names: Sequence[str], several: Sequence[
             axes.spines[:].set_visible(False)
         head = labels.cut_to_width(labels.drawable(title), 11.5, width - 0.3)
         for text, size, colour, down in ((head, 11.5, INK, 0.25), (said, 9, QUIET, 0.5)):
-            at = 0.15 / width, 1 - down / height
-            figure.text(*at, text, fontsize=size, color=colour, va="center", parse_math=False, family=labels.family)
+            how = {"fontsize": size, "color": colour, "va": "center", "parse_math": False, "family": labels.family}
+            figure.text(0.15 / width, 1 - down / height, text, **how)
     return Drawing(figure, labels.missing_characters)
 
 

@@ -38,13 +38,16 @@ def effects_forms(found: Effects, top: int | None = None) -> Iterator[Form]:
         yield ""
         yield _heads_table(found, heads)
         yield from _omitted_line(len(found.heads) - len(heads), "more head does", "more heads do")
-    for title, every in (("cut", found.edges), ("part cut", found.spans)):
-        rows = strongest_cuts(every, top)
+    edges: Sequence[EdgeEffect | SpanEffect] = strongest_cuts(found.edges, top)
+    for title, rows, count in (
+        ("cut", edges, len(found.edges)),
+        ("part cut", strongest_cuts(found.spans, top), len(found.spans)),
+    ):
         if rows:
             yield ""
             name = Column(title, [_cut_name(found, one) for one in rows], "text", most=34, cut="end")
             yield Table([name, *_effect_columns(found, [one.effect for one in rows])])
-        yield from _omitted_line(len(every) - len(rows), "more does", "more do")
+        yield from _omitted_line(count - len(rows), "more does", "more do")
     yield ""
     yield from effects_sentences(found)
 
@@ -202,8 +205,8 @@ def contributions_forms(found: Effects, top: int | None = None) -> Iterator[Form
             sums.append((f"{name} ({len(values)})" if kind in ("head", "mlp") else name, f"{sum(values):+.4f}"))
     own = f"the model's own {'difference' if found.against else 'logit'}"
     sums += [("sum", f"{parts.sum_of_parts:.4f}"), (own, f"{parts.logit:.4f}")]
-    names, values = zip(*sums, strict=True)
-    yield Table([Column("", names, "text"), Column("", values)], strong=[name == "sum" for name in names])
+    columns = [Column("", [name for name, _ in sums], "text"), Column("", [number for _, number in sums])]
+    yield Table(columns, strong=[name == "sum" for name, _ in sums])
     yield ""
     strongest = sorted((one for one in parts.parts if one.part in ("head", "mlp")), key=lambda part: -abs(part.value))
     shown, largest = strongest[: top or SHOWN], abs(strongest[0].value) if strongest else 1.0

@@ -20,8 +20,9 @@ def question_forms(question: QuizQuestion, number: int, count: int) -> Iterator[
         else " (a whole number)"
     )
     yield from _beside(f"{number}/{count}", "dim", (question.text + exact * (not question.choices), "bold"))
-    letters = [f"{chr(ord('a') + at)}) {choice}" for at, choice in enumerate(question.choices)]
-    for parts in (list(question.facts), letters):
+    letters: list[Piece] = [f"{chr(ord('a') + at)}) {choice}" for at, choice in enumerate(question.choices)]
+    facts: list[Piece] = [*question.facts]
+    for parts in (facts, letters):
         if parts:
             yield ""
             yield Line(parts, indent=MARGIN, between="   ")
