@@ -16,12 +16,12 @@ from attnctl.readings.effects.effects import EdgeEffect, Effects, SpanEffect
 from attnctl.readings.effects.needle import Needles
 from attnctl.readings.head_statistics import STATISTICS, HeadStatistics
 from attnctl.readings.traces.comparison import Comparison
-from attnctl.render.colours import CHANGE
 from attnctl.render.figure.drawing import INK, LONGEST, QUIET, Labels
 from attnctl.render.figure.heatmap import colour_map, drawing_of
 from attnctl.render.figure.layout import Drawing, Grids, Panel, Scale
 from attnctl.render.figure.look import CMAP, DPI, PLAIN, Look
 from attnctl.render.figure.saving import plain_settings
+from attnctl.render.forms import CHANGE
 from attnctl.text import probability_text, shortened
 
 LEAST = 1e-6  # a scale's extent where all numbers are 0

@@ -27,7 +27,6 @@ from matplotlib.textpath import TextPath
 from matplotlib.transforms import Bbox, TransformedBbox
 
 from attnctl.arrays import Bools, Bytes
-from attnctl.render.colours import DARK_INK_FROM, LINEAR_OF_BYTE, LUMINANCE
 from attnctl.render.figure import layout
 from attnctl.render.figure.layout import (
     ASIDE,
@@ -42,6 +41,7 @@ from attnctl.render.figure.layout import (
     TextSetting,
 )
 from attnctl.render.figure.look import Look
+from attnctl.render.forms import DARK_INK_FROM, LINEAR_OF_BYTE, LUMINANCE
 from attnctl.text import visible_text
 from attnctl.tokens import split_characters
 

@@ -19,7 +19,7 @@ from attnctl.readings.overview import Overview
 from attnctl.readings.rows import ExactBlock
 from attnctl.readings.traces.comparison import aligned_tokens
 from attnctl.readings.traces.trace import Trace
-from attnctl.render import colours
+from attnctl.render import forms
 from attnctl.render.page.packing import Blobs, Budget, pack_overview, pack_trace
 from attnctl.text import Document, every_string, harmless_text, shortened, visible_text
 
@@ -77,7 +77,7 @@ def page_html(
         "start": view.start,
         "effects": view.effects,
         "maps": colour_maps(),
-        "ink": {"luminance": colours.LUMINANCE, "darkFrom": colours.DARK_INK_FROM},
+        "ink": {"luminance": forms.LUMINANCE, "darkFrom": forms.DARK_INK_FROM},
     }
     cited = "; ".join(dict.fromkeys(trace.cited for trace in traces))
     data = as_data(every_string(document, harmless_text))
@@ -115,9 +115,9 @@ def tab_title(traces: Sequence[Trace | Overview]) -> str:
 def colour_maps() -> Document:
     """The colour maps, as stops, for a light and a dark page."""
     return {
-        "heat": {"light": colours.HEAT_ON_LIGHT, "dark": colours.HEAT_ON_DARK},
-        "viridis": {"light": colours.VIRIDIS, "dark": colours.VIRIDIS},
-        "cividis": {"light": colours.CIVIDIS, "dark": colours.CIVIDIS},
+        "heat": {"light": forms.HEAT_ON_LIGHT, "dark": forms.HEAT_ON_DARK},
+        "viridis": {"light": forms.VIRIDIS, "dark": forms.VIRIDIS},
+        "cividis": {"light": forms.CIVIDIS, "dark": forms.CIVIDIS},
     }
 
 

@@ -20,8 +20,7 @@ from rich.syntax import Syntax
 from rich.text import Text
 from rich.theme import Theme
 
-from attnctl.render.colours import takes_dark_ink
-from attnctl.render.forms import Column, Form, Grid, Line, Numbers, Piece, Table, label_fit, number_text
+from attnctl.render.forms import Column, Form, Grid, Line, Numbers, Piece, Table, label_fit, number_text, takes_dark_ink
 from attnctl.text import harmless_line, harmless_text
 
 SAVED_WIDTH = 100  # cells

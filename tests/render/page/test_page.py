@@ -738,8 +738,8 @@ def test_ink_on_paper_can_be_read(tab: Tab) -> None:
             "Emulation.setEmulatedMedia", {"features": [{"name": "prefers-color-scheme", "value": scheme}]}
         )
         tab.open(trace_of())
-        colours = tab.js("return theme()")
-        light = lambda name: _luminance(colours[name])  # noqa: B023, E731
+        forms = tab.js("return theme()")
+        light = lambda name: _luminance(forms[name])  # noqa: B023, E731
         for name, least in (("ink", 7.0), ("quiet", 4.5), ("accent", 4.5)):
             high, low = max(light(name), light("paper")), min(light(name), light("paper"))
             assert (high + 0.05) / (low + 0.05) >= least, (scheme, name)
@@ -752,13 +752,13 @@ def _luminance(colour: str) -> float:
 
 
 def test_the_heat_grows_evenly_darker_or_lighter() -> None:
-    from attnctl.render import colours
+    from attnctl.render import forms
 
     for stops, sign in (
-        (colours.HEAT_ON_LIGHT, -1),
-        (colours.HEAT_ON_DARK, 1),
-        (colours.VIRIDIS, 1),
-        (colours.CIVIDIS, 1),
+        (forms.HEAT_ON_LIGHT, -1),
+        (forms.HEAT_ON_DARK, 1),
+        (forms.VIRIDIS, 1),
+        (forms.CIVIDIS, 1),
     ):
         cube = np.cbrt([_luminance(stop) for stop in stops])  # near lightness as it is seen
         steps = sign * np.diff(cube)
