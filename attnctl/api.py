@@ -37,7 +37,9 @@ if TYPE_CHECKING:
     from attnctl.readings.questions.quiz import QuizQuestion
     from attnctl.readings.rows import ExactBlock
     from attnctl.readings.traces.comparison import Comparison
+    from attnctl.readings.traces.consistency import Finding
     from attnctl.readings.traces.trace import ModelInfo
+    from attnctl.render.figure.look import Look
     from attnctl.source import Prepared, Say, Source
     from attnctl.source import Selection as Chosen
     from attnctl.text import Document
@@ -700,6 +702,49 @@ def evaluate(
     folder = None if output is None else os.fspath(output)
     opened = open_census_model(work, opened)
     return count_corpus(work, treebank, opened, jobs=jobs, folder=folder, start_anew=replace_results)
+
+
+def findings_of(given: Prepared) -> list[Finding]:
+    """What comes out where the weights of a text, a trace or a matrix are recomputed by other means, as --check does.
+
+    Raises UsageError for an overview.
+    """
+    from attnctl.models.huggingface.check import check_attention
+    from attnctl.readings.traces.consistency import findings_of_trace
+    from attnctl.source import OverviewSource
+
+    if isinstance(given.source, OverviewSource):
+        name = given.source.name
+        raise UsageError(f"--check: {name} holds an overview, of which nothing can be recomputed: give the text")
+    if given.model is None:
+        return list(findings_of_trace(given.trace(predictions=False)))
+    return list(check_attention(given.model, given.source.text, given.layers, given.heads))
+
+
+def census_bytes(found: CensusTable, suffix: str, look: Look | None = None, say: Say | None = None) -> bytes:
+    """A census as the bytes of a file that ends in `suffix`: .json, .csv, .parquet, .html, or a picture.
+
+    `look` is that of a picture, of which `say` hears what its reader must know.
+    """
+    from attnctl.formats.census_table import census_csv, census_parquet
+    from attnctl.formats.documents.census_json import census_to_json
+    from attnctl.formats.pictures import figure_bytes
+
+    if suffix == ".json":
+        return census_to_json(found) + b"\n"
+    if suffix in (".csv", ".parquet"):
+        return census_csv(found) if suffix == ".csv" else census_parquet(found)
+    if suffix == ".html":
+        from attnctl.render.page.reading_pages import census_page
+
+        return census_page(found).encode()
+    from attnctl.render.figure.census import census_drawing
+    from attnctl.render.figure.look import PLAIN
+
+    drawing = census_drawing(found, look or PLAIN)
+    if say is not None:
+        say(drawing.notes)
+    return figure_bytes(drawing.figure, suffix[1:])
 
 
 def _source(function: str, text: str | Trace, model: ModelArgument, options: ModelOptions) -> Source:

@@ -9,6 +9,7 @@ from typing import Any
 
 import typer
 
+from attnctl.api import census_bytes
 from attnctl.argument_types import OptionValues, model_arguments
 from attnctl.batching.corpus.census_work import (
     CensusProgress,
@@ -24,13 +25,10 @@ from attnctl.cli.output import put_bytes, put_json, show_renderable
 from attnctl.cli.progress import items_progress
 from attnctl.errors import DONE, PARTIAL, AttnctlError, UsageError, print_complaint
 from attnctl.files import check_writable, need_pyarrow
-from attnctl.formats.census_table import census_csv, census_parquet
-from attnctl.formats.documents.census_json import census_to_json, read_census
-from attnctl.formats.pictures import figure_bytes, format_names, picture_format
+from attnctl.formats.documents.census_json import read_census
+from attnctl.formats.pictures import format_names, picture_format
 from attnctl.models import REGISTRY
 from attnctl.readings.census.census_table import CensusTable
-from attnctl.render.figure.look import Look
-from attnctl.render.page.reading_pages import census_page
 from attnctl.render.terminal.console import Shown
 from attnctl.render.told.census import census_forms
 from attnctl.render.told.training import NOTE, relations_table
@@ -77,9 +75,9 @@ def evaluate_command(
         raise UsageError(f"-o {folder}: {corpus[0]} was counted already, and goes into files that end in {ends}")
     found = read_census(corpus[0]) if stored else _counted_census(corpus, folder, model, options)
     for path in [*files, *([str(Path(folder) / "census.json")] if folder else [])]:
-        put_bytes(_as_bytes(found, Path(path).suffix.lower(), look), path)
+        put_bytes(census_bytes(found, Path(path).suffix.lower(), look, arguments.say_notes), path)
     if json:
-        put_bytes(_as_bytes(found, ".json", look))
+        put_bytes(census_bytes(found, ".json"))
     else:
         show_renderable(Shown(census_forms(found, options["subtypes"], options["least"])), soft_wrap=True)
     if found.skipped:
@@ -163,20 +161,6 @@ def _output_files(outputs: list[str]) -> tuple[list[str], str | None]:
         if path.lower().endswith(".parquet"):
             need_pyarrow(f"{path}: Parquet")
     return files, folders[0] if folders else None
-
-
-def _as_bytes(found: CensusTable, suffix: str, look: Look) -> bytes:
-    if suffix == ".json":
-        return census_to_json(found) + b"\n"
-    if suffix in (".csv", ".parquet"):
-        return census_csv(found) if suffix == ".csv" else census_parquet(found)
-    if suffix == ".html":
-        return census_page(found).encode()
-    from attnctl.render.figure.census import census_drawing  # matplotlib
-
-    drawing = census_drawing(found, look)
-    arguments.say_notes(drawing.notes)
-    return figure_bytes(drawing.figure, suffix[1:])
 
 
 def show_table(table: list[Measured]) -> None:

@@ -24,7 +24,6 @@ if TYPE_CHECKING:
     from attnctl.readings.overview import LongRow, Overview
     from attnctl.render.terminal.console import Shown
 
-MARKS = {True: "✓", False: "✗", None: "·"}  # of a check: it holds, it does not, it could not be checked
 
 # Imports inside functions are of what one mode needs: `explain --json` imports no rich, and a start is counted in ms.
 
@@ -95,21 +94,12 @@ def _explain_steps(
 
 def _print_check(given: Prepared) -> int:
     """Print what was checked and found; the exit code is 1 where anything is off."""
-    from attnctl.models.huggingface.check import check_attention
-    from attnctl.readings.traces.consistency import findings_of_trace
-    from attnctl.render.forms import Column, Table
+    from attnctl.api import findings_of
     from attnctl.render.terminal.console import Shown
+    from attnctl.render.told.models import findings_table
 
-    if isinstance(given.source, OverviewSource):
-        name = given.source.name
-        raise UsageError(f"--check: {name} holds an overview, of which nothing can be recomputed: give the text")
-    if given.model is None:
-        findings = findings_of_trace(given.trace(predictions=False))
-    else:
-        findings = check_attention(given.model, given.source.text, given.layers, given.heads)
-    what = [f"{MARKS[one.holds]} {one.what}" for one in findings]
-    found = Column("", [one.found for one in findings], "text", cut="below")
-    show_renderable(Shown([Table([Column("", what, "text", cut="below"), found], in_full=True)]), soft_wrap=True)
+    findings = findings_of(given)
+    show_renderable(Shown([findings_table(findings)]), soft_wrap=True)
     return FAILED if any(finding.holds is False for finding in findings) else DONE
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -17,13 +16,9 @@ from attnctl.formats.documents.census_json import read_census
 from attnctl.formats.documents.overview_json import overview_to_json
 from attnctl.formats.pictures import figure_bytes, format_names
 from attnctl.models.watching import probe_text
-from attnctl.readings.head_statistics import STATISTICS, HeadStatistics
-from attnctl.readings.overview import Overview
-from attnctl.readings.questions.focus import roles_of_heads
-from attnctl.readings.traces.trace import ModelInfo
-from attnctl.render.figure.look import Look
+from attnctl.readings.head_statistics import STATISTICS
 from attnctl.render.terminal.console import Shown
-from attnctl.render.told.heads import heads_table, ranked_by
+from attnctl.render.told.heads import heads_table, names_origin, ranked_by
 from attnctl.source import Changes, Source, check_attention_weights, prepare
 from attnctl.source.cells import cost_of_heads
 
@@ -75,7 +70,11 @@ def heads_command(
     arguments.say_notes(found.notes)
     arguments.say_unknown(given.source.tokens)
     if picture:
-        _write_statistic_grid(found, by or PICTURED, look, str(output), form)
+        from attnctl.render.figure.charts import statistic_grid
+
+        title = f"{found.model.name}, {len(found.tokens):,} tokens"
+        drawing = statistic_grid(found.head_statistics, by or PICTURED, title, look, found.model.citation)
+        write_whole(str(output), figure_bytes(drawing.figure, form))
         return
     order = by if by or top is None else TOP_BY
     ranked = ranked_by(found.head_statistics, order)[:top]
@@ -84,27 +83,5 @@ def heads_command(
     elif form == "json":
         put_bytes(overview_to_json(replace(found, head_statistics=tuple(ranked))) + b"\n", output)
     else:
-        origin = _named_elsewhere(found.model, ranked, known is not None)
+        origin = names_origin(found.model, ranked, known is not None)
         show_renderable(Shown([heads_table(ranked, order, origin)]), soft_wrap=True)
-
-
-def _write_statistic_grid(found: Overview, by: str, look: Look, output: str, form: str) -> None:
-    """One statistic of every head as a picture."""
-    from attnctl.render.figure.charts import statistic_grid
-
-    title = f"{found.model.name}, {len(found.tokens):,} tokens"
-    drawing = statistic_grid(found.head_statistics, by, title, look, found.model.citation)
-    write_whole(output, figure_bytes(drawing.figure, form))
-
-
-def _named_elsewhere(model: ModelInfo, heads: Sequence[HeadStatistics], by_census: bool) -> str:
-    """Where the names of heads come from that are not read off this text; empty where there are none."""
-    if by_census:
-        named = any(name.endswith("%") for one in heads for name in one.names)
-        return " With a share: what the census found, and how often it was right there; nothing of this text." * named
-    known = roles_of_heads(model)
-    first = next((known[place][0] for one in heads if (place := (one.layer, one.head)) in known), None)
-    if first is None:
-        return ""
-    told = "what the model's evaluation measured the head to find, and nothing that was read off this text"
-    return f" {first} and the like: {told} (attnctl model {model.card_name})."

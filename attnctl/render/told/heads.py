@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from attnctl.readings.head_statistics import LEAST_TOKENS, STATISTICS, HeadStatistics, Statistic
+from attnctl.readings.questions.focus import roles_of_heads
+from attnctl.readings.traces.trace import ModelInfo
 from attnctl.render.forms import Column, Table
 
 DOUBT = f" ?: the text has fewer than {LEAST_TOKENS} tokens, too few to tell what a head does."
@@ -56,3 +58,16 @@ def _statistic_column(one: Statistic, heads: Sequence[HeadStatistics], own: bool
         about=f"{one.heading}: {one.title_with_unit}{one.label_text}",
         name=one.name,
     )
+
+
+def names_origin(model: ModelInfo, heads: Sequence[HeadStatistics], by_census: bool) -> str:
+    """Where the names of heads come from that are not read off this text; empty where there are none."""
+    if by_census:
+        named = any(name.endswith("%") for one in heads for name in one.names)
+        return " With a share: what the census found, and how often it was right there; nothing of this text." * named
+    known = roles_of_heads(model)
+    first = next((known[place][0] for one in heads if (place := (one.layer, one.head)) in known), None)
+    if first is None:
+        return ""
+    told = "what the model's evaluation measured the head to find, and nothing that was read off this text"
+    return f" {first} and the like: {told} (attnctl model {model.card_name})."
