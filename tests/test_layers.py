@@ -115,3 +115,14 @@ def test_no_import_rings() -> None:
 
     for name in graph:
         walk(name, ())
+
+
+def test_what_is_told_and_pages_and_figures_know_no_terminal() -> None:
+    """Neither rich nor the terminal's renderers; that forms counts cells by rich does not count."""
+    for path in FILES:
+        parts = path.relative_to(PACKAGE).parts
+        if parts[0] == "render" and parts[1] in ("told", "figure", "page", "forms.py"):
+            tree = ast.parse(path.read_text())
+            nodes = tree.body if parts[1] == "forms.py" else ast.walk(tree)
+            named = [node.module or "" for node in nodes if isinstance(node, ast.ImportFrom)]
+            assert not [name for name in named if name.startswith(("rich", "attnctl.render.terminal"))], path
