@@ -101,12 +101,6 @@ class Comparison:
         return (a ^ b) if (a ^ b).any() else None
 
     @checked
-    def gap_of_head(self, place: tuple[int, int]) -> float:
-        """How far the two are apart at most in a (layer, head)."""
-        *_, i, j = self.largest_difference(*place)
-        x, y = self.both_weights(*place)
-        return float(abs(y[i, j] - x[i, j]))
-
     def largest_difference(self, layer: int | None = None, head: int | None = None) -> tuple[int, int, int, int]:
         """(layer, head, query, key) where the two differ most, within what is chosen.
 
@@ -127,6 +121,12 @@ class Comparison:
             layers, heads = (number_list(sorted(set(numbers))) for numbers in zip(*self.places, strict=True))
             raise AttnctlError(f"no layer {layer}, head {head} in both: they have layers {layers}, heads {heads}")
         return where
+
+    def gap_of_head(self, place: tuple[int, int]) -> float:
+        """How far the two are apart at most in a (layer, head)."""
+        *_, i, j = self.largest_difference(*place)
+        x, y = self.both_weights(*place)
+        return float(abs(y[i, j] - x[i, j]))
 
     def axis_labels(self) -> tuple[list[str], list[str]]:
         """Labels of the rows and columns: the token, or both where the texts differ there."""
