@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from attnctl import steps
-from attnctl.arrays import Floats
+from attnctl.arrays import Bools, Floats
 from attnctl.errors import AttnctlError
 from attnctl.readings import measures
 from attnctl.readings.overview import Overview, PooledGrid
@@ -40,8 +40,8 @@ def pack_overview(overview: Overview, label: str, blobs: Blobs, exact: Sequence[
     layers = [
         {
             "layer": layer,
-            "rows": None,
-            "mask": None if layer not in grid.masks else blobs.add_blob(grid.masks[layer].astype(np.uint8).tobytes()),
+            "rows": list(range(len(grid.rows))),
+            "hidden": _pack_hidden(grid.masks.get(layer), blobs),
             "heads": [
                 _packed_head(overview, grid, layer, head, blobs, exact) for at, head in grid.weights if at == layer
             ],
@@ -278,10 +278,15 @@ def pack_layer(layer: LayerTrace, blobs: Blobs, levels: int, details: tuple[str,
     return {
         "layer": layer.layer,
         "rows": None if layer.rows is None else list(layer.rows),
-        "mask": None if layer.mask is None else blobs.add_blob(layer.mask.astype(np.uint8).tobytes()),
+        "hidden": _pack_hidden(layer.mask, blobs),
         "sink": _sink_takes_the_rest(layer),
         "heads": heads,
     }
+
+
+def _pack_hidden(mask: Bools | None, blobs: Blobs) -> int | None:
+    """The block of a mask (n_q, n_k) as the page reads it: 1 where a query may not look, a byte a cell."""
+    return None if mask is None else blobs.add_blob((~mask).astype(np.uint8).tobytes())
 
 
 def _sink_takes_the_rest(layer: LayerTrace) -> bool:

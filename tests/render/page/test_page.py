@@ -293,6 +293,12 @@ def test_another_head_shows_its_own_numbers(tab: Tab) -> None:
     weights = trace.layers[1].weights
     assert weights is not None
     assert np.array_equal(np.float32(tab.js("return Array.from(view.grid.w)")), weights[2].ravel())
+    named = "return ['query', 'key', 'layer', 'head'].map((name) => byId(`choose-${name}`).selectedOptions[0].label)"
+    query, key = tab.js("return [state.query, state.key]")
+    assert tab.js(named) == [TEXT.split()[query], TEXT.split()[key], "1", "2"]
+    tab.js("const s = byId('choose-query'); s.value = 3; s.dispatchEvent(new Event('change'))")
+    tab.settled("state.query === 3 && state.key === strongestKey(view.grid, 3)")
+    assert tab.js("return getComputedStyle(document.querySelector('.sentence path')).fill") == "none"
     assert "Layer 1, head 2" in tab.text("#caption")
     assert tab.js("return location.hash").startswith("#layer=1&head=2")
 

@@ -3,361 +3,209 @@
 const FEW = 8; // as many numbers of a vector as are written out; longer ones are drawn, and abridged
 let allTerms = false;
 
-function drawArithmetic() {
+function drawArithmetic({ head, panels }) {
   const host = byId("arithmetic");
-  const { head } = view;
-  const places = { query: state.query, key: state.key, row: head.rows.indexOf(state.query) };
-  if (state.query === null || places.row < 0 || state.key === null) {
-    return host.replaceChildren(
-      el("p", { class: "pair-line" }, "Choose a query and a key, and their arithmetic is written out here."),
-    );
-  }
-  const pair = pairOf(head, places);
-  const line = el(
-    "p",
-    { class: "pair-line" },
-    "How ",
-    el("b", {}, pair.query),
-    " comes to look at ",
-    el("b", {}, pair.key),
-    `: layer ${head.layer}, head ${head.head}`,
-    view.panels.length > 1 ? `, ${head.trace.label}.` : ".",
+  const row = head.rows.indexOf(state.query);
+  if (row < 0 || state.key === null)
+    return refill(host, el("p.pair-line", "Choose a query and a key, and their arithmetic is written out here."));
+  const pair = pairOf(head, row, state.key);
+  const place = `: layer ${head.layer}, head ${head.head}${panels.length > 1 ? `, ${head.trace.label}` : ""}.`;
+  const { lacking } = head.trace;
+  const asked = `--layer ${head.layer} --head ${head.head} --query ${state.query}`;
+  const left = `To keep this file small, ${lacking.join(", ")} of this long text were left out; "attnctl explain ${asked}" shows them.`;
+  const steps = stepsOf(head)
+    .map((step) => [step, FIGURES[step.name]?.(pair)])
+    .filter(([step, figure]) => figure || WORDS_ALONE.includes(step.name));
+  return refill(
+    host,
+    el("p.pair-line", "How ", el("b", pair.query), " comes to look at ", el("b", pair.key), place),
+    lacking.length > 0 && el("p.pair-line", left),
+    steps.map(([step, figure], at) => stepSection(step, figure, at + 1)),
   );
-  const steps = stepsOf(head.trace, head.layer, head.head)
-    .map((step) => [step, figureOf(step, pair)])
-    .filter(([step, figure]) => figure || WORDS_ALONE.has(step.name));
-  const sections = steps.map(([step, figure], at) => stepSection(step, figure, at + 1));
-  const lacking = head.trace.lacking.length
-    ? el(
-        "p",
-        { class: "pair-line" },
-        `To keep this file small, ${head.trace.lacking.join(", ")} of this long text were left out; "attnctl explain --layer ${head.layer} --head ${head.head} --query ${places.query}" shows them.`,
-      )
-    : null;
-  return host.replaceChildren(...[line, lacking, ...sections].filter(Boolean));
 }
 
 // steps that are told in words alone, without a figure of their own
-const WORDS_ALONE = new Set(["rope", "difference", "gate", "output", "residual"]);
+const WORDS_ALONE = ["rope", "difference", "gate", "output", "residual"];
+
+const FIGURES = {
+  projections: figureVectors,
+  scores: figureScore,
+  scaled: figureScaled,
+  mask: figureMask,
+  weights: figureWeights,
+  dropout: figureDropout,
+  context: figureContext,
+  prediction: figurePrediction,
+};
 
 function stepSection(step, figure, number) {
-  return el(
-    "section",
-    { class: "step", "data-step": step.name },
-    el("span", { class: "number", "aria-hidden": "true" }, String(number)),
-    el(
-      "div",
-      {},
-      el("h3", {}, step.title),
-      formula(step.formula),
-      el("p", { class: "words-of-step" }, ...indexed(step.sentence)),
-      figure,
-    ),
-  );
+  const words = el("p.words-of-step", indexed(step.sentence));
+  const told = el("div", el("h3", step.title), formula(step.formula), words, figure);
+  return el("section.step", { "data-step": step.name }, el("span.number", { "aria-hidden": "true" }, number), told);
 }
 
-/** All numbers that the steps need, taken from the file, or worked out where it left them out. */
-function pairOf(head, { query, key, row }) {
-  const { trace, details, nk } = head;
-  const keys = keyTokens(trace);
-  const pair = {
-    head,
-    trace,
-    row,
-    j: key,
-    nk,
-    query: trace.tokens.labels[query],
-    key: keys.labels[key],
-    labels: keys.labels,
-  };
-  pair.w = head.weights.subarray(row * nk, (row + 1) * nk);
-  pair.sink = head.sink ? Math.max(0, 1 - head.sums[row]) : null; // what a learned sink takes of the row
-  pair.masked = (j) => head.mask !== null && !head.mask[row * nk + j];
-  pair.q = details.queries && rowOf(details.queries, row);
-  pair.k = details.keys && ((j) => rowOf(details.keys, j));
-  pair.v = details.values && ((j) => rowOf(details.values, j));
-  const every = Array.from({ length: nk }, (_, j) => j);
-  pair.scores = details.scores ? rowOf(details.scores, row) : pair.q && every.map((j) => dot(pair.q, pair.k(j)));
+/** All numbers that the steps of one row need, taken from the file, or worked out where it left them out. */
+function pairOf(head, row, j) {
+  const { trace, details, nk, rows, hidden } = head;
+  const { labels } = keyTokens(trace);
   const { scale, soft_cap: cap } = trace.model;
-  const plain = pair.scores && scale !== undefined && cap === undefined && !details.bias;
-  pair.scaled = details.scaled_scores
-    ? rowOf(details.scaled_scores, row)
-    : plain
-      ? every.map((j) => pair.scores[j] * scale)
-      : null;
-  pair.bias = details.bias ? rowOf(details.bias, row) : null;
-  pair.dropped = details.dropped_weights ? rowOf(details.dropped_weights, row) : null;
-  pair.context = details.context ? rowOf(details.context, row) : pair.v && weighted(pair);
-  return pair;
+  const own = (name) => details[name]?.(row) ?? null;
+  const every = range(0, nk);
+  const masked = (at) => Boolean(hidden?.[row * nk + at]);
+  const seen = every.filter((at) => !masked(at));
+  const w = head.weights.subarray(row * nk, (row + 1) * nk);
+  const { keys: k, values: v } = details;
+  const q = own("queries");
+  const bias = own("bias");
+  const scores = own("scores") ?? (q && every.map((at) => dot(q, k(at))));
+  const factor = scores && cap === undefined && !bias ? scale : undefined; // what makes the scaled scores of the scores
+  const scaled = own("scaled_scores") ?? (factor === undefined ? null : scores.map((score) => score * factor));
+  const dropped = own("dropped_weights");
+  const context = own("context") ?? (v && weighted(w, v));
+  const sink = head.sink ? Math.max(0, 1 - head.sums[row]) : null; // what a learned sink takes of the row
+  const names = { query: trace.tokens.labels[rows[row]], key: labels[j], labels };
+  return { ...names, trace, nk, j, masked, seen, q, k, v, w, scores, bias, factor, scaled, sink, dropped, context };
 }
 
 const dot = (a, b) => a.reduce((sum, x, at) => sum + x * b[at], 0);
 
-function weighted({ w, v, nk }) {
-  const sum = new Float32Array(v(0).length);
-  for (let j = 0; j < nk; j++) v(j).forEach((x, at) => (sum[at] += w[j] * x));
-  return sum;
-}
+/** The vectors v(j), each times its weight, added up. */
+const weighted = (w, v) => v(0).map((_, at) => w.reduce((sum, share, j) => sum + share * v(j)[at], 0));
 
-function figureOf(step, pair) {
-  const figures = {
-    projections: figureVectors,
-    scores: figureScore,
-    scaled: figureScaled,
-    mask: figureMask,
-    weights: figureWeights,
-    dropout: figureDropout,
-    context: figureContext,
-    prediction: figurePrediction,
-  };
-  return figures[step.name]?.(pair) ?? null;
-}
+const equation = (left, result) => el("p.equation", left, el("b", result));
 
 // --- vectors ---------------------------------------------------------------------------------------------------
 
-/** A vector as cells: numbers on their colour where they are few, else a strip. */
-function vectorCells(vector, high) {
-  const table = mapTable("difference");
-  return Array.from(vector.slice(0, FEW), (x) => {
-    const colour = colourAt(table, 0.5 + (0.42 * x) / high);
-    return el("td", { class: "cell", vars: { background: css(colour), color: inkOn(colour) } }, fixed(x));
-  });
-}
-
-function strip(vector, high, name) {
-  const canvas = el("canvas", {
-    class: "strip",
-    width: vector.length,
-    height: 1,
-    role: "img",
-    "aria-label": `${name}: ${vector.length} numbers, from ${fixed(Math.min(...vector))} to ${fixed(Math.max(...vector))}`,
-  });
-  const c = canvas.getContext("2d");
-  const image = c.createImageData(vector.length, 1);
-  const table = mapTable("difference");
-  vector.forEach((x, at) => image.data.set([...colourAt(table, 0.5 + (0.5 * x) / high), 255], 4 * at));
-  c.putImageData(image, 0, 0);
-  return canvas;
-}
-
 const highest = (...vectors) => Math.max(1e-9, ...vectors.flatMap((v) => Array.from(v, Math.abs)));
 
-function scrolling(name, ...children) {
-  return el("div", { class: "scroll", tabindex: 0, role: "region", "aria-label": name }, ...children);
+/** A vector as cells: numbers on their colour where they are few, else a strip. */
+function vectorCells(name, vector, high) {
+  const map = mapTable("difference");
+  if (vector.length <= FEW)
+    return Array.from(vector, (x) => shade(el("td.cell", fixed(x)), colourAt(map, 0.5 + (0.42 * x) / high)));
+  const told = `${name}: ${vector.length} numbers, from ${fixed(Math.min(...vector))} to ${fixed(Math.max(...vector))}`;
+  const strip = el("canvas.strip", { role: "img", "aria-label": told });
+  return el(
+    "td",
+    pixels(strip, 1, vector.length, (at) => colourAt(map, 0.5 + (0.5 * vector[at]) / high)),
+  );
 }
 
 /** Rows of [name, vector, class, the number whose colour is full (`high` unless told otherwise)]. */
 function vectorTable(name, rows, high) {
-  const body = rows.map(([label, vector, kind, own = high]) => {
-    const cells = vector.length <= FEW ? vectorCells(vector, own) : [el("td", {}, strip(vector, own, label))];
-    return el("tr", { class: kind ?? null }, el("th", { scope: "row" }, label), ...cells);
-  });
-  return scrolling(name, el("table", { class: "terms" }, el("tbody", {}, ...body)));
+  const body = rows.map(([label, vector, kind, own = high]) => tableRow(kind, label, vectorCells(label, vector, own)));
+  return scrolling(name, el("table.terms", el("tbody", body)));
 }
 
-function figureVectors(pair) {
-  const rows = [];
-  if (pair.q) rows.push([`query of ${pair.query}`, pair.q]);
-  if (pair.k) rows.push([`key of ${pair.key}`, pair.k(pair.j)]);
-  if (pair.v) rows.push([`value of ${pair.key}`, pair.v(pair.j)]);
+function figureVectors({ q, k, v, query, key, j }) {
+  const given = [q && [`query of ${query}`, q], k && [`key of ${key}`, k(j)], v && [`value of ${key}`, v(j)]];
+  const rows = given.filter(Boolean);
   return rows.length ? vectorTable("query, key and value", rows, highest(...rows.map((row) => row[1]))) : null;
 }
 
 // --- one score -------------------------------------------------------------------------------------------------
 
-function figureScore(pair) {
-  if (!pair.scores) return null;
-  const total = el("b", {}, fixed(pair.scores[pair.j]));
-  if (!pair.q) return el("p", { class: "equation" }, `q(${pair.query}) · k(${pair.key}) = `, total);
-  const k = pair.k(pair.j);
-  const products = pair.q.map((x, at) => x * k[at]);
-  const shown = pair.q.length <= FEW || allTerms ? pair.q.length : 6;
-  const terms = Array.from({ length: shown }, (_, at) => {
-    const minus = at > 0 && pair.q[at] < 0 && Number(pair.q[at].toFixed(2)) !== 0;
-    const sign = at === 0 ? "" : minus ? " − " : " + ";
-    return `${sign}${fixed(minus ? -pair.q[at] : pair.q[at])}×${inProduct(k[at])}`;
+/** A number that stands after a sign or inside a product. */
+const inProduct = (x) => (Number(x.toFixed(2)) < 0 ? `(${fixed(x)})` : fixed(x));
+
+function figureScore({ q, k, scores, query, key, j }) {
+  if (!scores) return null;
+  const total = fixed(scores[j]);
+  if (!q) return equation(`q(${query}) · k(${key}) = `, total);
+  const shown = q.length <= FEW || allTerms ? q.length : 6;
+  const terms = Array.from(q.slice(0, shown), (x, at) => {
+    const minus = at > 0 && Number(x.toFixed(2)) < 0;
+    return `${at === 0 ? "" : minus ? " − " : " + "}${fixed(minus ? -x : x)}×${inProduct(k(j)[at])}`;
   });
-  const rest = pair.q.length - shown;
+  const turn = () => {
+    allTerms = !allTerms;
+    drawArithmetic(view);
+  };
+  const rest = q.length - shown;
   const toggle =
-    pair.q.length > FEW
-      ? el(
-          "button",
-          {
-            class: "plain",
-            type: "button",
-            onclick: () => {
-              allTerms = !allTerms;
-              drawArithmetic();
-            },
-          },
-          rest ? `${rest} more` : "fewer",
-        )
-      : null;
-  const sum = el(
-    "p",
-    { class: "equation" },
-    `${pair.query} · ${pair.key} = ${terms.join("")}`,
-    rest ? " + … " : " ",
-    toggle,
-    " = ",
-    total,
-  );
+    q.length > FEW && el("button.plain", { type: "button", onclick: turn }, rest ? `${rest} more` : "fewer");
+  const products = q.map((x, at) => x * k(j)[at]);
   const rows = [
-    [`query of ${pair.query}`, pair.q],
-    [`× key of ${pair.key}`, k],
+    [`query of ${query}`, q],
+    [`× key of ${key}`, k(j)],
     ["= products", products, "total", highest(products)],
   ];
-  return el("div", {}, sum, vectorTable("the dot product, term by term", rows, highest(pair.q, k)));
+  return [
+    equation([`${query} · ${key} = ${terms.join("")}`, rest ? " + … " : " ", toggle, " = "], total),
+    vectorTable("the dot product, term by term", rows, highest(q, k(j))),
+  ];
 }
 
-function figureScaled(pair) {
-  if (!pair.scaled) return null;
-  const { model } = pair.trace;
-  const score = pair.scores ? fixed(pair.scores[pair.j]) : "score";
-  const how = model.defaultScale
-    ? ` / √${model.d_k}`
-    : model.scale === 1
-      ? ""
-      : ` × ${model.scale?.toPrecision(4) ?? "scale"}`;
+function figureScaled({ scaled, scores, bias, trace: { model }, query, key, j }) {
+  if (!scaled) return null;
+  const score = scores ? fixed(scores[j]) : "score";
+  const factor = model.scale === 1 ? "" : ` × ${model.scale?.toPrecision(4) ?? "scale"}`;
+  const how = model.defaultScale ? ` / √${model.d_k}` : factor;
   const cap = model.soft_cap === undefined ? "" : `, capped at ±${model.soft_cap}`;
-  const bias = pair.bias ? ` + ${inProduct(pair.bias[pair.j])}` : "";
-  return el(
-    "p",
-    { class: "equation" },
-    `${pair.query} → ${pair.key}: ${score}${how}${cap}${bias} = `,
-    el("b", {}, fixed(pair.scaled[pair.j])),
-  );
+  const added = bias ? ` + ${inProduct(bias[j])}` : "";
+  return equation(`${query} → ${key}: ${score}${how}${cap}${added} = `, fixed(scaled[j]));
 }
 
-function figureMask(pair) {
-  const seen = Array.from({ length: pair.nk }, (_, j) => j).filter((j) => !pair.masked(j)).length;
-  const own = pair.masked(pair.j) ? `${pair.key} is hidden from it` : `${pair.key} is one of them`;
-  return el("p", { class: "equation" }, `${pair.query} may look at ${seen} of ${plural(pair.nk, "token")}; ${own}.`);
+function figureMask({ masked, seen, nk, query, key, j }) {
+  const own = masked(j) ? `${key} is hidden from it` : `${key} is one of them`;
+  return el("p.equation", `${query} may look at ${seen.length} of ${plural(nk, "token")}; ${own}.`);
+}
+
+function figureDropout({ dropped, w, query, key, j }) {
+  if (!dropped) return null;
+  return equation(`${query} → ${key}: ${weightText(w[j], 4)} becomes `, weightText(dropped[j], 4));
 }
 
 // --- the softmax of the row ------------------------------------------------------------------------------------
 
-function figureWeights(pair) {
-  if (!pair.scaled) return null;
-  const t = pair.trace.model.temperature ?? 1;
-  const seen = Array.from({ length: pair.nk }, (_, j) => j).filter((j) => !pair.masked(j));
-  if (!seen.length) return null;
-  const top = Math.max(...seen.map((j) => pair.scaled[j] / t));
+function figureWeights({ scaled, seen, masked, sink, w, nk, labels, j: chosen, trace: { model } }) {
+  if (!scaled || !seen.length) return null;
+  const t = model.temperature ?? 1;
+  const top = Math.max(...seen.map((j) => scaled[j] / t));
   const shift = top > 8 ? top : 0; // large scores: their exponentials would be unreadable, so the largest is taken off first
-  const e = (j) => Math.exp(pair.scaled[j] / t - shift);
+  const e = (j) => Math.exp(scaled[j] / t - shift);
   const exps = seen.reduce((sum, j) => sum + e(j), 0);
-  const sunk = pair.sink === null ? 0 : (exps * pair.sink) / Math.max(1 - pair.sink, 1e-9); // the sink's exponential
-  const total = exps + sunk;
-  const hidden = pair.nk - seen.length;
-  const order = rowOrder(pair.nk, (j) => (!pair.masked(j) ? pair.w[j] : hidden > 3 ? -1 : 0));
-  if (!order.includes(pair.j)) order.push(pair.j);
+  const sunk = sink === null ? 0 : (exps * sink) / Math.max(1 - sink, 1e-9); // the sink's exponential
+  const apart = nk - seen.length > 3; // many masked ones are counted, not listed
+  const told = apart ? seen : range(0, nk);
+  const order = strongest(told, (j) => (masked(j) ? 0 : w[j]));
+  if (!order.includes(chosen)) order.push(chosen);
   const rows = order.map((j) => {
-    const masked = pair.masked(j);
-    const cells = masked ? ["−∞", "0", "·"] : [fixed(pair.scaled[j]), short(e(j)), cellText(pair.w[j])];
-    const bar = masked ? null : barOf(pair.w[j]);
-    return el(
-      "tr",
-      { class: j === pair.j ? "chosen" : null },
-      el("th", { scope: "row" }, pair.labels[j]),
-      ...cells.map((cell) => el("td", {}, cell)),
-      el("td", { class: "bar" }, bar),
-    );
+    const cells = masked(j) ? ["−∞", "0", "·"] : [fixed(scaled[j]), short(e(j)), cellText(w[j])];
+    return tableRow(j === chosen && "chosen", labels[j], cells, el("td.bar", !masked(j) && barOf(w[j])));
   });
-  const rest = pair.nk - order.length - (hidden > 3 ? hidden - order.filter(pair.masked).length : 0);
-  const aside = (text, ...cells) =>
-    el(
-      "tr",
-      { class: "quiet" },
-      el("th", { scope: "row" }, text),
-      ...cells.map((cell) => el("td", {}, cell)),
-      el("td"),
-    );
-  if (rest > 0) rows.push(aside(`${rest} more`, "", "", ""));
-  if (hidden > 3) rows.push(aside(`${hidden} masked`, "−∞", "0", "·"));
-  if (pair.sink !== null) rows.push(aside("sink", "", short(sunk), cellText(pair.sink)));
-  const sum = seen.reduce((s, j) => s + pair.w[j], pair.sink ?? 0);
-  rows.push(
-    el(
-      "tr",
-      { class: "total" },
-      el("th", { scope: "row" }, "Σ"),
-      el("td"),
-      el("td", {}, short(total)),
-      el("td", {}, fixed(sum, 3)),
-      el("td"),
-    ),
-  );
-  const name = shift ? `exp(· − ${fixed(shift)})` : "exp";
-  const head = el(
-    "thead",
-    {},
-    el(
-      "tr",
-      {},
-      ...["key", t === 1 ? "scaled" : `scaled / ${t}`, name, "÷ Σ"].map((text) => el("th", { scope: "col" }, text)),
-      el("th", { class: "bar" }),
-    ),
-  );
-  return scrolling("the softmax of the row", el("table", { class: "rows" }, head, el("tbody", {}, ...rows)));
+  const rest = told.filter((j) => !order.includes(j)).length;
+  if (rest > 0) rows.push(tableRow("quiet", `${rest} more`, "", "", "", ""));
+  if (apart) rows.push(tableRow("quiet", `${nk - seen.length} masked`, "−∞", "0", "·", ""));
+  if (sink !== null) rows.push(tableRow("quiet", "sink", "", short(sunk), cellText(sink), ""));
+  const sum = seen.reduce((total, j) => total + w[j], sink ?? 0);
+  rows.push(tableRow("total", "Σ", "", short(exps + sunk), fixed(sum, 3), ""));
+  const headings = ["key", t === 1 ? "scaled" : `scaled / ${t}`, shift ? `exp(· − ${fixed(shift)})` : "exp", "÷ Σ"];
+  return scrolling("the softmax of the row", table("rows", [...headings, el("th.bar")], rows));
 }
 
-const short = (x) =>
-  x >= 0.005 && x < 100000 ? fixed(x, x >= 1000 ? 0 : 2) : x === 0 ? "0" : x.toExponential(1).replace("-", "−");
+// --- the context, and what is predicted ------------------------------------------------------------------------
 
-function figureDropout(pair) {
-  if (!pair.dropped) return null;
-  return el(
-    "p",
-    { class: "equation" },
-    `${pair.query} → ${pair.key}: ${weightText(pair.w[pair.j], 4)} becomes `,
-    el("b", {}, weightText(pair.dropped[pair.j], 4)),
-  );
+function figureContext({ v, context, dropped, w, seen, labels, query, j: chosen }) {
+  if (!v || !context) return null;
+  const weights = dropped ?? w;
+  const order = strongest(seen, (j) => weights[j]);
+  const shares = order.map((j) => v(j).map((x) => x * weights[j]));
+  const rows = order.map((j, at) => [`${fixed(weights[j])} × ${labels[j]}`, shares[at], j === chosen && "chosen"]);
+  const rest = context.map((x, at) => shares.reduce((left, share) => left - share[at], x));
+  if (seen.length > order.length) rows.push([`${seen.length - order.length} more`, rest, "quiet"]);
+  rows.push([`Σ context of ${query}`, context, "total"]);
+  return vectorTable("the weighted values, added up", rows, highest(context, ...shares));
 }
 
-// --- the context -----------------------------------------------------------------------------------------------
-
-function figureContext(pair) {
-  if (!pair.v || !pair.context) return null;
-  const weights = pair.dropped ?? pair.w;
-  const seen = Array.from({ length: pair.nk }, (_, j) => j).filter((j) => !pair.masked(j));
-  const order = rowOrder(seen.length, (at) => weights[seen[at]]).map((at) => seen[at]);
-  const shares = order.map((j) => pair.v(j).map((x) => x * weights[j]));
-  const high = highest(pair.context, ...shares);
-  const rows = order.map((j, at) => [
-    `${fixed(weights[j])} × ${pair.labels[j]}`,
-    shares[at],
-    j === pair.j ? "chosen" : null,
-  ]);
-  const rest = seen.length - order.length;
-  if (rest > 0)
-    rows.push([
-      `${rest} more`,
-      pair.context.map((x, at) => x - shares.reduce((sum, share) => sum + share[at], 0)),
-      "quiet",
-    ]);
-  rows.push([`Σ context of ${pair.query}`, pair.context, "total"]);
-  return vectorTable("the weighted values, added up", rows, high);
-}
-
-function figurePrediction(pair) {
-  const { predictions, tokens, model } = pair.trace;
+function figurePrediction({ trace: { predictions, tokens, model } }) {
   if (!predictions.length) return null;
-  const places = [...new Set(predictions.map(({ at }) => at))];
-  const tables = places.map((place) => {
+  return [...new Set(predictions.map(({ at }) => at))].map((place) => {
     const label = tokens.labels[place];
     const blank = /^(_{2,}|\[MASK\]|<mask>)$/.test(label);
-    const rows = predictions
-      .filter(({ at }) => at === place)
-      .map(({ text, p }) =>
-        el("tr", {}, el("th", { scope: "row" }, text), el("td", {}, cellText(p)), el("td", { class: "bar" }, barOf(p))),
-      );
-    const title = el("th", { scope: "col" }, model.causal && !blank ? `after ${label}` : `for ${label}`);
-    return el(
-      "table",
-      { class: "rows" },
-      el("thead", {}, el("tr", {}, title, el("th", { scope: "col" }, "probability"), el("th", { class: "bar" }))),
-      el("tbody", {}, ...rows),
-    );
+    const own = predictions.filter(({ at }) => at === place);
+    const rows = own.map(({ text, p }) => tableRow(null, text, cellText(p), el("td.bar", barOf(p))));
+    const title = `${model.causal && !blank ? "after" : "for"} ${label}`;
+    return table("rows", [title, "probability", el("th.bar")], rows);
   });
-  return el("div", {}, ...tables);
 }

@@ -2,54 +2,34 @@
 
 const darkQuery = matchMedia("(prefers-color-scheme: dark)");
 let onPaper = false; // printing: paper is white, whatever the screen is
+const mode = () => (darkQuery.matches && !onPaper ? "dark" : "light");
 
-const isDark = () => darkQuery.matches && !onPaper;
-
-/** The page's colours as they are now. */
+/** The page's colours as they are now, and its plain letters. */
 function theme() {
   const style = getComputedStyle(document.documentElement);
-  const read = (name) => style.getPropertyValue(`--${name}`).trim();
-  if (onPaper)
-    return {
-      paper: "#ffffff",
-      ink: "#000000",
-      quiet: "#4d4d4d",
-      line: "#cccccc",
-      accent: "#a83214",
-      sans: read("sans"),
-    };
-  return {
-    paper: read("paper"),
-    ink: read("ink"),
-    quiet: read("quiet"),
-    line: read("line"),
-    accent: read("accent"),
-    sans: read("sans"),
-  };
+  const names = ["paper", "ink", "quiet", "line", "accent", "sans"];
+  return Object.fromEntries(names.map((name) => [name, style.getPropertyValue(`--${name}`).trim()]));
 }
 
 const rgbOf = (hex) => [1, 3, 5].map((at) => parseInt(hex.slice(at, at + 2), 16));
+const css = ([r, g, b]) => `rgb(${r},${g},${b})`;
+const mixed = (from, to, share) => from.map((part, at) => Math.round(part + share * (to[at] - part)));
 
 function tableOf(stops) {
   const colours = stops.map(rgbOf);
-  const table = new Uint8Array(256 * 3);
-  for (let step = 0; step < 256; step++) {
+  return range(0, 256).map((step) => {
     const place = (step / 255) * (colours.length - 1);
     const low = Math.min(Math.floor(place), colours.length - 2);
-    for (let c = 0; c < 3; c++) {
-      table[step * 3 + c] = Math.round(colours[low][c] + (place - low) * (colours[low + 1][c] - colours[low][c]));
-    }
-  }
-  return table;
+    return mixed(colours[low], colours[low + 1], place - low);
+  });
 }
 
 const tables = new Map();
 
 /** The table of a map ("heat", "viridis", …), or of "difference": blue where less, the accent where more, paper between. */
 function mapTable(name) {
-  const mode = isDark() ? "dark" : "light";
-  const key = `${name}/${mode}`;
-  if (!tables.has(key)) tables.set(key, tableOf(name === "difference" ? DIFFERENCE[mode] : PAGE.maps[name][mode]));
+  const key = `${name}/${mode()}`;
+  if (!tables.has(key)) tables.set(key, tableOf((name === "difference" ? DIFFERENCE : PAGE.maps[name])[mode()]));
   return tables.get(key);
 }
 
@@ -58,18 +38,41 @@ const DIFFERENCE = {
   dark: ["#b9e2fa", "#55aedb", "#1f6c98", "#123c58", "#1f2127", "#62291a", "#b9532f", "#ff8e68", "#ffc4ab"],
 };
 
-function colourAt(table, t) {
-  const at = 3 * Math.round(255 * clamp(t, 0, 1));
-  return [table[at], table[at + 1], table[at + 2]];
-}
-
-const css = ([r, g, b]) => `rgb(${r},${g},${b})`;
+const colourAt = (table, t) => table[Math.round(255 * clamp(t, 0, 1))];
 
 /** Dark ink or white: what can be read on this colour, as the pictures and the terminal choose it. */
 function inkOn(rgb) {
   const linear = rgb.map((c) => (c / 255 <= 0.04045 ? c / 255 / 12.92 : ((c / 255 + 0.055) / 1.055) ** 2.4));
   const luminance = linear.reduce((sum, part, at) => sum + PAGE.ink.luminance[at] * part, 0);
   return luminance > PAGE.ink.darkFrom ? "#10151c" : "#ffffff";
+}
+
+/** A node in a colour, its text in ink that can be read on it; plain where there is none. */
+const shade = (node, rgb) =>
+  put(node, { vars: { "background-color": rgb ? css(rgb) : "transparent", color: rgb ? inkOn(rgb) : "inherit" } });
+
+/** A text in the heat of a share; plain where the share is next to nothing. */
+const heated = (node, share, least = 0.012) =>
+  shade(node, share > least ? colourAt(mapTable("heat"), 0.06 + 0.94 * share) : null);
+
+/** A share as a bar, in the heat unless told otherwise. */
+function barOf(share, colour = null) {
+  const part = clamp(share, 0, 1);
+  const heat = colourAt(mapTable("heat"), 0.35 + 0.45 * part);
+  return el("i", { vars: { "--bar": colour ?? css(heat), "--long": `${(100 * part).toFixed(2)}%` } });
+}
+
+/** Cells as a canvas of one pixel each, clear where there is no colour. */
+function pixels(canvas, rows, columns, colourOf) {
+  put(canvas, { width: columns, height: rows });
+  const context = canvas.getContext("2d");
+  const image = context.createImageData(columns, rows);
+  for (let at = 0; at < rows * columns; at++) {
+    const colour = colourOf(at);
+    if (colour) image.data.set([...colour, 255], 4 * at);
+  }
+  context.putImageData(image, 0, 0);
+  return canvas;
 }
 
 const DECADES = 4; // what a logarithmic scale spans, below the largest weight

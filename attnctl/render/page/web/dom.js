@@ -1,46 +1,88 @@
-// Small helpers: elements whose text is always text, and numbers as a reader wants them.
+// Small helpers: the page's data, elements whose text is always text, tables, and numbers as a reader wants them.
 "use strict";
 
-/** An element. Attributes starting with "on" are listeners; children are nodes or text, never markup. */
-function el(tag, attributes = {}, ...children) {
-  const node = document.createElement(tag);
-  setAll(node, attributes);
-  node.append(...children.filter((child) => child !== null && child !== undefined));
-  return node;
-}
-
+const byId = (id) => document.getElementById(id);
+const PAGE = JSON.parse(byId("data").textContent);
 const SVG = "http://www.w3.org/2000/svg";
 
-function svgEl(tag, attributes = {}, ...children) {
-  const node = document.createElementNS(SVG, tag);
-  setAll(node, attributes);
-  node.append(...children);
+/** An element, named tag.class; of the parts, objects are attributes and the rest children: nodes or text, never markup. */
+function el(name, ...parts) {
+  const [tag, ...classes] = name.split(".");
+  return put(document.createElement(tag), classes.length ? { class: classes.join(" ") } : null, parts);
+}
+
+const svgEl = (tag, ...parts) => put(document.createElementNS(SVG, tag), parts);
+
+/** Attributes ("on…": listeners) and children put into a node; null, undefined and false are passed over. */
+function put(node, ...parts) {
+  for (const part of parts.flat(Infinity)) {
+    if (part?.constructor === Object) for (const [name, value] of Object.entries(part)) setOne(node, name, value);
+    else if (part !== null && part !== undefined && part !== false) node.append(part);
+  }
   return node;
 }
 
-function setAll(node, attributes) {
-  for (const [name, value] of Object.entries(attributes)) {
-    if (value === null || value === undefined || value === false) continue;
-    if (name.startsWith("on")) node.addEventListener(name.slice(2), value);
-    else if (name === "vars") for (const [key, v] of Object.entries(value)) node.style.setProperty(key, v);
-    else node.setAttribute(name, value === true ? "" : value);
-  }
+/** The same into an emptied node. */
+function refill(node, ...parts) {
+  node.replaceChildren();
+  return put(node, parts);
 }
 
-const byId = (id) => document.getElementById(id);
+function setOne(node, name, value) {
+  if (name.startsWith("on")) node.addEventListener(name.slice(2), value);
+  else if (name === "vars") for (const [key, v] of Object.entries(value)) node.style.setProperty(key, v);
+  else if (value !== null && value !== undefined && value !== false)
+    node.setAttribute(name, value === true ? "" : value);
+}
+
+const on = (id, type, act) => byId(id).addEventListener(type, act);
+
+function say(text) {
+  byId("say").textContent = text;
+}
+
+/** An arrow key as a step [down, across]; undefined for other keys. */
+const arrowStep = (event) =>
+  ({ ArrowUp: [-1, 0], ArrowDown: [1, 0], ArrowLeft: [0, -1], ArrowRight: [0, 1] })[event.key];
+
+// --- tables ----------------------------------------------------------------------------------------------------
+
+const isCell = (part) => part instanceof HTMLTableCellElement;
+
+/** A row: attributes, its name, and cells of text, where they are no cells already. */
+const tableRow = (kind, name, ...cells) =>
+  el(
+    "tr",
+    { class: kind },
+    el("th", { scope: "row", title: typeof name === "string" && name }, name),
+    cells.flat().map((cell) => (isCell(cell) ? cell : el("td", cell))),
+  );
+
+function table(kind, headings, rows) {
+  const cells = headings.map((text) => (isCell(text) ? text : el("th", { scope: "col" }, text)));
+  return el(`table.${kind}`, el("thead", el("tr", cells)), el("tbody", rows));
+}
+
+function scrolling(name, ...children) {
+  return el("div.scroll", { tabindex: 0, role: "region", "aria-label": name }, children);
+}
+
+// --- numbers and words -----------------------------------------------------------------------------------------
+
+const clamp = (x, low, high) => Math.min(high, Math.max(low, x));
+const range = (first, past) => Array.from({ length: past - first }, (_, at) => first + at);
+const plural = (n, word) => `${n} ${word}${n === 1 ? "" : "s"}`;
+const trueMinus = (text) => text.replaceAll("-", "−");
 
 /** A number with a true minus sign and no negative zero. */
-function fixed(x, digits = 2) {
-  const text = x.toFixed(digits);
-  if (Number(text) === 0) return (0).toFixed(digits);
-  return text.replace("-", "−");
-}
+const fixed = (x, digits = 2) => trueMinus((Number(x.toFixed(digits)) === 0 ? 0 : x).toFixed(digits));
+
+const signed = (x, digits = 3) => `${Number(x.toFixed(digits)) > 0 ? "+" : ""}${fixed(x, digits)}`;
 
 /** A weight: two digits in a small grid, more where all are small; never 0.00 for what is not 0. */
 function weightText(w, digits = 2) {
   if (w === 0) return "0";
-  if (Math.abs(w) < 0.5 * 10 ** -digits) return w.toPrecision(2).replace("-", "−").replace("e−", "e−");
-  return fixed(w, digits);
+  return Math.abs(w) < 0.5 * 10 ** -digits ? trueMinus(w.toPrecision(2)) : fixed(w, digits);
 }
 
 /** A weight in a table: a fixed number of digits, and "<" for what they cannot show. */
@@ -48,35 +90,30 @@ function cellText(w, digits = 3) {
   return w !== 0 && Math.abs(w) < 0.5 * 10 ** -digits ? `< ${(10 ** -digits).toFixed(digits)}` : fixed(w, digits);
 }
 
+/** A number that may be very small or very large. */
+function short(x) {
+  if (x === 0) return "0";
+  return x >= 0.005 && x < 100000 ? fixed(x, x >= 1000 ? 0 : 2) : trueMinus(x.toExponential(1));
+}
+
 /** A share for a sentence: 94 %, 0.4 %, less than 0.1 %. */
 function percent(w) {
   const p = 100 * w;
-  if (p >= 9.95) return `${Math.round(p)} %`;
-  if (p >= 0.95) return `${Number(p.toFixed(0)) === p ? p : p.toFixed(1).replace(/\.0$/, "")} %`;
-  return p < 0.1 ? "less than 0.1 %" : `${p.toFixed(1)} %`;
+  if (p < 0.1) return "less than 0.1 %";
+  return `${p >= 9.95 ? Math.round(p) : p.toFixed(1).replace(/\.0$/, "")} %`;
 }
-
-/** A term that stands after a sign or inside a product. */
-const inProduct = (x, digits = 2) =>
-  x < 0 && Number(x.toFixed(digits)) !== 0 ? `(${fixed(x, digits)})` : fixed(x, digits);
 
 /** Text with its lower and upper indices set as such: W_Q, d_k, a^(2k/d). */
 function indexed(text) {
   const parts = text.split(/(?<=\b[A-Za-z])_([A-Za-z]+)|\^\(([^)]*)\)/);
-  return parts.map((part, at) =>
-    part === undefined ? "" : at % 3 === 0 ? part : el(at % 3 === 1 ? "sub" : "sup", {}, part),
+  return parts.map((part, at) => part && (at % 3 === 0 ? part : el(at % 3 === 1 ? "sub" : "sup", part)));
+}
+
+const formula = (text) =>
+  el(
+    "span",
+    text.split(/ {2,}/).map((equation) => [el("span.formula", indexed(equation)), " "]),
   );
-}
 
-function formula(text) {
-  const one = (equation) => el("span", { class: "formula" }, ...indexed(equation));
-  return el("span", {}, ...text.split(/ {2,}/).flatMap((equation) => [one(equation), " "]));
-}
-
-const clamp = (x, low, high) => Math.min(high, Math.max(low, x));
-
-const plural = (n, word) => `${n} ${word}${n === 1 ? "" : "s"}`;
-
-function say(text) {
-  byId("say").textContent = text;
-}
+/** a, b and c */
+const listed = (parts) => parts.map((part, at) => [at === 0 ? "" : at === parts.length - 1 ? " and " : ", ", part]);

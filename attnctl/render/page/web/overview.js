@@ -1,130 +1,70 @@
 // Long texts: pooled bins in place of tokens, exact blocks where they were stored, the strongest links.
 
 /** The parts of one axis, bins or named spans, as groups of tokens. */
-function binsOf(parts) {
-  return parts.map(([label, ranges], at) => {
-    const tokens = ranges.flatMap(([first, past]) => Array.from({ length: past - first }, (_, k) => first + k));
-    return { label, tokens, at: [at], word: at, special: false };
-  });
-}
+const binsOf = (parts) =>
+  parts.map(([label, ranges], at) =>
+    group(
+      label,
+      ranges.flatMap((part) => range(...part)),
+      at,
+      at,
+    ),
+  );
 
 /** The pooled grid of a head. */
-function overviewGrid(head) {
-  const { rows: rowParts, columns, pool } = head.trace.overview;
-  const rows = binsOf(rowParts);
-  const cols = binsOf(columns);
-  const grid = { nq: rows.length, nk: cols.length, rows, cols, out: [], head, w: head.weights, sums: null };
-  grid.hidden = head.mask === null ? null : invert(head.mask);
-  if (pool === "mass") grid.sums = rows.map((_, i) => sumOf(grid, i));
-  return withLookups(grid);
-}
-
-/** An exact block as a grid of its own. */
-function blockGrid(head, block) {
-  const keys = keyTokens(head.trace);
-  const tokensOf = (labels, first, past) =>
-    Array.from({ length: past - first }, (_, k) => ({
-      label: labels[first + k],
-      tokens: [first + k],
-      at: [k],
-      word: k,
-      special: false,
-    }));
-  const rows = tokensOf(head.trace.tokens.labels, block.rows[0], block.rows[1]);
-  const cols = tokensOf(keys.labels, block.keys[0], block.keys[1]);
-  const grid = { nq: rows.length, nk: cols.length, rows, cols, out: [], head, w: block.weights, sums: null };
-  grid.hidden = future(
-    head.trace,
-    rows.map((row) => row.tokens[0]),
-    cols.map((col) => col.tokens[0]),
-  );
-  return withLookups(grid);
-}
-
-function withLookups(grid) {
-  grid.rowFor = lookup(grid.rows, (row) => row.tokens);
-  grid.colFor = lookup(grid.cols, (col) => col.tokens);
-  return grid;
-}
-
-function future(trace, lastQueries, firstKeys) {
-  if (!trace.model.causal) return null;
-  return Uint8Array.from(lastQueries.flatMap((i) => firstKeys.map((j) => (j > i ? 1 : 0))));
+function pooledGrid(head) {
+  const { rows, columns, pool } = head.trace.overview;
+  const grid = makeGrid(head, binsOf(rows), binsOf(columns), head.weights, head.hidden);
+  return pool === "mass" ? { ...grid, sums: rowSums(grid) } : grid;
 }
 
 /** The stored block that holds the chosen pair, or else the chosen query, or the first there is. */
-function blockFor(head) {
+function blockFor({ blocks }) {
   const within = ([first, past], token) => token !== null && token >= first && token < past;
-  const both = head.blocks.find((block) => within(block.rows, state.query) && within(block.keys, state.key));
-  return both ?? head.blocks.find((block) => within(block.rows, state.query)) ?? head.blocks[0] ?? null;
+  const own = blocks.filter((block) => within(block.rows, state.query));
+  return own.find((block) => within(block.keys, state.key)) ?? own[0] ?? blocks[0];
 }
 
-function overviewPanels(head) {
-  const grid = overviewGrid(head);
-  const panels = [{ title: head.trace.overview.title, head, grid, scale: scaleOf(grid) }];
+/** The exact block as a grid of its own, where there is one. */
+function blockPanels(head) {
   const block = blockFor(head);
-  if (block) {
-    const exact = blockGrid(head, block);
-    const title = `exact: queries ${block.rows[0]}–${block.rows[1] - 1}, keys ${block.keys[0]}–${block.keys[1] - 1}`;
-    panels.push({ title, head: null, grid: exact, scale: scaleOf(exact) });
-  }
-  return panels;
+  if (!block) return [];
+  const [queries, keys] = [range(...block.rows), range(...block.keys)];
+  const groups = [groupsOf(head.trace.tokens, queries), groupsOf(keyTokens(head.trace), keys)];
+  const future = queries.flatMap((i) => keys.map((j) => (j > i ? 1 : 0)));
+  const hidden = head.trace.model.causal ? Uint8Array.from(future) : null;
+  const title = `exact: queries ${queries[0]}–${queries.at(-1)}, keys ${keys[0]}–${keys.at(-1)}`;
+  return [{ title, grid: makeGrid(head, ...groups, block.weights, hidden) }];
 }
 
 // --- beside the picture ----------------------------------------------------------------------------------------
 
-/** The text around the chosen query and the chosen key. */
-function drawExcerpts(head) {
-  const parts = [
-    ["Query", state.query, head.trace.tokens],
-    ["Key", state.key, keyTokens(head.trace)],
-  ];
-  const lines = parts
-    .filter(([, token]) => token !== null)
-    .map(([name, token, tokens]) => {
-      const first = Math.max(0, token - 24);
-      const glued = new Set(tokens.glued);
-      const words = el("div", { class: "words many excerpt" }, first > 0 ? "… " : "");
-      tokens.labels.slice(first, token + 25).forEach((label, at) => {
-        const here = first + at === token;
-        if (at && !glued.has(first + at)) words.append(" ");
-        words.append(here ? el("mark", {}, label) : label);
-      });
-      if (token + 25 < tokens.labels.length) words.append(" …");
-      return el("div", { class: "sentence" }, el("p", { class: "name" }, `${name} ${token}`), words);
-    });
-  byId("sentences").replaceChildren(...lines);
+/** The text around a chosen token. */
+function excerpt(name, token, { labels, glued }) {
+  const first = Math.max(0, token - 24);
+  const past = Math.min(labels.length, token + 25);
+  const words = range(first, past).map((at) => [
+    at > first && !glued.includes(at) ? " " : "",
+    at === token ? el("mark", labels[at]) : labels[at],
+  ]);
+  const text = el("div.words.many", first > 0 && "… ", words, past < labels.length && " …");
+  return el("div.sentence", el("p.name", `${name} ${token}`), text);
+}
+
+function drawExcerpts({ trace }) {
+  const query = state.query !== null && excerpt("Query", state.query, trace.tokens);
+  refill(byId("sentences"), query, state.key !== null && excerpt("Key", state.key, keyTokens(trace)));
 }
 
 /** The strongest links of the head: each chosen with a click or a key. */
 function drawLinks({ head }) {
-  const host = byId("links");
   const links = head.links ?? [];
-  host.hidden = links.length === 0;
-  if (host.hidden) return;
-  const keys = keyTokens(head.trace).labels;
+  byId("links").hidden = links.length === 0;
   const rows = links.slice(0, 14).map(([i, j, w]) => {
-    const chosen = i === state.query && j === state.key ? "chosen" : null;
-    const pick = el(
-      "button",
-      { class: "plain", type: "button", onclick: () => choose({ query: i, key: j }) },
-      `${head.trace.tokens.labels[i]} ${i}`,
-    );
-    return el(
-      "tr",
-      { class: chosen },
-      el("th", { scope: "row" }, pick),
-      el("td", {}, `${keys[j]} ${j}`),
-      el("td", {}, cellText(w)),
-    );
+    const kind = i === state.query && j === state.key ? "chosen" : null;
+    const pick = { type: "button", onclick: () => choose({ query: i, key: j }) };
+    const name = el("button.plain", pick, `${head.trace.tokens.labels[i]} ${i}`);
+    return tableRow(kind, name, `${keyTokens(head.trace).labels[j]} ${j}`, cellText(w));
   });
-  const head_ = el(
-    "thead",
-    {},
-    el("tr", {}, ...["query", "key", "weight"].map((text) => el("th", { scope: "col" }, text))),
-  );
-  host.replaceChildren(
-    el("h3", {}, "Strongest links"),
-    el("table", { class: "rows links" }, head_, el("tbody", {}, ...rows)),
-  );
+  refill(byId("links"), el("h3", "Strongest links"), table("rows.links", ["query", "key", "weight"], rows));
 }

@@ -1,280 +1,172 @@
-// Beside the grid: the chosen pair named, its number, and the whole row as bars.
+// Beside the grid: the chosen pair named, its number, the whole row as bars, and lists to choose from.
 
 const MOST_ROWS = 12;
 
-/** The cell that is spoken of: under the pointer, else the chosen one. */
+/** The cell that is spoken of, under the pointer or else the chosen one: its groups, its weight, the sum of its row. */
 function spokenCell() {
-  if (hover) return hover;
-  const { grid } = view;
-  const i = chosenRow(grid);
-  return i < 0 ? null : { i, j: chosenCol(grid), panel: view.panel };
+  const { i, j, panel } = hover ?? { i: chosenRow(view.grid), j: chosenCol(view.grid), panel: view.panel };
+  if (i < 0) return null;
+  const { grid, scale } = panel;
+  const w = grid.w[i * grid.nk + j];
+  const masked = j >= 0 && grid.hidden?.[i * grid.nk + j] === 1;
+  const plus = scale.kind === "difference" && w > 0 ? "+" : "";
+  return { grid, i, j, masked, number: plus + weightText(w ?? 0, 4), sum: grid.sums && fixed(grid.sums[i], 4) };
 }
 
 function writeReadout() {
-  const host = byId("readout");
   const cell = view && spokenCell();
-  if (!cell) return host.replaceChildren("Point at a cell, or choose a query.");
-  const { grid, scale } = cell.panel;
-  const query = el("b", {}, named(grid.rows, cell.i));
-  const sum = grid.sums ? `The row of ${named(grid.rows, cell.i)} sums to ${fixed(grid.sums[cell.i], 4)}.` : "";
-  if (cell.j < 0) return host.replaceChildren(query, ". ", sum);
-  const key = el("b", {}, named(grid.cols, cell.j));
-  const w = grid.w[cell.i * grid.nk + cell.j];
-  const masked = grid.hidden?.[cell.i * grid.nk + cell.j];
-  const number = masked ? "masked" : scale.kind === "difference" && w > 0 ? `+${weightText(w, 4)}` : weightText(w, 4);
-  const value = el("span", { class: "value" }, number);
-  return host.replaceChildren(
-    query,
+  if (!cell) return refill(byId("readout"), "Point at a cell, or choose a query.");
+  const { grid, i, j, masked, number, sum } = cell;
+  const value = el("span.value", masked ? "masked" : number);
+  const pair = j >= 0 && [
     " → ",
-    key,
+    el("b", named(grid.cols, j)),
     "  ",
     value,
-    masked ? ": the query may not see this key. " : ". ",
-    sum,
-  );
+    masked && ": the query may not see this key",
+  ];
+  const row = sum && `The row of ${named(grid.rows, i)} sums to ${sum}.`;
+  return refill(byId("readout"), el("b", named(grid.rows, i)), pair, ". ", row);
 }
 
 /** The chosen cell, for a screen reader. */
 function spoken() {
   const cell = spokenCell();
   if (!cell) return "No query chosen.";
-  const { grid } = cell.panel;
-  const name = `query ${grid.rows[cell.i].label}`;
-  const sum = grid.sums ? `, row sum ${fixed(grid.sums[cell.i], 4)}` : "";
-  if (cell.j < 0) return `${name}${sum}`;
-  const masked = grid.hidden?.[cell.i * grid.nk + cell.j];
-  const value = masked ? "masked" : `weight ${weightText(grid.w[cell.i * grid.nk + cell.j], 4)}`;
-  return `${name}, key ${grid.cols[cell.j].label}, ${value}${sum}`;
+  const { grid, i, j, masked, number, sum } = cell;
+  const pair = j < 0 ? [] : [`key ${grid.cols[j].label}`, masked ? "masked" : `weight ${number}`];
+  return [`query ${grid.rows[i].label}`, ...pair, ...(sum ? [`row sum ${sum}`] : [])].join(", ");
 }
 
-function drawGrid() {
-  const name = `Weights of layer ${view.head.layer}, head ${view.head.head}: ${view.grid.nq} queries by ${view.grid.nk} keys. `;
-  byId("grid").setAttribute("aria-label", name + spoken());
-  document.querySelector(".split").classList.toggle("wide", view.panels.length > 1);
+function drawGrid({ head, grid, panels }) {
+  const name = `Weights of layer ${head.layer}, head ${head.head}: ${grid.nq} queries by ${grid.nk} keys. `;
   hover = null;
+  put(byId("grid"), { "aria-label": name + spoken() });
+  document.querySelector(".split").classList.toggle("wide", panels.length > 1);
   paint();
   writeZoom();
   writeReadout();
-  writeCaption();
 }
 
-/** The rule by which the page opened on this layer, head and query; nothing elsewhere, and where they were asked for. */
-function whyHere() {
-  const opening = { ...view.head.trace.focus, ...PAGE.start };
-  const here = ["layer", "head", "query"].every((name) => state[name] === opening[name]);
-  return here && opening.reason ? ` The page opens here: ${opening.reason}.` : "";
-}
-
-function writeCaption() {
-  const { head, grid } = view;
-  const keys = keyTokens(head.trace);
-  const bins = head.trace.overview;
+function drawCaption({ head: { trace, layer, head }, grid, own, panels }) {
+  const { labels } = keyTokens(trace);
+  const { overview, levels } = trace;
+  const out = grid.out.slice(0, 4).map((at) => `“${labels[at]}” (${at})`);
+  const more = grid.out.length > 4 ? ` and ${grid.out.length - 4} more` : "";
+  const masked = own.filter((panel) => panel.grid.hidden).length;
   const said = [
-    `Layer ${head.layer}, ${head.trace.measure === "rollout" ? "all heads together" : `head ${head.head}`}. ${bins ? `Rows are queries, columns keys, pooled; ${bins.said}` : "Rows are queries, columns keys"}`,
+    `Rows are queries, columns keys${overview ? `, pooled; ${overview.said}` : ""}`,
+    out.length > 0 && `${grid.out.length === 1 ? "key" : "keys"} ${out.join(", ")}${more} left out`,
+    state.renorm && "rows rescaled to sum to 1",
+    panels.length === 3 && masked === 1 && "the difference is shown where both may look",
+    state.words === "merged" && "pieces of a word merged: summed over keys, averaged over queries",
+    state.colour === "log" && "logarithmic colour",
   ];
-  if (grid.out.length) {
-    const names = grid.out
-      .slice(0, 4)
-      .map((at) => `“${keys.labels[at]}” (${at})`)
-      .join(", ");
-    const more = grid.out.length > 4 ? ` and ${grid.out.length - 4} more` : "";
-    said.push(`${grid.out.length === 1 ? "key" : "keys"} ${names}${more} left out`);
-  }
-  if (state.renorm) said.push("rows rescaled to sum to 1");
-  const pair = view.panels.filter((panel) => panel.head);
-  if (view.panels.length === 3 && pair.some((panel) => panel.grid.hidden) && !pair.every((panel) => panel.grid.hidden))
-    said.push("the difference is shown where both may look");
-  if (state.words === "merged") said.push("pieces of a word merged: summed over keys, averaged over queries");
-  if (state.colour === "log") said.push("logarithmic colour");
-  const stored = head.trace.levels
-    ? ` Stored in ${head.trace.levels} steps: a weight w is within √w / ${head.trace.levels}.`
-    : "";
-  byId("caption").textContent = `${said.join("; ")}.${stored}${whyHere()}`;
+  const place = `Layer ${layer}, ${trace.measure === "rollout" ? "all heads together" : `head ${head}`}.`;
+  const stored = levels ? ` Stored in ${levels} steps: a weight w is within √w / ${levels}.` : "";
+  const opening = { ...trace.focus, ...PAGE.start }; // of which the page tells the reason, while it is still shown
+  const here = ["layer", "head", "query"].every((name) => state[name] === opening[name]);
+  const reason = here && opening.reason ? ` The page opens here: ${opening.reason}.` : "";
+  byId("caption").textContent = `${place} ${said.filter(Boolean).join("; ")}.${stored}${reason}`;
 }
 
 // --- the row as bars -------------------------------------------------------------------------------------------
 
-function drawRow() {
-  const host = byId("row");
-  const { grid } = view;
-  const from = state.direction === "from";
-  const at = from ? chosenCol(grid) : chosenRow(grid);
-  if (at < 0) return host.replaceChildren();
-  const others = from ? grid.rows : grid.cols;
-  const own = view.panels.filter((panel) => panel.head && (from ? chosenCol(panel.grid) : chosenRow(panel.grid)) >= 0);
-  const cellIn = ({ grid: g, head }, other) => {
-    const token = tokenIn(head.trace, others[other].tokens[0], from ? "query" : "key", view.head.trace);
-    const there = (from ? g.rowFor : g.colFor).get(token);
-    if (there === undefined) return -1;
-    return from ? there * g.nk + chosenCol(g) : chosenRow(g) * g.nk + there;
-  };
-  const weightIn = (panel, other) => {
-    const cell = cellIn(panel, other);
-    return cell < 0 || panel.grid.hidden?.[cell] ? null : panel.grid.w[cell];
-  };
-  const masked = (other) => (grid.hidden ? grid.hidden[from ? other * grid.nk + at : at * grid.nk + other] : 0);
-  const compared = own.length === 2;
-  const hidden = others.filter((_, other) => masked(other)).length;
-  const strength = (other) =>
-    hidden > 3 && masked(other) ? -1 : Math.max(...(compared ? own : [view.panel]).map((p) => weightIn(p, other) ?? 0));
-  const order = rowOrder(others.length, strength);
-  const panels = compared ? own : [view.panel];
-  const rows = order.map((other) => barRow(others[other], other, panels, weightIn, from));
-  const rest = others.length - order.length - (hidden > 3 ? hidden : 0);
-  if (rest > 0) rows.push(restRow(rest, order, others.length, panels, weightIn));
-  if (hidden > 3)
-    rows.push(
-      el(
-        "tr",
-        { class: "quiet" },
-        el("th", { scope: "row" }, `${hidden} masked`),
-        ...panels.map(() => el("td", {}, "·")),
-        compared ? el("td") : null,
-        el("td"),
+function drawRow({ grid, panel: spokenOf, own: all, head: { trace } }) {
+  const line = chosenLine(grid);
+  if (!line) return byId("row").replaceChildren();
+  const { own, others, cell } = line;
+  const several = all.filter((panel) => chosenLine(panel.grid));
+  const panels = several.length === 2 ? several : [spokenOf];
+  const columns = panels.map((panel) => others.map(({ tokens }) => weightOfToken(panel, tokens[0], trace)));
+  const compared = panels.length === 2;
+  const numbers = (values) => values.map((w) => (w === null ? "·" : cellText(w, grid.nk > 60 ? 4 : 3)));
+  const ofOthers = (places) =>
+    columns.map((weights) =>
+      fixed(
+        places.reduce((sum, other) => sum + (weights[other] ?? 0), 0),
+        3,
       ),
     );
-  if (!from && grid.sums) rows.push(sumRow(panels.map((panel) => panel.grid.sums[chosenRow(panel.grid)])));
-  if (!from && panels.every((panel) => panel.grid.sinks))
-    rows.push(sinkRow(panels.map((panel) => panel.grid.sinks[chosenRow(panel.grid)])));
-  const names = compared ? panels.map((panel) => el("th", { title: panel.title }, panel.title.slice(0, 1))) : [el("th", {}, numberName(view.head.trace))];
-  const head = el(
-    "thead",
-    {},
-    el(
-      "tr",
-      {},
-      el("th", { scope: "col" }, from ? "query" : "key"),
-      ...names,
-      compared ? el("th", {}, "Δ") : null,
-      el("th", { class: "bar" }),
-    ),
-  );
-  const title = el(
-    "h3",
-    {},
-    (from ? grid.cols : grid.rows)[at].label,
-    el("span", { class: "quiet" }, from ? " is looked at by" : " looks at"),
-  );
-  return host.replaceChildren(title, el("table", { class: "rows" }, head, el("tbody", {}, ...rows)));
-}
+  const closing = (name, cells, kind) => tableRow(kind, name, cells, compared ? "" : [], "");
 
-/** All, in their order, where they are few; else the strongest; never what has weight -1. */
-function rowOrder(n, weight) {
-  const all = Array.from({ length: n }, (_, at) => at).filter((at) => weight(at) > -1);
-  if (all.length <= MOST_ROWS) return all;
-  return all.sort((a, b) => weight(b) - weight(a)).slice(0, MOST_ROWS);
-}
-
-function barRow(other, at, panels, weightIn, from) {
-  const token = other.tokens[0];
-  const chosen = token === (from ? state.query : state.key) || other.tokens.includes(from ? state.query : state.key);
-  const weights = panels.map((panel) => weightIn(panel, at));
-  const cells = weights.map((w) => el("td", {}, w === null ? "·" : cellText(w, panels[0].grid.nk > 60 ? 4 : 3)));
-  const both = weights.length === 2 && !weights.includes(null);
-  const change = panels.length === 2 ? el("td", {}, both ? signed(weights[1] - weights[0]) : "·") : null;
-  const bars = weights.every((w) => w === null)
-    ? []
-    : weights.map((w, which) => barOf(w ?? 0, weights.length === 2 && which === 0));
-  const pick = () => choose(from ? { query: token } : { key: token });
-  return el(
-    "tr",
-    { class: chosen ? "chosen" : null, "data-key": token, onclick: pick },
-    el("th", { scope: "row", title: other.label }, other.label),
-    ...cells,
-    change,
-    el("td", { class: panels.length === 2 ? "bar two" : "bar", "aria-hidden": "true" }, ...bars),
-  );
-}
-
-/** A weight as a bar; the first of two is grey, so that the second reads as what became of it. */
-function barOf(w, first = false) {
-  const share = clamp(w, 0, 1);
-  const colour = first ? theme().quiet : css(colourAt(mapTable("heat"), 0.35 + 0.45 * share));
-  return el("i", { vars: { "--bar": colour, "--long": `${(100 * share).toFixed(2)}%` } });
-}
-
-const signed = (x, digits = 3) => `${x > 0 && Number(x.toFixed(digits)) !== 0 ? "+" : ""}${fixed(x, digits)}`;
-
-function restRow(count, order, n, panels, weightIn) {
-  const shown = new Set(order);
-  const sums = panels.map((panel) => {
-    let sum = 0;
-    for (let other = 0; other < n; other++) if (!shown.has(other)) sum += weightIn(panel, other) ?? 0;
-    return sum;
+  const masked = others.map((_, other) => other).filter((other) => grid.hidden?.[cell(other)]);
+  const apart = masked.length > 3; // many masked ones are counted, not listed
+  const strength = (other) => Math.max(...columns.map((weights) => weights[other] ?? 0));
+  const told = range(0, others.length).filter((other) => !apart || !masked.includes(other));
+  const order = strongest(told, strength);
+  const rows = order.map((other) => {
+    const values = columns.map((weights) => weights[other]);
+    const change = values.includes(null) ? "·" : signed(values.at(-1) - values[0]);
+    // the first of two is grey, so that the second reads as what became of it
+    const bars = values.map((w, which) => w !== null && barOf(w, compared && which === 0 ? theme().quiet : null));
+    const chosen = others[other].tokens.includes(isFrom() ? state.query : state.key);
+    const token = others[other].tokens[0];
+    const bar = el(compared ? "td.bar.two" : "td.bar", { "aria-hidden": "true" }, bars);
+    const row = tableRow(chosen && "chosen", others[other].label, numbers(values), compared ? change : [], bar);
+    return put(row, { "data-key": token, onclick: () => choose(isFrom() ? { query: token } : { key: token }) });
   });
-  const change = panels.length === 2 ? el("td") : null;
-  return el(
-    "tr",
-    { class: "quiet" },
-    el("th", { scope: "row" }, `${count} more`),
-    ...sums.map((sum) => el("td", {}, fixed(sum, 3))),
-    change,
-    el("td"),
-  );
+  const rest = told.filter((other) => !order.includes(other));
+  if (rest.length) rows.push(closing(`${rest.length} more`, ofOthers(rest), "quiet"));
+  if (apart)
+    rows.push(
+      closing(
+        `${masked.length} masked`,
+        panels.map(() => "·"),
+        "quiet",
+      ),
+    );
+  const sums = (name) => panels.map((panel) => fixed(panel.grid[name][chosenRow(panel.grid)], 3));
+  if (!isFrom() && grid.sums) rows.push(closing("Σ", sums("sums"), "total"));
+  if (!isFrom() && panels.every((panel) => panel.grid.sinks)) rows.push(closing("sink", sums("sinks"), "quiet"));
+  const single = trace.measure ? "share" : trace.holdsWeights ? "weight" : "number";
+  const headings = compared ? [...panels.map(({ title }) => el("th", { title }, title.slice(0, 1))), "Δ"] : [single];
+  const title = el("h3", own.label, el("span.quiet", isFrom() ? " is looked at by" : " looks at"));
+  refill(byId("row"), title, table("rows", [isFrom() ? "query" : "key", ...headings, el("th.bar")], rows));
 }
 
-const sumRow = (sums) => closingRow("Σ", sums, "total");
-const sinkRow = (shares) => closingRow("sink", shares, "quiet");
-
-function closingRow(name, numbers, kind) {
-  const change = numbers.length === 2 ? el("td") : null;
-  return el(
-    "tr",
-    { class: kind },
-    el("th", { scope: "row" }, name),
-    ...numbers.map((number) => el("td", {}, fixed(number, 3))),
-    change,
-    el("td"),
-  );
+/** The weight of a token in the chosen line of a panel, the token named as `trace` has it; null where it is not seen. */
+function weightOfToken({ grid, head }, token, trace) {
+  const places = isFrom() ? grid.rowFor : grid.colFor;
+  const at = places.get(tokenIn(head.trace, token, isFrom() ? "query" : "key", trace));
+  const place = at === undefined ? undefined : chosenLine(grid).cell(at);
+  return place === undefined || grid.hidden?.[place] ? null : grid.w[place];
 }
+
+/** All, in their order, where they are few; else the strongest. */
+const strongest = (all, strength) =>
+  all.length <= MOST_ROWS ? all : [...all].sort((a, b) => strength(b) - strength(a)).slice(0, MOST_ROWS);
 
 // --- lists to choose from --------------------------------------------------------------------------------------
 
-function drawChoice() {
-  const host = byId("choice");
-  const { trace } = view.head;
-  const options = (tokens, rows) =>
-    rows.map((at) => [at, tokens.labels.length > 12 ? `${at} ${tokens.labels[at]}` : tokens.labels[at]]);
-  const every = (tokens) => tokens.labels.map((_, at) => at);
+function drawChoice({ head: { trace, rows }, grid }) {
+  const keys = keyTokens(trace);
+  const numbers = (all) => all.map((n) => [n, n]);
+  const tokens = ({ labels }, all) => all.map((at) => [at, labels.length > 12 ? `${at} ${labels[at]}` : labels[at]]);
   const bins = (groups) => groups.map((group) => [group.tokens[0], group.label]);
-  const queries = trace.overview ? bins(view.grid.rows) : options(trace.tokens, view.head.rows);
-  const keys = trace.overview ? bins(view.grid.cols) : options(keyTokens(trace), every(keyTokens(trace)));
-  const lists = [
-    ["query", "Query ", queries, (query) => choose({ query, key: strongestKey(query) })],
-    ["key", "Key ", keys, (key) => choose({ key })],
-  ];
-  if (trace.layers.length > 1)
-    lists.push(["layer", "Layer ", layerNumbers(trace).map((n) => [n, String(n)]), (layer) => choose({ layer })]);
-  const heads = layerOf(trace, state.layer).heads.map((head) => [head.head, String(head.head)]);
-  if (heads.length > 1) lists.push(["head", "Head ", heads, (head) => choose({ head })]);
-  const of = `${TRACES.indexOf(trace)}/${state.layer}`;
-  if (host.dataset.of !== of) {
-    host.dataset.of = of;
-    host.replaceChildren(...lists.map(([name, label, entries, pick]) => chooser(name, label, entries, pick)));
-  }
-  for (const name of ["query", "key", "layer", "head"]) {
+  const lists = {
+    query: POOLED ? bins(grid.rows) : tokens(trace.tokens, rows),
+    key: POOLED ? bins(grid.cols) : tokens(keys, range(0, keys.labels.length)),
+    layer: numbers(trace.layers.map(({ layer }) => layer)),
+    head: numbers(layerOf(trace, state.layer).heads.map(({ head }) => head)),
+  };
+  const firsts = { query: grid.rows[chosenRow(grid)]?.tokens[0], key: grid.cols[chosenCol(grid)]?.tokens[0] };
+  const chosen = POOLED ? { ...state, ...firsts } : state; // a bin is named by its first token
+  for (const [name, entries] of Object.entries(lists)) {
     const select = byId(`choose-${name}`);
-    if (select) select.value = chosenOption(name) ?? "";
+    select.parentElement.hidden = (name === "layer" || name === "head") && entries.length < 2;
+    refill(
+      select,
+      entries.map(([value, text]) => el("option", { value }, text)),
+    );
+    select.value = chosen[name] ?? "";
   }
 }
 
-/** The entry of a list that holds what is chosen: for bins, their first token. */
-function chosenOption(name) {
-  if (!view.head.trace.overview || name === "layer" || name === "head") return state[name];
-  const [groups, at] =
-    name === "query" ? [view.grid.rows, chosenRow(view.grid)] : [view.grid.cols, chosenCol(view.grid)];
-  return groups[at]?.tokens[0];
+function startChoice() {
+  for (const name of ["query", "key", "layer", "head"])
+    on(`choose-${name}`, "change", ({ target }) => {
+      const chosen = Number(target.value);
+      choose({ [name]: chosen, ...(name === "query" && { key: strongestKey(view.grid, chosen) }) });
+    });
 }
-
-function chooser(name, label, entries, pick) {
-  const none = name === "query" || name === "key" ? [el("option", { value: "", hidden: true }, "none")] : [];
-  const options = entries.map(([value, text]) => el("option", { value }, text));
-  return el(
-    "label",
-    {},
-    label,
-    el("select", { id: `choose-${name}`, onchange: (e) => pick(Number(e.target.value)) }, ...none, ...options),
-  );
-}
-
-const numberName = (trace) => (trace.measure ? "share" : trace.holdsWeights ? "weight" : "number");

@@ -1,74 +1,60 @@
 // Saving what is seen: PNG, SVG, the numbers as CSV, the link.
 
-function fileName(suffix) {
+function download(blob, suffix) {
   const words = TRACES[0].text
     .normalize("NFKD")
-    .replace(/[^A-Za-z0-9]+/g, "-")
-    .replace(/^-+|-+$/g, "")
-    .slice(0, 40)
-    .toLowerCase();
-  return `${words || "attention"}-layer${view.head.layer}-head${view.head.head}.${suffix}`;
-}
-
-function download(blob, name) {
-  const link = el("a", { href: URL.createObjectURL(blob), download: name });
+    .replace(/[^A-Za-z0-9]+/g, " ")
+    .trim();
+  const start = words.slice(0, 40).toLowerCase().replaceAll(" ", "-").replace(/-$/, "") || "attention";
+  const link = el("a", {
+    href: URL.createObjectURL(blob),
+    download: `${start}-layer${view.head.layer}-head${view.head.head}.${suffix}`,
+  });
   document.body.append(link);
   link.click();
   link.remove();
   setTimeout(() => URL.revokeObjectURL(link.href), 10000);
 }
 
-/** The drawing, without what the pointer happens to touch. */
-function undisturbed(draw) {
-  const before = hover;
-  hover = null;
-  draw(layoutOf(view.panels, clamp(byId("grid").clientWidth, 560, 1200)));
-  hover = before;
-}
-
-function savePng() {
-  undisturbed((plan) => {
-    const canvas = el("canvas");
-    const pen = canvasPen(canvas, plan.width, plan.height, 3, theme());
-    pen.rect(0, 0, plan.width, plan.height, theme().paper);
-    drawFigure(pen, plan);
-    canvas.toBlob((blob) => download(blob, fileName("png")));
-  });
-}
-
+/** The drawing as a file, on its paper and without what the pointer happens to touch. */
 function svgText() {
-  let text = "";
-  undisturbed((plan) => {
-    const pen = svgPen(plan.width, plan.height, theme());
-    drawFigure(pen, plan);
-    text = pen.done();
-  });
-  return text;
+  const touched = hover;
+  hover = null;
+  const svg = drawFigure(svgEl("svg"), layoutOf(view.panels, clamp(byId("grid").clientWidth, 560, 1200)));
+  hover = touched;
+  svg.querySelector("defs").after(svgEl("rect", { width: "100%", height: "100%", fill: theme().paper }));
+  return `${new XMLSerializer().serializeToString(svg)}\n`;
 }
 
-const saveSvg = () => download(new Blob([svgText()], { type: "image/svg+xml" }), fileName("svg"));
+const svgBlob = () => new Blob([svgText()], { type: "image/svg+xml" });
+
+/** The drawing in three times as many pixels as on a plain screen. */
+async function savePng() {
+  const picture = new Image();
+  picture.src = URL.createObjectURL(svgBlob());
+  await picture.decode();
+  const canvas = el("canvas", { width: 3 * picture.width, height: 3 * picture.height });
+  canvas.getContext("2d").drawImage(picture, 0, 0, canvas.width, canvas.height);
+  canvas.toBlob((blob) => download(blob, "png"));
+  URL.revokeObjectURL(picture.src);
+}
 
 /** The weights as shown, in full, one line a query; masked cells are empty. */
 function csvText() {
-  const { grid } = view;
+  const { rows, cols, w, hidden, nk } = view.grid;
   const safe = (text) => (/^[=+@-]./u.test(text) ? `'${text}` : text); // no formula, where a spreadsheet reads it
-  const quote = (text) => (/[",\r\n]/.test(text) ? `"${text.replaceAll('"', '""')}"` : text);
-  const quoted = (text) => quote(safe(text));
-  const lines = [["query", ...grid.cols.map((col) => quoted(col.label))].join(",")];
-  for (let i = 0; i < grid.nq; i++) {
-    const cells = [quoted(grid.rows[i].label)];
-    for (let j = 0; j < grid.nk; j++)
-      cells.push(grid.hidden?.[i * grid.nk + j] ? "" : String(Number(grid.w[i * grid.nk + j].toPrecision(9))));
-    lines.push(cells.join(","));
-  }
-  return `${lines.join("\n")}\n`;
+  const quoted = (text) => (/[",\r\n]/.test(text) ? `"${text.replaceAll('"', '""')}"` : text);
+  const names = (groups) => groups.map(({ label }) => quoted(safe(label)));
+  const number = (at) => (hidden?.[at] ? "" : Number(w[at].toPrecision(9)));
+  const lines = names(rows).map((name, i) => [name, ...cols.map((_, j) => number(i * nk + j))]);
+  return [["query", ...names(cols)], ...lines].map((line) => `${line.join(",")}\n`).join("");
 }
 
 async function copy(text, what) {
   try {
     await navigator.clipboard.writeText(text);
   } catch {
-    const area = el("textarea", { class: "unseen" });
+    const area = el("textarea.unseen");
     area.value = text;
     document.body.append(area);
     area.select();
@@ -80,12 +66,8 @@ async function copy(text, what) {
 }
 
 function startSaves() {
-  const button = (id, label, act) => el("button", { class: "plain", type: "button", id, onclick: act }, label);
-  byId("saves").append(
-    button("save-png", "Save PNG", savePng),
-    button("save-svg", "Save SVG", saveSvg),
-    button("copy-csv", "Copy CSV", () => copy(csvText(), "Numbers")),
-    button("copy-link", "Copy link", () => copy(location.href, "Link")),
-    el("span", { id: "copied", role: "status" }),
-  );
+  on("save-png", "click", savePng);
+  on("save-svg", "click", () => download(svgBlob(), "svg"));
+  on("copy-csv", "click", () => copy(csvText(), "Numbers"));
+  on("copy-link", "click", () => copy(location.href, "Link"));
 }

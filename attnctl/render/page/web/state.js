@@ -1,23 +1,32 @@
 // What is chosen, kept in the page's address, and the view that follows from it.
 
-// in a long text nearly every weight is small: there the colours begin logarithmic
+const POOLED = TRACES.some((trace) => trace.overview);
 const LONG = TRACES.some((trace) => keyTokens(trace).labels.length > 40);
+const SPOKEN = PAGE.mode === "steps" ? "step" : "of"; // the choice that says which trace is spoken of
+
+/** What can be chosen among a few: its name, and what its values are called. */
+const CHOICES = {
+  direction: ["What a token ", { to: "looks at", from: "is looked at by" }],
+  colour: ["Colour", { linear: "linear", log: "log" }],
+  map: ["Map", Object.fromEntries(Object.keys(PAGE.maps).map((name) => [name, name]))],
+  drop: ["Leave out", { none: "nothing", first: "first", special: "special" }],
+  words: ["Words", { pieces: "in pieces", merged: "merged" }],
+};
+if (TRACES.some((trace) => trace.crossed)) delete CHOICES.direction;
+if (!TRACES.some((trace) => keyTokens(trace).special.length)) delete CHOICES.drop[1].special;
+if (!TRACES.some((trace) => keyTokens(trace).words.at(-1) < keyTokens(trace).words.length - 1)) delete CHOICES.words;
+if (POOLED) for (const name of ["drop", "words"]) delete CHOICES[name]; // what is pooled is neither merged nor left out
+
+// in a long text nearly every weight is small: there the colours begin logarithmic
 const DEFAULTS = {
   direction: "to",
   colour: LONG ? "log" : "linear",
   map: "heat",
   drop: "none",
-  renorm: false,
   words: "pieces",
+  renorm: false,
   of: 0,
   step: 0,
-};
-const CHOICES = {
-  direction: ["to", "from"],
-  colour: ["linear", "log"],
-  map: Object.keys(PAGE.maps),
-  drop: ["none", "first", "special"],
-  words: ["pieces", "merged"],
 };
 
 const state = { ...DEFAULTS, layer: 0, head: 0, query: null, key: null };
@@ -55,191 +64,160 @@ function writeAddress() {
 
 function readAddress() {
   const parts = new URLSearchParams(location.hash.slice(1));
-  const number = (name, most) => {
-    const value = Number(parts.get(name));
-    return parts.has(name) && Number.isInteger(value) && value >= 0 && value < most ? value : undefined;
+  const found = {};
+  const readNumber = (name, past) => {
+    const text = parts.get(name);
+    if (/^\d+$/.test(text) && Number(text) < past) found[name] = Number(text);
   };
-  const found = {
-    step: number("step", TRACES.length),
-    of: number("of", TRACES.length),
-    layer: number("layer", Infinity),
-    head: number("head", Infinity),
-    renorm: parts.has("renorm") ? parts.get("renorm") === "true" : undefined,
-  };
-  for (const [name, allowed] of Object.entries(CHOICES))
-    if (allowed.includes(parts.get(name))) found[name] = parts.get(name);
-  const trace = TRACES[PAGE.mode === "compare" ? (found.of ?? 0) : (found.step ?? 0)];
-  found.query = number("query", trace.tokens.labels.length);
-  found.key = number("key", keyTokens(trace).labels.length);
-  return Object.fromEntries(Object.entries(found).filter(([, value]) => value !== undefined));
+  for (const [name, [, values]] of Object.entries(CHOICES))
+    if (parts.get(name) in values) found[name] = parts.get(name);
+  if (parts.has("renorm") && !POOLED) found.renorm = parts.get("renorm") === "true";
+  readNumber(SPOKEN, TRACES.length);
+  const trace = TRACES[found[SPOKEN] ?? 0];
+  readNumber("layer", Infinity);
+  readNumber("head", Infinity);
+  readNumber("query", trace.tokens.labels.length);
+  readNumber("key", keyTokens(trace).labels.length);
+  return found;
 }
 
 /** What the page opens with: the address, else what the command asked for, else the most telling place. */
 function beginning() {
   const asked = readAddress();
-  const trace = TRACES[PAGE.mode === "steps" ? (asked.step ?? TRACES.length - 1) : (asked.of ?? 0)];
-  const start = { step: TRACES.indexOf(trace), ...trace.focus, ...PAGE.start };
+  const trace = TRACES[asked[SPOKEN] ?? (PAGE.mode === "steps" ? TRACES.length - 1 : 0)];
+  const start = { [SPOKEN]: TRACES.indexOf(trace), ...trace.focus, ...PAGE.start };
   const moved = ["layer", "head", "query"].some((name) => name in asked && asked[name] !== start[name]);
-  if (moved && !("key" in asked)) start.key = null;
+  if (moved) start.key = null;
   Object.assign(state, start, asked);
-  if (PAGE.mode !== "steps") state.step = 0;
   state.layer = layerOf(trace, state.layer).layer;
   state.head = headOf(layerOf(trace, state.layer), state.head).head;
 }
 
 // --- the view --------------------------------------------------------------------------------------------------
 
-const shownTraces = () => (PAGE.mode === "steps" ? [TRACES[state.step]] : TRACES);
-
-/** Everything the drawers need: one grid a trace, their difference where there is one, and the trace spoken of. */
+/**
+ * Everything the drawers need: a panel for each grid to be drawn; of them `own`, one a trace (not blocks and differences);
+ * and the panel, head and grid that are spoken of.
+ */
 async function makeView() {
-  const heads = await Promise.all(shownTraces().map((trace) => readHead(trace, state.layer, state.head)));
-  if (heads.length === 1 && heads[0].trace.overview) {
-    const panels = overviewPanels(heads[0]);
-    return { panels, of: 0, panel: panels[0], head: heads[0], grid: panels[0].grid };
-  }
-  const letter = heads.length === 2 ? (at) => `${"AB"[at]}  ` : () => "";
-  const panels = heads.map((head, at) => ({ title: letter(at) + titleOf(head), head, grid: gridOf(head), scale: null }));
+  const shown = PAGE.mode === "steps" ? [TRACES[state.step]] : TRACES;
+  const heads = await Promise.all(shown.map((trace) => readHead(trace, state.layer, state.head)));
+  const own = heads.map((head, at) => ({ title: titleOf(head, heads.length > 1 ? `${"AB"[at]}  ` : ""), head }));
+  for (const panel of own) panel.grid = POOLED ? pooledGrid(panel.head) : gridOf(panel.head);
+  const panels = [...own, ...(POOLED ? blockPanels(heads[0]) : [])];
   for (const panel of panels) panel.scale = scaleOf(panel.grid);
-  if (panels.length === 2) {
-    const [a, b] = panels;
+  if (own.length === 2) {
+    const [a, b] = own;
     const high = Math.max(a.scale.high, b.scale.high); // one scale for both, so that colours compare
     a.scale = b.scale = { ...a.scale, high, low: Math.min(a.scale.low, b.scale.low) };
-    const difference = differenceOf(a, b);
-    if (difference) panels.push(difference);
+    panels.push(...differencePanels(a, b));
   }
-  const of = Math.min(state.of, heads.length - 1);
-  return { panels, of, panel: panels[of], head: heads[of], grid: panels[of].grid };
+  const panel = own[Math.min(state.of, own.length - 1)];
+  return { panels, own, panel, head: panel.head, grid: panel.grid };
 }
 
 /** A trace's name, and its place where it lacks the one that was chosen. */
-function titleOf({ trace, layer, head }) {
-  return layer === state.layer && head === state.head ? trace.label : `${trace.label} (layer ${layer}, head ${head})`;
+function titleOf({ trace, layer, head }, letter) {
+  if (trace.overview) return trace.overview.title;
+  const place = layer === state.layer && head === state.head ? "" : ` (layer ${layer}, head ${head})`;
+  return `${letter}${trace.label}${place}`;
+}
+
+/** A grid of weights w (queries × keys), the groups of tokens that are its rows and columns, and what of it is masked. */
+function makeGrid(head, rows, cols, w, hidden, more = {}) {
+  const lookup = (groups) => new Map(groups.flatMap((group, at) => group.tokens.map((token) => [token, at])));
+  const at = { nq: rows.length, nk: cols.length, rowFor: lookup(rows), colFor: lookup(cols) };
+  return { head, rows, cols, w, hidden, sums: null, out: [], ...at, ...more };
 }
 
 /** The weights as they are to be shown: pieces merged into words, keys left out, rows rescaled. */
 function gridOf(head) {
-  const queries = head.trace.tokens;
   const keys = keyTokens(head.trace);
   const out = leftOut(keys);
-  const rows = groupsOf(queries, head.rows);
-  const cols = groupsOf(
-    keys,
-    keys.labels.map((_, at) => at).filter((at) => !out.has(at)),
-  );
-  const grid = { nq: rows.length, nk: cols.length, rows, cols, out: [...out], head };
+  const seen = range(0, head.nk).filter((at) => !out.includes(at));
+  const [rows, cols] = [groupsOf(head.trace.tokens, head.rows), groupsOf(keys, seen)];
   const same = rows.length === head.rows.length && cols.length === head.nk;
-  grid.w = same ? head.weights : pooledWeights(head, rows, cols);
-  grid.hidden = head.mask === null ? null : same ? invert(head.mask) : pooledMask(head, rows, cols);
-  grid.sums = rows.map((row) => mean(row.at.map((at) => head.sums[at])));
-  grid.sinks = head.sink && !state.renorm ? grid.sums.map((sum) => Math.max(0, 1 - sum)) : null; // what a learned sink takes
-  if (out.size) grid.sums = rows.map((_, i) => sumOf(grid, i));
-  if (state.renorm) rescale(grid);
-  grid.rowFor = lookup(rows, (row) => row.tokens);
-  grid.colFor = lookup(cols, (col) => col.tokens);
-  return grid;
+  const [w, hidden] = same ? [head.weights, head.hidden] : pooled(head, rows, cols);
+  const sums = rows.map((row) => row.at.reduce((sum, at) => sum + head.sums[at], 0) / row.at.length);
+  const sinks = head.sink && !state.renorm ? sums.map((sum) => Math.max(0, 1 - sum)) : null; // what a learned sink takes
+  const grid = makeGrid(head, rows, cols, w, hidden, { out, sums, sinks });
+  if (out.length) grid.sums = rowSums(grid);
+  return state.renorm ? rescaled(grid) : grid;
 }
 
-function leftOut(keys) {
-  if (state.drop === "first") return new Set(keys.labels.length > 1 ? [0] : []);
-  return new Set(state.drop === "special" && keys.special.length < keys.labels.length ? keys.special : []);
+function leftOut({ labels, special }) {
+  if (state.drop === "first") return labels.length > 1 ? [0] : [];
+  return state.drop === "special" && special.length < labels.length ? special : [];
 }
 
 /** Groups of tokens: each alone, or the pieces of one word together. `at` is the place in the arrays. */
-function groupsOf(tokens, indices) {
+function groupsOf({ labels, words, special }, tokens) {
   const groups = [];
-  indices.forEach((token, at) => {
-    const word = tokens.words[token];
+  tokens.forEach((token, at) => {
     const last = groups.at(-1);
-    if (state.words === "merged" && last && last.word === word) {
+    if (state.words === "merged" && last?.word === words[token]) {
       last.tokens.push(token);
       last.at.push(at);
-      last.label += tokens.labels[token];
+      last.label += labels[token];
     } else {
-      groups.push({
-        label: tokens.labels[token],
-        tokens: [token],
-        at: [at],
-        word,
-        special: tokens.special.includes(token),
-      });
+      groups.push(group(labels[token], [token], at, words[token], special.includes(token)));
     }
   });
   return groups;
 }
 
-const lookup = (groups, of) => new Map(groups.flatMap((group, at) => of(group).map((token) => [token, at])));
-const mean = (numbers) => numbers.reduce((a, b) => a + b, 0) / numbers.length;
-const invert = (mask) => mask.map((shown) => 1 - shown);
+const group = (label, tokens, at, word, special = false) => ({ label, tokens, at: [at], word, special });
 
-function sumOf(grid, i) {
-  let sum = 0;
-  for (let j = 0; j < grid.nk; j++) sum += grid.w[i * grid.nk + j];
-  return sum;
+const rowSums = ({ w, nq, nk }) => range(0, nq).map((i) => w.subarray(i * nk, (i + 1) * nk).reduce((a, b) => a + b, 0));
+
+/**
+ * Of each pair of groups the weight: summed over the pieces that are looked at, averaged over those that look
+ * (Clark et al. 2019); and whether all of it is masked.
+ */
+function pooled(head, rows, cols) {
+  const cells = rows.flatMap((row) =>
+    cols.map((col) => row.at.flatMap((r) => col.tokens.map((key) => r * head.nk + key))),
+  );
+  const lookers = (at) => rows[Math.floor(at / cols.length)].at.length;
+  const w = Float32Array.from(cells, (cell, at) => cell.reduce((sum, c) => sum + head.weights[c], 0) / lookers(at));
+  return [w, head.hidden && Uint8Array.from(cells, (cell) => cell.every((c) => head.hidden[c]))];
 }
 
-/** A word's weight: summed over the pieces it looks at, averaged over the pieces that look (Clark et al. 2019). */
-function pooledWeights(head, rows, cols) {
-  const w = new Float32Array(rows.length * cols.length);
-  rows.forEach((row, i) => {
-    cols.forEach((col, j) => {
-      let sum = 0;
-      for (const r of row.at) for (const c of col.tokens) sum += head.weights[r * head.nk + c];
-      w[i * cols.length + j] = sum / row.at.length;
-    });
-  });
-  return w;
+function rescaled(grid) {
+  const sums = rowSums(grid);
+  const w = grid.w.map((weight, at) => weight / (sums[Math.floor(at / grid.nk)] || 1));
+  return { ...grid, w, sums: sums.map((sum) => (sum ? 1 : 0)) };
 }
 
-function pooledMask(head, rows, cols) {
-  const hidden = new Uint8Array(rows.length * cols.length);
-  rows.forEach((row, i) => {
-    cols.forEach((col, j) => {
-      hidden[i * cols.length + j] = row.at.every((r) => col.tokens.every((c) => !head.mask[r * head.nk + c])) ? 1 : 0;
-    });
-  });
-  return hidden;
-}
-
-function rescale(grid) {
-  grid.w = Float32Array.from(grid.w);
-  for (let i = 0; i < grid.nq; i++) {
-    const sum = sumOf(grid, i);
-    for (let j = 0; j < grid.nk && sum; j++) grid.w[i * grid.nk + j] /= sum;
-    grid.sums[i] = sum ? 1 : 0;
-  }
-}
-
-function scaleOf(grid) {
-  let low = 0;
-  let high = 0;
-  for (const w of grid.w) {
-    if (w > high) high = w;
-    if (w < low) low = w;
-  }
+function scaleOf({ w }) {
+  const low = w.reduce((least, weight) => Math.min(least, weight), 0);
+  const high = w.reduce((most, weight) => Math.max(most, weight), 0);
   return { kind: state.colour, low, high: high > low ? high : 1, map: state.map };
 }
 
-/** B − A where the two have the same queries and keys; null where they have too few of them. */
-function differenceOf(a, b) {
-  const rows = sharedGroups(a.grid.rows, a, b.grid.rowFor, "query", b);
-  const cols = sharedGroups(a.grid.cols, a, b.grid.colFor, "key", b);
-  const least = (own, one, other) => own.length < Math.max(1, Math.min(one.length, other.length) / 2);
-  if (least(rows, a.grid.rows, b.grid.rows) || least(cols, a.grid.cols, b.grid.cols)) return null;
-  const pairs = rows.flatMap(([i, x]) => cols.map(([j, y]) => [i * a.grid.nk + j, x * b.grid.nk + y]));
-  const w = Float32Array.from(pairs, ([one, other]) => b.grid.w[other] - a.grid.w[one]);
-  const masked = (one, other) => a.grid.hidden?.[one] || b.grid.hidden?.[other];
-  const hidden = a.grid.hidden || b.grid.hidden ? Uint8Array.from(pairs, (pair) => (masked(...pair) ? 1 : 0)) : null;
-  const high = w.reduce((most, value, at) => (hidden?.[at] ? most : Math.max(most, Math.abs(value))), 0);
-  const groups = { rows: rows.map(([i]) => a.grid.rows[i]), cols: cols.map(([j]) => a.grid.cols[j]) };
-  const grid = withLookups({ ...a.grid, ...groups, nq: rows.length, nk: cols.length, w, hidden, sums: null });
-  return { title: "B − A", head: null, grid, scale: { kind: "difference", low: -high, high: high || 1, map: "difference" } };
+// --- two traces ------------------------------------------------------------------------------------------------
+
+/** B − A where the two have the same queries and keys; nothing where they have too few of them. */
+function differencePanels(a, b) {
+  const [gridA, gridB] = [a.grid, b.grid];
+  const rows = sharedGroups(gridA.rows, gridB.rowFor, "query", a, b);
+  const cols = sharedGroups(gridA.cols, gridB.colFor, "key", a, b);
+  const few = (shared, one, other) => shared.length < Math.max(1, Math.min(one.length, other.length) / 2);
+  if (few(rows, gridA.rows, gridB.rows) || few(cols, gridA.cols, gridB.cols)) return [];
+  const pairs = rows.flatMap(([i, x]) => cols.map(([j, y]) => [i * gridA.nk + j, x * gridB.nk + y]));
+  const w = Float32Array.from(pairs, ([one, other]) => gridB.w[other] - gridA.w[one]);
+  const masked = ([one, other]) => gridA.hidden?.[one] || gridB.hidden?.[other];
+  const hidden = gridA.hidden || gridB.hidden ? Uint8Array.from(pairs, (pair) => (masked(pair) ? 1 : 0)) : null;
+  const high = w.reduce((most, value, at) => (hidden?.[at] ? most : Math.max(most, Math.abs(value))), 0) || 1;
+  const groups = [rows.map(([i]) => gridA.rows[i]), cols.map(([j]) => gridA.cols[j])];
+  const scale = { kind: "difference", low: -high, high, map: "difference" };
+  return [{ title: "B − A", grid: makeGrid(a.head, ...groups, w, hidden), scale }];
 }
 
 /** Pairs [place in a, place in b] of the groups whose tokens both have. */
-function sharedGroups(groups, a, lookupOfB, axis, b) {
+function sharedGroups(groups, placesInB, axis, a, b) {
   return groups
-    .map((group, at) => [at, lookupOfB.get(tokenIn(b.head.trace, group.tokens[0], axis, a.head.trace))])
+    .map((group, at) => [at, placesInB.get(tokenIn(b.head.trace, group.tokens[0], axis, a.head.trace))])
     .filter(([, other]) => other !== undefined);
 }
 
@@ -256,7 +234,18 @@ function chooseIn(trace, changes) {
   return choose({ of: TRACES.indexOf(trace), query, key, ...changes });
 }
 
+// --- what is chosen in a grid ----------------------------------------------------------------------------------
+
 /** Where the chosen query and key stand in a grid; -1 for what is not chosen or not shown. */
 const chosenRow = (grid) => grid.rowFor.get(tokenIn(grid.head.trace, state.query, "query")) ?? -1;
 const chosenCol = (grid) => grid.colFor.get(tokenIn(grid.head.trace, state.key, "key")) ?? -1;
 
+const isFrom = () => state.direction === "from";
+
+/** The chosen row, or the chosen column where keys are asked for; null where none is. `cell`: the place of each weight. */
+function chosenLine(grid) {
+  const at = isFrom() ? chosenCol(grid) : chosenRow(grid);
+  if (at < 0) return null;
+  if (isFrom()) return { own: grid.cols[at], others: grid.rows, cell: (other) => other * grid.nk + at };
+  return { own: grid.rows[at], others: grid.cols, cell: (other) => at * grid.nk + other };
+}
