@@ -76,11 +76,9 @@ def page_html(
         "aligned": aligned(traces) if len(traces) == 2 and not view.over_training else None,
         "start": view.start,
         "effects": view.effects,
-        "maps": colour_maps(),
-        "ink": {"luminance": forms.LUMINANCE, "darkFrom": forms.DARK_INK_FROM},
     }
     cited = "; ".join(dict.fromkeys(trace.cited for trace in traces))
-    data = as_data(every_string(document, harmless_text))
+    data = as_data(every_string(document | page_colours(), harmless_text))
     body = filled_template("page.html", data=data, blobs=blobs.blob_elements())
     return document_page(body, ["page.css"], SCRIPTS, view.title or tab_title(traces), cited)
 
@@ -112,13 +110,14 @@ def tab_title(traces: Sequence[Trace | Overview]) -> str:
     return f"{text[:80]}{'…' if len(text) > 80 else ''} · attnctl"
 
 
-def colour_maps() -> Document:
-    """The colour maps, as stops, for a light and a dark page."""
-    return {
+def page_colours() -> Document:
+    """The colour maps, as stops, for a light and a dark page; and by which luminance ink on them is chosen."""
+    maps = {
         "heat": {"light": forms.HEAT_ON_LIGHT, "dark": forms.HEAT_ON_DARK},
         "viridis": {"light": forms.VIRIDIS, "dark": forms.VIRIDIS},
         "cividis": {"light": forms.CIVIDIS, "dark": forms.CIVIDIS},
     }
+    return {"maps": maps, "ink": {"luminance": forms.LUMINANCE, "darkFrom": forms.DARK_INK_FROM}}
 
 
 def document_page(body: str, styles: Sequence[str], scripts: Sequence[str], title: str, cited: str = "") -> str:

@@ -1,16 +1,30 @@
-// a token of the answer, or a part in the table or the prompt, chooses that part everywhere
-const choose = at => {
-  for (const element of document.querySelectorAll('[data-part]')) element.classList.toggle('chosen', element.dataset.part === at)
+// The prompt of an answer, shaded by what matters; a token of the answer, or a part, chooses that part everywhere.
+
+const all = (selector) => document.querySelectorAll(selector);
+
+function choosePart(part) {
+  for (const node of all("[data-part]")) node.classList.toggle("chosen", node.dataset.part === part);
 }
-for (const element of document.querySelectorAll('[data-first]')) {
-  for (const type of ['mouseenter', 'focus', 'click']) element.addEventListener(type, () => choose(element.dataset.first))
+
+for (const node of all("[data-first]"))
+  put(
+    node,
+    Object.fromEntries(
+      ["onmouseenter", "onfocus", "onclick"].map((type) => [type, () => choosePart(node.dataset.first)]),
+    ),
+  );
+for (const node of all("[data-part]")) put(node, { onmouseenter: () => choosePart(node.dataset.part) });
+for (const node of all("[data-hue]")) put(node, { vars: { "--hue": `var(--hue-${node.dataset.hue})` } });
+
+function draw() {
+  const colourOf = (node) => colourAt(mapTable("difference"), 0.5 + 0.4 * Number(node.dataset.matters));
+  for (const cell of all("[data-looks]")) refill(cell, barOf(Number(cell.dataset.looks), theme().quiet));
+  for (const cell of all("td[data-matters]"))
+    refill(cell, barOf(Math.abs(Number(cell.dataset.matters)), css(colourOf(cell))));
+  for (const mark of all("mark")) shade(mark, colourOf(mark));
 }
-for (const element of document.querySelectorAll('[data-part]')) {
-  element.addEventListener('mouseenter', () => choose(element.dataset.part))
-}
-// widths and shades are data: the policy of the page allows no style but its own
-for (const bar of document.querySelectorAll('[data-width]')) bar.style.width = `${bar.dataset.width}rem`
-for (const mark of document.querySelectorAll('[data-shade]')) {
-  const [side, strength] = mark.dataset.shade.split(',')
-  mark.style.background = `rgba(var(--${side}), ${strength})`
-}
+
+darkQuery.addEventListener("change", draw);
+draw();
+
+document.documentElement.dataset.ready = "true";
