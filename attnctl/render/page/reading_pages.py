@@ -69,7 +69,7 @@ def _answer_html(found: AnswerSources) -> str:
     named = "".join(
         f"<li><i data-hue={hue}></i>{_escaped_html(found.parts[first].part.name)}</li>" for first, hue in hues.items()
     )
-    return f"<p class=tokens>{''.join(cells)}</p><ul class=controls>{named}</ul>"
+    return f"<p class=tokens>{''.join(cells)}</p><ul class='small controls'>{named}</ul>"
 
 
 def _hues(found: AnswerSources) -> dict[int, int]:

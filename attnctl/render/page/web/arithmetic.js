@@ -7,7 +7,7 @@ function drawArithmetic({ head, panels }) {
   const host = byId("arithmetic");
   const row = head.rows.indexOf(state.query);
   if (row < 0 || state.key === null)
-    return refill(host, el("p.pair-line", "Choose a query and a key, and their arithmetic is written out here."));
+    return refill(host, el("p.lead", "Choose a query and a key, and their arithmetic is written out here."));
   const pair = pairOf(head, row, state.key);
   const place = `: layer ${head.layer}, head ${head.head}${panels.length > 1 ? `, ${head.trace.label}` : ""}.`;
   const { lacking } = head.trace;
@@ -18,8 +18,8 @@ function drawArithmetic({ head, panels }) {
     .filter(([step, figure]) => figure || WORDS_ALONE.includes(step.name));
   return refill(
     host,
-    el("p.pair-line", "How ", el("b", pair.query), " comes to look at ", el("b", pair.key), place),
-    lacking.length > 0 && el("p.pair-line", left),
+    el("p.lead", "How ", el("b", pair.query), " comes to look at ", el("b", pair.key), place),
+    lacking.length > 0 && el("p.lead", left),
     steps.map(([step, figure], at) => stepSection(step, figure, at + 1)),
   );
 }
@@ -39,7 +39,7 @@ const FIGURES = {
 };
 
 function stepSection(step, figure, number) {
-  const words = el("p.words-of-step", indexed(step.sentence));
+  const words = el("p.lead", indexed(step.sentence));
   const told = el("div", el("h3", step.title), formula(step.formula), words, figure);
   return el("section.step", { "data-step": step.name }, el("span.number", { "aria-hidden": "true" }, number), told);
 }
@@ -162,7 +162,7 @@ function figureWeights({ scaled, seen, masked, sink, w, nk, labels, j: chosen, t
   if (!scaled || !seen.length) return null;
   const t = model.temperature ?? 1;
   const top = Math.max(...seen.map((j) => scaled[j] / t));
-  const shift = top > 8 ? top : 0; // large scores: their exponentials would be unreadable, so the largest is taken off first
+  const shift = Math.abs(top) > 8 ? top : 0; // where exponentials would be unreadable, the largest is taken off first
   const e = (j) => Math.exp(scaled[j] / t - shift);
   const exps = seen.reduce((sum, j) => sum + e(j), 0);
   const sunk = sink === null ? 0 : (exps * sink) / Math.max(1 - sink, 1e-9); // the sink's exponential
@@ -180,7 +180,7 @@ function figureWeights({ scaled, seen, masked, sink, w, nk, labels, j: chosen, t
   if (sink !== null) rows.push(tableRow("quiet", "sink", "", short(sunk), cellText(sink), ""));
   const sum = seen.reduce((total, j) => total + w[j], sink ?? 0);
   rows.push(tableRow("total", "Σ", "", short(exps + sunk), fixed(sum, 3), ""));
-  const headings = ["key", t === 1 ? "scaled" : `scaled / ${t}`, shift ? `exp(· − ${fixed(shift)})` : "exp", "÷ Σ"];
+  const headings = ["key", t === 1 ? "scaled" : `scaled / ${t}`, shift ? `exp(· − ${inProduct(shift)})` : "exp", "÷ Σ"];
   return scrolling("the softmax of the row", table("rows", [...headings, el("th.bar")], rows));
 }
 

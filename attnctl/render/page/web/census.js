@@ -89,7 +89,7 @@ function drawMap() {
   const causal = ` The model is causal: ${thousands(ahead)} words that stand ahead are no cases, neither of heads nor of rules.`;
   const over = `Per cent of ${thousands(cases)} cases, all sentences; layers down, heads across.`;
   byId("map-lead").textContent = over + (ahead ? causal : "");
-  const name = (number) => el("span.name", number);
+  const name = (number) => el("span.small", number);
   const rows = correct.map((counts, layer) => [name(layer), counts.map((count, head) => mapCell(count, layer, head))]);
   const look = { vars: { "grid-template-columns": `auto repeat(${correct[0].length}, minmax(34px, auto))` } };
   refill(

@@ -5,7 +5,6 @@ let builtHeads = null; // {trace, wide, thumbs}: what the heads were laid out fo
 async function drawHeads({ head: { trace, layer: chosenLayer, head: chosenHead } }) {
   const host = byId("heads");
   host.hidden = trace.layers.length === 1 && trace.layers[0].heads.length < 2;
-  host.parentElement.classList.toggle("deep", trace.layers.length > 8); // the row would stand far below
   if (host.hidden) return;
   const wide = host.clientWidth || 360; // another on paper, or in another window
   if (builtHeads?.trace !== trace) builtHeads = { trace, thumbs: await bytesOf(trace.thumbs.blob) };

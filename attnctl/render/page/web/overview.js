@@ -48,7 +48,7 @@ function excerpt(name, token, { labels, glued }) {
     at === token ? el("mark", labels[at]) : labels[at],
   ]);
   const text = el("div.words.many", first > 0 && "… ", words, past < labels.length && " …");
-  return el("div.sentence", el("p.name", `${name} ${token}`), text);
+  return el("div.sentence", el("p.small", `${name} ${token}`), text);
 }
 
 function drawExcerpts({ trace }) {

@@ -1,5 +1,7 @@
 // The sentence itself: its tokens in a line, shaded by the attention they get from (or give to) the chosen one.
 
+const MOST_ARCS = 26; // as many tokens of a text as are set large, with arcs between them
+
 function drawSentences({ own, head }) {
   const host = byId("sentences");
   if (POOLED) return drawExcerpts(head);
@@ -14,7 +16,7 @@ function drawSentences({ own, head }) {
 
 function buildSentence({ head: { trace }, title }, named) {
   const { labels, special, glued } = trace.tokens;
-  const size = labels.length > 160 ? "very-many" : labels.length > 26 ? "many" : "few";
+  const size = labels.length > MOST_ARCS ? "many" : "few";
   const onkeydown = (event) => onTokenKey(event, trace);
   const words = labels.map((label, token) => {
     const kind = special.includes(token) ? "button.token.special" : "button.token";
@@ -24,7 +26,7 @@ function buildSentence({ head: { trace }, title }, named) {
   });
   const group = { role: "group", "aria-label": "Tokens: choose a query", onkeydown };
   const arcs = svgEl("svg", { "aria-hidden": "true" });
-  return el("div.sentence", named && el("p.name", title), el(`div.words.${size}`, group, words), arcs);
+  return el("div.sentence", named && el("p.small", title), el(`div.words.${size}`, group, words), arcs);
 }
 
 /** What a token chosen in the sentence is: the query that looks, or the key that is looked at. */
@@ -64,11 +66,10 @@ function shadeSentence(host, panel) {
     const w = found.get(token);
     const look = { "aria-pressed": String(token === chosen), tabindex: token === (chosen ?? 0) ? 0 : -1 };
     put(button, look, { title: w === undefined ? "" : weightText(w, 4) });
-    heated(button, found.size > 26 ? w / top : w);
+    heated(button, found.size > MOST_ARCS ? w / top : w);
   });
   drawArcs(host, words, buttons, found, chosen);
-  if (words.classList.contains("very-many") && chosen !== null)
-    words.scrollTop = buttons[chosen].offsetTop - words.offsetTop - words.clientHeight / 2;
+  if (chosen !== null) words.scrollTop = buttons[chosen].offsetTop - words.offsetTop - words.clientHeight / 2;
 }
 
 /** Lines from the chosen token to the others, where all stand on one line. */
