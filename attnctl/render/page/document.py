@@ -79,7 +79,7 @@ def page_html(
     }
     cited = "; ".join(dict.fromkeys(trace.cited for trace in traces))
     data = as_data(every_string(document | page_colours(), harmless_text))
-    body = filled_template("page.html", data=data, blobs=blobs.blob_elements())
+    body = filled_template("page.html", data=data, blobs=blobs.blob_elements(), cited=escaped_html(cited))
     return document_page(body, ["page.css"], SCRIPTS, view.title or tab_title(traces), cited)
 
 
@@ -128,13 +128,18 @@ def document_page(body: str, styles: Sequence[str], scripts: Sequence[str], titl
     style, script = "".join(map(web_source, styles)), "\n".join(map(web_source, scripts))
     return filled_template(
         "document.html",
-        title=html.escape(title.encode("utf-8", "replace").decode()),
-        cited=html.escape(harmless_text(cited).encode("utf-8", "replace").decode()),
+        title=escaped_html(title),
+        cited=escaped_html(cited),
         policy=security_policy(style, script),
         style=style,
         script=script,
         body=body,
     )
+
+
+def escaped_html(text: str) -> str:
+    """The text as HTML shows it, its control characters and halves of surrogate pairs visible."""
+    return html.escape(harmless_text(text).encode("utf-8", "replace").decode())
 
 
 def filled_template(name: str, **parts: str) -> str:

@@ -19,7 +19,7 @@ from attnctl.readings.questions.focus import focus
 from attnctl.readings.rows import ExactBlock, strongest_links
 from attnctl.readings.traces.trace import LayerTrace, ModelInfo, Trace, notes_of_kind
 from attnctl.steps import is_default_scale
-from attnctl.text import Document, visible_text
+from attnctl.text import Document, counted, visible_text
 from attnctl.tokens import Token
 
 POOLS = {
@@ -53,6 +53,7 @@ def pack_overview(overview: Overview, label: str, blobs: Blobs, exact: Sequence[
         "label": visible_text(label),
         "text": "",
         "model": model_facts(overview.model),
+        "facts": facts_line(overview.model, len(overview.tokens), layers),
         "tokens": packed_tokens(overview.tokens, overview.text),
         "keyTokens": None if keys is None else packed_tokens(keys, overview.text),
         "crossed": not overview.reads_itself,
@@ -157,14 +158,16 @@ def pack_trace(trace: Trace, label: str, blobs: Blobs, budget: Budget, walked: b
     levels = fitting_levels(trace, budget)
     details = fitting_details(trace, budget)
     found = focus(trace)
+    layers = [pack_layer(layer, blobs, levels, details) for layer in trace.layers]
     return {
         "label": visible_text(label),
         "text": trace.text,
         "model": model_facts(trace.model, is_default_scale(trace)),
+        "facts": facts_line(trace.model, len(trace.tokens), layers),
         "tokens": packed_tokens(trace.tokens, trace.text),
         "keyTokens": None if trace.key_tokens is None else packed_tokens(trace.key_tokens, trace.text),
         "crossed": not trace.reads_itself,
-        "layers": [pack_layer(layer, blobs, levels, details) for layer in trace.layers],
+        "layers": layers,
         "levels": levels,
         "thumbs": pack_thumbnails(weight_grids(trace), blobs),
         "lacking": [
@@ -183,22 +186,23 @@ def pack_trace(trace: Trace, label: str, blobs: Blobs, budget: Budget, walked: b
 
 
 def model_facts(info: ModelInfo, default_scale: bool = False) -> Document:
-    """The model in a few facts."""
-    names = (
-        "kind",
-        "d_model",
-        "d_k",
-        "d_v",
-        "n_heads",
-        "n_layers",
-        "causal",
-        "scale",
-        "soft_cap",
-        "temperature",
-        "seed",
-    )
+    """What the arithmetic of the page needs to know of the model."""
+    names = ("d_k", "causal", "scale", "soft_cap", "temperature")
     facts = {name: value for name in names if (value := getattr(info, name)) is not None}
     return {"name": visible_text(info.name), "defaultScale": default_scale} | facts
+
+
+def facts_line(info: ModelInfo, n_tokens: int, layers: Sequence[Document]) -> str:
+    """A trace and its model in a line: which layers of how many it holds, too."""
+    count, total = len(layers), info.n_layers or 0
+    held = counted(count, "layer")
+    if total > count:
+        held = f"layer {layers[0]['layer']} of {total}" if count == 1 else f"{count} of {total} layers"
+    facts = [visible_text(info.name), counted(n_tokens, "token"), held, counted(len(layers[0]["heads"]), "head")]
+    facts += [f"{name} {value}" for name in ("d_model", "d_k") if (value := getattr(info, name)) is not None]
+    facts += ["causal"] * bool(info.causal)
+    facts += [] if info.seed is None else [f"seed {info.seed}"]
+    return " · ".join(fact.replace(" ", "\u00a0") for fact in facts)
 
 
 def packed_tokens(tokens: tuple[Token, ...], text: str) -> Document:

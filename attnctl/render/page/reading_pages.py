@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from html import escape
 from typing import Any
 
 from attnctl import __version__
@@ -10,22 +9,22 @@ from attnctl.formats.documents.census_json import census_document
 from attnctl.readings.census.census_table import CensusTable
 from attnctl.readings.effects.answer_sources import AnswerSources, PartSource
 from attnctl.render.forms import Table
-from attnctl.render.page.document import as_data, document_page, filled_template, page_colours
+from attnctl.render.page.document import as_data, document_page, escaped_html, filled_template, page_colours
 from attnctl.render.told.sources import parts_table, sources_sentences
-from attnctl.text import harmless_text, probability_text, visible_text
+from attnctl.text import probability_text, visible_text
 
 HUES = 7  # colours of the page's style that can be told apart
 
 
 def sources_page(found: AnswerSources) -> str:
     """One HTML file that needs no other. Every text of the prompt is escaped, its control characters made visible."""
-    said = "".join(f"<p>{_escaped_html(sentence)}</p>" for sentence in sources_sentences(found))
-    notes = "".join(f"<p class=quiet>{_escaped_html(note)}</p>" for note in found.notes)
+    said = "".join(f"<p>{escaped_html(sentence)}</p>" for sentence in sources_sentences(found))
+    notes = "".join(f"<p class=quiet>{escaped_html(note)}</p>" for note in found.notes)
     given = "The answer given" if found.given else "The answer"
     body = filled_template(
         "answer_sources.html",
-        facts=f"{_escaped_html(found.model.name)}, {len(found.parts)} parts of the prompt",
-        answer=f"{given}: <b>“{_escaped_html(found.answer.strip())}”</b> "
+        facts=f"{escaped_html(found.model.name)}, {len(found.parts)} parts of the prompt",
+        answer=f"{given}: <b>“{escaped_html(found.answer.strip())}”</b> "
         f"probability {probability_text(found.log_probability)}",
         said=said + notes,
         parts=table_html(parts_table(found)),
@@ -47,7 +46,7 @@ def table_html(table: Table) -> str:
         cells = ""
         for one in columns:
             value = one.values[at]
-            text = "" if one.kind == "bar" else _escaped_html(one.cell_text(value))
+            text = "" if one.kind == "bar" else escaped_html(one.cell_text(value))
             if one.kind == "bar":
                 cells += f"<td class=bar data-{'matters' if one.tone else 'looks'}={value or 0:.3f}>"
             else:
@@ -56,18 +55,18 @@ def table_html(table: Table) -> str:
     about = table.legend.replace("{}", "; ".join(one.about for one in columns if one.about))
     return (
         f"<div class=scroll><table class=rows><thead><tr>{head}</thead><tbody>{''.join(rows)}</tbody></table></div>"
-        f"<p class=lead>{_escaped_html(about)}</p>"
+        f"<p class=lead>{escaped_html(about)}</p>"
     )
 
 
 def _answer_html(found: AnswerSources) -> str:
     cells, hues = [], _hues(found)
     for token, first in zip(found.answer_tokens, found.first_sources(), strict=True):
-        title = "no part" if first is None else _escaped_html(found.parts[first].part.name)
+        title = "no part" if first is None else escaped_html(found.parts[first].part.name)
         data = "" if first is None else f" data-first={first} data-hue={hues[first]} tabindex=0"
-        cells.append(f"<span title='{title}'{data}>{_escaped_html(token.text)}</span>")
+        cells.append(f"<span title='{title}'{data}>{escaped_html(token.text)}</span>")
     named = "".join(
-        f"<li><i data-hue={hue}></i>{_escaped_html(found.parts[first].part.name)}</li>" for first, hue in hues.items()
+        f"<li><i data-hue={hue}></i>{escaped_html(found.parts[first].part.name)}</li>" for first, hue in hues.items()
     )
     return f"<p class=tokens>{''.join(cells)}</p><ul class='small controls'>{named}</ul>"
 
@@ -84,20 +83,16 @@ def _shaded_prompt(found: AnswerSources) -> str:
     for number, one in sorted(enumerate(found.parts), key=lambda item: item[1].part.start):
         start, end = one.part.start, one.part.end
         hue = f" data-hue={hues[number]}" if number in hues else ""
-        before, text = (_escaped_html(found.prompt[first:past]) for first, past in ((at, start), (start, end)))
+        before, text = (escaped_html(found.prompt[first:past]) for first, past in ((at, start), (start, end)))
         pieces.append(f"{before}<mark data-part={number}{hue} data-matters={_strength(found, one)}>{text}</mark>")
         at = end
-    return "".join([*pieces, _escaped_html(found.prompt[at:])])
+    return "".join([*pieces, escaped_html(found.prompt[at:])])
 
 
 def _strength(found: AnswerSources, one: PartSource) -> str:
     """How much a part matters beside the one that matters most, from -1 (for the answer) to 1 (against it)."""
     worst = max((abs(other.matters) for other in found.parts if other.alone), default=0) or 1
     return f"{one.matters / worst if one.alone else 0:.3f}"
-
-
-def _escaped_html(text: str) -> str:
-    return escape(harmless_text(text), quote=True)
 
 
 def census_page(census: CensusTable) -> str:
@@ -112,8 +107,8 @@ def census_page(census: CensusTable) -> str:
             found["relation"] = visible_text(found["relation"])
     document["model"], document["corpus"] = visible_text(census.model), visible_text(census.corpus)
     title = f"{document['model']} on {document['corpus']}"
-    body = filled_template("census.html", data=as_data(document))
     cited = f"attnctl {__version__}, {title}"
+    body = filled_template("census.html", data=as_data(document), cited=escaped_html(cited))
     return document_page(
         body, ["page.css", "census.css"], ["dom.js", "colour.js", "census.js"], f"{title} · attnctl", cited
     )

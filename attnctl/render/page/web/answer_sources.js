@@ -1,5 +1,6 @@
 // The prompt of an answer, shaded by what matters; a token of the answer, or a part, chooses that part everywhere.
 
+const HUES = ["#0072b2", "#d55e00", "#009e73", "#cc79a7", "#8a6d00", "#56b4e9", "#7a7a80"]; // of the parts
 const all = (selector) => document.querySelectorAll(selector);
 
 function choosePart(part) {
@@ -14,7 +15,7 @@ for (const node of all("[data-first]"))
     ),
   );
 for (const node of all("[data-part]")) put(node, { onmouseenter: () => choosePart(node.dataset.part) });
-for (const node of all("[data-hue]")) put(node, { vars: { "--hue": `var(--hue-${node.dataset.hue})` } });
+for (const node of all("[data-hue]")) put(node, { vars: { "--hue": HUES[node.dataset.hue] } });
 
 function draw() {
   const colourOf = (node) => colourAt(mapTable("difference"), 0.5 + 0.4 * Number(node.dataset.matters));

@@ -40,8 +40,8 @@ const FIGURES = {
 
 function stepSection(step, figure, number) {
   const words = el("p.lead", indexed(step.sentence));
-  const told = el("div", el("h3", step.title), formula(step.formula), words, figure);
-  return el("section.step", { "data-step": step.name }, el("span.number", { "aria-hidden": "true" }, number), told);
+  const name = [el("span.number", { "aria-hidden": "true" }, number), el("h3", step.title), formula(step.formula)];
+  return el("section.step", { "data-step": step.name }, name, words, figure);
 }
 
 /** All numbers that the steps of one row need, taken from the file, or worked out where it left them out. */

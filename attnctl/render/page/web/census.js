@@ -89,24 +89,22 @@ function drawMap() {
   const causal = ` The model is causal: ${thousands(ahead)} words that stand ahead are no cases, neither of heads nor of rules.`;
   const over = `Per cent of ${thousands(cases)} cases, all sentences; layers down, heads across.`;
   byId("map-lead").textContent = over + (ahead ? causal : "");
-  const name = (number) => el("span.small", number);
-  const rows = correct.map((counts, layer) => [name(layer), counts.map((count, head) => mapCell(count, layer, head))]);
-  const look = { vars: { "grid-template-columns": `auto repeat(${correct[0].length}, minmax(34px, auto))` } };
-  refill(
-    byId("map"),
-    look,
-    name(""),
-    correct[0].map((_, head) => name(head)),
-    rows,
+  const rows = correct.map((counts, layer) =>
+    tableRow(
+      null,
+      layer,
+      counts.map((count, head) => mapCell(count, layer, head)),
+    ),
   );
+  refill(byId("map"), table("terms", ["", ...correct[0].keys()], rows));
   tell(at ?? best ?? PAGE.heads[0]);
 }
 
 function mapCell(count, layer, head) {
-  if (!headAt(layer, head)) return el("span"); // a layer without attention, or with fewer heads
+  if (!headAt(layer, head)) return ""; // a layer without attention, or with fewer heads
   const { cases, best } = chosen;
   const share = cases ? count / cases : 0;
-  const kind = best?.layer === layer && best.head === head ? "span.cell.best" : "span.cell";
+  const kind = best?.layer === layer && best.head === head ? "td.cell.best" : "td.cell";
   const place = { "data-at": `${layer}.${head}`, onpointerenter: () => tell({ layer, head }) };
   return shade(el(kind, place, points(share, 0)), colourAt(mapTable("heat"), share));
 }
@@ -185,7 +183,6 @@ function writeRest() {
       rows.map((texts) => cells("td", texts)),
     ),
   );
-  byId("source").textContent = `Made by ${document.querySelector('meta[name="description"]').content}.`;
 }
 
 for (const id of ["filter", "subtypes", "least"]) on(id, "input", drawTable);

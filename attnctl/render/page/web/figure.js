@@ -126,25 +126,19 @@ function drawBlocks(pen, { panel, seen, x, y, cell, cellH }) {
 /** The chosen row (or column) and the chosen cell have a frame each, and so has the cell that is touched. */
 function drawSpotlight(pen, { panel, seen, x, y, w, h, cell, cellH }) {
   const { accent, ink } = pen.colours;
-  const i = chosenRow(panel.grid);
-  const j = chosenCol(panel.grid);
-  const inRows = i >= seen.r0 && i < seen.r1;
-  const inCols = j >= seen.c0 && j < seen.c1;
-  const [left, top] = [x + (j - seen.c0) * cell, y + (i - seen.r0) * cellH];
-  if (!isFrom() && inRows) {
-    if (cellH >= 4) pen.frame(x, top, w, cellH, accent, 1.5);
-    else for (const side of [x - 6, x + w + 1]) pen.rect(side, top + cellH / 2 - 1.5, 5, 3, accent);
-  }
-  if (isFrom() && inCols) {
-    if (cell >= 4) pen.frame(left, y, cell, h, accent, 1.5);
-    else for (const side of [y - 6, y + h + 1]) pen.rect(left + cell / 2 - 1.5, side, 3, 5, accent);
-  }
-  if (inRows && inCols) {
-    const [wide, high] = [Math.max(cell, 4) + 2, Math.max(cellH, 4) + 2];
-    pen.frame(left + (cell - wide) / 2, top + (cellH - high) / 2, wide, high, accent, cell < 8 ? 1.5 : 2.5);
-  }
-  if (hover && hover.i >= seen.r0 && hover.i < seen.r1 && hover.j >= seen.c0 && hover.j < seen.c1)
-    pen.frame(x + (hover.j - seen.c0) * cell, y + (hover.i - seen.r0) * cellH, cell, cellH, ink, 1);
+  const [i, j] = [chosenRow(panel.grid), chosenCol(panel.grid)];
+  const inRows = (row) => row >= seen.r0 && row < seen.r1;
+  const inCols = (col) => col >= seen.c0 && col < seen.c1;
+  const [leftOf, topOf] = [(col) => x + (col - seen.c0) * cell, (row) => y + (row - seen.r0) * cellH];
+  // a frame of 4 pixels at least, or it would hide what it frames
+  const frame = (left, top, wide, high, colour, thick) => {
+    const [more, taller] = [Math.max(0, 4 - wide), Math.max(0, 4 - high)];
+    pen.frame(left - more / 2, top - taller / 2, wide + more, high + taller, colour, thick);
+  };
+  if (!isFrom() && inRows(i)) frame(x, topOf(i), w, cellH, accent, 1.5);
+  if (isFrom() && inCols(j)) frame(leftOf(j), y, cell, h, accent, 1.5);
+  if (inRows(i) && inCols(j)) frame(leftOf(j) - 1, topOf(i) - 1, cell + 2, cellH + 2, accent, cell < 8 ? 1.5 : 2.5);
+  if (hover && inRows(hover.i) && inCols(hover.j)) frame(leftOf(hover.j), topOf(hover.i), cell, cellH, ink, 1);
 }
 
 function drawLabels(pen, box) {
@@ -222,11 +216,8 @@ function drawBar(pen, { panel, x, y: top, w, h }) {
   const small = { size: 11, fill: quiet };
   const wide = clamp(w * 0.5, 110, 170);
   const y = top + h + 20;
-  const strips = 64;
-  for (let at = 0; at < strips; at++) {
-    const left = (at * wide) / strips;
-    pen.rect(x + left, y, wide - left, 8, css(colourAt(mapTable(scale.map), at / (strips - 1))));
-  }
+  const strip = pixels(el("canvas"), 1, 64, (at) => colourAt(mapTable(scale.map), at / 63));
+  pen.image(strip.toDataURL(), false, x, y, wide, 8);
   pen.frame(x, y, wide, 8, line, 0.6);
   for (const [label, place, align] of barTicks(scale)) pen.text(label, x + place * wide, y + 20, { ...small, align });
   if (!grid.hidden?.some((hidden) => hidden)) return;

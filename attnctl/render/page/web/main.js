@@ -23,46 +23,22 @@ function drawControls({ head }) {
   refill(byId("weights-lead"), step && [formula(step.formula), step.sentence]);
 }
 
-function factsOf({ model, tokens, layers }) {
-  const facts = [
-    model.name,
-    plural(tokens.labels.length, "token"),
-    layersShown(model, layers),
-    plural(layers[0].heads.length, "head"),
-    model.d_model !== undefined && `d_model ${model.d_model}`,
-    model.d_k !== undefined && `d_k ${model.d_k}`,
-    model.causal && "causal",
-    model.seed !== undefined && `seed ${model.seed}`,
-  ];
-  const told = facts.filter(Boolean).map((fact) => fact.replaceAll(" ", "\u00a0"));
-  return told.join(" · ");
-}
-
-/** How many layers there are, and of which the page shows some: "layer 13 of 30", "2 of 30 layers". */
-function layersShown(model, layers) {
-  if (!model.n_layers || model.n_layers <= layers.length) return plural(layers.length, "layer");
-  if (layers.length === 1) return `layer ${layers[0].layer} of ${model.n_layers}`;
-  return `${layers.length} of ${model.n_layers} layers`;
-}
-
 function writeFacts() {
   const told = PAGE.mode === "compare" ? TRACES : TRACES.slice(-1);
-  const same = told.every((trace) => trace.model.name === told[0].model.name);
-  const beside = told.map((trace) => trace.label).join(" beside ");
-  const one = [...(told.length > 1 ? [beside] : []), factsOf(told[0])];
-  const lines = same ? one : told.map((trace, at) => `${"AB"[at]}  ${factsOf(trace)}`);
-  refill(
+  const same = told.every(({ model }) => model.name === told[0].model.name);
+  const beside = told.length > 1 && told.map(({ label }) => label).join(" beside ");
+  const lines = same ? [beside, told[0].facts].filter(Boolean) : told.map(({ facts }, at) => `${"AB"[at]}  ${facts}`);
+  put(
     byId("facts"),
     lines.map((line) => el("span.line", line)),
   );
   const notes = new Set(TRACES.flatMap((trace) => trace.notes));
-  const exact = TRACES.every((trace) => !trace.levels);
-  const numbers = exact
-    ? "numbers are in this file, in full float32 precision"
-    : "weights are in this file, rounded as the caption says";
-  const source = `Made by ${document.querySelector('meta[name="description"]').content}.`;
   byId("colophon").prepend(...[...notes].map((note) => el("p", note)));
-  byId("colophon").append(el("p", `All ${numbers}; it needs no network.`), el("p", source));
+  const rounded = TRACES.some((trace) => trace.levels);
+  const kept = rounded
+    ? "weights are in this file, rounded as the caption says"
+    : "numbers are in this file, in full float32 precision";
+  byId("kept").textContent = `All ${kept}; it needs no network.`;
 }
 
 // --- a run over training ---------------------------------------------------------------------------------------

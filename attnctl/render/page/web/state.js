@@ -12,22 +12,16 @@ const CHOICES = {
   drop: ["Leave out", { none: "nothing", first: "first", special: "special" }],
   words: ["Words", { pieces: "in pieces", merged: "merged" }],
 };
+/** What is chosen at first: the first of each; but in a long text nearly every weight is small, and the colours logarithmic. */
+const DEFAULTS = { renorm: false, of: 0, step: 0 };
+for (const [name, [, values]] of Object.entries(CHOICES)) DEFAULTS[name] = Object.keys(values)[0];
+if (LONG) DEFAULTS.colour = "log";
+
+// what cannot be chosen of these traces; what is pooled already is neither merged nor left out
 if (TRACES.some((trace) => trace.crossed)) delete CHOICES.direction;
 if (!TRACES.some((trace) => keyTokens(trace).special.length)) delete CHOICES.drop[1].special;
 if (!TRACES.some((trace) => keyTokens(trace).words.at(-1) < keyTokens(trace).words.length - 1)) delete CHOICES.words;
-if (POOLED) for (const name of ["drop", "words"]) delete CHOICES[name]; // what is pooled is neither merged nor left out
-
-// in a long text nearly every weight is small: there the colours begin logarithmic
-const DEFAULTS = {
-  direction: "to",
-  colour: LONG ? "log" : "linear",
-  map: "heat",
-  drop: "none",
-  words: "pieces",
-  renorm: false,
-  of: 0,
-  step: 0,
-};
+if (POOLED) for (const name of ["drop", "words"]) delete CHOICES[name];
 
 const state = { ...DEFAULTS, layer: 0, head: 0, query: null, key: null };
 const drawers = []; // called with the view, in the order of the page
