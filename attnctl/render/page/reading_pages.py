@@ -6,12 +6,12 @@ from typing import Any
 
 from attnctl import __version__
 from attnctl.formats.documents.census_json import census_document
-from attnctl.readings.census.census_table import CensusTable
+from attnctl.readings.census.census_table import CensusTable, HeadRow, LayerRow, Trees
 from attnctl.readings.effects.answer_sources import AnswerSources, PartSource
 from attnctl.render.forms import Table
 from attnctl.render.page.document import as_data, document_page, escaped_html, filled_template, page_colours
 from attnctl.render.told.sources import parts_table, sources_sentences
-from attnctl.text import probability_text, visible_text
+from attnctl.text import counted, percent, probability_text, visible_text
 
 HUES = 7  # colours of the page's style that can be told apart
 
@@ -84,7 +84,7 @@ def _shaded_prompt(found: AnswerSources) -> str:
         start, end = one.part.start, one.part.end
         hue = f" data-hue={hues[number]}" if number in hues else ""
         before, text = (escaped_html(found.prompt[first:past]) for first, past in ((at, start), (start, end)))
-        pieces.append(f"{before}<mark data-part={number}{hue} data-matters={_strength(found, one)}>{text}</mark>")
+        pieces.append(f"{before}<span data-part={number}{hue} data-matters={_strength(found, one)}>{text}</span>")
         at = end
     return "".join([*pieces, escaped_html(found.prompt[at:])])
 
@@ -97,21 +97,85 @@ def _strength(found: AnswerSources, one: PartSource) -> str:
 
 def census_page(census: CensusTable) -> str:
     """The HTML: it needs nothing else, and connects nowhere."""
-    document = _plain_lists(census_document(census)) | page_colours()
-    for relation, said in zip(census.relations, document["relations"], strict=True):
+    relations = _plain_lists(census_document(census)["relations"])
+    for relation, said in zip(census.relations, relations, strict=True):
         said["rule_texts"] = {rule.name: visible_text(str(rule)) for rule in relation.rules if rule.offset or rule.tag}
         said["relation"] = visible_text(said["relation"])
+        said["direction"] = _spaced(said["direction"])
         said["best_rule"] = None if relation.best_rule is None else relation.best_rule.name
-    for head in document["heads"]:
-        for found in head["syntactic"]:
-            found["relation"] = visible_text(found["relation"])
-    document["model"], document["corpus"] = visible_text(census.model), visible_text(census.corpus)
-    title = f"{document['model']} on {document['corpus']}"
+    heads = [{"layer": head.layer, "head": head.head, "told": _head_told(head)} for head in census.heads]
+    document = {"relations": relations, "heads": heads, "untrained": census.untrained} | page_colours()
+    title = f"{visible_text(census.model)} on {visible_text(census.corpus)}"
     cited = f"attnctl {__version__}, {title}"
-    body = filled_template("census.html", data=as_data(document), cited=escaped_html(cited))
-    return document_page(
-        body, ["page.css", "census.css"], ["dom.js", "colour.js", "census.js"], f"{title} · attnctl", cited
+    positional = [f"{h.layer}.{h.head} ({h.positional[0]:+d})" for h in census.heads if h.positional is not None]
+    syntactic = [f"{h.layer}.{h.head}: {_findings(h)}" for h in census.heads if h.syntactic]
+    parts = {
+        "facts": f"{title}: {_census_facts(census)}",
+        "trees": _trees_told(census.trees),
+        "positional": ", ".join(positional) or "none",
+        "syntactic": "; ".join(syntactic) or "none",
+        "cited": cited,
+    }
+    body = filled_template(
+        "census.html",
+        data=as_data(document),
+        layers="".join(_layer_cells(row, census.trees.layers[row.layer]) for row in census.layers),
+        **{name: escaped_html(text) for name, text in parts.items()},
     )
+    scripts = ["dom.js", "colour.js", "census.js"]
+    return document_page(body, ["page.css", "census.css"], scripts, f"{title} · attnctl", cited)
+
+
+def _spaced(direction: str) -> str:
+    return direction.replace("→", " → ")
+
+
+def _census_facts(census: CensusTable) -> str:
+    out = ", ".join(f"{visible_text(reason)} {count:,}" for reason, count in census.skipped.items())
+    left = f" (of {census.sentences_read:,}; left out: {out})" if out else ""
+    return f"{counted(census.used, 'sentence')}, {counted(census.words, 'word')}{left}"
+
+
+def _trees_told(trees: Trees) -> str:
+    if trees.best_head is None or trees.best_layer is None:
+        return "The corpus has no edges to compare trees with."
+    found = [
+        f"head {trees.best_head.layer}.{trees.best_head.head} {percent(trees.best_head.accuracy, 1)}",
+        f"the mean of layer {trees.best_layer[0]} {percent(trees.best_layer[1], 1)}",
+        *([] if trees.untrained is None else [f"untrained {percent(trees.untrained.accuracy, 1)}"]),
+        f"right-branching {percent(trees.right_branching, 1)}",
+    ]
+    return f"Maximum spanning trees, undirected attachment (UUAS): {', '.join(found)}."
+
+
+def _findings(head: HeadRow) -> str:
+    return ", ".join(
+        f"{visible_text(relation)}, {_spaced(direction)} ({percent(accuracy)})"
+        for relation, direction, accuracy in head.syntactic
+    )
+
+
+def _head_told(head: HeadRow) -> str:
+    """What a head does over the whole corpus, in words."""
+    said = (
+        f"Over the whole corpus: entropy {head.entropy:.2f} nats, mean distance {head.distance:.1f} words, "
+        f"{percent(head.own)} on the word itself, {percent(head.special)} on special tokens, "
+        f"{percent(head.dependency_mass)} of the rest on words joined by a dependency"
+    )
+    said += "." if head.uuas is None else f", UUAS {percent(head.uuas, 1)}."
+    said += "" if head.positional is None else f" Positional: {percent(head.positional[1])} at {head.positional[0]:+d}."
+    return said + (f" Syntactic: {_findings(head)}." if head.syntactic else "")
+
+
+def _layer_cells(row: LayerRow, uuas: float) -> str:
+    numbers = (
+        row.layer,
+        f"{100 * row.dependency_mass:.1f}",
+        f"{row.distance:.2f}",
+        f"{row.entropy:.2f}",
+        f"{100 * uuas:.1f}",
+    )
+    return f"<tr>{''.join(f'<td>{number}' for number in numbers)}"
 
 
 def _plain_lists(value: object) -> Any:

@@ -69,7 +69,7 @@ def test_the_table_sorts_and_filters(opened: Any) -> None:
 @in_browser
 def test_kinds_of_heads_are_listed(opened: Any, census: CensusTable) -> None:
     positional = [f"{h.layer}.{h.head} ({h.positional[0]:+d})" for h in census.heads if h.positional is not None]
-    said = opened.text("#kinds")
+    said = " ".join(opened.text("#kinds").split())
     assert f"90 % of the words: {', '.join(positional) or 'none'}. Syntactic" in said
     assert all(f"{h.layer}.{h.head}: {h.syntactic[0][0]}, " in said for h in census.heads if h.syntactic)
     assert len(opened.texts("#layers tbody tr")) == 2 and len(opened.texts("#layers thead th")) == 5

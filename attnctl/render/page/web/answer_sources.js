@@ -22,7 +22,7 @@ function draw() {
   for (const cell of all("[data-looks]")) refill(cell, barOf(Number(cell.dataset.looks), theme().quiet));
   for (const cell of all("td[data-matters]"))
     refill(cell, barOf(Math.abs(Number(cell.dataset.matters)), css(colourOf(cell))));
-  for (const mark of all("mark")) shade(mark, colourOf(mark));
+  for (const part of all("pre [data-matters]")) shade(part, colourOf(part));
 }
 
 darkQuery.addEventListener("change", draw);

@@ -3,15 +3,13 @@
 /** Per cent of a share, without the sign; a point where there is none. */
 const points = (share, digits = 1) => (share === undefined || share === null ? "·" : fixed(100 * share, digits));
 const thousands = (n) => n.toLocaleString("en-US");
-const directionOf = ({ direction }) => direction.replace("→", " → ");
 const nameOf = ({ layer, head }) => `${layer}.${head}`;
-const finding = (one) => `${one.relation}, ${directionOf(one)} (${points(one.accuracy, 0)} %)`;
 const headAt = (layer, head) => PAGE.heads.find((one) => one.layer === layer && one.head === head);
 
 /** The columns: name → what is sorted by, and, where the cell is not just that in per cent, its text. */
 const COLUMNS = {
   relation: [(row) => row.relation, (row) => row.relation],
-  direction: [directionOf, directionOf],
+  direction: [(row) => row.direction, (row) => row.direction],
   head: [({ best }) => best.layer + best.head / 1000, ({ best }) => nameOf(best)],
   "found %": [({ best }) => best.accuracy, ({ best }) => points(best.accuracy) + (best.beats_rules ? " ✓" : "")],
   "95 %": [({ best }) => best.interval[0], ({ best }) => best.interval.map((share) => points(share, 0)).join("–")],
@@ -22,7 +20,7 @@ const COLUMNS = {
   untrained: [({ untrained }) => untrained?.accuracy, ({ untrained }) => points(untrained?.accuracy)],
   cases: [(row) => row.cases, (row) => thousands(row.cases)],
 };
-if (!PAGE.compared_with_untrained) delete COLUMNS.untrained;
+if (!PAGE.untrained) delete COLUMNS.untrained;
 if (!PAGE.relations.some((row) => row.rules.head_match)) delete COLUMNS["head match"];
 
 function ruleColumn(name) {
@@ -70,12 +68,8 @@ function drawTable() {
       drawTable();
       drawMap();
     };
-    return el(
-      "tr",
-      { class: row.best.beats_rules && "beats", "aria-selected": String(row === chosen) },
-      chosenBy(choose),
-      cells,
-    );
+    const kind = row.best.beats_rules ? "tr.beats" : "tr";
+    return el(kind, { "aria-selected": String(row === chosen) }, chosenBy(choose), cells);
   });
   refill(byId("relations"), el("thead", el("tr", headings)), el("tbody", rows));
 }
@@ -84,18 +78,13 @@ function drawTable() {
 
 function drawMap() {
   if (!chosen) return;
-  const { relation, cases, ahead, correct, best } = chosen;
-  byId("map-title").textContent = `Every head: ${relation}, ${directionOf(chosen)}`;
+  const { relation, direction, cases, ahead, correct, best } = chosen;
+  byId("map-title").textContent = `Every head: ${relation}, ${direction}`;
   const causal = ` The model is causal: ${thousands(ahead)} words that stand ahead are no cases, neither of heads nor of rules.`;
   const over = `Per cent of ${thousands(cases)} cases, all sentences; layers down, heads across.`;
   byId("map-lead").textContent = over + (ahead ? causal : "");
-  const rows = correct.map((counts, layer) =>
-    tableRow(
-      null,
-      layer,
-      counts.map((count, head) => mapCell(count, layer, head)),
-    ),
-  );
+  const cells = correct.map((counts, layer) => counts.map((count, head) => mapCell(count, layer, head)));
+  const rows = cells.map((own, layer) => tableRow(null, layer, own));
   refill(byId("map"), table("terms", ["", ...correct[0].keys()], rows));
   tell(at ?? best ?? PAGE.heads[0]);
 }
@@ -112,17 +101,9 @@ function mapCell(count, layer, head) {
 /** Tell of a head below the map, and mark it there. */
 function tell({ layer, head }) {
   at = { layer, head };
-  const { entropy, distance, own, special, dependency_mass: mass, uuas, positional, syntactic } = headAt(layer, head);
   const count = chosen.correct[layer][head];
-  const told = [
-    `Head ${nameOf(at)} finds ${thousands(count)} of ${thousands(chosen.cases)} (${points(count / chosen.cases)} %).`,
-    `Over the whole corpus: entropy ${fixed(entropy)} nats, mean distance ${fixed(distance, 1)} words,`,
-    `${points(own, 0)} % on the word itself, ${points(special, 0)} % on special tokens,`,
-    `${points(mass, 0)} % of the rest on words joined by a dependency${uuas === undefined ? "" : `, UUAS ${points(uuas)} %`}.`,
-    positional && `Positional: ${points(positional.share, 0)} % at ${signed(positional.offset, 0)}.`,
-    syntactic.length > 0 && `Syntactic: ${syntactic.map(finding).join(", ")}.`,
-  ];
-  byId("readout").textContent = told.filter(Boolean).join(" ");
+  const found = `${thousands(count)} of ${thousands(chosen.cases)} (${points(count / chosen.cases)} %)`;
+  byId("readout").textContent = `Head ${nameOf(at)} finds ${found}. ${headAt(layer, head).told}`;
   for (const cell of byId("map").querySelectorAll(".cell")) cell.classList.toggle("at", cell.dataset.at === nameOf(at));
 }
 
@@ -138,58 +119,10 @@ on("map", "keydown", (event) => {
   tell({ layer, head });
 });
 
-// --- the rest --------------------------------------------------------------------------------------------------
-
-function writeRest() {
-  const { sentences, words, uuas: trees, heads, layers } = PAGE;
-  const out = Object.entries(sentences.skipped).map(([reason, count]) => `${reason} ${thousands(count)}`);
-  const left = out.length ? ` (of ${thousands(sentences.read)}; left out: ${out.join(", ")})` : "";
-  const used = `${thousands(sentences.used)} sentences, ${thousands(words.used)} words`;
-  byId("facts").textContent = `${PAGE.model} on ${PAGE.corpus}: ${used}${left}`;
-  const { best_head: best, best_layer: layer, untrained } = trees;
-  const found = best && [
-    `head ${nameOf(best)} ${points(best.accuracy)} %`,
-    `the mean of layer ${layer.layer} ${points(layer.accuracy)} %`,
-    untrained && `untrained ${points(untrained.accuracy)} %`,
-    `right-branching ${points(trees.right_branching)} %`,
-  ];
-  byId("trees").textContent = found
-    ? `Maximum spanning trees, undirected attachment (UUAS): ${found.filter(Boolean).join(", ")}.`
-    : "The corpus has no edges to compare trees with.";
-  const positional = heads
-    .filter((one) => one.positional)
-    .map((one) => `${nameOf(one)} (${signed(one.positional.offset, 0)})`);
-  const syntactic = heads.filter((one) => one.syntactic.length);
-  const findings = syntactic.map((one) => `${nameOf(one)}: ${one.syntactic.map(finding).join(", ")}`);
-  byId("kinds").textContent =
-    `Positional heads, whose largest weight stands at one offset in 90 % of the words: ${positional.join(", ") || "none"}. ` +
-    `Syntactic heads, 10 points above the best offset of a relation: ${findings.join("; ") || "none"}.`;
-  const rows = layers.map((one) => [
-    one.layer,
-    points(one.dependency_mass),
-    fixed(one.distance),
-    fixed(one.entropy),
-    points(one.uuas),
-  ]);
-  const cells = (tag, texts) =>
-    el(
-      "tr",
-      texts.map((text) => el(tag, text)),
-    );
-  put(
-    byId("layers"),
-    el(
-      "tbody",
-      rows.map((texts) => cells("td", texts)),
-    ),
-  );
-}
-
 for (const id of ["filter", "subtypes", "least"]) on(id, "input", drawTable);
 darkQuery.addEventListener("change", drawMap);
 chosen = shown()[0] ?? PAGE.relations[0] ?? null;
 drawTable();
 drawMap();
-writeRest();
 
 document.documentElement.dataset.ready = "true";

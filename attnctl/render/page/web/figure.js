@@ -233,10 +233,12 @@ function barTicks({ kind, low, high }) {
   return [[first, 0, "start"], ...(kind === "difference" ? [["0", 0.5, "middle"]] : []), last];
 }
 
-/** Draw on the screen. */
+/** Draw on the screen, and say what is in view and what is touched. */
 function paint() {
   const width = byId("grid").clientWidth;
   if (!view || !width) return;
   layout = layoutOf(view.panels, width);
   drawFigure(byId("canvas"), layout);
+  writeZoom();
+  writeReadout();
 }

@@ -34,11 +34,6 @@ function writeFacts() {
   );
   const notes = new Set(TRACES.flatMap((trace) => trace.notes));
   byId("colophon").prepend(...[...notes].map((note) => el("p", note)));
-  const rounded = TRACES.some((trace) => trace.levels);
-  const kept = rounded
-    ? "weights are in this file, rounded as the caption says"
-    : "numbers are in this file, in full float32 precision";
-  byId("kept").textContent = `All ${kept}; it needs no network.`;
 }
 
 // --- a run over training ---------------------------------------------------------------------------------------
@@ -85,14 +80,22 @@ function paper(printing) {
 }
 
 function start() {
-  for (const begin of [startControls, startChoice, startRun, startMatters, startSaves, startFigure, writeFacts])
-    begin();
+  const starts = [
+    startControls,
+    startChoice,
+    startRun,
+    startMatters,
+    startSaves,
+    startFigure,
+    startExplorer,
+    writeFacts,
+  ];
+  for (const begin of starts) begin();
   drawers.push(drawControls, drawRun, drawChoice, drawSentences, drawFinding, drawMatters, drawGrid, drawCaption);
   drawers.push(drawHeads, drawRow, drawLinks);
   const counted = !TRACES.some((trace) => trace.overview || trace.measure);
   for (const name of ["arithmetic", "explorer"]) document.querySelector(`section.${name}`).hidden = !counted;
   if (counted) drawers.push(drawArithmetic, drawExplorer);
-  startExplorer();
   beginning();
   darkQuery.addEventListener("change", redraw);
   addEventListener("beforeprint", () => paper(true));

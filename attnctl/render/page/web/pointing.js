@@ -22,7 +22,6 @@ function touch(found) {
   requestAnimationFrame(() => {
     waiting = false;
     paint();
-    writeReadout();
   });
 }
 
@@ -72,7 +71,6 @@ function zoomBy(factor, around = null) {
   zoom.rows = narrowed(r0, r1, centre((around ?? chosen).i, r0, r1), factor, grid.nq);
   zoom.cols = narrowed(c0, c1, centre((around ?? chosen).j, c0, c1), factor, grid.nk);
   paint();
-  writeZoom();
 }
 
 function narrowed(first, past, at, factor, n) {
@@ -92,7 +90,6 @@ function keepInView() {
   zoom.rows = shifted(zoom.rows, chosenRow(view.grid), view.grid.nq);
   zoom.cols = shifted(zoom.cols, chosenCol(view.grid), view.grid.nk);
   paint();
-  writeZoom();
 }
 
 let drag = null; // where the pointer went down and what was in view; `moved`: it has been dragged since
@@ -108,7 +105,6 @@ function moveBy(event) {
   zoom.cols = moved(drag.cols, across, view.grid.nk);
   hover = null;
   paint();
-  writeZoom();
 }
 
 function writeZoom() {

@@ -14,17 +14,12 @@ function spokenCell() {
 }
 
 function writeReadout() {
-  const cell = view && spokenCell();
+  const cell = spokenCell();
   if (!cell) return refill(byId("readout"), "Point at a cell, or choose a query.");
   const { grid, i, j, masked, number, sum } = cell;
   const value = el("span.value", masked ? "masked" : number);
-  const pair = j >= 0 && [
-    " → ",
-    el("b", named(grid.cols, j)),
-    "  ",
-    value,
-    masked && ": the query may not see this key",
-  ];
+  const hidden = masked && ": the query may not see this key";
+  const pair = j >= 0 && [" → ", el("b", named(grid.cols, j)), "  ", value, hidden];
   const row = sum && `The row of ${named(grid.rows, i)} sums to ${sum}.`;
   return refill(byId("readout"), el("b", named(grid.rows, i)), pair, ". ", row);
 }
@@ -44,8 +39,6 @@ function drawGrid({ head, grid, panels }) {
   put(byId("grid"), { "aria-label": name + spoken() });
   document.querySelector(".split").classList.toggle("wide", panels.length > 1);
   paint();
-  writeZoom();
-  writeReadout();
 }
 
 function drawCaption({ head: { trace, layer, head }, grid, own, panels }) {

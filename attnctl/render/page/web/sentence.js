@@ -130,7 +130,7 @@ function onTokenKey(event, trace) {
 /** A sentence for each trace; and what a mark on a token means. */
 function drawFinding({ own }) {
   const lines = own.map((panel) => {
-    const letter = own.length > 1 && [el("span.which", panel.title.slice(0, 1)), " "];
+    const letter = own.length > 1 && [el("b", panel.title.slice(0, 1)), " "];
     return el("span.line", letter, findingOf(panel, own.length > 1));
   });
   const unknown = own.some(({ head: { trace } }) => [trace.tokens, keyTokens(trace)].some((t) => t.unknown.length));

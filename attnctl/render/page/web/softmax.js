@@ -72,8 +72,8 @@ function writeExplorer() {
   const top = Math.max(...scores);
   const e = scores.map((score) => Math.exp((score - top) * exponent));
   const sumOf = (numbers) => numbers.reduce((a, b) => a + b, 0);
-  const weights = e.map((x) => x / sumOf(e));
-  const plain = sumOf(scores);
+  const [total, plain] = [sumOf(e), sumOf(scores)];
+  const weights = e.map((x) => x / total);
   [...byId("sliders").rows].forEach((row, at) => {
     const texts = {
       score: fixed(scores[at]),

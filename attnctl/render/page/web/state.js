@@ -1,7 +1,6 @@
 // What is chosen, kept in the page's address, and the view that follows from it.
 
 const POOLED = TRACES.some((trace) => trace.overview);
-const LONG = TRACES.some((trace) => keyTokens(trace).labels.length > 40);
 const SPOKEN = PAGE.mode === "steps" ? "step" : "of"; // the choice that says which trace is spoken of
 
 /** What can be chosen among a few: its name, and what its values are called. */
@@ -15,7 +14,7 @@ const CHOICES = {
 /** What is chosen at first: the first of each; but in a long text nearly every weight is small, and the colours logarithmic. */
 const DEFAULTS = { renorm: false, of: 0, step: 0 };
 for (const [name, [, values]] of Object.entries(CHOICES)) DEFAULTS[name] = Object.keys(values)[0];
-if (LONG) DEFAULTS.colour = "log";
+if (TRACES.some((trace) => keyTokens(trace).labels.length > 40)) DEFAULTS.colour = "log";
 
 // what cannot be chosen of these traces; what is pooled already is neither merged nor left out
 if (TRACES.some((trace) => trace.crossed)) delete CHOICES.direction;
@@ -64,7 +63,7 @@ function readAddress() {
     if (/^\d+$/.test(text) && Number(text) < past) found[name] = Number(text);
   };
   for (const [name, [, values]] of Object.entries(CHOICES))
-    if (parts.get(name) in values) found[name] = parts.get(name);
+    if (Object.hasOwn(values, parts.get(name))) found[name] = parts.get(name);
   if (parts.has("renorm") && !POOLED) found.renorm = parts.get("renorm") === "true";
   readNumber(SPOKEN, TRACES.length);
   const trace = TRACES[found[SPOKEN] ?? 0];
