@@ -314,7 +314,9 @@ def test_the_link_keeps_the_choice(tab: Tab) -> None:
     assert "key “Alice” (0) left out; rows rescaled to sum to 1; logarithmic colour" in tab.text("#caption")
     assert tab.js("return view.grid.nk") == 3
     assert tab.js("return Array.from(view.grid.sums)") == [1, 1, 1, 1]
-    tab.open(trace_of(), fragment="#layer=77&head=-1&query=99&colour=toString&map=plaid&key=x")  # what is not there is passed over
+    tab.open(
+        trace_of(), fragment="#layer=77&head=-1&query=99&colour=toString&map=plaid&key=x"
+    )  # what is not there is passed over
     assert tab.js("return [state.layer, state.head, state.colour, state.map]") == [0, 0, "linear", "heat"]
 
 
