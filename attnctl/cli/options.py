@@ -93,7 +93,7 @@ _TABLE: dict[str, dict[str, Option]] = {
         ),
         "scores": Option("", 'Scores, such as 8.1 1.2 3.0; -inf is a masked one. "-" reads them.', several=True),
         "topic": Option("", "The page to show; without it, the topics."),
-        "what": Option("", "", default="trace", values=("attnctl.formats.schemas.json_schemas:SCHEMAS",)),
+        "what": Option("", "", default="trace", values=("attnctl.formats.documents.schemas:SCHEMAS",)),
         "command": Option(
             "", "The command to tell about.", metavar="[COMMAND]", values=("attnctl.cli.command_table:COMMANDS",)
         ),

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import inspect
-import json
 import re
 from collections.abc import Callable
 from typing import Any
@@ -11,8 +10,8 @@ from typing import Any
 import attnctl
 from attnctl.cli import Command
 from attnctl.cli.command_table import COMMANDS, commands_by_heading
-from attnctl.formats.schemas.json_schemas import SCHEMAS
-from attnctl.formats.schemas.schema_parts import Schema
+from attnctl.formats.documents.schemas import SCHEMAS
+from attnctl.text import Document
 
 LONGEST_SIGNATURE = 88  # characters, beyond which each parameter has a line of its own
 
@@ -148,54 +147,51 @@ def formats_page() -> str:
     parts = [INTRODUCTION, *(schema_section(name, schema, shared) for name, schema in schemas.items())]
     if shared:
         parts.append("## Parts that several formats share")
-        parts += [part_described(name, name, definition) for name, definition in shared.items()]
+        parts += [part_described(name, definition) for name, definition in shared.items()]
     return "\n\n".join(parts) + "\n"
 
 
-def shared_parts(schemas: list[Schema]) -> dict[str, Schema]:
+def shared_parts(schemas: list[Document]) -> dict[str, Document]:
     """The definitions that more than one schema has, and all alike."""
-    found: dict[str, list[Schema]] = {}
+    found: dict[str, list[Document]] = {}
     for schema in schemas:
         for name, definition in schema.get("$defs", {}).items():
             found.setdefault(name, []).append(definition)
     return {name: same[0] for name, same in found.items() if len(same) > 1 and all(one == same[0] for one in same)}
 
 
-def schema_section(name: str, schema: Schema, shared: dict[str, Schema]) -> str:
+def schema_section(name: str, schema: Document, shared: dict[str, Document]) -> str:
     """The Markdown of one schema: what it is, its fields, and the parts that it alone has."""
     parts = [f"## {name}", schema.get("description", ""), field_list(schema)]
     own = {part: definition for part, definition in schema.get("$defs", {}).items() if part not in shared}
-    parts += [part_described(f"{name}: {part}", part, definition) for part, definition in own.items()]
+    parts += [part_described(f"{name}: {part}", definition) for part, definition in own.items()]
     return "\n\n".join(part for part in parts if part)
 
 
-def part_described(heading: str, name: str, definition: Schema) -> str:
-    """The Markdown of a part that fields name: its fields, or what kind of value it is."""
-    fields = field_list(definition.get("items", definition))
-    parts = [f"### {heading}", definition.get("description", ""), fields or f"A {name} is a {type_of(definition)}."]
-    return "\n\n".join(part for part in parts if part)
+def part_described(heading: str, definition: Document) -> str:
+    """The Markdown of a part that fields name."""
+    return "\n\n".join((f"### {heading}", definition["description"], field_list(definition)))
 
 
-def field_list(schema: Schema, depth: int = 0) -> str:
-    """The fields of an object, each with its type, whether it is always there, and what it means; inner ones indented."""
+def field_list(schema: Document) -> str:
+    """The fields of an object, each with its type, whether it is always there, and what it means."""
     required = schema.get("required", [])
     lines = []
     for name, field in schema.get("properties", {}).items():
         always = "" if name in required else ", optional"
         meaning = f": {field['description']}" if "description" in field else ""
-        lines.append(f"{'    ' * depth}- `{name}` ({type_of(field)}{always}){meaning}")
-        inner = field.get("items", field)
-        if isinstance(inner, dict) and "properties" in inner:
-            lines.append(field_list(inner, depth + 1))
+        lines.append(f"- `{name}` ({type_of(field)}{always}){meaning}")
     return "\n".join(lines)
 
 
-def type_of(field: Schema) -> str:
+def type_of(field: Document) -> str:
     """The type of a field, in words."""
-    if "const" in field:
-        return f"always `{json.dumps(field['const']).strip(chr(34))}`"
     if "enum" in field:
-        return "one of " + ", ".join(f"`{choice}`" for choice in field["enum"])
+        return ("one of " if len(field["enum"]) > 1 else "always ") + ", ".join(
+            f"`{choice}`" for choice in field["enum"]
+        )
+    if "anyOf" in field:
+        return " or ".join(map(type_of, field["anyOf"]))
     if "$ref" in field:
         return str(field["$ref"]).rpartition("/")[2]
     kind = field.get("type", "any value")

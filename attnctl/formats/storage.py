@@ -15,8 +15,7 @@ import numpy.typing as npt
 from attnctl.argument_types import checked
 from attnctl.errors import AttnctlError
 from attnctl.files import parse_json, read_bytes, write_whole
-from attnctl.formats.documents.overview_json import SCHEMA as OVERVIEW_SCHEMA
-from attnctl.formats.documents.overview_json import overview_from_document, overview_to_json
+from attnctl.formats.documents.overview_json import OverviewDocument, overview_from_document, overview_to_json
 from attnctl.formats.documents.trace_json import layer_fields, read_document, trace_from_document, trace_to_json
 from attnctl.formats.validation import finite_floats, read_npz
 from attnctl.readings.overview import LongRow, Overview
@@ -106,6 +105,6 @@ def load(path: str | Path) -> Trace | Overview | LongRow:
 def from_json(data: bytes, source: str = "this file") -> Trace | Overview | LongRow:
     """A trace, an overview, or the row of one query, from JSON. Raises AttnctlError where it is none, or damaged."""
     document = parse_json(data, source)
-    if isinstance(document, dict) and document.get("schema") == OVERVIEW_SCHEMA:
+    if isinstance(document, dict) and document.get("schema") == OverviewDocument.__struct_config__.tag:
         return overview_from_document(document, source)
     return trace_from_document(document, source)

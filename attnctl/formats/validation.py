@@ -8,11 +8,8 @@ import math
 import tokenize
 import zipfile
 import zlib
-from collections.abc import Hashable, Mapping
-from functools import cache
 from itertools import chain, compress
-from types import NoneType, UnionType
-from typing import IO, Any, TypeVar, cast, get_args, get_origin, get_type_hints
+from typing import IO, Any
 
 import numpy as np
 import numpy.typing as npt
@@ -20,8 +17,6 @@ import numpy.typing as npt
 from attnctl import limits
 from attnctl.arrays import Bools, Floats
 from attnctl.errors import AttnctlError, in_one_line
-
-Kind = TypeVar("Kind")
 
 # what NumPy and zipfile are known to raise on a file that is damaged or made to harm
 DAMAGE = (
@@ -40,46 +35,6 @@ DAMAGE = (
     OSError,  # bzip2's
     lzma.LZMAError,
 )
-
-
-def read_fields(kind: type[Kind], given: Mapping[str, object]) -> Kind:
-    """A dataclass of plain fields from what a file gives for them. Raises TypeError where one is of another type."""
-    known = {}
-    for name, accepted in _accepted_types(cast(Hashable, kind)).items():
-        if name not in given:
-            continue
-        value = given[name]
-        if not isinstance(value, accepted) or (isinstance(value, bool) and bool not in accepted):
-            names = " or ".join("nothing" if sort is NoneType else sort.__name__ for sort in accepted)
-            raise TypeError(f"{name} is {str(value)[:40]!r}, not {names}")
-        known[name] = value
-    return kind(**known)
-
-
-@cache
-def _accepted_types(kind: Hashable) -> dict[str, tuple[type, ...]]:
-    """The types that the fields of a dataclass may have; a whole number is a number, too."""
-    accepted = {}
-    for name, hint in get_type_hints(kind).items():
-        kinds = tuple(get_origin(one) or one for one in (get_args(hint) if isinstance(hint, UnionType) else (hint,)))
-        accepted[name] = (*kinds, int) if float in kinds else kinds
-    return accepted
-
-
-def checked_whole_number(value: object, what: str) -> int:
-    """A whole number of a file, as it stands. Raises TypeError where it is of another type, ValueError beyond any count."""
-    if not isinstance(value, int) or isinstance(value, bool):
-        raise TypeError(f"{what} is {str(value)[:40]!r}, not a whole number")
-    if abs(value) > limits.CONFIGURED_SIZE:
-        raise ValueError(f"{what} is {str(value)[:20]}…, which counts nothing")
-    return value
-
-
-def checked_number(value: object, what: str) -> float:
-    """A number of a file, as it stands. Raises TypeError where it is of another type."""
-    if not isinstance(value, (int, float)) or isinstance(value, bool):
-        raise TypeError(f"{what} is {str(value)[:40]!r}, not a number")
-    return float(value)
 
 
 def finite_floats(values: object, what: str = "a list") -> Floats:

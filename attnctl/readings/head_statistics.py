@@ -17,7 +17,6 @@ from attnctl.tokens import Token
 
 if TYPE_CHECKING:
     from attnctl.readings.overview import LongRow, Overview
-    from attnctl.text import Document
 
 
 SINKS = 1e-3  # mass that is lacking in a row, from which it is no rounding
@@ -39,11 +38,6 @@ class HeadStatistics:
     def __getitem__(self, name: str) -> float | None:
         """The value of a statistic of STATISTICS; None where it has no meaning."""
         return self.values.get(name)
-
-    def statistics_document(self) -> Document:
-        """The statistics that have a value, by name, and the head's names."""
-        known = {name: value for name in STATISTICS if (value := self[name]) is not None}
-        return known | {"names": list(self.names)}
 
 
 class HeadStatisticsReading:

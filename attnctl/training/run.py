@@ -20,7 +20,6 @@ import numpy as np
 from attnctl import __version__, limits
 from attnctl.errors import AttnctlError, UsageError, in_one_line
 from attnctl.files import LOCK, lock_folder, read_bytes, said_plainly, write_whole
-from attnctl.formats.validation import read_fields
 from attnctl.text import as_json
 from attnctl.training import corpus as corpora
 from attnctl.training import network
@@ -167,12 +166,14 @@ class TrainingRun:
 
     def recipe(self) -> tuple[Recipe, list[str] | None]:
         """The recipe of the run and the lines of its corpus. Raises AttnctlError where the folder holds no run."""
+        from attnctl.formats.documents.json_documents import read_as
+
         path = self.path / "recipe.json"
         if not path.is_file():
             raise AttnctlError(f"{self.path} holds no run to go on with: there is no recipe.json")
         try:
             told = json.loads(read_bytes(path, limits.SETTINGS_BYTES))
-            recipe = checked_recipe(read_fields(Recipe, {field.name: told[field.name] for field in fields(Recipe)}))
+            recipe = checked_recipe(read_as(Recipe, {field.name: told[field.name] for field in fields(Recipe)}))
         except KeyError as error:
             raise AttnctlError(f"{path} is damaged: it says no {error.args[0]}") from error
         except (ValueError, TypeError, RecursionError, UsageError) as error:

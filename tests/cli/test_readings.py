@@ -9,12 +9,12 @@ import jsonschema
 import numpy as np
 import pytest
 
-from attnctl.formats.schemas.json_schemas import trace_schema
+from attnctl.formats.documents.schemas import SCHEMAS
 from attnctl.models import open_model
 from attnctl.models.huggingface import check as checking
 from attnctl.source import record_trace
 
-SCHEMA = trace_schema()
+SCHEMA = SCHEMAS["trace"]()
 MODEL = ["--model", "random", "--layers", "3", "--heads", "2", "--d-model", "8"]
 TEXT = "Alice will eat pizza"
 

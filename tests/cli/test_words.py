@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Callable
 from pathlib import Path
@@ -10,6 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from attnctl.formats.documents.readings_json import comparison_to_json
 from attnctl.readings.traces.comparison import compare_traces
 from tests.conftest import Result, attend
 
@@ -60,7 +62,9 @@ def test_what_one_side_hides_is_not_compared_as_a_weight_of_nothing(run: Run) ->
     assert hidden is not None and hidden.tolist() == np.triu(np.ones((3, 3), bool), 1).tolist()
     *_, i, j = pair.largest_difference()
     assert j <= i
-    np.testing.assert_array_equal(pair.comparison_document()["layers"][0]["heads"][0]["hidden_in_one"], hidden)
+    np.testing.assert_array_equal(
+        json.loads(comparison_to_json(pair))["layers"][0]["heads"][0]["hidden_in_one"], hidden
+    )
     assert (
         compare_traces(causal, causal).hidden_in_one(0) is None
         and compare_traces(whole, whole).hidden_in_one(0) is None

@@ -110,7 +110,7 @@ def test_a_docstring_as_markdown() -> None:
 
 
 def test_the_formats_have_every_field(run: Run) -> None:
-    from attnctl.formats.schemas.json_schemas import SCHEMAS
+    from attnctl.formats.documents.schemas import SCHEMAS
 
     page = run("docs", "formats").out
     for make in SCHEMAS.values():

@@ -14,7 +14,7 @@ import pytest
 from attnctl.cli import Command
 from attnctl.cli.command_table import COMMANDS
 from attnctl.cli.options import MODEL_OPTIONS
-from attnctl.formats.schemas.json_schemas import SCHEMAS
+from attnctl.formats.documents.schemas import SCHEMAS
 from attnctl.models.huggingface.configured_sizes import known_configurations
 from tests.cli.test_pairs import VALUES
 from tests.conftest import SAMPLES

@@ -16,7 +16,7 @@ import pytest
 import attnctl
 from attnctl.errors import AttnctlError
 from attnctl.formats.documents.overview_json import overview_from_document, overview_to_json
-from attnctl.formats.schemas.json_schemas import overview_schema
+from attnctl.formats.documents.schemas import SCHEMAS
 from attnctl.models import open_model
 from attnctl.readings.head_statistics import HeadStatisticsReading
 from attnctl.readings.heatmap import GridReading, OverviewReading
@@ -45,7 +45,7 @@ def test_an_overview_loads_as_it_was_saved(tmp_path: Path) -> None:
     back = attnctl.load(tmp_path / "run.json")
     assert isinstance(back, Overview)
     assert overview_to_json(back) == overview_to_json(overview)
-    jsonschema.Draft202012Validator(overview_schema()).validate(json.loads(overview_to_json(overview)))
+    jsonschema.Draft202012Validator(SCHEMAS["overview"]()).validate(json.loads(overview_to_json(overview)))
     assert back.head_statistics == overview.head_statistics and back.grid is not None and overview.grid is not None
     assert back.grid.rows == overview.grid.rows and back.grid.masks.keys() == overview.grid.masks.keys() == {0}
     np.testing.assert_array_equal(back.grid.masks[0], [[True, False], [True, True]])

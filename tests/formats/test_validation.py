@@ -18,11 +18,13 @@ import pytest
 
 from attnctl.errors import AttnctlError
 from attnctl.formats.documents.overview_json import overview_from_document
-from attnctl.formats.documents.readings_json import _cell_of_document
+from attnctl.formats.documents.readings_json import known_needles
 from attnctl.formats.documents.trace_json import trace_from_document, trace_from_json
 from attnctl.formats.storage import trace_from_npz, trace_to_npz
 from attnctl.formats.validation import read_npy, read_npz
+from attnctl.readings.effects.needle import Needle, NeedleRun
 from attnctl.readings.measures import word_groups
+from attnctl.readings.traces.trace import ModelInfo
 from tests.conftest import attend, process
 
 Refused = Callable[..., str]
@@ -186,7 +188,7 @@ def test_every_question_can_be_written_as_json() -> None:
 
 
 @pytest.mark.parametrize("value", ["0.5", True, None])
-def test_a_text_or_true_is_no_number_in_any_document(value: Any) -> None:
+def test_a_text_or_true_is_no_number_in_any_document(value: Any, tmp_path: Path) -> None:
     """They were read as 0.5 and 1."""
     overview = {
         "schema": "attnctl.overview/1",
@@ -202,5 +204,9 @@ def test_a_text_or_true_is_no_number_in_any_document(value: Any) -> None:
         with pytest.raises(AttnctlError, match="^x is a damaged overview: .*number"):
             overview_from_document(overview | {"heads": [{"layer": 0, "head": 0} | head]}, "x")
     cell = {"length": 9, "depth": value, "tokens": 9, "answer": "a", "answered": True, "found": 1, "scores": {}}
-    with pytest.raises(TypeError, match="depth is .* not a number"):
-        _cell_of_document(cell)
+    run = NeedleRun(ModelInfo("m", "checkpoint"), Needle("n", "q", "e"))
+    model = {"name": "m", "kind": "checkpoint"}
+    said = {"schema": "attnctl.needle/1", "model": model, "needle": "n", "question": "q", "expect": "e", "seed": 0}
+    (tmp_path / "x").write_text(json.dumps(said | cell) + "\n")
+    with pytest.raises(AttnctlError, match="x, line 1 is damaged: depth is .*, not a number$"):
+        known_needles(str(tmp_path / "x"), run)

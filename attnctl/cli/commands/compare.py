@@ -10,7 +10,7 @@ from attnctl.api import chosen_places, compare_sources
 from attnctl.argument_types import OptionValues
 from attnctl.cli import arguments
 from attnctl.cli import options as o
-from attnctl.cli.output import output_format, put_bytes, put_json, write_renderable
+from attnctl.cli.output import output_format, put_bytes, write_renderable
 from attnctl.errors import UsageError
 from attnctl.formats.pictures import figure_bytes, format_names
 from attnctl.models import names_model
@@ -45,7 +45,9 @@ def compare_command(
     pair = _pair_of_traces(a, b, text, file, changes, options)
     places = chosen_places(pair, layer, head)
     if form == "json":
-        put_json(pair.comparison_document(), output)
+        from attnctl.formats.documents.readings_json import comparison_to_json
+
+        put_bytes(comparison_to_json(pair) + b"\n", output)
     elif form in format_names():
         from attnctl.render.figure.charts import comparison_panels
 

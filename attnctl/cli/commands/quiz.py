@@ -10,9 +10,8 @@ from rich.console import Console
 
 from attnctl import api
 from attnctl.cli import arguments
-from attnctl.cli.output import put_json, safe_console
+from attnctl.cli.output import put_bytes, safe_console
 from attnctl.errors import UsageError
-from attnctl.formats.documents.json_documents import model_document
 from attnctl.readings.questions.focus import focus
 from attnctl.readings.questions.quiz import QuizQuestion, is_right
 from attnctl.render.terminal.console import Shown
@@ -44,8 +43,9 @@ def quiz_command(
     model = given.model if layer is None and head is None else None
     asked = api.questions_of_trace(trace, count, options.get("seed") or 0, at, model)
     if json:
-        questions = [question.question_document() for question in asked]
-        put_json({"text": trace.text, "model": model_document(trace.model), "questions": questions}, schema="quiz")
+        from attnctl.formats.documents.readings_json import quiz_to_json
+
+        put_bytes(quiz_to_json(trace.text, trace.model, asked) + b"\n")
         return
     page = safe_console()
     if (first := focus(trace, query=at)) is not None and first.reason:

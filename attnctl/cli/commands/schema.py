@@ -6,7 +6,7 @@ import json
 
 from attnctl.cli.output import print_lines
 from attnctl.errors import UsageError
-from attnctl.formats.schemas.json_schemas import SCHEMAS
+from attnctl.formats.documents.schemas import SCHEMAS
 
 
 def schema_command(*, what: str) -> None:

@@ -6,7 +6,7 @@ import numpy as np
 
 from attnctl import limits
 from attnctl.cli.arguments import check_mode
-from attnctl.cli.output import put_json, show_renderable
+from attnctl.cli.output import put_bytes, show_renderable
 from attnctl.errors import AttnctlError, UsageError
 from attnctl.files import decode_text, read_bytes
 from attnctl.inputs import token_names
@@ -38,6 +38,8 @@ def softmax_command(
     names = None if tokens is None else tuple(token_names(tokens))
     worked = SoftmaxSteps(np.asarray(numbers), names, factor_of(scale, d_k), temperature)
     if json:
-        put_json(worked.softmax_document())
+        from attnctl.formats.documents.readings_json import softmax_to_json
+
+        put_bytes(softmax_to_json(worked) + b"\n")
     else:
         show_renderable(Shown(softmax_forms(worked, precision)))

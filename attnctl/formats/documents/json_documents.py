@@ -1,164 +1,314 @@
-"""What every JSON document of attnctl begins with, written and read: schema, text, tokens, model."""
+"""What every JSON document of attnctl is: a Struct, whose types say how it is written, read, and told in its JSON Schema.
+
+A field of default None, () or UNSET is left out where it has that value. What is read is held against the types, which name
+the path of what is wrong.
+"""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
-from typing import get_args
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import MISSING, fields
+from functools import partial
+from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar, cast, get_type_hints
 
-from attnctl import __version__
-from attnctl.errors import AttnctlError
-from attnctl.formats.validation import checked_whole_number, read_fields
+import numpy as np
+from msgspec import Meta, Struct, ValidationError, convert, defstruct, field, to_builtins
+from msgspec.structs import asdict
+from orjson import Fragment
+
+from attnctl import __version__, limits
+from attnctl.errors import AttnctlError, in_one_line
 from attnctl.interventions import heads_off
 from attnctl.readings.traces.trace import ModelInfo, Note, NoteKind
-from attnctl.text import Document, as_json, spoken_heads
+from attnctl.text import as_json, spoken_heads
 from attnctl.tokens import Token
 
-# what reading the parts of a document raises where they are not what they should be
-DAMAGED = (KeyError, TypeError, ValueError, AttributeError, OverflowError, IndexError)
+if TYPE_CHECKING:
+    from attnctl.text import Document
+
+Kind = TypeVar("Kind")
+
+# --- the types of fields -----------------------------------------------------------------------------------------
 
 
-def document_opening(
-    schema: str, text: str, tokens: Sequence[Token], model: ModelInfo, key_tokens: Sequence[Token] | None
-) -> Document:
-    """The first keys of a document; `key_tokens` only where they are not the tokens."""
-    document: Document = {
-        "schema": schema,
-        "attnctl": __version__,
-        "text": text,
-        "tokens": [token_document(index, token) for index, token in enumerate(tokens)],
-        "model": model_document(model),
-    }
-    if key_tokens is not None:
-        document["key_tokens"] = [token_document(index, token) for index, token in enumerate(key_tokens)]
-    return document
+def about(sentence: str, **schema: object) -> Meta:
+    """What a field is, and what else its schema says, which is not asked of a document that is read."""
+    return Meta(description=sentence or None, extra_json_schema=schema or None)
 
 
-def read_opening(entries: Document) -> Document:
-    """What every document of a text says, by the names of the fields: text, tokens, model, key_tokens, notes.
+ALWAYS = Meta(extra_json_schema={"always": True})  # written always, and not missed where it is read
 
-    `key_tokens` is None where they are the tokens. Raises one of DAMAGED.
-    """
-    return {
-        "text": checked_text(entries["text"], "text"),
-        "tokens": read_tokens(entries["tokens"]),
-        "model": read_model(entries["model"]),
-        "key_tokens": read_tokens(entries["key_tokens"]) if "key_tokens" in entries else None,
-        "notes": read_notes(entries),
-    }
+Index = Annotated[int, Meta(ge=0, le=limits.CONFIGURED_SIZE)]
+Count = Annotated[int, Meta(ge=1, le=limits.CONFIGURED_SIZE)]
+Whole = Annotated[int, Meta(ge=0)]
+Positive = Annotated[float, Meta(gt=0)]
+Share = Annotated[float, about("", minimum=0, maximum=1.00001)]  # sums of float32
+Portion = Annotated[float, about("", minimum=0, maximum=1)]
+Amount = Annotated[float, about("", minimum=0)]
+Correlation = Annotated[float, about("", minimum=-1, maximum=1)]
+Sha256 = Annotated[str, Meta(pattern="^[0-9a-f]{64}$")]
 
-
-def token_document(index: int, token: Token) -> Document:
-    """A token as it stands in JSON."""
-    entry: Document = {"index": index, "text": token.text}
-    if token.id is not None:
-        entry["id"] = token.id
-    if token.start is not None:
-        entry["start"], entry["end"] = token.start, token.end
-    entry["special"] = token.special
-    if token.unknown:
-        entry["unknown"] = True
-    return entry
+# arrays: as they are when they are written; a list when they are read, which `finite_floats` makes an array of
+_NUMBERS: dict[str, object] = {"type": "array", "items": {"type": "number"}}
+Vector = Annotated[Any, about("", **_NUMBERS)]
+Matrix = Annotated[Any, about("", type="array", items=_NUMBERS)]
+Mask = Annotated[Any, about("", type="array", items={"type": "array", "items": {"type": "boolean"}})]
+WRITTEN_BY_ORJSON = (np.ndarray, np.float32, np.float64, np.int64, np.bool_, Fragment, Note)
 
 
-def model_document(info: ModelInfo) -> Document:
-    """A model as it stands in JSON."""
-    finds = info.finds and "; ".join(f"{layer}.{head} {relation}" for layer, head, relation in info.finds)
-    # text that is all ASCII is written far faster
-    said = vars(info) | {"off": info.off and spoken_heads(info.off), "finds": finds and finds.replace("→", "->")}
-    # the seed is always said: null is an answer ("none was used")
-    return {name: value for name, value in said.items() if value is not None or name == "seed"}
+class JsonDocument(Struct, kw_only=True, omit_defaults=True, tag_field="schema"):
+    """A document; its `tag` is the name of its schema."""
+
+    attnctl: Annotated[str, about("The version of attnctl that wrote this."), ALWAYS] = field(
+        default_factory=lambda: __version__
+    )
 
 
-def read_tokens(entries: Sequence[Mapping[str, object]]) -> tuple[Token, ...]:
-    """The tokens of a document.
+class Part(Struct, omit_defaults=True):
+    """An object in a document."""
 
-    Raises TypeError where a field has another type, ValueError where a span is none, or an index is not the token's place.
-    """
+
+class Made(Part):
+    """A part whose fields a table tells; see `fields_from`."""
+
+    if TYPE_CHECKING:
+
+        def __init__(self, **values: Any) -> None: ...
+
+        def __getattr__(self, name: str) -> Any: ...
+
+
+def fields_from(told: Iterable[tuple[str, Any, Any]]) -> Callable[[type[Kind]], type[Kind]]:
+    """The class with fields of (name, type, default), `field()` where there is no default."""
+
+    def made(kind: type[Kind]) -> type[Kind]:
+        namespace = {"__doc__": kind.__doc__, "__module__": kind.__module__}
+        own: Any = defstruct(kind.__name__, told, bases=(Part,), namespace=namespace, kw_only=True)
+        return cast("type[Kind]", own)
+
+    return made
+
+
+# --- tokens and models -------------------------------------------------------------------------------------------
+
+
+class DocumentToken(Part, kw_only=True):
+    """A token; start and end are characters of the text."""
+
+    index: Annotated[Index | None, ALWAYS] = None
+    text: str
+    id: int | None = None
+    start: Annotated[Index | None, about("First character in text.")] = None
+    end: Annotated[Index | None, about("One past the last.")] = None
+    special: Annotated[bool, ALWAYS] = field(default_factory=bool)
+    unknown: Annotated[bool, about("The model has no such word and reads its unknown token.")] = False
+
+
+def token_documents(tokens: Sequence[Token]) -> list[DocumentToken]:
+    """Tokens as they stand in a document."""
+    return [
+        DocumentToken(
+            index=index,
+            text=token.text,
+            id=token.id,
+            start=token.start,
+            end=None if token.start is None else token.end,
+            special=token.special,
+            unknown=token.unknown,
+        )
+        for index, token in enumerate(tokens)
+    ]
+
+
+def read_tokens(entries: Sequence[DocumentToken]) -> tuple[Token, ...]:
+    """The tokens of a document. Raises ValueError where a span is none, or an index is not the token's place."""
     for place, entry in enumerate(entries):
-        if "index" in entry and checked_whole_number(entry["index"], "a token's index") != place:
-            raise ValueError(f"token {place} has index {entry['index']}")
-    return tuple(_checked_span(read_fields(Token, entry)) for entry in entries)
+        if entry.index not in (None, place):
+            raise ValueError(f"token {place} has index {entry.index}")
+        start, end = entry.start, entry.end
+        if (start is None) != (end is None) or (start is not None and end is not None and start > end):
+            raise ValueError(f"token {entry.text[:40]!r} stands from {start} to {end}")
+    return tuple(Token(one.text, one.id, one.start, one.end, one.special, one.unknown) for one in entries)
 
 
-def _checked_span(token: Token) -> Token:
-    """The token itself, if it stands nowhere, or from a character to one behind it. Raises ValueError where it does not."""
-    if token.start is None and token.end is None:
-        return token
-    start, end = checked_whole_number(token.start, "start"), checked_whole_number(token.end, "end")
-    if not 0 <= start <= end:
-        raise ValueError(f"token {token.text[:40]!r} stands from {start} to {end}")
-    return token
+# what the type of a field of ModelInfo does not say
+MODEL_LIMITS: dict[str, Any] = {
+    **dict.fromkeys(("d_model", "d_k", "d_v", "n_heads", "n_kv_heads", "n_layers", "window"), Count),
+    "kind": Annotated[str, about("", enum=["demo", "random", "dot", "weights", "checkpoint", "matrix"])],
+    "scale": Annotated[float, about("The factor on the scores.")],
+    "soft_cap": Positive,
+    "temperature": Positive,
+    "dropout": Annotated[float, Meta(ge=0, lt=1)],
+    "positions": Annotated[str, about("", enum=["learned", "sinusoidal"])],
+    "off": Annotated[str, about("Heads whose context goes nowhere, layer.head: 1.2, 0.5.")],
+    "finds": str,
+    "final_norm": Annotated[bool, about("Whether the residual stream is normalised before the head.")],
+    "rope_pairs": Literal["half", "interleaved"],
+    "source": Annotated[str, about("What the name stands for: a repository, a file, the version that it came with.")],
+    "revision": Annotated[str, about("The commit of a repository.")],
+    "sha256": Annotated[str, about("Of the weights file.", pattern="^[0-9a-f]{64}$")],
+    "quantised": Annotated[str, about("How most of the weights were stored.")],
+}
 
 
-def checked_text(value: object, what: str) -> str:
-    """A text of a file, as it stands. Raises TypeError where it is of another type."""
-    if not isinstance(value, str):
-        raise TypeError(f"{what} is {str(value)[:40]!r}, not a text")
+def _same(value: object) -> object:
     return value
 
 
-def read_model(entry: Mapping[str, object]) -> ModelInfo:
-    """The model of a document. Raises TypeError and ValueError where a field has another type, or counts nothing."""
-    given = dict(entry)
-    if entry.get("off") is not None:
-        off = checked_text(entry["off"], "off")
-        if not re.fullmatch(r"\d{1,6}\.\d{1,6}(, *\d{1,6}\.\d{1,6})*", off):
-            raise ValueError(f"off is {off[:40]!r}, not layer.head of heads: 1.2, 0.5")
-        given["off"] = heads_off(off)
-    if entry.get("finds") is not None:
-        finds = checked_text(entry["finds"], "finds").replace("->", "→")
-        found = re.findall(r"(\d{1,6})\.(\d{1,6}) ([^;]+)", finds)
-        given["finds"] = tuple((int(layer), int(head), relation) for layer, head, relation in found)
-    info = read_fields(ModelInfo, given)
-    for name in ("d_model", "d_k", "d_v", "n_heads", "n_kv_heads", "n_layers", "window"):
-        if (count := getattr(info, name)) is not None and checked_whole_number(count, name) < 1:
-            raise ValueError(f"{name} is {count}")
-    if (info.temperature is not None and info.temperature <= 0) or not 0 <= (info.dropout or 0) < 1:
-        raise ValueError(f"temperature is {info.temperature}, and dropout {info.dropout}")
-    if info.soft_cap is not None and info.soft_cap <= 0:
-        raise ValueError(f"soft_cap is {info.soft_cap}")
-    return info
+def _model_fields() -> Iterator[tuple[str, Any, Any]]:
+    """The fields of ModelInfo: None is absent, but for the seed, where it is an answer ("none was used")."""
+    hints = get_type_hints(ModelInfo)
+    for own in fields(ModelInfo):
+        limited = MODEL_LIMITS.get(own.name, hints[own.name])
+        if own.default is MISSING:
+            yield own.name, limited, field()
+        elif own.default is None and own.name != "seed":
+            yield own.name, limited | None, None
+        else:
+            yield own.name, Annotated[limited, ALWAYS], field(default_factory=partial(_same, own.default))
 
 
-def notes_document(notes: Sequence[str]) -> Document:
-    """The notes of a document, and their kinds where one has a kind."""
-    kinds = [note.kind if isinstance(note, Note) else "" for note in notes]
-    return ({"notes": list(notes)} if notes else {}) | ({"note_kinds": kinds} if any(kinds) else {})
+@fields_from(_model_fields())
+class DocumentModel(Made):
+    """What the numbers come from."""
 
 
-def read_notes(entries: Document) -> tuple[str, ...]:
-    """The notes of a document. Raises TypeError for one that is no text, ValueError where their kinds are none of them."""
-    notes = [checked_text(note, "a note") for note in entries.get("notes", ())]
-    kinds = entries.get("note_kinds", [""] * len(notes))
-    if len(kinds) != len(notes) or any(kind not in get_args(NoteKind) for kind in kinds):
+def model_document(info: ModelInfo) -> DocumentModel:
+    """A model as it stands in a document."""
+    finds = info.finds and "; ".join(f"{layer}.{head} {relation}" for layer, head, relation in info.finds)
+    # text that is all ASCII is written far faster
+    said = {"off": info.off and spoken_heads(info.off), "finds": finds and finds.replace("→", "->")}
+    return DocumentModel(**vars(info) | said)
+
+
+def read_model(entry: DocumentModel) -> ModelInfo:
+    """The model of a document. Raises ValueError where its heads are not said as they are written."""
+    off = entry.off
+    if off is not None and not re.fullmatch(r"\d{1,6}\.\d{1,6}(, *\d{1,6}\.\d{1,6})*", off):
+        raise ValueError(f"off is {off[:40]!r}, not layer.head of heads: 1.2, 0.5")
+    found = re.findall(r"(\d{1,6})\.(\d{1,6}) ([^;]+)", (entry.finds or "").replace("->", "→"))
+    finds = None if entry.finds is None else tuple((int(layer), int(head), relation) for layer, head, relation in found)
+    return ModelInfo(**asdict(entry) | {"off": None if off is None else heads_off(off), "finds": finds})
+
+
+# --- documents of a text -----------------------------------------------------------------------------------------
+
+Tokens = Annotated[tuple[DocumentToken, ...], about("", minItems=1)]
+Notes = Annotated[tuple[str, ...], about("What a reader must know about these numbers.")]
+NoteKinds = Annotated[tuple[NoteKind, ...], about("What each note tells of; empty: of none of these.")]
+
+
+class TextDocument(JsonDocument, kw_only=True):
+    """What a document of a text begins with."""
+
+    text: str
+    tokens: Tokens
+    model: DocumentModel
+    key_tokens: Annotated[
+        Tokens | None, about("The tokens of the key axis, where it is another text's (cross attention).")
+    ] = None
+
+
+def opening(text: str, tokens: Sequence[Token], model: ModelInfo, key_tokens: Sequence[Token] | None) -> dict[str, Any]:
+    """The fields of a TextDocument; `key_tokens` None where they are the tokens."""
+    keys = None if key_tokens is None else token_documents(key_tokens)
+    return {"text": text, "tokens": token_documents(tokens), "model": model_document(model), "key_tokens": keys}
+
+
+def noted(notes: Sequence[str]) -> dict[str, Any]:
+    """The fields for the notes, and for their kinds where one has a kind."""
+    kinds = tuple(note.kind if isinstance(note, Note) else "" for note in notes)
+    return {"notes": tuple(notes), "note_kinds": kinds if any(kinds) else ()}
+
+
+def read_opening(document: Any) -> dict[str, Any]:
+    """What a document of a text says, by the names of a reading's fields: text, tokens, model, key_tokens, notes.
+
+    Raises ValueError where tokens have no sound place, or notes and their kinds are not as many.
+    """
+    notes, kinds = document.notes, document.note_kinds or ("",) * len(document.notes)
+    if len(kinds) != len(notes):
         raise ValueError(f"note_kinds is {str(kinds)[:40]}, not the kinds of {len(notes)} notes")
-    return tuple(map(Note, notes, kinds))
+    return {
+        "text": document.text,
+        "tokens": read_tokens(document.tokens),
+        "model": read_model(document.model),
+        "key_tokens": None if document.key_tokens is None else read_tokens(document.key_tokens),
+        "notes": tuple(map(Note, notes, kinds)),
+    }
 
 
-def write_json(document: Document, what: str) -> bytes:
+# --- writing and reading -----------------------------------------------------------------------------------------
+
+
+def plain(document: Struct) -> Document:
+    """The JSON object of a document, arrays still arrays, what is absent left out."""
+    found: Document = to_builtins(document, builtin_types=WRITTEN_BY_ORJSON)
+    return found
+
+
+def write_json(document: Struct, what: str) -> bytes:
     """One line of JSON, without the newline. Raises AttnctlError where `what` cannot be written."""
     try:
-        return as_json(document)
+        return as_json(plain(document))
     except TypeError as error:
         raise AttnctlError(f"this {what} cannot be written as JSON: {error}") from error
 
 
-def check_schema(document: object, schema: str, source: str, what: str) -> Document:
-    """The document itself, if it is a JSON object of `schema`. Raises AttnctlError naming what it is instead."""
+def check_schema(document: object, kind: type[JsonDocument], source: str, what: str) -> None:
+    """Raise AttnctlError where this is no JSON object of the schema of `kind`, naming what it is instead."""
     if not isinstance(document, dict) or "schema" not in document:
         raise AttnctlError(f'{source} is not {what}: it has no "schema"')
-    if document["schema"] != schema:
-        raise AttnctlError(f"{source} has schema {str(document['schema'])[:60]!r}; this attnctl reads {schema!r}")
-    return document
+    if document["schema"] != kind.__struct_config__.tag:
+        raise AttnctlError(
+            f"{source} has schema {str(document['schema'])[:60]!r}; this attnctl reads {kind.__struct_config__.tag!r}"
+        )
 
 
-def damage_of(error: Exception) -> str:
-    """What an error of DAMAGED says is wrong with a document."""
-    if isinstance(error, KeyError):
-        return f"{error.args[0]!r} is missing"
-    if isinstance(error, (TypeError, AttributeError)) and re.search(
-        r"\bobject\b|\bindices\b", str(error)
-    ):  # Python's own
-        return "a part of it is of another type than it should be"
-    return str(error)
+@contextmanager
+def telling_damage(said: str) -> Iterator[None]:
+    """Turn what is wrong with a document, met while it is read, into one line that begins with `said`."""
+    try:
+        yield
+    except (TypeError, ValueError, OverflowError, IndexError) as error:
+        raise AttnctlError(f"{said}: {in_one_line(error)}") from error
+
+
+def read_as(kind: type[Kind], document: object) -> Kind:
+    """A parsed JSON document as one of `kind`. Raises ValueError that says where it is wrong, and what is wanted there."""
+    try:
+        return convert(document, kind)
+    except ValidationError as error:
+        reason, _, path = str(error).partition(" - at ")
+        path = path.replace("`", "").removeprefix("$").removeprefix(".")
+        reason = re.sub(r"`([^`]+)`", _in_words, reason)
+        for pattern, sentence in _SENTENCES:
+            reason = re.sub(pattern, sentence, reason)
+        if reason.startswith(("not ", "which ")) and "..." not in path:
+            for key in re.findall(r"[^.\[\]]+", path):
+                document = document[int(key) if isinstance(document, list) else key]  # type: ignore[index]
+            raise ValueError(f"{path or 'it'} is {str(document)[:40]!r}, {reason}") from error
+        raise ValueError(f"{path}: {reason}" if path else reason) from error
+
+
+_WORDS = {"int": "a whole number", "float": "a number", "str": "a text", "bool": "true or false"}
+_WORDS |= {"array": "a list", "object": "an object"}
+_SENTENCES = (
+    (r"Object missing required field (.*)", r"\1 is missing"),
+    (r"Expected (.*), got .*", r"not \1"),
+    (r"Expected (.*)", r"not \1"),
+    (r"Invalid enum value .*", "which it cannot be"),
+    (r"Number out of range", "not a number of any size"),
+    (r" >= (\S+)", r" from \1 up"),
+    (r" <= (\S+)", r" up to \1"),
+    (r" > (\S+)", r" above \1"),
+    (r" < (\S+)", r" below \1"),
+    (r"\.0$", ""),
+)
+
+
+def _in_words(match: re.Match[str]) -> str:
+    kinds = [kind for kind in match[1].split(" | ") if kind != "null"]
+    return " or ".join(_WORDS.get(kind, f"'{kind}'") for kind in kinds) or "null"

@@ -2,29 +2,112 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from typing import TypeVar
+from collections.abc import Iterable, Iterator
+from typing import Annotated, Any, Literal, TypeVar
 
 import numpy as np
+from msgspec import UNSET, Meta, UnsetType, field
 
 from attnctl.arrays import Bools, Floats
-from attnctl.errors import AttnctlError
 from attnctl.formats.documents.json_documents import (
-    DAMAGED,
+    Amount,
+    Count,
+    Index,
+    Made,
+    Mask,
+    Matrix,
+    NoteKinds,
+    Notes,
+    Part,
+    Share,
+    TextDocument,
+    Vector,
+    about,
     check_schema,
-    damage_of,
-    document_opening,
-    notes_document,
+    fields_from,
+    noted,
+    opening,
+    read_as,
     read_opening,
+    telling_damage,
     write_json,
 )
-from attnctl.formats.validation import checked_number, checked_whole_number, finite_floats, true_or_false
+from attnctl.formats.validation import finite_floats, true_or_false
 from attnctl.readings.head_statistics import STATISTICS, HeadStatistics
 from attnctl.readings.overview import Links, LongRow, Overview, PooledGrid, TextPart
-from attnctl.text import Document
 
-SCHEMA = "attnctl.overview/1"
 Shaped = TypeVar("Shaped", Floats, Bools)
+
+
+class GridPart(Part):
+    """A row or a column of a grid."""
+
+    name: str
+    ranges: Annotated[
+        tuple[tuple[Index, Count], ...], Meta(min_length=1), about("Tokens [first, last), one stretch or several.")
+    ]
+
+
+class GridLayer(Part):
+    """Where the grids of a layer have hidden cells."""
+
+    layer: Index
+    mask: Mask
+
+
+def _statistics() -> Iterator[tuple[str, Any, None]]:
+    for statistic in STATISTICS.values():
+        kind: Any = Share if statistic.is_share else float if statistic.unit == "places" else Amount
+        whole = {"type": "integer"} if statistic.unit == "places" else {}
+        yield statistic.name, Annotated[kind, about(statistic.title_with_unit, **whole)] | None, None
+
+
+_NAMES = "What kind of head it looks like, by the usual thresholds; with a ? where the text is too short to tell."
+
+
+@fields_from(
+    [
+        ("layer", Index, field()),
+        ("head", Index, field()),
+        *_statistics(),
+        ("names", Annotated[tuple[str, ...] | None, about(_NAMES)], None),
+        ("coverage", Annotated[Share | None, about("The mass that the links hold, mean over the queries.")], None),
+        (
+            "links",
+            Annotated[
+                tuple[tuple[tuple[Index, Share], ...], ...] | None,
+                about("For each query its strongest keys, [key, weight], strongest first."),
+            ],
+            None,
+        ),
+        ("grid", Annotated[Matrix, about("Pooled weights (rows, columns).")] | UnsetType, UNSET),
+        ("query", Annotated[Index | None, about("The query whose weights follow.")], None),
+        ("weights", Annotated[Vector, about("That query's exact weights on every key.")] | UnsetType, UNSET),
+    ]
+)
+class OverviewHead(Made):
+    """What is known of a head."""
+
+
+class OverviewDocument(TextDocument, kw_only=True, tag="attnctl.overview/1"):
+    """What is known of the attention over a text whose weights are too many to keep.
+
+    Statistics of each head, the strongest links of each query, pooled grids, single rows. What was not asked for is absent.
+    """
+
+    pool: Annotated[
+        Literal["mean", "max", "mass"] | None,
+        about(
+            "What a number of a grid is: the mean or the largest of the weights between row and column, or the mass that a "
+            "query of the row gives to the column, on average."
+        ),
+    ] = None
+    rows: Annotated[tuple[GridPart, ...] | None, about("What the rows of a grid are.")] = None
+    columns: Annotated[tuple[GridPart, ...] | None, about("What its columns are.")] = None
+    layers: Annotated[tuple[GridLayer, ...], about("Where a grid has hidden cells.")] = ()
+    heads: tuple[OverviewHead, ...]
+    notes: Notes = ()
+    note_kinds: NoteKinds = ()
 
 
 # --- writing -----------------------------------------------------------------------------------------------------
@@ -36,53 +119,50 @@ def overview_to_json(overview: Overview | LongRow) -> bytes:
     return write_json(document, "overview")
 
 
-def _overview_document(overview: Overview) -> Document:
-    document = document_opening(SCHEMA, overview.text, overview.tokens, overview.model, overview.key_tokens)
-    if (grid := overview.grid) is not None:
-        document |= {
-            "pool": grid.pool,
-            "rows": [{"name": part.name, "ranges": part.ranges} for part in grid.rows],
-            "columns": [{"name": part.name, "ranges": part.ranges} for part in grid.columns],
+def _overview_document(overview: Overview) -> OverviewDocument:
+    grid: dict[str, Any] = {}
+    weights: dict[tuple[int, int], Floats] = {}
+    if overview.grid is not None:
+        weights, masks = overview.grid.weights, sorted(overview.grid.masks.items())
+        grid = {
+            "pool": overview.grid.pool,
+            "rows": tuple(GridPart(part.name, part.ranges) for part in overview.grid.rows),
+            "columns": tuple(GridPart(part.name, part.ranges) for part in overview.grid.columns),
+            "layers": tuple(GridLayer(layer, np.ascontiguousarray(mask)) for layer, mask in masks),
         }
-        if grid.masks:
-            masks = sorted(grid.masks.items())
-            document["layers"] = [{"layer": layer, "mask": np.ascontiguousarray(mask)} for layer, mask in masks]
-    known = [(measured.layer, measured.head) for measured in overview.head_statistics]
-    known += [*overview.links, *(() if grid is None else grid.weights)]
-    document["heads"] = [_head_document(overview, layer, head) for layer, head in dict.fromkeys(known)]
-    return document | notes_document(overview.notes)
+    told: dict[tuple[int, int], dict[str, Any]] = {}
+    for one in overview.head_statistics:
+        told.setdefault((one.layer, one.head), {}).update(one.values, names=one.names)
+    for at, links in overview.links.items():
+        told.setdefault(at, {}).update(coverage=links.mass_covered, links=_links_document(links))
+    for at, cells in weights.items():
+        told.setdefault(at, {})["grid"] = np.ascontiguousarray(cells, np.float32)
+    return OverviewDocument(
+        **opening(overview.text, overview.tokens, overview.model, overview.key_tokens),
+        **grid,
+        heads=tuple(OverviewHead(layer=layer, head=head, **known) for (layer, head), known in told.items()),
+        **noted(overview.notes),
+    )
 
 
-def _head_document(overview: Overview, layer: int, head: int) -> Document:
-    document: Document = {"layer": layer, "head": head}
-    for measured in overview.head_statistics:
-        if (measured.layer, measured.head) == (layer, head):
-            document |= measured.statistics_document()
-    if (links := overview.links.get((layer, head))) is not None:
-        document["coverage"] = links.mass_covered
-        document["links"] = [
-            [[key, weight] for key, weight in zip(keys, weights, strict=True) if weight > 0]
-            for keys, weights in zip(links.keys.tolist(), _shortest_decimals(links.weights), strict=True)
-        ]
-    if overview.grid is not None and (layer, head) in overview.grid.weights:
-        document["grid"] = np.ascontiguousarray(overview.grid.weights[layer, head], np.float32)
-    return document
+def _links_document(links: Links) -> tuple[tuple[tuple[int, float], ...], ...]:
+    """The links that have a weight, as the shortest decimals that read back to the same float32."""
+    return tuple(
+        tuple((key, float(str(weight))) for key, weight in zip(keys, weights, strict=True) if weight > 0)
+        for keys, weights in zip(links.keys.tolist(), links.weights, strict=True)
+    )
 
 
-def _shortest_decimals(weights: Floats) -> list[list[float]]:
-    """Weights as the shortest decimals that read back to the same float32."""
-    return [[float(str(weight)) for weight in row] for row in weights]
-
-
-def _row_document(row: LongRow) -> Document:
+def _row_document(row: LongRow) -> OverviewDocument:
     """One query's exact weights as a document of the same schema."""
-    key_tokens = None if row.keys == row.tokens else row.keys
-    document = document_opening(SCHEMA, row.text, row.tokens, row.model, key_tokens)
-    document["heads"] = [
-        {"layer": layer, "head": head, "query": row.query, "weights": np.ascontiguousarray(weights, np.float32)}
-        for (layer, head), weights in row.weights.items()
-    ]
-    return document | notes_document(row.notes)
+    return OverviewDocument(
+        **opening(row.text, row.tokens, row.model, None if row.keys == row.tokens else row.keys),
+        heads=tuple(
+            OverviewHead(layer=layer, head=head, query=row.query, weights=np.ascontiguousarray(weights, np.float32))
+            for (layer, head), weights in row.weights.items()
+        ),
+        **noted(row.notes),
+    )
 
 
 # --- reading -----------------------------------------------------------------------------------------------------
@@ -90,71 +170,53 @@ def _row_document(row: LongRow) -> Document:
 
 def overview_from_document(document: object, source: str = "this overview") -> Overview | LongRow:
     """An overview, or the row of one query, from its parsed JSON. Raises AttnctlError where it is none, or does not fit."""
-    entries = check_schema(document, SCHEMA, source, "an overview")
-    try:
-        row = any("query" in head for head in entries["heads"])
-        return _read_row(entries) if row else _read_overview(entries)
-    except DAMAGED as error:
-        raise AttnctlError(f"{source} is a damaged overview: {damage_of(error)}") from error
+    check_schema(document, OverviewDocument, source, "an overview")
+    with telling_damage(f"{source} is a damaged overview"):
+        told = read_as(OverviewDocument, document)
+        heads = {(head.layer, head.head): head for head in told.heads}
+        if len(heads) < len(told.heads):
+            raise ValueError("a head stands there twice")
+        read = _read_overview if all(head.query is None for head in told.heads) else _read_row
+        return read(told, heads)
 
 
-def _read_overview(entries: Document) -> Overview:
-    opening, heads = read_opening(entries), _read_heads(entries["heads"])
-    n_q = len(opening["tokens"])
-    n_k = n_q if opening["key_tokens"] is None else len(opening["key_tokens"])
+def _read_overview(told: OverviewDocument, heads: dict[tuple[int, int], OverviewHead]) -> Overview:
+    known = read_opening(told)
+    n_q = len(told.tokens)
+    n_k = n_q if told.key_tokens is None else len(told.key_tokens)
     return Overview(
-        **opening,
-        grid=_read_grid(entries, heads, n_q, n_k) if "rows" in entries else None,
-        head_statistics=tuple(_read_statistics(*at, head) for at, head in heads.items() if "entropy" in head),
-        links={at: _read_links(head["links"], n_q, n_k) for at, head in heads.items() if "links" in head},
+        **known,
+        grid=_read_grid(told, heads, n_q, n_k),
+        head_statistics=tuple(
+            HeadStatistics(*at, {name: getattr(head, name) for name in STATISTICS}, head.names or ())
+            for at, head in heads.items()
+            if head.entropy is not None
+        ),
+        links={at: _read_links(head.links, n_q, n_k) for at, head in heads.items() if head.links is not None},
     )
 
 
-def _read_heads(entries: Sequence[Document]) -> dict[tuple[int, int], Document]:
-    heads = {
-        (checked_whole_number(head["layer"], "layer"), checked_whole_number(head["head"], "head")): head
-        for head in entries
-    }
-    if len(heads) < len(entries):
-        raise ValueError("a head stands there twice")
-    return heads
-
-
-def _read_statistics(layer: int, head: int, entry: Document) -> HeadStatistics:
-    values: dict[str, float | None] = {name: entry.get(name) for name in STATISTICS}
-    for name, value in values.items():
-        if value is not None:
-            checked_number(value, name)
-    return HeadStatistics(layer, head, values, tuple(str(name) for name in entry.get("names", ())))
-
-
-def _read_grid(entries: Document, heads: dict[tuple[int, int], Document], n_q: int, n_k: int) -> PooledGrid:
-    rows, columns = (_read_parts(entries[name], n) for name, n in (("rows", n_q), ("columns", n_k)))
+def _read_grid(
+    told: OverviewDocument, heads: dict[tuple[int, int], OverviewHead], n_q: int, n_k: int
+) -> PooledGrid | None:
+    if told.rows is None or told.columns is None or told.pool is None:
+        if told.rows is None:
+            return None
+        raise ValueError("it has rows, but no columns or no pool")
+    rows, columns = _read_parts(told.rows, n_q), _read_parts(told.columns, n_k)
     shape = len(rows), len(columns)
     weights = {
-        at: _of_shape(finite_floats(head["grid"], "a grid"), shape) for at, head in heads.items() if "grid" in head
+        at: _of_shape(finite_floats(head.grid, "a grid"), shape) for at, head in heads.items() if head.grid is not UNSET
     }
-    masks = {
-        checked_whole_number(layer["layer"], "layer"): _of_shape(true_or_false(layer["mask"], "a mask"), shape)
-        for layer in entries.get("layers", ())
-    }
-    if entries["pool"] not in ("mean", "max", "mass"):
-        raise ValueError(f"pool is {str(entries['pool'])[:40]!r}, not mean, max or mass")
-    return PooledGrid(str(entries["pool"]), rows, columns, weights, masks)
+    masks = {one.layer: _of_shape(true_or_false(one.mask, "a mask"), shape) for one in told.layers}
+    return PooledGrid(told.pool, rows, columns, weights, masks)
 
 
-def _read_parts(entries: Iterable[Document], n: int) -> tuple[TextPart, ...]:
-    parts = tuple(
-        TextPart(
-            str(entry["name"]),
-            tuple((checked_whole_number(a, "a range"), checked_whole_number(b, "a range")) for a, b in entry["ranges"]),
-        )
-        for entry in entries
-    )
-    for part in parts:
-        if not part.ranges or any(not 0 <= a < b <= n for a, b in part.ranges):
+def _read_parts(entries: Iterable[GridPart], n: int) -> tuple[TextPart, ...]:
+    for part in entries:
+        if any(not a < b <= n for a, b in part.ranges):
             raise ValueError(f"{part.name[:40]!r} holds tokens {part.ranges}, of {n}")
-    return parts
+    return tuple(TextPart(part.name, part.ranges) for part in entries)
 
 
 def _of_shape(array: Shaped, shape: tuple[int, ...]) -> Shaped:
@@ -163,7 +225,7 @@ def _of_shape(array: Shaped, shape: tuple[int, ...]) -> Shaped:
     return array
 
 
-def _read_links(rows: Sequence[Sequence[tuple[int, float]]], n_q: int, n_k: int) -> Links:
+def _read_links(rows: tuple[tuple[tuple[int, float], ...], ...], n_q: int, n_k: int) -> Links:
     """The strongest keys of each query; rows with fewer are filled up with weights of 0."""
     if len(rows) != n_q:
         raise ValueError(f"there are links of {len(rows)} queries, for {n_q} tokens")
@@ -173,20 +235,19 @@ def _read_links(rows: Sequence[Sequence[tuple[int, float]]], n_q: int, n_k: int)
     keys = np.zeros((n_q, count), np.int64)  # (n_q, count)
     weights = np.zeros((n_q, count))  # (n_q, count), as float32 once they are known to be finite
     for at, row in enumerate(rows):
-        for place, (key, weight) in enumerate(row):
-            keys[at, place] = checked_whole_number(key, "a link's key")
-            weights[at, place] = checked_number(weight, "a link's weight")
-    if keys.size and not 0 <= keys.min() <= keys.max() < n_k:
+        for place, link in enumerate(row):
+            keys[at, place], weights[at, place] = link
+    if keys.size and keys.max() >= n_k:
         raise ValueError(f"a link goes to key {keys.max()}, of {n_k}")
     return Links(keys, finite_floats(weights))
 
 
-def _read_row(entries: Document) -> LongRow:
-    opening, heads = read_opening(entries), _read_heads(entries["heads"])
-    tokens, key_tokens = opening["tokens"], opening.pop("key_tokens")
+def _read_row(told: OverviewDocument, heads: dict[tuple[int, int], OverviewHead]) -> LongRow:
+    known = read_opening(told)
+    tokens, key_tokens = known["tokens"], known.pop("key_tokens")
     keys = tokens if key_tokens is None else key_tokens
-    queries = {checked_whole_number(head["query"], "query") for head in heads.values()}
+    queries = {head.query for head in told.heads}
     if len(queries) > 1 or not queries <= set(range(len(tokens))):
-        raise ValueError(f"the rows of queries {sorted(queries)} do not stand in one document of {len(tokens)} tokens")
-    weights = {at: _of_shape(finite_floats(head["weights"], "the weights"), (len(keys),)) for at, head in heads.items()}
-    return LongRow(**opening, keys=keys, query=queries.pop(), weights=weights)
+        raise ValueError(f"the rows of queries {queries} do not stand in one document of {len(tokens)} tokens")
+    weights = {at: _of_shape(finite_floats(head.weights, "the weights"), (len(keys),)) for at, head in heads.items()}
+    return LongRow(**known, keys=keys, query=queries.pop(), weights=weights)

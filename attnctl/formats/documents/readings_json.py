@@ -1,195 +1,457 @@
-"""Effects, sources of an answer and needles as JSON, and read back."""
+"""Effects, sources of an answer, needles, comparisons, a softmax and a quiz as JSON; needles are read back."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Annotated, Any, Literal
 
 import numpy as np
+from msgspec.structs import asdict
 
-from attnctl import __version__
+from attnctl.attention import Array
 from attnctl.errors import AttnctlError
 from attnctl.files import parse_json, read_bytes, write_whole
 from attnctl.formats.documents.json_documents import (
-    DAMAGED,
+    Amount,
+    Correlation,
+    Count,
+    DocumentModel,
+    DocumentToken,
+    Index,
+    JsonDocument,
+    Mask,
+    Matrix,
+    Part,
+    Portion,
+    Sha256,
+    Share,
+    TextDocument,
+    Vector,
+    Whole,
+    about,
     check_schema,
-    damage_of,
-    document_opening,
     model_document,
-    token_document,
+    opening,
+    plain,
+    read_as,
+    telling_damage,
+    token_documents,
     write_json,
 )
-from attnctl.formats.validation import checked_number, checked_whole_number, finite_floats
+from attnctl.formats.validation import finite_floats
 from attnctl.readings.effects.answer_sources import AnswerSources
 from attnctl.readings.effects.effects import (
     Contributions,
     EdgeEffect,
     Effect,
     Effects,
-    HeadEffect,
     Outcome,
     Word,
     strongest_cuts,
 )
-from attnctl.readings.effects.needle import NeedleCell, NeedleRun, Needles
+from attnctl.readings.effects.needle import HeadsOff, NeedleCell, NeedleRun, Needles
+from attnctl.readings.questions.quiz import QuizQuestion
+from attnctl.readings.questions.softmax import SoftmaxSteps
+from attnctl.readings.traces.comparison import Comparison
+from attnctl.readings.traces.trace import ModelInfo
 from attnctl.text import Document
 
-EFFECTS_SCHEMA = "attnctl.effects/1"
+# --- effects -----------------------------------------------------------------------------------------------------
+
+
+class EffectWord(Part):
+    """A word: the id of its first token, and of all where it has several."""
+
+    text: str
+    id: Index
+    ids: Annotated[tuple[Index, ...], about("Where it is several tokens.")] = ()
+
+
+class LikelyToken(Part):
+    """The likeliest first token."""
+
+    text: str
+    probability: Share
+
+
+class Baseline(Part):
+    """The prediction with nothing changed."""
+
+    log_probability: float | None = None
+    probability: Annotated[Share | None, about("Of the target.")] = None
+    logit: float | None = None
+    logit_difference: float | None = None
+    distance: Annotated[float | None, about("1 - cosine of the final states, where nothing is predicted.")] = None
+    best: LikelyToken | None = None
+
+
+class Change(Part, kw_only=True):
+    """What an intervention does: after minus before."""
+
+    log_probability: Annotated[float | None, about("After minus before, in nats.")] = None
+    logit_difference: Annotated[float | None, about("After minus before.")] = None
+    distance: Annotated[float | None, about("1 - cosine of the final states, where nothing is predicted.")] = None
+    probability: Annotated[Share | None, about("Of the target, under the intervention.")] = None
+    best: Annotated[LikelyToken | None, about("The likeliest first token, under the intervention.")] = None
+
+
+class Looks(Part):
+    """The key that a head looks at most."""
+
+    key: Index
+    weight: Share
+
+
+class HeadChange(Change):
+    """One head ablated."""
+
+    layer: Index
+    head: Index
+    looks: Looks
+    writes: Annotated[float | None, about("Direct contribution to the logit, or the logit difference.")] = None
+
+
+class EdgeChange(Change):
+    """One key cut from one query, the watched one unless another is named; together: all the edges named."""
+
+    key: Index | None = None
+    query: Index | None = None
+    together: bool = False
+
+
+class SpanChange(Change):
+    """One part of the text, tokens [start, end), cut off."""
+
+    name: str
+    start: Index
+    end: Count
+
+
+class Agreement(Part):
+    """How far where heads look agrees with what they do."""
+
+    kendall_tau: Correlation | None = None
+
+
+class Approximation(Part):
+    """How far the approximation agrees with exact ablation, over so many heads."""
+
+    rank_correlation: float
+    heads: Count
+
+
+class ContributionEntry(Part, kw_only=True):
+    """What one part adds to the logit."""
+
+    part: Literal["embedding", "head", "mlp", "bias"]
+    layer: Index | None = None
+    head: Index | None = None
+    value: float
+    keys: Annotated[tuple[float, ...] | None, about("Of a head, by source token.")] = None
+
+
+class ContributionsEntry(Part):
+    """The logit taken apart: what the model says, what the parts add up to, and the parts."""
+
+    logit: Annotated[float, about("The model's own.")]
+    sum: float
+    parts: tuple[ContributionEntry, ...]
+
+
+class EffectsDocument(TextDocument, kw_only=True, tag="attnctl.effects/1"):
+    """What the attention over one text does for one prediction.
+
+    Each head ablated in turn, each edge cut, parts of the text cut off. Δ is after minus before, in nats. What was not
+    measured is absent.
+    """
+
+    how: Literal["zero", "mean", "resample"]
+    query: Annotated[Index, about("The watched position.")]
+    target: EffectWord | None = None
+    against: EffectWord | None = None
+    baseline: Baseline
+    heads: tuple[HeadChange, ...] = ()
+    edges: tuple[EdgeChange, ...] = ()
+    spans: tuple[SpanChange, ...] = ()
+    agreement: Agreement | None = None
+    approximation: Approximation | None = None
+    contributions: ContributionsEntry | None = None
+    notes: tuple[str, ...]
 
 
 def effects_to_json(effects: Effects, top: int | None = None) -> bytes:
     """One line of JSON, without the newline; heads strongest first, `top` of them (None: all)."""
-    return write_json(effects_document(effects, top), "table of effects")
+    return write_json(_effects(effects, top), "table of effects")
 
 
 def effects_document(effects: Effects, top: int | None = None) -> Document:
     """Effects as a JSON object. Δ is after minus before, in nats; what was not measured is absent."""
-    document = document_opening(EFFECTS_SCHEMA, effects.text, effects.tokens, effects.model, effects.key_tokens)
-    document |= {"how": effects.how, "query": effects.query}
-    if effects.target is not None:
-        document["target"] = _word_document(effects.target)
-    if effects.against is not None:
-        document["against"] = _word_document(effects.against)
-    numbers = ("log_probability", "probability", "logit", "logit_difference", "distance")
-    document["baseline"] = _present_values(numbers, effects.baseline) | _best_document(effects.baseline)
-    if effects.heads:
-        document["heads"] = [_head_effect(one) for one in effects.strongest(top)]
-    if effects.edges:
-        document["edges"] = [_edge_effect(one, effects.query) for one in strongest_cuts(effects.edges, top)]
-    if effects.spans:
-        document["spans"] = [
-            {"name": one.name, "start": one.start, "end": one.end} | _change_document(one.effect)
+    return plain(_effects(effects, top))
+
+
+def _effects(effects: Effects, top: int | None) -> EffectsDocument:
+    before, parts = effects.baseline, effects.contributions
+    return EffectsDocument(
+        **opening(effects.text, effects.tokens, effects.model, effects.key_tokens),
+        how=effects.how,  # type: ignore[arg-type]
+        query=effects.query,
+        target=_word(effects.target),
+        against=_word(effects.against),
+        baseline=Baseline(
+            before.log_probability,
+            before.probability,
+            before.logit,
+            before.logit_difference,
+            before.distance,
+            _best(before),
+        ),
+        heads=tuple(
+            HeadChange(one.layer, one.head, Looks(one.key, one.weight), one.writes, **_change(one.effect))
+            for one in (effects.strongest(top) if effects.heads else ())
+        ),
+        edges=tuple(_edge(one, effects.query) for one in strongest_cuts(effects.edges, top)),
+        spans=tuple(
+            SpanChange(one.name, one.start, one.end, **_change(one.effect))
             for one in strongest_cuts(effects.spans, top)
-        ]
-    if effects.heads:
-        document["agreement"] = {} if effects.kendall_tau is None else {"kendall_tau": effects.kendall_tau}
-    if effects.approximation is not None:
-        rank, count = effects.approximation
-        document["approximation"] = {"rank_correlation": rank, "heads": count}
-    if effects.contributions is not None:
-        document["contributions"] = contributions_document(effects.contributions)
-    return document | {"notes": list(effects.notes)}
+        ),
+        agreement=Agreement(effects.kendall_tau) if effects.heads else None,
+        approximation=None if effects.approximation is None else Approximation(*effects.approximation),
+        contributions=None if parts is None else _contributions(parts),
+        notes=effects.notes,
+    )
 
 
-def _word_document(word: Word) -> Document:
-    """The word; `id` of its first token, `ids` of all where it has several."""
-    return {"text": word.text, "id": word.ids[0]} | ({"ids": list(word.ids)} if len(word.ids) > 1 else {})
+def _word(word: Word | None) -> EffectWord | None:
+    if word is None:
+        return None
+    return EffectWord(word.text, word.ids[0], word.ids if len(word.ids) > 1 else ())
 
 
-def _present_values(names: Sequence[str], values: object) -> Document:
-    return {name: value for name in names if (value := getattr(values, name)) is not None}
+def _best(outcome: Outcome) -> LikelyToken | None:
+    return None if outcome.best is None else LikelyToken(*outcome.best)
 
 
-def _best_document(outcome: Outcome) -> Document:
-    if outcome.best is None:
-        return {}
-    return {"best": {"text": outcome.best[0], "probability": outcome.best[1]}}
+def _change(effect: Effect) -> dict[str, Any]:
+    return {
+        "log_probability": effect.log_probability,
+        "logit_difference": effect.logit_difference,
+        "distance": effect.distance,
+        "probability": effect.after.probability,
+        "best": _best(effect.after),
+    }
 
 
-def _change_document(effect: Effect) -> Document:
-    document = _present_values(("log_probability", "logit_difference", "distance"), effect)
-    if effect.after.probability is not None:
-        document["probability"] = effect.after.probability
-    return document | _best_document(effect.after)
+def _edge(one: EdgeEffect, watched: int) -> EdgeChange:
+    query = None if one.key is None or one.query == watched else one.query
+    return EdgeChange(one.key, query, one.key is None, **_change(one.effect))
 
 
-def _head_effect(one: HeadEffect) -> Document:
-    document: Document = {"layer": one.layer, "head": one.head, "looks": {"key": one.key, "weight": one.weight}}
-    return document | ({} if one.writes is None else {"writes": one.writes}) | _change_document(one.effect)
+def _contributions(found: Contributions) -> ContributionsEntry:
+    parts = tuple(
+        ContributionEntry(part=one.part, layer=one.layer, head=one.head, value=one.value, keys=one.keys)  # type: ignore[arg-type]
+        for one in found.parts
+    )
+    return ContributionsEntry(found.logit, found.sum_of_parts, parts)
 
 
-def _edge_effect(one: EdgeEffect, watched: int) -> Document:
-    """An edge; its query where that is not the watched one, and no key where all edges named are cut together."""
-    document: Document = {} if one.key is None else {"key": one.key}
-    if one.key is not None and one.query != watched:
-        document["query"] = one.query
-    return document | ({"together": True} if one.key is None else {}) | _change_document(one.effect)
+# --- sources of an answer ----------------------------------------------------------------------------------------
+
+_CHANGE = "Change of the answer's log-probability, after minus before, nats."
 
 
-def contributions_document(contributions: Contributions) -> Document:
-    """The logit taken apart: what the model says, what the parts add up to, and the parts."""
-    parts = []
-    for part in contributions.parts:
-        document: Document = {"part": part.part}
-        document |= {} if part.layer is None else {"layer": part.layer}
-        document |= {} if part.head is None else {"head": part.head}
-        document["value"] = part.value
-        if part.keys is not None:
-            document["keys"] = list(part.keys)
-        parts.append(document)
-    return {"logit": contributions.logit, "sum": contributions.sum_of_parts, "parts": parts}
+class AnswerToken(DocumentToken, kw_only=True):
+    """A token of the answer."""
+
+    log_probability: float
+    source: Annotated[Index | None, about("The part, by its place in parts, whose loss costs this token most.")] = None
 
 
-SOURCES_SCHEMA = "attnctl.sources/1"
+class Answer(Part):
+    """The answer whose sources are looked for."""
+
+    text: str
+    given: Annotated[bool, about("False: the model's own, the likeliest token each time.")]
+    tokens: tuple[AnswerToken, ...]
+    log_probability: Annotated[float, about("Of the whole answer, nats.")]
+
+
+class PromptSource(Part, kw_only=True):
+    """What one part of the prompt does for the answer."""
+
+    name: str
+    start: Annotated[Index, about("First character of the rendered prompt.")]
+    end: Annotated[Index, about("One past the last.")]
+    looks: Annotated[Share, about("Share of the answer's attention, over all heads and layers.")]
+    matters: Annotated[float, about(f"{_CHANGE} Nothing behind the part can see it.")]
+    alone: Annotated[bool, about("False: measured with its neighbours, together they do not matter.")]
+    writes: Annotated[
+        float | None,
+        about(
+            "What all heads add to the answer's log-probability by reading the part directly, nats, to first order. Absent "
+            "where the architecture's logits are no sum over its heads."
+        ),
+    ] = None
+    removed: Annotated[float | None, about(f"{_CHANGE} The prompt is rendered without the part.")] = None
+
+
+class SourcesDocument(JsonDocument, kw_only=True, tag="attnctl.sources/1"):
+    """Which part of a prompt an answer came from: what is looked at, and what matters."""
+
+    id: Annotated[str | int | None, about("The item's own name, in a batch.")] = None
+    prompt: Annotated[str, about("The prompt as the model read it.")]
+    model: DocumentModel
+    answer: Answer
+    parts: Annotated[tuple[PromptSource, ...], about("What matters most first.")]
+    apart: Annotated[dict[str, Share], about("Attention that no part has, by name.")]
+    agreement: Annotated[dict[str, Correlation], about("Kendall's τ between two columns.")]
+    forwards: Annotated[Index, about("Passes through the network beside the first.")]
+    notes: tuple[str, ...]
 
 
 def sources_document(found: AnswerSources, top: int | None = None) -> Document:
-    """The JSON document, of so many parts (None: all); start and end are characters of the rendered prompt."""
-    parts: list[Document] = []
-    for one in found.parts[:top]:
-        entry: Document = {
-            "name": one.part.name,
-            "start": one.part.start,
-            "end": one.part.end,
-            "looks": one.looks,
-            "matters": one.matters,
-            "alone": one.alone,
-        }
-        entry |= {} if one.writes is None else {"writes": one.writes}
-        entry |= {} if one.removed is None else {"removed": one.removed}
-        parts.append(entry)
-    tokens = []
-    for index, (token, first) in enumerate(zip(found.answer_tokens, found.first_sources(), strict=True)):
-        entry = token_document(index, token) | {"log_probability": float(found.log_probabilities[index])}
-        tokens.append(entry | ({} if first is None else {"source": first}))
-    return {
-        "schema": SOURCES_SCHEMA,
-        "attnctl": __version__,
-        "prompt": found.prompt,
-        "model": model_document(found.model),
-        "answer": {
-            "text": found.answer,
-            "given": found.given,
-            "tokens": tokens,
-            "log_probability": found.log_probability,
-        },
-        "parts": parts,
-        "apart": found.apart,
-        "agreement": found.rank_agreement(),
-        "forwards": found.forwards,
-        "notes": list(found.notes),
-    }
+    """The JSON object, of so many parts (None: all); start and end are characters of the rendered prompt."""
+    return plain(_sources(found, top))
 
 
 def sources_to_json(found: AnswerSources, top: int | None = None) -> bytes:
     """One line of JSON, without the newline."""
-    return write_json(sources_document(found, top), "result")
+    return write_json(_sources(found, top), "result")
 
 
-NEEDLES_SCHEMA, SCHEMA_OF_ALL = "attnctl.needle/1", "attnctl.needles/1"
+def _sources(found: AnswerSources, top: int | None) -> SourcesDocument:
+    parts = tuple(
+        PromptSource(
+            name=one.part.name,
+            start=one.part.start,
+            end=one.part.end,
+            looks=one.looks,
+            matters=one.matters,
+            alone=one.alone,
+            writes=one.writes,
+            removed=one.removed,
+        )
+        for one in found.parts[:top]
+    )
+    each = zip(token_documents(found.answer_tokens), found.log_probabilities, found.first_sources(), strict=True)
+    tokens = tuple(
+        AnswerToken(**asdict(token), log_probability=float(value), source=first) for token, value, first in each
+    )
+    return SourcesDocument(
+        prompt=found.prompt,
+        model=model_document(found.model),
+        answer=Answer(found.answer, found.given, tokens, found.log_probability),
+        parts=parts,
+        apart=found.apart,
+        agreement=found.rank_agreement(),
+        forwards=found.forwards,
+        notes=found.notes,
+    )
 
 
-def cell_document(cell: NeedleCell, run: NeedleRun) -> Document:
-    """One needle; `scores` are layer → the retrieval score of each head."""
+# --- needles -----------------------------------------------------------------------------------------------------
+
+
+class RunDocument(JsonDocument, kw_only=True):
+    """What the needles of one run share."""
+
+    model: DocumentModel
+    needle: Annotated[str, about("The fact that was planted.")]
+    question: str
+    expect: Annotated[str, about("What an answer must hold, letter case aside.")]
+    haystack: Annotated[Sha256 | None, about("SHA-256 of the haystack's text; absent: made sentences.")] = None
+    seed: Annotated[Whole, about("Of the made sentences, and of the heads switched off at random.")]
+
+
+class NeedleDocument(RunDocument, kw_only=True, tag="attnctl.needle/1"):
+    """A fact planted in a prompt, and what came of it; a run writes one a line."""
+
+    length: Annotated[Index, about("Tokens of the prompt that were asked for.")]
+    depth: Annotated[Portion, about("Where the needle stands: 0 first, 1 last.")]
+    tokens: Annotated[Index, about("Tokens of the prompt as it was.")]
+    answer: str
+    answered: bool
+    found: Annotated[Share, about("Share of the answer's attention on the needle, over all heads and layers.")]
+    scores: Annotated[
+        dict[str, Vector],
+        about(
+            "Of each layer, each head's retrieval score on this needle (Wu et al. 2024); empty where it was not answered.",
+            propertyNames={"pattern": "^[0-9]+$"},
+        ),
+    ]
+
+
+class HeadPlace(Part):
+    """Where a head stands."""
+
+    layer: Index
+    head: Index
+
+
+class RetrievalHead(HeadPlace):
+    """A head that fetches the answer."""
+
+    score: Share
+
+
+class AnsweredWithout(Part):
+    """How many needles are answered with these heads switched off."""
+
+    heads: tuple[HeadPlace, ...]
+    answered: Index
+    asked: Index
+
+
+class NeedlesDocument(RunDocument, kw_only=True, tag="attnctl.needles/1"):
+    """What the needles of one run come to: which heads fetch them; the last line of `needle --json`."""
+
+    asked: Index
+    answered: Index
+    retrieval_heads: Annotated[
+        tuple[RetrievalHead, ...],
+        about(
+            "Heads that on 10 % of the answers' tokens or more look at that very token inside the needle, best first."
+        ),
+    ]
+    notes: tuple[str, ...]
+    off: Annotated[
+        AnsweredWithout | None, about("Answered needles asked again with the best of these heads switched off.")
+    ] = None
+    random_off: Annotated[AnsweredWithout | None, about("The same with as many other heads, drawn at random.")] = None
+
+
+def _run(run: NeedleRun) -> dict[str, Any]:
     return {
-        "schema": NEEDLES_SCHEMA,
-        "attnctl": __version__,
-        **_run_document(run),
-        "length": cell.length,
-        "depth": cell.depth,
-        "tokens": cell.tokens,
-        "answer": cell.answer,
-        "answered": cell.answered,
-        "found": cell.found,
-        "scores": {str(layer): np.ascontiguousarray(row, np.float32) for layer, row in cell.scores.items()},
+        "model": model_document(run.model),
+        "needle": run.needle.text,
+        "question": run.needle.question,
+        "expect": run.needle.expect,
+        "haystack": run.haystack,
+        "seed": run.seed,
     }
 
 
-def _run_document(run: NeedleRun) -> Document:
-    document: Document = {"model": model_document(run.model)}
-    document |= {"needle": run.needle.text, "question": run.needle.question, "expect": run.needle.expect}
-    document |= {} if run.haystack is None else {"haystack": run.haystack}
-    return document | {"seed": run.seed}
+def cell_document(cell: NeedleCell, run: NeedleRun) -> NeedleDocument:
+    """One needle; `scores` are layer → the retrieval score of each head."""
+    scores = {str(layer): np.ascontiguousarray(row, np.float32) for layer, row in cell.scores.items()}
+    return NeedleDocument(**_run(run), **vars(cell) | {"scores": scores})
+
+
+def needles_document(found: Needles) -> NeedlesDocument:
+    """What all needles come to: how many were answered, the retrieval heads, and the check with heads switched off."""
+    return NeedlesDocument(
+        **_run(found.run),
+        asked=len(found.cells),
+        answered=found.answered_count,
+        retrieval_heads=tuple(RetrievalHead(*at, score) for at, score in found.retrieval_heads().items()),
+        notes=found.notes,
+        off=_without(found.off),
+        random_off=_without(found.random_off),
+    )
+
+
+def _without(off: HeadsOff | None) -> AnsweredWithout | None:
+    return None if off is None else AnsweredWithout(tuple(HeadPlace(*at) for at in off.heads), off.answered, off.asked)
 
 
 def known_needles(path: str, run: NeedleRun) -> list[NeedleCell]:
@@ -200,20 +462,22 @@ def known_needles(path: str, run: NeedleRun) -> list[NeedleCell]:
     """
     data = read_bytes(path) if Path(path).is_file() else b""
     whole = data[: data.rfind(b"\n") + 1]
-    wanted, cells = _run_document(run), []
+    wanted, cells = _run(run), []
     for number, line in enumerate(filter(bytes.strip, whole.split(b"\n")), 1):
         where = f"{path}, line {number}"
         said = parse_json(line, where)
-        if isinstance(said, dict) and said.get("schema") == SCHEMA_OF_ALL:
+        if isinstance(said, dict) and said.get("schema") == NeedlesDocument.__struct_config__.tag:
             continue
-        document = check_schema(said, NEEDLES_SCHEMA, where, "a needle")
-        for key in ("model", "needle", "question", "expect", "haystack", "seed"):
-            if not _is_same(document.get(key), wanted.get(key)):
+        check_schema(said, NeedleDocument, where, "a needle")
+        with telling_damage(f"{where} is damaged"):
+            told = read_as(NeedleDocument, said)
+            scores = {int(layer): finite_floats(row, "scores") for layer, row in told.scores.items()}
+            cells.append(
+                NeedleCell(told.length, told.depth, told.tokens, told.answer, told.answered, told.found, scores)
+            )
+        for key, value in wanted.items():
+            if not _is_same(getattr(told, key), value):
                 raise AttnctlError(f"{where} is of another {key}: name a new file with -o")
-        try:
-            cells.append(_cell_of_document(document))
-        except DAMAGED as error:
-            raise AttnctlError(f"{where} is damaged: {damage_of(error)}") from error
     if whole != data:  # the run was stopped in the middle of a line
         write_whole(path, whole)
     return cells
@@ -221,38 +485,190 @@ def known_needles(path: str, run: NeedleRun) -> list[NeedleCell]:
 
 def _is_same(found: object, wanted: object) -> bool:
     """Whether two values of a run are the same; of models those that say so: name, weights file, revision."""
-    if isinstance(found, dict) and isinstance(wanted, dict):
-        return all(found.get(key) == wanted.get(key) for key in ("name", "sha256", "revision"))
+    if isinstance(found, DocumentModel):
+        return all(getattr(found, key) == getattr(wanted, key) for key in ("name", "sha256", "revision"))
     return found == wanted
 
 
-def _cell_of_document(document: Document) -> NeedleCell:
-    scores = {int(layer): finite_floats(row, "scores") for layer, row in document["scores"].items()}
-    counts = (
-        checked_whole_number(document["length"], "length"),
-        checked_number(document["depth"], "depth"),
-        checked_whole_number(document["tokens"], "tokens"),
-    )
-    return NeedleCell(
-        *counts, str(document["answer"]), bool(document["answered"]), checked_number(document["found"], "found"), scores
-    )
+# --- comparisons -------------------------------------------------------------------------------------------------
 
 
-def needles_document(found: Needles) -> Document:
-    """What all needles come to: how many were answered, the retrieval heads, and the check with heads switched off."""
-    document: Document = {
-        "schema": SCHEMA_OF_ALL,
-        "attnctl": __version__,
-        **_run_document(found.run),
-        "asked": len(found.cells),
-        "answered": found.answered_count,
-        "retrieval_heads": [
-            {"layer": layer, "head": head, "score": score} for (layer, head), score in found.retrieval_heads().items()
-        ],
-        "notes": list(found.notes),
-    }
-    for name, off in (("off", found.off), ("random_off", found.random_off)):
-        if off is not None:
-            heads = [{"layer": layer, "head": head} for layer, head in off.heads]
-            document[name] = {"heads": heads, "answered": off.answered, "asked": off.asked}
-    return document
+class ComparedRun(Part):
+    """One side of a comparison."""
+
+    name: str
+    text: str
+    model: DocumentModel
+
+
+Pairs = Annotated[tuple[tuple[Index, Index], ...], about("(index in A, index in B) of each that both have.")]
+
+
+class AlignedTokens(Part):
+    """Which tokens are compared."""
+
+    queries: Pairs
+    keys: Pairs
+
+
+class LargestDifference(Part):
+    """Where the two differ most."""
+
+    layer: Index
+    head: Index
+    query: Index
+    key: Index
+    a: float
+    b: float
+    difference: float
+
+
+class ComparedHead(Part):
+    """The weights of one head on both sides."""
+
+    head: Index
+    a: Annotated[Matrix, about("Weights of A (rows, columns).")]
+    b: Annotated[Matrix, about("Weights of B.")]
+    difference: Annotated[Matrix, about("B minus A.")]
+    hidden_in_one: Annotated[Mask | None, about("True where one of the two alone hides the key.")] = None
+
+
+class ComparedLayer(Part):
+    """The heads of a layer that both have."""
+
+    layer: Index
+    heads: tuple[ComparedHead, ...]
+
+
+class ComparisonDocument(JsonDocument, kw_only=True, tag="attnctl.comparison/1"):
+    """The weights of two runs, and their difference: B minus A, for each head that both have."""
+
+    a: ComparedRun
+    b: ComparedRun
+    aligned: Annotated[
+        AlignedTokens | None,
+        about("Which tokens are compared, where some are not with the one at their own place."),
+    ] = None
+    tokens: Annotated[tuple[str, ...], about("What a row of a grid is: the token, or A's/B's where they differ.")]
+    key_tokens: Annotated[tuple[str, ...], about("What its columns are.")]
+    largest: LargestDifference
+    layers: tuple[ComparedLayer, ...]
+
+
+def comparison_to_json(pair: Comparison) -> bytes:
+    """Two runs side by side as one line of JSON, without the newline."""
+    layer, head, i, j = pair.largest_difference()
+    x, y = (float(weights[i, j]) for weights in pair.both_weights(layer, head))
+    a, b = (
+        ComparedRun(name, trace.text, model_document(trace.model))
+        for name, trace in zip(pair.names, (pair.a, pair.b), strict=True)
+    )
+    layers: dict[int, list[ComparedHead]] = {}
+    for at_layer, at_head in pair.places:
+        u, v = pair.both_weights(at_layer, at_head)
+        a_grid, b_grid, difference = (np.ascontiguousarray(grid, np.float32) for grid in (u, v, v - u))
+        compared = ComparedHead(at_head, a_grid, b_grid, difference, pair.hidden_in_one(at_layer))
+        layers.setdefault(at_layer, []).append(compared)
+    rows, columns = pair.axis_labels()
+    document = ComparisonDocument(
+        a=a,
+        b=b,
+        aligned=None if pair.aligned is None else AlignedTokens(*pair.aligned),
+        tokens=tuple(rows),
+        key_tokens=tuple(columns),
+        largest=LargestDifference(layer, head, i, j, x, y, y - x),
+        layers=tuple(ComparedLayer(at, tuple(heads)) for at, heads in layers.items()),
+    )
+    return write_json(document, "comparison")
+
+
+# --- a softmax, a quiz -------------------------------------------------------------------------------------------
+
+NumbersOrNull = tuple[float | None, ...]
+
+
+class ScaledWeights(Part):
+    """The weights under another factor."""
+
+    scale: float
+    weights: tuple[float, ...]
+
+
+class SoftmaxDocument(JsonDocument, kw_only=True, tag="attnctl.softmax/1"):
+    """The softmax of a few scores, step by step."""
+
+    labels: Annotated[tuple[str, ...] | None, about("Names of the scores.")] = None
+    scores: Annotated[NumbersOrNull, about("As they were given; null where masked.")]
+    scale: Annotated[float, about("The factor on the scores.")]
+    temperature: float
+    scaled_scores: Annotated[NumbersOrNull, about("Scores × scale / temperature; null where masked.")]
+    shift: Annotated[float, about("Taken off the scaled scores before the exponential.")]
+    exponentials: tuple[float, ...]
+    sum: Annotated[float, about("Of the exponentials.")]
+    weights: Annotated[tuple[Share, ...], about("The softmax.")]
+    entropy: Annotated[float, about("Of the weights, nats.")]
+    divided_by_sum: Annotated[
+        tuple[float, ...] | None, about("Each score divided by the plain sum; null where that is 0.")
+    ]
+    scales: Annotated[tuple[ScaledWeights, ...], about("The weights under other factors.")]
+
+
+def softmax_to_json(steps: SoftmaxSteps) -> bytes:
+    """A softmax as one line of JSON; a masked score is null, and so is a share that plain division cannot give."""
+    divided = steps.divided_by_sum
+    document = SoftmaxDocument(
+        labels=steps.labels,
+        scores=_finite_or_null(steps.scores),
+        scale=steps.scale,
+        temperature=steps.temperature,
+        scaled_scores=_finite_or_null(steps.scaled),
+        shift=steps.exponent_shift,
+        exponentials=tuple(steps.exponentials.tolist()),
+        sum=float(steps.exponentials.sum()),
+        weights=tuple(steps.weights.tolist()),
+        entropy=steps.entropy,
+        divided_by_sum=None if divided is None else tuple(divided.tolist()),
+        scales=tuple(
+            ScaledWeights(scale, tuple(steps.weights_scaled_by(scale).tolist())) for scale in steps.scales_compared
+        ),
+    )
+    return write_json(document, "softmax")
+
+
+def _finite_or_null(array: Array) -> NumbersOrNull:
+    return tuple(float(x) if np.isfinite(x) else None for x in array)
+
+
+class QuestionEntry(Part, kw_only=True):
+    """A question and its answer."""
+
+    kind: Annotated[str, about("What is asked for: a weight, the strongest key, …")]
+    question: str
+    facts: Annotated[tuple[str, ...], about("The numbers that it takes.")]
+    answer: Annotated[str | float, about("One of choices, or a number.")]
+    choices: tuple[str, ...] = ()
+    tolerance: Annotated[Amount | None, about("How far off a number may be.")] = None
+
+
+class QuizDocument(JsonDocument, kw_only=True, tag="attnctl.quiz/1"):
+    """Questions about the attention of a sentence, each with its answer."""
+
+    text: str
+    model: DocumentModel
+    questions: tuple[QuestionEntry, ...]
+
+
+def quiz_to_json(text: str, info: ModelInfo, questions: Sequence[QuizQuestion]) -> bytes:
+    """The questions of a quiz as one line of JSON, without the newline."""
+    entries = tuple(
+        QuestionEntry(
+            kind=one.kind,
+            question=one.text,
+            facts=one.facts,
+            answer=one.answer if one.choices else float(one.answer),
+            choices=one.choices,
+            tolerance=None if one.choices else one.tolerance,
+        )
+        for one in questions
+    )
+    return write_json(QuizDocument(text=text, model=model_document(info), questions=entries), "quiz")

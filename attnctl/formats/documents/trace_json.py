@@ -3,30 +3,127 @@
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Annotated, Any, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
+from msgspec import UNSET, Meta, UnsetType, convert, field
+from msgspec.structs import asdict
 from orjson import Fragment
 
 from attnctl.arrays import Bools, Floats
 from attnctl.errors import AttnctlError
 from attnctl.files import parse_json
 from attnctl.formats.documents.json_documents import (
-    DAMAGED,
+    ALWAYS,
+    Index,
+    Made,
+    Mask,
+    Matrix,
+    NoteKinds,
+    Notes,
+    Part,
+    Portion,
+    TextDocument,
+    Vector,
+    about,
     check_schema,
-    damage_of,
-    document_opening,
-    notes_document,
+    fields_from,
+    noted,
+    opening,
+    read_as,
     read_opening,
+    telling_damage,
     write_json,
 )
-from attnctl.formats.validation import checked_whole_number, finite_floats, read_fields, true_or_false
+from attnctl.formats.validation import finite_floats, true_or_false
+from attnctl.readings.measures import MEASURES
 from attnctl.readings.traces.consistency import checked_trace
-from attnctl.readings.traces.trace import FIELD_ARRAYS, LAYER_TRACE_ARRAYS, LayerTrace, Prediction, Trace, TraceArray
+from attnctl.readings.traces.trace import (
+    FIELD_ARRAYS,
+    LAYER_TRACE_ARRAYS,
+    TRACE_ARRAYS,
+    LayerTrace,
+    Prediction,
+    Trace,
+    TraceArray,
+)
 from attnctl.text import Document, as_json
 
-SCHEMA = "attnctl.trace/1"
+Field: TypeAlias = tuple[str, Any, Any]
+
+
+def _meaning(array: TraceArray) -> Meta:
+    return about(f"{array.meaning} ({', '.join(array.axes)}).".lstrip())
+
+
+def _array_fields(arrays: Sequence[TraceArray]) -> Iterator[Field]:
+    for array in arrays:
+        kind: Any = Mask if array.boolean else Matrix if len(array.axes) == 2 else Vector
+        yield array.name, Annotated[kind, _meaning(array)] | UnsetType, UNSET
+
+
+_LEVELS = [array.level for array in LAYER_TRACE_ARRAYS]
+_FIRST = _LEVELS.index("head")  # the heads stand where their first array would
+_BEFORE_HEADS = LAYER_TRACE_ARRAYS[:_FIRST]
+_AFTER_HEADS = [array for array in LAYER_TRACE_ARRAYS[_FIRST:] if array.level == "layer"]
+_OF_HEADS = [array for array in LAYER_TRACE_ARRAYS if array.level == "head"]
+
+
+@fields_from([("head", Index, field()), ("kv_head", Annotated[Index | None, ALWAYS], None), *_array_fields(_OF_HEADS)])
+class TraceHead(Made):
+    """One head of a layer."""
+
+
+_ROWS = Annotated[tuple[Index, ...] | None, about("The queries that the arrays hold, where not all.")]
+
+
+@fields_from(
+    [
+        ("layer", Index, field()),
+        ("rows", _ROWS, None),
+        *_array_fields(_BEFORE_HEADS),
+        ("heads", tuple[TraceHead, ...], field()),
+        *_array_fields(_AFTER_HEADS),
+    ]
+)
+class TraceLayer(Made):
+    """One layer's attention."""
+
+
+class TracePrediction(Part, kw_only=True):
+    """A word that the model expects at a position."""
+
+    position: Index
+    text: str
+    id: Index
+    probability: Portion
+
+
+class TraceDocument(TextDocument, kw_only=True, tag="attnctl.trace/1"):
+    """One text through one model, every intermediate of self-attention.
+
+    i is the query (row), j the key (column). What the source cannot give is absent. Every number is finite and reads back to
+    the same float32.
+    """
+
+    id: Annotated[str | int | None, about("The item's own name, in a batch.")] = None
+    embeddings: Annotated[Matrix, _meaning(TRACE_ARRAYS[0])] | UnsetType = UNSET
+    layers: tuple[TraceLayer, ...]
+    predictions: tuple[TracePrediction, ...] = ()
+    measure: Annotated[
+        str | None,
+        about(
+            "What stands in place of the weights: shares of the weighted values' lengths, or rollout over the layers.",
+            enum=list(MEASURES[1:]),
+        ),
+    ] = None
+    notes: Notes = ()
+    note_kinds: NoteKinds = ()
+
+
+# --- writing -----------------------------------------------------------------------------------------------------
 
 
 def trace_to_json(trace: Trace) -> bytes:
@@ -57,43 +154,33 @@ def _check_finite(trace: Trace) -> None:
             raise AttnctlError(f"{where}: a number is not finite (NaN or infinity), so the trace is not written")
 
 
-def trace_document(trace: Trace) -> Document:
-    """The JSON document, arrays still arrays. What the source cannot give is absent."""
-    document = document_opening(SCHEMA, trace.text, trace.tokens, trace.model, trace.key_tokens)
-    if trace.id is not None:
-        document["id"] = trace.id
-    if trace.embeddings is not None:
-        document["embeddings"] = _contiguous(trace.embeddings)
-    document["layers"] = [_layer_document(layer) for layer in trace.layers]
-    if trace.predictions:
-        document["predictions"] = [
-            {"position": p.position, "text": p.text, "id": p.id, "probability": p.probability}
-            for p in trace.predictions
-        ]
-    if trace.measure is not None:
-        document["measure"] = trace.measure
-    return document | notes_document(trace.notes)
+def trace_document(trace: Trace) -> TraceDocument:
+    """The document of a trace, arrays still arrays. What the source cannot give is absent."""
+    return TraceDocument(
+        **opening(trace.text, trace.tokens, trace.model, trace.key_tokens),
+        id=trace.id,
+        embeddings=UNSET if trace.embeddings is None else _contiguous(trace.embeddings),
+        layers=tuple(map(_layer_document, trace.layers)),
+        predictions=convert(trace.predictions, tuple[TracePrediction, ...], from_attributes=True),
+        measure=trace.measure,
+        **noted(trace.notes),
+    )
 
 
 Written = npt.NDArray[np.generic] | Fragment | list[Fragment]  # an array, or its text where that is known already
 
 
-def _layer_document(layer: LayerTrace) -> Document:
-    """Keys in the order of TRACE_ARRAYS, the heads where their first array would stand."""
-    document: Document = {"layer": layer.layer}
-    if layer.rows is not None:
-        document["rows"] = list(layer.rows)
-    before: list[tuple[str, Written]] = []
-    of_heads: list[tuple[str, Written]] = []
-    after: list[tuple[str, Written]] = []
+def _layer_document(layer: LayerTrace) -> TraceLayer:
+    own: dict[str, Written] = {}
+    of_heads: dict[str, Written] = {}
     for array, there in layer.arrays_kept():
-        group = of_heads if array.level == "head" else before if array.name in _BEFORE_HEADS else after
-        group.append((array.name, _heads_as_text(there, array) if array.parameter else _contiguous(there)))
-    heads = [
-        {"head": head, "kv_head": layer.kv_heads[at]} | {name: there[at] for name, there in of_heads}
+        group = of_heads if array.level == "head" else own
+        group[array.name] = _heads_as_text(there, array) if array.parameter else _contiguous(there)
+    heads = tuple(
+        TraceHead(head=head, kv_head=layer.kv_heads[at], **{name: there[at] for name, there in of_heads.items()})
         for at, head in enumerate(layer.heads)
-    ]
-    return document | dict(before) | {"heads": heads} | dict(after)
+    )
+    return TraceLayer(layer=layer.layer, rows=layer.rows, heads=heads, **own)
 
 
 # by (id, name): the array, and its text
@@ -114,13 +201,12 @@ def _heads_as_text(array: Floats | Bools, of: TraceArray) -> Written:
     return known[1]
 
 
-_LEVELS = [array.level for array in LAYER_TRACE_ARRAYS]
-_BEFORE_HEADS = {array.name for array in LAYER_TRACE_ARRAYS[: _LEVELS.index("head")]}
-
-
 def _contiguous(array: Floats | Bools) -> npt.NDArray[np.generic]:
     """As JSON needs it: contiguous, and float32 or true and false."""
     return np.ascontiguousarray(array, dtype=None if array.dtype == np.bool_ else np.float32)
+
+
+# --- reading -----------------------------------------------------------------------------------------------------
 
 
 def trace_from_json(data: bytes | str, source: str = "this trace") -> Trace:
@@ -135,39 +221,33 @@ def trace_from_document(document: object, source: str = "this trace") -> Trace:
 
 def read_document(document: object, source: str) -> Trace:
     """The fields of a trace's parsed JSON document, as they stand. Raises AttnctlError where one is of another type."""
-    entries = check_schema(document, SCHEMA, source, "a trace")
-    try:
-        given = entries.get("id")
-        if given is not None and (not isinstance(given, (str, int)) or isinstance(given, bool)):
-            raise TypeError(f"id is {str(given)[:40]!r}, not a text or a whole number")
+    check_schema(document, TraceDocument, source, "a trace")
+    with telling_damage(f"{source} is a damaged trace"):
+        told = read_as(TraceDocument, document)
         return Trace(
-            **read_opening(entries),
-            layers=tuple(_read_layer(layer) for layer in entries["layers"]),
-            embeddings=finite_floats(entries["embeddings"], "embeddings") if "embeddings" in entries else None,
-            predictions=tuple(read_fields(Prediction, given) for given in entries.get("predictions", ())),
-            measure=entries.get("measure"),
-            id=given,
+            **read_opening(told),
+            layers=tuple(map(_read_layer, told.layers)),
+            embeddings=None if told.embeddings is UNSET else finite_floats(told.embeddings, "embeddings"),
+            predictions=tuple(Prediction(**asdict(one)) for one in told.predictions),
+            measure=told.measure,
+            id=told.id,
         )
-    except DAMAGED as error:
-        raise AttnctlError(f"{source} is a damaged trace: {damage_of(error)}") from error
 
 
-def _read_layer(entry: Document) -> LayerTrace:
-    number, heads = checked_whole_number(entry["layer"], "layer"), entry["heads"]
-    found = {}
-    for array in LAYER_TRACE_ARRAYS:
-        if array.level == "layer" and array.name in entry:
-            found[array.name] = entry[array.name]
-        elif array.level == "head" and (given := [head[array.name] for head in heads if array.name in head]):
-            if len(given) < len(heads):
-                raise ValueError(f"{array.name} of layer {number} stand in {len(given)} of its {len(heads)} heads")
-            found[array.name] = given
+def _read_layer(told: TraceLayer) -> LayerTrace:
+    number, heads = told.layer, told.heads
+    found = {array.name: getattr(told, array.name) for array in (*_BEFORE_HEADS, *_AFTER_HEADS)}
+    for array in _OF_HEADS:
+        given = [there for head in heads if (there := getattr(head, array.name)) is not UNSET]
+        if 0 < len(given) < len(heads):
+            raise ValueError(f"{array.name} of layer {number} stand in {len(given)} of its {len(heads)} heads")
+        found[array.name] = given or UNSET
     return LayerTrace(
         layer=number,
-        heads=tuple(checked_whole_number(head["head"], "head") for head in heads),
-        kv_heads=tuple(checked_whole_number(head.get("kv_head", head["head"]), "kv_head") for head in heads),
-        rows=tuple(checked_whole_number(row, "a row") for row in entry["rows"]) if "rows" in entry else None,
-        **layer_fields(found, number),
+        heads=tuple(head.head for head in heads),
+        kv_heads=tuple(head.head if head.kv_head is None else head.kv_head for head in heads),
+        rows=told.rows,
+        **layer_fields({name: there for name, there in found.items() if there is not UNSET}, number),
     )
 
 

@@ -22,7 +22,6 @@ from attnctl.text import counted, percent, visible_text
 from attnctl.tokens import BLANKS
 
 if TYPE_CHECKING:
-    from attnctl.text import Document
     from attnctl.tokens import Token
 
 
@@ -40,12 +39,6 @@ class QuizQuestion:
     facts: tuple[str, ...] = ()  # the numbers that it takes
     choices: tuple[str, ...] = ()
     tolerance: float = 0.0
-
-    def question_document(self) -> Document:
-        """The question and its answer as JSON."""
-        answer: str | float = self.answer if self.choices else float(self.answer)
-        more = {"choices": list(self.choices)} if self.choices else {"tolerance": self.tolerance}
-        return {"kind": self.kind, "question": self.text, "facts": list(self.facts), "answer": answer} | more
 
 
 def is_right(question: QuizQuestion, given: str) -> bool | None:

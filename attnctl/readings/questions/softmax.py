@@ -8,11 +8,10 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from attnctl import __version__, attention, limits
+from attnctl import attention, limits
 from attnctl.argument_types import scale_of
 from attnctl.errors import AttnctlError, UsageError
 
-SCHEMA = "attnctl.softmax/1"
 FACTORS = (0.125, 0.25, 0.5, 1.0, 2.0, 4.0, 8.0)
 CALM = 8.0  # scores up to here have exponentials that can be read; beyond, the largest is taken off first
 
@@ -142,28 +141,3 @@ class SoftmaxSteps:
         """Entropy of the weights, in nats."""
         some = self.weights[self.weights > 0]
         return float(abs(-(some * np.log(some)).sum()))
-
-    def softmax_document(self) -> dict[str, object]:
-        """The JSON document; a masked score is null, and so is a share that plain division cannot give."""
-        return {
-            "schema": SCHEMA,
-            "attnctl": __version__,
-            **({} if self.labels is None else {"labels": list(self.labels)}),
-            "scores": _finite_or_null(self.scores),
-            "scale": self.scale,
-            "temperature": self.temperature,
-            "scaled_scores": _finite_or_null(self.scaled),
-            "shift": self.exponent_shift,
-            "exponentials": _finite_or_null(self.exponentials),
-            "sum": float(self.exponentials.sum()),
-            "weights": _finite_or_null(self.weights),
-            "entropy": self.entropy,
-            "divided_by_sum": None if self.divided_by_sum is None else _finite_or_null(self.divided_by_sum),
-            "scales": [
-                {"scale": s, "weights": _finite_or_null(self.weights_scaled_by(s))} for s in self.scales_compared
-            ],
-        }
-
-
-def _finite_or_null(array: Doubles) -> list[float | None]:
-    return [float(x) if np.isfinite(x) else None for x in array]

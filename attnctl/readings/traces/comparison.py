@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from difflib import SequenceMatcher
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from attnctl import __version__, call_named
 from attnctl.argument_types import checked
 from attnctl.arrays import Bools, Floats
 from attnctl.errors import AttnctlError
@@ -19,13 +18,9 @@ from attnctl.tokens import Token
 
 if TYPE_CHECKING:
     from attnctl.attention import Array
-    from attnctl.text import Document
 
 
-SCHEMA = "attnctl.comparison/1"
 NAMED = 6  # tokens of one side alone that are named
-
-MODEL_DOCUMENT = "attnctl.formats.documents.json_documents:model_document"
 
 TokenPairs = tuple[tuple[int, int], ...]
 
@@ -139,43 +134,6 @@ class Comparison:
             for met, (ours, theirs) in zip(pairs, sides, strict=True)
         )
         return rows, columns
-
-    def comparison_document(self) -> dict[str, object]:
-        """The JSON document (schema attnctl.comparison/1), arrays as NumPy float32."""
-        layer, head, i, j = self.largest_difference()
-        x, y = self.both_weights(layer, head)
-        layers: dict[int, list[Document]] = {}
-        for at_layer, at_head in self.places:
-            u, v = self.both_weights(at_layer, at_head)
-            parts: Document = {
-                name: np.ascontiguousarray(z, np.float32) for name, z in (("a", u), ("b", v), ("difference", v - u))
-            }
-            if (hidden := self.hidden_in_one(at_layer)) is not None:
-                parts["hidden_in_one"] = hidden
-            layers.setdefault(at_layer, []).append({"head": at_head} | parts)
-        rows, columns = self.axis_labels()
-        describe: Callable[..., Document] = call_named
-        sides = [
-            {"name": name, "text": trace.text, "model": describe(MODEL_DOCUMENT, trace.model)}
-            for name, trace in zip(self.names, (self.a, self.b), strict=True)
-        ]
-        aligned = (
-            {} if self.aligned is None else {"aligned": {"queries": self.aligned.queries, "keys": self.aligned.keys}}
-        )
-        return {
-            "schema": SCHEMA,
-            "attnctl": __version__,
-            "a": sides[0],
-            "b": sides[1],
-            **aligned,
-            "tokens": rows,
-            "key_tokens": columns,
-            "largest": {
-                "layer": layer, "head": head, "query": i, "key": j,
-                "a": float(x[i, j]), "b": float(y[i, j]), "difference": float(y[i, j]) - float(x[i, j]),
-            },
-            "layers": [{"layer": at, "heads": heads} for at, heads in layers.items()],
-        }  # fmt: skip
 
 
 def compare_traces(a: Trace, b: Trace, names: tuple[str, str] = ("A", "B")) -> Comparison:

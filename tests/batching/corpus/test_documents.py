@@ -14,7 +14,7 @@ import pytest
 import attnctl
 from attnctl.batching.corpus.treebank import Treebank, document_of, sentence_of
 from attnctl.errors import AttnctlError
-from attnctl.formats.schemas.json_schemas import SCHEMAS
+from attnctl.formats.documents.schemas import SCHEMAS
 from attnctl.readings.census.census import windows_of_sizes
 from tests.conftest import SAMPLES, Result
 

@@ -12,7 +12,7 @@ pytest.importorskip("transformers", reason="attnctl[hf] is not installed")
 
 from jsonschema import Draft202012Validator
 
-from attnctl.formats.schemas.json_schemas import SCHEMAS
+from attnctl.formats.documents.schemas import SCHEMAS
 from tests.models.huggingface import folders
 
 VALID = Draft202012Validator(SCHEMAS["effects"]())

@@ -14,8 +14,8 @@ import pytest
 
 import attnctl
 from attnctl.errors import AttnctlError
+from attnctl.formats.documents.schemas import SCHEMAS
 from attnctl.formats.documents.trace_json import trace_to_json
-from attnctl.formats.schemas.json_schemas import trace_schema
 from attnctl.formats.storage import from_json
 from attnctl.source import record_trace
 from tests.batching.test_resume import check_whole, contents, manifest
@@ -51,7 +51,7 @@ def test_a_trace_holds_the_steps_and_decimals_that_are_asked_for(run: Run, three
     kept = list(attnctl.batch([one["text"] for one in whole], steps=["weights"], precision=4))
     for line, before, trace in zip(out, whole, kept, strict=True):
         found = json.loads(line)
-        jsonschema.validate(found, trace_schema())
+        jsonschema.validate(found, SCHEMAS["trace"]())
         assert {name for layer in found["layers"] for name in layer} == {"layer", "heads"} and "embeddings" not in found
         for layer, layer_before in zip(found["layers"], before["layers"], strict=True):
             for head, head_before in zip(layer["heads"], layer_before["heads"], strict=True):
@@ -295,7 +295,7 @@ def test_an_id_comes_out_of_every_format_as_it_went_in(run: Run, tmp_path: Path,
     assert run("batch", tmp_path / "in.jsonl", "-o", out, "--format", formats, "--jobs", "1").code == 0
     (line,) = (out / "traces.jsonl").read_text().splitlines()
     assert json.loads(line)["id"] == name
-    jsonschema.validate(json.loads(line), trace_schema())
+    jsonschema.validate(json.loads(line), SCHEMAS["trace"]())
     (archive,) = out.glob("*.npz")
     assert attnctl.load(archive).id == name and archive.stem == f"0000000-{name}"
     assert {row["id"] for row in pq.read_table(out / "traces.parquet").to_pylist()} == {str(name)}
@@ -318,7 +318,7 @@ def test_words_and_measures_are_those_of_the_other_commands(run: Run, tmp_path: 
         ["--words", "--measure", "rollout"],
     ):
         ours = json.loads(run("batch", tmp_path / "in.txt", *model, *asked).out)
-        jsonschema.validate(ours, trace_schema())
+        jsonschema.validate(ours, SCHEMAS["trace"]())
         weights = [head["weights"] for layer in ours["layers"] for head in layer["heads"]]
         assert len(ours["tokens"]) == (3 if "--words" in asked else len(text))  # two words, and the space
         assert len(weights) == (1 if "rollout" in asked else 4)

@@ -14,7 +14,7 @@ import jsonschema
 import pytest
 from rich.cells import cell_len
 
-from attnctl.formats.schemas.json_schemas import SCHEMAS
+from attnctl.formats.documents.schemas import SCHEMAS
 from tests.conftest import SAMPLES, process
 from tests.formats.test_conllu import GOOD
 from tests.readings.census.census_reference import counts, differences, eager, read
@@ -155,7 +155,7 @@ def test_heads_refuses_a_census_of_another_model(run: Run, refused: Any, grammar
     path.write_text(path.read_text()[:-40] + "}")
     assert "not JSON" in refused("heads", "Alice eats", "--census", path)
     path.write_text('{"schema": "attnctl.census/1"}')
-    assert "damaged: 'sentences' is missing" in refused("heads", "Alice eats", "--census", path)
+    assert "damaged: 'model' is missing" in refused("heads", "Alice eats", "--census", path)
     path.write_text('{"schema": "attnctl.trace/1"}')
     assert "this attnctl reads 'attnctl.census/1'" in refused("heads", "Alice eats", "--census", path)
 

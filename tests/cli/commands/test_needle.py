@@ -12,7 +12,7 @@ pytest.importorskip("transformers", reason="attnctl[hf] is not installed")
 
 import jsonschema
 
-from attnctl.formats.schemas.json_schemas import SCHEMAS
+from attnctl.formats.documents.schemas import SCHEMAS
 from tests.conftest import Result
 from tests.models.huggingface import folders
 

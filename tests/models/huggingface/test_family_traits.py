@@ -19,7 +19,7 @@ import torch
 from attnctl import attention
 from attnctl.attention import Call
 from attnctl.errors import AttnctlError, UsageError
-from attnctl.formats.schemas.json_schemas import SCHEMAS
+from attnctl.formats.documents.schemas import SCHEMAS
 from attnctl.formats.storage import load, save_value
 from attnctl.models.huggingface.attention_interface import watch_attention
 from attnctl.models.huggingface.capture import capture

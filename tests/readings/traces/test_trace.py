@@ -14,13 +14,13 @@ import pytest
 
 import attnctl
 from attnctl.errors import AttnctlError
+from attnctl.formats.documents.schemas import SCHEMAS
 from attnctl.formats.documents.trace_json import trace_from_json
-from attnctl.formats.schemas.json_schemas import trace_schema
 from attnctl.readings.traces.trace import FIELD_ARRAYS, LayerTrace
 from attnctl.steps import NAMES
 from tests.conftest import attend
 
-SCHEMA = trace_schema()
+SCHEMA = SCHEMAS["trace"]()
 KINDS: list[dict[str, Any]] = [
     {},
     {"model": "dot"},

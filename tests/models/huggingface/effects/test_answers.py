@@ -25,7 +25,7 @@ import attnctl
 from attnctl.errors import AttnctlError, UsageError
 from attnctl.formats.chat import Conversation, Message
 from attnctl.formats.documents.readings_json import sources_document
-from attnctl.formats.schemas.json_schemas import SCHEMAS
+from attnctl.formats.documents.schemas import SCHEMAS
 from attnctl.models import open_model
 from attnctl.models.huggingface import answers
 from attnctl.models.huggingface.answers import AnsweredPrompt
