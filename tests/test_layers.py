@@ -11,6 +11,7 @@ PACKAGE = Path(__file__).parent.parent / "attnctl"
 FILES = sorted(PACKAGE.rglob("*.py"))
 SHARED = {
     "argument_types",
+    "document_fields",
     "errors",
     "files",
     "interrupts",

@@ -145,11 +145,11 @@ def _best_columns(best: Best | None, untrained: Best | None) -> Document:
 
 def _rule_columns(relation: Relation) -> Document:
     """Every rule beside a relation."""
-    rule = relation.best_rule
+    best = relation.best_rule
     about: Document = {} if relation.best is None else {"beats_rules": relation.beats_rules}
-    about |= {} if rule is None else {"best_rule": rule.name, "best_rule_accuracy": rule.accuracy}
-    for rule in relation.rules:
-        about[f"{rule.name}_accuracy"] = rule.accuracy
+    about |= {} if best is None else {"best_rule": best, "best_rule_accuracy": relation.rules[best].accuracy}
+    for name, rule in relation.rules.items():
+        about[f"{name}_accuracy"] = rule.accuracy
         if rule.offset is not None:
             about["offset"] = rule.offset
         if rule.tag is not None:

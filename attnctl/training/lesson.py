@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import torch
 
+from attnctl.formats.documents.model_documents import Lesson
 from attnctl.tokens import split_words
 from attnctl.training import network
 from attnctl.training.objectives import FIRST_WORD
@@ -16,30 +17,9 @@ from attnctl.training.train import Training, begin_training, watched_sentence
 from attnctl.training.watch import Watch
 
 if TYPE_CHECKING:
-    from attnctl.arrays import Floats
-    from attnctl.text import Document
+    pass
 
 LESSON_RATE = 1.0  # plain gradient descent on one sentence takes a far larger step than Adam on many
-
-
-@dataclass(frozen=True)
-class Lesson:
-    """What one step did to a sentence."""
-
-    sentence: str
-    vocabulary: int
-    predictions: list[tuple[str, str, float]]  # what was seen, the true word, its probability
-    loss: float
-    loss_after: float
-    lr: float
-    layer: int
-    head: int
-    gradient_norm: float
-    weights: Floats  # (d_model, d_k), W_Q of that layer and head
-    gradient: Floats  # (d_model, d_k)
-    after: Floats  # (d_model, d_k)
-    falls: dict[str, float]  # tensor → learning rate × |gradient|²: its part of the loss's fall, to first order
-    watch: Document
 
 
 def one_step(training: Training, sentence: str, query: str | None = None, lr: float | None = None) -> Lesson:
@@ -76,7 +56,7 @@ def one_step(training: Training, sentence: str, query: str | None = None, lr: fl
     return Lesson(
         sentence=sentence,
         vocabulary=len(training.corpus.vocabulary),
-        predictions=predictions,
+        predictions=tuple(predictions),
         loss=float(loss.detach()),
         loss_after=float(_sentence_loss(training, watch, [])[0].detach()),
         lr=rate,

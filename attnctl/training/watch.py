@@ -16,7 +16,7 @@ from attnctl.training.corpus import UNKNOWN
 if TYPE_CHECKING:
     from attnctl.arrays import Floats
     from attnctl.attention import Array
-    from attnctl.text import Document
+    from attnctl.formats.documents.model_documents import WatchedWord
 
 
 def _word_id(word: str, known: dict[str, int], *, first: bool) -> int:
@@ -60,7 +60,7 @@ class Watch:
         """Remember how the words look before training."""
         self._before = self.sentence_weights(parameters)
 
-    def see(self, parameters: dict[str, Array]) -> Document:
+    def see(self, parameters: dict[str, Array]) -> WatchedWord:
         """Where the watched word looks now: the link to another word that grew most since the start."""
         now = self.sentence_weights(parameters)  # (layers, heads, n, n)
         if self._before is None:
@@ -80,6 +80,6 @@ class Watch:
             "head": head,
             "before": round(float(self._before[layer, head, i, j]), 4),
             "weight": round(float(now[layer, head, i, j]), 4),
-            "tokens": [token.text for token in self.tokens],
-            "row": [round(float(w), 4) for w in now[layer, head, i]],
+            "tokens": tuple(token.text for token in self.tokens),
+            "row": tuple(round(float(w), 4) for w in now[layer, head, i]),
         }

@@ -9,7 +9,6 @@ from attnctl.cli import arguments
 from attnctl.cli import options as o
 from attnctl.cli.output import output_format, put_bytes, write_renderable
 from attnctl.cli.progress import items_progress
-from attnctl.formats.documents.readings_json import effects_to_json
 from attnctl.formats.pictures import figure_bytes, format_names
 from attnctl.readings.effects.ablation import chosen_heads, measure_effects
 from attnctl.source.cells import LESS_HEADS, cost_of_passes
@@ -56,6 +55,8 @@ def ablate_command(
         found = measure_effects(watched, ask, move_bar)
     arguments.say_notes(found.notes)
     if form == "json":
+        from attnctl.formats.documents.readings_json import effects_to_json
+
         put_bytes(effects_to_json(found, top) + b"\n", output)
     elif form in ("terminal", "txt"):
         from attnctl.render.terminal.console import Shown

@@ -12,8 +12,6 @@ from attnctl.cli.output import output_format, put_bytes, show_renderable
 from attnctl.cli.progress import cost_progress, heads_over_tokens
 from attnctl.errors import UsageError
 from attnctl.files import write_whole
-from attnctl.formats.documents.census_json import read_census
-from attnctl.formats.documents.overview_json import overview_to_json
 from attnctl.formats.pictures import figure_bytes, format_names
 from attnctl.models.watching import probe_text
 from attnctl.readings.head_statistics import STATISTICS
@@ -53,7 +51,11 @@ def heads_command(
         raise UsageError(f"--by {by}: it is {', '.join(STATISTICS)}")
     if picture and probe and by not in ("induction", "duplicate"):
         raise UsageError("--probe measures induction and duplicate: name the one to draw with --by")
-    known = None if census is None else read_census(census)
+    known = None
+    if census is not None:
+        from attnctl.formats.documents.census_json import read_census
+
+        known = read_census(census)
     changes = o.taken(Changes, options)
     named = (source, file, tokens, options.get("chat"), options.get("qkv"))
     opened: Source
@@ -81,6 +83,8 @@ def heads_command(
     if form == "csv":
         put_bytes(heads_table(ranked).as_csv().encode(), output)
     elif form == "json":
+        from attnctl.formats.documents.overview_json import overview_to_json
+
         put_bytes(overview_to_json(replace(found, head_statistics=tuple(ranked))) + b"\n", output)
     else:
         origin = names_origin(found.model, ranked, known is not None)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import sys
 from collections.abc import Generator
-from dataclasses import fields
 from typing import Any
 
 import typer
@@ -14,7 +13,7 @@ from attnctl import interrupts
 from attnctl.argument_types import OptionValues
 from attnctl.cli import arguments
 from attnctl.cli.arguments import say_note
-from attnctl.cli.output import print_lines, put_json, safe_console, say_unless_quiet, show_renderable
+from attnctl.cli.output import print_lines, put_bytes, put_json, safe_console, say_unless_quiet, show_renderable
 from attnctl.errors import INTERRUPTED, UsageError, print_complaint
 from attnctl.render.terminal.console import Shown
 from attnctl.render.told.training import lesson_forms, live_forms
@@ -111,6 +110,8 @@ def _explain_step(corpus: str | None, given: OptionValues, sentence: str | None,
 
     step = first_step(corpus, given, sentence, query)
     if json:
-        put_json({field.name: getattr(step, field.name) for field in fields(step)}, schema="lesson")
+        from attnctl.formats.documents.json_documents import write_json
+
+        put_bytes(write_json(step, "lesson") + b"\n")
         return
     show_renderable(Shown(lesson_forms(step)))

@@ -1,7 +1,6 @@
 """What every JSON document of attnctl is: a Struct, whose types say how it is written, read, and told in its JSON Schema.
 
-A field of default None, () or UNSET is left out where it has that value. What is read is held against the types, which name
-the path of what is wrong.
+What is read is held against the types, which name the path of what is wrong.
 """
 
 from __future__ import annotations
@@ -14,11 +13,13 @@ from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar, cast, get_type_hints
 
 import numpy as np
+import numpy.typing as npt
 from msgspec import Meta, Struct, ValidationError, convert, defstruct, field, to_builtins
 from msgspec.structs import asdict
 from orjson import Fragment
 
-from attnctl import __version__, limits
+from attnctl import __version__
+from attnctl.document_fields import ALWAYS, Count, Index, Part, Positive, about
 from attnctl.errors import AttnctlError, in_one_line
 from attnctl.interventions import heads_off
 from attnctl.readings.traces.trace import ModelInfo, Note, NoteKind
@@ -30,31 +31,6 @@ if TYPE_CHECKING:
 
 Kind = TypeVar("Kind")
 
-# --- the types of fields -----------------------------------------------------------------------------------------
-
-
-def about(sentence: str, **schema: object) -> Meta:
-    """What a field is, and what else its schema says, which is not asked of a document that is read."""
-    return Meta(description=sentence or None, extra_json_schema=schema or None)
-
-
-ALWAYS = Meta(extra_json_schema={"always": True})  # written always, and not missed where it is read
-
-Index = Annotated[int, Meta(ge=0, le=limits.CONFIGURED_SIZE)]
-Count = Annotated[int, Meta(ge=1, le=limits.CONFIGURED_SIZE)]
-Whole = Annotated[int, Meta(ge=0)]
-Positive = Annotated[float, Meta(gt=0)]
-Share = Annotated[float, about("", minimum=0, maximum=1.00001)]  # sums of float32
-Portion = Annotated[float, about("", minimum=0, maximum=1)]
-Amount = Annotated[float, about("", minimum=0)]
-Correlation = Annotated[float, about("", minimum=-1, maximum=1)]
-Sha256 = Annotated[str, Meta(pattern="^[0-9a-f]{64}$")]
-
-# arrays: as they are when they are written; a list when they are read, which `finite_floats` makes an array of
-_NUMBERS: dict[str, object] = {"type": "array", "items": {"type": "number"}}
-Vector = Annotated[Any, about("", **_NUMBERS)]
-Matrix = Annotated[Any, about("", type="array", items=_NUMBERS)]
-Mask = Annotated[Any, about("", type="array", items={"type": "array", "items": {"type": "boolean"}})]
 WRITTEN_BY_ORJSON = (np.ndarray, np.float32, np.float64, np.int64, np.bool_, Fragment, Note)
 
 
@@ -64,10 +40,6 @@ class JsonDocument(Struct, kw_only=True, omit_defaults=True, tag_field="schema")
     attnctl: Annotated[str, about("The version of attnctl that wrote this."), ALWAYS] = field(
         default_factory=lambda: __version__
     )
-
-
-class Part(Struct, omit_defaults=True):
-    """An object in a document."""
 
 
 class Made(Part):
@@ -279,7 +251,7 @@ def telling_damage(said: str) -> Iterator[None]:
 def read_as(kind: type[Kind], document: object) -> Kind:
     """A parsed JSON document as one of `kind`. Raises ValueError that says where it is wrong, and what is wanted there."""
     try:
-        return convert(document, kind)
+        return convert(document, kind, dec_hook=_counts)
     except ValidationError as error:
         reason, _, path = str(error).partition(" - at ")
         path = path.replace("`", "").removeprefix("$").removeprefix(".")
@@ -291,6 +263,14 @@ def read_as(kind: type[Kind], document: object) -> Kind:
                 document = document[int(key) if isinstance(document, list) else key]  # type: ignore[index]
             raise ValueError(f"{path or 'it'} is {str(document)[:40]!r}, {reason}") from error
         raise ValueError(f"{path}: {reason}" if path else reason) from error
+
+
+def _counts(kind: object, rows: object) -> npt.NDArray[np.int64]:
+    """Lists of counts as an array: (layers, heads). Raises ValueError where they are none."""
+    counts = np.array(convert(rows, tuple[tuple[Index, ...], ...]), np.int64)  # (layers, heads)
+    if counts.ndim != 2:
+        raise ValueError("the counts are no table of layers and heads")
+    return counts
 
 
 _WORDS = {"int": "a whole number", "float": "a number", "str": "a text", "bool": "true or false"}

@@ -2,21 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, TypedDict
 
-from attnctl.formats.documents.json_documents import (
-    Amount,
-    Count,
-    Index,
-    JsonDocument,
-    Matrix,
-    Part,
-    Portion,
-    Sha256,
-    Share,
-    Whole,
-    about,
-)
+from attnctl.document_fields import Amount, Count, Index, Matrix, Part, Portion, Sha256, Share, Whole, about
+from attnctl.formats.documents.json_documents import JsonDocument
 
 Named = dict[str, Whole]
 Free = Annotated[dict[str, Any], about("", additionalProperties=True)]
@@ -130,7 +119,7 @@ class RelationDocument(JsonDocument, kw_only=True, tag="attnctl.relation/1"):
     goal: Portion | None
 
 
-class WatchedWord(Part):
+class WatchedWord(TypedDict):
     """Where the words of the watched sentence look."""
 
     query: str
@@ -154,7 +143,7 @@ class ReportDocument(Part, kw_only=True, tag_field="schema", tag="attnctl.report
     watch: WatchedWord | None = None
 
 
-class LessonDocument(JsonDocument, kw_only=True, tag="attnctl.lesson/1"):
+class Lesson(JsonDocument, kw_only=True, tag="attnctl.lesson/1"):
     """One step of gradient descent on one sentence, with every number kept."""
 
     sentence: str

@@ -9,20 +9,12 @@ import numpy as np
 from msgspec import UNSET, Meta, UnsetType, field
 
 from attnctl.arrays import Bools, Floats
+from attnctl.document_fields import Amount, Count, Index, Mask, Matrix, Part, Share, Vector, about
 from attnctl.formats.documents.json_documents import (
-    Amount,
-    Count,
-    Index,
     Made,
-    Mask,
-    Matrix,
     NoteKinds,
     Notes,
-    Part,
-    Share,
     TextDocument,
-    Vector,
-    about,
     check_schema,
     fields_from,
     noted,

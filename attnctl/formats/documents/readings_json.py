@@ -10,26 +10,28 @@ import numpy as np
 from msgspec.structs import asdict
 
 from attnctl.attention import Array
-from attnctl.errors import AttnctlError
-from attnctl.files import parse_json, read_bytes, write_whole
-from attnctl.formats.documents.json_documents import (
+from attnctl.document_fields import (
     Amount,
     Correlation,
     Count,
-    DocumentModel,
-    DocumentToken,
     Index,
-    JsonDocument,
     Mask,
     Matrix,
     Part,
     Portion,
     Sha256,
     Share,
-    TextDocument,
     Vector,
     Whole,
     about,
+)
+from attnctl.errors import AttnctlError
+from attnctl.files import parse_json, read_bytes, write_whole
+from attnctl.formats.documents.json_documents import (
+    DocumentModel,
+    DocumentToken,
+    JsonDocument,
+    TextDocument,
     check_schema,
     model_document,
     opening,

@@ -28,7 +28,7 @@ DOCUMENTS = {
     "card": f"{HERE}.model_documents:CardDocument",
     "relation": f"{HERE}.model_documents:RelationDocument",
     "report": f"{HERE}.model_documents:ReportDocument",
-    "lesson": f"{HERE}.model_documents:LessonDocument",
+    "lesson": f"{HERE}.model_documents:Lesson",
     "softmax": f"{HERE}.readings_json:SoftmaxDocument",
     "quiz": f"{HERE}.readings_json:QuizDocument",
 }
@@ -39,7 +39,7 @@ def make_schema(name: str) -> Schema:
     from msgspec.json import schema_components
 
     kind = find_named(DOCUMENTS[name])
-    _, parts = schema_components((kind,), ref_template="#/$defs/{name}")
+    _, parts = schema_components((kind,), schema_hook=lambda array: {}, ref_template="#/$defs/{name}")
     for part in parts.values():
         _finish_object(part)
     own = parts.pop(kind.__name__)

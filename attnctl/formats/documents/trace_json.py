@@ -13,21 +13,14 @@ from msgspec.structs import asdict
 from orjson import Fragment
 
 from attnctl.arrays import Bools, Floats
+from attnctl.document_fields import ALWAYS, Index, Mask, Matrix, Part, Portion, Vector, about
 from attnctl.errors import AttnctlError
 from attnctl.files import parse_json
 from attnctl.formats.documents.json_documents import (
-    ALWAYS,
-    Index,
     Made,
-    Mask,
-    Matrix,
     NoteKinds,
     Notes,
-    Part,
-    Portion,
     TextDocument,
-    Vector,
-    about,
     check_schema,
     fields_from,
     noted,

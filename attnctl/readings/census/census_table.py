@@ -3,110 +3,136 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import Annotated
 
 import numpy as np
 
 from attnctl.attention import Array
+from attnctl.document_fields import Amount, Counts, Index, Part, Portion, Share, about
 from attnctl.readings.traces.trace import ModelInfo
 from attnctl.text import counted
 
 ALL = "all"  # every relation but punctuation
 FEWEST = 20  # cases below which nothing is said of a head
+FOUND = "Cases in which a head finds the word: [[count a head] a layer]; 0 of heads that are not in heads."
 
 
-@dataclass(frozen=True)
-class Best:
+class Best(Part):
     """A head chosen on one half of the cases and scored on the other."""
 
-    layer: int
-    head: int
-    chosen_on: int
-    scored_on: int
-    accuracy: float
-    interval: tuple[float, float]  # 95 % (Wilson 1927)
+    layer: Index
+    head: Index
+    chosen_on: Index
+    scored_on: Index
+    accuracy: Portion
+    interval: Annotated[tuple[Portion, Portion], about("95 % (Wilson 1927).")]
+    beats_rules: Annotated[bool | None, about("Whether its whole interval lies above every rule.")] = None
 
 
-@dataclass(frozen=True)
-class Rule:
+class Rule(Part, kw_only=True):
     """What a rule that needs no attention finds: its accuracy on the half that heads are scored on."""
 
-    name: str  # offset, nearest, first; of mentions: nearest, head_match, first
-    accuracy: float
     offset: int | None = None
     tag: str | None = None
-    side: str | None = None  # one of SIDES
+    side: Annotated[str | None, about("", enum=["before", "behind", "either"])] = None
+    accuracy: Portion
 
-    def __str__(self) -> str:
+    def sentence(self, name: str) -> str:
+        """The rule of this name, in a few words."""
         if self.offset is not None:
             return f"{self.offset:+d}"
-        return self.name.replace("_", " ") if self.tag is None else f"{self.tag} {self.side}"
+        return name.replace("_", " ") if self.tag is None else f"{self.tag} {self.side}"
 
 
-@dataclass(frozen=True, eq=False)
-class Relation:
-    """One relation in one direction."""
+RULES = ("offset", "nearest", "head_match", "first")  # of mentions: nearest, head_match, first
 
-    relation: str
-    direction: str
-    cases: int
-    correct: Array  # (layers, heads): cases in which the head finds the word
-    ahead: int  # of a causal model: beside the cases, those whose word stands ahead, where no head can look
-    best: Best | None  # None where either half has no cases
-    rules: tuple[Rule, ...] = ()
-    untrained: Best | None = None  # the untrained model's best head
+
+class Relation(Part, eq=False, kw_only=True):
+    """One relation in one direction: how often each head finds the word, and rules that need no attention."""
+
+    relation: Annotated[str, about("The corpus's label; without its subtypes it counts all of them.")]
+    direction: Annotated[str, about("", enum=["dependent→head", "head→dependent", "mention→antecedent"])]
+    cases: Index
+    ahead: Annotated[
+        Index, about("Of a causal model, and beside the cases: the word stands ahead, where no head looks.")
+    ]
+    correct: Annotated[Counts, about(FOUND)]
     subtype: bool = False
-    best_offset: float = 0.0  # share of all cases at their most frequent offset
+    best: Annotated[Best | None, about("Absent where either half has no cases.")] = None
+    rules: Annotated[dict[str, Rule], about("", propertyNames={"enum": list(RULES)})]
+    untrained: Annotated[Best | None, about("The untrained model's best head.")] = None
 
     @property
-    def best_rule(self) -> Rule | None:
-        """The rule that does best."""
-        return max(self.rules, key=lambda rule: rule.accuracy, default=None)
+    def best_rule(self) -> str | None:
+        """The name of the rule that does best."""
+        return max(self.rules, key=lambda name: self.rules[name].accuracy, default=None)
 
     @property
     def beats_rules(self) -> bool:
         """Whether the best head is better than every rule, beyond chance: its whole interval lies above."""
         rule = self.best_rule
-        return self.best is not None and rule is not None and self.best.interval[0] > rule.accuracy
+        return self.best is not None and rule is not None and self.best.interval[0] > self.rules[rule].accuracy
 
 
-@dataclass(frozen=True)
-class HeadRow:
-    """One head over the whole corpus; masses are shares of a word's attention, `entropy` is in nats, `distance` in words."""
+class Positional(Part):
+    """The offset at which a head looks most often (Voita et al. 2019)."""
 
-    layer: int
-    head: int
-    entropy: float
-    own: float
-    special: float
-    distance: float
-    dependency_mass: (
-        float  # of what goes to other words, the share on words joined by a dependency (Vig & Belinkov 2019)
-    )
-    uuas: float | None
-    positional: tuple[int, float] | None = None  # offset, share (Voita et al. 2019)
-    syntactic: tuple[tuple[str, str, float], ...] = ()  # relation, direction, accuracy (Voita et al. 2019)
+    offset: int
+    share: Portion
 
 
-@dataclass(frozen=True)
-class LayerRow:
+class Finding(Part):
+    """A relation that a head finds (Voita et al. 2019)."""
+
+    relation: str
+    direction: str
+    accuracy: Portion
+
+
+class HeadRow(Part, kw_only=True):
+    """One head over the whole corpus; masses are shares of a word's attention."""
+
+    layer: Index
+    head: Index
+    entropy: Annotated[Amount, about("Of a word's weights, mean, nats.")]
+    own: Annotated[Share, about("Mass on the word itself.")]
+    special: Annotated[Share, about("Mass on tokens that are no word's.")]
+    distance: Annotated[Amount, about("Words, mean over the mass on other words.")]
+    # Vig & Belinkov 2019
+    dependency_mass: Annotated[Share, about("Of the mass on other words, that on words joined by a dependency.")]
+    uuas: Portion | None = None
+    positional: Positional | None = None
+    syntactic: Annotated[
+        tuple[Finding, ...],
+        about("Relations of which its accuracy is 10 points above the best fixed offset (Voita et al. 2019)."),
+    ]
+
+
+class LayerRow(Part):
     """The heads of a layer together: masses and distances are those of all their attention to other words."""
 
-    layer: int
-    dependency_mass: float  # share on words joined by a dependency (Vig & Belinkov 2019)
-    distance: float  # words (Vig & Belinkov 2019)
-    entropy: float  # nats, the mean over heads
+    layer: Index
+    dependency_mass: Annotated[Share, about("On words joined by a dependency (Vig & Belinkov 2019).")]
+    distance: Annotated[Amount, about("Words (Vig & Belinkov 2019).")]
+    entropy: Annotated[Amount, about("Nats, the mean over heads.")]
+    uuas: Annotated[Portion, about("Of the heads' mean weights.")]
 
 
-@dataclass(frozen=True, eq=False)
-class Trees:
-    """Undirected attachment of maximum spanning trees, punctuation left out."""
+class BestLayer(Part):
+    """The layer of whose mean weights the trees are best."""
 
-    edges: int
-    right_branching: float  # on the half that is scored
-    best_head: Best | None
-    best_layer: tuple[int, float] | None  # of the layers' mean weights
-    correct: Array  # (layers, heads): edges found
-    layers: tuple[float, ...]
+    layer: Index
+    accuracy: Portion
+
+
+class Trees(Part, eq=False, kw_only=True):
+    """Undirected attachment of maximum spanning trees read off the attention, punctuation left out."""
+
+    edges: Index
+    right_branching: Annotated[Portion, about("On the half that is scored.")]
+    correct: Annotated[Counts, about(FOUND)]
+    best_head: Best | None = None
+    best_layer: BestLayer | None = None
     untrained: Best | None = None
 
 

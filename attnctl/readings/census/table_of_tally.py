@@ -9,15 +9,19 @@ import math
 from collections.abc import Iterator
 
 import numpy as np
+from msgspec.structs import replace
 
 from attnctl.attention import Array
 from attnctl.readings.census.census_table import (
     ALL,
     FEWEST,
     Best,
+    BestLayer,
     CensusTable,
+    Finding,
     HeadRow,
     LayerRow,
+    Positional,
     Relation,
     Rule,
     Trees,
@@ -36,11 +40,13 @@ def table_of_tally(
 ) -> CensusTable:
     """What a tally says; arrays of it are (layers, heads)."""
     attends = tally.attending_heads()
-    relations = tuple(_relation_row(*part, untrained, attends) for part in _relation_cases(tally))
+    parts = list(_relation_cases(tally))
+    relations = tuple(_relation_row(*part, untrained, attends) for part in parts)
+    offsets = [float(cases.offsets.sum(0).max()) / max(int(cases.count_by_half.sum()), 1) for _, _, cases, _ in parts]
     trees = _tree_scores(tally, untrained, attends)
     used, units, within, _ = (int(count) for count in tally.counts.sum(0))
     masses = _head_masses(tally)
-    heads = tuple(_heads_of_tally(tally, masses, relations, attends))
+    heads = tuple(_heads_of_tally(tally, masses, dict(zip(relations, offsets, strict=True)), attends))
     skipped = dict(sorted(tally.skipped.items(), key=lambda reason: (-reason[1], reason[0])))
     return CensusTable(
         model,
@@ -117,49 +123,62 @@ def _is_of_punctuation(name: str, down: Cases | None) -> bool:
 def _relation_row(name: str, direction: str, cases: Cases, subtype: bool, untrained: bool, attends: Array) -> Relation:
     count = cases.count_by_half
     best = best_of(cases.right, count, attends)
-    rules = () if best is None else tuple(_rule_rows(cases, direction == TO_ANTECEDENT))
+    rules = {} if best is None else dict(_rule_rows(cases, direction == TO_ANTECEDENT))
     before = best_of(cases.untrained, count, attends) if untrained else None
     ahead = int(cases.plain[:, 3].sum())
-    offset = float(cases.offsets.sum(0).max()) / max(int(count.sum()), 1)
-    return Relation(name, direction, int(count.sum()), cases.right.sum(0), ahead, best, rules, before, subtype, offset)
+    row = Relation(
+        relation=name,
+        direction=direction,
+        cases=int(count.sum()),
+        ahead=ahead,
+        correct=cases.right.sum(0),
+        subtype=subtype,
+        best=best,
+        rules=rules,
+        untrained=before,
+    )
+    return row if best is None else replace(row, best=replace(best, beats_rules=row.beats_rules))
 
 
-def _rule_rows(cases: Cases, mentions: bool) -> Iterator[Rule]:
+def _rule_rows(cases: Cases, mentions: bool) -> Iterator[tuple[str, Rule]]:
     """The rules beside a relation, what can be chosen chosen on the first half and all scored on the second."""
     scored = int(cases.count_by_half[1])
     if mentions:
         nearest = sum(counts[1, 3] for counts in cases.tags.values())
-        yield Rule("nearest", float(nearest) / scored)
-        yield Rule("head_match", float(cases.plain[1, 2]) / scored)
-        yield Rule("first", float(cases.plain[1, 1]) / scored)
+        yield "nearest", Rule(accuracy=float(nearest) / scored)
+        yield "head_match", Rule(accuracy=float(cases.plain[1, 2]) / scored)
+        yield "first", Rule(accuracy=float(cases.plain[1, 1]) / scored)
         return
     at = int(cases.offsets[0].argmax())
-    yield Rule("offset", float(cases.offsets[1, at]) / scored, offset=at - FARTHEST)
+    yield "offset", Rule(accuracy=float(cases.offsets[1, at]) / scored, offset=at - FARTHEST)
     if any(tag for tag in cases.tags):
         tag = max(cases.tags, key=lambda tag: (int(cases.tags[tag][0, 0]), tag))
         side = int(cases.tags[tag][0, 1:].argmax())
-        yield Rule("nearest", float(cases.tags[tag][1, 1 + side]) / scored, tag=tag, side=SIDES[side])
-    yield Rule("first", float(cases.plain[1, 1]) / scored)
+        yield "nearest", Rule(accuracy=float(cases.tags[tag][1, 1 + side]) / scored, tag=tag, side=SIDES[side])
+    yield "first", Rule(accuracy=float(cases.plain[1, 1]) / scored)
 
 
 def _tree_scores(tally: CensusTally, untrained: bool, attends: Array) -> Trees:
     edges = tally.counts[:, 3]  # (2,)
     right = _whole_sums(tally, "edges")
-    layers = np.broadcast_to(np.asarray(tally.layer_edges), (2, tally.shape[0]))  # (2, layers)
-    total = max(int(edges.sum()), 1)
+    layers = _layer_edges(tally)
     best_layer = None
     if edges.all():
         layer = int(np.where(attends.any(-1), layers[0], -1).argmax())
-        best_layer = layer, float(layers[1, layer]) / float(edges[1])
+        best_layer = BestLayer(layer, float(layers[1, layer]) / float(edges[1]))
     return Trees(
-        int(edges.sum()),
-        float(tally.right_branching[1]) / max(int(edges[1]), 1),
-        best_of(right, edges, attends),
-        best_layer,
-        right.sum(0),
-        tuple(float(found) / total for found in layers.sum(0)),
-        best_of(_whole_sums(tally, "edges_untrained"), edges, attends) if untrained else None,
+        edges=int(edges.sum()),
+        right_branching=float(tally.right_branching[1]) / max(int(edges[1]), 1),
+        correct=right.sum(0),
+        best_head=best_of(right, edges, attends),
+        best_layer=best_layer,
+        untrained=best_of(_whole_sums(tally, "edges_untrained"), edges, attends) if untrained else None,
     )
+
+
+def _layer_edges(tally: CensusTally) -> Array:
+    """Edges that each layer's mean weights find: (2, layers)."""
+    return np.broadcast_to(np.asarray(tally.layer_edges), (2, tally.shape[0]))
 
 
 def _whole_sums(tally: CensusTally, name: str) -> Array:
@@ -186,14 +205,16 @@ def _layers_of_tally(tally: CensusTally, entropy: Array, attends: Array) -> Iter
     """The row of each layer that attends; `entropy` (layers, heads) is that of its heads."""
     zeros = np.zeros((2, *tally.shape))
     linked, distance, words = (tally.sums.get(name, zeros).sum((0, -1)) for name in ("linked", "distance", "words"))
+    found, edges = _layer_edges(tally).sum(0), max(int(tally.counts[:, 3].sum()), 1)
     for layer, mass in enumerate(np.maximum(words, 1e-12)):
         if attends[layer].any():
             mean = float(entropy[layer][attends[layer]].mean())
-            yield LayerRow(layer, float(linked[layer] / mass), float(distance[layer] / mass), mean)
+            uuas = float(found[layer]) / edges
+            yield LayerRow(layer, float(linked[layer] / mass), float(distance[layer] / mass), mean, uuas)
 
 
 def _heads_of_tally(
-    tally: CensusTally, masses: dict[str, Array], relations: tuple[Relation, ...], attends: Array
+    tally: CensusTally, masses: dict[str, Array], relations: dict[Relation, float], attends: Array
 ) -> Iterator[HeadRow]:
     layers, heads = tally.shape
     looking = tally.sums.get("looking", np.zeros((2, layers, heads))).sum(0)  # (layers, heads)
@@ -204,19 +225,20 @@ def _heads_of_tally(
         at = int(offsets[layer, head].argmax())
         share = float(offsets[layer, head, at]) / max(float(looking[layer, head]), 1.0)
         yield HeadRow(
-            layer,
-            head,
+            layer=layer,
+            head=head,
             **{name: float(masses[name][layer, head]) for name in names},
             uuas=float(found[layer, head]) / edges if edges else None,
-            positional=(at - FARTHEST, share) if share >= POSITIONAL else None,
+            positional=Positional(at - FARTHEST, share) if share >= POSITIONAL else None,
             syntactic=tuple(_syntactic_labels(relations, layer, head)),
         )
 
 
-def _syntactic_labels(relations: tuple[Relation, ...], layer: int, head: int) -> Iterator[tuple[str, str, float]]:
-    for relation in relations:
+def _syntactic_labels(relations: dict[Relation, float], layer: int, head: int) -> Iterator[Finding]:
+    """The relations that a head finds; of each there is the share of all cases at their most frequent offset."""
+    for relation, at_offset in relations.items():
         if relation.relation not in VOITA or relation.cases < FEWEST:
             continue
         accuracy = float(relation.correct[layer, head]) / relation.cases
-        if accuracy >= relation.best_offset + SYNTACTIC:
-            yield relation.relation, relation.direction, accuracy
+        if accuracy >= at_offset + SYNTACTIC:
+            yield Finding(relation.relation, relation.direction, accuracy)

@@ -57,11 +57,14 @@ def _relation_maps(census: CensusTable) -> list[Map]:
 
 
 def _relation_map(relation: Relation) -> Map:
-    best, rule = relation.best, relation.best_rule
+    best, rule_name = relation.best, relation.best_rule
     assert best is not None
     below = f"{best.layer}.{best.head}: {percent(best.accuracy)}"
-    if rule is not None:
-        said = {"offset": f"offset {rule}", "nearest": f"nearest {str(rule).split()[0]}"}.get(rule.name, rule.name)
+    if rule_name is not None:
+        rule = relation.rules[rule_name]
+        said = {"offset": f"offset {rule.sentence(rule_name)}", "nearest": f"nearest {rule.tag or rule_name}"}.get(
+            rule_name, rule_name
+        )
         below += f"; {said} {percent(rule.accuracy)}"
     name = "all relations" if relation.relation == ALL else visible_text(relation.relation)
     title = f"{name} {WAYS[relation.direction]}"

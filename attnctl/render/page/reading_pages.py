@@ -99,15 +99,15 @@ def census_page(census: CensusTable) -> str:
     """The HTML: it needs nothing else, and connects nowhere."""
     relations = _plain_lists(census_document(census)["relations"])
     for relation, said in zip(census.relations, relations, strict=True):
-        said["rule_texts"] = {rule.name: visible_text(str(rule)) for rule in relation.rules if rule.offset or rule.tag}
+        said["rule_texts"] = {name: visible_text(rule.sentence(name)) for name, rule in relation.rules.items()}
         said["relation"] = visible_text(said["relation"])
         said["direction"] = _spaced(said["direction"])
-        said["best_rule"] = None if relation.best_rule is None else relation.best_rule.name
+        said["best_rule"] = relation.best_rule
     heads = [{"layer": head.layer, "head": head.head, "told": _head_told(head)} for head in census.heads]
     document = {"relations": relations, "heads": heads, "untrained": census.untrained} | page_colours()
     title = f"{visible_text(census.model)} on {visible_text(census.corpus)}"
     cited = f"attnctl {__version__}, {title}"
-    positional = [f"{h.layer}.{h.head} ({h.positional[0]:+d})" for h in census.heads if h.positional is not None]
+    positional = [f"{h.layer}.{h.head} ({h.positional.offset:+d})" for h in census.heads if h.positional is not None]
     syntactic = [f"{h.layer}.{h.head}: {_findings(h)}" for h in census.heads if h.syntactic]
     parts = {
         "facts": f"{title}: {_census_facts(census)}",
@@ -119,7 +119,7 @@ def census_page(census: CensusTable) -> str:
     body = filled_template(
         "census.html",
         data=as_data(document),
-        layers="".join(_layer_cells(row, census.trees.layers[row.layer]) for row in census.layers),
+        layers="".join(_layer_cells(row) for row in census.layers),
         **{name: escaped_html(text) for name, text in parts.items()},
     )
     scripts = ["dom.js", "colour.js", "census.js"]
@@ -141,7 +141,7 @@ def _trees_told(trees: Trees) -> str:
         return "The corpus has no edges to compare trees with."
     found = [
         f"head {trees.best_head.layer}.{trees.best_head.head} {percent(trees.best_head.accuracy, 1)}",
-        f"the mean of layer {trees.best_layer[0]} {percent(trees.best_layer[1], 1)}",
+        f"the mean of layer {trees.best_layer.layer} {percent(trees.best_layer.accuracy, 1)}",
         *([] if trees.untrained is None else [f"untrained {percent(trees.untrained.accuracy, 1)}"]),
         f"right-branching {percent(trees.right_branching, 1)}",
     ]
@@ -150,8 +150,7 @@ def _trees_told(trees: Trees) -> str:
 
 def _findings(head: HeadRow) -> str:
     return ", ".join(
-        f"{visible_text(relation)}, {_spaced(direction)} ({percent(accuracy)})"
-        for relation, direction, accuracy in head.syntactic
+        f"{visible_text(one.relation)}, {_spaced(one.direction)} ({percent(one.accuracy)})" for one in head.syntactic
     )
 
 
@@ -163,17 +162,17 @@ def _head_told(head: HeadRow) -> str:
         f"{percent(head.dependency_mass)} of the rest on words joined by a dependency"
     )
     said += "." if head.uuas is None else f", UUAS {percent(head.uuas, 1)}."
-    said += "" if head.positional is None else f" Positional: {percent(head.positional[1])} at {head.positional[0]:+d}."
+    said += "" if head.positional is None else f" Positional: {percent(head.positional.share)} at {head.positional.offset:+d}."
     return said + (f" Syntactic: {_findings(head)}." if head.syntactic else "")
 
 
-def _layer_cells(row: LayerRow, uuas: float) -> str:
+def _layer_cells(row: LayerRow) -> str:
     numbers = (
         row.layer,
         f"{100 * row.dependency_mass:.1f}",
         f"{row.distance:.2f}",
         f"{row.entropy:.2f}",
-        f"{100 * uuas:.1f}",
+        f"{100 * row.uuas:.1f}",
     )
     return f"<tr>{''.join(f'<td>{number}' for number in numbers)}"
 

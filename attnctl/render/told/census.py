@@ -62,7 +62,7 @@ def census_forms(census: CensusTable, subtypes: bool = False, least: int = FEWES
 
 def _relation_table(rows: Sequence[Relation], name: str) -> Table:
     """A line a relation, all of one kind."""
-    rules = [{rule.name: rule for rule in row.rules} for row in rows]
+    rules = [row.rules for row in rows]
     best = [row.best for row in rows]
     return Table(
         [
@@ -71,7 +71,7 @@ def _relation_table(rows: Sequence[Relation], name: str) -> Table:
             Column("head", [one and f"{one.layer}.{one.head}" for one in best]),
             Column("found", [one and 100 * one.accuracy for one in best], told=".1f"),
             Column("95 %", [one and _interval_text(one) for one in best], rank=4),
-            Column("rule", [row.best_rule and 100 * row.best_rule.accuracy for row in rows], told=".1f"),
+            Column("rule", [row.best_rule and 100 * row.rules[row.best_rule].accuracy for row in rows], told=".1f"),
             Column("", ["✓" * row.beats_rules for row in rows], "text", joined=True),
             Column("offset", [_rule_text(by.get("offset")) for by in rules], "text", rank=3),
             Column("match", [_rule_text(by.get("head_match")) for by in rules], "text", rank=3),
@@ -117,7 +117,7 @@ def _tree_lines(census: CensusTable) -> Iterator[Form]:
         return
     line = (
         f"trees (UUAS): head {trees.best_head.layer}.{trees.best_head.head} {100 * trees.best_head.accuracy:.1f} "
-        f"({_interval_text(trees.best_head)}), layer {trees.best_layer[0]} {100 * trees.best_layer[1]:.1f}, "
+        f"({_interval_text(trees.best_head)}), layer {trees.best_layer.layer} {100 * trees.best_layer.accuracy:.1f}, "
         f"right-branching {100 * trees.right_branching:.1f}"
     )
     untrained = "" if trees.untrained is None else f", untrained {100 * trees.untrained.accuracy:.1f}"
@@ -139,7 +139,7 @@ def _layer_lines(census: CensusTable) -> Iterator[Form]:
 
 
 def _head_lines(census: CensusTable) -> Iterator[Form]:
-    positional = [f"{h.layer}.{h.head} ({h.positional[0]:+d})" for h in census.heads if h.positional is not None]
+    positional = [f"{h.layer}.{h.head} ({h.positional.offset:+d})" for h in census.heads if h.positional is not None]
     syntactic = [f"{h.layer}.{h.head} ({_strongest_finding(h)})" for h in census.heads if h.syntactic]
     for start, heads in (
         ("positional (90 % at one offset):", positional),
@@ -152,9 +152,9 @@ def _head_lines(census: CensusTable) -> Iterator[Form]:
 
 
 def _strongest_finding(head: HeadRow) -> str:
-    relation, direction, _ = max(head.syntactic, key=lambda found: found[2])
+    best = max(head.syntactic, key=lambda found: found.accuracy)
     more = len(head.syntactic) - 1
-    return f"{visible_text(relation)} {ARROWS[direction]}" + (f", {more} more" if more else "")
+    return f"{visible_text(best.relation)} {ARROWS[best.direction]}" + (f", {more} more" if more else "")
 
 
 def _remark_lines(census: CensusTable, listed: Sequence[Relation]) -> Iterator[Form]:

@@ -11,8 +11,8 @@ from attnctl.text import percent
 
 if TYPE_CHECKING:
     from attnctl.arrays import Floats
+    from attnctl.formats.documents.model_documents import Lesson, WatchedWord
     from attnctl.text import Document
-    from attnctl.training.lesson import Lesson
 
 BLOCKS = " ▁▂▃▄▅▆▇█"
 CURVE_HEIGHT = 6
@@ -71,7 +71,7 @@ def _loss_curve(losses: Sequence[float], width: int) -> Iterator[Form]:
         )
 
 
-def _watched(watch: Document) -> str:
+def _watched(watch: WatchedWord) -> str:
     """Where the watched word looked before, and now: "eat → Alice 0.26 → 0.98"."""
     return f"{token_label(watch['query'])} → {token_label(watch['key'])} {watch['before']:.2f} → {watch['weight']:.2f}"
 

@@ -223,10 +223,10 @@ HEAVY = ("torch", "matplotlib", "transformers", "tokenizers", "pandas", "array_a
 @pytest.mark.parametrize(
     ("arguments", "absent"),
     [
-        (["--help"], ("numpy", "rich", *HEAVY)),
-        (["--version"], ("numpy", "rich", *HEAVY)),
-        (["explain", "--help"], ("numpy", "rich", *HEAVY)),
-        (["explain", TEXT], HEAVY),
+        (["--help"], ("numpy", "rich", "msgspec", *HEAVY)),
+        (["--version"], ("numpy", "rich", "msgspec", *HEAVY)),
+        (["explain", "--help"], ("numpy", "rich", "msgspec", *HEAVY)),
+        (["explain", TEXT], ("msgspec", *HEAVY)),
         (["explain", TEXT, "--json"], ("rich", *HEAVY)),
         (["schema"], HEAVY),
     ],

@@ -199,13 +199,13 @@ def test_rules_are_chosen_on_one_half_and_scored_on_the_other() -> None:
     tally = counted([replace(one, half=half) for half in ("choose", "score", "score")], planted)
     said = table_of_tally(tally, "m", "c")
     det = next(r for r in said.relations if (r.relation, r.direction) == ("det", UP))
-    rules = {rule.name: rule for rule in det.rules}
+    rules = det.rules
     assert (rules["offset"].offset, rules["offset"].accuracy) == (1, 1.0)
     assert (rules["nearest"].tag, rules["nearest"].side, rules["nearest"].accuracy) == ("NOUN", "behind", 1.0)
     assert rules["first"].accuracy == 0.0
     assert det.best is not None and (det.best.chosen_on, det.best.scored_on) == (1, 2)
     down = next(r for r in said.relations if (r.relation, r.direction) == ("det", DOWN))
-    assert {rule.name: rule for rule in down.rules}["first"].accuracy == 1.0
+    assert down.rules["first"].accuracy == 1.0
     assert not det.beats_rules  # no head can do better than a rule that is always right
 
 
@@ -223,7 +223,11 @@ def test_a_mention_looks_among_the_mentions_before_it() -> None:
     assert (row.relation, row.direction, row.cases) == ("coreference", "mention→antecedent", 2)
     assert (kind.relation, kind.subtype, kind.cases) == ("coreference:nominal", True, 2)
     assert row.correct.tolist() == [[2, 2, 2], [2, 0, 2]]
-    assert {rule.name: rule.accuracy for rule in row.rules} == {"nearest": 0.0, "head_match": 1.0, "first": 1.0}
+    assert {name: rule.accuracy for name, rule in row.rules.items()} == {
+        "nearest": 0.0,
+        "head_match": 1.0,
+        "first": 1.0,
+    }
 
 
 def test_labels_may_be_called_otherwise_or_left_out() -> None:
@@ -258,7 +262,7 @@ def test_of_a_causal_model_words_ahead_are_no_cases_of_heads_or_rules() -> None:
     said = table_of_tally(counted(halves, lambda _: causal, causal=True), "m", "c", causal=True)
     up, down = (next(r for r in said.relations if (r.relation, r.direction) == ("x", way)) for way in (UP, DOWN))
     assert (up.cases, up.ahead, down.cases, down.ahead) == (2, 2, 2, 2)
-    assert {rule.name: (rule.offset, rule.accuracy) for rule in up.rules}["offset"] == (-1, 1.0)
+    assert (up.rules["offset"].offset, up.rules["offset"].accuracy) == (-1, 1.0)
     assert up.best is not None and up.best.scored_on == 1
     more = replace(one, relations=("y", "root", "y"), heads=(1, -1, 1))
     several = [*halves, *(replace(more, half=half) for half in ("choose", "choose", "score"))]

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec import structs
 
 from attnctl.batching.corpus.census_work import CensusWork, Tallies, census_results
 from attnctl.batching.corpus.treebank import Treebank
@@ -32,7 +33,7 @@ def census() -> CensusTable:
 def opened(tab: Tab, census: CensusTable, tmp_path: Path) -> Tab:  # noqa: F811
     from attnctl.render.page.reading_pages import census_page
 
-    first = replace(census.relations[0], relation=HOSTILE)
+    first = structs.replace(census.relations[0], relation=HOSTILE)
     path = tmp_path / "census.html"
     path.write_text(census_page(replace(census, relations=(first, *census.relations[1:]))), encoding="utf-8")
     tab.go(path.as_uri())
@@ -68,10 +69,10 @@ def test_the_table_sorts_and_filters(opened: Any) -> None:
 
 @in_browser
 def test_kinds_of_heads_are_listed(opened: Any, census: CensusTable) -> None:
-    positional = [f"{h.layer}.{h.head} ({h.positional[0]:+d})" for h in census.heads if h.positional is not None]
+    positional = [f"{h.layer}.{h.head} ({h.positional.offset:+d})" for h in census.heads if h.positional is not None]
     said = " ".join(opened.text("#kinds").split())
     assert f"90 % of the words: {', '.join(positional) or 'none'}. Syntactic" in said
-    assert all(f"{h.layer}.{h.head}: {h.syntactic[0][0]}, " in said for h in census.heads if h.syntactic)
+    assert all(f"{h.layer}.{h.head}: {h.syntactic[0].relation}, " in said for h in census.heads if h.syntactic)
     assert len(opened.texts("#layers tbody tr")) == 2 and len(opened.texts("#layers thead th")) == 5
 
 

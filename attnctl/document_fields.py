@@ -1,0 +1,44 @@
+"""The types of the fields of what is written as JSON: what a field is, what it may hold, how its schema says it."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+import numpy as np
+import numpy.typing as npt
+from msgspec import Meta, Struct
+
+from attnctl import limits
+
+
+def about(sentence: str, **schema: object) -> Meta:
+    """What a field is, and what else its schema says, which is not asked of a document that is read."""
+    return Meta(description=sentence or None, extra_json_schema=schema or None)
+
+
+ALWAYS = Meta(extra_json_schema={"always": True})  # written always, and not missed where it is read
+
+Index = Annotated[int, Meta(ge=0, le=limits.CONFIGURED_SIZE)]
+Count = Annotated[int, Meta(ge=1, le=limits.CONFIGURED_SIZE)]
+Whole = Annotated[int, Meta(ge=0)]
+Positive = Annotated[float, Meta(gt=0)]
+Share = Annotated[float, about("", minimum=0, maximum=1.00001)]  # sums of float32
+Portion = Annotated[float, about("", minimum=0, maximum=1)]
+Amount = Annotated[float, about("", minimum=0)]
+Correlation = Annotated[float, about("", minimum=-1, maximum=1)]
+Sha256 = Annotated[str, Meta(pattern="^[0-9a-f]{64}$")]
+
+
+def _lists_of(kind: str, **more: object) -> dict[str, object]:
+    return {"type": "array", "items": {"type": kind, **more}}
+
+
+# arrays: as they are when they are written; a list when they are read, which `finite_floats` makes an array of
+Vector = Annotated[Any, about("", **_lists_of("number"))]
+Matrix = Annotated[Any, about("", **_lists_of("array", items={"type": "number"}))]
+Mask = Annotated[Any, about("", **_lists_of("array", items={"type": "boolean"}))]
+Counts = Annotated[npt.NDArray[np.int64], about("", **_lists_of("array", items={"type": "integer", "minimum": 0}))]
+
+
+class Part(Struct, omit_defaults=True):
+    """An object in a document: a field of default None, () or UNSET is left out where it has that value."""
