@@ -61,6 +61,7 @@ class CensusDocument(JsonDocument, kw_only=True, tag="attnctl.census/1"):
             "Of documents that were read in windows, for coreference: new are the first of their entity, outside those "
             "whose antecedents stand before the window, unread those of sentences that are too long.",
             propertyNames={"enum": list(MENTION_COUNTS)},
+            required=list(MENTION_COUNTS),
         ),
     ] = field(default_factory=dict)
     model_info: DocumentModel | None = None

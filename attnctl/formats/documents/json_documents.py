@@ -80,18 +80,10 @@ class DocumentToken(Part, kw_only=True):
 
 def token_documents(tokens: Sequence[Token]) -> list[DocumentToken]:
     """Tokens as they stand in a document."""
-    return [
-        DocumentToken(
-            index=index,
-            text=token.text,
-            id=token.id,
-            start=token.start,
-            end=None if token.start is None else token.end,
-            special=token.special,
-            unknown=token.unknown,
-        )
-        for index, token in enumerate(tokens)
-    ]
+    entries = convert(tokens, list[DocumentToken], from_attributes=True)
+    for index, entry in enumerate(entries):
+        entry.index = index
+    return entries
 
 
 def read_tokens(entries: Sequence[DocumentToken]) -> tuple[Token, ...]:
@@ -102,7 +94,7 @@ def read_tokens(entries: Sequence[DocumentToken]) -> tuple[Token, ...]:
         start, end = entry.start, entry.end
         if (start is None) != (end is None) or (start is not None and end is not None and start > end):
             raise ValueError(f"token {entry.text[:40]!r} stands from {start} to {end}")
-    return tuple(Token(one.text, one.id, one.start, one.end, one.special, one.unknown) for one in entries)
+    return convert(entries, tuple[Token, ...], from_attributes=True)
 
 
 # what the type of a field of ModelInfo does not say

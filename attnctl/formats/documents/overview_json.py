@@ -50,7 +50,7 @@ class GridLayer(Part):
 def _statistics() -> Iterator[tuple[str, Any, None]]:
     for statistic in STATISTICS.values():
         kind: Any = Share if statistic.is_share else float if statistic.unit == "places" else Amount
-        whole = {"type": "integer"} if statistic.unit == "places" else {}
+        whole = {"multipleOf": 1} if statistic.unit == "places" else {}
         yield statistic.name, Annotated[kind, about(statistic.title_with_unit, **whole)] | None, None
 
 

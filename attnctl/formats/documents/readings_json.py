@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import numpy as np
+from msgspec import convert
 from msgspec.structs import asdict
 
 from attnctl.attention import Array
@@ -200,14 +201,7 @@ def _effects(effects: Effects, top: int | None) -> EffectsDocument:
         query=effects.query,
         target=_word(effects.target),
         against=_word(effects.against),
-        baseline=Baseline(
-            before.log_probability,
-            before.probability,
-            before.logit,
-            before.logit_difference,
-            before.distance,
-            _best(before),
-        ),
+        baseline=Baseline(**vars(before) | {"best": _best(before)}),
         heads=tuple(
             HeadChange(one.layer, one.head, Looks(one.key, one.weight), one.writes, **_change(one.effect))
             for one in (effects.strongest(top) if effects.heads else ())
@@ -250,10 +244,7 @@ def _edge(one: EdgeEffect, watched: int) -> EdgeChange:
 
 
 def _contributions(found: Contributions) -> ContributionsEntry:
-    parts = tuple(
-        ContributionEntry(part=one.part, layer=one.layer, head=one.head, value=one.value, keys=one.keys)  # type: ignore[arg-type]
-        for one in found.parts
-    )
+    parts = convert(found.parts, tuple[ContributionEntry, ...], from_attributes=True)
     return ContributionsEntry(found.logit, found.sum_of_parts, parts)
 
 

@@ -9,7 +9,6 @@ from typing import Annotated, Any, TypeAlias
 import numpy as np
 import numpy.typing as npt
 from msgspec import UNSET, Meta, UnsetType, convert, field
-from msgspec.structs import asdict
 from orjson import Fragment
 
 from attnctl.arrays import Bools, Floats
@@ -169,10 +168,9 @@ def _layer_document(layer: LayerTrace) -> TraceLayer:
     for array, there in layer.arrays_kept():
         group = of_heads if array.level == "head" else own
         group[array.name] = _heads_as_text(there, array) if array.parameter else _contiguous(there)
-    heads = tuple(
-        TraceHead(head=head, kv_head=layer.kv_heads[at], **{name: there[at] for name, there in of_heads.items()})
-        for at, head in enumerate(layer.heads)
-    )
+    of_each = zip(layer.heads, layer.kv_heads, *of_heads.values(), strict=True)
+    names = ("head", "kv_head", *of_heads)
+    heads = tuple(TraceHead(**dict(zip(names, values, strict=True))) for values in of_each)
     return TraceLayer(layer=layer.layer, rows=layer.rows, heads=heads, **own)
 
 
@@ -221,7 +219,7 @@ def read_document(document: object, source: str) -> Trace:
             **read_opening(told),
             layers=tuple(map(_read_layer, told.layers)),
             embeddings=None if told.embeddings is UNSET else finite_floats(told.embeddings, "embeddings"),
-            predictions=tuple(Prediction(**asdict(one)) for one in told.predictions),
+            predictions=convert(told.predictions, tuple[Prediction, ...], from_attributes=True),
             measure=told.measure,
             id=told.id,
         )
