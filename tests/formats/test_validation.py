@@ -17,6 +17,7 @@ import numpy as np
 import pytest
 
 from attnctl.errors import AttnctlError
+from attnctl.formats.documents.census_json import read_census
 from attnctl.formats.documents.overview_json import overview_from_document
 from attnctl.formats.documents.readings_json import known_needles
 from attnctl.formats.documents.trace_json import trace_from_document, trace_from_json
@@ -25,7 +26,7 @@ from attnctl.formats.validation import read_npy, read_npz
 from attnctl.readings.effects.needle import Needle, NeedleRun
 from attnctl.readings.measures import word_groups
 from attnctl.readings.traces.trace import ModelInfo
-from tests.conftest import attend, process
+from tests.conftest import SAMPLES, attend, process
 
 Refused = Callable[..., str]
 
@@ -210,3 +211,26 @@ def test_a_text_or_true_is_no_number_in_any_document(value: Any, tmp_path: Path)
     (tmp_path / "x").write_text(json.dumps(said | cell) + "\n")
     with pytest.raises(AttnctlError, match="x, line 1 is damaged: depth is .*, not a number$"):
         known_needles(str(tmp_path / "x"), run)
+
+
+@pytest.mark.parametrize(
+    ("path", "value", "says"),
+    [
+        ("uuas.correct.0.0", None, r"uuas.correct\[0\]\[0\] is 'None', not a whole number$"),
+        ("uuas.correct.0", [1], "uuas.correct: the counts are no table of layers and heads$"),
+        ("relations.0.correct", [[-1]], r"relations\[0\].correct\[0\]\[0\] is '-1', not a whole number from 0 up$"),
+        ("relations.0.best", 5, r"relations\[0\].best is '5', not an object$"),
+        ("heads.0.syntactic", [{"relation": "a"}], r"heads\[0\].syntactic\[0\]: 'direction' is missing$"),
+        ("model_info.rope_pairs", " - at `$.x`", r"model_info.rope_pairs is ' - at `\$.x`', which it cannot be$"),
+        ("sentences.skipped", {"long": 0}, r"sentences.skipped\[...\]: not a whole number from 1 up$"),
+    ],
+)
+def test_a_damaged_census_says_where(path: str, value: Any, says: str, tmp_path: Path, run: Callable[..., Any]) -> None:
+    """Rows of different lengths, and counts that are none, were errors of ours."""
+    small = ["--model", "random", "--layers", "2", "--heads", "2", "--d-model", "8"]
+    assert run("evaluate", SAMPLES / "sentences.conllu", *small, "-o", tmp_path / "c.json").code == 0
+    damaged = json.loads((tmp_path / "c.json").read_text())
+    put(damaged, path, value)
+    (tmp_path / "c.json").write_text(json.dumps(damaged))
+    with pytest.raises(AttnctlError, match=f"c.json is damaged: {says}"):
+        read_census(str(tmp_path / "c.json"))

@@ -245,9 +245,10 @@ def read_as(kind: type[Kind], document: object) -> Kind:
     try:
         return convert(document, kind, dec_hook=_counts)
     except ValidationError as error:
-        reason, _, path = str(error).partition(" - at ")
-        path = path.replace("`", "").removeprefix("$").removeprefix(".")
-        reason = re.sub(r"`([^`]+)`", _in_words, reason)
+        said = _REASON.fullmatch(str(error))
+        assert said is not None  # both its parts may be anything
+        path = "".join(re.findall(r"`\$([^`]*)`", said[2])[::-1]).removeprefix(".")  # the inner one stands first
+        reason = re.sub(r"`([^`]+)`", _in_words, said[1])
         for pattern, sentence in _SENTENCES:
             reason = re.sub(pattern, sentence, reason)
         if reason.startswith(("not ", "which ")) and "..." not in path:
@@ -259,12 +260,16 @@ def read_as(kind: type[Kind], document: object) -> Kind:
 
 def _counts(kind: object, rows: object) -> npt.NDArray[np.int64]:
     """Lists of counts as an array: (layers, heads). Raises ValueError where they are none."""
-    counts = np.array(convert(rows, tuple[tuple[Index, ...], ...]), np.int64)  # (layers, heads)
-    if counts.ndim != 2:
+    try:
+        counts = convert(rows, tuple[tuple[Index, ...], ...])
+    except ValidationError as error:
+        raise ValueError(error) from error  # which msgspec gives the path of the counts, too
+    if len(set(map(len, counts))) != 1:
         raise ValueError("the counts are no table of layers and heads")
-    return counts
+    return np.array(counts, np.int64)  # (layers, heads)
 
 
+_REASON = re.compile(r"(.*?)((?: - at (?:`\w+` in )?`\$[^`]*`)*)", re.DOTALL)
 _WORDS = {"int": "a whole number", "float": "a number", "str": "a text", "bool": "true or false"}
 _WORDS |= {"array": "a list", "object": "an object"}
 _SENTENCES = (

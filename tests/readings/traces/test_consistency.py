@@ -118,6 +118,7 @@ def test_what_attention_does_not_give_is_noted_and_found(name: str) -> None:
         ({"dropout": 0.5}, "model.dropout", 1, "model.dropout is '1', not a number below 1$"),
         ({}, "model.temperature", 0, "model.temperature is '0', not a number above 0$"),
         ({}, "model.off", "0.x", "off is '0.x'"),
+        ({}, "model.rope_pairs", "x", "model.rope_pairs is 'x', which it cannot be$"),
         ({}, "text", 5, "text is '5', not a text"),
         ({}, "notes", 5, "notes is '5', not a list"),
         ({}, "tokens", [], "holds no tokens"),
