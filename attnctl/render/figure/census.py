@@ -62,9 +62,8 @@ def _relation_map(relation: Relation) -> Map:
     below = f"{best.layer}.{best.head}: {percent(best.accuracy)}"
     if rule_name is not None:
         rule = relation.rules[rule_name]
-        said = {"offset": f"offset {rule.sentence(rule_name)}", "nearest": f"nearest {rule.tag or rule_name}"}.get(
-            rule_name, rule_name
-        )
+        more = {"offset": f" {rule.sentence(rule_name)}", "nearest": f" {rule.tag or rule_name}"}
+        said = rule_name + more.get(rule_name, "")
         below += f"; {said} {percent(rule.accuracy)}"
     name = "all relations" if relation.relation == ALL else visible_text(relation.relation)
     title = f"{name} {WAYS[relation.direction]}"
