@@ -162,7 +162,11 @@ def _head_told(head: HeadRow) -> str:
         f"{percent(head.dependency_mass)} of the rest on words joined by a dependency"
     )
     said += "." if head.uuas is None else f", UUAS {percent(head.uuas, 1)}."
-    said += "" if head.positional is None else f" Positional: {percent(head.positional.share)} at {head.positional.offset:+d}."
+    said += (
+        ""
+        if head.positional is None
+        else f" Positional: {percent(head.positional.share)} at {head.positional.offset:+d}."
+    )
     return said + (f" Syntactic: {_findings(head)}." if head.syntactic else "")
 
 
