@@ -22,7 +22,7 @@ from attnctl.argument_types import model_arguments
 from attnctl.cli import output
 from attnctl.cli.command_table import COMMANDS
 from attnctl.cli.options import LOOK_OPTIONS, MODEL_OPTIONS, OPTIONS, taken
-from attnctl.cli.output import say_unless_quiet
+from attnctl.cli.output import put_bytes, say_unless_quiet
 from attnctl.cli.suggestions import suggest_choice
 from attnctl.errors import AttnctlError, UsageError
 from attnctl.files import read_bytes
@@ -33,6 +33,7 @@ if TYPE_CHECKING:
 
     from attnctl.argument_types import OptionValues
     from attnctl.batching.engines import Engine
+    from attnctl.render.figure.layout import Drawing
     from attnctl.render.figure.look import Look
     from attnctl.source import Model, OverviewSource, TextSource, TraceSource
     from attnctl.text import Document
@@ -347,6 +348,25 @@ def say_notes(notes: Sequence[str]) -> None:
     """Notes for the user, a line each."""
     for note in notes:
         say_note(note)
+
+
+def page_notes() -> dict[str, Any]:
+    """Who hears what `page_of_sources` has to tell: of large traces, of a long text's cost, of each trace."""
+    from attnctl.source.cells import SURVEY_SWEEPS, cost_of_heads
+
+    return {
+        "say": say_notes,
+        "check": lambda source, heads: say_cost(cost_of_heads(source, heads, SURVEY_SWEEPS)),
+        "told": lambda trace: say_unknown(trace.tokens, trace.key_axis, notes=trace.notes),
+    }
+
+
+def write_drawing(drawing: Drawing, form: str, output: str | None) -> None:
+    """A picture into its file, and on stderr what a user should know about it."""
+    from attnctl.formats.pictures import figure_bytes
+
+    put_bytes(figure_bytes(drawing.figure, form), output)
+    say_notes(drawing.notes)
 
 
 def say_unknown(*texts: Sequence[Token], notes: Sequence[str] = (), every: bool = False) -> None:

@@ -14,7 +14,7 @@ from attnctl.interrupts import tidied_up
 from attnctl.text import counted
 
 if TYPE_CHECKING:
-    pass
+    from attnctl.source import Prepared
 
 
 @contextmanager
@@ -64,9 +64,9 @@ def items_progress(share: Callable[[], float | None]) -> Iterator[Callable[[int]
 SHOWN = 0.5  # seconds, after which there is a bar
 
 
-def heads_over_tokens(n: int, heads: int) -> str:
-    """What a bar says of so many heads over a text of n tokens."""
-    return f"{n:,} tokens, {counted(heads, 'head')}"
+def heads_over_tokens(given: Prepared) -> str:
+    """What a bar says of the heads and the tokens of what was prepared."""
+    return f"{len(given.source.tokens):,} tokens, {counted(given.head_count, 'head')}"
 
 
 @contextmanager

@@ -84,7 +84,7 @@ def test_no_argument_of_any_command_steers(
     name: str, parameter: Any, run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr("attnctl.cli.commands.view.opened_in_browser", lambda target: True)
+    monkeypatch.setattr("attnctl.cli.commands.view.show_in_browser", lambda page: None)
     Path("in.txt").write_text("Alice will eat\nBob will eat\n")
     for text in (HOSTILE, "\udcff\u2066", "", "x" * 5000):
         arguments = list(ARGUMENTS[name])

@@ -9,7 +9,7 @@ from attnctl.cli import arguments
 from attnctl.cli import options as o
 from attnctl.cli.output import output_format, put_bytes, write_renderable
 from attnctl.cli.progress import items_progress
-from attnctl.formats.pictures import figure_bytes, format_names
+from attnctl.formats.pictures import format_names
 from attnctl.readings.effects.ablation import chosen_heads, measure_effects
 from attnctl.source.cells import LESS_HEADS, cost_of_passes
 
@@ -66,6 +66,4 @@ def ablate_command(
     else:
         from attnctl.render.figure.charts import effects_drawing
 
-        drawing = effects_drawing(found)
-        arguments.say_notes(drawing.notes)
-        put_bytes(figure_bytes(drawing.figure, form), output)
+        arguments.write_drawing(effects_drawing(found), form, output)

@@ -12,7 +12,7 @@ from attnctl.cli import arguments
 from attnctl.cli import options as o
 from attnctl.cli.output import output_format, put_bytes, write_renderable
 from attnctl.errors import UsageError
-from attnctl.formats.pictures import figure_bytes, format_names
+from attnctl.formats.pictures import format_names
 from attnctl.models import names_model
 from attnctl.readings.measures import check_measure
 from attnctl.readings.traces.comparison import Comparison
@@ -53,9 +53,7 @@ def compare_command(
 
         if len(places) > 1:
             raise UsageError("a picture shows one head: choose it with --layer and --head")
-        drawing = comparison_panels(pair, *places[0], look)
-        put_bytes(figure_bytes(drawing.figure, form), output)
-        arguments.say_notes(drawing.notes)
+        arguments.write_drawing(comparison_panels(pair, *places[0], look), form, output)
     else:
         write_renderable(Shown(comparison_forms(pair, places, **shown)), form, output)
 

@@ -113,17 +113,8 @@ def _counted_census(corpus: list[str], folder: str | None, given: OptionValues, 
     with items_progress(treebank.share_read_so_far) as tick:
         alone = by.engine == "local" and jobs == 1
         told = CensusProgress(treebank, folder is not None, alone, tick, arguments.say_note, print_complaint)
-        found = count_corpus(
-            work,
-            treebank,
-            model,
-            jobs=jobs,
-            by=by,
-            folder=folder,
-            start_anew=anew,
-            hear=told.chunk_done,
-            say=arguments.say_note,
-        )
+        how = {"jobs": jobs, "by": by, "folder": folder, "start_anew": anew}
+        found = count_corpus(work, treebank, model, hear=told.chunk_done, say=arguments.say_note, **how)
     told.end()
     if not found.used:
         raise AttnctlError(f"{found.corpus}: not one sentence could be used ({_reasons(found) or 'it holds none'})")

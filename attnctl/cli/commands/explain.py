@@ -161,7 +161,7 @@ def _explain_long(given: Prepared, form: str, output: str | None, options: Optio
         )
     # the one query of a file that holds its row
     queries = [getattr(kept, "query", None)] if query is None else find_several(source.tokens, query)
-    bar = heads_over_tokens(n, given.head_count)
+    bar = heads_over_tokens(given)
 
     def read_row(at: int | None, links: int | None = None) -> LongRow:
         at, said = named_query(given, at)

@@ -11,8 +11,7 @@ from attnctl.cli import options as o
 from attnctl.cli.output import output_format, put_bytes, show_renderable
 from attnctl.cli.progress import cost_progress, heads_over_tokens
 from attnctl.errors import UsageError
-from attnctl.files import write_whole
-from attnctl.formats.pictures import figure_bytes, format_names
+from attnctl.formats.pictures import format_names
 from attnctl.models.watching import probe_text
 from attnctl.readings.head_statistics import STATISTICS
 from attnctl.render.terminal.console import Shown
@@ -67,7 +66,7 @@ def heads_command(
     check_attention_weights(opened, "heads")
     given = prepare(opened, changes, layer, head, keeps_columns=True, say=arguments.say_notes)
     arguments.say_cost(cost_of_heads(opened, given.head_count))
-    with cost_progress(heads_over_tokens(len(given.source.tokens), given.head_count)) as tick:
+    with cost_progress(heads_over_tokens(given)) as tick:
         found = api.measure_heads(given, probe, known, tick)
     arguments.say_notes(found.notes)
     arguments.say_unknown(given.source.tokens)
@@ -76,7 +75,7 @@ def heads_command(
 
         title = f"{found.model.name}, {len(found.tokens):,} tokens"
         drawing = statistic_grid(found.head_statistics, by or PICTURED, title, look, found.model.citation)
-        write_whole(str(output), figure_bytes(drawing.figure, form))
+        arguments.write_drawing(drawing, form, output)
         return
     order = by if by or top is None else TOP_BY
     ranked = ranked_by(found.head_statistics, order)[:top]

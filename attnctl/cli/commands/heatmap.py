@@ -12,16 +12,14 @@ from attnctl.cli import options as o
 from attnctl.cli.output import print_lines, put_bytes, safe_console
 from attnctl.cli.progress import cost_progress, heads_over_tokens
 from attnctl.errors import UsageError
-from attnctl.files import check_writable, write_whole
+from attnctl.files import check_writable
 from attnctl.formats import pictures
 from attnctl.formats.pictures import suffixes_listed
 from attnctl.readings.heatmap import HeatmapGrid, is_drowned
 from attnctl.readings.overview import Overview
 from attnctl.render.figure.look import Look
 from attnctl.source import Changes, Prepared, Source, is_long, prepare
-from attnctl.source.cells import SURVEY_SWEEPS, Zoom, cost_of_heads, heatmap_grid, read_cells
-
-Colour = Callable[[float], tuple[int, int, int]]
+from attnctl.source.cells import Zoom, cost_of_heads, heatmap_grid, read_cells
 
 LABELS = 20  # columns of a terminal that the names of the queries take
 
@@ -41,7 +39,8 @@ def heatmap_command(
     zoom = o.taken(Zoom, options)
     changes = o.taken(Changes, options)
     picture, any_scale = _picture_format(output, run), options.get("log") is None
-    shown = "a terminal" if safe_console().is_terminal else "numbers in a pipe"
+    page = safe_console()
+    shown = "a terminal" if page.is_terminal else "numbers in a pipe"
     mode = {"html": "a page", "json": "JSON", None: shown}.get(picture, "a picture")
     if run is not None:
         mode = "--run as a page" if picture == "html" else "--run"
@@ -58,12 +57,11 @@ def heatmap_command(
         from attnctl.render.figure.evolution import draw_strip, evolution_of_run, moving_picture  # matplotlib
 
         evolution = evolution_of_run(steps, labels, run, changes, layer, head, arguments.say_notes)
-        if picture == "gif":
-            drawn, notes = moving_picture(evolution, look)
-        else:
-            figure, notes = draw_strip(evolution, look)
-            drawn = pictures.figure_bytes(figure, str(picture))
-        write_whole(str(output), drawn)
+        if picture != "gif":
+            arguments.write_drawing(draw_strip(evolution, look), str(picture), output)
+            return
+        drawn, notes = moving_picture(evolution, look)
+        put_bytes(drawn, output)
         arguments.say_notes(notes)
         return
     if picture == "html":
@@ -77,7 +75,8 @@ def heatmap_command(
         colour = colour_function(look.cmap)
     opened = arguments.open_source(source, file, tokens, options)
     given = prepare(opened, changes, layer, head, say=arguments.say_notes)
-    cells = _cells_of(given, zoom, None if picture else _cells_across())
+    room = max(16, page.width - LABELS) if page.is_terminal and not picture else None
+    cells = _cells_of(given, zoom, room)
     if picture == "json":
         from attnctl.formats.storage import save_value
 
@@ -90,9 +89,7 @@ def heatmap_command(
         return
     from attnctl.render.figure.heatmap import draw_heatmap
 
-    figure, notes = draw_heatmap(seen, look)
-    write_whole(output, pictures.figure_bytes(figure, picture))
-    arguments.say_notes(notes)
+    arguments.write_drawing(draw_heatmap(seen, look), picture, output)
 
 
 def _write_page(
@@ -115,9 +112,7 @@ def _write_page(
         title=look.title,
         labels=labels,
         over_training=labels is not None,
-        say=arguments.say_notes,
-        check=lambda source, heads: arguments.say_cost(cost_of_heads(source, heads, SURVEY_SWEEPS)),
-        told=lambda trace: arguments.say_unknown(trace.tokens, trace.key_axis, notes=trace.notes),
+        **arguments.page_notes(),
     )
     put_bytes(html.encode(), output)
 
@@ -135,7 +130,7 @@ def _readable_scale(look: Look, seen: HeatmapGrid) -> Look:
 def _cells_of(given: Prepared, zoom: Zoom, room: int | None) -> Overview:
     """The cells of what was prepared, read in one way whatever it comes from."""
     arguments.say_cost(cost_of_heads(given.source, given.head_count))
-    with cost_progress(heads_over_tokens(len(given.source.tokens), given.head_count)) as tick:
+    with cost_progress(heads_over_tokens(given)) as tick:
         found = read_cells(given, zoom, room, tick)
     every = found.model.kind in ("checkpoint", "matrix")
     arguments.say_unknown(found.tokens, found.key_axis, notes=found.notes, every=every)
@@ -163,13 +158,7 @@ def _picture_format(output: str | None, run: str | None) -> str | None:
     return form
 
 
-def _cells_across() -> int | None:
-    """How many cells fit beside each other on the terminal; None in a pipe."""
-    page = safe_console()
-    return max(16, page.width - LABELS) if page.is_terminal else None
-
-
-def _show_grid(reading: HeatmapGrid, colour: Colour | None, **look: Any) -> None:
+def _show_grid(reading: HeatmapGrid, colour: Callable[[float], tuple[int, int, int]] | None, **look: Any) -> None:
     """The grid on a terminal; in a pipe, its numbers."""
     from attnctl.render.terminal.heatmap import Blocks, tab_separated
 

@@ -15,7 +15,7 @@ from attnctl.cli.progress import cost_progress
 from attnctl.errors import INTERRUPTED, AttnctlError, UsageError
 from attnctl.formats.documents.json_documents import write_json
 from attnctl.formats.documents.readings_json import cell_document, known_needles, needles_document
-from attnctl.formats.pictures import figure_bytes, format_names
+from attnctl.formats.pictures import format_names
 from attnctl.readings.effects.needle import Needle, Needles
 from attnctl.render.terminal.console import Shown
 from attnctl.render.told.needles import needle_cells, needles_forms
@@ -105,6 +105,4 @@ def _write_needles(found: Needles, form: str, output: str | None) -> None:
     else:
         from attnctl.render.figure.charts import needle_drawing
 
-        drawing = needle_drawing(found)
-        arguments.say_notes(drawing.notes)
-        put_bytes(figure_bytes(drawing.figure, form), output)
+        arguments.write_drawing(needle_drawing(found), form, output)

@@ -14,7 +14,7 @@ from attnctl.cli.output import output_format, print_lines, put_bytes, safe_conso
 from attnctl.cli.progress import cost_progress
 from attnctl.errors import INTERRUPTED
 from attnctl.formats.documents.readings_json import sources_to_json
-from attnctl.formats.pictures import figure_bytes, format_names
+from attnctl.formats.pictures import format_names
 from attnctl.readings.effects.answer_sources import AnswerSources
 from attnctl.render.page.reading_pages import sources_page
 from attnctl.render.terminal.console import Shown
@@ -87,6 +87,4 @@ def _write_sources(found: AnswerSources, form: str, output: str | None, top: int
     else:
         from attnctl.render.figure.charts import source_bars
 
-        drawing = source_bars(found, top)
-        arguments.say_notes(drawing.notes)
-        put_bytes(figure_bytes(drawing.figure, form), output)
+        arguments.write_drawing(source_bars(found, top), form, output)

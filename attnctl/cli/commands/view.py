@@ -20,7 +20,6 @@ from attnctl.errors import UsageError
 from attnctl.files import check_writable
 from attnctl.readings.effects.ablation import EffectRequest
 from attnctl.source import Changes, Source, TextSource
-from attnctl.source.cells import SURVEY_SWEEPS, cost_of_heads
 
 
 def view_command(
@@ -84,9 +83,7 @@ def _page_of_weights(
         effects=ask,
         labels=labels,
         over_training=run is not None,
-        say=arguments.say_notes,
-        check=lambda source, heads: arguments.say_cost(cost_of_heads(source, heads, SURVEY_SWEEPS)),
-        told=lambda trace: arguments.say_unknown(trace.tokens, trace.key_axis, notes=trace.notes),
+        **arguments.page_notes(),
         **o.arguments_of(api.page_of_sources, options),
     )
     return html, name
@@ -113,14 +110,9 @@ def _opened_sources(
 
 
 def show_in_browser(page: str) -> None:
-    """Open a page in a browser, or say that there is none."""
-    if not opened_in_browser(page):
-        arguments.say_notes([f"no browser was found here: open {page} in one"])
-
-
-def opened_in_browser(target: str) -> bool:
-    """Whether a browser took the page. One that would take over the terminal is not asked."""
+    """Open a page in a browser, or say that there is none. One that would take over the terminal is not asked."""
     windows = sys.platform in ("win32", "darwin") or any(
         os.environ.get(name) for name in ("DISPLAY", "WAYLAND_DISPLAY", "BROWSER", "WSL_DISTRO_NAME")
     )
-    return windows and webbrowser.open(Path(os.path.realpath(target)).as_uri())
+    if not (windows and webbrowser.open(Path(os.path.realpath(page)).as_uri())):
+        arguments.say_notes([f"no browser was found here: open {page} in one"])
