@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, Unpack, cast
 from attnctl import limits
 from attnctl.argument_types import ModelOptions, checked_selection, public, require_type, with_model_options
 from attnctl.errors import AttnctlError, UsageError, in_one_line
+from attnctl.measures import check_measure, joins_heads, needs_layers
 from attnctl.models import DEFAULT, opened_model
 from attnctl.readings.traces.trace import Trace
 from attnctl.source import NO_CHANGES, Changes, prepare, selected_indices
@@ -99,8 +100,8 @@ def measure_heads(
         raise UsageError(f"--probe runs a model: {source.name} holds numbers that have been computed already")
     if probe and source.measure is not None:
         raise UsageError(f"--probe measures the weights of single heads: it does not go with {source.measure}")
-    if census is not None and source.measure == "rollout":
-        raise UsageError("--census names single heads, and rollout is of all heads together")
+    if census is not None and joins_heads(source.measure):
+        raise UsageError(f"--census names single heads, and {source.measure} is of all heads together")
     statistics = HeadStatisticsReading(source.tokens, source.key_tokens)
     found: Overview = given.read(OverviewReading(statistics=statistics), tick)
     measured = list(found.head_statistics)
@@ -216,7 +217,7 @@ def compare_sources(
 
     instead = "compare needs them all: take a shorter text, or attnctl heatmap of each side"
     traces = [
-        prepare(source, changes, range(source.counts[0]) if changes.measure == "rollout" else None, say=say).trace(
+        prepare(source, changes, range(source.counts[0]) if needs_layers(changes.measure) else None, say=say).trace(
             instead=instead
         )
         for source in (a, b)
@@ -320,7 +321,6 @@ def page_of_sources(
     from attnctl.formats.documents.readings_json import effects_document
     from attnctl.models.watching import watched_text
     from attnctl.readings.effects.ablation import measure_effects
-    from attnctl.readings.measures import check_measure
     from attnctl.readings.traces.trace import reads_itself
     from attnctl.source import TextSource
     from attnctl.source.cells import survey_text

@@ -49,19 +49,6 @@ class Step:
 BIASES = {"b_Q": "W_Q", "b_K": "W_K", "b_V": "W_V"}  # biases, and the matrices that they are added after
 
 
-# what stands in place of the weights, where another measure was asked for: formula and sentence
-OTHERWISE = {
-    "value-norm": (
-        "‖weight × value‖ ÷ Σ",
-        "How long each weighted value is, as a share of its row (Kobayashi et al. 2020).",
-    ),
-    "rollout": (
-        "Π (½ mean weights + ½ identity)",
-        "How much of each token has reached each row by this layer, all heads together (Abnar & Zuidema 2020).",
-    ),
-}
-
-
 def head_steps(trace: Trace, layer: LayerTrace, at: int) -> Iterator[Step]:
     """The steps of the head at place `at` of a layer; those that it lacks are left out."""
     for make in _HEAD_STEPS:
@@ -267,7 +254,10 @@ def _weights_step(trace: Trace, layer: LayerTrace, at: int) -> Step | None:
         )
         formula, sentence = "weights", f"As given: row i {told}."
     if trace.measure is not None:
-        formula, sentence = OTHERWISE[trace.measure]
+        from attnctl.measures import measure_named
+
+        measure = measure_named(trace.measure)
+        formula, sentence = measure.formula, measure.sentence
     elif t is not None:
         sentence += f" A temperature of {t:g} makes rows {'flatter' if t > 1 else 'sharper'}."
     part = Part("weights", "weights", layer.weights[at], "queries", "keys")

@@ -22,7 +22,7 @@ SHARED = {
     "tokens",
     "text",
 }
-BELOW = {"attention": 0, "arrays": 0.5, "blockwise": 1, "layer": 1.5, "steps": 2, "readings": 2, "formats": 2.5, "source": 2.5,
+BELOW = {"attention": 0, "arrays": 0.5, "blockwise": 1, "layer": 1.5, "measures": 1.7, "steps": 2, "readings": 2, "formats": 2.5, "source": 2.5,
          "models": 3, "render": 3,
          "training": 4, "batching": 5, "inputs": 6, "api": 6, "docs": 6.5, "cli": 7, "__init__": 8, "__main__": 8}  # fmt: skip
 

@@ -15,9 +15,9 @@ from attnctl.batching.items import Item, given, item_indices, item_options, rend
 from attnctl.errors import AttnctlError, UsageError, error_place
 from attnctl.files import need_pyarrow
 from attnctl.formats.pictures import format_names, heatmap_bytes
+from attnctl.measures import check_measure, needs_layers, needs_network
 from attnctl.models import Model, open_named_model
 from attnctl.models.builtin.stack import Stack, can_run_together, run_together
-from attnctl.readings.measures import check_measure
 from attnctl.readings.traces.trace import Trace, TraceReading, notes_of_kind
 from attnctl.source import Changes, Pass, TextSource, TraceSource, check_room, prepare, room_of_trace
 from attnctl.steps import check_names, narrow_trace, rounded_trace
@@ -51,7 +51,7 @@ class Work:
     max_tokens: int | None = None
     batch_size: int = 1  # texts that share a pass through a checkpoint
     words: bool = False  # pieces of a tokenizer merged into words
-    measure: str | None = None  # what stands in place of the weights: value-norm, rollout
+    measure: str | None = None  # what stands in place of the weights
     steps: tuple[str, ...] | None = None  # the steps whose arrays a trace keeps; None for all
     precision: int | None = None  # decimals of its numbers; None for all
     prompts: OptionValues = field(default_factory=dict)  # of sources: spans, most, budget, remove
@@ -127,11 +127,15 @@ class Worker:
         work = self.work
         if work.measure is None and not work.words:
             return trace
-        # rollout shows what has come of all layers, unless some are named
-        layer = item.options.get("layer", work.layer) if work.measure == "rollout" else None
+        changes, layer = Changes(work.measure, work.words), item.options.get("layer", work.layer)
+        if needs_network(work.measure) and item.trace is None:  # run again, value by value
+            text = TextSource(self.model_of_item(item), trace.text, trace.tokens)
+            given = prepare(text, changes, layer, query=item.options.get("query", work.query))
+            return given.trace(predictions=False)
+        # what has come of all layers is shown, unless some are named
+        layer = layer if needs_layers(work.measure) else None
         layer = range(trace.model.n_layers or 1) if layer == "all" else layer
-        given = prepare(TraceSource(trace), Changes(work.measure, work.words), layer)
-        return given.trace(predictions=False)
+        return prepare(TraceSource(trace), changes, layer).trace(predictions=False)
 
     def _traces_of_items(self, items: Sequence[Item]) -> Iterator[Done]:
         ready: list[tuple[Item, Pass[Trace]]] = []
@@ -177,8 +181,8 @@ class Worker:
             raise AttnctlError(f"{len(tokens):,} tokens: more than --max-tokens {work.max_tokens}")
         said, info = item.options, model.info
         query = said.get("query", work.query)
-        rolled = work.measure == "rollout"  # which needs every layer, whichever is shown
-        layers = None if rolled else item_indices(said.get("layer", work.layer), info.n_layers, "layer", info.name)
+        layers = item_indices(said.get("layer", work.layer), info.n_layers, "layer", info.name)
+        layers = None if needs_layers(work.measure) else layers  # every one, whichever is shown
         heads = item_indices(said.get("head", work.head), info.n_heads, "head", info.name)
         rows = None if query is None else find_several(tokens, str(query))
         check_room(info, len(tokens), layers, heads, rows)

@@ -159,8 +159,10 @@ class Command(TyperCommand):
         for parameter in self.get_params(ctx):
             record = parameter.get_help_record(ctx)
             if record is not None:
-                known = self.options.get(parameter.name or "")
-                rows[GROUPS[-1] if known is None else known.group].append(record)
+                known, (flags, said) = self.options.get(parameter.name or ""), record
+                if known is not None and known.lists_values:
+                    said = f"{said[:-1]}: {', '.join(suggestions.values_of(parameter.name or ''))}."
+                rows[GROUPS[-1] if known is None else known.group].append((flags, said))
         found = {group: several for group, several in rows.items() if several}
         if self.name == "heads":
             from attnctl.readings.head_statistics import statistics_explained

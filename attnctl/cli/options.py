@@ -31,6 +31,7 @@ class Option:
     default: object = None  # None: as the model or the command has it, which the help says
     several: bool = False  # may be given several times
     values: tuple[str, ...] = ()  # what it can take; "module:attribute" names a table of them
+    lists_values: bool = False  # --help says which they are
     joined: bool = False  # values may stand in a list, with commas between them
     range: Range | None = None  # of a number
     reads: bool = False  # names a file that is read
@@ -174,9 +175,10 @@ _TABLE: dict[str, dict[str, Option]] = {
         "words": Option("--words", "Merge the pieces of a tokenizer into words.", bool),
         "measure": Option(
             "--measure",
-            "Instead of the weights: value-norm, or rollout.",
+            "What a cell holds.",
             metavar="MEASURE",
-            values=("attnctl.readings.measures:MEASURES",),
+            values=("weights", "attnctl.measures:measure_names"),
+            lists_values=True,
         ),
         "probe": Option(
             "--probe", "Induction and duplicates by the usual probe, random tokens said twice: needs no text.", bool

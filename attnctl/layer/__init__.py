@@ -43,7 +43,7 @@ class Run:
     model: ModelInfo | None = None  # where a run says more than could be known before it
     notes: tuple[str, ...] = ()
     text: str = ""
-    measure: str | None = None  # what stands in place of the weights: value-norm, rollout
+    measure: str | None = None  # what stands in place of the weights
     gates: dict[int, Array] = field(default_factory=dict)  # by layer: how open gates after the context are (heads, n_q)
 
     @property

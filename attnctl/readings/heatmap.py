@@ -11,6 +11,7 @@ from attnctl.arrays import Bools, Floats
 from attnctl.attention import Array
 from attnctl.errors import AttnctlError
 from attnctl.layer import LayerAttention, Run
+from attnctl.measures import joins_heads, measure_named, measure_names
 from attnctl.readings.head_statistics import HeadStatisticsReading
 from attnctl.readings.overview import LongRow, Overview, PooledGrid, TextPart
 from attnctl.readings.rows import LinksReading
@@ -128,7 +129,7 @@ class HeatmapGrid:
     # of a part of a text, or where weights are pooled: each row's and column's first token
     starts: tuple[tuple[int, ...], tuple[int, ...]] | None = None
     places: tuple[tuple[int, ...], tuple[int, ...]] | None = None  # each row's and column's token, by its number
-    measure: str | None = None  # what stands in place of the weights: value-norm, rollout, mean, max, mass
+    measure: str | None = None  # what stands in place of the weights: one of `measures`, mean, max, mass
     cited: str = ""  # what the numbers come from, for the metadata of a picture
     names: tuple[str, ...] = ()  # of the panels, where they are no heads
     full: tuple[Bools, Bools] | None = None  # rows and columns as wide as the others, where some hold fewer tokens
@@ -151,15 +152,18 @@ class HeatmapGrid:
     @property
     def picture_title(self) -> str:
         """The model, the layers and the heads, as a title says them."""
-        heads = "rollout of all heads" if self.measure == "rollout" else _numbers_text(self.heads, "head")
+        heads = _numbers_text(self.heads, "head")
+        if self.measure is not None and joins_heads(self.measure):
+            heads = f"{measure_named(self.measure).title.lower()} of all heads"
         return f"{self.name}, {_numbers_text(self.layers, 'layer')}, {heads}"
 
     @property
     def unit_of_cells(self) -> str:
         """What a cell's number is, for the colour bar."""
-        units = {"value-norm": "share of ‖weight × value‖", "rollout": "rollout", "mass": "mass", "mean": "mean weight"}
-        units |= {AS_GIVEN: "number as given"}
-        return units.get(self.measure or "", "largest weight" if self.measure == "max" else "weight")
+        if self.measure is not None and self.measure in measure_names():
+            return measure_named(self.measure).unit
+        units = {"mass": "mass", "mean": "mean weight", "max": "largest weight", AS_GIVEN: "number as given"}
+        return units.get(self.measure or "", "weight")
 
 
 def of_overview(

@@ -7,7 +7,8 @@ commands, batches and Python's functions all ask it.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Generic, NamedTuple, Protocol, TypeVar
 
 import numpy as np
@@ -16,14 +17,25 @@ from attnctl import limits
 from attnctl.argument_types import chosen_indices, parse_selection
 from attnctl.errors import AttnctlError, UsageError
 from attnctl.layer import LayerAttention, NarrowedLayer, Run, StopForward
-from attnctl.readings.measures import attention_rollout, by_words, check_measure, value_norm, value_norm_note
-from attnctl.readings.traces.trace import ModelInfo, Note, Trace, TraceReading, notes_of_kind, stored_layer
+from attnctl.readings.traces.trace import (
+    LayerTrace,
+    ModelInfo,
+    Note,
+    Trace,
+    TraceReading,
+    layer_trace,
+    notes_of_kind,
+    stored_layer,
+)
+from attnctl.readings.words import by_words
 from attnctl.text import number_list, visible_text
 from attnctl.tokens import AS_TEXT, Token, checked_text, find_several, find_token, is_index
 
 if TYPE_CHECKING:
+    from attnctl.arrays import Floats
     from attnctl.blockwise import Tick
     from attnctl.layer.run_memory import RunMemory
+    from attnctl.measures import Measure
     from attnctl.readings.overview import LongRow, Overview
 
 
@@ -53,7 +65,7 @@ class Source(Protocol):
     text: str
     tokens: tuple[Token, ...]
     info: ModelInfo
-    measure: str | None  # what stands in place of the weights: value-norm, rollout
+    measure: str | None  # what stands in place of the weights
     held_rows: tuple[int, ...] | None  # the queries whose weights are there; None where all are
     counts: tuple[int, int]  # how many layers and heads there are to choose from
 
@@ -461,15 +473,17 @@ def prepare(
     model: Any = getattr(source, "model", None)
     layers = selected_indices(layer, source.counts[0], "layer", source.name)
     heads = selected_indices(head, source.counts[1], "head", source.name)
-    if changes.measure is not None:
-        check_measure(changes.measure, heads is not None)
     if changes.measure not in (None, "weights") and source.measure is not None:
         raise UsageError(f"--measure does not go with {source.name}: it holds a measure, {source.measure}, already")
-    if changes.measure == "value-norm":
-        source = _by_value_norm(source)
-    elif changes.measure == "rollout":  # shown is what has come of all layers, unless some are named
-        layers = (source.counts[0] - 1,) if layers is None else layers
-        source, heads = _rolled_out(source, max(layers), say), None
+    if changes.measure not in (None, "weights"):
+        from attnctl.measures import measure_named
+
+        measure = measure_named(changes.measure)
+        measure.check_heads(heads is not None)
+        if measure.needs == "layers":  # shown is what has come of all layers, unless some are named
+            layers = (source.counts[0] - 1,) if layers is None else layers
+        heads = None if measure.joins_heads else heads
+        source = _measured(source, measure, layers, say)
     if changes.words:
         whole = Prepared(source, layers, heads, say=say)
         source = TraceSource(by_words(whole.trace(False, f"--words needs them all: {SHORTER}")), source.name)
@@ -542,23 +556,82 @@ def selected_indices(wanted: Selection, count: int, what: str, of: str) -> Seque
     return chosen_indices((wanted,) if isinstance(wanted, int) else wanted, count, what, of)
 
 
-def _by_value_norm(source: Source) -> Source:
-    projected: list[bool] = []
+def _measured(source: Source, measure: Measure, layers: Sequence[int] | None, say: Say | None) -> Source:
+    """The source with a measure in place of its weights, of these layers at least (None: all that it has)."""
+    if measure.needs == "values":
+        return _of_values(source, measure)
+    if measure.needs == "layers":
+        return TraceSource(_of_every_layer(source, measure, max(layers or (source.counts[0] - 1,)), say), source.name)
+    return TraceSource(_of_network(source, measure, layers, say), source.name)
 
-    def reweight(layer: LayerAttention) -> LayerAttention:
-        projected.append(layer.output_matrix is not None)
-        return value_norm(layer)
 
-    return ChangedSource(source, reweight, "value-norm", lambda: (value_norm_note(all(projected)),))
+def _of_values(source: Source, measure: Measure) -> Source:
+    known: list[bool] = []
+
+    def measured(layer: LayerAttention) -> LayerAttention:
+        known.append(layer.output_matrix is not None)
+        return measure.function(layer)  # type: ignore[no-any-return]
+
+    def notes() -> tuple[str, ...]:
+        return (measure.note if all(known) else measure.note_without_w_o or measure.note,)
+
+    return ChangedSource(source, measured, measure.name, notes)
 
 
-def _rolled_out(source: Source, last: int, say: Say | None) -> Source:
+def _of_every_layer(source: Source, measure: Measure, last: int, say: Say | None) -> Trace:
+    """Raises UsageError where layers, heads or rows up to the `last` are missing, or the keys are another text's."""
+    flag = f"--measure {measure.name}"
     try:
-        instead = f"--measure rollout needs them all: {SHORTER}"
-        trace = Prepared(source, range(last + 1), say=say).trace(False, instead)
+        trace = Prepared(source, range(last + 1), say=say).trace(False, f"{flag} needs them all: {SHORTER}")
     except UsageError as error:
-        raise UsageError(f"--measure rollout follows attention through every layer: {error}") from error
-    return TraceSource(attention_rollout(trace), source.name)
+        raise UsageError(f"{flag} follows attention through every layer: {error}") from error
+    if trace.key_tokens is not None:
+        why = "but it has keys besides its tokens" if trace.reads_itself else "not cross attention"
+        raise UsageError(f"{flag} needs a text that reads itself, {why}")
+    most = max((len(layer.heads) for layer in trace.layers), default=0)  # some models have fewer in some layers
+    if trace.model.n_heads is not None and trace.layers and most < trace.model.n_heads:
+        measure.check_heads(True)
+    for layer in trace.layers:
+        if layer.weights is None or layer.rows is not None:
+            raise UsageError(
+                f"{flag} follows every layer from 0 on, and layer {layer.layer} of {trace.model.name} is not there whole"
+            )
+    return _joined_trace(trace, measure, measure.function([stored_layer(layer) for layer in trace.layers]))
+
+
+def _of_network(source: Source, measure: Measure, layers: Sequence[int] | None, say: Say | None) -> Trace:
+    """Raises UsageError for numbers that no model has just computed, and a model whose layers cannot be run again."""
+    flag = f"--measure {measure.name}"
+    if not isinstance(source, TextSource):
+        raise UsageError(f"{flag} runs a model's layers again: give the text and its model, not {source.name}")
+    run_again: Any = getattr(source.model, "run_with_zeroed_values", None)
+    if run_again is None:
+        raise UsageError(f"{flag} runs a model's layers again, and {source.name} has none")
+    n, made = len(source.key_tokens), list[LayerAttention]()
+    if n > limits.ZEROED_TOKENS:
+        raise UsageError(
+            f"{flag} runs every layer once for each of {n:,} tokens, at most {limits.ZEROED_TOKENS:,}: {SHORTER}"
+        )
+    if n > limits.ZEROED_TOLD and say is not None:
+        say([f"{flag} runs every layer once for each of {n:,} tokens"])
+
+    def take(layer: LayerAttention, output: Floats, zeroed: Iterable[Floats]) -> None:
+        made.append(measure.function(layer, output, zeroed))
+
+    run: Run = run_again(source.tokens, take, source.text, layers)
+    for layer in sorted(set(layers or ()) - {layer.layer for layer in made}):
+        raise UsageError(f"{flag}: layer {layer} of {source.name} has no attention of its own")
+    info = run.model or source.info
+    trace = Trace(source.text, source.tokens, info, (), run.embeddings, run.key_tokens, notes=run.notes)
+    return _joined_trace(trace, measure, made)
+
+
+def _joined_trace(trace: Trace, measure: Measure, layers: Iterable[LayerAttention]) -> Trace:
+    """The trace with one map a layer, of all heads together; what it tells of single heads goes."""
+    joined: tuple[LayerTrace, ...] = tuple(layer_trace(layer) for layer in layers)
+    model = replace(trace.model, n_heads=1, n_kv_heads=1, causal=None, finds=None)
+    notes = (*trace.notes, measure.note)
+    return replace(trace, model=model, layers=joined, predictions=(), measure=measure.name, notes=notes)
 
 
 def is_long(source: Source) -> bool:

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 from attnctl.formats.documents.schemas import SCHEMAS
+from attnctl.measures import measure_named, measure_names
 from attnctl.models import open_model
 from attnctl.models.huggingface import check as checking
 from attnctl.source import record_trace
@@ -20,12 +21,13 @@ TEXT = "Alice will eat pizza"
 
 
 def test_another_measure_is_told_as_what_it_is(run: Callable[..., Any]) -> None:
-    for measure, formula in (("value-norm", "‖weight × value‖ ÷ Σ"), ("rollout", "Π (½ mean weights + ½ identity)")):
+    for measure in measure_names():
+        formula = measure_named(measure).formula
         shown = run("explain", TEXT, *MODEL, "--measure", measure, "--steps", "weights,summary").out
         assert f"comes from: {formula}" in shown and "pays" not in shown and "exp(score)" not in shown
 
 
-@pytest.mark.parametrize("measure", ["value-norm", "rollout"])
+@pytest.mark.parametrize("measure", measure_names())
 def test_measures_are_named_wherever_they_are_shown(measure: str, run: Callable[..., Any]) -> None:
     done = run("explain", TEXT, *MODEL, "--measure", measure, "--layer", "2", "--json")
     jsonschema.validate(done.json, SCHEMA)
@@ -33,7 +35,7 @@ def test_measures_are_named_wherever_they_are_shown(measure: str, run: Callable[
     assert [part["layer"] for part in done.json["layers"]] == [2]
     np.testing.assert_allclose(np.sum(done.json["layers"][0]["heads"][0]["weights"], axis=-1), 1, rtol=1e-5)
     walk = run("explain", TEXT, *MODEL, "--measure", measure, "--layer", "2").out
-    assert "et al. 2020" in walk or "Zuidema 2020" in walk
+    assert measure_named(measure).formula in walk and measure_named(measure).sentence[:30] in walk
     assert "softmax(" not in walk
 
 

@@ -24,8 +24,8 @@ from attnctl.formats.documents.trace_json import trace_from_document, trace_from
 from attnctl.formats.storage import trace_from_npz, trace_to_npz
 from attnctl.formats.validation import read_npy, read_npz
 from attnctl.readings.effects.needle import Needle, NeedleRun
-from attnctl.readings.measures import word_groups
 from attnctl.readings.traces.trace import ModelInfo
+from attnctl.readings.words import word_groups
 from tests.conftest import SAMPLES, attend, process
 
 Refused = Callable[..., str]

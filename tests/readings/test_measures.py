@@ -2,18 +2,34 @@
 
 from __future__ import annotations
 
+import json
+import os
+import shutil
+import subprocess
+import sys
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
 
-from attnctl.errors import UsageError
+import attnctl
+from attnctl.errors import AttnctlError, UsageError
+from attnctl.formats.documents.trace_json import trace_from_document
 from attnctl.layer import LayerAttention
+from attnctl.measures import measure_named, measure_names
 from attnctl.models import attend, open_model
-from attnctl.readings import measures
 from attnctl.readings.traces.trace import LayerTrace, ModelInfo, Trace, TraceReading, sink_sentence, stored_layer
+from attnctl.readings.words import by_words, word_groups
 from attnctl.source import Changes, TextSource, TraceSource, prepare
 from attnctl.tokens import Token
+
+value_norm = measure_named("value-norm").function
+
+
+def rolled_out(trace: Trace) -> Trace:
+    return prepare(TraceSource(trace), Changes("rollout"), range(trace.model.n_layers)).trace(predictions=False)
+
 
 # [CLS] un|believ|able , isn ' t it
 PIECES = (
@@ -41,7 +57,7 @@ def random_weights(heads: int = 2, n: int = 7) -> np.ndarray:
 
 def test_pieces_of_a_word() -> None:
     weights = random_weights()
-    merged = measures.by_words(trace_of(weights, mask=np.tri(7, dtype=bool)))
+    merged = by_words(trace_of(weights, mask=np.tri(7, dtype=bool)))
     assert [t.text for t in merged.tokens] == ["[CLS]", "unbelievable", ",", "isn't", "it"]
     got = merged.layers[0].weights
     assert got.shape == (2, 5, 5)
@@ -55,7 +71,7 @@ def test_pieces_of_a_word() -> None:
 def test_words_of_chosen_rows() -> None:
     trace = trace_of(random_weights())
     layer = replace(trace.layers[0], rows=(2, 5), weights=trace.layers[0].weights[:, [2, 5]])
-    merged = measures.by_words(replace(trace, layers=(layer,)))
+    merged = by_words(replace(trace, layers=(layer,)))
     assert merged.layers[0].rows == (1, 3)
     np.testing.assert_allclose(merged.layers[0].weights[:, 1, 2], layer.weights[:, 1, 4], rtol=1e-6)
 
@@ -64,8 +80,8 @@ def test_spaces_cjk_and_split_characters() -> None:
     text = "ab 中文 🍕"
     pieces = [("a", 0, 1), ("b", 1, 2), (" 中", 2, 4), ("文", 4, 5), (" ", 5, 6), ("🍕₁", 6, 7), ("🍕₂", 6, 7)]
     tokens = [Token(shown, 0, start, end) for shown, start, end in pieces]
-    assert measures.word_groups(tokens, text) == [[0, 1], [2], [3], [4], [5, 6]]
-    assert measures.word_groups([Token("new"), Token("er")], "newer") == [[0], [1]]
+    assert word_groups(tokens, text) == [[0, 1], [2], [3], [4], [5, 6]]
+    assert word_groups([Token("new"), Token("er")], "newer") == [[0], [1]]
 
 
 def test_value_norm_by_hand() -> None:
@@ -78,9 +94,9 @@ def test_value_norm_by_hand() -> None:
     np.testing.assert_allclose(got.layers[0].weights[0], [[0.25, 0.75]] * 2)
     assert got.layers[0].values is None and "without W_O" in got.notes[-1] and got.measure == "value-norm"
     sent = replace(layer, parameters={"W_O": np.diag([1.0, 0.0]).astype(np.float32)})
-    np.testing.assert_allclose(measures.value_norm(stored_layer(sent)).weights()[0], [[1, 0]] * 2)
+    np.testing.assert_allclose(value_norm(stored_layer(sent)).weights()[0], [[1, 0]] * 2)
     with pytest.raises(UsageError, match="gives none"):
-        measures.value_norm(stored_layer(replace(layer, values=None)))
+        value_norm(stored_layer(replace(layer, values=None)))
 
 
 @pytest.mark.parametrize("kind", [{"causal": True}, {"window": 60, "temperature": 1.7}, {"rope_theta": 1e4}])
@@ -97,31 +113,33 @@ def test_value_norm_and_keys_left_out_need_no_matrix(kind: dict[str, object]) ->
     swept, stored = layers[0], layers[0].select_heads([0, 1]).as_stored()  # type: ignore[attr-defined]
     stored = replace(stored, known={"values": swept.values}, matrices=swept.parameters)
     rows = [0, 100, 519]
-    for change in (measures.value_norm, lambda layer: layer.without_keys([0, 7])):
+    for change in (value_norm, lambda layer: layer.without_keys([0, 7])):
         np.testing.assert_allclose(change(swept).rows(rows), change(stored).rows(rows), rtol=2e-4, atol=1e-7)
 
 
 def test_rollout_hides_what_cannot_be_reached() -> None:
     trace = attend("Alice will eat pizza", "random", d_model=8, causal=True, n_layers=2)
-    last = measures.attention_rollout(trace).layers[-1]
+    last = rolled_out(trace).layers[-1]
     np.testing.assert_array_equal(last.mask, np.tri(4, dtype=bool))
-    near = measures.attention_rollout(attend("Alice will eat pizza", "random", d_model=8, window=2, n_layers=2)).layers
+    near = rolled_out(attend("Alice will eat pizza", "random", d_model=8, window=2, n_layers=2)).layers
     assert near[0].mask.sum() < near[1].mask.sum() and not near[1].weights[0][~near[1].mask].any()
 
 
 def test_rollout_by_hand() -> None:
     trace = attend("Alice will eat pizza", "random", n_layers=3, n_heads=2, d_model=8)
-    got = measures.attention_rollout(trace)
+    got = rolled_out(trace)
     expected = np.eye(4)
     for layer, rolled in zip(trace.layers, got.layers, strict=True):
         mean = (layer.weights[0] + layer.weights[1]) / 2
         expected = (mean + np.eye(4)) / 2 @ expected
         np.testing.assert_allclose(rolled.weights[0], expected, rtol=1e-5)
     assert got.layers[-1].heads == (0,) and "Abnar" in got.notes[-1]
-    with pytest.raises(UsageError, match="layer 0 of random is not there"):
-        measures.attention_rollout(replace(trace, layers=trace.layers[1:]))
+    with pytest.raises(AttnctlError, match="layer 0 is not in this trace"):
+        rolled_out(replace(trace, layers=trace.layers[1:]))
+    with pytest.raises(UsageError, match="layer 0 of random is not there whole"):
+        rolled_out(attend("Alice will eat pizza", "random", n_layers=3, n_heads=2, d_model=8, query="eat"))
     with pytest.raises(UsageError, match="give no --head"):
-        measures.attention_rollout(attend("Alice will eat pizza", "random", n_heads=2, d_model=8, head=0))
+        rolled_out(attend("Alice will eat pizza", "random", n_heads=2, d_model=8, head=0))
 
 
 def test_the_sink_is_stated() -> None:
@@ -139,5 +157,135 @@ def test_the_sink_is_stated() -> None:
 def test_measures_by_name() -> None:
     given = TextSource(open_model("random"), "Alice will eat")
     assert prepare(given, Changes("weights")).source is given
-    with pytest.raises(UsageError, match="it is weights, value-norm, rollout"):
+    with pytest.raises(UsageError, match="it is weights, rollout, value-norm"):
         prepare(given, Changes("mass"))
+
+
+@pytest.mark.parametrize(
+    "how", [{}, {"causal": True, "n_layers": 2}, {"dropout": 0.5}, {"off": "0.1"}, {"window": 2}], ids=str
+)
+def test_value_zeroing_by_hand(how: dict[str, object]) -> None:
+    model = open_model("random" if how else "demo", **({"d_model": 8, "n_heads": 2} | how if how else {}))
+    text = "Alice will eat pizza"
+    trace = attend(text, model)
+    got = prepare(TextSource(model, text), Changes("value-zeroing")).trace()
+    assert got.measure == "value-zeroing" and "Mohebbi" in got.notes[-1] and len(got.layers) == len(trace.layers)
+    for layer, zeroed in zip(trace.layers, got.layers, strict=True):
+        x = trace.embeddings if layer.input is None else layer.input  # (n, d_model)
+        own, expected = layer_output(layer, x, layer.values, "off" in how), np.zeros((4, 4))
+        for j in range(4):
+            values = layer.values.copy()
+            values[:, j] = 0
+            other = layer_output(layer, x, values, "off" in how)
+            lengths = np.linalg.norm(own, axis=-1) * np.linalg.norm(other, axis=-1)  # (n,)
+            expected[:, j] = 1 - (own * other).sum(-1) / np.where(lengths, lengths, 1)
+            expected[~own.any(-1) & ~other.any(-1), j] = 0
+        sums = expected.sum(-1, keepdims=True)
+        # a row whose every weight was dropped has nothing to share out
+        np.testing.assert_allclose(zeroed.weights[0], expected / np.where(sums > 1e-12, sums, np.inf), atol=1e-6)
+
+
+def layer_output(layer: LayerTrace, x: np.ndarray, values: np.ndarray, second_off: bool) -> np.ndarray:
+    """What a layer of a built-in model hands on: (n, d_out)."""
+    weights = layer.weights if layer.dropped_weights is None else layer.dropped_weights  # (heads, n, n)
+    context = weights.astype(np.float64) @ values  # (heads, n, d_v)
+    if second_off:
+        context[1] = 0
+    mixed = np.concatenate(list(context), -1)  # (n, heads · d_v)
+    mixed = mixed @ layer.parameters["W_O"] if "W_O" in layer.parameters else mixed
+    mixed = mixed + layer.parameters.get("b_O", 0)
+    return x + mixed if layer.residual is not None else mixed  # (n, d_out)
+
+
+def test_value_zeroing_needs_a_model_that_runs(tmp_path: Path) -> None:
+    arrays = dict.fromkeys("QKV", np.eye(2, dtype=np.float32))
+    np.savez(tmp_path / "qkv.npz", **arrays)
+    given = open_model(qkv=str(tmp_path / "qkv.npz"))
+    for source, said in (
+        (TraceSource(trace_of(random_weights())), "give the text and its model, not x"),
+        (TextSource(given, "a b"), "runs a model's layers again, and .* has none"),
+    ):
+        with pytest.raises(UsageError, match=said):
+            prepare(source, Changes("value-zeroing"))
+    long = TextSource(open_model("random", d_model=8, n_heads=2), "word " * 2049)
+    with pytest.raises(UsageError, match="runs every layer once for each of 2,049 tokens, at most 2,048"):
+        prepare(long, Changes("value-zeroing"))
+    said: list[str] = []
+    prepare(
+        TextSource(open_model("random", d_model=8, n_heads=2), "word " * 130), Changes("value-zeroing"), say=said.extend
+    )
+    assert "130 tokens" in said[0]
+
+
+SQUARES = """
+import numpy as np
+from attnctl.layer import StoredLayer
+from attnctl.measures import Measure
+
+
+def squares(layer):
+    weights = layer.weights() ** 2
+    return StoredLayer(layer.layer, layer.heads, weights / weights.sum(-1, keepdims=True))
+
+
+MEASURE = Measure("even-squares", "Squares", "Shown are squares.", "share of weight²", "weight² ÷ Σ", "Each squared.", "values", squares)
+"""
+ASK = """
+import sys
+from attnctl.__main__ import main
+from attnctl.cli.suggestions import completions
+from attnctl.formats.documents.schemas import make_schema
+from attnctl import heads, load
+
+assert completions("measure", "even") == ["even-squares"]
+assert heads("Alice will eat", measure="even-squares")
+measure = make_schema("trace")["properties"]["measure"]
+assert "even-squares" in measure["enum"] and "even-squares: Each squared." in measure["description"]
+for arguments in (
+    ["heatmap", "Alice will eat", "--measure", "even-squares"],
+    ["heatmap", "--help"],
+    ["explain", "Alice will eat", "--measure", "even-squares", "--steps", "weights"],
+    ["explain", "Alice will eat", "--measure", "even-squares", "-o", "trace.json"],
+    ["view", "trace.json", "--no-open", "-o", "page.html"],
+    ["batch", "texts.txt", "--measure", "even-squares"],
+    ["heads", "Alice will eat", "--measure", "squares"],
+):
+    sys.argv[1:] = arguments
+    try:
+        main()
+    except SystemExit as left:
+        print("left with", left.code, flush=True)
+print(load("trace.json").measure)
+"""
+
+
+def test_a_new_measure_is_one_file(tmp_path: Path) -> None:
+    package = Path(attnctl.__file__).parent
+    shutil.copytree(package, tmp_path / "attnctl", ignore=shutil.ignore_patterns("__pycache__"))
+    (tmp_path / "attnctl" / "measures" / "even_squares.py").write_text(SQUARES)
+    (tmp_path / "texts.txt").write_text("Alice will eat\n")
+    asked = subprocess.run(
+        [sys.executable, "-c", ASK],
+        cwd=tmp_path,
+        env={**os.environ, "PYTHONPATH": str(tmp_path), "COLUMNS": "100"},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert asked.returncode == 0, asked.stderr
+    assert "weights, even-squares, rollout, value-norm, value-zeroing." in " ".join(asked.stdout.split())
+    assert "weight² ÷ Σ" in asked.stdout and '"measure":"even-squares"' in asked.stdout
+    assert "Squares" in (tmp_path / "page.html").read_text()
+    assert "no measure 'squares': it is weights, even-squares" in asked.stderr
+    assert asked.stdout.rstrip().endswith("even-squares") and asked.stdout.count("left with 2") == 1
+
+
+def test_a_measure_has_the_name_of_its_file() -> None:
+    assert {measure_named(name).name for name in measure_names()} == set(measure_names())
+
+
+@pytest.mark.parametrize("name", ["weights", "mass"])
+def test_a_file_of_no_measure_is_refused(name: str) -> None:
+    written = replace(attend("Alice will eat", "random", d_model=8), measure=name).to_json()
+    with pytest.raises(AttnctlError, match=f"x: no measure '{name}'"):
+        trace_from_document(json.loads(written), "x")

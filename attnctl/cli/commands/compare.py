@@ -13,8 +13,8 @@ from attnctl.cli import options as o
 from attnctl.cli.output import output_format, put_bytes, write_renderable
 from attnctl.errors import UsageError
 from attnctl.formats.pictures import format_names
+from attnctl.measures import check_measure
 from attnctl.models import names_model
-from attnctl.readings.measures import check_measure
 from attnctl.readings.traces.comparison import Comparison
 from attnctl.readings.traces.trace import Trace
 from attnctl.render.terminal.console import Shown

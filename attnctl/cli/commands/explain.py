@@ -76,7 +76,11 @@ def _explain_steps(
     """Walk through the steps, those of `names` or every one, of the heads that were chosen or that tell most."""
     layer, head, query = options["layer"], options["head"], options["query"]
     narrow = is_long(opened)  # of a short text every head and row is read: the walk names what heads found
-    some = head if narrow or changes.measure == "rollout" else None
+    some = head if narrow else None
+    if changes.measure is not None:
+        from attnctl.measures import check_measure
+
+        check_measure(changes.measure, head not in (None, "all"))
     given = prepare(opened, changes, layer, some, query, say=arguments.say_notes)
     heads = selected_indices(head, opened.counts[1], "head", opened.name)
     trace = (given if narrow else given._replace(rows=None)).trace()

@@ -30,7 +30,7 @@ from attnctl.formats.documents.json_documents import (
     write_json,
 )
 from attnctl.formats.validation import finite_floats, true_or_false
-from attnctl.readings.measures import MEASURES
+from attnctl.measures import measure_named, measure_names
 from attnctl.readings.traces.consistency import checked_trace
 from attnctl.readings.traces.trace import (
     FIELD_ARRAYS,
@@ -61,6 +61,8 @@ _FIRST = _LEVELS.index("head")  # the heads stand where their first array would
 _BEFORE_HEADS = LAYER_TRACE_ARRAYS[:_FIRST]
 _AFTER_HEADS = [array for array in LAYER_TRACE_ARRAYS[_FIRST:] if array.level == "layer"]
 _OF_HEADS = [array for array in LAYER_TRACE_ARRAYS if array.level == "head"]
+
+SENTENCES_OF_MEASURES = " ".join(f"{name}: {measure_named(name).sentence}" for name in measure_names())
 
 
 @fields_from([("head", Index, field()), ("kv_head", Annotated[Index | None, ALWAYS], None), *_array_fields(_OF_HEADS)])
@@ -106,10 +108,7 @@ class TraceDocument(TextDocument, kw_only=True, tag="attnctl.trace/1"):
     predictions: tuple[TracePrediction, ...] = ()
     measure: Annotated[
         str | None,
-        about(
-            "What stands in place of the weights: shares of the weighted values' lengths, or rollout over the layers.",
-            enum=list(MEASURES[1:]),
-        ),
+        about(f"What stands in place of the weights. {SENTENCES_OF_MEASURES}", enum=list(measure_names())),
     ] = None
     notes: Notes = ()
     note_kinds: NoteKinds = ()

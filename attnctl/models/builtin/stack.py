@@ -6,7 +6,7 @@ What a layer does to its rows is written for any array library: training learns 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
@@ -180,6 +180,19 @@ def _hidden_edges(intervention: Intervention, layer: int, heads: frozenset[int] 
     return lost
 
 
+def outputs_with_zeroed_values(forward: Forward) -> Iterator[Floats]:
+    """What a layer hands on where the value of one key after another is zeroed in every head: (1, n, d_model) each."""
+    assert forward.after is not None
+    steps = forward.all_steps
+    weights = steps.weights if steps.dropped is None else steps.dropped  # (heads, n, n)
+    values = as_numpy(attention.share_heads(forward.call.values, weights.shape[-3]))  # (heads, n, d_v)
+    for key in range(values.shape[-2]):
+        zeroed = values.copy()  # (heads, n, d_v)
+        zeroed[:, key] = 0
+        output, residual = forward.after(attention.context(weights, place_array(zeroed, weights)))
+        yield as_numpy(output if residual is None else residual)[None]
+
+
 PROJECTIONS = ("W_Q", "W_K", "W_V")
 
 
@@ -314,6 +327,27 @@ class Stack:
             x = output if residual is None else residual  # (n, d_model)
         ran.predictions = self.predicted_words(tokens, as_numpy(x))
         return ran
+
+    def run_with_zeroed_values(
+        self,
+        tokens: Sequence[Token],
+        take: Callable[[LayerAttention, Floats, Iterator[Floats]], None],
+        text: str = "",
+        layers: Sequence[int] | None = None,
+    ) -> Run:
+        """The tokens through every layer; `take` sees each of `layers` (None: all) with what it puts out, and that again
+        with the value of one key after another zeroed in every head: (n, d_model), and (1, n, d_model) for each key.
+        """
+
+        def visit(layer: LayerAttention) -> None:
+            assert isinstance(layer, ComputedLayer)
+            if layers is None or layer.layer in layers:
+                output, residual = layer.forward.output_and_residual
+                take(
+                    layer, as_numpy(output if residual is None else residual), outputs_with_zeroed_values(layer.forward)
+                )
+
+        return self.run(tokens, visit, text)
 
     def begin_run(self, tokens: Sequence[Token], embeddings: Floats) -> Run:
         """What is known of a text (n tokens, embeddings (n, d_model)) before its first layer."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 import numpy as np
 
-from attnctl.arrays import as_numpy
+from attnctl.arrays import Floats, as_numpy
 from attnctl.attention import Array, Call
 from attnctl.errors import AttnctlError, UsageError
 from attnctl.interventions import Intervention
@@ -179,6 +179,36 @@ class Checkpoint:
         told.traits = traits
         self.told_by_run(ran, told, silent, output, source=source, weights=weights)
         return ran
+
+    def run_with_zeroed_values(
+        self,
+        tokens: Sequence[Token],
+        take: Callable[[LayerAttention, Floats, Iterator[Floats]], None],
+        text: str = "",
+        layers: Sequence[int] | None = None,
+    ) -> Run:
+        """The tokens through the network; `take` sees each of `layers` (None: all) with what its block puts out, and that
+        again with the value of one key after another zeroed in every head: (n, d_model), and (keys, n, d_model), some keys
+        at a time.
+
+        Raises AttnctlError for an architecture whose blocks do not come to the same when they are run again.
+        """
+        from attnctl.models.huggingface.replay import RecordedBlocks
+
+        if self.puts_out_weights:
+            name = type(self.network).__name__
+            raise AttnctlError(
+                f"{name} computes its attention in code of its own: its layers cannot be run again with other values"
+            )
+        blocks = RecordedBlocks(self.network, self.kind, self.intervention or Intervention())
+        with blocks.recording():
+            run = self.run(tokens, blocks.see_layer, text)
+        with running_network(self.network, len(tokens), self.info.name):
+            for layer in blocks.layers:
+                if layers is None or layer.layer in layers:
+                    blocks.check_layer(layer)
+                    take(layer, blocks.output_of_layer(layer), blocks.outputs_with_zeroed_values(layer))
+        return run
 
     def tokens_of_keys(self, tokens: Sequence[Token], text: str) -> tuple[Token, ...] | None:
         """What the keys stand for where these are not the `tokens` alone: another text's, or compressed slots beside."""

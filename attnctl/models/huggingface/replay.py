@@ -8,16 +8,19 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import torch
 
 from attnctl import attention
-from attnctl.arrays import as_numpy
+from attnctl.arrays import Floats, as_numpy
 from attnctl.attention import Array, Call
+from attnctl.errors import AttnctlError
 from attnctl.interventions import Intervention
+from attnctl.layer import LayerAttention
+from attnctl.models.huggingface.attention_call import ROUNDING, changed_context
 from attnctl.models.huggingface.attention_interface import watch_attention
 from attnctl.models.huggingface.attention_session import Site, WatchOptions
 from attnctl.models.huggingface.family_traits import gated_projections
@@ -165,6 +168,7 @@ def is_near(one: Array, other: Array) -> bool:
     return float((one - other).abs().max()) <= NEAR * max(float(other.abs().max()), 1e-6)
 
 
+ROWS_AT_ONCE = 4096  # tokens of all rows of a batch together, where a block is run again
 CLOSE = 1e-4  # how near a resumed forward must come to the whole one, of the largest logit
 
 
@@ -286,6 +290,103 @@ class Replay:
                     del block.forward
                 else:
                     block.forward = own
+
+
+@dataclass
+class BlockCall:
+    """One call of a block: what it was called with and what it put out, (1, n, d_model) first among both."""
+
+    block: Module
+    args: tuple[Any, ...]
+    given: dict[str, Any]
+    made: Array | None = None
+
+
+@dataclass
+class RecordedBlocks:
+    """A network's blocks over one text, run again one by one, the value of a key zeroed in every head."""
+
+    network: PreTrainedModel
+    kind: str
+    off: Intervention = field(default_factory=Intervention)  # heads that are off in all of it
+    calls: list[BlockCall] = field(default_factory=list)
+    layers: list[LayerAttention] = field(default_factory=list)
+    call_of_layer: dict[int, int] = field(default_factory=dict)  # layer → number of the call in which it attends
+
+    @contextmanager
+    def recording(self) -> Iterator[None]:
+        """Within this, the calls of blocks are kept."""
+
+        def start_call(block: Module, args: tuple[Any, ...], given: dict[str, Any]) -> None:
+            self.calls.append(BlockCall(block, args, given))
+
+        def end_call(block: Module, _: object, output: Output) -> None:
+            self.calls[-1].made = first_of(output)
+
+        with ExitStack() as stack:
+            for block in blocks_of(self.network):
+                stack.callback(block.register_forward_pre_hook(start_call, with_kwargs=True).remove)
+                stack.callback(block.register_forward_hook(end_call).remove)
+            yield
+
+    def see_layer(self, layer: LayerAttention) -> None:
+        """Note in which call a layer attends. Raises AttnctlError outside of all, or where another does so there."""
+        at = len(self.calls) - 1
+        if at < 0 or self.calls[at].made is not None or at in self.call_of_layer.values():
+            raise self._refused("one block does not hold one attention")
+        self.layers.append(layer)
+        self.call_of_layer[layer.layer] = at
+
+    def output_of_layer(self, layer: LayerAttention) -> Floats:
+        """What the block of a layer put out: (n_q, d_model)."""
+        made = self.calls[self.call_of_layer[layer.layer]].made
+        if made is None or made.ndim != 3 or made.shape[:2] != (1, layer.n_q):
+            raise self._refused("its blocks put out no row for each token")
+        return as_numpy(made[0])  # type: ignore[no-any-return]
+
+    def check_layer(self, layer: LayerAttention) -> None:
+        """Raise AttnctlError where the block of a layer, two rows at once and nothing zeroed, does not come to the same."""
+        own = torch.as_tensor(self.output_of_layer(layer))  # (n_q, d_model)
+        near = ROUNDING.get(next(self.network.parameters()).dtype, 1e-4) * float(own.abs().max())
+        for made in self._run_again(layer, [None, None]):
+            if made.shape != own.shape or not bool((made - own).abs().max() <= near):
+                raise self._refused("run again by itself, a block does not come to the same")
+
+    def outputs_with_zeroed_values(self, layer: LayerAttention) -> Iterator[Floats]:
+        """What the block of a layer puts out where a key's value is zeroed in every head: (keys, n_q, d_model) at a time."""
+        several = max(1, ROWS_AT_ONCE // max(layer.n_q, layer.n_k))
+        for first in range(0, layer.n_k, several):
+            yield as_numpy(self._run_again(layer, range(first, min(first + several, layer.n_k))))
+
+    def _run_again(self, layer: LayerAttention, keys: Sequence[int | None]) -> Array:
+        """The block's output with the value of each of `keys` (None: of none) zeroed → (keys, n_q, d_model)."""
+        call, seen = self.calls[self.call_of_layer[layer.layer]], 0
+
+        def zero_values(site: Site, asked: Call) -> Array:
+            nonlocal seen
+            seen += 1
+            values = asked.values.expand(len(keys), *asked.values.shape[1:]).clone()  # (keys, kv_heads, n_k, d_v)
+            if values.shape[-2] != layer.n_k:
+                raise self._refused("it has keys that are no tokens of the text")
+            for row, key in enumerate(keys):
+                if key is not None:
+                    values[row, :, key] = 0
+            context = changed_context(replace(asked, values=values))  # (keys, heads, n_q, d_v)
+            return Applied([self.off]).change_context(replace(site, layer=layer.layer), context)
+
+        options = WatchOptions(replaces=True)
+        try:
+            with watch_attention(self.network, zero_values, lambda site: site.kind == self.kind, options):
+                args, given = expanded_rows((call.args, call.given), len(keys))
+                made = first_of(call.block(*args, **given))
+        except (RuntimeError, TypeError, ValueError, LookupError, AttributeError) as error:
+            raise self._refused("a block cannot be run again by itself") from error
+        if seen != 1:
+            raise self._refused("one block does not hold one attention")
+        return made.float()
+
+    def _refused(self, why: str) -> AttnctlError:
+        return AttnctlError(f"{type(self.network).__name__} is not built of blocks that can be run again: {why}")
 
 
 def blocks_of(network: PreTrainedModel) -> list[Module]:

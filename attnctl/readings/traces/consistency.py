@@ -14,9 +14,8 @@ import numpy as np
 from attnctl import attention, limits
 from attnctl.arrays import Bools, Floats
 from attnctl.errors import AttnctlError
+from attnctl.measures import measure_names
 from attnctl.readings.traces.trace import LayerTrace, Note, Trace, own_numbers
-
-MEASURES = (None, "weights", "value-norm", "rollout")
 
 # how far two roads may lie apart: rounding, by the type that the model computes in
 ROUNDING = {"float64": 1e-6, "float32": 1e-5, "bfloat16": 2e-2, "float16": 2e-3}
@@ -96,7 +95,7 @@ def check_sizes(trace: Trace, source: str) -> None:
     n, info = len(trace.tokens), trace.model
     if not n:
         raise AttnctlError(f"{source} holds no tokens")
-    if trace.measure not in MEASURES:
+    if trace.measure not in (None, *measure_names()):
         raise AttnctlError(f"{source}: no measure {str(trace.measure)[:40]!r}")
     if trace.embeddings is not None and (trace.embeddings.ndim != 2 or len(trace.embeddings) != n):
         raise AttnctlError(f"{source}: embeddings have shape {trace.embeddings.shape}, for {n} tokens")
@@ -369,7 +368,7 @@ def _gaps_of_scores(trace: Trace, layer: LayerTrace, step: int) -> Iterator[Gap]
 
 def _later_keys(trace: Trace, layer: LayerTrace) -> Bools | None:
     """Where a key stands after its query → (rows, n_k); None of a model that may look there, or keys without places."""
-    if not trace.model.causal or not trace.reads_itself or trace.measure == "rollout":
+    if not trace.model.causal or not trace.reads_itself:
         return None
     numbers = own_numbers(trace.tokens, trace.key_axis) if "left-out" in trace.noted else range(len(trace.tokens))
     if numbers is None:

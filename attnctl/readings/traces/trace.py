@@ -294,7 +294,7 @@ class Trace(WithAxes):
     embeddings: Floats | None = None  # (n, d_model)
     key_tokens: tuple[Token, ...] | None = None  # where the keys are not just `tokens`: cross attention, slots
     predictions: tuple[Prediction, ...] = ()
-    measure: str | None = None  # what stands in place of the weights: value-norm, rollout
+    measure: str | None = None  # what stands in place of the weights
     notes: tuple[str, ...] = ()  # what a reader must know about these numbers, in sentences: a Note has a kind
     id: str | int | None = None  # the text's own name, in a batch
 
@@ -469,7 +469,7 @@ class TraceReading:
             notes=run.notes,
             measure=run.measure,
         )
-        if trace.model.kind != "checkpoint" or "parked" in trace.noted:
+        if trace.model.kind != "checkpoint" or "parked" in trace.noted or trace.measure is not None:
             return trace
         parked = sink_sentence(trace)
         return trace if parked is None else replace(trace, notes=(*trace.notes, Note(parked, "parked")))

@@ -13,11 +13,12 @@ import numpy as np
 from attnctl import steps
 from attnctl.arrays import Bools, Floats
 from attnctl.errors import AttnctlError
-from attnctl.readings import measures
+from attnctl.measures import measure_named
 from attnctl.readings.overview import Overview, PooledGrid
 from attnctl.readings.questions.focus import focus
 from attnctl.readings.rows import ExactBlock, strongest_links
 from attnctl.readings.traces.trace import LayerTrace, ModelInfo, Trace, notes_of_kind
+from attnctl.readings.words import word_groups
 from attnctl.steps import is_default_scale
 from attnctl.text import Document, counted, visible_text
 from attnctl.tokens import Token
@@ -181,8 +182,16 @@ def pack_trace(trace: Trace, label: str, blobs: Blobs, budget: Budget, walked: b
         "notes": [visible_text(note) for note in trace.notes],
         "doubts": [visible_text(note) for note in notes_of_kind(trace.notes, "guess", "no-weights")],
         "holdsWeights": "no-weights" not in trace.noted,
-        "measure": trace.measure,
+        "measure": packed_measure(trace.measure),
     }
+
+
+def packed_measure(name: str | None) -> Document | None:
+    """What stands in place of the weights: its heading, and whether it has one map for all heads."""
+    if name is None:
+        return None
+    measure = measure_named(name)
+    return {"title": measure.title, "joinsHeads": measure.joins_heads}
 
 
 def model_facts(info: ModelInfo, default_scale: bool = False) -> Document:
@@ -223,7 +232,7 @@ def page_label(text: str) -> str:
 
 def word_numbers(tokens: tuple[Token, ...], text: str) -> list[int]:
     """For each token the number of its word."""
-    return [number for number, group in enumerate(measures.word_groups(tokens, text)) for _ in group]
+    return [number for number, group in enumerate(word_groups(tokens, text)) for _ in group]
 
 
 def _touches_token(before: Token, token: Token, text: str) -> bool:

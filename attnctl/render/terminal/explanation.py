@@ -29,7 +29,7 @@ from attnctl.render.terminal.console import (
     table_lines,
     wrapped_line,
 )
-from attnctl.steps import OTHERWISE, Part, Step, is_default_scale, walk_steps
+from attnctl.steps import Part, Step, is_default_scale, walk_steps
 from attnctl.text import counted, percent, visible_text
 from attnctl.tokens import BLANKS, Token
 
@@ -187,7 +187,10 @@ class Blackboard:
             shown.append(float(self.layer.sink_weights[self.at, self.row]))
         single = "weight" if self.trace.measure is None else "share"
         formula = "exp(score) / Σ exp(scores)" if self.layer.scaled_scores is not None else ""
-        formula = OTHERWISE[self.trace.measure][0] if self.trace.measure is not None else formula
+        if self.trace.measure is not None:
+            from attnctl.measures import measure_named
+
+            formula = measure_named(self.trace.measure).formula
         told = "comes from" if self.trace.measure is not None else "shares out its attention"
         told = told if "no-weights" not in self.trace.noted else "has these numbers"
         columns = [

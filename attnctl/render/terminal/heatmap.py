@@ -12,6 +12,7 @@ from rich.style import Style
 from rich.text import Text
 
 from attnctl.arrays import Bools, Floats
+from attnctl.measures import measure_names
 from attnctl.readings.heatmap import AS_GIVEN, HeatmapGrid, log_span, weight_span
 from attnctl.render.forms import Grid, label_fit, token_label
 from attnctl.render.terminal.console import (
@@ -237,7 +238,7 @@ class Blocks:
 
     def _legend_lines(self) -> Iterator[Text]:
         yield Text("")
-        named = self.reading.unit_of_cells if self.reading.measure in (AS_GIVEN, "rollout", "value-norm") else "weight"
+        named = self.reading.unit_of_cells if self.reading.measure in (AS_GIVEN, *measure_names()) else "weight"
         line = Text().append(f"{named} {self.low:.2g} ", style=DIM)
         line.append_text(self._square_cells(np.linspace(1 / 16, 15 / 16, 8, dtype=np.float32)))
         line.append(f" {self.high:.2g}", style=DIM)

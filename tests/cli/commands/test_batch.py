@@ -316,16 +316,21 @@ def test_words_and_measures_are_those_of_the_other_commands(run: Run, tmp_path: 
         ["--measure", "value-norm"],
         ["--measure", "rollout"],
         ["--words", "--measure", "rollout"],
+        ["--measure", "value-zeroing"],
+        ["--words", "--measure", "value-zeroing"],
     ):
         ours = json.loads(run("batch", tmp_path / "in.txt", *model, *asked).out)
         jsonschema.validate(ours, SCHEMAS["trace"]())
         weights = [head["weights"] for layer in ours["layers"] for head in layer["heads"]]
         assert len(ours["tokens"]) == (3 if "--words" in asked else len(text))  # two words, and the space
-        assert len(weights) == (1 if "rollout" in asked else 4)
+        assert len(weights) == (1 if "rollout" in asked else 2 if "value-zeroing" in asked else 4)
         alone = run("explain", text, *model, *asked, "--json").json
         assert weights[-1] == alone["layers"][-1]["heads"][-1]["weights"]
     refused = run("batch", tmp_path / "in.txt", "--measure", "rollout", "--head", "1")
-    assert refused.code == 2 and "mean of every head" in refused.err
+    assert refused.code == 2 and "of all heads together" in refused.err
+    (tmp_path / "trace.jsonl").write_text(run("explain", text, *model, "--json").out)
+    refused = run("batch", tmp_path / "trace.jsonl", "--measure", "value-zeroing")
+    assert refused.code == 3 and "give the text and its model, not random" in refused.err
     refused = run("batch", tmp_path / "in.txt", "-o", tmp_path / "out", "--format", "statistics", "--words")
     assert refused.code == 2 and "--format statistics" in refused.err
 

@@ -145,7 +145,7 @@ def test_an_overview_gives_what_it_holds(run: Run, refused: Refused, tmp_path: P
         ("explain", ("--top", "3", "--story"), "--story does not go with a long text"),
         ("heatmap", ("--run", "folder", "-o", "x.gif", "--rows", "0-1"), "--rows does not go with --run"),
         ("heatmap", ("--run", "folder", "-o", "x.gif", "--tokens", "a"), "--tokens does not go with --run"),
-        ("compare", ("random", "--measure", "rollout", "--head", "1"), "takes the mean of every head"),
+        ("compare", ("random", "--measure", "rollout", "--head", "1"), "is of all heads together: give no --head"),
     ],
 )
 def test_an_option_that_means_nothing_is_refused(

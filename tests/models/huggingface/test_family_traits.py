@@ -27,12 +27,11 @@ from attnctl.models.huggingface.check import check_attention
 from attnctl.models.huggingface.checkpoint import Checkpoint
 from attnctl.models.huggingface.family_traits import matrix_after_context
 from attnctl.readings.head_statistics import HeadStatisticsReading
-from attnctl.readings.measures import attention_rollout
 from attnctl.readings.questions.focus import focus
 from attnctl.readings.traces.trace import Trace
 from attnctl.render.terminal.console import as_text
 from attnctl.render.terminal.explanation import Explanation
-from attnctl.source import Changes, TextSource, prepare, record_trace
+from attnctl.source import Changes, TextSource, TraceSource, prepare, record_trace
 from tests.sweep.checkpoints import TEXT, opened
 from tests.sweep.families import Family, build
 from tests.sweep.modes import given, ids
@@ -286,8 +285,8 @@ def test_rollout_names_what_it_cannot_follow(family: Callable[..., Any]) -> None
         UsageError, match=r"rollout follows .* every layer: layer 0 of jamba has no attention: it is in 1, 3"
     ):
         prepare(TextSource(model, TEXT), Changes("rollout"))
-    with pytest.raises(UsageError, match="layer 0 of jamba is not there whole: its attention is in layers 1, 3"):
-        attention_rollout(trace)
+    with pytest.raises(AttnctlError, match="layer 0 is not in this trace: it holds 1, 3"):
+        prepare(TraceSource(trace), Changes("rollout"))
 
 
 def test_sinks_of_each_query_are_read() -> None:

@@ -19,9 +19,9 @@ from attnctl.errors import AttnctlError
 from attnctl.formats.documents.trace_json import trace_from_document
 from attnctl.formats.storage import trace_from_npz, trace_to_npz
 from attnctl.models.builtin.matrix import trace_of_mapped_matrix, trace_of_matrix
-from attnctl.readings.measures import attention_rollout, by_words
 from attnctl.readings.traces.consistency import CELLS, findings_of_trace
 from attnctl.readings.traces.trace import Note, NoteKind, Trace, TraceReading, notes_of_kind
+from attnctl.readings.words import by_words
 from attnctl.source import Changes, TraceSource, prepare
 from attnctl.source.cells import read_heatmap
 from attnctl.steps import NAMES, narrow_trace
@@ -176,7 +176,7 @@ def test_what_attnctl_writes_is_believed(how: dict[str, Any]) -> None:
     whole = attnctl.attend(TEXT, **({"model": "demo"} | how))
     changed = [narrow_trace(whole, [name]) for name in NAMES]
     changed += [by_words(whole), without_left_out(whole, [0, 3], False), without_left_out(whole, [0, 3], True)]
-    changed += [attention_rollout(whole)] if "head" not in how else []
+    changed += [prepare(TraceSource(whole), Changes("rollout"), "all").trace(False)] if "head" not in how else []
     changed += [by_words(without_left_out(whole, [0], False))]
     for trace in (whole, *changed):
         read = trace_from_document(json.loads(trace.to_json()))

@@ -19,7 +19,7 @@ function drawControls({ head }) {
   byId("renorm").checked = state.renorm;
   const step = stepsOf(head).find(({ name }) => name === "weights");
   const given = head.trace.holdsWeights ? "Weights" : "Numbers as given";
-  byId("weights-title").textContent = { rollout: "Rollout", "value-norm": "Value norms" }[head.trace.measure] ?? given;
+  byId("weights-title").textContent = head.trace.measure?.title ?? given;
   refill(byId("weights-lead"), step && [formula(step.formula), step.sentence]);
 }
 

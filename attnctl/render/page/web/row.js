@@ -55,7 +55,7 @@ function drawCaption({ head: { trace, layer, head }, grid, own, panels }) {
     state.words === "merged" && "pieces of a word merged: summed over keys, averaged over queries",
     state.colour === "log" && "logarithmic colour",
   ];
-  const place = `Layer ${layer}, ${trace.measure === "rollout" ? "all heads together" : `head ${head}`}.`;
+  const place = `Layer ${layer}, ${trace.measure?.joinsHeads ? "all heads together" : `head ${head}`}.`;
   const stored = levels ? ` Stored in ${levels} steps: a weight w is within √w / ${levels}.` : "";
   const opening = { ...trace.focus, ...PAGE.start }; // of which the page tells the reason, while it is still shown
   const here = ["layer", "head", "query"].every((name) => state[name] === opening[name]);

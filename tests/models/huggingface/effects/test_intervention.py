@@ -18,9 +18,12 @@ import torch
 import attnctl
 from attnctl.errors import AttnctlError, UsageError
 from attnctl.interventions import Intervention
+from attnctl.models import open_model
 from attnctl.models.huggingface.intervention import apply_interventions, intervene
-from attnctl.models.huggingface.replay import Replay, logits_of
+from attnctl.models.huggingface.replay import Replay, blocks_of, first_of, logits_of
+from attnctl.source import Changes, TextSource, prepare
 from tests.models.huggingface import architectures as zoo
+from tests.models.huggingface import folders
 
 DECODERS = [case for case in zoo.DECODERS if "indexer" not in case]
 ENCODERS = [case for case in zoo.ENCODERS if case != "vit"]
@@ -451,3 +454,99 @@ def test_a_reference_file_tells_what_the_gate_lets_through(tmp_path: Any) -> Non
     hook.remove()
     assert found is not None
     torch.testing.assert_close(torch.as_tensor(found[layer]).flatten(), seen[0].mean(0))
+
+
+# --- values zeroed one by one -------------------------------------------------------------------------------------
+
+# case → the module that makes a layer's values, and where in what it puts out they begin
+VALUES = {
+    "gpt2": ("attn.c_attn", 64),
+    "llama": ("self_attn.v_proj", 0),
+    "gemma3, window": ("self_attn.v_proj", 0),
+    "gpt_oss, sinks": ("self_attn.v_proj", 0),
+    "bert": ("attention.self.value", 0),
+    "t5, bias": ("layer.0.SelfAttention.v", 0),
+}
+
+
+def turned_by_hooks(model: Any, tokens: Any, case: str, layer: int) -> np.ndarray:
+    """Value zeroing the plain way (Mohebbi et al. 2023): a forward of the whole network for each token: (n, n)."""
+    path, first = VALUES[case]
+    block, made = blocks_of(model.network)[layer], []
+    inputs = model._forward_inputs(tokens, None)
+    for key in (None, *range(len(tokens))):
+
+        def zero_value(_: Any, __: Any, output: Any, key: int | None = key) -> Any:
+            if key is not None:
+                output = output.clone()
+                output[:, key, first:] = 0
+            return output
+
+        hooks = [
+            block.get_submodule(path).register_forward_hook(zero_value),
+            block.register_forward_hook(lambda _, __, output: made.append(first_of(output))),
+        ]
+        model.network(**inputs)
+        for hook in hooks:
+            hook.remove()
+    own, *others = (rows[0].double() for rows in made)
+    distances = [1 - torch.nn.functional.cosine_similarity(own, other, dim=-1) for other in others]
+    turned = torch.stack(distances, -1).numpy()  # (n, n)
+    return turned / turned.sum(-1, keepdims=True)
+
+
+@pytest.mark.parametrize("case", VALUES)
+def test_value_zeroing_is_that_of_hooks(case: str, tmp_path: Any) -> None:
+    model = open_model(str(folders.write(tmp_path, case)))
+    source = TextSource(model, "Alice will eat pizza")
+    found = prepare(source, Changes("value-zeroing")).trace()
+    assert found.measure == "value-zeroing" and [layer.layer for layer in found.layers] == [0, 1]
+    for layer in found.layers:
+        wanted = turned_by_hooks(model, source.tokens, case, layer.layer)
+        np.testing.assert_allclose(layer.weights[0], wanted, atol=2e-5)
+        if layer.mask is not None:
+            assert not layer.weights[0][~layer.mask].any()
+    parked = [
+        note for measure in ("value-norm", "value-zeroing") for note in prepare(source, Changes(measure)).trace().notes
+    ]
+    assert not any(note.startswith("Of the attention") for note in parked)  # of weights alone
+    one = prepare(source, Changes("value-zeroing"), 1).trace()
+    np.testing.assert_array_equal(one.layers[0].weights, found.layers[1].weights)
+
+
+@pytest.mark.parametrize("case", ["llama", "albert, one layer shared"])
+def test_value_zeroing_with_heads_off(case: str, tmp_path: Any) -> None:
+    """Where every head of a layer is off, no value turns its output; the other layer has its heads."""
+    folder = str(folders.write(tmp_path, case))
+    found = prepare(
+        TextSource(open_model(folder, off="0.0,0.1,0.2,0.3"), "Alice will"), Changes("value-zeroing")
+    ).trace()
+    assert not found.layers[0].weights.any() and np.allclose(found.layers[1].weights.sum(-1), 1)
+    assert found.notes[-2].startswith("Off (layer.head): 0.0") and found.notes[-1].startswith("Shown is")
+
+
+@pytest.mark.parametrize("kind", ["encoder", "decoder", "cross"])
+def test_value_zeroing_of_encoder_decoders(kind: str, tmp_path: Any) -> None:
+    how = {"attention": kind} | ({} if kind == "encoder" else {"target": "pizza"})
+    source = TextSource(open_model(str(folders.write(tmp_path, "bart")), **how), "Alice will")
+    found = prepare(source, Changes("value-zeroing")).trace()
+    for layer in found.layers:
+        assert layer.weights.shape == (1, len(source.tokens), len(source.key_tokens))
+        np.testing.assert_allclose(layer.weights.sum(-1), 1, atol=1e-5)
+
+
+def test_value_zeroing_is_refused_where_blocks_cannot_be_run_again(tmp_path: Any) -> None:
+    model = open_model(str(folders.write(tmp_path / "bloom", "bloom, ALiBi")))
+    with pytest.raises(AttnctlError, match="BloomForCausalLM computes its attention in code of its own"):
+        prepare(TextSource(model, "Alice"), Changes("value-zeroing"))
+    model = open_model(str(folders.write(tmp_path / "gpt2", "gpt2")))
+    calls: list[int] = []
+
+    def drift(block: Any, args: Any, output: Any) -> Any:
+        calls.append(1)
+        return output + len(calls) if hasattr(output, "ndim") else (output[0] + len(calls), *output[1:])
+
+    hook = model.network.transformer.h[1].register_forward_hook(drift)
+    with pytest.raises(AttnctlError, match="GPT2LMHeadModel is not built of blocks that can be run again"):
+        prepare(TextSource(model, "Alice"), Changes("value-zeroing"))
+    hook.remove()

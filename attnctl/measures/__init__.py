@@ -1,0 +1,79 @@
+"""What may stand in place of the weights: a measure is one file of this folder, value_norm.py for "value-norm".
+
+Each file holds one `MEASURE`. Whatever shows, names, checks or writes a measure asks this registry, which imports a file
+when its measure is asked for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cache
+from importlib import import_module
+from typing import Any, Literal
+
+from attnctl.errors import UsageError
+
+
+@dataclass(frozen=True)
+class Measure:
+    """One measure. Its `function` makes a layer's numbers, rows that sum to 1, from what it `needs`:
+
+    "values": of a LayerAttention a LayerAttention, head by head, at any length;
+    "layers": of all layers from 0 on, in order, stored and whole, as many layers of what has come of them by then;
+    "network": of a LayerAttention, what that layer puts out (n_q, d_model), and an iterator of what it puts out with the
+    values of one key zeroed in every head, some keys at a time, in order (keys, n_q, d_model), a LayerAttention.
+    """
+
+    name: str  # as of --measure; its file's
+    title: str  # the heading of a page
+    note: str  # for the reader of the numbers, with the source
+    unit: str  # of a cell, at a colour bar
+    formula: str  # of its step
+    sentence: str  # of its step
+    needs: Literal["values", "layers", "network"]
+    function: Callable[..., Any]
+    joins_heads: bool = False  # one map a layer
+    note_without_w_o: str = ""  # instead of `note` where W_O is not known, and changes the numbers
+
+    def check_heads(self, chosen: bool) -> None:
+        """Raise UsageError where heads are chosen, and there is one map for all of them."""
+        if chosen and self.joins_heads:
+            raise UsageError(f"--measure {self.name} is of all heads together: give no --head")
+
+
+@cache
+def measure_names() -> tuple[str, ...]:
+    """The names of all measures, by their files."""
+    from pkgutil import iter_modules
+
+    return tuple(sorted(module.name.replace("_", "-") for module in iter_modules(__path__)))
+
+
+def measure_named(name: str) -> Measure:
+    """The measure of a name. Raises UsageError where there is none."""
+    if name not in measure_names():
+        raise UsageError(f"no measure {name!r}: it is {', '.join(('weights', *measure_names()))}")
+    measure: Measure = import_module(f"{__name__}.{name.replace('-', '_')}").MEASURE
+    return measure
+
+
+def check_measure(name: str | None, chosen_heads: bool = False) -> None:
+    """Raise UsageError where there is no such measure, or it does not go with a choice of heads."""
+    if name not in (None, "weights"):
+        measure_named(str(name)).check_heads(chosen_heads)
+
+
+def joins_heads(name: str | None) -> bool:
+    """Whether `name` is a measure of one map a layer, of all heads."""
+    return name in measure_names() and measure_named(name).joins_heads
+
+
+def needs_layers(name: str | None) -> bool:
+    """Whether `name` is a measure that follows attention through every layer: the last one shows what has come of it."""
+    return name in measure_names() and measure_named(name).needs == "layers"
+
+
+def needs_network(name: str | None) -> bool:
+    """Whether `name` is a measure that runs a model's layers again."""
+    return name in measure_names() and measure_named(name).needs == "network"

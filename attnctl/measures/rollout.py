@@ -1,0 +1,41 @@
+"""How much of each token has reached each row through the layers: attention rollout (Abnar & Zuidema 2020)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+
+from attnctl.layer import LayerAttention, StoredLayer
+from attnctl.measures import Measure
+
+
+def attention_rollout(layers: Sequence[LayerAttention]) -> Iterator[StoredLayer]:
+    """One map a layer, of all layers from 0 on: how much of each token has reached each row by then.
+
+    Half of each layer is its heads' mean, half the token itself, for the residual stream; the layers are multiplied.
+    """
+    own = np.eye(layers[0].n_k if layers else 0)  # (n, n)
+    reached, seen = own, own > 0  # (n, n) each: `seen` is what a row can have been reached by
+    every = np.arange(len(own))[None]  # (1, n)
+    for layer in layers:
+        mean = layer.weights().astype(np.float64).mean(axis=0)  # (n, n)
+        reached = (0.5 * mean + 0.5 * own) @ reached  # (n, n)
+        reached /= reached.sum(axis=-1, keepdims=True)  # a sink may have kept a part
+        seen = (layer.visible_at(every, every)[0] | (own > 0)).astype(np.float32) @ seen > 0  # (n, n)
+        mask = None if seen.all() else seen
+        yield StoredLayer.of_weights(layer.layer, reached[None].astype(np.float32), mask=mask)
+
+
+MEASURE = Measure(
+    name="rollout",
+    title="Rollout",
+    note="Shown is attention rollout (Abnar & Zuidema 2020): the heads' mean, half of it the token itself for the residual "
+    "stream, multiplied through the layers up to this one.",
+    unit="rollout",
+    formula="Π (½ mean weights + ½ identity)",
+    sentence="How much of each token has reached each row by this layer, all heads together (Abnar & Zuidema 2020).",
+    needs="layers",
+    function=attention_rollout,
+    joins_heads=True,
+)

@@ -1,0 +1,48 @@
+"""How long each weighted value is, ‖weight × value‖ (Kobayashi et al. 2020)."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from attnctl.arrays import as_numpy
+from attnctl.errors import UsageError
+from attnctl.layer import LayerAttention
+from attnctl.measures import Measure
+
+
+def value_norm(layer: LayerAttention) -> LayerAttention:
+    """The layer with each weight times the length of its value, ‖weight_ij · value_j‖, as a share of its row.
+
+    Where W_O of the layer is at hand, a value is first sent through its head's part of it, as in Kobayashi et al. 2020.
+    Raises UsageError where there are no values.
+    """
+    if layer.values is None:
+        raise UsageError("--measure value-norm needs the values, and this source gives none")
+    values, w_o = as_numpy(layer.values), layer.output_matrix  # (heads, n_k, d_v), (heads · d_v, d_out)
+    if w_o is None:
+        return layer.reweighted(np.linalg.norm(values, axis=-1))
+    d_v = values.shape[-1]
+    parts = np.stack([w_o[head * d_v : (head + 1) * d_v] for head in layer.heads]).astype(np.float64)
+    grams = parts @ parts.transpose(
+        0, 2, 1
+    )  # (heads, d_v, d_v): ‖v W‖² = v W Wᵀ vᵀ, without a row of d_out for each key
+    squares = ((values @ grams) * values).sum(-1)  # (heads, n_k)
+    return layer.reweighted(np.sqrt(np.maximum(squares, 0)))
+
+
+NOTE = (
+    "Shown is the length of each weighted value, ‖weight × value‖, as a share of its row, instead of the weight (Kobayashi "
+    "et al. 2020{w_o})."
+)
+
+MEASURE = Measure(
+    name="value-norm",
+    title="Value norms",
+    note=NOTE.format(w_o=""),
+    note_without_w_o=NOTE.format(w_o=", without W_O, which is not recorded here"),
+    unit="share of ‖weight × value‖",
+    formula="‖weight × value‖ ÷ Σ",
+    sentence="How long each weighted value is, as a share of its row (Kobayashi et al. 2020).",
+    needs="values",
+    function=value_norm,
+)

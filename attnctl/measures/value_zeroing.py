@@ -1,0 +1,50 @@
+"""How far a layer's output at each row turns where one token's value is zeroed (Mohebbi et al. 2023)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import numpy as np
+
+from attnctl.arrays import Floats
+from attnctl.layer import LayerAttention, StoredLayer
+from attnctl.measures import Measure
+
+
+def value_zeroing(layer: LayerAttention, output: Floats, zeroed: Iterable[Floats]) -> StoredLayer:
+    """1 − cosine of a layer's output (n_q, d_model) and the same with one key's value zeroed, as a share of its row.
+
+    `zeroed` are the outputs with each key's value zeroed in every head, some keys at a time, in order: (keys, n_q, d_model).
+    """
+    turned = [_turned_by(output, part) for part in zeroed]  # (keys, n_q) each
+    queries, keys = np.arange(layer.n_q), np.arange(layer.n_k)
+    seen = layer.visible_at(queries[None], keys[None])[0]  # (n_q, n_k)
+    distances = np.where(seen, np.concatenate(turned).T, 0.0)  # (n_q, n_k)
+    sums = distances.sum(-1, keepdims=True)  # (n_q, 1)
+    weights = (distances / np.where(sums > 0, sums, 1)).astype(np.float32)  # (n_q, n_k)
+    return StoredLayer.of_weights(layer.layer, weights[None], mask=None if seen.all() else seen)
+
+
+def _turned_by(a: Floats, b: Floats) -> Floats:
+    """1 − cosine of vectors (…, d) → (…,), in float64: 1 where one alone is 0, 0 where both are."""
+    exact = a.astype(np.float64), b.astype(np.float64)  # (…, d) each
+    lengths = [np.linalg.norm(part, axis=-1, keepdims=True) for part in exact]  # (…, 1) each
+    one, other = (part / np.where(long > 0, long, 1) for part, long in zip(exact, lengths, strict=True))  # (…, d) each
+    # ‖a - b‖² / 2 of vectors of length 1 is 1 - cos, without the digits that 1 - cos loses where it is small
+    found: Floats = ((one - other) ** 2).sum(-1) / 2  # (…,)
+    return np.where((lengths[0] > 0) == (lengths[1] > 0), found[..., None], 1.0)[..., 0]  # (…,)
+
+
+MEASURE = Measure(
+    name="value-zeroing",
+    title="Value zeroing",
+    note="Shown is value zeroing (Mohebbi et al. 2023): 1 − the cosine of the layer's output at a row and the same with the "
+    "column's value zeroed in every head, as a share of its row, each layer by itself.",
+    unit="share of 1 − cosine",
+    formula="(1 − cos(output, output with value zeroed)) ÷ Σ",
+    sentence="How far the layer's output turns where a token's value is zeroed in every head, as a share of its row "
+    "(Mohebbi et al. 2023).",
+    needs="network",
+    function=value_zeroing,
+    joins_heads=True,
+)
