@@ -83,7 +83,10 @@ def heatmap_command(
         save_value(cells, str(output))
         return
     seen = heatmap_grid(given, cells)
-    look = _readable_scale(look, seen) if any_scale and is_long(opened) else look
+    if any_scale and is_long(opened) and look.vmin is None and is_drowned(seen):
+        said = "a few cells hold most of the weight: colours are on a logarithmic scale, --no-log makes it linear"
+        arguments.say_note(said)
+        look = replace(look, log=True)
     if output is None or picture is None:
         _show_grid(seen, colour, title=look.title, values=look.values, log=look.log)
         return
@@ -115,16 +118,6 @@ def _write_page(
         **arguments.page_notes(),
     )
     put_bytes(html.encode(), output)
-
-
-def _readable_scale(look: Look, seen: HeatmapGrid) -> Look:
-    """The look with colours on a logarithmic scale, where a few cells hold most of the weight."""
-    if look.vmin is not None or not is_drowned(seen):
-        return look
-    arguments.say_notes(
-        ("a few cells hold most of the weight: colours are on a logarithmic scale, --no-log makes it linear",)
-    )
-    return replace(look, log=True)
 
 
 def _cells_of(given: Prepared, zoom: Zoom, room: int | None) -> Overview:

@@ -58,8 +58,7 @@ def train_command(
         if training.step >= training.recipe.steps:
             print_complaint(f"{output} has made all its {training.step} steps: --max-steps asks for more")
             return
-        show = _in_lines if json or not sys.stdout.isatty() else _show_live
-        show(training, run, eye)
+        (_in_lines if json or not sys.stdout.isatty() else _show_live)(training, run, eye)
         if training.step < training.recipe.steps:
             print_complaint(f"step {training.step} is saved; to go on: attnctl train -o {output} --resume")
             raise typer.Exit(INTERRUPTED)

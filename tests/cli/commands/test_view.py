@@ -57,7 +57,9 @@ def test_traces_matrices_and_pipes(run: Run, trace: Trace, tmp_path: Path) -> No
         assert [len(layer["heads"]) for layer in page["traces"][0]["layers"]] == [4, 4]
     assert viewed(run, tmp_path, "-", stdin=trace_to_json(trace))["traces"][0]["label"] == "random"
     page = viewed(run, tmp_path, str(tmp_path / "mine.npy"), "--tokens", "a b c")
-    assert page["traces"][0]["tokens"]["labels"] == ["a", "b", "c"] and page["traces"][0]["model"]["kind"] == "matrix"
+    assert page["traces"][0]["tokens"]["labels"] == ["a", "b", "c"] and page["traces"][0]["facts"].startswith(
+        "mine · 3"
+    )
 
 
 def test_layers_and_heads_narrow_it(run: Run, trace: Trace, tmp_path: Path) -> None:
@@ -106,7 +108,8 @@ def test_a_user_s_own_model_stands_back_where_models_are_named(
     ):
         assert run(*command).code == 0, command
     for name in ("a", "b"):
-        assert {one["model"]["kind"] for one in data((tmp_path / f"{name}.html").read_text())["traces"]} == {"weights"}
+        traces = data((tmp_path / f"{name}.html").read_text())["traces"]
+        assert {one["model"]["name"] for one in traces} == {"step-000000", "step-000010"}
 
 
 def test_a_page_refuses_a_colour_map_that_it_lacks(

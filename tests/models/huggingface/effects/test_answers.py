@@ -24,7 +24,7 @@ import torch
 import attnctl
 from attnctl.errors import AttnctlError, UsageError
 from attnctl.formats.chat import Conversation, Message
-from attnctl.formats.documents.readings_json import sources_document
+from attnctl.formats.documents.readings_json import sources_to_json
 from attnctl.formats.documents.schemas import SCHEMAS
 from attnctl.models import open_model
 from attnctl.models.huggingface import answers
@@ -291,7 +291,7 @@ def test_sources_of_a_conversation(run: Run, folder: Path, chat: Path, tmp_path:
 def test_sources_in_python_are_those_of_the_command(run: Run, folder: Path, chat: Path) -> None:
     result = run("sources", "--chat", chat, "--model", folder, "--generate", "4", "--budget", "3", "--remove", "--json")
     found = attnctl.sources(json.loads(chat.read_text()), str(folder), generate=4, budget=3, remove=True)
-    assert sources_document(found) == result.json
+    assert json.loads(sources_to_json(found)) == result.json
     with pytest.raises(UsageError, match="^budget 1: it is 2 to"):
         attnctl.sources(TEXT, str(folder), budget=1)
 
