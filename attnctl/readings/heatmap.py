@@ -149,12 +149,16 @@ class HeatmapGrid:
         """Whether anything shown is hidden from some query."""
         return any(not mask.all() for mask in self.masks.values())
 
+    def panel_name(self, head: int) -> str:
+        """What stands over the panel of a head."""
+        return self.names[head] if self.names else "all heads" if joins_heads(self.measure) else f"head {head}"
+
     @property
     def picture_title(self) -> str:
         """The model, the layers and the heads, as a title says them."""
         heads = _numbers_text(self.heads, "head")
-        if self.measure is not None and joins_heads(self.measure):
-            heads = f"{measure_named(self.measure).title.lower()} of all heads"
+        if joins_heads(self.measure):
+            heads = f"{measure_named(str(self.measure)).title.lower()} of all heads"
         return f"{self.name}, {_numbers_text(self.layers, 'layer')}, {heads}"
 
     @property

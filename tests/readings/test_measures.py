@@ -7,6 +7,7 @@ import os
 import shutil
 import subprocess
 import sys
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -21,8 +22,10 @@ from attnctl.measures import measure_named, measure_names
 from attnctl.models import attend, open_model
 from attnctl.readings.traces.trace import LayerTrace, ModelInfo, Trace, TraceReading, sink_sentence, stored_layer
 from attnctl.readings.words import by_words, word_groups
-from attnctl.source import Changes, TextSource, TraceSource, prepare
+from attnctl.source import Changes, TextSource, TraceSource, prepare, record_trace
+from attnctl.source.cells import read_heatmap
 from attnctl.tokens import Token
+from tests.conftest import Result
 
 value_norm = measure_named("value-norm").function
 
@@ -289,3 +292,11 @@ def test_a_file_of_no_measure_is_refused(name: str) -> None:
     written = replace(attend("Alice will eat", "random", d_model=8), measure=name).to_json()
     with pytest.raises(AttnctlError, match=f"x: no measure '{name}'"):
         trace_from_document(json.loads(written), "x")
+
+
+def test_a_map_of_all_heads_is_not_called_head_0(run: Callable[..., Result], tmp_path: Path) -> None:
+    """Two layers of rollout or value zeroing stood under "head 0"."""
+    written = run("heatmap", "Alice will eat", "--measure", "value-zeroing", "-o", tmp_path / "z.svg")
+    assert written.code == 0 and "all heads" in (tmp_path / "z.svg").read_text()
+    grid = read_heatmap(record_trace(open_model("demo"), "Alice will eat"))
+    assert grid.panel_name(3) == "head 3" and replace(grid, measure="rollout").panel_name(0) == "all heads"

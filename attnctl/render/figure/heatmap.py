@@ -66,8 +66,7 @@ def grids_of_reading(reading: HeatmapGrid, look: Look) -> Grids:
         row, column = divmod(number, across)
         if several:
             row, column = reading.layers.index(layer), reading.heads.index(head)
-        name = reading.names[head] if reading.names else f"head {head}"
-        panels.append(Panel(row, column, name, weights, mask))
+        panels.append(Panel(row, column, reading.panel_name(head), weights, mask))
     return Grids(
         panels=tuple(panels),
         rows=token_labels(reading.queries),

@@ -72,7 +72,7 @@ class Blocks:
             for layer, head, weights, mask in panels:
                 if len(panels) > 1:
                     yield Text("")
-                    yield Text(f"layer {layer}, head {head}")
+                    yield Text(f"layer {layer}, {self.reading.panel_name(head)}")
                 yield from self._panel_lines(_masked_as_nan(weights, mask), width)
         yield from self._legend_lines()
 
@@ -217,7 +217,10 @@ class Blocks:
             yield Text(f"layer {layer}", style="bold")
             for start in range(0, len(own), across):
                 some = own[start : start + across]
-                yield Text("  ".join(padded_text(f"head {head}", cell, right=False) for head, _ in some), style=DIM)
+                yield Text(
+                    "  ".join(padded_text(self.reading.panel_name(head), cell, right=False) for head, _ in some),
+                    style=DIM,
+                )
                 for parts in zip(*(self._half_lines(shares) for _, shares in some), strict=True):
                     line = Text()
                     for part in parts:
