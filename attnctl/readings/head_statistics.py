@@ -30,6 +30,7 @@ class HeadStatistics:
     head: int
     values: Mapping[str, float | None]
     names: tuple[str, ...] = ()  # what it looks like
+    is_doubted: bool = False  # whether a name is, as the text is too short to tell: it ends in "?"
 
     def __repr__(self) -> str:
         known = [f"{name} {value:.3g}" for name in STATISTICS if (value := self[name]) is not None]
@@ -155,12 +156,14 @@ def name_head(head: HeadStatistics, n: int, sure: Container[str] = ()) -> HeadSt
 
     Over a text of n tokens, fewer than LEAST_TOKENS, a label is doubted ("sink?"), but for the statistics named `sure`.
     """
-    names = (
-        one.label if n >= LEAST_TOKENS or one.name in sure else f"{one.label}?"
+    passed = [
+        one
         for one in reversed(STATISTICS.values())
         if one.label is not None and one.threshold is not None and (head[one.name] or 0.0) >= one.threshold
-    )
-    return replace(head, names=tuple(names))
+    ]
+    doubted = {one.name for one in passed if n < LEAST_TOKENS and one.name not in sure}
+    names = (f"{one.label}{'?' * (one.name in doubted)}" for one in passed)
+    return replace(head, names=tuple(names), is_doubted=bool(doubted))
 
 
 def _mean_over_queries(rows: Array) -> Array:

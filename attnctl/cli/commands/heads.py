@@ -86,5 +86,5 @@ def heads_command(
 
         put_bytes(overview_to_json(replace(found, head_statistics=tuple(ranked))) + b"\n", output)
     else:
-        origin = names_origin(found.model, ranked, known is not None)
+        origin = names_origin(found.model, ranked, known)
         show_renderable(Shown([heads_table(ranked, order, origin)]), soft_wrap=True)

@@ -180,7 +180,12 @@ def _read_overview(told: OverviewDocument, heads: dict[tuple[int, int], Overview
         **known,
         grid=_read_grid(told, heads, n_q, n_k),
         head_statistics=tuple(
-            HeadStatistics(*at, {name: getattr(head, name) for name in STATISTICS}, head.names or ())
+            HeadStatistics(
+                *at,
+                {name: getattr(head, name) for name in STATISTICS},
+                head.names or (),
+                any(name.endswith("?") for name in head.names or ()),  # as the format marks them
+            )
             for at, head in heads.items()
             if head.entropy is not None
         ),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from attnctl.readings.census.census_table import CensusTable, head_names
 from attnctl.readings.head_statistics import LEAST_TOKENS, STATISTICS, HeadStatistics, Statistic
 from attnctl.readings.questions.focus import roles_of_heads
 from attnctl.readings.traces.trace import ModelInfo
@@ -27,7 +28,7 @@ def ranked_by(heads: Sequence[HeadStatistics], measure: str | None) -> list[Head
 def heads_table(heads: Sequence[HeadStatistics], measure: str | None = None, more: str = "") -> Table:
     """The statistics that any head has, `measure` standing out; `more` are sentences that end the legend."""
     by = "" if measure is None else f" Sorted by {STATISTICS[measure].heading}, the largest first."
-    doubt = DOUBT * any(name.endswith("?") for head in heads for name in head.names)
+    doubt = DOUBT * any(head.is_doubted for head in heads)
     return Table(
         [
             Column("layer", [head.layer for head in heads]),
@@ -60,10 +61,10 @@ def _statistic_column(one: Statistic, heads: Sequence[HeadStatistics], own: bool
     )
 
 
-def names_origin(model: ModelInfo, heads: Sequence[HeadStatistics], by_census: bool) -> str:
+def names_origin(model: ModelInfo, heads: Sequence[HeadStatistics], census: CensusTable | None) -> str:
     """Where the names of heads come from that are not read off this text; empty where there are none."""
-    if by_census:
-        named = any(name.endswith("%") for one in heads for name in one.names)
+    if census is not None:
+        named = not head_names(census).keys().isdisjoint((one.layer, one.head) for one in heads)
         return " With a share: what the census found, and how often it was right there; nothing of this text." * named
     known = roles_of_heads(model)
     first = next((known[place][0] for one in heads if (place := (one.layer, one.head)) in known), None)
