@@ -96,7 +96,7 @@ def test_drop_needs_no_renormalising_where_rows_are_told(run: Any) -> None:
     told: Result = run(
         "explain", TEXT, "--top", "3", "--drop", "first", "--query", "pizza", "--layer", "1", "--head", "0"
     )
-    assert told.code == 0 and "3           Alice will eat ‹pizza›" in told.out and "‹Alice›" not in told.out
+    assert told.code == 0 and "query 3  Alice will eat ‹pizza›" in told.out and "‹Alice›" not in told.out
 
 
 def test_a_long_text_narrowed_is_its_whole_without_columns() -> None:

@@ -106,12 +106,12 @@ class Column:
         """A value as text."""
         if value is None:
             return "" if self.kind == "text" else ABSENT
+        if isinstance(value, str):
+            return value
         if callable(self.told):
             return self.told(value)
         if isinstance(value, Line):
             return (value.between or "").join(one if isinstance(one, str) else one[0] for one in value.said)
-        if isinstance(value, str):
-            return value
         return percent(value, 1) if self.kind == "share" else format(value, self.told or ",")
 
 

@@ -173,18 +173,22 @@ class Blackboard:
         exponents = self._shifted_exponents()
         number, names = self._number_text, [self.names[j] for j in self.keys]
         shown, columns, foot = [float(weights[j]) for j in self.keys], [], ["Σ"]
+        of_sink: list[str] = []  # cells of its line: it has neither score nor exponential
+        if self.layer.sink_weights is not None and self.trace.measure is None:
+            names.append("sink")
+            shown.append(float(self.layer.sink_weights[self.at, self.row]))
+            of_sink.append("")
         if exponents is not None:
             scaled, shift = exponents
             e = {j: float(np.exp(scaled[j] - shift)) for j in self.visible}
             title = "scaled" if self.trace.model.temperature is None else "÷ T"
             columns = [
-                Column(title, [scaled[j] for j in self.keys], told=number),
-                Column(f"exp(· - {number(shift)})" if shift else "exp", [e[j] for j in self.keys], told=number),
+                Column(title, [*(scaled[j] for j in self.keys), *of_sink], told=number),
+                Column(
+                    f"exp(· - {number(shift)})" if shift else "exp", [*(e[j] for j in self.keys), *of_sink], told=number
+                ),
             ]
             foot += ["", number(sum(e.values())), number(weights.sum())]
-        if self.layer.sink_weights is not None and self.trace.measure is None:
-            names.append("sink")
-            shown.append(float(self.layer.sink_weights[self.at, self.row]))
         single = "weight" if self.trace.measure is None else "share"
         formula = "exp(score) / Σ exp(scores)" if self.layer.scaled_scores is not None else ""
         if self.trace.measure is not None:
