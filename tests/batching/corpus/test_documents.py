@@ -153,7 +153,10 @@ def test_antecedents_in_earlier_sentences_are_those_of_plain_loops(run: Run, cor
     told = " ".join(run("evaluate", corpus, *MODEL, "--max-tokens", most).out.split())
     assert "of 9 mentions 4 are the first of their entity" in told
     listed = " ".join(run("evaluate", SAMPLES / "sentences.conllu", *MODEL, "--least", 1).out.split())
-    assert "the nearest with the same head word (match)" in listed and "mention to its head found 95 % rule match" in listed
+    assert (
+        "the nearest with the same head word (match)" in listed
+        and "mention to its head found 95 % rule match" in listed
+    )
 
 
 def test_a_sentence_too_long_for_a_window_is_counted(run: Run, corpus: Path) -> None:
