@@ -16,7 +16,8 @@ from attnctl.cli import Command
 from attnctl.cli.command_table import COMMANDS
 from attnctl.docs.references import code, command_page, docstring, python_page
 from attnctl.docs.site import FOLDER, MARK, WRITTEN, all_topics, build_site
-from attnctl.render.terminal.console import THEME, SafeConsole, markdown_page, plain_source
+from attnctl.render.terminal.console import SafeConsole
+from attnctl.render.terminal.markdown import THEME, markdown_page, plain_source
 from tests.conftest import Result
 from tests.documentation.examples import PAGES, ROOT, sections_of
 
