@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import random
 import re
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from itertools import chain
 from typing import TYPE_CHECKING, Any, Unpack, cast
@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Unpack, cast
 from attnctl import limits
 from attnctl.argument_types import ModelOptions, checked_selection, public, require_type, with_model_options
 from attnctl.errors import AttnctlError, UsageError, in_one_line
-from attnctl.measures import check_measure, joins_heads, needs_layers
+from attnctl.measures import joins_heads, needs_layers
 from attnctl.models import DEFAULT, opened_model
 from attnctl.readings.traces.trace import Trace
 from attnctl.source import NO_CHANGES, Changes, prepare, selected_indices
@@ -36,18 +36,15 @@ if TYPE_CHECKING:
     from attnctl.readings.head_statistics import HeadStatistics
     from attnctl.readings.overview import Overview
     from attnctl.readings.questions.quiz import QuizQuestion
-    from attnctl.readings.rows import ExactBlock
     from attnctl.readings.traces.comparison import Comparison
     from attnctl.readings.traces.consistency import Finding
     from attnctl.readings.traces.trace import ModelInfo
     from attnctl.render.figure.look import Look
     from attnctl.source import Prepared, Say, Source
     from attnctl.source import Selection as Chosen
-    from attnctl.text import Document
     from attnctl.training.relations import Measured
 
 Selection = int | Sequence[int] | None
-PAGE_MAPS = ("viridis", "cividis")  # colour maps that a page has, beside its own
 
 
 @with_model_options
@@ -277,6 +274,7 @@ def view(
     '<!doctype html>'
     """
     from attnctl.files import write_whole
+    from attnctl.pages import page_of_sources
     from attnctl.readings.effects.ablation import EffectRequest
 
     if other is not None:
@@ -294,153 +292,6 @@ def view(
     if output is not None:
         write_whole(os.fspath(output), html.encode())
     return html
-
-
-def page_of_sources(
-    sources: Iterable[Source],
-    changes: Changes = NO_CHANGES,
-    layer: Chosen = None,
-    head: Chosen = None,
-    *,
-    query: str | None = None,
-    log: bool = False,
-    effects: EffectRequest | None = None,
-    labels: Sequence[str] | None = None,
-    over_training: bool = False,
-    say: Say | None = None,
-    check: Callable[[Source, int], None] | None = None,
-    told: Callable[[Trace], None] | None = None,
-    cmap: str | None = None,
-    title: str | None = None,
-) -> str:
-    """The page of one source, of two side by side, or of a run's steps: of a long text an overview and exact blocks of it.
-
-    `say` hears what large traces take, `check` the source and heads of a long text before it is read, `told` each trace.
-    Raises UsageError for what a page cannot show.
-    """
-    from attnctl.formats.documents.readings_json import effects_document
-    from attnctl.models.watching import watched_text
-    from attnctl.readings.effects.ablation import measure_effects
-    from attnctl.readings.traces.trace import reads_itself
-    from attnctl.source import TextSource
-    from attnctl.source.cells import survey_text
-
-    _page_start(changes, log)
-    check_measure(changes.measure, head is not None)
-    alone = isinstance(sources, list) and len(sources) == 1
-    traces: list[Trace | Overview] = []
-    exact: Sequence[ExactBlock] = ()
-    for source in sources:
-        part: Trace | Overview | None = _kept_overview(source, layer, head)
-        if part is None and alone:
-            given = prepare(source, layer=layer, head=head)
-            if given.head_count * len(source.tokens) * len(source.key_tokens) > limits.PAGE_WEIGHTS:
-                if check is not None:
-                    check(source, given.head_count)
-                part, exact = survey_text(given)
-        if part is None:
-            part = trace = prepare(source, Changes(changes.measure), layer, head, say=say).trace()
-            if told is not None:
-                told(trace)
-        traces.append(part)
-    document = None
-    if effects is not None:
-        if not isinstance(source, TextSource) or not isinstance(part, Trace):
-            raise UsageError("--effects needs a text and its model, short enough that the page shows its single tokens")
-        watched = watched_text(source.model, source.text, query)
-        if not watched.predicts_words or not reads_itself(watched.tokens, watched.key_tokens, watched.info):
-            raise UsageError(f"--effects follows a prediction, and {watched.info.name} makes none here")
-        document = effects_document(measure_effects(watched, effects))
-    return page_of_traces(
-        traces,
-        changes,
-        query=query,
-        log=log,
-        cmap=cmap,
-        title=title,
-        exact=exact,
-        labels=labels,
-        effects=document,
-        over_training=over_training,
-    )
-
-
-def page_of_traces(
-    traces: Sequence[Trace | Overview],
-    changes: Changes = NO_CHANGES,
-    *,
-    query: str | None = None,
-    log: bool = False,
-    cmap: str | None = None,
-    title: str | None = None,
-    exact: Sequence[ExactBlock] = (),
-    labels: Sequence[str] | None = None,
-    effects: Document | None = None,
-    over_training: bool = False,
-) -> str:
-    """The page of traces, or of one overview, which begins with `changes`, `query`, `log` and `cmap`.
-
-    Raises UsageError for what a page cannot begin with, AttnctlError for more weights than a browser opens.
-    """
-    from attnctl.readings.overview import Overview
-    from attnctl.readings.questions.focus import focus
-    from attnctl.render.page.document import PageView, page_html
-    from attnctl.tokens import find_token
-
-    start = _page_start(changes, log) | ({"map": cmap} if cmap in PAGE_MAPS else {})
-    if any(isinstance(trace, Overview) for trace in traces):
-        if len(traces) > 1:
-            raise UsageError("an overview is shown alone: give one source")
-        lost = {"--drop": changes.drop, "--renormalise": changes.renormalise, "--words": changes.words}
-        for option, given in (lost | {"--measure": changes.measure}).items():
-            if given:
-                raise UsageError(
-                    f"{option} needs every weight, and a long text is pooled: shorten it, or choose --layer and --head"
-                )
-    layers = [layer for trace in traces if isinstance(trace, Trace) for layer in trace.layers]
-    size = sum(layer.weights.size for layer in layers if layer.weights is not None)
-    if size > limits.PAGE_NUMBERS:
-        raise AttnctlError(
-            f"{size:,} weights are too many for a page: choose layers and heads with --layer and --head, or a shorter text"
-        )
-    first = traces[0] if len(traces) == 2 and not over_training else traces[-1]
-    query = query if effects is None else str(effects["query"])
-    chosen: Document = {}
-    if query is not None:
-        chosen = {"query": find_token(first.tokens, query)}
-        found = focus(first, query=chosen["query"]) if isinstance(first, Trace) else None
-        if found is not None:
-            chosen |= {"layer": found.layer, "head": found.head, "key": found.key, "reason": found.reason}
-    return page_html(traces, PageView(labels, over_training, chosen | start, effects, title), exact=exact)
-
-
-def _page_start(changes: Changes, log: bool) -> Document:
-    """Options of a picture as a page begins with them. Raises UsageError for keys that a page cannot leave out."""
-    drop = (changes.drop,) if isinstance(changes.drop, str) else changes.drop or ()
-    if len(drop) > 1 or not set(drop) <= {"first", "special"}:
-        raise UsageError(
-            f"--drop {' '.join(drop)} does not go with a page: it leaves out the first or the special tokens"
-        )
-    start: Document = {"drop": drop[0]} if drop else {}
-    start |= {"renorm": True} if changes.renormalise else {}
-    start |= {"colour": "log"} if log else {}
-    return start | ({"words": "merged"} if changes.words else {})
-
-
-def _kept_overview(source: Source, layer: Chosen, head: Chosen) -> Overview | None:
-    """What is chosen of the overview that a source is; None for another. Raises AttnctlError where there is nothing."""
-    from attnctl.readings.overview import LongRow
-
-    found: Overview | LongRow | None = getattr(source, "overview", None)
-    if isinstance(found, LongRow):
-        raise AttnctlError(f"{source.name} holds the row of query {found.query} alone: there is no grid to show")
-    if found is None:
-        return None
-    _, layers, heads, *_ = prepare(source, layer=layer, head=head)
-    part = found.narrowed(lambda at, head: (layers is None or at in layers) and (heads is None or head in heads))
-    if found.grid is not None and part.grid is not None and not part.grid.weights:
-        raise AttnctlError(f"{source.name} has no grid of these layers and heads")
-    return part
 
 
 @with_model_options

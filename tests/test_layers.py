@@ -24,7 +24,7 @@ SHARED = {
 }
 BELOW = {"attention": 0, "arrays": 0.5, "blockwise": 1, "layer": 1.5, "measures": 1.7, "steps": 2, "readings": 2, "formats": 2.5, "source": 2.5,
          "models": 3, "render": 3,
-         "training": 4, "batching": 5, "inputs": 6, "api": 6, "docs": 6.5, "cli": 7, "__init__": 8, "__main__": 8}  # fmt: skip
+         "training": 4, "batching": 5, "inputs": 6, "pages": 5, "api": 6, "docs": 6.5, "cli": 7, "__init__": 8, "__main__": 8}  # fmt: skip
 
 
 def area(path: Path) -> str:

@@ -26,6 +26,7 @@ from attnctl.cli.output import put_bytes, say_unless_quiet
 from attnctl.cli.suggestions import suggest_choice
 from attnctl.errors import AttnctlError, UsageError
 from attnctl.files import read_bytes
+from attnctl.formats.pictures import figure_bytes
 
 if TYPE_CHECKING:
     from typer._click.core import Command as ClickCommand
@@ -363,8 +364,6 @@ def page_notes() -> dict[str, Any]:
 
 def write_drawing(drawing: Drawing, form: str, output: str | None) -> None:
     """A picture into its file, and on stderr what a user should know about it."""
-    from attnctl.formats.pictures import figure_bytes
-
     put_bytes(figure_bytes(drawing.figure, form), output)
     say_notes(drawing.notes)
 

@@ -16,6 +16,8 @@ from attnctl.text import counted
 if TYPE_CHECKING:
     from attnctl.source import Prepared
 
+SHOWN = 0.5  # seconds, after which there is a bar
+
 
 @contextmanager
 def items_progress(share: Callable[[], float | None]) -> Iterator[Callable[[int], None]]:
@@ -59,9 +61,6 @@ def items_progress(share: Callable[[], float | None]) -> Iterator[Callable[[int]
             )
 
         yield move_on
-
-
-SHOWN = 0.5  # seconds, after which there is a bar
 
 
 def heads_over_tokens(given: Prepared) -> str:

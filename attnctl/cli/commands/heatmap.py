@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import replace
 from typing import Any
 
-from attnctl import api, inputs
+from attnctl import inputs
 from attnctl.cli import arguments
 from attnctl.cli import options as o
 from attnctl.cli.output import print_lines, put_bytes, safe_console
@@ -15,6 +15,7 @@ from attnctl.errors import UsageError
 from attnctl.files import check_writable
 from attnctl.formats import pictures
 from attnctl.formats.pictures import suffixes_listed
+from attnctl.pages import PAGE_MAPS, page_of_sources
 from attnctl.readings.heatmap import HeatmapGrid, is_drowned
 from attnctl.readings.overview import Overview
 from attnctl.render.figure.look import Look
@@ -46,8 +47,8 @@ def heatmap_command(
         mode = "--run as a page" if picture == "html" else "--run"
     arguments.check_mode("heatmap", mode)
     look = arguments.look_of(options)
-    if picture == "html" and "cmap" in arguments.typed and look.cmap not in api.PAGE_MAPS:
-        raise UsageError(f"--cmap {look.cmap} does not go with a page: it has {' and '.join(api.PAGE_MAPS)}")
+    if picture == "html" and "cmap" in arguments.typed and look.cmap not in PAGE_MAPS:
+        raise UsageError(f"--cmap {look.cmap} does not go with a page: it has {' and '.join(PAGE_MAPS)}")
     if run is not None:
         text = inputs.text_of(source, file)
         steps, labels = inputs.sources_of_run(run, text, lambda path: arguments.model_of(options | {"model": path}))
@@ -105,7 +106,7 @@ def _write_page(
     labels: list[str] | None = None,
 ) -> None:
     """The page of one source; or, with their labels, of the steps of a run."""
-    html = api.page_of_sources(
+    html = page_of_sources(
         sources,
         changes,
         layer,

@@ -11,13 +11,14 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-from attnctl import api, inputs
+from attnctl import inputs
 from attnctl.argument_types import OptionValues
 from attnctl.cli import arguments
 from attnctl.cli import options as o
 from attnctl.cli.output import print_lines, put_bytes
 from attnctl.errors import UsageError
 from attnctl.files import check_writable
+from attnctl.pages import page_of_sources
 from attnctl.readings.effects.ablation import EffectRequest
 from attnctl.source import Changes, Source, TextSource
 
@@ -77,14 +78,14 @@ def _page_of_weights(
         seen = _opened_sources(source, other, text, file, tokens, model)
         labels = None if text is None else [str(source), str(other)]
         name = seen[0].text
-    html = api.page_of_sources(
+    html = page_of_sources(
         seen,
         o.taken(Changes, options),
         effects=ask,
         labels=labels,
         over_training=run is not None,
         **arguments.page_notes(),
-        **o.arguments_of(api.page_of_sources, options),
+        **o.arguments_of(page_of_sources, options),
     )
     return html, name
 
