@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable, Sequence
 
 from attnctl import limits
 from attnctl.errors import AttnctlError, UsageError
+from attnctl.formats.documents.json_documents import plain
 from attnctl.formats.documents.readings_json import effects_document
 from attnctl.measures import check_measure
 from attnctl.models.watching import watched_text
@@ -70,7 +71,7 @@ def page_of_sources(
         watched = watched_text(source.model, source.text, query)
         if not watched.predicts_words or not reads_itself(watched.tokens, watched.key_tokens, watched.info):
             raise UsageError(f"--effects follows a prediction, and {watched.info.name} makes none here")
-        document = effects_document(measure_effects(watched, effects))
+        document = plain(effects_document(measure_effects(watched, effects)))
     return _page_of_traces(
         traces,
         changes,

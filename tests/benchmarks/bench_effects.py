@@ -73,7 +73,7 @@ def main() -> None:
         checked, _ = timed(lambda: sweep(approximate=True))
         base = found.baseline.logit_difference
         gap = max(
-            abs(one.effect.logit_difference - (reference[one.layer, one.head] - base))
+            abs(one.logit_difference - (reference[one.layer, one.head] - base))
             for one in found.heads
             if (one.layer, one.head) in reference
         )
@@ -86,7 +86,7 @@ def main() -> None:
         )
     places = [(one.layer, one.head) for one in found.heads]
     rank = spearman_rho(
-        [one.effect.logit_difference for one in found.heads],
+        [one.logit_difference for one in found.heads],
         [float(slopes.heads[layer]["logit_difference"][head]) for layer, head in places],
     )
     print(f"rank correlation of first order and exact over all heads: {rank:+.2f}")

@@ -214,7 +214,6 @@ def of_item(model: Any, item: Item, layers: list[int] | None, heads: list[int] |
     ask = EffectRequest(options.get("word"), options.get("against"), layers=layers, heads=heads)
     found = measure_effects(watched_text(model, checked_text(item.text), options.get("query")), ask)
     return [
-        [one.layer, one.head, one.weight, one.writes]
-        + [one.effect.log_probability, one.effect.logit_difference, one.effect.distance]
+        [one.layer, one.head, one.looks.weight, one.writes] + [one.log_probability, one.logit_difference, one.distance]
         for one in sorted(found.heads, key=lambda one: (one.layer, one.head))
     ]

@@ -175,18 +175,6 @@ class TextDocument(JsonDocument, kw_only=True):
     ] = None
 
 
-def opening(text: str, tokens: Sequence[Token], model: ModelInfo, key_tokens: Sequence[Token] | None) -> dict[str, Any]:
-    """The fields of a TextDocument; `key_tokens` None where they are the tokens."""
-    keys = None if key_tokens is None else token_documents(key_tokens)
-    return {"text": text, "tokens": token_documents(tokens), "model": model_document(model), "key_tokens": keys}
-
-
-def noted(notes: Sequence[str]) -> dict[str, Any]:
-    """The fields for the notes, and for their kinds where one has a kind."""
-    kinds = tuple(note.kind if isinstance(note, Note) else "" for note in notes)
-    return {"notes": tuple(notes), "note_kinds": kinds if any(kinds) else ()}
-
-
 def read_opening(document: Any) -> dict[str, Any]:
     """What a document of a text says, by the names of a reading's fields: text, tokens, model, key_tokens, notes.
 
@@ -205,6 +193,24 @@ def read_opening(document: Any) -> dict[str, Any]:
 
 
 # --- writing and reading -----------------------------------------------------------------------------------------
+
+
+def document_of(kind: type[Kind], reading: object, **made: Any) -> Kind:
+    """The document of a reading: each field is its attribute of that name, but for what is `made` here."""
+    names = kind.__struct_fields__  # type: ignore[attr-defined]
+    known = {name: _in_document(getattr(reading, name)) for name in names if hasattr(reading, name)} | made
+    if "note_kinds" in names:
+        kinds = tuple(note.kind if isinstance(note, Note) else "" for note in known["notes"])
+        known["note_kinds"] = kinds if any(kinds) else ()
+    return kind(**known)
+
+
+def _in_document(value: object) -> object:
+    """What a reading holds as it stands in a document: a model and tokens in their own way."""
+    if isinstance(value, ModelInfo):
+        return model_document(value)
+    is_tokens = isinstance(value, tuple) and value and isinstance(value[0], Token)
+    return token_documents(cast("tuple[Token, ...]", value)) if is_tokens else value
 
 
 def plain(document: Struct) -> Document:

@@ -16,12 +16,12 @@ from attnctl.formats.documents.json_documents import (
     Notes,
     TextDocument,
     check_schema,
+    document_of,
     fields_from,
-    noted,
-    opening,
     read_as,
     read_opening,
     telling_damage,
+    token_documents,
     write_json,
 )
 from attnctl.formats.validation import finite_floats, true_or_false
@@ -129,12 +129,8 @@ def _overview_document(overview: Overview) -> OverviewDocument:
         told.setdefault(at, {}).update(coverage=links.mass_covered, links=_links_document(links))
     for at, cells in weights.items():
         told.setdefault(at, {})["grid"] = np.ascontiguousarray(cells, np.float32)
-    return OverviewDocument(
-        **opening(overview.text, overview.tokens, overview.model, overview.key_tokens),
-        **grid,
-        heads=tuple(OverviewHead(layer=layer, head=head, **known) for (layer, head), known in told.items()),
-        **noted(overview.notes),
-    )
+    heads = tuple(OverviewHead(layer=layer, head=head, **known) for (layer, head), known in told.items())
+    return document_of(OverviewDocument, overview, heads=heads, **grid)
 
 
 def _links_document(links: Links) -> tuple[tuple[tuple[int, float], ...], ...]:
@@ -147,14 +143,12 @@ def _links_document(links: Links) -> tuple[tuple[tuple[int, float], ...], ...]:
 
 def _row_document(row: LongRow) -> OverviewDocument:
     """One query's exact weights as a document of the same schema."""
-    return OverviewDocument(
-        **opening(row.text, row.tokens, row.model, None if row.keys == row.tokens else row.keys),
-        heads=tuple(
-            OverviewHead(layer=layer, head=head, query=row.query, weights=np.ascontiguousarray(weights, np.float32))
-            for (layer, head), weights in row.weights.items()
-        ),
-        **noted(row.notes),
+    heads = tuple(
+        OverviewHead(layer=layer, head=head, query=row.query, weights=np.ascontiguousarray(weights, np.float32))
+        for (layer, head), weights in row.weights.items()
     )
+    keys = None if row.keys == row.tokens else token_documents(row.keys)
+    return document_of(OverviewDocument, row, heads=heads, key_tokens=keys)
 
 
 # --- reading -----------------------------------------------------------------------------------------------------

@@ -7,14 +7,12 @@ from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import numpy as np
-from msgspec import convert
 from msgspec.structs import asdict
 
 from attnctl.attention import Array
 from attnctl.document_fields import (
     Amount,
     Correlation,
-    Count,
     Index,
     Mask,
     Matrix,
@@ -34,8 +32,8 @@ from attnctl.formats.documents.json_documents import (
     JsonDocument,
     TextDocument,
     check_schema,
+    document_of,
     model_document,
-    opening,
     plain,
     read_as,
     telling_damage,
@@ -45,13 +43,15 @@ from attnctl.formats.documents.json_documents import (
 from attnctl.formats.validation import finite_floats
 from attnctl.readings.effects.answer_sources import AnswerSources
 from attnctl.readings.effects.effects import (
-    Contributions,
+    Agreement,
+    Approximation,
+    ContributionPart,
     EdgeEffect,
-    Effect,
     Effects,
+    HeadEffect,
     Outcome,
+    SpanEffect,
     Word,
-    strongest_cuts,
 )
 from attnctl.readings.effects.needle import HeadsOff, NeedleCell, NeedleRun, Needles
 from attnctl.readings.questions.quiz import QuizQuestion
@@ -63,103 +63,12 @@ from attnctl.text import Document
 # --- effects -----------------------------------------------------------------------------------------------------
 
 
-class EffectWord(Part):
-    """A word: the id of its first token, and of all where it has several."""
-
-    text: str
-    id: Index
-    ids: Annotated[tuple[Index, ...], about("Where it is several tokens.")] = ()
-
-
-class LikelyToken(Part):
-    """The likeliest first token."""
-
-    text: str
-    probability: Share
-
-
-class Baseline(Part):
-    """The prediction with nothing changed."""
-
-    log_probability: float | None = None
-    probability: Annotated[Share | None, about("Of the target.")] = None
-    logit: float | None = None
-    logit_difference: float | None = None
-    distance: Annotated[float | None, about("1 - cosine of the final states, where nothing is predicted.")] = None
-    best: LikelyToken | None = None
-
-
-class Change(Part, kw_only=True):
-    """What an intervention does: after minus before."""
-
-    log_probability: Annotated[float | None, about("After minus before, in nats.")] = None
-    logit_difference: Annotated[float | None, about("After minus before.")] = None
-    distance: Annotated[float | None, about("1 - cosine of the final states, where nothing is predicted.")] = None
-    probability: Annotated[Share | None, about("Of the target, under the intervention.")] = None
-    best: Annotated[LikelyToken | None, about("The likeliest first token, under the intervention.")] = None
-
-
-class Looks(Part):
-    """The key that a head looks at most."""
-
-    key: Index
-    weight: Share
-
-
-class HeadChange(Change):
-    """One head ablated."""
-
-    layer: Index
-    head: Index
-    looks: Looks
-    writes: Annotated[float | None, about("Direct contribution to the logit, or the logit difference.")] = None
-
-
-class EdgeChange(Change):
-    """One key cut from one query, the watched one unless another is named; together: all the edges named."""
-
-    key: Index | None = None
-    query: Index | None = None
-    together: bool = False
-
-
-class SpanChange(Change):
-    """One part of the text, tokens [start, end), cut off."""
-
-    name: str
-    start: Index
-    end: Count
-
-
-class Agreement(Part):
-    """How far where heads look agrees with what they do."""
-
-    kendall_tau: Correlation | None = None
-
-
-class Approximation(Part):
-    """How far the approximation agrees with exact ablation, over so many heads."""
-
-    rank_correlation: float
-    heads: Count
-
-
-class ContributionEntry(Part, kw_only=True):
-    """What one part adds to the logit."""
-
-    part: Literal["embedding", "head", "mlp", "bias"]
-    layer: Index | None = None
-    head: Index | None = None
-    value: float
-    keys: Annotated[tuple[float, ...] | None, about("Of a head, by source token.")] = None
-
-
 class ContributionsEntry(Part):
     """The logit taken apart: what the model says, what the parts add up to, and the parts."""
 
     logit: Annotated[float, about("The model's own.")]
     sum: float
-    parts: tuple[ContributionEntry, ...]
+    parts: tuple[ContributionPart, ...]
 
 
 class EffectsDocument(TextDocument, kw_only=True, tag="attnctl.effects/1"):
@@ -171,12 +80,12 @@ class EffectsDocument(TextDocument, kw_only=True, tag="attnctl.effects/1"):
 
     how: Literal["zero", "mean", "resample"]
     query: Annotated[Index, about("The watched position.")]
-    target: EffectWord | None = None
-    against: EffectWord | None = None
-    baseline: Baseline
-    heads: tuple[HeadChange, ...] = ()
-    edges: tuple[EdgeChange, ...] = ()
-    spans: tuple[SpanChange, ...] = ()
+    target: Word | None = None
+    against: Word | None = None
+    baseline: Outcome
+    heads: tuple[HeadEffect, ...] = ()
+    edges: tuple[EdgeEffect, ...] = ()
+    spans: tuple[SpanEffect, ...] = ()
     agreement: Agreement | None = None
     approximation: Approximation | None = None
     contributions: ContributionsEntry | None = None
@@ -185,67 +94,14 @@ class EffectsDocument(TextDocument, kw_only=True, tag="attnctl.effects/1"):
 
 def effects_to_json(effects: Effects, top: int | None = None) -> bytes:
     """One line of JSON, without the newline; heads strongest first, `top` of them (None: all)."""
-    return write_json(_effects(effects, top), "table of effects")
+    return write_json(effects_document(effects, top), "table of effects")
 
 
-def effects_document(effects: Effects, top: int | None = None) -> Document:
-    """Effects as a JSON object. Δ is after minus before, in nats; what was not measured is absent."""
-    return plain(_effects(effects, top))
-
-
-def _effects(effects: Effects, top: int | None) -> EffectsDocument:
-    before, parts = effects.baseline, effects.contributions
-    return EffectsDocument(
-        **opening(effects.text, effects.tokens, effects.model, effects.key_tokens),
-        how=effects.how,  # type: ignore[arg-type]
-        query=effects.query,
-        target=_word(effects.target),
-        against=_word(effects.against),
-        baseline=Baseline(**vars(before) | {"best": _best(before)}),
-        heads=tuple(
-            HeadChange(one.layer, one.head, Looks(one.key, one.weight), one.writes, **_change(one.effect))
-            for one in (effects.strongest(top) if effects.heads else ())
-        ),
-        edges=tuple(_edge(one, effects.query) for one in strongest_cuts(effects.edges, top)),
-        spans=tuple(
-            SpanChange(one.name, one.start, one.end, **_change(one.effect))
-            for one in strongest_cuts(effects.spans, top)
-        ),
-        agreement=Agreement(effects.kendall_tau) if effects.heads else None,
-        approximation=None if effects.approximation is None else Approximation(*effects.approximation),
-        contributions=None if parts is None else _contributions(parts),
-        notes=effects.notes,
-    )
-
-
-def _word(word: Word | None) -> EffectWord | None:
-    if word is None:
-        return None
-    return EffectWord(word.text, word.ids[0], word.ids if len(word.ids) > 1 else ())
-
-
-def _best(outcome: Outcome) -> LikelyToken | None:
-    return None if outcome.best is None else LikelyToken(*outcome.best)
-
-
-def _change(effect: Effect) -> dict[str, Any]:
-    return {
-        "log_probability": effect.log_probability,
-        "logit_difference": effect.logit_difference,
-        "distance": effect.distance,
-        "probability": effect.after.probability,
-        "best": _best(effect.after),
-    }
-
-
-def _edge(one: EdgeEffect, watched: int) -> EdgeChange:
-    query = None if one.key is None or one.query == watched else one.query
-    return EdgeChange(one.key, query, one.key is None, **_change(one.effect))
-
-
-def _contributions(found: Contributions) -> ContributionsEntry:
-    parts = convert(found.parts, tuple[ContributionEntry, ...], from_attributes=True)
-    return ContributionsEntry(found.logit, found.sum_of_parts, parts)
+def effects_document(effects: Effects, top: int | None = None) -> EffectsDocument:
+    """Effects as a document, `top` heads, edges and spans of them (None: all)."""
+    parts = effects.contributions
+    made = None if parts is None else document_of(ContributionsEntry, parts, sum=parts.sum_of_parts)
+    return document_of(EffectsDocument, effects.limited(top), contributions=made)
 
 
 # --- sources of an answer ----------------------------------------------------------------------------------------

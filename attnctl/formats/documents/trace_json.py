@@ -21,9 +21,8 @@ from attnctl.formats.documents.json_documents import (
     Notes,
     TextDocument,
     check_schema,
+    document_of,
     fields_from,
-    noted,
-    opening,
     read_as,
     read_opening,
     telling_damage,
@@ -147,14 +146,12 @@ def _check_finite(trace: Trace) -> None:
 
 def trace_document(trace: Trace) -> TraceDocument:
     """The document of a trace, arrays still arrays. What the source cannot give is absent."""
-    return TraceDocument(
-        **opening(trace.text, trace.tokens, trace.model, trace.key_tokens),
-        id=trace.id,
+    return document_of(
+        TraceDocument,
+        trace,
         embeddings=UNSET if trace.embeddings is None else _contiguous(trace.embeddings),
         layers=tuple(map(_layer_document, trace.layers)),
         predictions=convert(trace.predictions, tuple[TracePrediction, ...], from_attributes=True),
-        measure=trace.measure,
-        **noted(trace.notes),
     )
 
 

@@ -47,7 +47,7 @@ class WatchedStack:
         known = [str(word) for word in self.model.vocabulary]
         for name in (words[0].text, words[0].text.lower()):
             if name in known:
-                return Word(name, (known.index(name),))
+                return Word(name, known.index(name))
         raise UsageError(f"--target {visible_text(text)!r}: the vocabulary of {self.info.name} has no such word")
 
     def word_of_id(self, number: int) -> str:
@@ -98,14 +98,16 @@ class WatchedStack:
         u = self.model.unembedding
         if u is None or not self.model.residual:
             raise AttnctlError(f"{self.info.name} has no residual stream from which words are predicted")
-        direction = u[:, target.ids[0]] - (u[:, against.ids[0]] if against is not None else 0)  # (d_model,)
+        direction = u[:, target.id] - (u[:, against.id] if against is not None else 0)  # (d_model,)
         embedded = self.model.input_rows(self.tokens)  # (n, d_model)
-        parts = [ContributionPart("embedding", float(embedded[self.query] @ direction))]
+        parts = [ContributionPart(part="embedding", value=float(embedded[self.query] @ direction))]
         for layer in self._changed_layers(self.base):
             parameters = self.model.layers[layer.layer]
             parts += _written_parts(layer.layer, layer.forward.call, parameters, direction, self.query, self.base)
             if "b_O" in parameters:
-                parts.append(ContributionPart("bias", float(parameters["b_O"] @ direction), layer.layer))
+                parts.append(
+                    ContributionPart(part="bias", layer=layer.layer, value=float(parameters["b_O"] @ direction))
+                )
         logit = float(self._final_state(self.base)[self.query] @ direction)
         return Contributions(logit, tuple(parts))
 
@@ -124,7 +126,7 @@ def _written_parts(
         span = slice(head * d_v, (head + 1) * d_v)
         way = parameters["W_O"][span] @ direction if "W_O" in parameters else direction[span]  # (d_v,)
         keys = weights[head] * (values[head] @ way) * (head not in off)  # (n,)
-        yield ContributionPart("head", float(keys.sum()), layer, head, tuple(keys.tolist()))
+        yield ContributionPart(part="head", layer=layer, head=head, value=float(keys.sum()), keys=tuple(keys.tolist()))
 
 
 def watch_stack(model: Stack, text: str, query: str | None = None, base: Intervention | None = None) -> WatchedStack:

@@ -96,10 +96,10 @@ def stream_direction(forward: RecordedForward, mix: Array) -> tuple[Array, float
 
 def _sum_of_parts(forward: RecordedForward, mix: Array) -> Contributions:
     direction, bias, logit, notes = stream_direction(forward, mix)
-    parts = [ContributionPart("embedding", _along(forward.blocks[0].given, direction))]
+    parts = [ContributionPart(part="embedding", value=_along(forward.blocks[0].given, direction))]
     for block in forward.blocks:
         parts += _block_parts(block, direction, forward.network.config)
-    parts.append(ContributionPart("bias", bias))
+    parts.append(ContributionPart(part="bias", value=bias))
     return Contributions(logit, tuple(parts), notes)
 
 
@@ -179,13 +179,13 @@ def _block_parts(block: SeenBlock, direction: Array, config: PreTrainedConfig) -
     assert block.given is not None and block.made is not None
     added = block.made - block.given  # (rows, d_model)
     if block.context is None:  # no attention in it: a convolution, a state space
-        yield ContributionPart("mlp", _along(added, direction))
+        yield ContributionPart(part="mlp", value=_along(added, direction))
         return
     read = head_directions(block, direction, config)
     yield from _head_parts(block, read.along, read.given)
     if read.bias:
-        yield ContributionPart("bias", read.bias, block.layer)
-    yield ContributionPart("mlp", _along(added, direction) - read.attended, block.layer)
+        yield ContributionPart(part="bias", layer=block.layer, value=read.bias)
+    yield ContributionPart(part="mlp", layer=block.layer, value=_along(added, direction) - read.attended)
 
 
 @dataclass
@@ -273,7 +273,8 @@ def _head_parts(block: SeenBlock, along: Array, given: Array) -> Iterator[Contri
     for head in range(len(by_key)):
         own = is_near(block.context[head], given[:, head])  # else gated or ablated: not its own
         value = _along(given[:, head], along[:, head])
-        yield ContributionPart("head", value, block.layer, head, tuple(by_key[head].tolist()) if own else None)
+        keys = tuple(by_key[head].tolist()) if own else None
+        yield ContributionPart(part="head", layer=block.layer, head=head, value=value, keys=keys)
 
 
 def writes_by_token(read: AnsweredPrompt) -> tuple[Floats, tuple[str, ...]]:

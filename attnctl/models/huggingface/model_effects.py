@@ -23,7 +23,7 @@ from attnctl.models.huggingface.attention_interface import architecture_name
 from attnctl.models.huggingface.network import network_info
 from attnctl.models.huggingface.watched import WatchedNetwork, check_switchable, gate_notes
 from attnctl.readings.effects.ablation import EffectRequest, measure_effects
-from attnctl.readings.effects.effects import Effects, Word
+from attnctl.readings.effects.effects import Effects, Word, spelled_word
 from attnctl.tokens import Token, checked_text
 
 if TYPE_CHECKING:
@@ -183,13 +183,13 @@ def _word_of_text(tokenizer: PreTrainedTokenizerBase | None, text: str, model: P
         size = model.config.get_text_config().vocab_size
         if not ids or not all(0 <= number < size for number in ids):
             raise UsageError(f"no id {ids}: the vocabulary of {architecture_name(model)} has 0 to {size - 1}")
-        return Word("".join(_spelled_id(tokenizer, number) for number in ids), ids)
+        return spelled_word("".join(_spelled_id(tokenizer, number) for number in ids), ids)
     if tokenizer is None:
         raise UsageError(f"the target {text!r} is a text: give a tokenizer, or ids")
     ids = tuple(tokenizer(text, add_special_tokens=False)["input_ids"])
     if not ids or getattr(tokenizer, "unk_token_id", None) in ids:
         raise AttnctlError(f"the vocabulary has no {text!r}")
-    return Word(text, ids)
+    return spelled_word(text, ids)
 
 
 def _continued_inputs(

@@ -449,7 +449,7 @@ def first_order(watched: WatchedNetwork, target: Word, against: Word | None) -> 
     ):
         said = _watched_logits(watched, target, kept)
         numbers = {"log_probability": _sum_of_word(torch.log_softmax(said, -1), target)}
-        if against is not None and len(against.ids) == 1:
+        if against is not None and not against.ids:
             numbers["logit_difference"] = _sum_of_word(said, target) - _sum_of_word(said, against)
         layers, gated = sorted(kept.contexts), sorted(kept.gated)
         arrays = [*(kept.contexts[layer] for layer in layers), *(kept.gated[layer] for layer in gated)]
@@ -479,7 +479,7 @@ def _watched_logits(watched: WatchedNetwork, target: Word, kept: _Kept) -> Array
     def keep_gated(layer: int, _: object, args: tuple[Array, ...]) -> None:
         kept.gated[layer] = args[0]
 
-    more = len(target.ids) - 1
+    more = len(target.all_ids) - 1
     with (
         ExitStack() as stack,
         apply_interventions(watched.network, [watched.base], watched.kind),
@@ -490,14 +490,14 @@ def _watched_logits(watched: WatchedNetwork, target: Word, kept: _Kept) -> Array
         for site, projection in gated_projections(watched.network).values() if watched.base.how != "zero" else ():
             if site.kind == watched.kind:
                 stack.callback(projection.register_forward_pre_hook(partial(keep_gated, site.layer)).remove)
-        logits = logits_of(watched.network(**watched.inputs(target.ids[:-1])))[0]  # (positions, vocabulary)
+        logits = logits_of(watched.network(**watched.inputs(target.all_ids[:-1])))[0]  # (positions, vocabulary)
     first = logits.shape[0] - more - watched.tail
     return logits[first : first + 1 + more]
 
 
 def _sum_of_word(said: Array, word: Word) -> Array:
     """The sum over a word's tokens of what is said of them: (1 + continuation, vocabulary) → ()."""
-    return sum((said[at, number] for at, number in enumerate(word.ids)), torch.zeros((), device=said.device))
+    return sum((said[at, number] for at, number in enumerate(word.all_ids)), torch.zeros((), device=said.device))
 
 
 def _of_heads(base: Intervention, kept: _Kept, layer: int, slope: Array) -> Array:

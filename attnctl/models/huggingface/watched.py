@@ -20,7 +20,7 @@ from attnctl.models.huggingface.key_slots import KeySlots, slots_of_text
 from attnctl.models.huggingface.network import running_network
 from attnctl.models.huggingface.replay import Replay, logits_of
 from attnctl.readings.effects.ablation import FirstOrder
-from attnctl.readings.effects.effects import Contributions, Word
+from attnctl.readings.effects.effects import Contributions, Word, spelled_word
 from attnctl.readings.traces.trace import ModelInfo
 from attnctl.text import visible_text
 from attnctl.tokens import Token, find_token
@@ -72,12 +72,12 @@ class WatchedNetwork:
     def target_word(self, text: str) -> Word:
         """The target that a text names. Raises UsageError where it has none, or where its tokens cannot be measured here."""
         word = self.read(text)
-        if len(word.ids) > 1 and self.kind == "self" and not self.info.causal:
+        if word.ids and self.kind == "self" and not self.info.causal:
             raise UsageError(
                 f"--target {visible_text(text)!r} is {len(word.ids)} tokens of {self.info.name}, which fills in one: "
                 "choose a word of one"
             )
-        if len(word.ids) > 1 and self.tail > 1:
+        if word.ids and self.tail > 1:
             raise UsageError(
                 f"--target {visible_text(text)!r} is {len(word.ids)} tokens, which are measured after the last "
                 "one: leave --query out"
@@ -149,9 +149,9 @@ class WatchedNetwork:
         name = type(self.network).__name__
         if self.kind != "self" or not self.info.causal:
             raise AttnctlError(f"{name} is no decoder alone: its logits are not taken apart into direct contributions")
-        other = None if against is None else against.ids[0]
+        other = None if against is None else against.id
         with running_network(self.network, len(self.tokens), self.info.name):
-            logit = TargetLogit(self.tail, self.query, target.ids[0], other)
+            logit = TargetLogit(self.tail, self.query, target.id, other)
             return taken_apart(self.network, self.inputs(()), logit, self.base)
 
 
@@ -260,4 +260,4 @@ def word_of(tokenizer: Tokenizer | GuardedTokenizer, text: str, name: str) -> Wo
     unknown = getattr(tokenizer.model, "unk_token", None)
     if not ids or (unknown is not None and tokenizer.token_to_id(unknown) in ids):
         raise UsageError(f"--target {visible_text(text)!r}: the vocabulary of {name} has no such word")
-    return Word(text, tuple(ids))
+    return spelled_word(text, ids)

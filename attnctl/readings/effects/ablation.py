@@ -2,22 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Any, Protocol
 
 import numpy as np
+from msgspec.structs import asdict
+from msgspec.structs import replace as with_field
 
 from attnctl.arrays import Floats
 from attnctl.attention import Array
 from attnctl.errors import AttnctlError, UsageError
 from attnctl.interventions import Cut, Intervention
 from attnctl.readings.effects.effects import (
+    Agreement,
+    Approximation,
     Contributions,
     EdgeEffect,
     Effect,
     Effects,
     HeadEffect,
+    LikelyToken,
+    Looks,
     Outcome,
     SpanEffect,
     Word,
@@ -27,9 +33,6 @@ from attnctl.readings.effects.effects import (
 from attnctl.readings.traces.trace import ModelInfo, reads_itself
 from attnctl.text import number_list
 from attnctl.tokens import Token
-
-if TYPE_CHECKING:
-    from attnctl.text import Document
 
 
 @dataclass
@@ -122,9 +125,9 @@ def with_heads(found: Effects, watched: Watched, jobs: Sequence[tuple[int, int]]
     for (layer, head), effect in zip(jobs, effects, strict=True):
         row = looks[layer][head]  # (n_k,)
         key = int(row.argmax())
-        heads.append(HeadEffect(layer, head, key, float(row[key]), None, effect))
-    tau = kendall_tau([one.weight for one in heads], [one.effect.absolute_size for one in heads])
-    return with_contributions(replace(found, heads=tuple(heads), kendall_tau=tau), watched)
+        heads.append(HeadEffect(layer, head, Looks(key, float(row[key])), **asdict(effect)))
+    tau = kendall_tau([one.looks.weight for one in heads], [one.absolute_size for one in heads])
+    return with_contributions(replace(found, heads=tuple(heads), agreement=Agreement(tau)), watched)
 
 
 def measure_contributions(watched: Watched, ask: EffectRequest) -> Effects:
@@ -140,7 +143,7 @@ def with_contributions(found: Effects, watched: Watched) -> Effects:
     """The same with the logit taken apart, and what each head writes; a note where that cannot be."""
     if found.target is None:
         return found
-    if max(len(word.ids) for word in (found.target, found.against) if word is not None) > 1:
+    if any(word.ids for word in (found.target, found.against) if word is not None):
         note = "Direct contributions are those to one token: of several, what each head writes is not told."
         return replace(found, notes=(*found.notes, note))
     try:
@@ -148,7 +151,7 @@ def with_contributions(found: Effects, watched: Watched) -> Effects:
     except AttnctlError as why:
         return replace(found, notes=(*found.notes, f"{why}."))
     written = {(part.layer, part.head): part.value for part in parts.parts if part.part == "head"}
-    heads = tuple(replace(one, writes=written.get((one.layer, one.head))) for one in found.heads)
+    heads = tuple(with_field(one, writes=written.get((one.layer, one.head))) for one in found.heads)
     return replace(found, heads=heads, contributions=parts, notes=(*found.notes, *parts.notes))
 
 
@@ -194,11 +197,11 @@ class Gauge:
             return cls(watched, ask, None, None, Outcome(distance=0.0), states, (note,))
         first = next(watched.outcomes([watched.base]))[0, 0]  # (vocabulary,)
         best = int(first.argmax())
-        target = Word(watched.word_of_id(best), (best,)) if ask.target is None else watched.target_word(ask.target)
+        target = Word(watched.word_of_id(best), best) if ask.target is None else watched.target_word(ask.target)
         against = None if ask.against is None else watched.target_word(ask.against)
         notes = []
         for name, word in (("target", target), ("other word", against)):
-            if word is not None and len(word.ids) > 1:
+            if word is not None and word.ids:
                 pieces = ", ".join(repr(watched.word_of_id(i)) for i in word.ids)
                 notes.append(
                     f"The {name} {word.text!r} is {len(word.ids)} tokens ({pieces}): numbers are sums over them."
@@ -212,10 +215,11 @@ class Gauge:
         before = self.baseline
         for after in self.outcomes_under(interventions) if interventions else ():
             yield Effect(
-                _difference(after.log_probability, before.log_probability),
-                _difference(after.logit_difference, before.logit_difference),
-                after.distance,
-                after,
+                log_probability=_difference(after.log_probability, before.log_probability),
+                logit_difference=_difference(after.logit_difference, before.logit_difference),
+                distance=after.distance,
+                probability=after.probability,
+                best=after.best,
             )
 
     def outcomes_under(self, interventions: Sequence[Intervention]) -> Iterator[Outcome]:
@@ -226,12 +230,12 @@ class Gauge:
                 for row in states:
                     yield Outcome(distance=_cosine_distance(row, self.states))
             return
-        logits = self._logit_rows(interventions, self.target.ids)
-        if self.against is None or len(self.against.ids) == 1:
+        logits = self._logit_rows(interventions, self.target.all_ids)
+        if self.against is None or not self.against.ids:
             for row in logits:
                 yield self._outcome_of(row, row)
             return
-        for row, other in zip(logits, self._logit_rows(interventions, self.against.ids), strict=True):
+        for row, other in zip(logits, self._logit_rows(interventions, self.against.all_ids), strict=True):
             yield self._outcome_of(row, other)
 
     def _logit_rows(self, interventions: Sequence[Intervention], ids: tuple[int, ...]) -> Iterator[Floats]:
@@ -240,27 +244,27 @@ class Gauge:
 
     def _outcome_of(self, row: Floats, other: Floats) -> Outcome:
         assert self.target is not None
-        logit = float(sum(row[at, number] for at, number in enumerate(self.target.ids)))
-        said = sum(log_softmax(row[at])[number] for at, number in enumerate(self.target.ids))
+        logit = float(sum(row[at, number] for at, number in enumerate(self.target.all_ids)))
+        said = sum(log_softmax(row[at])[number] for at, number in enumerate(self.target.all_ids))
         difference = None
         if self.against is not None:
-            difference = logit - float(sum(other[at, number] for at, number in enumerate(self.against.ids)))
+            difference = logit - float(sum(other[at, number] for at, number in enumerate(self.against.all_ids)))
         best = int(row[0].argmax())
         share = float(np.exp(log_softmax(row[0])[best]))
         return Outcome(
-            float(said), float(np.exp(said)), logit, difference, None, (self.watched.word_of_id(best), share)
+            float(said), float(np.exp(said)), logit, difference, None, LikelyToken(self.watched.word_of_id(best), share)
         )
 
 
 def _spaced_note(watched: Watched, word: Word, logits: Floats) -> Iterator[str]:
     """A note where the word with a space before it is another token, and likelier: logits (vocabulary,)."""
-    if word.text[:1].isspace() or len(word.ids) > 1:
+    if word.text[:1].isspace() or word.ids:
         return
     try:
         other = watched.target_word(f" {word.text}")
     except AttnctlError:
         return
-    if len(other.ids) == 1 and other.ids != word.ids and logits[other.ids[0]] > logits[word.ids[0]]:
+    if not other.ids and other.id != word.id and logits[other.id] > logits[word.id]:
         yield f"{other.text!r}, with the space before it, is another token than {word.text!r}, and likelier here."
 
 
@@ -310,12 +314,20 @@ def measure_effects(watched: Watched, ask: EffectRequest, tick: Tick = lambda do
     return replace(
         found,
         notes=(*found.notes, *note),
-        edges=tuple(EdgeEffect(query, key, effect) for (query, key, _), effect in zip(edges, rest, strict=False)),
+        edges=tuple(
+            _edge_effect(query, key, effect, watched.query)
+            for (query, key, _), effect in zip(edges, rest, strict=False)
+        ),
         spans=tuple(
-            SpanEffect(name, start, end, effect)
+            SpanEffect(name, start, end, **asdict(effect))
             for (name, start, end, _), effect in zip(spans, rest[len(edges) :], strict=True)
         ),
     )
+
+
+def _edge_effect(query: int, key: int | None, effect: Effect, watched: int) -> EdgeEffect:
+    other = None if key is None or query == watched else query
+    return EdgeEffect(key, other, key is None, **asdict(effect))
 
 
 def _edges_to_cut(watched: Watched, ask: EffectRequest) -> list[tuple[int, int | None, Intervention]]:
@@ -364,13 +376,11 @@ def approximate_effects(found: Effects, watched: Watched, ask: EffectRequest, ga
     """
     if gauge.target is None:
         raise UsageError(f"--approximate follows a prediction back, and {watched.info.name} makes none")
-    if gauge.against is not None and len(gauge.against.ids) > 1:
+    if gauge.against is not None and gauge.against.ids:
         raise UsageError("--approximate takes one token for --against: leave it out, or ablate exactly")
     jobs = chosen_heads(watched, ask)
     slopes = watched.gradients(gauge.target, gauge.against)
-    effects = [
-        _effect_of_values({name: values[head] for name, values in slopes.heads[layer].items()}) for layer, head in jobs
-    ]
+    effects = [Effect(**_numbers_at(head, slopes.heads[layer])) for layer, head in jobs]
     found = with_heads(found, watched, jobs, effects)
     found = replace(found, edges=_edge_effects(found, ask, slopes))
     first = found.strongest(CHECKED)
@@ -380,17 +390,12 @@ def approximate_effects(found: Effects, watched: Watched, ask: EffectRequest, ga
     ):
         exact.append(effect.signed_size)
         tick(len(exact), len(first))
-    rank = spearman_rho([one.effect.signed_size for one in sorted(first, key=_head_place)], exact)
-    return replace(found, approximation=None if rank is None else (rank, len(first)))
+    rank = spearman_rho([one.signed_size for one in sorted(first, key=_head_place)], exact)
+    return replace(found, approximation=None if rank is None else Approximation(rank, len(first)))
 
 
 def _head_place(one: Any) -> tuple[int, int]:
     return one.layer, one.head
-
-
-def _effect_of_values(values: Document) -> Effect:
-    difference = values.get("logit_difference")
-    return Effect(float(values["log_probability"]), None if difference is None else float(difference), None, Outcome())
 
 
 def _edge_effects(found: Effects, ask: EffectRequest, slopes: FirstOrder) -> tuple[EdgeEffect, ...]:
@@ -405,7 +410,8 @@ def _edge_effects(found: Effects, ask: EffectRequest, slopes: FirstOrder) -> tup
             own = slice(len(found.tokens)) if square else slice(None)  # no slot is an edge to a token
             sums[name] = sums.get(name, 0) + chosen.sum(axis=0)[own]  # (n_k,)
     n_k = found.query + 1 if found.model.causal and square else len(found.tokens if square else found.key_axis)
-    return tuple(
-        EdgeEffect(found.query, key, _effect_of_values({name: values[key] for name, values in sums.items()}))
-        for key in range(n_k)
-    )
+    return tuple(EdgeEffect(key, **_numbers_at(key, sums)) for key in range(n_k))
+
+
+def _numbers_at(at: int, arrays: Mapping[str, Floats]) -> dict[str, Any]:
+    return {name: float(values[at]) for name, values in arrays.items()}

@@ -4,55 +4,71 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import TypeVar
+from dataclasses import dataclass, replace
+from typing import Annotated, Literal, TypeVar
 
 import numpy as np
 
 from attnctl.argument_types import checked
 from attnctl.attention import Array
+from attnctl.document_fields import Correlation, Count, Index, Part, Share, about
 from attnctl.readings.traces.trace import ModelInfo, WithAxes
 from attnctl.text import counted, quoted_beginning
 from attnctl.tokens import Token
 
 
-@dataclass(frozen=True)
-class Word:
-    """What is predicted: a text and the ids that spell it."""
+class Word(Part):
+    """What is predicted: a text, the id of its first token, and of all where it is several."""
 
     text: str
-    ids: tuple[int, ...]
+    id: Index
+    ids: Annotated[tuple[Index, ...], about("Where it is several tokens.")] = ()
+
+    @property
+    def all_ids(self) -> tuple[int, ...]:
+        """The ids that spell it, one or several."""
+        return self.ids or (self.id,)
 
 
-@dataclass(frozen=True)
-class Outcome:
-    """A prediction as it stands; the log-probability in nats, the sum over the target's tokens where it has several.
+def spelled_word(text: str, ids: Sequence[int]) -> Word:
+    """The word that these ids spell."""
+    return Word(text, ids[0], tuple(ids) if len(ids) > 1 else ())
 
-    A model that predicts nothing has a distance only: 1 - cosine of its final states and those with nothing changed.
-    """
+
+class LikelyToken(Part):
+    """The likeliest first token."""
+
+    text: str
+    probability: Share
+
+
+DISTANCE = about("1 - cosine of the final states, where nothing is predicted.")
+
+
+class Outcome(Part):
+    """A prediction as it stands; the log-probability in nats, the sum over the target's tokens where it has several."""
 
     log_probability: float | None = None
-    probability: float | None = None
+    probability: Annotated[Share | None, about("Of the target.")] = None
     logit: float | None = None
     logit_difference: float | None = None
-    distance: float | None = None
-    best: tuple[str, float] | None = None  # the likeliest first token, and its probability
+    distance: Annotated[float | None, DISTANCE] = None
+    best: LikelyToken | None = None
 
 
-@dataclass(frozen=True)
-class Effect:
-    """What one intervention does: after minus before. `after` is the prediction under it."""
+class Effect(Part, kw_only=True):
+    """What one intervention does: after minus before."""
 
-    log_probability: float | None
-    logit_difference: float | None
-    distance: float | None
-    after: Outcome
+    log_probability: Annotated[float | None, about("After minus before, in nats.")] = None
+    logit_difference: Annotated[float | None, about("After minus before.")] = None
+    distance: Annotated[float | None, DISTANCE] = None
+    probability: Annotated[Share | None, about("Of the target, under the intervention.")] = None
+    best: Annotated[LikelyToken | None, about("The likeliest first token, under the intervention.")] = None
 
     @property
     def absolute_size(self) -> float:
         """How much it does: of the logit difference, the log-probability, or the distance, whichever is measured."""
-        measured = (self.logit_difference, self.log_probability, self.distance)
-        return abs(next((value for value in measured if value is not None), 0.0))
+        return abs(self.signed_size)
 
     @property
     def signed_size(self) -> float:
@@ -61,35 +77,74 @@ class Effect:
         return next((value for value in measured if value is not None), 0.0)
 
 
-@dataclass(frozen=True)
-class HeadEffect:
-    """One head: where it looks from the watched position, what it writes to the prediction, what its removal does."""
+class Looks(Part):
+    """The key that a head looks at most."""
 
-    layer: int
-    head: int
-    key: int
-    weight: float
-    writes: float | None
-    effect: Effect
+    key: Index
+    weight: Share
 
 
-@dataclass(frozen=True)
-class EdgeEffect:
-    """One key cut from one query; `key` None stands for all the edges named, cut together."""
+class HeadEffect(Effect):
+    """One head ablated: where it looks from the watched position, what it writes to the prediction."""
 
-    query: int
-    key: int | None
-    effect: Effect
+    layer: Index
+    head: Index
+    looks: Looks
+    writes: Annotated[float | None, about("Direct contribution to the logit, or the logit difference.")] = None
 
 
-@dataclass(frozen=True)
-class SpanEffect:
+class EdgeEffect(Effect):
+    """One key cut from one query, the watched one unless another is named; together: all the edges named."""
+
+    key: Index | None = None
+    query: Index | None = None
+    together: bool = False
+
+
+class SpanEffect(Effect):
     """One part of the text, tokens [start, end), cut from what comes after it, or from the watched query alone."""
 
     name: str
-    start: int
-    end: int
-    effect: Effect
+    start: Index
+    end: Count
+
+
+class Agreement(Part):
+    """How far where heads look agrees with what they do."""
+
+    kendall_tau: Correlation | None = None
+
+
+class Approximation(Part):
+    """How far the approximation agrees with exact ablation, over so many heads."""
+
+    rank_correlation: float
+    heads: Count
+
+
+class ContributionPart(Part, kw_only=True):
+    """What one part adds to a logit: the embedding, a head, an MLP, a bias, under the final norm's scale on this text."""
+
+    part: Literal["embedding", "head", "mlp", "bias"]
+    layer: Index | None = None
+    head: Index | None = None
+    value: float
+    # weight · value · W_O · unembedding
+    keys: Annotated[tuple[float, ...] | None, about("Of a head, by source token.")] = None
+
+
+@dataclass(frozen=True)
+class Contributions:
+    """The logit of a word (minus that of another), by the model itself and as the sum of its parts."""
+
+    logit: float
+    parts: tuple[ContributionPart, ...]
+    notes: tuple[str, ...] = ()
+
+    @property
+    def sum_of_parts(self) -> float:
+        """What the parts add up to."""
+        return math.fsum(part.value for part in self.parts)
 
 
 @dataclass(frozen=True)
@@ -107,8 +162,8 @@ class Effects(WithAxes):
     heads: tuple[HeadEffect, ...] = ()
     edges: tuple[EdgeEffect, ...] = ()
     spans: tuple[SpanEffect, ...] = ()
-    kendall_tau: float | None = None
-    approximation: tuple[float, int] | None = None  # rank correlation with exact ablation, over so many heads
+    agreement: Agreement | None = None
+    approximation: Approximation | None = None
     contributions: Contributions | None = None
     key_tokens: tuple[Token, ...] | None = None
     notes: tuple[str, ...] = ()
@@ -121,7 +176,12 @@ class Effects(WithAxes):
     @checked
     def strongest(self, top: int | None = None) -> tuple[HeadEffect, ...]:
         """The heads, those that do most first; with `top` only so many."""
-        return tuple(sorted(self.heads, key=lambda one: (-one.effect.absolute_size, one.layer, one.head)))[:top]
+        return tuple(sorted(self.heads, key=lambda one: (-one.absolute_size, one.layer, one.head)))[:top]
+
+    def limited(self, top: int | None) -> Effects:
+        """The same with the heads strongest first, and of heads, edges and spans the `top` that do most (None: all)."""
+        edges, spans = strongest_cuts(self.edges, top), strongest_cuts(self.spans, top)
+        return replace(self, heads=self.strongest(top), edges=edges, spans=spans)
 
 
 CutEffect = TypeVar("CutEffect", EdgeEffect, SpanEffect)
@@ -131,7 +191,7 @@ def strongest_cuts(rows: Sequence[CutEffect], top: int | None) -> tuple[CutEffec
     """The `top` edges or spans that do most (None: all), in the order they have."""
     if top is None:
         return tuple(rows)
-    most = sorted(range(len(rows)), key=lambda at: (-rows[at].effect.absolute_size, at))[:top]
+    most = sorted(range(len(rows)), key=lambda at: (-rows[at].absolute_size, at))[:top]
     return tuple(rows[at] for at in sorted(most))
 
 
@@ -159,31 +219,3 @@ def _mean_ranks(values: Sequence[float]) -> Array:
     _, place, count = np.unique(np.asarray(values, dtype=np.float64), return_inverse=True, return_counts=True)
     ends = np.cumsum(count)  # (distinct,)
     return (ends - (count - 1) / 2)[place]  # (n,)
-
-
-@dataclass(frozen=True)
-class ContributionPart:
-    """What one part adds to a logit: the embedding, a head, an MLP, a bias, under the final norm's scale on this text.
-
-    `keys`: of a head, the same by source token, Σⱼ weight · value · W_O · unembedding.
-    """
-
-    part: str  # embedding, head, mlp, bias, …
-    value: float
-    layer: int | None = None
-    head: int | None = None
-    keys: tuple[float, ...] | None = None
-
-
-@dataclass(frozen=True)
-class Contributions:
-    """The logit of a word (minus that of another), by the model itself and as the sum of its parts."""
-
-    logit: float
-    parts: tuple[ContributionPart, ...]
-    notes: tuple[str, ...] = ()
-
-    @property
-    def sum_of_parts(self) -> float:
-        """What the parts add up to."""
-        return math.fsum(part.value for part in self.parts)

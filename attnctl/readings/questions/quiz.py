@@ -370,10 +370,10 @@ def removal_question(found: Effects, dice: random.Random) -> QuizQuestion | None
     several = sorted(
         [first, *dice.sample(others, min(CHOICES - 1, len(others)))], key=lambda one: (one.layer, one.head)
     )
-    word, after, before = visible_text(found.target.text.strip()), first.effect.after, found.baseline
+    word, after, before = visible_text(found.target.text.strip()), first, found.baseline
     best = after.best
-    turned = best is not None and before.best is not None and best[0] != before.best[0]
-    instead = f", and the likeliest word is “{visible_text(best[0].strip())}”" if best is not None and turned else ""
+    turned = best is not None and before.best is not None and best.text != before.best.text
+    instead = f", and the likeliest word is “{visible_text(best.text.strip())}”" if best is not None and turned else ""
     text, blank = visible_text(found.text), next((blank for blank in BLANKS if blank in found.text), None)
     place = f"After “{text}”" if blank is None else f"At {blank} in “{text}”"
     return QuizQuestion(
@@ -389,7 +389,7 @@ def removal_question(found: Effects, dice: random.Random) -> QuizQuestion | None
 
 
 def _lost_probability(one: HeadEffect) -> float:
-    return -(one.effect.log_probability or 0.0)
+    return -(one.log_probability or 0.0)
 
 
 def _head_name(one: HeadEffect) -> str:
@@ -398,4 +398,5 @@ def _head_name(one: HeadEffect) -> str:
 
 def _removal_fact(found: Effects, one: HeadEffect) -> str:
     writes = "" if one.writes is None else f", writes {one.writes:+.2f} to the logit"
-    return f"{_head_name(one)} looks at {visible_text(found.key_axis[one.key].text)} with {one.weight:.2f}{writes}"
+    key = visible_text(found.key_axis[one.looks.key].text)
+    return f"{_head_name(one)} looks at {key} with {one.looks.weight:.2f}{writes}"

@@ -58,7 +58,7 @@ def _effects_title(found: Effects) -> str:
 
 
 def _draw_heads(found: Effects) -> Drawing:
-    effects = {(one.layer, one.head): one.effect.signed_size for one in found.heads}
+    effects = {(one.layer, one.head): one.signed_size for one in found.heads}
     furthest = max(*map(abs, effects.values()), LEAST)
     how = "to first order" if found.approximation is not None else f"its output {DONE[found.how]}"
     grids = Grids(
@@ -86,7 +86,7 @@ def _layers_by_heads(values: Mapping[tuple[int, int], float | None]) -> dict[str
 def _draw_bars(found: Effects) -> Drawing:
     """One bar an edge or a span, in the order of the text."""
     cuts: list[EdgeEffect | SpanEffect] = [*found.edges, *found.spans]
-    values, told = [one.effect.signed_size for one in cuts], ".4f" if found.target is None else "+.2f"
+    values, told = [one.signed_size for one in cuts], ".4f" if found.target is None else "+.2f"
     bars = Bars(_effect_unit(found), values, [MORE if value > 0 else LESS for value in values], told)
     said = f"{_effect_unit(found)} with {'each edge' if found.edges else 'each part'} cut"
     return _bar_drawing(
@@ -147,7 +147,7 @@ def _bar_label(found: Effects, one: EdgeEffect | SpanEffect) -> str:
     if one.key is None:
         return "together"
     key = f"{found.key_axis[one.key].text} {one.key}"
-    return key if one.query == found.query else f"{found.tokens[one.query].text} {one.query} → {key}"
+    return key if one.query is None else f"{found.tokens[one.query].text} {one.query} → {key}"
 
 
 MOST = 30  # parts, unless told otherwise: more cannot be read

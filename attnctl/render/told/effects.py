@@ -46,7 +46,7 @@ def effects_forms(found: Effects, top: int | None = None) -> Iterator[Form]:
         if rows:
             yield ""
             name = Column(title, [_cut_name(found, one) for one in rows], "text", most=34, cut="end")
-            yield Table([name, *_effect_columns(found, [one.effect for one in rows])])
+            yield Table([name, *_effect_columns(found, rows)])
         yield from _omitted_line(count - len(rows), "more does", "more do")
     yield ""
     yield from effects_sentences(found)
@@ -59,7 +59,8 @@ def _omitted_line(count: int, one: str, many: str) -> Iterator[Form]:
 
 def _heads_table(found: Effects, heads: Sequence[HeadEffect]) -> Table:
     def looked_at(one: HeadEffect) -> str:
-        return f"{one.weight:.2f} {token_label(found.key_axis[one.key], LOOKS - 11 - len(str(one.key)))} ({one.key})"
+        key, weight = one.looks.key, one.looks.weight
+        return f"{weight:.2f} {token_label(found.key_axis[key], LOOKS - 11 - len(str(key)))} ({key})"
 
     return Table(
         [
@@ -67,7 +68,7 @@ def _heads_table(found: Effects, heads: Sequence[HeadEffect]) -> Table:
             Column("head", [one.head for one in heads]),
             Column("looks at", [looked_at(one) for one in heads], "text", rank=2),
             Column("writes", [one.writes for one in heads], told="+.2f", rank=1),
-            *_effect_columns(found, [one.effect for one in heads]),
+            *_effect_columns(found, heads),
         ]
     )
 
@@ -88,16 +89,16 @@ def _effect_columns(found: Effects, effects: Sequence[Effect]) -> list[Column]:
         Column(
             "Δ logits", [one.logit_difference if by_logits else None for one in effects], "change", "+.2f", shade=shares
         ),
-        Column("p without", [one.after.probability for one in effects], told=sentence_percent),
+        Column("p without", [one.probability for one in effects], told=sentence_percent),
         Column("", instead, "text", rank=0, tone="dim", cut="end"),
     ]
 
 
 def _said_instead(found: Effects, effect: Effect) -> str | None:
-    before, after = found.baseline.best, effect.after.best
-    if before is None or after is None or after[0] == before[0]:
+    before, after = found.baseline.best, effect.best
+    if before is None or after is None or after.text == before.text:
         return None
-    return f"says {token_label(visible_text(after[0].strip() or after[0]), 14)} ({sentence_percent(after[1])})"
+    return f"says {token_label(visible_text(after.text.strip() or after.text), 14)} ({sentence_percent(after.probability)})"
 
 
 def _cut_name(found: Effects, one: EdgeEffect | SpanEffect) -> str:
@@ -105,7 +106,8 @@ def _cut_name(found: Effects, one: EdgeEffect | SpanEffect) -> str:
         return f"{visible_text(one.name)} ({one.start}–{one.end - 1})"
     if one.key is None:
         return "all of these together"
-    query = f"{token_label(found.tokens[one.query], 12)} ({one.query})"
+    at = found.query if one.query is None else one.query
+    query = f"{token_label(found.tokens[at], 12)} ({at})"
     return f"{query} → {token_label(found.key_axis[one.key], 12)} ({one.key})"
 
 
@@ -125,8 +127,8 @@ def _prediction_forms(found: Effects) -> Iterator[Form]:
     yield f"{line}."
     if found.model.causal is False and found.target.text.strip() == found.tokens[found.query].text:
         yield f"{target} stands there to be seen: put ____ (or the model's mask) in its place to have it predicted."
-    if base.best is not None and bare_word(base.best[0]) != target:
-        yield f"The model itself would say {bare_word(base.best[0])} ({sentence_percent(base.best[1])})."
+    if base.best is not None and bare_word(base.best.text) != target:
+        yield f"The model itself would say {bare_word(base.best.text)} ({sentence_percent(base.best.probability)})."
 
 
 def effects_sentences(found: Effects) -> Iterator[str]:
@@ -134,14 +136,14 @@ def effects_sentences(found: Effects) -> Iterator[str]:
     if found.heads:
         yield _without_what(found, found.strongest(1)[0])
         before = found.baseline.best
-        others = [best for one in found.heads if (best := one.effect.after.best) is not None]
-        turned = [best for best in others if before is not None and best[0] != before[0]]
+        others = [best for one in found.heads if (best := one.best) is not None]
+        turned = [best for best in others if before is not None and best.text != before.text]
         if turned:
             heads = counted(len(found.heads), "head")
             yield f"{len(turned)} of {heads} alone turn{'s' * (len(turned) == 1)} the answer to another word."
-    if found.kendall_tau is not None:
+    if found.agreement is not None and (tau := found.agreement.kendall_tau) is not None:
         yield (
-            f"Looking and mattering agree by Kendall's τ {found.kendall_tau:+.2f} over {counted(len(found.heads), 'head')} "
+            f"Looking and mattering agree by Kendall's τ {tau:+.2f} over {counted(len(found.heads), 'head')} "
             "(largest weight from the watched token against size of the effect; 1 is the same order, 0 none)."
         )
     if (parts := found.contributions) is not None:
@@ -150,11 +152,10 @@ def effects_sentences(found: Effects) -> Iterator[str]:
             f"Writes: what the head adds to the {what} directly, any final norm held at its scale on this text. All parts "
             f"of the model together add up to {parts.sum_of_parts:.4f}; the model's own is {parts.logit:.4f}."
         )
-    if found.approximation is not None:
-        rank, count = found.approximation
+    if (approximation := found.approximation) is not None:
         yield (
             "Approximate: gradient × activation, one forward and backward for everything. Rank correlation with exact "
-            f"ablation of the {counted(count, 'head')} it puts first: {rank:+.2f}."
+            f"ablation of the {counted(approximation.heads, 'head')} it puts first: {approximation.rank_correlation:+.2f}."
         )
     if found.heads:
         yield f"Ablated: {TOLD[found.how]} (--how {found.how}: {WHY[found.how]})."
@@ -165,11 +166,11 @@ def effects_sentences(found: Effects) -> Iterator[str]:
 def _without_what(found: Effects, one: HeadEffect) -> str:
     head = f"Without head {one.head} of layer {one.layer},"
     if found.target is None:
-        return f"{head} the final states turn furthest: cosine distance {one.effect.distance:.4f}."
-    before, after = found.baseline.probability, one.effect.after.probability
+        return f"{head} the final states turn furthest: cosine distance {one.distance:.4f}."
+    before, after = found.baseline.probability, one.probability
     if before is None or after is None:  # to first order
-        what = "logit difference" if one.effect.logit_difference is not None else "log-probability"
-        size = one.effect.signed_size
+        what = "logit difference" if one.logit_difference is not None else "log-probability"
+        size = one.signed_size
         return f"{head} the {what} of {bare_word(found.target.text)} would move by {size:+.2f}, to first order."
     word, was, now = bare_word(found.target.text), sentence_percent(before), sentence_percent(after)
     if was == now:

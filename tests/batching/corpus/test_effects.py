@@ -27,9 +27,9 @@ def test_means_and_errors_are_those_of_the_texts_one_by_one(run: Callable[..., A
     for row in rows:
         heads = [effects[int(row["layer"]), int(row["head"])] for effects in found]
         values = {
-            "weight": [head.weight for head in heads],
+            "weight": [head.looks.weight for head in heads],
             "writes": [head.writes for head in heads],
-            "log_probability": [head.effect.log_probability for head in heads],
+            "log_probability": [head.log_probability for head in heads],
         }[row["measure"]]
         assert int(row["n"]) == 3
         assert float(row["mean"]) == pytest.approx(statistics.fmean(values), rel=1e-5)
@@ -51,7 +51,7 @@ def test_an_item_names_its_own_words(run: Callable[..., Any], tmp_path: Path) ->
     expected = attnctl.effects("demo", TEXTS[0], target=target.text, against=against.text)
     for row in rows:
         (one,) = (h for h in expected.heads if (h.layer, h.head) == (int(row["layer"]), int(row["head"])))
-        assert float(row["mean"]) == pytest.approx(one.effect.logit_difference, rel=1e-5)
+        assert float(row["mean"]) == pytest.approx(one.logit_difference, rel=1e-5)
         assert row["standard_error"] == ""
 
 

@@ -54,7 +54,9 @@ def test_effects_of_the_demo_equal_the_arithmetic_by_hand() -> None:
         lost = last.context[one.head] @ last.parameters["W_O"][one.head * width : (one.head + 1) * width]
         logits = (last.residual - lost)[-1] @ model.unembedding
         expected = logits - np.log(np.exp(logits - logits.max()).sum()) - logits.max()
-        assert one.effect.after.log_probability == pytest.approx(expected[found.target.ids[0]], abs=1e-4)
+        assert one.log_probability + found.baseline.log_probability == pytest.approx(
+            expected[found.target.id], abs=1e-4
+        )
 
 
 @pytest.mark.parametrize(

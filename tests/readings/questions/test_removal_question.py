@@ -7,6 +7,8 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
+from msgspec import structs
+
 import attnctl
 from attnctl.readings.questions.quiz import is_right, removal_question
 
@@ -26,7 +28,7 @@ def test_the_answer_is_the_head_whose_removal_costs_most() -> None:
         if question is None:
             continue
         asked += 1
-        worst = min(found.heads, key=lambda one: one.effect.log_probability)
+        worst = min(found.heads, key=lambda one: one.log_probability)
         assert question.answer == f"head {worst.head} of layer {worst.layer}"
         assert question.answer in question.choices and len(question.facts) == len(question.choices)
         assert is_right(question, question.answer)
@@ -35,7 +37,7 @@ def test_the_answer_is_the_head_whose_removal_costs_most() -> None:
 
 def test_nothing_is_asked_where_heads_cannot_be_told_apart() -> None:
     found = attnctl.effects("demo", TEXTS[0])
-    same = tuple(replace(one, effect=found.heads[0].effect) for one in found.heads)
+    same = tuple(structs.replace(found.heads[0], layer=one.layer, head=one.head) for one in found.heads)
     assert removal_question(replace(found, heads=same), random.Random(1)) is None
 
 

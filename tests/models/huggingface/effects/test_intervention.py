@@ -437,7 +437,7 @@ def test_effects_behind_a_gate_are_those_of_hooks_and_of_their_gradient() -> Non
     rows = kept[0].detach().reshape(1, 7, -1)
     move = (rows.mean(1, keepdim=True) - rows) * slope
     wanted = float(head_of(move, network).sum())
-    assert next(one for one in first.heads if one.head == 1).effect.log_probability == pytest.approx(wanted, abs=1e-5)
+    assert next(one for one in first.heads if one.head == 1).log_probability == pytest.approx(wanted, abs=1e-5)
 
 
 def test_a_reference_file_tells_what_the_gate_lets_through(tmp_path: Any) -> None:
