@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from attnctl.arrays import as_numpy
+from attnctl.arrays import Floats, as_numpy
 from attnctl.errors import UsageError
 from attnctl.layer import LayerAttention
 from attnctl.measures import Measure
@@ -13,6 +13,14 @@ from attnctl.measures import Measure
 def value_norm(layer: LayerAttention) -> LayerAttention:
     """The layer with each weight times the length of its value, ‖weight_ij · value_j‖, as a share of its row.
 
+    Raises UsageError where there are no values.
+    """
+    return layer.reweighted(value_lengths(layer))
+
+
+def value_lengths(layer: LayerAttention) -> Floats:
+    """The length of each key's value → (heads, n_k).
+
     Where W_O of the layer is at hand, a value is first sent through its head's part of it, as in Kobayashi et al. 2020.
     Raises UsageError where there are no values.
     """
@@ -20,14 +28,14 @@ def value_norm(layer: LayerAttention) -> LayerAttention:
         raise UsageError("--measure value-norm needs the values, and this source gives none")
     values, w_o = as_numpy(layer.values), layer.output_matrix  # (heads, n_k, d_v), (heads · d_v, d_out)
     if w_o is None:
-        return layer.reweighted(np.linalg.norm(values, axis=-1))
+        return np.asarray(np.linalg.norm(values, axis=-1))
     d_v = values.shape[-1]
     parts = np.stack([w_o[head * d_v : (head + 1) * d_v] for head in layer.heads]).astype(np.float64)
     grams = parts @ parts.transpose(
         0, 2, 1
     )  # (heads, d_v, d_v): ‖v W‖² = v W Wᵀ vᵀ, without a row of d_out for each key
     squares = ((values @ grams) * values).sum(-1)  # (heads, n_k)
-    return layer.reweighted(np.sqrt(np.maximum(squares, 0)))
+    return np.asarray(np.sqrt(np.maximum(squares, 0)))
 
 
 NOTE = (

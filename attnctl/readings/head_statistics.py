@@ -10,15 +10,17 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from attnctl.attention import Array
-from attnctl.blockwise import effective_rank
+from attnctl.blockwise import effective_rank, even_parts
 from attnctl.errors import AttnctlError
 from attnctl.layer import LayerAttention, Run
+from attnctl.measures.value_norm import value_lengths
 from attnctl.tokens import Token
 
 if TYPE_CHECKING:
     from attnctl.readings.overview import LongRow, Overview
 
 
+SINK_MASS = 0.3  # of all that a head gives, from which a key is a sink (Gu et al. 2025)
 SINKS = 1e-3  # mass that is lacking in a row, from which it is no rounding
 
 
@@ -98,7 +100,8 @@ def head_statistics(
         "entropy": found.entropy.mean(-1),
         "entropy_share": (found.entropy[:, most > 0] / most[most > 0]).mean(-1) if (most > 0).any() else None,
         "confidence": found.largest.mean(-1),
-        "sink": _mass_on_sinks(found.kept),
+        "sink": (learned := _mass_on_sinks(found.kept)),
+        **_sink_kinds(layer, found.pooled, learned),
         "gate": None,  # known when the layer has ended
         "first": found.marked[:, 0].mean(-1),
         "special": found.marked[:, 1].mean(-1) if marks[1].any() else None,
@@ -121,7 +124,8 @@ def head_statistics(
         means[name] = _mean_over_queries(layer.on_copies([names[at] for at in ids], shift)) if own else None
     heads = []
     for at, head in enumerate(layer.heads):
-        values = {name: None if (mean := means[name]) is None else float(mean[at]) for name in STATISTICS}
+        known = {name: float(mean[at]) for name, mean in means.items() if mean is not None and not np.isnan(mean[at])}
+        values = {name: known.get(name) for name in STATISTICS}
         heads.append(name_head(HeadStatistics(layer.layer, head, values), layer.n_k))
     return heads
 
@@ -151,18 +155,49 @@ def _mass_on_sinks(kept: Array) -> Array:
     return taken.mean(-1) if (taken > SINKS).any() else None
 
 
+def _sink_kinds(layer: LayerAttention, pooled: Array, learned: Array) -> dict[str, Array]:
+    """What a head's sinks pass on, the keys with SINK_MASS or more of it → two arrays (heads,), NaN for a head without one.
+
+    `pooled` (heads, row parts, key parts) are the layer's masses in RANKED even parts a side. A learned sink, which takes
+    `learned` (heads,), has no value and passes nothing on. None where the values are not known, and of a text too short
+    to tell a sink from a word.
+    """
+    if layer.values is None or layer.n_q < LEAST_TOKENS:
+        return {"sink_kind": None, "sink_norm": None}
+    every, parts = ((0, layer.n_q),), even_parts(0, layer.n_k, RANKED)
+    sizes = np.array([part[-1][1] - part[0][0] for part in even_parts(0, layer.n_q, RANKED)])  # (row parts,)
+    most = (sizes @ np.asarray(pooled) / layer.n_q).max(0)  # (key parts,): a key has at most its part's mass
+    keys = [key for part, mass in zip(parts, most, strict=True) if mass >= SINK_MASS for key in range(*part[0])]
+    lengths = value_lengths(layer)  # (heads, n_k)
+    each, typical = [((key, key + 1),) for key in keys], lengths.mean(-1)  # (heads,)
+    mass = layer.pooled([every], each, "mass")[:, 0] if keys else np.zeros((len(layer.heads), 0))  # (heads, keys)
+    taking = mass >= SINK_MASS
+    total = (mass * taking).sum(-1)  # (heads,)
+    if learned is not None:
+        total += np.where(learned >= SINK_MASS, learned, 0)
+    share = np.where(total > 0, 0.0, np.nan)
+    having = np.flatnonzero(taking.any(-1))  # places of the heads with a sink among the keys
+    if len(having):
+        heads = layer.select_heads([layer.heads[at] for at in having]).reweighted(lengths[having])
+        share[having] = (heads.pooled([every], each, "mass")[:, 0] * taking[having]).sum(-1)
+    with np.errstate(invalid="ignore"):
+        norm = (mass * taking * lengths[:, keys]).sum(-1) / (total * np.where(typical > 0, typical, 1))
+    return {"sink_kind": share, "sink_norm": norm}  # (heads,) each
+
+
 def name_head(head: HeadStatistics, n: int, sure: Container[str] = ()) -> HeadStatistics:
     """The statistics with the head's names: labels whose thresholds it passes, the most particular first.
 
     Over a text of n tokens, fewer than LEAST_TOKENS, a label is doubted ("sink?"), but for the statistics named `sure`.
     """
     passed = [
-        one
+        (one.name, label)
         for one in reversed(STATISTICS.values())
-        if one.label is not None and one.threshold is not None and (head[one.name] or 0.0) >= one.threshold
+        if one.name != "first" or head["sink_norm"] is None  # whose label says more
+        if (label := one.label_of(head[one.name])) is not None
     ]
-    doubted = {one.name for one in passed if n < LEAST_TOKENS and one.name not in sure}
-    names = (f"{one.label}{'?' * (one.name in doubted)}" for one in passed)
+    doubted = {name for name, _ in passed if n < LEAST_TOKENS and name not in sure}
+    names = (f"{label}{'?' * (name in doubted)}" for name, label in passed)
     return replace(head, names=tuple(names), is_doubted=bool(doubted))
 
 
@@ -189,6 +224,7 @@ class Statistic(NamedTuple):
     label: str | None = None  # what a head with at least `threshold` of it looks like
     threshold: float | None = None
     source: str | None = None  # of the label and its threshold
+    label_below: str | None = None  # what a head with less than `threshold` of it looks like
 
     @property
     def is_share(self) -> bool:
@@ -200,10 +236,19 @@ class Statistic(NamedTuple):
         """The sentence with its unit: "entropy (nats)"."""
         return self.sentence if self.unit in ("", "share") else f"{self.sentence} ({self.unit})"
 
+    def label_of(self, value: float | None) -> str | None:
+        """The label of a head with this value; None where it bears none."""
+        if value is None or self.threshold is None:
+            return None
+        return self.label if value >= self.threshold else self.label_below
+
     @property
     def label_text(self) -> str:
         """From what on a head bears its label: " (sink: 0.3 or more)"; empty without one."""
-        return "" if self.label is None or self.threshold is None else f" ({self.label}: {self.threshold:g} or more)"
+        if self.label is None or self.threshold is None:
+            return ""
+        below = f"; {self.label_below}: less" * (self.label_below is not None)
+        return f" ({self.label}: {self.threshold:g} or more{below})"
 
 
 USUAL = "customary"
@@ -216,8 +261,12 @@ STATISTICS: dict[str, Statistic] = {
                   "broad", 0.8, USUAL),
         Statistic("confidence", "confid", "largest weight of a query", "share", 5, source="Voita et al. 2019"),
         Statistic("sink", "sink", "mass that a learned sink takes", "share", 8),
+        Statistic("sink_kind", "brings", f"share of the context's norm from sinks (keys with {SINK_MASS:.0%} of a head)",
+                  "share", 0, source="Kobayashi et al. 2020"),
+        Statistic("sink_norm", "s norm", "norm of the values of such sinks, of the mean norm of all values", "", 0,
+                  "passing sink", 0.2, "Gu et al. 2025", "empty sink"),
         Statistic("gate", "gate", "share of the context that a learned gate lets through", "share", 8),
-        Statistic("first", "first", "mass on the first token", "share", 12, "sink", 0.3, "Gu et al. 2025"),
+        Statistic("first", "first", "mass on the first token", "share", 12, "sink", SINK_MASS, "Gu et al. 2025"),
         Statistic("special", "special", "mass on special tokens", "share", 5),
         Statistic("self", "self", "mass on the token itself", "share", 9, "own token", 0.4, USUAL),
         Statistic("previous", "prev", "mass on the previous token", "share", 11, "previous token", 0.4, USUAL),

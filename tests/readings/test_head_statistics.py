@@ -154,3 +154,39 @@ def test_what_a_learned_sink_takes() -> None:
                 assert found["sink"] is None
             else:
                 assert found["sink"] == pytest.approx(1 - weights[head].sum(-1).mean(), abs=1e-6)
+
+
+@pytest.mark.parametrize("n", [40, 600])  # built, and swept
+def test_what_a_sink_brings(n: int) -> None:
+    """A sink with a value, one without, one elsewhere, none, and a learned one that takes all: against the whole matrix."""
+    rng = np.random.default_rng(0)
+    q, k, v = rng.standard_normal((3, 5, n, 8)).astype(np.float32)
+    bias = np.zeros((5, 1, n), np.float32)
+    bias[[0, 1, 2], 0, [0, 0, n // 2]] = [3 + np.log(n), 12 + np.log(n), 3 + np.log(n)]
+    v[1, 0] /= 100  # nearly all of head 1, and of its context's norm, though it passes nothing on
+    sinks = np.array([-50, -50, -50, -50, 3 + np.log(n)], np.float32)
+    layer = ComputedLayer.of_call(0, Call(q, k, v, bias=bias, sinks=sinks))
+    weights = layer.weights()  # (heads, n, n)
+    lengths = weights * np.linalg.norm(v, axis=-1)[:, None]  # (heads, n, n)
+    shares = (lengths / lengths.sum(-1, keepdims=True)).mean(1)  # (heads, n)
+    found = head_statistics(layer, [Token(str(at), at) for at in range(n)])
+    norms = np.linalg.norm(v, axis=-1) / np.linalg.norm(v, axis=-1).mean(-1, keepdims=True)
+    assert [head["sink_norm"] for head in found[:3]] == pytest.approx(
+        [norms[0, 0], norms[1, 0], norms[2, n // 2]], rel=1e-4
+    )
+    assert [head["sink_norm"] for head in found[3:]] == [None, 0]
+    expected = [shares[0, 0], shares[1, 0], shares[2, n // 2], None, 0.0]
+    assert [head["sink_kind"] for head in found] == [
+        None if one is None else pytest.approx(one, rel=1e-4) for one in expected
+    ]
+    kinds = [[name for name in head.names if "sink" in name] for head in found]
+    assert kinds == [["passing sink"], ["empty sink"], ["passing sink"], [], ["empty sink"]]
+
+
+def test_a_text_too_short_to_tell_a_sink_from_a_word() -> None:
+    q, k, v = np.random.default_rng(0).standard_normal((3, 2, 19, 8)).astype(np.float32)
+    layer = ComputedLayer.of_call(0, Call(q * 9, k * 0 + k[:, :1] * (np.arange(19) == 0)[:, None], v))
+    assert [head["sink_kind"] for head in head_statistics(layer, [Token(str(at), at) for at in range(19)])] == [
+        None,
+        None,
+    ]

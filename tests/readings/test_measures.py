@@ -3,10 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
-import shutil
-import subprocess
-import sys
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -14,7 +10,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-import attnctl
 from attnctl.errors import AttnctlError, UsageError
 from attnctl.formats.documents.trace_json import trace_from_document
 from attnctl.layer import LayerAttention
@@ -218,69 +213,6 @@ def test_value_zeroing_needs_a_model_that_runs(tmp_path: Path) -> None:
         TextSource(open_model("random", d_model=8, n_heads=2), "word " * 130), Changes("value-zeroing"), say=said.extend
     )
     assert "130 tokens" in said[0]
-
-
-SQUARES = """
-import numpy as np
-from attnctl.layer import StoredLayer
-from attnctl.measures import Measure
-
-
-def squares(layer):
-    weights = layer.weights() ** 2
-    return StoredLayer(layer.layer, layer.heads, weights / weights.sum(-1, keepdims=True))
-
-
-MEASURE = Measure("even-squares", "Squares", "Shown are squares.", "share of weight²", "weight² ÷ Σ", "Each squared.", "values", squares)
-"""
-ASK = """
-import sys
-from attnctl.__main__ import main
-from attnctl.cli.suggestions import completions
-from attnctl.formats.documents.schemas import make_schema
-from attnctl import heads, load
-
-assert completions("measure", "even") == ["even-squares"]
-assert heads("Alice will eat", measure="even-squares")
-measure = make_schema("trace")["properties"]["measure"]
-assert "even-squares" in measure["enum"] and "even-squares: Each squared." in measure["description"]
-for arguments in (
-    ["heatmap", "Alice will eat", "--measure", "even-squares"],
-    ["heatmap", "--help"],
-    ["explain", "Alice will eat", "--measure", "even-squares", "--steps", "weights"],
-    ["explain", "Alice will eat", "--measure", "even-squares", "-o", "trace.json"],
-    ["view", "trace.json", "--no-open", "-o", "page.html"],
-    ["batch", "texts.txt", "--measure", "even-squares"],
-    ["heads", "Alice will eat", "--measure", "squares"],
-):
-    sys.argv[1:] = arguments
-    try:
-        main()
-    except SystemExit as left:
-        print("left with", left.code, flush=True)
-print(load("trace.json").measure)
-"""
-
-
-def test_a_new_measure_is_one_file(tmp_path: Path) -> None:
-    package = Path(attnctl.__file__).parent
-    shutil.copytree(package, tmp_path / "attnctl", ignore=shutil.ignore_patterns("__pycache__"))
-    (tmp_path / "attnctl" / "measures" / "even_squares.py").write_text(SQUARES)
-    (tmp_path / "texts.txt").write_text("Alice will eat\n")
-    asked = subprocess.run(
-        [sys.executable, "-c", ASK],
-        cwd=tmp_path,
-        env={**os.environ, "PYTHONPATH": str(tmp_path), "COLUMNS": "100"},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert asked.returncode == 0, asked.stderr
-    assert "weights, even-squares, rollout, value-norm, value-zeroing." in " ".join(asked.stdout.split())
-    assert "weight² ÷ Σ" in asked.stdout and '"measure":"even-squares"' in asked.stdout
-    assert "Squares" in (tmp_path / "page.html").read_text()
-    assert "no measure 'squares': it is weights, even-squares" in asked.stderr
-    assert asked.stdout.rstrip().endswith("even-squares") and asked.stdout.count("left with 2") == 1
 
 
 def test_a_measure_has_the_name_of_its_file() -> None:

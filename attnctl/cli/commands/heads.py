@@ -46,6 +46,7 @@ def heads_command(
     mode = {"json": "JSON", "csv": "CSV", "terminal": "the table"}.get(form, "a picture")
     arguments.check_mode("heads", mode)
     look = arguments.look_of(options)
+    by = by and by.replace("-", "_")
     if by is not None and by not in STATISTICS:
         raise UsageError(f"--by {by}: it is {', '.join(STATISTICS)}")
     if picture and probe and by not in ("induction", "duplicate"):
