@@ -16,8 +16,9 @@ from attnctl.readings.effects.effects import EdgeEffect, Effects, SpanEffect
 from attnctl.readings.effects.needle import Needles
 from attnctl.readings.head_statistics import STATISTICS, HeadStatistics
 from attnctl.readings.traces.comparison import Comparison
-from attnctl.render.figure.drawing import INK, LONGEST, QUIET, Labels
+from attnctl.render.figure.drawing import INK, QUIET
 from attnctl.render.figure.heatmap import colour_map, drawing_of
+from attnctl.render.figure.labels import LONGEST, Labels
 from attnctl.render.figure.layout import Drawing, Grids, Panel, Scale
 from attnctl.render.figure.look import CMAP, DPI, PLAIN, Look
 from attnctl.render.figure.saving import plain_settings

@@ -9,16 +9,16 @@ from typing import IO
 
 import numpy as np
 from PIL import Image
-from PIL.PngImagePlugin import PngInfo
 
 from attnctl import __version__
 from attnctl.arrays import Bytes
 from attnctl.readings.traces.trace import Trace
-from attnctl.render.figure.drawing import HATCHED, INK, QUIET, Labels
+from attnctl.render.figure.drawing import HATCHED, INK, QUIET
 from attnctl.render.figure.heatmap import colour_map
+from attnctl.render.figure.labels import Labels
 from attnctl.render.figure.look import CMAP
-from attnctl.render.figure.raster import press_stamp, text_stamp
-from attnctl.render.figure.saving import png_metadata
+from attnctl.render.figure.raster import Canvas
+from attnctl.render.figure.saving import png_of_pixels
 
 DPI = 150
 PAGE = (1754, 1240)  # pixels: A4
@@ -46,38 +46,29 @@ def head_tiles(trace: Trace, name: str, cmap: str = CMAP) -> Iterator[Bytes]:
 
 
 def _labelled_tile(rgb: Bytes, labels: Labels, above: str, beneath: str) -> Bytes:
-    tile = np.full((*TILE, 3), 255, dtype=np.uint8)  # (height, width, 3)
+    tile = Canvas(*TILE, DPI)
     scale = GRID / max(rgb.shape[:2])
     high, wide = (max(1, round(side * scale)) for side in rgb.shape[:2])
     grid = Image.fromarray(rgb).resize((wide, high), Image.Resampling.NEAREST)
-    tile[20 : 20 + high, :wide] = np.asarray(grid)
+    tile.pixels[20 : 20 + high, :wide, :3] = np.asarray(grid)
     caption = labels.cut_to_width(labels.drawable(" ".join(above.split())), 6.0, (TILE[1] - GAP) / DPI)
-    _write(tile, labels, caption, 6.0, (0, 14), INK)
-    _write(tile, labels, beneath, 6.0, (0, 20 + high + 14), QUIET)
-    return tile
-
-
-def _write(canvas: Bytes, labels: Labels, text: str, size: float, at: tuple[int, int], colour: str) -> None:
-    """A line of text that begins at (x, y), in fonts that have its characters, which Pillow alone does not look for."""
-    press_stamp(canvas, text_stamp(text, size, DPI, tuple(labels.family), ha="left", va="baseline"), *at, colour)
+    for y, text, colour in ((14, caption, INK), (20 + high + 14, beneath, QUIET)):
+        tile.put_text(0, y, text, 6.0, tuple(labels.family), ha="left", va="baseline", color=colour)
+    return tile.rgb()
 
 
 def sheet_page(tiles: Sequence[Bytes], heading: str) -> bytes:
     """The bytes of a PNG of at most SHAPE[0] × SHAPE[1] tiles, row by row."""
-    canvas = np.full((*PAGE, 3), 255, dtype=np.uint8)  # (height, width, 3)
-    labels = Labels([heading])
+    page, labels = Canvas(*PAGE, DPI), Labels([heading])
     title = labels.cut_to_width(labels.drawable(heading), 10.0, (PAGE[1] - 2 * MARGIN) / DPI)
-    _write(canvas, labels, title, 10.0, (MARGIN, 42), INK)
     what = "queries down, keys across; each grid coloured from 0 to its largest weight, which stands beneath it"
-    _write(canvas, labels, what, 6.5, (MARGIN, 62), QUIET)
-    page, out, said = Image.fromarray(canvas), io.BytesIO(), PngInfo()
+    for y, text, size, colour in ((42, title, 10.0, INK), (62, what, 6.5, QUIET)):
+        page.put_text(MARGIN, y, text, size, tuple(labels.family), ha="left", va="baseline", color=colour)
     for at, tile in enumerate(tiles):
         row, column = divmod(at, SHAPE[1])
-        page.paste(Image.fromarray(tile), (MARGIN + column * TILE[1], HEAD + row * TILE[0]))
-    for name, text in png_metadata(f"attnctl {__version__}, {heading}").items():
-        said.add_text(name, text)
-    page.save(out, "PNG", dpi=(DPI, DPI), pnginfo=said)
-    return out.getvalue()
+        y, x = HEAD + row * TILE[0], MARGIN + column * TILE[1]
+        page.pixels[y : y + TILE[0], x : x + TILE[1], :3] = tile
+    return png_of_pixels(page.rgb(), DPI, f"attnctl {__version__}, {heading}")
 
 
 # --- PDF ---------------------------------------------------------------------------------------------------------

@@ -12,6 +12,8 @@ from matplotlib.figure import Figure
 
 from attnctl.arrays import Bools, Floats
 from attnctl.errors import UsageError
+from attnctl.render.figure.labels import LONGEST, Labels
+from attnctl.render.figure.look import Look
 from attnctl.tokens import Token
 
 UNKNOWN = "† not among the words the model knows"
@@ -137,175 +139,149 @@ class Axis:
     depth: float = 0.0  # inches they reach away from the cells
 
 
-@dataclass(frozen=True)
 class Plan:
-    """The whole picture: its size, the panels' place and size, the axes, the colour bar."""
+    """Where everything of a picture stands, in inches from its top left corner.
 
-    width: float
-    height: float
-    left: float  # of the first panel
-    top: float
-    panel: tuple[float, float]  # width, height
-    pitch: tuple[float, float]  # from one panel to the next
-    shape: tuple[int, int]  # rows, columns of panels
-    cell: tuple[float, float]
-    queries: Axis
-    keys: Axis
-    bars: tuple[tuple[float, float, float], ...]  # of the colours: left, top, height
-    label_left: float  # the right edge of the queries' labels
-    names_above: bool  # whether each panel bears a name
-    type: TypeSizes
+    Raises UsageError where the picture would be too small, or too large to be drawn.
+    """
+
+    def __init__(self, grids: Grids, look: Look, labels: Labels) -> None:
+        self.grids, self.look = grids, look
+        self.type = t = type_sizes(look.font_size, None if look.size is None else look.size[0])
+        self.shape = grids.panel_counts  # rows, columns of panels
+        self.names_above = self.shape != (1, 1)  # whether each panel bears a name
+        self.name_lines = 1 + max(panel.name.count("\n") for panel in grids.panels)
+        longest = LONGEST - 5 * self.names_above
+        self.query_labels = [labels.axis_label(name, longest) for name in grids.rows]
+        self.key_labels = [labels.axis_label(name, longest) for name in grids.columns]
+        # the widths of the longest labels, and of the name of hatched cells, at one point of size
+        self.longest_query = max(labels.text_width(name, 10) for name in self.query_labels) / 10
+        self.longest_key = max(labels.text_width(name, 10) for name in self.key_labels) / 10
+        self.hidden = labels.text_width(grids.hidden, 10) / 10 if grids.is_masked else 0.0
+        self.title: list[str] = []
+        self.subtitle: list[str] = []
+        cell = self._cell_size()
+        self.queries, self.keys = self._label_axes(cell)
+        room = (look.size[0] if look.size else max(self._size(cell)[0], 4.2)) - 2 * EDGE
+        said = "; ".join((*grids.said, *[UNKNOWN] * any("†" in name for name in (*grids.rows, *grids.columns))))
+        if grids.title:
+            self.title = labels.broken_lines(labels.drawable(grids.title), t.title, room)
+        if said:
+            self.subtitle = labels.broken_lines(labels.drawable(said), t.subtitle, room)
+        widths = [labels.text_width(line, t.title) for line in self.title]
+        widths += [labels.text_width(line, t.subtitle) for line in self.subtitle]
+        # the labels' size depends on the cells, and the room for cells on the labels: twice comes close enough
+        for _ in range(2 if look.size else 0):
+            cell = self._cells_to_size()
+            self.queries, self.keys = self._label_axes(cell)
+        self.cell = self._cells_to_size() if look.size else cell
+        self._place(max(widths, default=0.0) + 2 * EDGE)
 
     def panel_corner(self, row: int, column: int) -> tuple[float, float]:
         """The top left corner of a panel."""
         return self.left + column * self.pitch[0], self.top + row * self.pitch[1]
 
+    def _cell_size(self) -> tuple[float, float]:
+        """The size of a cell that suits so many tokens and panels, a whole number of pixels where that is 4 or more."""
+        n = max(len(self.query_labels), len(self.key_labels))
+        if not self.names_above:
+            side = min(0.85, max(2.4 / n, min(0.5, min(max(7.5, 0.05 * n), 10.0) / n)))
+        else:
+            wanted = min(4.0, max(1.5, 0.3 * n, 0.055 * n))
+            side = max(min(wanted, 13.0 / self.shape[1]), 0.4) / n
+        pixels = side * self.look.dpi
+        side = max(1, round(pixels)) / self.look.dpi if pixels > 3 else side
+        return side, side
 
-@dataclass(frozen=True)
-class LayoutRequest:
-    """What has to find room."""
+    def _label_axes(self, cell: tuple[float, float]) -> tuple[Axis, Axis]:
+        """How the labels are written beside cells of this size: smaller first, then every second, third, …"""
+        w, h = cell
+        most = self.type.label_of_many if self.names_above else self.type.label
 
-    n_q: int
-    n_k: int
-    shape: tuple[int, int]  # rows, columns of panels
-    rows_named: bool  # whether the rows of panels have names of their own, at their left
-    longest_query: float  # inches, of the longest label at one point of size
-    longest_key: float
-    hidden: float  # of what a hatched cell is, said beneath the colour bar; 0: nothing is hatched
-    bars: int  # of colours
-    type: TypeSizes
-    size: tuple[float, float] | None
-    dpi: float
-    names: int = 1  # lines of a panel's name
-    titles: int = 0  # lines
-    subtitles: int = 0
-    least_width: float = 0.0  # inches, of the title
+        def thinned_labels(room: float) -> tuple[float, int]:
+            size = min(most, room * 72 / 1.15)
+            if size >= self.type.smallest:
+                return size, 1
+            size = min(most, self.type.smallest + 0.5)
+            return size, math.ceil(size * 1.2 / 72 / room)
+
+        size, step = thinned_labels(h)
+        queries = Axis(size, step, depth=self.longest_query * size)
+        size, step = thinned_labels(w)
+        width = self.longest_key * size
+        if width <= w * 0.94 - 0.02:
+            return queries, Axis(size, 1, 0, size * LINE)
+        if not self.names_above and w >= 0.3:
+            return queries, Axis(size, step, 45, (width + size * LINE) * math.sqrt(0.5))
+        return queries, Axis(size, step, 90, width)
+
+    def _margins(self) -> tuple[float, float, float, float]:
+        """Inches at the left, top, right and bottom of the panels."""
+        t, keys = self.type, self.keys
+        left = EDGE + t.axis * LINE + self.queries.depth + 2 * ASIDE
+        left += (t.axis * LINE + ASIDE) * bool(self.grids.row_names)
+        top = EDGE + len(self.title) * t.title * LINE + len(self.subtitle) * t.subtitle * LINE + ASIDE + t.axis * LINE
+        top += keys.depth + 2 * ASIDE + self.names_above * self.name_lines * t.axis * LINE
+        bars = 0.0
+        if self.look.colour_bar:
+            bars = BAR_GAP + max(len(self.grids.scales) * self.bar_pitch, BAR_WIDTH + ASIDE + self.hidden * t.tick)
+        over = max(0.0, keys.depth - bars + (BAR_GAP if bars else 0)) if keys.angle == 45 else 0.0
+        return left, top, bars + over + EDGE, EDGE + 0.04
 
     @property
-    def single(self) -> bool:
-        """Whether there is one big panel."""
-        return self.shape == (1, 1)
+    def bar_pitch(self) -> float:
+        """Inches that a colour bar takes with its ticks and its name."""
+        return BAR_WIDTH + BAR_TEXT * self.type.tick / 7.5
 
+    @property
+    def gaps(self) -> tuple[float, float]:
+        """Inches between panels, across and down: down there are titles where the rows are not layers."""
+        named = bool(self.grids.row_names)
+        return (0.09, 0.09) if named else (0.14, self.name_lines * self.type.axis * LINE + 0.12)
 
-def plan_layout(ask: LayoutRequest) -> Plan:
-    """Lay the picture out. Raises UsageError where it would be too small, or too large to be drawn."""
-    cell = _cell_size(ask)
-    queries, keys = _label_axes(ask, cell)
-    if ask.size is not None:
-        # the labels' size depends on the cells, and the room for cells on the labels: twice comes close enough
-        for _ in range(2):
-            cell = _cells_to_size(ask, queries, keys)
-            queries, keys = _label_axes(ask, cell)
-        cell = _cells_to_size(ask, queries, keys)
-    return _placed_plan(ask, cell, queries, keys)
+    def _cells_to_size(self) -> tuple[float, float]:
+        """The cells that fill a picture of the size asked for."""
+        assert self.look.size is not None
+        left, top, right, bottom = self._margins()
+        (rows, columns), (across, down), asked = self.shape, self.gaps, self.look.size
+        width = (asked[0] - left - right - across * (columns - 1)) / columns
+        height = (asked[1] - top - bottom - down * (rows - 1)) / rows
+        if width < 0.25 or height < 0.25:
+            need = left + right + (0.3 + across) * columns, top + bottom + (0.3 + down) * rows
+            raise UsageError(
+                f"--size {asked[0]:g}x{asked[1]:g} leaves no room for the cells beside the labels: "
+                f"at least {math.ceil(need[0] * 2) / 2:g}x{math.ceil(need[1] * 2) / 2:g} inches"
+            )
+        return width / len(self.key_labels), height / len(self.query_labels)
 
+    def _size(self, cell: tuple[float, float]) -> tuple[float, float]:
+        """The width and height of the picture with such cells."""
+        left, top, right, bottom = self._margins()
+        (rows, columns), (across, down) = self.shape, self.gaps
+        self.panel = cell[0] * len(self.key_labels), cell[1] * len(self.query_labels)
+        self.pitch = self.panel[0] + across, self.panel[1] + down  # from one panel to the next
+        self.inner = columns * self.pitch[0] - across, rows * self.pitch[1] - down  # all panels together
+        return left + self.inner[0] + right, top + self.inner[1] + bottom
 
-def _cell_size(ask: LayoutRequest) -> tuple[float, float]:
-    """The size of a cell that suits so many tokens and panels, a whole number of pixels where that is more than a few."""
-    n = max(ask.n_q, ask.n_k)
-    rows, columns = ask.shape
-    if ask.single:
-        side = min(0.85, max(2.4 / n, min(0.5, min(max(7.5, 0.05 * n), 10.0) / n)))
-    else:
-        wanted = min(4.0, max(1.5, 0.3 * n, 0.055 * n))
-        side = max(min(wanted, 13.0 / columns), 0.4) / n
-    pixels = side * ask.dpi
-    side = max(1, round(pixels)) / ask.dpi if pixels > 3 else side
-    return side, side
-
-
-def _label_axes(ask: LayoutRequest, cell: tuple[float, float]) -> tuple[Axis, Axis]:
-    """How the labels are written beside cells of this size: smaller first, then every second, third, …"""
-    w, h = cell
-    most = ask.type.label if ask.single else ask.type.label_of_many
-
-    def thinned_labels(room: float) -> tuple[float, int]:
-        size = min(most, room * 72 / 1.15)
-        if size >= ask.type.smallest:
-            return size, 1
-        size = min(most, ask.type.smallest + 0.5)
-        return size, math.ceil(size * 1.2 / 72 / room)
-
-    size, step = thinned_labels(h)
-    queries = Axis(size, step, depth=ask.longest_query * size)
-    size, step = thinned_labels(w)
-    width = ask.longest_key * size
-    if width <= w * 0.94 - 0.02:
-        return queries, Axis(size, 1, 0, size * LINE)
-    if ask.single and w >= 0.3:
-        return queries, Axis(size, step, 45, (width + size * LINE) * math.sqrt(0.5))
-    return queries, Axis(size, step, 90, width)
-
-
-def _margins(ask: LayoutRequest, queries: Axis, keys: Axis) -> tuple[float, float, float, float]:
-    """Inches at the left, top, right and bottom of the panels."""
-    t = ask.type
-    left = EDGE + t.axis * LINE + queries.depth + 2 * ASIDE + (t.axis * LINE + ASIDE if ask.rows_named else 0)
-    top = EDGE + ask.titles * t.title * LINE + ask.subtitles * t.subtitle * LINE + ASIDE + t.axis * LINE
-    top += keys.depth + 2 * ASIDE + (0 if ask.single else ask.names * t.axis * LINE)
-    bars = BAR_GAP + max(ask.bars * bar_pitch(t), BAR_WIDTH + ASIDE + ask.hidden * t.tick) if ask.bars else 0.0
-    over = max(0.0, keys.depth - bars + (BAR_GAP if bars else 0)) if keys.angle == 45 else 0.0
-    return left, top, bars + over + EDGE, EDGE + 0.04
-
-
-def bar_pitch(sizes: TypeSizes) -> float:
-    """Inches that a colour bar takes with its ticks and its name."""
-    return BAR_WIDTH + BAR_TEXT * sizes.tick / 7.5
-
-
-def _panel_gaps(ask: LayoutRequest) -> tuple[float, float]:
-    """Inches between panels, across and down: down there are titles where the rows are not layers."""
-    return (0.09 if ask.rows_named else 0.14), (0.09 if ask.rows_named else ask.names * ask.type.axis * LINE + 0.12)
-
-
-def _cells_to_size(ask: LayoutRequest, queries: Axis, keys: Axis) -> tuple[float, float]:
-    """The cells that fill a picture of the size asked for."""
-    assert ask.size is not None
-    left, top, right, bottom = _margins(ask, queries, keys)
-    (rows, columns), (across, down) = ask.shape, _panel_gaps(ask)
-    width = (ask.size[0] - left - right - across * (columns - 1)) / columns
-    height = (ask.size[1] - top - bottom - down * (rows - 1)) / rows
-    if width < 0.25 or height < 0.25:
-        need = left + right + (0.3 + across) * columns, top + bottom + (0.3 + down) * rows
-        raise UsageError(
-            f"--size {ask.size[0]:g}x{ask.size[1]:g} leaves no room for the cells beside the labels: "
-            f"at least {math.ceil(need[0] * 2) / 2:g}x{math.ceil(need[1] * 2) / 2:g} inches"
-        )
-    return width / ask.n_k, height / ask.n_q
-
-
-def _placed_plan(ask: LayoutRequest, cell: tuple[float, float], queries: Axis, keys: Axis) -> Plan:
-    left, top, right, bottom = _margins(ask, queries, keys)
-    (rows, columns), (across, down) = ask.shape, _panel_gaps(ask)
-    panel = cell[0] * ask.n_k, cell[1] * ask.n_q
-    pitch = panel[0] + across, panel[1] + down
-    inner = columns * pitch[0] - across, rows * pitch[1] - down
-    width, height = max(left + inner[0] + right, ask.least_width), top + inner[1] + bottom
-    if ask.size is not None:
-        width, height = ask.size
-    if max(width, height) > WIDEST or width * height * ask.dpi**2 > PIXELS or max(width, height) * ask.dpi > 65_000:
-        raise UsageError(
-            f"the picture would be {width:.0f} × {height:.0f} inches, "
-            f"{width * ask.dpi:,.0f} × {height * ask.dpi:,.0f} pixels: "
-            "choose layers and heads (--layer, --head), or a smaller --size or --dpi"
-        )
-    # pixels that cells fill evenly start on a whole pixel
-    left, top = (round(left * ask.dpi) / ask.dpi, round(top * ask.dpi) / ask.dpi)
-    legend = 0.42 if ask.hidden and ask.bars else 0.0
-    bar_height = min(max(inner[1] - legend, 0.9 if ask.size is None else 0.2), 5.0)
-    return Plan(
-        width=width,
-        height=max(height, top + bar_height + legend + bottom) if ask.size is None and ask.bars else height,
-        left=left,
-        top=top,
-        panel=panel,
-        pitch=pitch,
-        shape=ask.shape,
-        cell=cell,
-        queries=queries,
-        keys=keys,
-        bars=tuple((left + inner[0] + BAR_GAP + at * bar_pitch(ask.type), top, bar_height) for at in range(ask.bars)),
-        label_left=left - ASIDE - queries.depth,
-        names_above=not ask.single,
-        type=ask.type,
-    )
+    def _place(self, least_width: float) -> None:
+        width, height = self._size(self.cell)
+        self.width, self.height = self.look.size or (max(width, least_width), height)
+        dpi = self.look.dpi
+        if (
+            max(self.width, self.height) > WIDEST
+            or self.width * self.height * dpi**2 > PIXELS
+            or max(self.width, self.height) * dpi > 65_000
+        ):
+            raise UsageError(
+                f"the picture would be {self.width:.0f} × {self.height:.0f} inches, "
+                f"{self.width * dpi:,.0f} × {self.height * dpi:,.0f} pixels: "
+                "choose layers and heads (--layer, --head), or a smaller --size or --dpi"
+            )
+        left, top, _, bottom = self._margins()
+        # pixels that cells fill evenly start on a whole pixel
+        self.left, self.top = round(left * dpi) / dpi, round(top * dpi) / dpi
+        self.bar_left = self.left + self.inner[0] + BAR_GAP
+        legend = 0.42 if self.hidden and self.look.colour_bar else 0.0
+        self.bar_height = min(max(self.inner[1] - legend, 0.2 if self.look.size else 0.9), 5.0)
+        if self.look.size is None and self.look.colour_bar:
+            self.height = max(self.height, self.top + self.bar_height + legend + bottom)

@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import io
+import struct
 import warnings
+import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
 import matplotlib
+import numpy as np
 from matplotlib.figure import Figure
 from matplotlib.text import Text
 
 from attnctl import __version__
+from attnctl.arrays import Bytes
 from attnctl.text import harmless_text
 
 VECTOR_DPI = 300  # vector files hold the cells as an image: fine enough that their edges stay sharp in print
@@ -21,6 +25,27 @@ VECTOR_DPI = 300  # vector files hold the cells as an image: fine enough that th
 def png_bytes(figure: Figure) -> bytes:
     """A PNG file."""
     return _saved_bytes(figure, "png", figure.dpi, dict(png_metadata(str(figure.get_label()))))
+
+
+def png_of_pixels(pixels: Bytes, dpi: float, cited: str = "") -> bytes:
+    """A PNG file of pixels (height, width, 3): rows as differences, lightly deflated. 4 ms where Pillow takes 11 or more."""
+    high, wide = pixels.shape[:2]
+    flat = pixels.reshape(high, -1)  # (height, 3 · width)
+    rows = np.empty((high, 1 + flat.shape[1]), dtype=np.uint8)
+    rows[0, 0], rows[1:, 0] = 0, 2  # the first row as it is, each other minus the one above it
+    rows[0, 1:] = flat[0]
+    np.subtract(flat[1:], flat[:-1], out=rows[1:, 1:])
+    per_metre = round(dpi / 0.0254)
+    chunks = [
+        (b"IHDR", struct.pack(">IIBBBBB", wide, high, 8, 2, 0, 0, 0)),
+        *((b"tEXt", f"{key}\0{said}".encode("latin-1")) for key, said in png_metadata(cited).items()),
+        (b"pHYs", struct.pack(">IIB", per_metre, per_metre, 1)),
+        (b"IDAT", zlib.compress(rows.data, 1)),
+        (b"IEND", b""),
+    ]
+    return b"\x89PNG\r\n\x1a\n" + b"".join(
+        struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data)) for kind, data in chunks
+    )
 
 
 def png_metadata(cited: str) -> dict[str, str]:

@@ -23,10 +23,11 @@ from attnctl.formats.pictures import figure_bytes as image
 from attnctl.layer import rescaled_rows
 from attnctl.models import open_model
 from attnctl.readings.traces.trace import LayerTrace, ModelInfo, Trace
-from attnctl.render.figure import drawing as labels
 from attnctl.render.figure import heatmap as drawings
-from attnctl.render.figure.drawing import Labels, Sheet, number_outline
+from attnctl.render.figure import labels
+from attnctl.render.figure.drawing import Sheet, number_outline
 from attnctl.render.figure.heatmap import figure_of_trace as heatmap
+from attnctl.render.figure.labels import Labels
 from attnctl.render.figure.layout import Drawing, TypeSizes
 from attnctl.render.figure.look import Look
 from attnctl.source import keys_left_out, record_trace

@@ -16,8 +16,9 @@ from attnctl.readings.heatmap import HeatmapGrid
 from attnctl.readings.traces.trace import Trace
 from attnctl.render.figure.heatmap import draw_heatmap
 from attnctl.render.figure.look import Look
-from attnctl.render.figure.raster import encode_png, heatmap_png
+from attnctl.render.figure.raster import heatmap_png
 from attnctl.render.figure.saving import png_bytes as figure_png
+from attnctl.render.figure.saving import png_of_pixels
 from attnctl.source import record_trace
 from attnctl.source.cells import read_heatmap
 from attnctl.tokens import Token
@@ -98,7 +99,7 @@ def test_the_same_bytes_in_any_order() -> None:
 @pytest.mark.parametrize("shape", [(1, 1), (3, 7), (64, 200)])
 def test_png_files_hold_every_pixel_and_the_resolution(shape: tuple[int, int]) -> None:
     canvas = np.random.default_rng(0).integers(0, 256, (*shape, 3), dtype=np.uint8)
-    picture = Image.open(io.BytesIO(encode_png(canvas, 200)))
+    picture = Image.open(io.BytesIO(png_of_pixels(canvas, 200)))
     assert (np.asarray(picture) == canvas).all()
     assert picture.mode == "RGB" and picture.info["dpi"] == pytest.approx((200, 200), abs=0.1)
     assert picture.info["Software"] == f"attnctl {__version__}"

@@ -1,0 +1,159 @@
+"""Labels of pictures: text in fonts that have its characters, abridged, broken and measured."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from functools import lru_cache
+from typing import Any
+
+from matplotlib import font_manager
+
+from attnctl.text import visible_text
+from attnctl.tokens import split_characters
+
+BASE = "DejaVu Sans"  # ships with matplotlib: the same on every machine
+_LAST_RESORT = "Last Resort"  # draws a box for everything, which is what must not happen
+_INVISIBLE = frozenset("\u200c\u200d\ufe0e\ufe0f")
+LONGEST = 18  # characters of a label
+
+
+class Labels:
+    """Text made drawable. `family` is what to draw it in, `notes` what could not be drawn, in sentences."""
+
+    def __init__(self, texts: Iterable[str]) -> None:
+        characters_met = {char for text in texts if not text.isascii() for char in _escaped_text(text)}
+        unmet = sorted(char for char in characters_met if not _font_has(BASE, char) and char not in _INVISIBLE)
+        eastern = _eastern_region(characters_met)
+        found = {char: _family_with(char, eastern) for char in unmet}
+        self.missing = [char for char in unmet if found[char] is None]
+        self.family = [BASE, *sorted({family for family in found.values() if family})]
+        self._ignored = {c for c in characters_met & _INVISIBLE if not any(_font_has(f, c) for f in self.family)}
+
+    @property
+    def missing_characters(self) -> tuple[str, ...]:
+        """What a user should know: which characters no installed font has."""
+        if not self.missing:
+            return ()
+        codes = ", ".join(f"{char} U+{ord(char):04X}" for char in self.missing[:6])
+        more = f" and {len(self.missing) - 6} more" if len(self.missing) > 6 else ""
+        return (
+            f"no installed font has {codes}{more}: drawn as code points (install a font that has them, such as Noto's)",
+        )
+
+    def drawable(self, text: str) -> str:
+        """`text` with control characters as escapes and characters that no font has as U+XXXX."""
+        if text.isascii():
+            return _escaped_text(text)
+        missing = set(self.missing)
+        pieces: list[str] = []
+        for char in _escaped_text(text):
+            if char in missing:
+                pieces.append(f" U+{ord(char):04X} ")
+            elif char not in self._ignored and not (missing and char in _INVISIBLE):
+                pieces.append(char)
+        drawn = "".join(pieces)
+        return " ".join(drawn.split()) if missing else drawn
+
+    def axis_label(self, text: str, longest: int = LONGEST) -> str:
+        """`drawable`, abridged to what may stand beside an axis: in the middle, or after whole code points.
+
+        A text that was cut at its end is cut there again.
+        """
+        drawn = self.drawable(text)
+        if len(drawn) <= longest:
+            return drawn
+        if self.missing and "U+" in drawn:
+            mark = "†" * drawn.endswith("†")
+            return drawn[:longest].rpartition(" ")[0] + "…" + mark if " " in drawn[:longest] else drawn
+        pieces = [drawn[token.start : token.end] for token in split_characters(drawn)]  # never half a character
+        if len(pieces) <= longest:
+            return drawn
+        if drawn.endswith("…"):
+            return "".join(pieces[: longest - 1]).rstrip() + "…"
+        tail = longest // 3
+        return "".join(pieces[: longest - 1 - tail]) + "…" + "".join(pieces[-tail:])
+
+    def text_width(self, text: str, size: float) -> float:
+        """The width in inches of `text` at `size` points."""
+        return _text_width(tuple(self.family), text, size)
+
+    def cut_to_width(self, text: str, size: float, width: float) -> str:
+        """`text` cut at its end, with an ellipsis, to `width` inches at `size` points."""
+        while len(text) > 2 and self.text_width(text, size) > width:
+            text = text[: max(1, int(len(text) * 0.95) - 1)].rstrip() + "…"
+        return text
+
+    def broken_lines(self, text: str, size: float, width: float) -> list[str]:
+        """`text` broken between words into lines of at most `width` inches, too long a word cut."""
+        lines = [""]
+        for word in text.split(" "):
+            longer = f"{lines[-1]} {word}".lstrip()
+            if lines[-1] and self.text_width(longer, size) > width:
+                lines.append(word)
+            else:
+                lines[-1] = longer
+        return [self.cut_to_width(line, size, width) for line in lines]
+
+
+def _escaped_text(text: str) -> str:
+    """As `visible_text`, but control characters as escapes: few fonts have the symbols for them."""
+    return "".join(
+        repr(chr(ord(char) - 0x2400))[1:-1] if "\u2400" <= char < "\u2420" else char for char in visible_text(text)
+    ).replace("\u2421", "\\x7f")
+
+
+@lru_cache(maxsize=8192)
+def _text_width(families: tuple[str, ...], text: str, size: float) -> float:
+    font: Any = font_manager.get_font([_font_path(family) for family in families])
+    font.set_size(size, 72.0)
+    font.set_text(text)
+    return float(font.get_width_height()[0]) / 64.0 / 72.0
+
+
+@lru_cache(maxsize=256)
+def _font_path(family: str) -> str:
+    return font_manager.findfont(font_manager.FontProperties(family=family))
+
+
+@lru_cache(maxsize=8192)
+def _font_has(family: str, char: str) -> bool:
+    font: Any = font_manager.get_font(_font_path(family))
+    return bool(font.get_char_index(ord(char)))
+
+
+@lru_cache(maxsize=8)
+def _font_families(eastern: str) -> tuple[str, ...]:
+    """Every upright family, the likeliest to look well beside the base first."""
+
+    def family_rank(name: str) -> tuple[bool, bool, bool, bool, str]:
+        han = " CJK " in name and not name.endswith(eastern)
+        return ("Sans" not in name, "Mono" in name, han, not name.startswith("Noto"), name)
+
+    upright = {
+        font.name
+        for font in font_manager.fontManager.ttflist
+        if font.style == "normal" and font.stretch == "normal" and font.weight in (400, "normal", "regular")
+    }
+    return tuple(
+        sorted((name for name in upright if not name.startswith((_LAST_RESORT, "cm", "STIX"))), key=family_rank)
+    )
+
+
+@lru_cache(maxsize=8192)
+def _family_with(char: str, eastern: str) -> str | None:
+    for family in _font_families(eastern):
+        try:
+            if _font_has(family, char):
+                return family
+        except (OSError, RuntimeError, ValueError):  # a font file that went away, or that FreeType cannot read
+            continue
+    return None
+
+
+def _eastern_region(characters_met: set[str]) -> str:
+    """Han characters look different in Japan, Korea and China: kana or hangul beside them tell."""
+    if any("\u3040" <= char <= "\u30ff" for char in characters_met):
+        return "JP"
+    if any("\uac00" <= char <= "\ud7a3" for char in characters_met):
+        return "KR"
+    return "SC"
