@@ -97,9 +97,9 @@ def _layer_contexts(model: Any, text: str) -> dict[int, Array]:
 
     with ExitStack() as stack:
         if model.info.kind == "checkpoint":
-            from attnctl.models.huggingface.intervention import gated_contexts_kept
+            from attnctl.models.huggingface.intervention import projected_contexts_kept
 
-            stack.enter_context(gated_contexts_kept(model.network, model.kind, found))
+            stack.enter_context(projected_contexts_kept(model.network, model.kind, found))
         model.run(model.tokenize(text), keep_context, text)
     return found
 

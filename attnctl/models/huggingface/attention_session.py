@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from torch.nn import Module
     from transformers import PreTrainedConfig, PreTrainedModel
 
-    from attnctl.models.huggingface.family_traits import OutputGates
+    from attnctl.models.huggingface.family_traits import ContextReaders
     from attnctl.models.huggingface.intervention import Applied
 
 
@@ -86,20 +86,17 @@ def follows_interface(module: Module) -> bool:
     return any(hasattr(file, "ALL_ATTENTION_FUNCTIONS") for file in files)
 
 
+def calls_interface(module: Module) -> bool:
+    """Whether a method of a module's class names the interface's functions."""
+    methods = (inspect.unwrap(own) for kind in type(module).__mro__ for own in vars(kind).values() if callable(own))
+    return any(
+        "ALL_ATTENTION_FUNCTIONS" in method.__code__.co_names for method in methods if inspect.isfunction(method)
+    )
+
+
 def reads_text(name: str) -> bool:
     """Whether a module is on the way of the text, not of pictures or sound."""
     return not re.search("vision|visual|image|audio", name)
-
-
-def calls_interface(module: Module) -> bool:
-    """Whether a module's own code names the interface's functions, or its class has no code to be read."""
-    kinds = [
-        kind for kind in type(module).__mro__ if hasattr(sys.modules.get(kind.__module__), "ALL_ATTENTION_FUNCTIONS")
-    ]
-    try:
-        return any("ALL_ATTENTION_FUNCTIONS" in inspect.getsource(kind) for kind in kinds)
-    except (OSError, TypeError):
-        return True
 
 
 def names_of_modules(model: PreTrainedModel) -> dict[int, Names]:
@@ -147,6 +144,22 @@ def layer_count(model: PreTrainedModel, kind: str) -> int:
         for layer in names[id(module)].layers
     ]
     return max(layers, default=-1) + 1
+
+
+def blocks_of(network: PreTrainedModel) -> list[Module]:
+    """The modules of the network's outermost lists of layers that hold an attention."""
+    from torch.nn import ModuleList
+
+    lists = [(name, module) for name, module in network.named_modules() if isinstance(module, ModuleList)]
+    outermost: list[str] = []
+    found = []
+    for name, several in lists:
+        if any(name.startswith(other + ".") for other in outermost):
+            continue
+        if any(_module_attends(part) for part in several.modules()):
+            outermost.append(name)
+            found += list(several)
+    return found
 
 
 def may_repeat_layers(model: PreTrainedModel, kind: str) -> bool:
@@ -203,7 +216,7 @@ class WatchOptions:
     change: Applied | None = None
     replaces: bool = False
     own: ShowOwn | None = None
-    after: OutputGates | None = None
+    after: ContextReaders | None = None
     trusted: bool = False
 
 

@@ -139,8 +139,8 @@ class Checkpoint:
         source = self.pieces.tokenize_text(text) if self.kind in ("decoder", "cross") else None
         ran, slots = Run(tuple(tokens), key_tokens=self.tokens_of_keys(tokens, text)), self._slots(len(tokens))
         inputs = self._forward_inputs(tokens, source)
-        told = RunNotes(type(self.network).__name__)
         traits = FamilyTraits(self.network, self.kind)
+        told = RunNotes(type(self.network).__name__, traits=traits)
         if may_repeat_layers(self.network, self.kind):  # it is run to the end, and a layer's second attention refused
             visit = _without_leaving(visit)
 
@@ -175,8 +175,7 @@ class Checkpoint:
             if len(tokens) <= EMBEDDED and hasattr(table, "num_embeddings"):
                 ids = inputs["decoder_input_ids" if source is not None else "input_ids"]
                 ran.embeddings = as_numpy(table(ids)[0])  # (n, d_model)
-        ran.gates = {layer: as_numpy(share) for layer, share in traits.gates.open.items()}
-        told.traits = traits
+        ran.gates = traits.gates_of_text(0, len(tokens))
         self.told_by_run(ran, told, silent, output, source=source, weights=weights)
         return ran
 
@@ -233,10 +232,11 @@ class Checkpoint:
         from attnctl.models.huggingface.attention_session import WatchOptions
 
         if not model_follows_interface(self.network):
-            output = self._put_out(inputs)
+            with traits.watch_traits():
+                output = self._put_out(inputs)
             return output, {}, self._own_weights(output)
         output = None
-        wanted = watch_attention(self.network, seen, self._of_own_kind, WatchOptions(after=traits.gates))
+        wanted = watch_attention(self.network, seen, self._of_own_kind, WatchOptions(after=traits.readers))
         with suppress(StopForward), wanted as session, traits.watch_traits():
             output = self.network(**inputs)
         silent = {site: name for site, name in session.silent.items() if site.kind == self.kind}
@@ -255,7 +255,7 @@ class Checkpoint:
         weights: dict[int, Array] | None = None,
     ) -> None:
         """What a run tells beside its attention: the model's description, predictions, notes."""
-        ran.model = told.described_model(self.info)
+        ran.model = told.described_model(self.info, output is not None)
         if weights:
             square = [w for w in weights.values() if w.shape[-1] == w.shape[-2] > 1]
             ahead = any(np.triu(np.abs(w[0]), 1).any() for w in square)
@@ -264,7 +264,7 @@ class Checkpoint:
             if heads != {ran.model.n_heads} and len(heads) == 1:
                 ran.model = replace(ran.model, n_heads=heads.pop(), n_kv_heads=None)
         ran.predictions = self._predicted_tokens(ran.tokens, output, bool(ran.model.causal))
-        ran.notes = text_notes(self, ran.tokens, source, bool(weights)) + told.reader_notes(silent)
+        ran.notes = text_notes(self, ran.tokens, source, bool(weights)) + told.reader_notes(silent, ran.gates)
         if self.intervention is not None:
             ran.notes += (self.intervention.note,)
 

@@ -14,11 +14,11 @@ import torch
 from attnctl import attention
 from attnctl.argument_types import check_network, checked, checked_pairs, checked_selection, require_type
 from attnctl.attention import Array, Call
-from attnctl.errors import UsageError
+from attnctl.errors import AttnctlError, UsageError
 from attnctl.interventions import Cut, Intervention, checked_heads
 from attnctl.models.huggingface.attention_interface import architecture_name, watch_attention
 from attnctl.models.huggingface.attention_session import Site, WatchOptions
-from attnctl.models.huggingface.family_traits import gated_projections
+from attnctl.models.huggingface.family_traits import output_projections
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -104,7 +104,7 @@ def apply_interventions(
             WatchOptions(change),
         ),
         _count_past(model, change),
-        _replaced_behind_gates(model, change),
+        _replaced_in_projections(model, change),
     ):
         yield
 
@@ -117,7 +117,7 @@ class Applied:
     past: int = 0
     means: dict[Site, Array] = field(default_factory=dict)  # of the prompt: (batch, heads, 1, d_v)
     real: dict[Site, Array | None] = field(default_factory=dict)  # positions that are no padding, of this forward
-    gated: frozenset[int] = frozenset()  # ids of the modules whose context is replaced behind their gate
+    projected: frozenset[int] = frozenset()  # ids of the modules whose context is replaced as their projection reads it
     # those that attended: the context's shape
     waiting: dict[int, tuple[Site, torch.Size]] = field(default_factory=dict)
 
@@ -131,19 +131,19 @@ class Applied:
         return call
 
     def change_context(self, site: Site, context: Array) -> Array:
-        """The context with the heads that are off replaced, where no gate follows: (batch, heads, n_q, d_v)."""
-        if site.module in self.gated:
+        """The context with the heads that are off replaced, where this is not done in its projection: the same shape."""
+        if site.module in self.projected:
             self.waiting[site.module] = site, context.shape
             return context
         return self._replaced(site, context)
 
     def change_projected(self, module: int, rows: Array) -> Array:
-        """What a gate let through, as the output projection reads it, the heads that are off replaced: the same shape."""
+        """What the output projection reads, the heads that are off replaced: the same shape."""
         if module not in self.waiting:
             return rows
         site, shape = self.waiting.pop(module)
-        gated = rows.reshape(shape[0], shape[2], shape[1], -1).transpose(1, 2)  # (batch, heads, n_q, d_v)
-        return self._replaced(site, gated).transpose(1, 2).reshape(rows.shape)
+        given = rows.reshape(shape[0], shape[2], shape[1], -1).transpose(1, 2)  # (batch, heads, n_q, d_v)
+        return self._replaced(site, given).transpose(1, 2).reshape(rows.shape)
 
     def _replaced(self, site: Site, context: Array) -> Array:
         off = [one.heads.get(site.layer, ()) for one in self.interventions]
@@ -268,11 +268,11 @@ def _count_past(model: PreTrainedModel, change: Applied) -> Iterator[None]:
 
 
 @contextmanager
-def _replaced_behind_gates(model: PreTrainedModel, change: Applied) -> Iterator[None]:
-    """Within this, heads whose context a learned gate multiplies are replaced behind it: 0 is the same on either side."""
+def _replaced_in_projections(model: PreTrainedModel, change: Applied) -> Iterator[None]:
+    """Within this, heads are replaced in what their output projection reads, behind a gate: 0 is the same on either side."""
     replaces = any(one.how != "zero" and one.heads for one in change.interventions)
-    projections = gated_projections(model) if replaces else {}
-    change.gated = frozenset(projections)
+    projections = output_projections(model, own=True) if replaces else {}
+    change.projected = frozenset(projections)
 
     def change_given(module: int, _: object, args: tuple[Array, ...]) -> tuple[Array, ...]:
         return change.change_projected(module, args[0]), *args[1:]
@@ -281,18 +281,21 @@ def _replaced_behind_gates(model: PreTrainedModel, change: Applied) -> Iterator[
         for module, (_, projection) in projections.items():
             stack.callback(projection.register_forward_pre_hook(partial(change_given, module)).remove)
         yield
+        if change.waiting:
+            name = architecture_name(model)
+            raise AttnctlError(f"{name} has heads that its output projection does not read: only 0 takes their place")
 
 
 @contextmanager
-def gated_contexts_kept(model: PreTrainedModel, kind: str, found: dict[int, Array]) -> Iterator[None]:
-    """Within this, contexts in `found` (layer → (heads, n, d_v)) give way to what a learned gate lets through of them."""
+def projected_contexts_kept(model: PreTrainedModel, kind: str, found: dict[int, Array]) -> Iterator[None]:
+    """Within this, contexts in `found` (layer → (heads, n, d_v)) give way to what their output projection reads of them."""
 
-    def keep_gated(layer: int, _: object, args: tuple[Array, ...]) -> None:
-        heads, n = found[layer].shape[:2]
-        found[layer] = args[0].reshape(n, heads, -1).transpose(0, 1)  # (heads, n, d_v)
+    def keep_projected(layer: int, _: object, args: tuple[Array, ...]) -> None:
+        heads, n, d_v = found[layer].shape
+        found[layer] = args[0].reshape(n, heads, d_v).transpose(0, 1)  # (heads, n, d_v)
 
     with ExitStack() as stack:
-        for site, projection in gated_projections(model).values():
+        for site, projection in output_projections(model, own=True).values():
             if site.kind == kind:
-                stack.callback(projection.register_forward_pre_hook(partial(keep_gated, site.layer)).remove)
+                stack.callback(projection.register_forward_pre_hook(partial(keep_projected, site.layer)).remove)
         yield

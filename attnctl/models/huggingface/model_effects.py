@@ -21,7 +21,7 @@ from attnctl.errors import AttnctlError, UsageError
 from attnctl.interventions import Intervention
 from attnctl.models.huggingface.attention_interface import architecture_name
 from attnctl.models.huggingface.network import network_info
-from attnctl.models.huggingface.watched import WatchedNetwork, check_switchable, gate_notes
+from attnctl.models.huggingface.watched import WatchedNetwork, check_switchable
 from attnctl.readings.effects.ablation import EffectRequest, measure_effects
 from attnctl.readings.effects.effects import Effects, Word, spelled_word
 from attnctl.tokens import Token, checked_text
@@ -163,7 +163,6 @@ def watch_given_network(
         read=lambda text: _word_of_text(tokenizer, text, model),
         base=base,
         key_tokens=_tokens_of_ids(given["input_ids"], tokenizer) if kind == "cross" else None,
-        notes=gate_notes(model, kind, base),
     )
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
-import inspect
 import math
 import os
 import re
@@ -19,7 +18,7 @@ from attnctl.errors import AttnctlError, error_place, in_one_line
 from attnctl.files import write_whole
 from attnctl.formats.arrays import safetensors_header
 from attnctl.light_import import import_lightly
-from attnctl.models.huggingface.attention_session import attention_modules, layer_count, reads_text
+from attnctl.models.huggingface.attention_session import layer_count, reads_text
 from attnctl.models.huggingface.hub import KNOWN, import_extra, stored_files
 from attnctl.readings.traces.trace import ModelInfo
 
@@ -258,7 +257,6 @@ def network_info(network: PreTrainedModel, name: str, kind: str) -> ModelInfo:
         causal=causal,
         scale=float(scaling) if isinstance(scaling, int | float) else None,
         soft_cap=_first_setting(config, "attn_logit_softcapping"),
-        final_norm=has_final_norm(network),
         rope_theta=(getattr(config, "rope_parameters", None) or {}).get("rope_theta"),
         dtype=str(network.dtype).removeprefix("torch."),
         device=str(network.device),
@@ -398,46 +396,3 @@ def _sizes_differ(name: str, key: str, stored: Sequence[int], configured: Sequen
     return AttnctlError(
         f"cannot read {name}: {key} is {tuple(stored)} in its file and {tuple(configured)} by its config.json"
     )
-
-
-_EMBEDDED = re.compile(r"emb|per_layer|proj", re.IGNORECASE)  # norms of embeddings, and of what goes into layers
-
-
-def has_final_norm(network: Any) -> bool:
-    """Whether a norm beside the stack of layers whose output is read, or beside what holds it, is called after it."""
-    stack = innermost = last_stack(network)
-    while stack:
-        holder, _, own = stack.rpartition(".")
-        module = network.get_submodule(holder)
-        for name, part in module.named_children():
-            # beside the layers themselves, a part may hold the norm (Qwen 4 mixes several residual streams)
-            parts = [part, *(part.children() if stack == innermost else ())]
-            if any("norm" in type(one).__name__.lower() for one in parts) and _called_after(module, name, own):
-                return True
-        stack = holder
-    return False
-
-
-def _called_after(module: Any, norm: str, layers: str) -> bool:
-    """Whether a module's forward calls its child `norm` below its child `layers`."""
-    try:
-        code = inspect.getsource(type(module).forward)
-    except (OSError, TypeError):
-        return not _EMBEDDED.search(norm)
-    return code.rfind(f"self.{norm}(") > code.rfind(f"self.{layers}") >= 0
-
-
-def last_stack(network: Any) -> str:
-    """The name of the list of layers whose output predictions are made of: the decoder's, where there are two."""
-    import torch
-
-    attending = list(attention_modules(network))
-    stacks = [
-        str(name)
-        for name, part in network.named_modules()
-        if isinstance(part, torch.nn.ModuleList) and any(one.startswith(f"{name}.") for one in attending)
-    ]
-    stacks = [name for name in stacks if not re.search(r"vision|visual|image|audio|timestamp", name)]
-    outer = [name for name in stacks if not any(name.startswith(f"{other}.") for other in stacks)]
-    decoders = [name for name in outer if "decoder" in name]
-    return (decoders or outer or [""])[-1]

@@ -46,11 +46,8 @@ def can_batch(model: Model) -> bool:
     if model.predict is not None or model.intervention is not None:
         return False
     from attnctl.models.huggingface.attention_interface import model_follows_interface
-    from attnctl.models.huggingface.family_traits import OutputGates
 
-    if not model_follows_interface(model.network) or picks_keys(model.network):
-        return False
-    return not OutputGates(model.network, model.kind).modules  # how far gates are open is seen for one text at a time
+    return model_follows_interface(model.network) and not picks_keys(model.network)
 
 
 def picks_keys(network: PreTrainedModel) -> bool:
@@ -120,6 +117,7 @@ def _last_weights(model: Checkpoint, texts: Sequence[tuple[Token, ...]]) -> Arra
 def run_padded(model: Checkpoint, texts: Sequence[tuple[Token, ...]], visits: Sequence[Visit]) -> list[Run]:
     """One pass; each text's visitor sees each layer's call cut to that text. Raises AttnctlError of one of them."""
     from attnctl.models.huggingface.attention_interface import watch_attention
+    from attnctl.models.huggingface.attention_session import WatchOptions
     from attnctl.models.huggingface.family_traits import FamilyTraits
     from attnctl.models.huggingface.network import running_network
     from attnctl.models.huggingface.packed_linear import packed_products, packing_mode
@@ -156,14 +154,18 @@ def run_padded(model: Checkpoint, texts: Sequence[tuple[Token, ...]], visits: Se
         with (
             suppress(StopForward),
             packed_products(packing_mode(model.network)),
-            watch_attention(model.network, see_padded, lambda site: site.kind == model.kind) as session,
+            watch_attention(
+                model.network, see_padded, lambda site: site.kind == model.kind, WatchOptions(after=traits.readers)
+            ) as session,
+            traits.watch_traits(),
         ):
             output = model.network(**inputs)
         embeddings = as_numpy(model.network.get_input_embeddings()(inputs["input_ids"]))  # (batch, n, d_model)
     runs = []
     for b, tokens in enumerate(texts):
-        own = SimpleNamespace(logits=_text_logits(output, b, len(tokens), at))
+        own = None if output is None else SimpleNamespace(logits=_text_logits(output, b, len(tokens), at))
         ran = Run(tokens, embeddings[b, : len(tokens)])
+        ran.gates = traits.gates_of_text(b, len(tokens))
         model.told_by_run(ran, told, session.silent, own)
         runs.append(ran)
     return runs

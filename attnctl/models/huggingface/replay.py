@@ -22,8 +22,8 @@ from attnctl.interventions import Intervention
 from attnctl.layer import LayerAttention
 from attnctl.models.huggingface.attention_call import ROUNDING, changed_context
 from attnctl.models.huggingface.attention_interface import watch_attention
-from attnctl.models.huggingface.attention_session import Site, WatchOptions
-from attnctl.models.huggingface.family_traits import gated_projections
+from attnctl.models.huggingface.attention_session import Site, WatchOptions, blocks_of
+from attnctl.models.huggingface.family_traits import ContextReaders, output_projections
 from attnctl.models.huggingface.intervention import Applied, apply_interventions
 from attnctl.models.huggingface.network import running_network
 from attnctl.models.huggingface.packed_linear import PackedLinear, packed_products, packing_mode
@@ -190,6 +190,7 @@ class Replay:
     sound: bool = True  # whether a forward from the middle comes to the same
     kernels: PackedLinear | None = None
     result: Output = None  # what the network put out, nothing changed but `base`
+    gated: bool = False  # a learned gate stands between heads and their output projection
 
     @classmethod
     def of_forward(
@@ -224,9 +225,12 @@ class Replay:
                 keep = block.register_forward_hook(lambda block, _, output: self.outputs.append((block, output)))
                 stack.callback(keep.remove)
             stack.enter_context(apply_interventions(self.network, [self.base], self.kind))
-            stack.enter_context(watch_attention(self.network, see_block_call, lambda site: site.kind == self.kind))
+            own, readers = lambda site: site.kind == self.kind, ContextReaders(self.network, self.kind)
+            stack.enter_context(watch_attention(self.network, see_block_call, own, WatchOptions(after=readers)))
+            stack.enter_context(readers.watch_readers())
             stack.enter_context(packed_products(self.kernels))
             self.result = self.network(**self.inputs)
+        self.gated = bool(readers.gates)
 
     def _try_resuming(self) -> None:
         """Find out whether this network may be resumed: two rows from the last block must equal the first forward."""
@@ -389,23 +393,6 @@ class RecordedBlocks:
         return AttnctlError(f"{type(self.network).__name__} is not built of blocks that can be run again: {why}")
 
 
-def blocks_of(network: PreTrainedModel) -> list[Module]:
-    """The modules of the network's outermost lists of layers that hold an attention."""
-    from torch.nn import ModuleList
-
-    lists = [(name, module) for name, module in network.named_modules() if isinstance(module, ModuleList)]
-    outermost: list[str] = []
-    found = []
-    for name, several in lists:
-        if any(name.startswith(other + ".") for other in outermost):
-            continue
-        kinds = {type(module).__name__.lower() for block in several for module in block.modules()}
-        if any("attention" in kind for kind in kinds):
-            outermost.append(name)
-            found += list(several)
-    return found
-
-
 def expanded_rows(value: Any, rows: int) -> Any:
     """The value with every batch of one in it made a batch of `rows`; tuples and dictionaries are gone through."""
     if isinstance(value, torch.Tensor):
@@ -436,7 +423,7 @@ class _Kept:
     weights: dict[int, Array] = field(default_factory=dict)  # of the watched query: (heads, n_k)
     values: dict[int, Array] = field(default_factory=dict)  # (heads, n_k, d_v)
     sites: dict[int, Site] = field(default_factory=dict)
-    gated: dict[int, Array] = field(default_factory=dict)  # what a gate let through: (1, n_q, heads · d_v)
+    projected: dict[int, Array] = field(default_factory=dict)  # what a projection reads: (1, n_q, heads · d_v)
 
 
 def first_order(watched: WatchedNetwork, target: Word, against: Word | None) -> FirstOrder:
@@ -451,12 +438,12 @@ def first_order(watched: WatchedNetwork, target: Word, against: Word | None) -> 
         numbers = {"log_probability": _sum_of_word(torch.log_softmax(said, -1), target)}
         if against is not None and not against.ids:
             numbers["logit_difference"] = _sum_of_word(said, target) - _sum_of_word(said, against)
-        layers, gated = sorted(kept.contexts), sorted(kept.gated)
-        arrays = [*(kept.contexts[layer] for layer in layers), *(kept.gated[layer] for layer in gated)]
+        layers, projected = sorted(kept.contexts), sorted(kept.projected)
+        arrays = [*(kept.contexts[layer] for layer in layers), *(kept.projected[layer] for layer in projected)]
         found = FirstOrder()
         for name, number in numbers.items():
             slopes = torch.autograd.grad(number, arrays, retain_graph=True)
-            behind = dict(zip(gated, slopes[len(layers) :], strict=True))
+            behind = dict(zip(projected, slopes[len(layers) :], strict=True))
             for layer, slope in zip(layers, slopes[: len(layers)], strict=True):
                 of_heads = _of_heads(watched.base, kept, layer, behind.get(layer, slope))
                 found.heads.setdefault(layer, {})[name] = as_numpy(of_heads)
@@ -476,8 +463,8 @@ def _watched_logits(watched: WatchedNetwork, target: Word, kept: _Kept) -> Array
         kept.values[site.layer] = attention.share_heads(call.values, call.queries.shape[-3])[0].detach()
         return context
 
-    def keep_gated(layer: int, _: object, args: tuple[Array, ...]) -> None:
-        kept.gated[layer] = args[0]
+    def keep_projected(layer: int, _: object, args: tuple[Array, ...]) -> None:
+        kept.projected[layer] = args[0]
 
     more = len(target.all_ids) - 1
     with (
@@ -487,9 +474,10 @@ def _watched_logits(watched: WatchedNetwork, target: Word, kept: _Kept) -> Array
             watched.network, visit_call, lambda site: site.kind == watched.kind, WatchOptions(replaces=True)
         ),
     ):
-        for site, projection in gated_projections(watched.network).values() if watched.base.how != "zero" else ():
-            if site.kind == watched.kind:
-                stack.callback(projection.register_forward_pre_hook(partial(keep_gated, site.layer)).remove)
+        behind = watched.base.how != "zero"  # 0 is the same before what a projection reads
+        for site, projection in output_projections(watched.network, own=True).values():
+            if behind and site.kind == watched.kind:
+                stack.callback(projection.register_forward_pre_hook(partial(keep_projected, site.layer)).remove)
         logits = logits_of(watched.network(**watched.inputs(target.all_ids[:-1])))[0]  # (positions, vocabulary)
     first = logits.shape[0] - more - watched.tail
     return logits[first : first + 1 + more]
@@ -503,13 +491,13 @@ def _sum_of_word(said: Array, word: Word) -> Array:
 def _of_heads(base: Intervention, kept: _Kept, layer: int, slope: Array) -> Array:
     """(what takes the place of each head's context - the context) · gradient, over positions: (heads,).
 
-    `slope` is of the context (1, heads, n_q, d_v), or where a gate follows of what it let through (1, n_q, heads · d_v).
+    `slope` is of the context (1, heads, n_q, d_v), or of what its projection reads (1, n_q, heads · d_v).
     """
     context = kept.contexts[layer].detach()  # (1, heads, n_q, d_v)
-    if layer in kept.gated:
+    if layer in kept.projected:
         heads, n_q = context.shape[1:3]
         context, slope = (
-            part.reshape(1, n_q, heads, -1).transpose(1, 2) for part in (kept.gated[layer].detach(), slope)
+            part.reshape(1, n_q, heads, -1).transpose(1, 2) for part in (kept.projected[layer].detach(), slope)
         )
     instead = Applied([base]).context_instead(base, kept.sites[layer], context)  # (1, heads, n_q, d_v)
     return ((instead - context) * slope).sum((0, 2, 3))

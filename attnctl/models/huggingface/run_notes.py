@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
+from attnctl.arrays import Floats
 from attnctl.attention import Array, Call
 from attnctl.errors import AttnctlError
 from attnctl.models.huggingface.attention_session import Site, unseen_sentence
@@ -45,8 +46,12 @@ class RunNotes:
         self.scales.add(call.effective_scale)
         self.sinks |= call.sinks is not None
 
-    def described_model(self, info: ModelInfo) -> ModelInfo:
-        """The model's description, with what the calls said; what differs from layer to layer is not given."""
+    def described_model(self, info: ModelInfo, whole: bool) -> ModelInfo:
+        """The model's description, with what the calls said; what differs from layer to layer is not given.
+
+        Of a `whole` run it is known whether a norm follows the last layer.
+        """
+        info = replace(info, final_norm=self.traits.final_norm if whole and self.traits is not None else None)
         if not self.sizes:
             return replace(info, scale=None)
         heads, kv_heads, d_k, d_v = (set(column) for column in zip(*self.sizes, strict=True))
@@ -60,13 +65,13 @@ class RunNotes:
             causal=info.causal if self.causal is None else self.causal,
         )
 
-    def reader_notes(self, silent: dict[Site, str]) -> tuple[str, ...]:
-        """What a reader must know of the run, `silent` being who attended in code of its own."""
+    def reader_notes(self, silent: dict[Site, str], gates: Mapping[int, Floats]) -> tuple[str, ...]:
+        """What a reader must know of the run, `silent` being who attended in code of its own, `gates` as of `Run`."""
         told = unseen_sentence(silent)
         notes = [f"{told[0].upper()}{told[1:]}."] if told else []
         if self.sinks:
             notes.append(SINK_NOTE)
-        notes += () if self.traits is None else self.traits.trait_notes()
+        notes += () if self.traits is None else self.traits.trait_notes(gates)
         return tuple(notes)
 
 

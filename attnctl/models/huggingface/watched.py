@@ -15,7 +15,6 @@ from attnctl.models.huggingface.attention_call import check_finite
 from attnctl.models.huggingface.attention_interface import model_follows_interface
 from attnctl.models.huggingface.attention_session import Site
 from attnctl.models.huggingface.checkpoint import Checkpoint
-from attnctl.models.huggingface.family_traits import gated_projections
 from attnctl.models.huggingface.key_slots import KeySlots, slots_of_text
 from attnctl.models.huggingface.network import running_network
 from attnctl.models.huggingface.replay import Replay, logits_of
@@ -32,6 +31,7 @@ if TYPE_CHECKING:
     from attnctl.tokens import GuardedTokenizer
 
 
+GATE_NOTE = "A learned gate multiplies each head's output: replaced is what the gate lets through, and means are of it."
 TOKENS_AT_ONCE = 4096  # of all rows of a batch together, unless told otherwise
 
 
@@ -55,10 +55,17 @@ class WatchedNetwork:
     read: Callable[[str], Word]
     base: Intervention = field(default_factory=Intervention)
     key_tokens: tuple[Token, ...] | None = None
-    notes: tuple[str, ...] = ()
+    text_notes: tuple[str, ...] = ()
     replays: dict[tuple[int, ...], Replay] = field(default_factory=dict)
     seen: dict[int, Floats] = field(default_factory=dict)  # layer → (heads, n_k), over the text alone
     slots: KeySlots | None = None
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """What a reader must know; of a head's output, where something else than 0 takes its place behind a gate."""
+        if self.base.how == "zero" or not self.replay(()).gated:
+            return self.text_notes
+        return (*self.text_notes, GATE_NOTE)
 
     @property
     def predicts_words(self) -> bool:
@@ -204,21 +211,11 @@ def watch_network(
         read=lambda word: word_of(model.pieces.tokenizer, word, model.info.name),
         base=Intervention() if base is None else base,
         key_tokens=model.tokens_of_keys(tokens, text),
-        notes=(
+        text_notes=(
             *model.pieces.beginning_notes(source, bool(model.info.causal)),
             *((f"{slots.slots_sentence()} Where a token's key is cut, they stay.",) if slots.every_span else ()),
-            *gate_notes(model.network, model.kind, base),
         ),
         slots=slots,
-    )
-
-
-def gate_notes(network: PreTrainedModel, kind: str, base: Intervention | None) -> tuple[str, ...]:
-    """What a reader must know of a head's output, where something else than 0 takes its place behind a gate."""
-    if base is None or base.how == "zero" or all(site.kind != kind for site, _ in gated_projections(network).values()):
-        return ()
-    return (
-        "A learned gate multiplies each head's output: replaced is what the gate lets through, and means are of it.",
     )
 
 

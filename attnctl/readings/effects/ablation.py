@@ -52,7 +52,10 @@ class Watched(Protocol):
     query: int
     base: Intervention  # what is changed throughout
     info: ModelInfo
-    notes: tuple[str, ...]  # what a reader must know
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """What a reader must know."""
 
     @property
     def predicts_words(self) -> bool:

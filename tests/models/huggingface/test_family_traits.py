@@ -25,7 +25,7 @@ from attnctl.models.huggingface.attention_interface import watch_attention
 from attnctl.models.huggingface.capture import capture
 from attnctl.models.huggingface.check import check_attention
 from attnctl.models.huggingface.checkpoint import Checkpoint
-from attnctl.models.huggingface.family_traits import matrix_after_context
+from attnctl.models.huggingface.family_traits import ContextReaders
 from attnctl.readings.head_statistics import HeadStatisticsReading
 from attnctl.readings.questions.focus import focus
 from attnctl.readings.traces.trace import Trace
@@ -237,19 +237,21 @@ def test_value_norms_go_through_the_output_projection(kind: str, head: str, name
 
 @pytest.mark.parametrize(
     "name",
-    ["deepseek_v3 causal", "mimo_v2_flash causal", "moshi causal", "phi3 causal", "zamba2 causal", "qwen3_next causal"]
-    + ["bart seq2seq", "t5 seq2seq", "t5gemma2 seq2seq", "electra masked", "esm masked", "bitnet causal"],
+    ["deepseek_v3 causal", "mimo_v2_flash causal", "moshi causal", "phi3 causal", "zamba2 causal", "electra masked"]
+    + ["bart seq2seq", "t5 seq2seq", "t5gemma2 seq2seq", "esm masked", "longcat_flash causal"],
 )
 def test_the_output_projection_is_what_the_context_goes_into(name: str) -> None:
-    """W_O told is the matrix whose input the context is, as the network runs; where it goes into none, none is told."""
+    """W_O told is the matrix whose input the context is, as the network runs."""
     family = Family(*name.rsplit(" ", 1))
-    network, fed, calls = build(family), [], {}
+    network, fed, calls, told = build(family), [], {}, {}
+    readers = {kind: ContextReaders(network, kind) for kind in ("self", "encoder", "decoder", "cross")}
 
     def keep_input(module: Any, args: tuple[Any, ...], _: object) -> None:
         fed.append((module, args[0].detach().clone()))
 
     def keep_call(site: Any, call: Call) -> None:
-        calls[site] = call
+        calls[site] = attention.run_call(call).context.transpose(1, 2)  # (1, n, heads, d_v)
+        told[site] = readers[site.kind].output_matrix(site, calls[site].shape[-1] * calls[site].shape[-2])
 
     for part in network.modules():
         if type(part).__name__ in ("Linear", "Conv1D", "BitLinear"):
@@ -257,26 +259,30 @@ def test_the_output_projection_is_what_the_context_goes_into(name: str) -> None:
     with torch.no_grad(), watch_attention(network, keep_call):
         network(**given(family, network))
     assert calls
-    for site, call in calls.items():
-        context = attention.run_call(call).context.transpose(1, 2)  # (1, n, heads, d_v)
+    for site, context in calls.items():
         flat = context.reshape(*context.shape[:2], -1)  # (1, n, heads · d_v)
         real = [
             module.weight if type(module).__name__ == "Conv1D" else module.weight.T
             for module, given_ in fed
             if given_.shape == flat.shape and torch.allclose(given_, flat, atol=1e-4, rtol=1e-4)
         ]
-        told = matrix_after_context(network, site.name, call)
-        assert (told is None) is (not real), site.name
-        assert told is None or any(np.array_equal(told, matrix.detach().numpy()) for matrix in real), site.name
+        assert real and any(np.array_equal(told[site], matrix.detach().numpy()) for matrix in real), site.name
 
 
-@pytest.mark.parametrize("kind", ["diffllama", "bitnet", "qwen3_next", "deepseek_v4"])
-def test_value_norms_say_where_more_than_a_projection_follows(kind: str) -> None:
+@pytest.mark.parametrize("kind", ["bitnet", "qwen3_next", "afmoe", "diffllama", "deepseek_v4"])
+@pytest.mark.parametrize("layers", [None, [1]])
+def test_value_norms_are_refused_where_more_than_a_projection_follows(kind: str, layers: list[int] | None) -> None:
+    """A norm or a gate comes first; or there is no projection of its own, and none is told."""
     wanted = Family(kind, "causal")
-    network = build(wanted, "eager")
-    kinds = [name for name, module in network.named_modules() if type(module).__name__.endswith("Attention")]
-    call = Call(torch.zeros(1, 4, 2, 8), torch.zeros(1, 4, 2, 8), torch.zeros(1, 4, 2, 8))
-    assert kinds and all(matrix_after_context(network, name, call) is None for name in kinds)
+    model = opened(wanted, build(wanted, "eager"), "self")
+    source = prepare(TextSource(model, TEXT), Changes("value-norm"), layers)
+    if kind in ("diffllama", "deepseek_v4"):
+        assert any("without W_O" in note for note in source.trace(predictions=False).notes)
+        return
+    with pytest.raises(
+        AttnctlError, match="ForCausalLM does more to its heads' outputs than its output projection does"
+    ):
+        source.trace(predictions=False)
 
 
 def test_rollout_names_what_it_cannot_follow(family: Callable[..., Any]) -> None:
@@ -313,37 +319,22 @@ def test_a_layer_that_attends_twice_is_refused_where_one_layer_is_asked_for(kind
         record_trace(model, TEXT, layers=[0], predictions=False)
 
 
-@pytest.mark.parametrize("kernel", ["eager", "sdpa"])
-def test_an_indexers_scores_of_blocks_stand_at_each_of_their_keys(kernel: str) -> None:
-    """Qwen 4: of a query's whole blocks of 2 keys the 4 best are seen, and the key after the last of them."""
-    model = opened(Family("qwen4_exp_text", "causal"), build(Family("qwen4_exp_text", "causal"), kernel), "self")
-    trace, scored = record_trace(model, TEXT), 0
-    for layer in trace.layers:
-        if layer.index_scores is None:
-            continue
-        scored += 1
-        for query, (scores, shown) in enumerate(zip(layer.index_scores, layer.mask, strict=True)):
-            blocks = (query + 1) // 2
-            by_block = scores[: 2 * blocks].reshape(-1, 2)
-            assert (by_block[:, 0] == by_block[:, 1]).all() and not scores[2 * blocks :].any()
-            assert shown[: query + 1].sum() == 2 * min(blocks, 4) + (query + 1) % 2
-            picked = shown[: 2 * blocks : 2]
-            assert blocks <= 4 or by_block[picked, 0].min() >= by_block[~picked, 0].max()
-    assert scored == 1 and any(note.startswith("It scores blocks of 2 keys") for note in trace.notes)
-    assert max(len(np.unique(layer.index_scores)) for layer in trace.layers if layer.index_scores is not None) > 5
-    assert "indexer's scores" in explained(trace, 1, "mask")
-
-
-def test_an_indexers_scores_for_heads_apart_are_not_shown_as_those_of_a_layer(family: Callable[..., Any]) -> None:
-    """MiniMax M3: each group of heads has blocks of its own."""
-    _, trace = family("minimax_m3_vl_text")
+@pytest.mark.parametrize("kind", ["minimax_m3_vl_text", "qwen4_exp_text"])
+def test_an_indexers_scores_of_blocks_are_not_shown_as_those_of_keys(family: Callable[..., Any], kind: str) -> None:
+    """MiniMax M3 scores blocks for each group of heads apart, Qwen 4 one query's after another's: the mask is shown."""
+    _, trace = family(kind)
     assert all(layer.index_scores is None for layer in trace.layers)
-    assert (
-        "Its scores are of blocks of keys, for groups of heads apart: what it picks is shown, and they are not."
-        in trace.notes
-    )
-    weights = trace.layers[1].weights
-    assert ((weights[0] < 1e-6) != (weights[3] < 1e-6)).any()
+    assert "Its scores are not of one key each: what it picks is shown, and they are not." in trace.notes
+    if kind.startswith("minimax"):
+        weights = trace.layers[1].weights
+        assert ((weights[0] < 1e-6) != (weights[3] < 1e-6)).any()
+    else:  # of a query's whole blocks of 2 keys the 4 best are seen, and the key after the last of them
+        shown = [
+            [int(row[: at + 1].sum()) for at, row in enumerate(layer.mask)]
+            for layer in trace.layers
+            if layer.mask is not None
+        ]
+        assert [2 * min((at + 1) // 2, 4) + (at + 1) % 2 for at in range(len(trace.tokens))] in shown
 
 
 @pytest.mark.parametrize("kernel", ["eager", "sdpa"])

@@ -373,11 +373,11 @@ GATED = ["qwen3_next", "afmoe", "laguna", "lfm3"]
 
 def gated(kind: str) -> tuple[Any, Any, int]:
     """A tiny network with a learned gate after its attention, the output projection of one layer, and that layer."""
-    from attnctl.models.huggingface.family_traits import gated_projections
+    from attnctl.models.huggingface.family_traits import output_projections
     from tests.sweep.families import Family, build
 
     network = build(Family(kind, "causal"), "eager").eval()
-    site, _ = list(gated_projections(network).values())[-1]
+    site, _ = list(output_projections(network, own=True).values())[-1]
     return network, network.get_submodule(f"{site.name}.o_proj"), site.layer
 
 
