@@ -22,7 +22,6 @@ SETTINGS_BYTES = 128 << 20  # JSON beside a model: the largest tokenizer.json in
 DIGEST_BYTES = 2_000_000_000  # of a weights file whose digest is made: of a larger one it would take many seconds
 DEFAULTS_BYTES = 1 << 20  # a user's defaults: a line an option
 HEADER_BYTES = 100 << 20  # the header of a safetensors file, as the format itself allows
-TALLY_BYTES = 256 << 20  # of the counts of a group of sentences: 192 of the largest models take a tenth
 UNPACKED_BYTES = 4 << 30  # all arrays of one NPZ file, as its headers say
 PACKED_FREELY = 64 << 20  # up to here an NPZ file may be packed as densely as it likes
 MOST_PACKED = 100  # times that larger arrays may be packed: trained weights shrink by a tenth, masked ones to a half

@@ -1,42 +1,39 @@
 """The folder that a batch is written to, by one run at a time, so that any interruption can be gone on from.
 
-A text counts as done where the manifest has its fingerprint and every file listed there is to the byte what was written.
-Whatever does not is done again, and nothing else is touched: results of texts that are no longer in the input stay.
+One rule: a text is done where its line of the manifest is whole, which its own check tells, was written for what is asked
+for now, and lists files that are to the byte what was written; of texts that share a file, where that holds for all of
+them. What is not done is done again. Nothing else is touched: results of texts that are no longer in the input stay.
 """
 
 from __future__ import annotations
 
-import contextlib
-import os
 import re
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Container, Iterable, Iterator, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 from types import TracebackType
-from typing import IO, TYPE_CHECKING, Protocol
+from typing import IO, TYPE_CHECKING
 
 from attnctl.batching.items import Item
 from attnctl.batching.manifest import (
     MANIFEST,
     RUN,
     AppendedFile,
-    Entry,
-    FileEntry,
     Group,
     check_run,
     file_entry,
-    has_files,
     is_as_written,
-    read_entry,
     read_groups,
+    read_line,
+    sealed_line,
 )
 from attnctl.batching.work import Result
 from attnctl.errors import AttnctlError, UsageError
 from attnctl.files import LOCK, lock_folder, said_plainly, write_whole
+from attnctl.formats.documents.model_documents import ManifestFile, ManifestLine
 from attnctl.formats.pictures import format_names
-from attnctl.text import as_json
 
 if TYPE_CHECKING:
     from attnctl.text import Document
@@ -44,26 +41,44 @@ if TYPE_CHECKING:
 GROUP = 192  # items that are done or not done together, where a format holds many in one file
 LINES = {"json": "traces.jsonl"}  # formats that grow by a line an item
 FILES = (*format_names(), "npz")  # formats with a file an item
-OWN_NAME = re.compile(r"(?:\d{7,}/)?(\d{7,})(?:-[a-z0-9-]+)?\.([a-z]+)")  # as of Item.file_stem: number, format
-SUMMARIES = (  # what is made of all files at the end of a run
-    *("statistics.csv", "effects.csv", "contact-sheet.pdf", "census.json"),
-    *("sources.jsonl", "sources.csv", "sources-means.csv"),
+# what a batch calls its files: of an item (Item.file_stem), of several, and what is made of all at the end of a run
+OWN_NAME = re.compile(
+    rf"(\d{{7,}}/)?\d{{7,}}(-[a-z0-9-]+)?\.({'|'.join(FILES)})"
+    r"|(traces\.parquet|contact-sheet|\.tallies|\.effects|\.sources)/\d{7,}[-.][a-z0-9.]+"
+    r"|traces\.jsonl|statistics\.csv|effects\.csv|contact-sheet\.pdf|census\.json|sources\.jsonl|sources(-means)?\.csv"
 )
 
 
-class Writer(Protocol):
-    """A format that holds many items in a file, whose name begins with `prefix`; it is written before they count as done."""
+Span = tuple[int, int, int]  # of a group: its lowest number, and the bytes of the manifest that hold it
 
-    prefix: str
 
-    def take_result(self, result: Result) -> Iterator[tuple[str, bytes]]:
-        """Take an item in; the files that are full."""
+class SharedFormat:
+    """A format that holds many items in a file, whose name begins with `prefix` and the number of the first of them."""
 
-    def end_group(self) -> Iterator[tuple[str, bytes]]:
-        """The files that are left at the end of a group."""
+    form = prefix = ""
+    first: int | None = None  # number of the first item that is not in a file yet
 
-    def finish_run(self, folder: Path, files: Sequence[str]) -> None:
-        """What is made of all files, in their order, at the end of the run."""
+    def take(self, number: int, made: bytes) -> Iterator[tuple[str, bytes]]:
+        """Take in what was made of an item; the files that are full, by name."""
+        self.first = number if self.first is None else self.first
+        return self.add(made)
+
+    def end(self) -> Iterator[tuple[str, bytes]]:
+        """The files of what is left at the end of a group, by name."""
+        if self.first is not None:
+            yield from self.rest()
+        self.first = None
+
+    def add(self, made: bytes) -> Iterator[tuple[str, bytes]]:
+        """Take in what was made of an item; the files that are full."""
+        raise NotImplementedError
+
+    def rest(self) -> Iterator[tuple[str, bytes]]:
+        """The files of what is left."""
+        raise NotImplementedError
+
+    def finish(self, folder: Path, parts: Iterator[bytes]) -> None:
+        """Make what is made of all files at the end of a run, of their bytes, in their order."""
 
 
 class Folder:
@@ -82,24 +97,24 @@ class Folder:
         path: str | Path,
         said: Document,
         formats: Sequence[str],
-        writers: Sequence[Writer] = (),
+        shared: Sequence[SharedFormat] = (),
         together: int = 1,
         *,
         start_anew: bool = False,
     ) -> None:
-        self.path, self.said, self.writers, self.start_anew = Path(path), said, writers, start_anew
+        self.path, self.said, self.shared, self.start_anew = Path(path), said, shared, start_anew
         self.formats = formats
         self.done = self.failed = self.kept_before = self.failed_before = self.gone = 0
         self.damaged: dict[str, None] = {}
-        self._size = max(GROUP, together) if writers else together  # of a group
-        self._prefixes = tuple(writer.prefix for writer in writers)
-        self._lines: dict[str, AppendedFile] = {}  # those that grow by a line an item, by format
-        self._next = 0  # the number of the next text that is not in the manifest
-        self._is_in_order = True  # the manifest: whole lines, by number
-        self._again: set[int] = set()  # numbers of texts whose results were damaged
-        self._damaged: set[int] = set()  # where groups begin in the manifest whose results are
-        self._group: list[Entry] = []  # of items whose group is not full
-        self._shared: list[FileEntry] = []  # files of the group that is not full
+        self._size = max(GROUP, together) if shared else together  # of a group
+        self._last, self._next = -1, 0  # the highest number in the manifest, and the next that no text had
+        self._lost: dict[
+            int, str
+        ] = {}  # numbers below it that are not done → fingerprint of the text, "" of an unknown
+        self._is_in_order = True  # what this run wrote into the manifest: by number
+        self._grown = {form: bytearray() for form in formats if form in LINES}  # what is yet to be appended
+        self._group: list[ManifestLine] = []  # of items whose group is not full
+        self._group_files: list[ManifestFile] = []  # that these share
 
     def damage_sentence(self) -> str:
         """Which files were not, to the byte, what had been written, and were made again; "" where all were."""
@@ -108,8 +123,6 @@ class Folder:
         more = f" and {len(self.damaged) - 1:,} more" if len(self.damaged) > 1 else ""
         return f"{next(iter(self.damaged))}{more} damaged or gone, and made again"
 
-    # --- opening and closing ---------------------------------------------------------------------------------------
-
     def summary_sentence(self) -> str:
         """What was done, what is there, and where to read more."""
         parts = [f"{self.done:,} done"] + ([f"{self.failed:,} failed"] if self.failed else [])
@@ -117,39 +130,43 @@ class Folder:
         parts += [f"{self.kept_before:,} there before{failed}"] if self.kept_before else []
         parts += [f"{self.gone:,} there of texts that are not in it now"] if self.gone else []
         parts += [damage] if (damage := self.damage_sentence()) else []
-        return f"{', '.join(parts)}: see {self.path}/manifest.jsonl"
+        return f"{', '.join(parts)}: see {self.path}/{MANIFEST}"
+
+    # --- opening and closing ---------------------------------------------------------------------------------------
 
     def __enter__(self) -> Folder:
         with said_plainly("write", self.path):
             self.path.mkdir(parents=True, exist_ok=True)
             self._check_files()
             self._lock = lock_folder(self.path)
-            self._files: list[AppendedFile] = []  # those open
             try:
                 if self.start_anew:
                     self._remove_results()
-                self._manifest = AppendedFile(self.path / MANIFEST)
-                self._files.append(self._manifest)
-                check_run(self.path, self.said, is_new=not self._manifest.path.stat().st_size)
-                for part in self.path.glob(".*.part"):  # of a run that was killed as it wrote
-                    part.unlink(missing_ok=True)
-                self._lines = {form: AppendedFile(self.path / LINES[form]) for form in self.formats if form in LINES}
-                self._files += self._lines.values()
-                self._cut_unfinished()
+                is_new = not (manifest := self.path / MANIFEST).exists() or not manifest.stat().st_size
+                self._key = check_run(self.path, self.said, is_new=is_new)
+                for pattern in (".*.part", "*/.*.part"):  # of a run that was killed as it wrote
+                    for part in self.path.glob(pattern):
+                        part.unlink(missing_ok=True)
+                self._open_files()
+                self._drop_damaged()
             except BaseException:
-                self._release_lock()
+                self._lock.release()
                 raise
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self._release_lock()
-
-    def _release_lock(self) -> None:
-        for file in self._files:
-            file.close_file()
+        self._close_files()
         self._lock.release()
+
+    def _open_files(self) -> None:
+        self._manifest = AppendedFile(self.path / MANIFEST)
+        self._lines = {form: AppendedFile(self.path / LINES[form]) for form in self.formats if form in LINES}
+
+    def _close_files(self) -> None:
+        for file in (self._manifest, *self._lines.values()):
+            file.close_file()
 
     def _check_files(self) -> None:
         """Raise UsageError where the folder holds something else, AttnctlError where a file of it is none."""
@@ -161,178 +178,170 @@ class Folder:
                 raise AttnctlError(f"{path} is no regular file: give a new folder")
 
     def _remove_results(self) -> None:
-        names = [*LINES.values(), *SUMMARIES]
-        for group in self._groups() if (self.path / MANIFEST).exists() else ():
-            names += (file["file"] for entry in group.entries if has_files(entry) for file in entry.get("files", ()))
-        self._unlink_files({*names} - {LOCK})
+        for path in self.path.rglob("*"):
+            if OWN_NAME.fullmatch(path.relative_to(self.path).as_posix()) and not path.is_dir():
+                path.unlink()
         for name in (MANIFEST, RUN):  # last: with them the folder is known for what it is
             (self.path / name).unlink(missing_ok=True)
 
-    def _unlink_files(self, names: Iterable[str]) -> None:
-        """Remove files of the folder; a manifest that was tampered with may put them elsewhere, or name folders."""
-        root = os.path.realpath(self.path)
-        for name in names:
-            if Path(os.path.realpath(self.path / name)).is_relative_to(root):
-                with contextlib.suppress(OSError):
-                    (self.path / name).unlink()
-
-    def _groups(self) -> Iterator[Group]:
-        path = self.path / MANIFEST
-        return read_groups(path, path.stat().st_size, single=self._size == 1)
-
-    def _cut_unfinished(self) -> None:
-        """Forget what a run that was killed had written of texts that are not in the manifest."""
-        end, ends = 0, dict.fromkeys(LINES.values(), 0)
-        for group in self._groups():
-            self._is_in_order &= group.start == end
-            end = group.end
-            for entry in group.entries:
-                self._is_in_order &= entry["number"] >= self._next
-                self._next = max(self._next, entry["number"] + 1)
-                for file in entry.get("files", ()) if has_files(entry) else ():
-                    if file["file"] in ends:
-                        ends[file["file"]] = max(ends[file["file"]], file.get("offset", 0) + file["bytes"])
-        self._manifest.cut_after(end)
-        for form, lines in self._lines.items():
-            lines.cut_after(min(ends[LINES[form]], lines.path.stat().st_size))
-
     # --- what is there ---------------------------------------------------------------------------------------------
 
+    def _groups(self, end: int | None = None) -> Iterator[Group]:
+        return read_groups(self.path / MANIFEST, self._key, end=end, single=self._size == 1)
+
+    def _drop_damaged(self) -> None:
+        """Take from the manifest what is not done, and from what grows what the manifest does not list."""
+        damaged: set[int] = set()  # where their groups begin in the manifest
+        end, ends, is_in_order = 0, dict.fromkeys(LINES.values(), 0), True
+        for group in self._groups():
+            numbers = [entry.number for entry in group.entries]
+            is_twice = any(number < self._next and number not in self._lost for number in numbers)
+            wrong = [file.file for file in group.files if not is_as_written(self.path, file)]
+            self.damaged |= dict.fromkeys(wrong)
+            self._lost |= dict.fromkeys(range(self._next, max(numbers) + 1), "")
+            self._next = max(self._next, max(numbers) + 1)
+            if wrong or is_twice:
+                damaged.add(group.start)
+                self._lost |= {} if is_twice else {entry.number: entry.input for entry in group.entries}
+                continue
+            is_in_order &= group.start == end and min(numbers) > self._last
+            end, self._last = group.end, max(self._last, *numbers)
+            for entry in group.entries:
+                del self._lost[entry.number]
+                for file in entry.files:
+                    if file.offset is not None:
+                        is_in_order &= file.offset == ends[file.file]
+                        ends[file.file] = file.offset + file.bytes
+        if is_in_order:
+            self._manifest.cut_after(end)
+            for form, lines in self._lines.items():
+                lines.cut_after(ends[LINES[form]])
+        else:
+            self._put_in_order(damaged)
+
+    def _put_in_order(self, without: Container[int] = ()) -> None:
+        """Write the manifest and what grows anew, by number, without the groups that begin at some places."""
+        groups = (group for group in self._groups() if group.start not in without)
+        spans = sorted((min(entry.number for entry in group.entries), group.start, group.end) for group in groups)
+        for form in self._lines:
+            self._copy_parts(LINES[form], spans)
+        ends = dict.fromkeys(LINES.values(), 0)
+
+        def write_lines(out: IO[bytes]) -> None:
+            for entry in self._entries(spans):
+                for file in entry.files:
+                    if file.offset is not None:
+                        file.offset = ends[file.file]
+                        ends[file.file] += file.bytes
+                out.write(sealed_line(entry, self._key))
+
+        write_whole(self.path / MANIFEST, write_lines)
+        self._close_files()
+        self._open_files()
+
+    def _copy_parts(self, name: str, spans: Iterable[Span]) -> None:
+        """Write a file that grows anew: the parts that entries of the manifest list of it, in their order."""
+
+        def write_parts(out: IO[bytes]) -> None:
+            for file in (file for entry in self._entries(spans) for file in entry.files if file.file == name):
+                parts.seek(file.offset or 0)
+                out.write(parts.read(file.bytes))
+
+        with (self.path / name).open("rb") as parts:
+            write_whole(self.path / name, write_parts)
+
+    def _entries(self, spans: Iterable[Span]) -> Iterator[ManifestLine]:
+        """The entries in some parts of the manifest."""
+        with (self.path / MANIFEST).open("rb") as manifest:
+            for _, start, end in spans:
+                manifest.seek(start)
+                for line in manifest.read(end - start).splitlines(keepends=True):
+                    entry = read_line(line, self._key)
+                    assert entry is not None
+                    yield entry
+
     def items_to_do(self, items: Iterable[Item]) -> Iterator[Item]:
-        """The items that are still to be done; what is there already and is not what it was is done again.
+        """The items that are still to be done.
 
         The manifest is read no further than to where the items are found: of a run that is gone on with, nothing is held.
-        One that is new has the next number, one whose files are damaged its own.
+        One that was done and is lost has its number of then, or where nobody knows it that of its place in the input; one
+        that is new has the next.
         """
-        entries = self._entries_there(self._manifest.end)
-        known: dict[
-            str, list[tuple[Entry, bool]]
-        ] = {}  # by fingerprint: the entries read so far, and whether they hold
+        entries = (entry for group in self._groups(self._manifest.end) for entry in group.entries)
+        known: dict[str, list[bool]] = {}  # by fingerprint, of the entries read so far: whether they failed
+        lost: dict[str, list[int]] = {}  # by fingerprint: numbers
+        for number, own in sorted(self._lost.items(), reverse=True):
+            lost.setdefault(own or str(number), []).append(number)
         for item in items:
             own = item.content_fingerprint
-            while own not in known and (found := next(entries, None)) is not None:
-                known.setdefault(found[0]["input"], []).append(found)
-            if own not in known:
-                number, self._next = self._next, self._next + 1
-            else:
-                entry, holds = known[own].pop(0)
+            while own not in known and (entry := next(entries, None)) is not None:
+                known.setdefault(entry.input, []).append(entry.status == "failed")
+            if own in known:
+                self.kept_before += 1
+                self.failed_before += known[own].pop()
                 if not known[own]:
                     del known[own]
-                if holds:
-                    self.kept_before += 1
-                    self.failed_before += entry["status"] == "failed"
-                    continue
-                number = entry["number"]
-                self._again.add(number)
+                continue
+            numbers = lost.get(own) or lost.get(str(item.number)) or [self._next]
+            number = numbers.pop()
+            self._next = max(self._next, number + 1)
             yield item if item.number == number else replace(item, number=number)
         self.gone = sum(map(len, known.values())) + sum(1 for _ in entries)
-
-    def _entries_there(self, end: int) -> Iterator[tuple[Entry, bool]]:
-        """Each entry in the first `end` bytes of the manifest, and whether all of its group is as it was written."""
-        for group in read_groups(self._manifest.path, end, single=self._size == 1):
-            wrong = None
-            if self._has_form(group):
-                files = [file for entry in group.entries for file in entry.get("files", ())]
-                wrong = [file["file"] for file in files if not is_as_written(self.path, file)]
-                self.damaged |= dict.fromkeys(wrong)
-            if wrong != []:
-                self._damaged.add(group.start)
-                self._is_in_order &= wrong is not None
-            yield from ((entry, wrong == []) for entry in group.entries)
-
-    def _has_form(self, group: Group) -> bool:
-        """Whether the entries of a group list what they should, and nothing else."""
-        wanted = sorted(form for form in self.formats if form in (*LINES, *FILES))
-        shared: list[str] = []
-        for entry in group.entries:
-            if not has_files(entry):
-                return False
-            own = []
-            for file in entry.get("files", ()):
-                name = file["file"]
-                match = OWN_NAME.fullmatch(name)
-                if name.startswith(self._prefixes) and ".." not in Path(name).parts:
-                    shared.append(name)
-                elif "offset" in file and name in LINES.values():
-                    own.append(next(form for form in LINES if LINES[form] == name))
-                elif "offset" not in file and match is not None and int(match[1]) == entry["number"]:
-                    own.append(match[2])
-                else:
-                    return False
-            if sorted(own) != (wanted if entry["status"] == "done" else []):
-                return False
-        none_done = all(entry["status"] == "failed" for entry in group.entries)
-        return none_done or all(any(name.startswith(prefix) for name in shared) for prefix in self._prefixes)
 
     # --- writing --------------------------------------------------------------------------------------------------
 
     def write_results(self, results: Sequence[Result]) -> None:
         """Write what was made of some items, in their order, then their lines into the manifest."""
-        grown: dict[str, bytearray] = {form: bytearray() for form in self._lines}
-        entries: list[Entry] = []
         for result in results:
-            entry = self._write_item(result)
-            for form, lines in grown.items():
-                if form in result.made:
-                    offset = self._lines[form].end + len(lines)
-                    entry["files"].append(file_entry(LINES[form], result.made[form], offset))
-                    lines += result.made[form]
-            entries.append(entry)
+            self._group.append(self._written_entry(result))
             self.done += result.error is None
             self.failed += result.error is not None
-            for writer in self.writers:
-                self._write_shared(writer.take_result(result))
+            for shared in self.shared:
+                if shared.form in result.made:
+                    self._write_shared(shared.take(result.item.number, result.made[shared.form]))
             if self._size > 1 and (result.item.number + 1) % self._size == 0:
-                self._append_grown(grown)
-                self._end_group([*self._group, *entries])
-                entries = []
-        self._append_grown(grown)
-        if self._size > 1:
-            self._group += entries
-        else:
-            self._commit_entries(entries)
+                self._end_group()
+        if self._size == 1:
+            self._commit()
+        self._append_grown()
 
     def finish_run(self) -> None:
-        """End the run: what waits for its group to fill is written as it is."""
+        """End the run: what waits for its group to fill is written as it is, then what is made of all files."""
         if self._group:
-            self._end_group(self._group)
-        if self._again or not self._is_in_order:
+            self._end_group()
+        if not self._is_in_order:
             self._put_in_order()
-        files = {prefix: dict[str, None]() for prefix in self._prefixes}
-        for group in self._groups() if files else ():
-            for name in _names(group):
-                for prefix in files:
-                    if name.startswith(prefix):
-                        files[prefix][name] = None
-        for writer in self.writers:
-            writer.finish_run(self.path, list(files[writer.prefix]))
+        for shared in self.shared:
+            files = [file for group in self._groups() for file in group.files if file.file.startswith(shared.prefix)]
+            self._remove_unlisted(shared.prefix, {file.file for file in files})
+            shared.finish(self.path, map(self._file_bytes, files))
 
-    def _write_item(self, result: Result) -> Entry:
-        item = result.item
-        entry: Entry = {"number": item.number}
-        if item.id is not None:
-            entry["id"] = item.id
-        entry["status"] = "failed" if result.error is not None else "done"
-        entry["where"] = item.where
-        if result.error is not None:
-            entry["error"] = result.error
-        entry["input"] = item.content_fingerprint
-        entry["time"] = datetime.fromtimestamp(time.time(), UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
-        entry["seconds"] = round(result.seconds, 6)
-        if result.error is None:
-            entry["tokens"] = result.tokens
-            entry["files"] = list(self._own_files(result))
-        return entry
-
-    def _own_files(self, result: Result) -> Iterator[FileEntry]:
-        """The item's own files, written."""
+    def _written_entry(self, result: Result) -> ManifestLine:
+        """The line of an item, its own files written."""
+        item, files = result.item, list[ManifestFile]()
         for form in FILES:
             if form in result.made:
-                name = f"{result.item.file_stem}.{form}"
-                self._write_file(name, result.made[form])
-                yield file_entry(name, result.made[form])
+                name = f"{item.file_stem}.{form}"
+                files.append(self._write_file(name, result.made[form]))
+        for form, file in self._lines.items():
+            if form in result.made:
+                grown = self._grown[form]
+                files.append(file_entry(LINES[form], result.made[form], file.end + len(grown)))
+                grown += result.made[form]
+        return ManifestLine(
+            number=item.number,
+            id=item.id,
+            status="done" if result.error is None else "failed",
+            where=item.where,
+            error=result.error,
+            input=item.content_fingerprint,
+            time=datetime.fromtimestamp(time.time(), UTC).strftime("%Y-%m-%dT%H:%M:%SZ"),
+            seconds=round(result.seconds, 6),
+            tokens=result.tokens if result.error is None else None,
+            files=tuple(files),
+        )
 
-    def _write_file(self, name: str, data: bytes) -> None:
+    def _write_file(self, name: str, data: bytes) -> ManifestFile:
         path = self.path / name
         with said_plainly("write", path):
             if "/" in name:
@@ -340,90 +349,45 @@ class Folder:
             if path.exists() and not path.is_file():  # a pipe would be written into
                 path.unlink()
         write_whole(path, data)
+        return file_entry(name, data)
 
-    def _append_grown(self, grown: dict[str, bytearray]) -> None:
-        for form, lines in grown.items():
+    def _write_shared(self, files: Iterable[tuple[str, bytes]]) -> None:
+        self._group_files += [self._write_file(name, data) for name, data in files]
+
+    def _end_group(self) -> None:
+        for shared in self.shared:
+            self._write_shared(shared.end())
+        last = self._group[-1]  # a group is done or not as one: its last line tells
+        last.files, last.group = (*last.files, *self._group_files), len(self._group)
+        self._commit()
+        self._group_files = []
+
+    def _append_grown(self) -> None:
+        for form, lines in self._grown.items():
             self._lines[form].append_bytes(bytes(lines))
             lines.clear()
 
-    def _write_shared(self, files: Iterable[tuple[str, bytes]]) -> None:
-        for name, data in files:
-            self._write_file(name, data)
-            self._shared.append(file_entry(name, data))
+    def _commit(self) -> None:
+        """Write the lines of the items that were taken in, behind their files."""
+        self._append_grown()
+        if self._group:
+            self._manifest.append_bytes(b"".join(sealed_line(entry, self._key) for entry in self._group))
+            numbers = [entry.number for entry in self._group]
+            self._is_in_order &= numbers == sorted(numbers) and numbers[0] > self._last
+            self._last = max(self._last, *numbers)
+            self._group = []
 
-    def _end_group(self, entries: list[Entry]) -> None:
-        for writer in self.writers:
-            self._write_shared(writer.end_group())
-        if self._shared:  # a group is done or not as one: its last line tells
-            entries[-1].setdefault("files", []).extend(self._shared)
-        entries[-1]["group"] = len(entries)
-        self._commit_entries(entries)
-        self._group, self._shared = [], []
+    def _remove_unlisted(self, prefix: str, listed: Container[str]) -> None:
+        """Remove shared files that no line lists, of a run that was killed: a reader would take them for some of these."""
+        for path in (self.path / prefix).glob("*"):
+            if OWN_NAME.fullmatch(name := prefix + path.name) and name not in listed and not path.is_dir():
+                path.unlink()
 
-    def _commit_entries(self, entries: Sequence[Entry]) -> None:
-        if entries:
-            self._manifest.append_bytes(b"".join(as_json(entry) + b"\n" for entry in entries))
-            self._manifest.keep_written()
-            for file in self._lines.values():
-                file.keep_written()
-
-    def _put_in_order(self) -> None:
-        """Write the manifest and what grows anew, by number, without what was done again and lines that are no result."""
-        kept: list[tuple[int, Group]] = []
-        seen: set[int] = set()
-        replaced: set[str] = set()
-        for group in self._groups():
-            numbers = {entry["number"] for entry in group.entries}
-            if not self._has_form(group) or numbers & seen or (group.start in self._damaged and numbers & self._again):
-                replaced.update(_names(group))
-                continue
-            seen |= numbers
-            kept.append((min(numbers), group._replace(entries=[])))
-        kept.sort()
-        with self._manifest.path.open("rb") as manifest:
-
-            def entries() -> Iterator[Entry]:
-                for _, group in kept:
-                    manifest.seek(group.start)
-                    lines = manifest.read(group.end - group.start).splitlines(keepends=True)
-                    yield from (entry for line in lines if (entry := read_entry(line)) is not None)
-
-            for name in (LINES[form] for form in self._lines):
-                self._write_parts(name, entries())
-            ends = dict.fromkeys(LINES.values(), 0)
-
-            def write_lines(out: IO[bytes]) -> None:
-                for entry in entries():
-                    for file in entry.get("files", ()):
-                        if "offset" in file:
-                            file["offset"] = ends[file["file"]]
-                            ends[file["file"]] += file["bytes"]
-                        replaced.discard(file["file"])
-                    out.write(as_json(entry) + b"\n")
-
-            write_whole(self._manifest.path, write_lines)
-        self._unlink_files(name for name in replaced if name.startswith(self._prefixes))
-
-    def _write_parts(self, name: str, entries: Iterable[Entry]) -> None:
-        """Write a file that grows anew: the entries' parts of it, in their order."""
-
-        def write_parts(out: IO[bytes]) -> None:
-            for file in (file for entry in entries for file in entry.get("files", ()) if file["file"] == name):
-                parts.seek(file["offset"])
-                out.write(parts.read(file["bytes"]))
-
-        with (self.path / name).open("rb") as parts:
-            write_whole(self.path / name, write_parts)
-
-
-def _names(group: Group) -> Iterator[str]:
-    """The files that a group's entries list, but for those that grow."""
-    for entry in group.entries:
-        for file in entry.get("files", ()) if has_files(entry) else ():
-            if "offset" not in file:
-                yield file["file"]
-
-
-def damaged_part(path: Path) -> AttnctlError:
-    """What is said of a file of a group that was written whole, and is none any more."""
-    return AttnctlError(f"{path} is damaged: take it away and run again, which makes it anew")
+    def _file_bytes(self, file: ManifestFile) -> bytes:
+        """A file that was written whole. Raises AttnctlError where it is none any more."""
+        path = self.path / file.file
+        with said_plainly("read", path):
+            data = path.read_bytes()
+        if file_entry(file.file, data) != file:
+            raise AttnctlError(f"{path} is damaged: run again, which makes it anew")
+        return data

@@ -1,30 +1,33 @@
-"""run.json: what a batch was asked for, so that going on with something else is refused, and which items are done."""
+"""What a folder says of itself: run.json, what the batch was asked for; manifest.jsonl, a line a text that seals itself."""
 
 from __future__ import annotations
 
-import contextlib
 import hashlib
 import os
 import stat
 from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal, NamedTuple, TypedDict, TypeGuard
+from typing import TYPE_CHECKING, NamedTuple
 
+import msgspec
+
+from attnctl import limits
 from attnctl.errors import AttnctlError, UsageError
 from attnctl.files import said_plainly, write_whole
+from attnctl.formats.documents.model_documents import ManifestFile, ManifestLine
 from attnctl.text import as_json
 
 if TYPE_CHECKING:
     from attnctl.text import Document
 
-
-RUN = "run.json"
-SCHEMA = "attnctl.batch/1"
+MANIFEST, RUN = "manifest.jsonl", "run.json"
+SCHEMA = "attnctl.batch/2"
 WEIGHTS = (".safetensors", ".npz", ".gguf")
+PIECE_BYTES = 1 << 20  # of a file that are read at a time
 
 
-def check_run(folder: Path, said: Document, *, is_new: bool) -> None:
-    """Hold `said`, what is asked for now, against the folder's run.json; a new folder gets one.
+def check_run(folder: Path, said: Document, *, is_new: bool) -> bytes:
+    """Hold `said`, what is asked for now, against the folder's run.json, which a new folder gets: the key of its lines.
 
     Raises AttnctlError where it is damaged, UsageError where the folder holds a batch of something else.
     """
@@ -34,31 +37,31 @@ def check_run(folder: Path, said: Document, *, is_new: bool) -> None:
 
     run = folder / RUN
     said = orjson.loads(as_json(said))
-    weights = fingerprint_model(said["model"].get("name"))
+    decides: Document = {"said": said, "weights": fingerprint_model(said["model"].get("name"))}
     if not run.exists():
         if not is_new:
             raise UsageError(f"{folder} has a manifest but no run.json: give a new folder")
-        document = {"schema": SCHEMA, "attnctl": __version__, "said": said, "weights": weights}
-        write_whole(run, orjson.dumps(orjson.loads(as_json(document)), option=orjson.OPT_INDENT_2) + b"\n")
-        return
+        document = {"schema": SCHEMA, "attnctl": __version__} | decides
+        write_whole(run, orjson.dumps(document, option=orjson.OPT_INDENT_2) + b"\n")
     try:
         before = orjson.loads(run.read_bytes())
-    except orjson.JSONDecodeError:
-        before = None
-    theirs = before.get("said") if isinstance(before, dict) else None
-    if not isinstance(before, dict) or not isinstance(theirs, dict) or not isinstance(theirs.get("input", []), list):
-        raise AttnctlError(f"{run} is damaged: give a new folder")
-    theirs = said | theirs  # older runs do not say all
-    if before.get("schema") != SCHEMA:
-        raise AttnctlError(f"{run} has schema {before.get('schema')!r}; this attnctl writes {SCHEMA!r}")
-    if theirs["input"] != said["input"]:
-        paths = (os.path.normpath(folder / str(path)) if path != "-" else "standard input" for path in theirs["input"])
-        raise UsageError(f"{folder} holds results of {', '.join(paths)}: give a new folder, or --replace")
-    if theirs != said:
-        names = sorted(name for name in theirs if theirs[name] != said.get(name))
+        schema, theirs = before["schema"], before["said"]
+        names = sorted(name for name in theirs | said if theirs.get(name) != said.get(name))
+        paths = [str(path) for path in theirs["input"]]
+    except (orjson.JSONDecodeError, TypeError, KeyError, AttributeError):
+        raise AttnctlError(f"{run} is damaged: give a new folder") from None
+    if schema != SCHEMA:
+        raise AttnctlError(
+            f"{run} has schema {schema!r}; this attnctl writes {SCHEMA!r}: give a new folder, or --replace"
+        )
+    if "input" in names:
+        of = ", ".join(os.path.normpath(folder / path) if path != "-" else "standard input" for path in paths)
+        raise UsageError(f"{folder} holds results of {of}: give a new folder, or --replace")
+    if names:
         raise UsageError(f"{folder} holds a batch that differs in {', '.join(names)}: give a new folder, or --replace")
-    if before.get("weights", weights) != weights:
+    if before.get("weights") != decides["weights"]:
         raise UsageError(f"{folder} holds a batch with other files of the model: give a new folder, or --replace")
+    return as_json(decides)
 
 
 def input_paths(paths: Iterable[str], folder: str | Path) -> list[str]:
@@ -78,120 +81,114 @@ def fingerprint_model(name: str | None) -> str | None:
     with said_plainly("read", path):
         files = sorted(path.iterdir()) if path.is_dir() else [path]
         kept = [
-            (file.name, (stat := file.stat()).st_size, stat.st_mtime_ns)
+            (file.name, (found := file.stat()).st_size, found.st_mtime_ns)
             for file in files
             if (file.suffix.lower() in WEIGHTS or file.name in ("config.json", "tokenizer.json")) and file.is_file()
         ]
     return hashlib.sha256(repr(kept).encode()).hexdigest()[:16]
 
 
-MANIFEST = "manifest.jsonl"
-PIECE_BYTES = 1 << 20  # of a file that are read at a time
+# --- lines --------------------------------------------------------------------------------------------------------
+
+SEAL = b',"check":"'  # before the last field of a line, which is of all that stands before it, and of the key
 
 
-class FileEntry(TypedDict, total=False):
-    """A file of an item, or of its group: its name in the folder, its size, and where in it the item's part begins."""
-
-    file: str
-    offset: int  # only of a file that grows
-    bytes: int
-    sha256: str
+def sealed_line(entry: ManifestLine, key: bytes) -> bytes:
+    """A line of a manifest, which says of itself that it is whole."""
+    body = as_json(msgspec.to_builtins(entry)).removesuffix(b"}")
+    return body + SEAL + _check_of(body, key)
 
 
-class Entry(TypedDict, total=False):
-    """One line of a manifest."""
+def read_line(line: bytes, key: bytes) -> ManifestLine | None:
+    """What a line says; None where it is not, to the byte, what was written with this key."""
+    body, _, check = line.rpartition(SEAL)
+    return msgspec.json.decode(body + b"}", type=ManifestLine) if check == _check_of(body, key) else None
 
-    number: int
-    id: str | int
-    status: Literal["done", "failed"]
-    where: str
-    error: str
-    input: str  # the item's fingerprint
-    time: str
-    seconds: float
-    tokens: int
-    files: list[FileEntry]
-    group: int  # of the last line of a group: how many lines it has
+
+def _check_of(body: bytes, key: bytes) -> bytes:
+    return hashlib.sha256(key + body).hexdigest()[:16].encode() + b'"}\n'
 
 
 class Group(NamedTuple):
     """Entries that were done together, and the bytes of the manifest that hold them."""
 
-    entries: list[Entry]
+    entries: list[ManifestLine]
     start: int
     end: int
 
+    @property
+    def files(self) -> list[ManifestFile]:
+        """The files of all its entries."""
+        return [file for entry in self.entries for file in entry.files]
+
+
+def read_groups(path: Path, key: bytes, *, end: int | None = None, single: bool) -> Iterator[Group]:
+    """The groups of a manifest that are whole, up to byte `end`; `single`: each line is one."""
+    entries: list[tuple[ManifestLine, int]] = []
+    at = 0
+    with path.open("rb") as lines:
+        while (end is None or at < end) and (line := lines.readline(limits.LINE_BYTES)):
+            start, at = at, at + len(line)
+            if (entry := read_line(line, key)) is None:
+                entries = []
+                continue
+            entries.append((entry, start))
+            count = 1 if single else entry.group or 0
+            if count and len(entries) >= count:  # more are left of a run that was killed as it wrote them
+                yield Group([entry for entry, _ in entries[-count:]], entries[-count][1], at)
+            if count:
+                entries = []
+
+
+# --- files --------------------------------------------------------------------------------------------------------
+
 
 class AppendedFile:
-    """A file that grows at its end and is cut back to where what is done ends."""
+    """A file that grows at its end."""
 
     def __init__(self, path: Path) -> None:
-        self.path, self.end = path, 0
-        self.file = path.open("a+b", buffering=0)
-        self._kept: int | None = None  # where what is done ends; None before anybody knows
+        self.path = path
+        self._file = path.open("a+b", buffering=0)
+        self.end = self._file.seek(0, os.SEEK_END)
 
     def append_bytes(self, data: bytes) -> None:
-        """Write all of `data`. Raises AttnctlError where the disk is full, or the file was removed; `end` is as it was."""
+        """Write all of `data`, or nothing: AttnctlError where the disk is full, or the file was removed."""
         view = memoryview(data)
-        with said_plainly("write", self.path):
-            while view:
-                view = view[self.file.write(view) :]
-            self.path.stat()  # what is written to a file that was removed is lost without a word
+        try:
+            with said_plainly("write", self.path):
+                while view:
+                    view = view[self._file.write(view) :]
+                self.path.stat()  # what is written to a file that was removed is lost without a word
+        except BaseException:
+            self.cut_after(self.end)
+            raise
         self.end += len(data)
 
     def cut_after(self, end: int) -> None:
-        """Forget what stands after `end`; what stands before it is done."""
-        self.file.truncate(end)
-        self.end = self._kept = end
-
-    def keep_written(self) -> None:
-        """All that was written is done."""
-        self._kept = self.end
+        """Forget what stands after `end`."""
+        self._file.truncate(end)
+        self.end = end
 
     def close_file(self) -> None:
-        """Close the file, without what is not done: half a line after a full disk. After kill -9 the next run cuts it."""
-        if self._kept is not None:
-            with contextlib.suppress(OSError):
-                self.file.truncate(self._kept)
-        self.file.close()
+        """Close the file."""
+        self._file.close()
 
 
-def read_groups(path: Path, end: int, *, single: bool) -> Iterator[Group]:
-    """The groups in the first `end` bytes of a manifest, lines that are none passed over; `single`: each line is one."""
-    group: list[tuple[Entry, int]] = []
-    at = 0
-    with path.open("rb") as lines:
-        for line in lines:
-            start, at = at, at + len(line)
-            if at > end:
-                return
-            if (entry := read_entry(line)) is None:
-                group = []
-                continue
-            group.append((entry, start))
-            count = 1 if single else entry.get("group", 0)
-            if count and len(group) >= count:  # more are left of a run that was killed as it wrote them
-                yield Group([entry for entry, _ in group[-count:]], group[-count][1], at)
-            if count:
-                group = []
-
-
-def file_entry(name: str, data: bytes, offset: int | None = None) -> FileEntry:
+def file_entry(name: str, data: bytes, offset: int | None = None) -> ManifestFile:
     """The entry of a file, or of the part of a file that begins at `offset`."""
-    size: FileEntry = {"bytes": len(data), "sha256": hashlib.sha256(data).hexdigest()}
-    return {"file": name, **size} if offset is None else {"file": name, "offset": offset, **size}
+    return ManifestFile(file=name, offset=offset, bytes=len(data), sha256=hashlib.sha256(data).hexdigest())
 
 
-def is_as_written(folder: Path, file: FileEntry) -> bool:
+def is_as_written(folder: Path, file: ManifestFile) -> bool:
     """Whether a file of the folder, or the part of it that is an item's, is to the byte what was written."""
     try:
-        opened = os.open(folder / file["file"], os.O_RDONLY | os.O_NONBLOCK)  # a pipe is not waited for
+        opened = os.open(folder / file.file, os.O_RDONLY | os.O_NONBLOCK)  # a pipe is not waited for
     except OSError:
         return False
     try:
-        found, offset = os.fstat(opened), file.get("offset", 0)
-        fits = found.st_size >= offset + file["bytes"] if "offset" in file else found.st_size == file["bytes"]
-        return stat.S_ISREG(found.st_mode) and fits and _digest(opened, offset, file["bytes"]) == file.get("sha256")
+        found = os.fstat(opened)
+        fits = file.offset is not None or found.st_size == file.bytes
+        return stat.S_ISREG(found.st_mode) and fits and _digest(opened, file.offset or 0, file.bytes) == file.sha256
     except OSError:
         return False
     finally:
@@ -205,41 +202,3 @@ def _digest(opened: int, offset: int, size: int) -> str:
         found.update(piece)
         size, offset = size - len(piece), offset + len(piece)
     return found.hexdigest()
-
-
-def read_entry(line: bytes) -> Entry | None:
-    """The entry that a line of a manifest holds; None where it is not whole."""
-    import orjson
-
-    try:
-        entry = orjson.loads(line)
-    except orjson.JSONDecodeError:
-        return None
-    return entry if line.endswith(b"\n") and _is_entry(entry) else None
-
-
-def _is_entry(entry: object) -> TypeGuard[Entry]:
-    return (
-        isinstance(entry, dict)
-        and _is_count(entry.get("number"))
-        and _is_count(entry.get("group", 0))
-        and isinstance(entry.get("input"), str)
-        and entry.get("status") in ("done", "failed")
-    )
-
-
-def has_files(entry: Entry) -> bool:
-    """Whether an entry's files are said as `file_entry` says them."""
-    files: object = entry.get("files", [])
-    return isinstance(files, list) and all(
-        isinstance(file, dict)
-        and isinstance(file.get("file"), str)
-        and "\0" not in file["file"]
-        and _is_count(file.get("bytes"))
-        and _is_count(file.get("offset", 0))
-        for file in files
-    )
-
-
-def _is_count(number: object) -> bool:
-    return type(number) is int and number >= 0

@@ -37,7 +37,9 @@ def lines_of(folder: Path) -> list[Any]:
 
 
 def write(folder: Path, entries: list[Any]) -> None:
-    (folder / "manifest.jsonl").write_text("".join(json.dumps(entry) + "\n" for entry in entries))
+    (folder / "manifest.jsonl").write_text(
+        "".join(json.dumps(entry, separators=(",", ":")) + "\n" for entry in entries)
+    )
 
 
 def again(run: Run, file: Path, out: Path) -> None:
@@ -126,7 +128,7 @@ def test_a_digest_that_is_another_is_mended_in_the_manifest(run: Run, file: Path
             part["sha256"] = "0" * 64
     write(out, entries)
     result = run("batch", file, "-o", out, *ARGS)
-    assert "2 done, 2 there before, 0000001-two.npz and 2 more damaged or gone" in result.err
+    assert "2 done, 2 there before: see" in result.err
     assert contents(out) == contents(out.parent / "fresh") and check_whole(out) == 4
     assert "damaged" not in run("batch", file, "-o", out, *ARGS).err
 
@@ -163,7 +165,7 @@ def test_the_last_line_of_a_group_lists_what_it_shares(run: Run, tmp_path: Path)
 
 @pytest.mark.parametrize("said", [5, None, ["a"], "a"])
 def test_a_damaged_run_is_one_line(refused: Run, file: Path, out: Path, said: Any) -> None:
-    for document in (said, {"schema": "attnctl.batch/1", "said": said}):
+    for document in (said, {"schema": "attnctl.batch/2", "said": said}):
         (out / "run.json").write_text(json.dumps(document))
         line = refused("batch", file, "-o", out, *ARGS)
         assert line == f"{out}/run.json is damaged: give a new folder"
@@ -199,10 +201,6 @@ def test_other_weights_at_the_same_path_are_refused(
     os.utime(mine, ns=(stat.st_atime_ns, stat.st_mtime_ns + 1_000_000_000))
     line = refused("batch", *args, code=2)
     assert line == f"{tmp_path}/out holds a batch with other files of the model: give a new folder, or --replace"
-    document = json.loads((tmp_path / "out" / "run.json").read_text())
-    del document["weights"]  # as an older run
-    (tmp_path / "out" / "run.json").write_text(json.dumps(document))
-    assert "4 there before" in run("batch", *args).err
 
 
 def test_a_model_without_files_has_no_weights_to_compare(out: Path) -> None:

@@ -58,7 +58,7 @@ def main() -> None:
         start = time.process_time()
         for chunk in census_results(CensusWork({"name": name}, batch_size=together), iter(items), 1, model):
             for result in chunk:
-                list(tallies.take_result(result))
+                list(tallies.take(result.item.number, result.made["census"]))
         rate = len(items) / (time.process_time() - start)
         rates[together] = max(rate, rates.get(together, 0.0))
     tokens = [model.tokenize(sentence_of(item).text) for item in items if item.error is None]

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import csv
 import time
-import zlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -15,12 +14,12 @@ import numpy as np
 from attnctl import limits
 from attnctl.batching.corpus.treebank import Treebank, document_of, sentence_of
 from attnctl.batching.engines import LOCAL, Engine, chunks_of_items, run_here, run_in_processes
-from attnctl.batching.folder import Folder, damaged_part
+from attnctl.batching.folder import Folder, SharedFormat
 from attnctl.batching.items import Item
 from attnctl.batching.manifest import input_paths
 from attnctl.batching.work import Result, describe_bug
 from attnctl.errors import AttnctlError, TooLongError, UsageError
-from attnctl.files import decode_text, read_bytes, said_plainly
+from attnctl.files import decode_text, read_bytes
 from attnctl.models import Model, open_named_model
 from attnctl.readings.census.census import Census, SentenceCounts, joined_sentences, mention_counts, windows_of_sizes
 from attnctl.readings.census.census_table import CensusTable
@@ -30,10 +29,9 @@ from attnctl.readings.census.census_tally import (
     pack_tally,
     packed_document,
     packed_record,
+    packed_skip,
     record_of,
     unpack_tally,
-    unpacked_document,
-    unpacked_record,
 )
 from attnctl.readings.census.table_of_tally import table_of_tally
 from attnctl.readings.census.words import AlignedSentence, BadSentenceError, ParsedSentence, align_words
@@ -87,9 +85,9 @@ class CensusWorker:
             try:
                 ready.append((item, self._aligned_sentence(sentence_of(item))))
             except AttnctlError as error:
-                done[item.number] = Result(item, error=str(error))
+                done[item.number] = _skipped(item, str(error))
             except Exception as error:  # ours to mend; the other items go on
-                done[item.number] = Result(item, error=describe_bug(error))
+                done[item.number] = _skipped(item, describe_bug(error))
         ready.sort(key=lambda pair: (len(pair[1].tokens), pair[0].number))
         while ready:
             size = self._pass_size(ready)
@@ -106,7 +104,7 @@ class CensusWorker:
             records = [self._record_of_window(window) for window in aligned if window.questions]
         except Exception as error:  # ours to mend, or the model's; the other items go on
             why = f"not read: {error}" if isinstance(error, AttnctlError) else describe_bug(error)
-            return Result(item, error=f"document {why}")
+            return Result(item, {FORM: packed_document([], mention_counts(sentences, []))}, error=f"document {why}")
         made = packed_document(records, mention_counts(sentences, windows))
         tokens = sum(len(window.tokens) for window in aligned)
         return Result(item, {FORM: made}, tokens, time.perf_counter() - start)
@@ -177,12 +175,16 @@ class CensusWorker:
             if len(some) > 1:
                 return [result for one in some for result in self._counted_together([one])]
             why = f"not read: {error}" if isinstance(error, AttnctlError) else describe_bug(error)
-            return [Result(some[0][0], error=why)]
+            return [_skipped(some[0][0], why)]
         each = (time.perf_counter() - start) / len(some)
         return [
             Result(item, {FORM: packed_record(record_of(sentence, own, fresh))}, len(sentence.tokens), each)
             for (item, sentence), own, fresh in zip(some, counts, before, strict=True)
         ]
+
+
+def _skipped(item: Item, why: str) -> Result:
+    return Result(item, {FORM: packed_skip(why)}, error=why)
 
 
 def counts_of(model: Any, sentences: Sequence[AlignedSentence]) -> list[SentenceCounts]:
@@ -238,8 +240,8 @@ def untrained_of(model: Any, seed: int) -> Any:
     return fresh
 
 
-class Tallies:
-    """A format of a folder: `.tallies/NUMBER.json.z`, the counts of a group of sentences, NUMBER that of its first."""
+class Tallies(SharedFormat):
+    """`.tallies/NUMBER.json.z`: the counts of a group of sentences."""
 
     form, prefix = FORM, ".tallies/"
 
@@ -247,43 +249,22 @@ class Tallies:
         self.shape = shape
         self.whole = CensusTally(shape)  # at the end of the run, everything
         self._part = CensusTally(shape)
-        self._first: int | None = None
 
-    def take_result(self, result: Result) -> Iterator[tuple[str, bytes]]:
+    def add(self, made: bytes) -> Iterator[tuple[str, bytes]]:
         """Take a sentence or a document in, or that it could not be used."""
-        self._first = result.item.number if self._first is None else self._first
-        document = document_of(result.item)
-        if document is not None:
-            read = ([], mention_counts(document, [])) if result.error else unpacked_document(result.made[FORM])
-            self._part.add_document(*read)
-        elif result.error is not None:
-            self._part.skip_sentence(result.error)
-        else:
-            self._part.add_sentence(unpacked_record(result.made[FORM]))
+        self._part.add_packed(made)
         yield from ()
 
-    def end_group(self) -> Iterator[tuple[str, bytes]]:
+    def rest(self) -> Iterator[tuple[str, bytes]]:
         """The group's counts."""
-        if self._first is not None:
-            yield f"{self.prefix}{self._first:07d}.json.z", pack_tally(self._part)
-            self._part, self._first = CensusTally(self.shape), None
+        yield f"{self.prefix}{self.first:07d}.json.z", pack_tally(self._part)
+        self._part = CensusTally(self.shape)
 
-    def finish_run(self, folder: Path, files: Sequence[str]) -> None:
+    def finish(self, folder: Path, parts: Iterator[bytes]) -> None:
         """All counts as one."""
         self.whole = CensusTally(self.shape)
-        for name in files:
-            with said_plainly("read", folder / name):
-                data = (folder / name).read_bytes()
-            try:
-                self.whole.merge_tally(unpack_tally(data))
-            except (ValueError, TypeError, KeyError, zlib.error) as error:
-                raise damaged_part(folder / name) from error
-
-    def in_memory(self) -> CensusTally:
-        """The counts of everything taken in, where there is no folder."""
-        self.whole.merge_tally(self._part)
-        self._part, self._first = CensusTally(self.shape), None
-        return self.whole
+        for part in parts:
+            self.whole.merge_tally(unpack_tally(part))
 
 
 def census_results(
@@ -342,9 +323,9 @@ def count_corpus(
     if folder is None:
         for chunk in results_of(treebank):
             for result in chunk:
-                list(tallies.take_result(result))
+                list(tallies.take(result.item.number, result.made[FORM]))
             hear(chunk)
-        tallies.in_memory()
+        tallies.finish(Path(), (part for _, part in tallies.end()))
     else:
         with census_folder(folder, work, treebank.paths, tallies, start_anew=start_anew) as opened:
             for chunk in results_of(opened.items_to_do(treebank)):

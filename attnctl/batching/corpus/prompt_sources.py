@@ -5,13 +5,13 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import IO, TYPE_CHECKING, Any
 
-from attnctl.batching.folder import damaged_part
+from attnctl.batching.folder import SharedFormat
 from attnctl.batching.items import Item
 from attnctl.batching.work import Result, Work, describe_bug
 from attnctl.errors import AttnctlError, UsageError
-from attnctl.files import said_plainly, write_whole
+from attnctl.files import write_whole
 from attnctl.models import Model, open_named_model
 from attnctl.text import as_json, csv_table
 
@@ -91,59 +91,41 @@ def check_prompts(model: Any) -> None:
         raise UsageError(f"{model.info.name} answers no prompts: name a checkpoint that continues texts (smollm2, …)")
 
 
-class PromptSources:
+class PromptSources(SharedFormat):
     """`sources.jsonl`, a document a prompt; `sources.csv`, a row a prompt; `sources-means.csv`, means over the prompts."""
 
     form, prefix = FORM, ".sources/"
 
     def __init__(self) -> None:
         self._lines: list[bytes] = []
-        self._first: int | None = None
 
-    def take_result(self, result: Result) -> Iterator[tuple[str, bytes]]:
-        """Take a prompt in."""
-        if self.form in result.made:
-            self._first = result.item.number if self._first is None else self._first
-            self._lines.append(result.made[self.form])
+    def add(self, made: bytes) -> Iterator[tuple[str, bytes]]:
+        """Take a prompt's document in."""
+        self._lines.append(made + b"\n")
         yield from ()
 
-    def end_group(self) -> Iterator[tuple[str, bytes]]:
+    def rest(self) -> Iterator[tuple[str, bytes]]:
         """The group's documents, a line each."""
-        if self._first is not None:
-            yield f"{self.prefix}{self._first:07d}.jsonl", b"\n".join([*self._lines, b""])
-            self._lines, self._first = [], None
+        yield f"{self.prefix}{self.first:07d}.jsonl", b"".join(self._lines)
+        self._lines = []
 
-    def finish_run(self, folder: Path, files: Sequence[str]) -> None:
+    def finish(self, folder: Path, parts: Iterator[bytes]) -> None:
         """All documents as one file, and the tables made of them."""
+        import orjson
+
         means = PartMeans()
         rows: list[list[object]] = []
 
-        def whole(out: Any) -> None:
-            for path in (folder / name for name in files):
-                for document, line in _documents(path):
-                    out.write(line)
-                    try:
-                        rows.append(sources_row(document))
-                        means.add_prompt(document)
-                    except (KeyError, TypeError, ValueError, AttributeError) as error:
-                        raise damaged_part(path) from error
+        def write_documents(out: IO[bytes]) -> None:
+            for part in parts:
+                out.write(part)
+                for document in map(orjson.loads, part.splitlines()):
+                    rows.append(sources_row(document))
+                    means.add_prompt(document)
 
-        write_whole(folder / "sources.jsonl", whole)
+        write_whole(folder / "sources.jsonl", write_documents)
         write_whole(folder / "sources.csv", csv_table(ROW, rows).encode())
         write_whole(folder / "sources-means.csv", means.table().encode())
-
-
-def _documents(path: Path) -> Iterator[tuple[dict[str, Any], bytes]]:
-    """The documents of a group, each with its line. Raises AttnctlError where one is none."""
-    import orjson
-
-    with said_plainly("read", path), path.open("rb") as lines:
-        for line in lines:
-            try:
-                document = orjson.loads(line)
-            except ValueError as error:
-                raise damaged_part(path) from error
-            yield document, line
 
 
 def sources_row(document: Document) -> list[Any]:

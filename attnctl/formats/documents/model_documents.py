@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Literal, TypedDict
 
-from attnctl.document_fields import Amount, Count, Index, Matrix, Part, Portion, Sha256, Share, Whole, about
+from attnctl.document_fields import ALWAYS, Amount, Count, Index, Matrix, Part, Portion, Sha256, Share, Whole, about
 from attnctl.formats.documents.json_documents import JsonDocument
 
 Named = dict[str, Whole]
@@ -190,7 +190,7 @@ class BatchAsked(Part, kw_only=True):
     precision: Annotated[Index | None, about("Decimals of the numbers in JSON.")] = None
 
 
-class BatchDocument(JsonDocument, kw_only=True, tag="attnctl.batch/1"):
+class BatchDocument(JsonDocument, kw_only=True, tag="attnctl.batch/2"):
     """What a batch was asked for: run.json in its folder."""
 
     said: Annotated[BatchAsked, about("What decides the outcome: going on with something else is refused.")]
@@ -222,3 +222,8 @@ class ManifestLine(Part, kw_only=True):
     group: Annotated[
         Index | None, about("Of the last line of a group that was done as one: how many lines it has.")
     ] = None
+    check: Annotated[
+        str,
+        about("Of the line before it, for what was asked and the model's files: a line that was changed is none."),
+        ALWAYS,
+    ] = ""

@@ -35,7 +35,7 @@ DOCUMENTS = {
 
 
 def make_schema(name: str) -> Schema:
-    """The schema of the documents of a name in DOCUMENTS, `attnctl.<name>/1`."""
+    """The schema of the documents of a name in DOCUMENTS, with the number of its version, as `attnctl.<name>/1`."""
     from msgspec.json import schema_components
 
     kind = find_named(DOCUMENTS[name])
@@ -43,7 +43,8 @@ def make_schema(name: str) -> Schema:
     for part in parts.values():
         _finish_object(part)
     own = parts.pop(kind.__name__)
-    named = {"$schema": "https://json-schema.org/draft/2020-12/schema", "$id": f"attnctl.{name}/1"}
+    tag = kind.__struct_config__.tag or f"attnctl.{name}/1"
+    named = {"$schema": "https://json-schema.org/draft/2020-12/schema", "$id": tag}
     return {**named, "title": f"attnctl {name}", **own} | ({"$defs": parts} if parts else {})
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import zlib
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -12,6 +13,10 @@ from attnctl import limits
 from attnctl.attention import Array
 from attnctl.readings.census.census import SentenceCounts, edges_found, right_branching
 from attnctl.readings.census.words import FARTHEST, AlignedSentence, TreeQuestion
+from attnctl.text import as_json
+
+if TYPE_CHECKING:
+    from attnctl.text import Document
 
 Key = tuple[str, str]  # relation as the corpus labels it, direction
 OTHER = "(other labels)"
@@ -77,6 +82,18 @@ class CensusTally:
         """Count a sentence that could not be used; what follows the reason's colon names it and is not counted."""
         short = reason.partition(":")[0]
         self.skipped[short] = self.skipped.get(short, 0) + 1
+
+    def add_packed(self, data: bytes) -> None:
+        """Take in a sentence or a document, or that it could not be used, as `packed_…` wrote it."""
+        import orjson
+
+        said = orjson.loads(data)
+        if "skipped" in said:
+            self.skip_sentence(said["skipped"])
+        elif "windows" in said:
+            self.add_document([_record_from(record) for record in said["windows"]], said["mentions"])
+        else:
+            self.add_sentence(_record_from(said))
 
     def add_sentence(self, record: SentenceRecord) -> None:
         """Take in a sentence."""
@@ -192,11 +209,14 @@ def packed_record(record: SentenceRecord) -> bytes:
     return orjson.dumps(said, option=orjson.OPT_SERIALIZE_NUMPY, default=tuple)
 
 
-def unpacked_record(data: bytes | str) -> SentenceRecord:
+def unpacked_record(data: bytes) -> SentenceRecord:
     """The record that `packed_record` wrote."""
     import orjson
 
-    said = orjson.loads(data)
+    return _record_from(orjson.loads(data))
+
+
+def _record_from(said: Document) -> SentenceRecord:
     shape = said.pop("shape")
 
     def bits(packed: list[int]) -> Array:
@@ -216,15 +236,12 @@ def packed_document(windows: Sequence[SentenceRecord], mentions: dict[str, int])
     """The records of a document's windows, and its MENTION_COUNTS, as bytes."""
     import orjson
 
-    return orjson.dumps({"windows": [packed_record(record).decode() for record in windows], "mentions": mentions})
+    return orjson.dumps({"windows": [orjson.Fragment(packed_record(one)) for one in windows], "mentions": mentions})
 
 
-def unpacked_document(data: bytes) -> tuple[list[SentenceRecord], dict[str, int]]:
-    """What `packed_document` was given."""
-    import orjson
-
-    said = orjson.loads(data)
-    return [unpacked_record(record) for record in said["windows"]], said["mentions"]
+def packed_skip(reason: str) -> bytes:
+    """As bytes, that a sentence could not be used."""
+    return as_json({"skipped": reason})
 
 
 def pack_tally(tally: CensusTally) -> bytes:
@@ -249,13 +266,10 @@ def pack_tally(tally: CensusTally) -> bytes:
 
 
 def unpack_tally(data: bytes) -> CensusTally:
-    """The tally that `pack_tally` wrote. Raises ValueError, TypeError, KeyError or zlib.error where it is damaged."""
+    """The tally that `pack_tally` wrote."""
     import orjson
 
-    unpacking = zlib.decompressobj()
-    said = orjson.loads(unpacking.decompress(data, limits.TALLY_BYTES))
-    if not unpacking.eof or unpacking.unconsumed_tail or unpacking.unused_data:  # cut off, or more than was packed
-        raise ValueError("it is not whole")
+    said = orjson.loads(zlib.decompress(data))
     layers, heads = said["shape"]
     tally = CensusTally(
         (layers, heads),

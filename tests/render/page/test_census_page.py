@@ -25,8 +25,9 @@ def census() -> CensusTable:
     work = CensusWork({"name": "random", "n_heads": 3, "d_k": 4, "n_layers": 2})
     for chunk in census_results(work, Treebank([str(SAMPLES / "sentences.conllu")]), 1):
         for result in chunk:
-            list(tallies.take_result(result))
-    return table_of_tally(tallies.in_memory(), "random", HOSTILE)
+            list(tallies.take(result.item.number, result.made["census"]))
+    tallies.finish(Path(), (part for _, part in tallies.end()))
+    return table_of_tally(tallies.whole, "random", HOSTILE)
 
 
 @pytest.fixture
