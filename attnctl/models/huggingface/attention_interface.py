@@ -157,6 +157,9 @@ def _attend_call(
 ) -> tuple[Array, Array | None]:
     """What a module calls: query (batch, heads, n_q, d_k) → context (batch, n_q, heads, d_v), weights or None."""
     sessions = _sessions_of(module)
+    for session in sessions:
+        if session.options.after is not None and (tried := session.options.after.trial_context()) is not None:
+            return tried, None
     given = dict(zip(("scaling", "dropout"), args, strict=False)) | how
     handed = HandedCall(module, (query, key, value, attention_mask), given, kernel.implementation)
     if len(sessions) == 1 and sessions[0].options.trusted:

@@ -15,7 +15,6 @@ from torch.overrides import TorchFunctionMode
 from attnctl.arrays import Floats, as_numpy
 from attnctl.attention import Array, Call
 from attnctl.errors import AttnctlError
-from attnctl.layer import StopForward
 from attnctl.models.huggingface.attention_interface import architecture_name, leave_where_done
 from attnctl.models.huggingface.attention_session import Site, attention_modules, blocks_of, names_of_modules
 from attnctl.models.huggingface.key_slots import KeySlots
@@ -54,6 +53,14 @@ def _named_part(module: Module, name: str) -> Module | None:
     return module if isinstance(module, torch.nn.Module) else None
 
 
+class _TriedError(Exception):
+    """Leaves a module that is run once more; whether its projection reads the context as it is."""
+
+    def __init__(self, same: bool) -> None:
+        super().__init__()
+        self.same = same
+
+
 class ContextReaders:
     """How each output projection of a network reads its layer's context as it runs: as it is, or behind a learned gate.
 
@@ -67,64 +74,95 @@ class ContextReaders:
         self._attending = {id(part): part for part in network.modules() if id(part) in self._projections}
         self.modules = frozenset(self._projections)
         self.gates: dict[int, Array] = {}
+        self._trial: Array | None = None  # the context (batch, n_q, heads, d_v) that a module is tried on
+        self._tried: Array | None = None  # the same, once the module has it
+        self._given: dict[int, tuple[tuple[Any, ...], dict[str, Any]]] = {}  # what each running module was called with
         self._contexts: dict[int, Array] = {}
-        self._read_as_is: set[int] = set()
-        self._asked: set[int] = set()  # modules whose W_O somebody reads
+        self._as_is: dict[int, bool] = {}  # of the modules whose W_O was asked for
 
     def see_context(self, module: int, context: Array) -> None:
         """The context (batch, n_q, heads, d_v) that a module goes on with."""
         self._contexts[module] = context
 
-    def output_matrix(self, site: Site, width: int) -> Floats | None:
-        """W_O (heads · d_v, d_out) of the module that attends at `site`; None where it has none of this width.
+    def trial_context(self) -> Array | None:
+        """The context that a module is tried on, in place of its own: (batch, n_q, heads, d_v); None while none is."""
+        self._tried = self._trial
+        return self._trial
 
-        `watch_readers` raises AttnctlError where the context then goes through more than that.
+    def output_matrix(self, site: Site, call: Call) -> Floats | None:
+        """W_O (heads · d_v, d_out) of the module that makes this call, before it goes on.
+
+        None where it has none, and where more follows the context, as is found by trying another context.
         """
         projection: Any = self._projections.get(site.module, (None, None))[1]
         weight = getattr(projection, "weight", None)
         if weight is None or weight.ndim != 2 or not weight.is_floating_point():
             return None
         matrix = weight if type(projection).__name__ == "Conv1D" else weight.T  # GPT-2's lies the other way
-        if matrix.shape[0] != width:
+        batch, heads, n_q = call.queries.shape[:-1]
+        if matrix.shape[0] != heads * call.values.shape[-1]:
             return None
-        self._asked.add(site.module)
-        return as_numpy(matrix.detach())  # type: ignore[no-any-return]
+        if site.module not in self._as_is:
+            context = call.values.new_ones(batch, n_q, heads, call.values.shape[-1]).cumsum(1)
+            self._as_is[site.module] = self._reads_as_is(site.module, context)
+        return as_numpy(matrix.detach()) if self._as_is[site.module] else None
+
+    def _reads_as_is(self, key: int, context: Array) -> bool:
+        """Whether a module that is running, run once more, hands its projection this context as it is."""
+        module, projection = self._attending[key], self._projections[key][1]
+        if key not in self._given or all(part is not projection for part in module.modules()):
+            return True  # the projection of what holds it: seen as it is read
+        args, given = self._given[key]
+        if any(hasattr(one, "get_seq_length") for one in (*args, *given.values())):
+            return False  # a cache, which it would fill twice
+        self._trial = context
+        try:
+            module.forward(*args, **given)
+        except _TriedError as tried:
+            return tried.same
+        finally:
+            self._trial = self._tried = None
+        return False
 
     @contextmanager
     def watch_readers(self) -> Iterator[None]:
-        """Within this, a network runs, and is left where all that is wanted was seen."""
+        """Within this, a network runs, and is left where all that is wanted was seen.
+
+        Raises AttnctlError where a matrix was told, and is not what reads the context.
+        """
+
+        def begin_module(module: Module, args: tuple[Any, ...], given: dict[str, Any]) -> None:
+            self._given[id(module)] = args, given
+
+        def end_module(module: Module, *_: object) -> None:
+            self._given.pop(id(module), None)
+
         with ExitStack() as stack:
             for key, (_, projection) in self._projections.items():
-                for part in {projection, *self._attending[key].modules()}:
+                module = self._attending[key]
+                stack.callback(module.register_forward_pre_hook(begin_module, with_kwargs=True).remove)
+                stack.callback(module.register_forward_hook(end_module, always_call=True).remove)
+                for part in {projection, *module.modules()}:
                     if part is projection or "norm" in type(part).__name__.lower():
                         stack.callback(part.register_forward_pre_hook(partial(self._read, key)).remove)
-            try:
-                yield
-            except StopForward:
-                self._check_asked()
-                raise
-            self._check_asked()
-
-    def _check_asked(self) -> None:
-        if self._asked - self._read_as_is:
-            raise AttnctlError(
-                f"{self._name} does more to its heads' outputs than its output projection does: a norm or a gate comes "
-                "first, and no value's length says what it adds"
-            )
+            yield
 
     def _read(self, key: int, part: Module, args: tuple[Array, ...]) -> None:
-        context = self._contexts.get(key)
+        """A projection or a norm begins: note what it reads of the context of module `key`."""
+        site, projection = self._projections[key]
+        context = self._contexts.get(key) if self._trial is None else self._tried
         if context is None or not args or args[0].numel() != context.numel():
             return
-        site, projection = self._projections[key]
         given = args[0].reshape(context.shape)  # (batch, n_q, heads, d_v)
         same = bool((given - context).abs().nan_to_num(0.0).max() <= SAME * context.abs().nan_to_num(0.0).max())
+        if self._trial is not None and (same or part is projection):
+            raise _TriedError(same and part is projection)
         if part is not projection and not same:
             return
         del self._contexts[key]
-        if part is projection and same:
-            self._read_as_is.add(key)
-        elif part is projection and (share := passed(context, given)) is not None:
+        if self._as_is.get(key) and not (same and part is projection):
+            raise AttnctlError(f"layer {site.layer} of {self._name} does more to its heads' outputs than a projection")
+        if part is projection and not same and (share := passed(context, given)) is not None:
             self.gates[site.layer] = share.transpose(1, 2)  # (batch, heads, n_q)
         leave_where_done(self._attending[key])
 
@@ -275,7 +313,7 @@ class FamilyTraits:
         return {
             "difference": factor,
             "index_scores": self._indexers.scores_of_layer(site.layer, call.n_q, call.n_k, slots),
-            "output_matrix": partial(self.readers.output_matrix, site, call.queries.shape[-3] * call.values.shape[-1]),
+            "output_matrix": partial(self.readers.output_matrix, site, call),
         }
 
     def gates_of_text(self, item: int, n: int) -> dict[int, Floats]:

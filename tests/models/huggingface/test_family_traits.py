@@ -22,19 +22,20 @@ from attnctl.errors import AttnctlError, UsageError
 from attnctl.formats.documents.schemas import SCHEMAS
 from attnctl.formats.storage import load, save_value
 from attnctl.models.huggingface.attention_interface import watch_attention
+from attnctl.models.huggingface.attention_session import WatchOptions
 from attnctl.models.huggingface.capture import capture
 from attnctl.models.huggingface.check import check_attention
 from attnctl.models.huggingface.checkpoint import Checkpoint
 from attnctl.models.huggingface.family_traits import ContextReaders
 from attnctl.readings.head_statistics import HeadStatisticsReading
 from attnctl.readings.questions.focus import focus
-from attnctl.readings.traces.trace import Trace
+from attnctl.readings.traces.trace import Trace, TraceReading
 from attnctl.render.terminal.console import as_text
 from attnctl.render.terminal.explanation import Explanation
 from attnctl.source import Changes, TextSource, TraceSource, prepare, record_trace
 from tests.sweep.checkpoints import TEXT, opened
 from tests.sweep.families import Family, build
-from tests.sweep.modes import given, ids
+from tests.sweep.modes import given, ids, takes
 
 
 @pytest.fixture(scope="module")
@@ -238,26 +239,30 @@ def test_value_norms_go_through_the_output_projection(kind: str, head: str, name
 @pytest.mark.parametrize(
     "name",
     ["deepseek_v3 causal", "mimo_v2_flash causal", "moshi causal", "phi3 causal", "zamba2 causal", "electra masked"]
-    + ["bart seq2seq", "t5 seq2seq", "t5gemma2 seq2seq", "esm masked", "longcat_flash causal"],
+    + ["bart seq2seq", "t5 seq2seq", "t5gemma2 seq2seq", "esm masked", "longcat_flash causal", "qwen3_next causal"]
+    + ["bitnet causal", "afmoe causal", "gpt2 causal", "gemma3n_text causal"],
 )
 def test_the_output_projection_is_what_the_context_goes_into(name: str) -> None:
-    """W_O told is the matrix whose input the context is, as the network runs."""
+    """W_O told is the matrix whose input the context is, as the network runs; where it goes into none, none is told."""
     family = Family(*name.rsplit(" ", 1))
     network, fed, calls, told = build(family), [], {}, {}
-    readers = {kind: ContextReaders(network, kind) for kind in ("self", "encoder", "decoder", "cross")}
+    kind = {"t5gemma2 seq2seq": "decoder"}.get(name, "cross" if family.head == "seq2seq" else "self")
+    readers = ContextReaders(network, kind)
 
     def keep_input(module: Any, args: tuple[Any, ...], _: object) -> None:
         fed.append((module, args[0].detach().clone()))
 
     def keep_call(site: Any, call: Call) -> None:
         calls[site] = attention.run_call(call).context.transpose(1, 2)  # (1, n, heads, d_v)
-        told[site] = readers[site.kind].output_matrix(site, calls[site].shape[-1] * calls[site].shape[-2])
+        told[site] = readers.output_matrix(site, call)
 
     for part in network.modules():
         if type(part).__name__ in ("Linear", "Conv1D", "BitLinear"):
             part.register_forward_hook(keep_input)
-    with torch.no_grad(), watch_attention(network, keep_call):
-        network(**given(family, network))
+    own = watch_attention(network, keep_call, lambda site: site.kind == kind, WatchOptions(after=readers))
+    inputs = given(family, network) | ({"use_cache": False} if takes(network, "use_cache") else {})
+    with torch.no_grad(), own, readers.watch_readers():
+        network(**inputs)
     assert calls
     for site, context in calls.items():
         flat = context.reshape(*context.shape[:2], -1)  # (1, n, heads · d_v)
@@ -266,23 +271,21 @@ def test_the_output_projection_is_what_the_context_goes_into(name: str) -> None:
             for module, given_ in fed
             if given_.shape == flat.shape and torch.allclose(given_, flat, atol=1e-4, rtol=1e-4)
         ]
-        assert real and any(np.array_equal(told[site], matrix.detach().numpy()) for matrix in real), site.name
+        assert (told[site] is None) is (not real), site.name
+        assert not real or any(np.array_equal(told[site], matrix.detach().numpy()) for matrix in real), site.name
 
 
-@pytest.mark.parametrize("kind", ["bitnet", "qwen3_next", "afmoe", "diffllama", "deepseek_v4"])
+@pytest.mark.parametrize("kind", ["bitnet", "qwen3_next", "diffllama", "deepseek_v4"])
 @pytest.mark.parametrize("layers", [None, [1]])
-def test_value_norms_are_refused_where_more_than_a_projection_follows(kind: str, layers: list[int] | None) -> None:
-    """A norm or a gate comes first; or there is no projection of its own, and none is told."""
+def test_value_norms_say_where_more_than_a_projection_follows(kind: str, layers: list[int] | None) -> None:
     wanted = Family(kind, "causal")
-    model = opened(wanted, build(wanted, "eager"), "self")
-    source = prepare(TextSource(model, TEXT), Changes("value-norm"), layers)
-    if kind in ("diffllama", "deepseek_v4"):
-        assert any("without W_O" in note for note in source.trace(predictions=False).notes)
-        return
-    with pytest.raises(
-        AttnctlError, match="ForCausalLM does more to its heads' outputs than its output projection does"
-    ):
-        source.trace(predictions=False)
+    source = TextSource(opened(wanted, build(wanted, "eager"), "self"), TEXT)
+    found = prepare(source, Changes("value-norm"), layers).trace(predictions=False)
+    assert any("without W_O" in note for note in found.notes)
+    plain = source.read(TraceReading(None, False), layers)
+    for layer, own in zip(found.layers, plain.layers, strict=True):
+        lengths = own.weights * np.linalg.norm(own.values, axis=-1)[:, None]
+        np.testing.assert_allclose(layer.weights, lengths / lengths.sum(-1, keepdims=True), atol=1e-5)
 
 
 def test_rollout_names_what_it_cannot_follow(family: Callable[..., Any]) -> None:
