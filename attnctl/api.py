@@ -518,12 +518,12 @@ def evaluate(
     replace_results: bool = False,
     **options: Unpack[ModelOptions],
 ) -> CensusTable | list[Measured]:
-    """Which words each head finds, beside rules that need no attention: over CoNLL-U files, or the built-in grammar.
+    """Which words each head finds, beside rules that need no attention: over CoNLL-U files, or the bundled corpus.
 
     With a corpus the answer is the table that the command writes; sentences that cannot be used are counted in its
     `skipped`. `relations` is a file that renames them, `output` a folder in which an interrupted run is gone on with;
-    several `jobs` are processes, which open the model by its name. Without a corpus, `sentences` of the grammar are made,
-    for a built-in model, and the answer is a list.
+    several `jobs` are processes, which open the model by its name. Without a corpus, `sentences` of each part of the bundled
+    one are read, by a built-in model, and the answer is a list.
     """
     opened = opened_model("evaluate", model, options)
     if corpus is None:

@@ -30,7 +30,7 @@ import typer.main
 from tests import read_back
 
 FINDS = Path(__file__).with_name("fuzz_finds.jsonl")
-SECONDS = 90  # of processor time: a command that takes more hangs; a training run makes its 360,000 sentences in 30
+SECONDS = 90  # of processor time: a command that takes more hangs
 MEMORY = 6 << 30  # bytes of address space
 CASES = 400  # that one process plays
 STEERING = {

@@ -132,7 +132,8 @@ def write_samples(target: Path) -> list[str]:
     """
     package = FOLDER.parent
     places = (package / "samples", package.parent / "samples")  # installed; a checkout, whose wheel takes them along
-    samples = {path.name: path.read_bytes() for place in places if place.is_dir() for path in sorted(place.iterdir())}
+    paths = [path for place in places if place.is_dir() for path in sorted(place.iterdir()) if path.is_file()]
+    samples = {path.name: path.read_bytes() for path in paths}
     with said_plainly("make the folder", target):
         target.mkdir(parents=True, exist_ok=True)
     for name, data in samples.items():

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 
@@ -15,9 +14,6 @@ from attnctl.training.objectives import FIRST_WORD
 from attnctl.training.run import read_corpus, recipe_of
 from attnctl.training.train import Training, begin_training, watched_sentence
 from attnctl.training.watch import Watch
-
-if TYPE_CHECKING:
-    pass
 
 LESSON_RATE = 1.0  # plain gradient descent on one sentence takes a far larger step than Adam on many
 
@@ -101,6 +97,5 @@ def _sentence_loss(
 def first_step(corpus: str | None, given: Mapping[str, Any], sentence: str | None, query: str | None) -> Lesson:
     """The lesson of the first step of the training that the options ask for, on `sentence`."""
     recipe, lines = recipe_of(corpus, given)
-    recipe = replace(recipe, sentences=5000)  # enough for every word of the grammar
     training = begin_training(recipe, read_corpus(recipe, lines))
     return one_step(training, watched_sentence(training, sentence), query, given.get("lr"))

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from attnctl.models.builtin.vocabulary import SHAPES
 from attnctl.training.corpus import Corpus
-from attnctl.training.english.draft import CLOSING, INDUCTION, QUESTION_OF
+from attnctl.training.english import CLOSING, INDUCTION, QUESTION_OF
 
 UNKNOWN_ID, MASK_ID, FIRST_WORD = 0, 1, 2 + len(SHAPES)
 

@@ -24,8 +24,7 @@ from attnctl.text import as_json
 from attnctl.training import corpus as corpora
 from attnctl.training import network
 from attnctl.training.corpus import read_lines
-from attnctl.training.english.grammar import sentences
-from attnctl.training.english.language import corpus_of
+from attnctl.training.english import FOLDER, SENTENCES, bundled_corpus
 
 if TYPE_CHECKING:
     from attnctl.attention import Array
@@ -58,7 +57,6 @@ class Recipe:
     lr: float = 5e-3
     seed: int = 0
     device: str = "auto"
-    sentences: int = 120_000  # of the grammar
     candidates: int | None = None  # words drawn beside the true ones to tell them from; None: all words
     first_window: int | None = None  # the first layer sees fewer words than this to either side; None: all
     pieces: int | None = None  # rows for the letters of unknown words; None: those of a shape are read alike
@@ -86,7 +84,6 @@ _SAME = Recipe(
     rope_theta=3000.0,
     batch_size=112,
     lr=5e-3,
-    sentences=360_000,
     candidates=512,
     tied=True,
     bias=True,
@@ -104,10 +101,8 @@ OWN_TEXT = {
 
 
 def read_corpus(recipe: Recipe, lines: list[str] | None) -> corpora.Corpus:
-    """The sentences of a recipe: `lines`, or those of the grammar."""
-    if lines is not None:
-        return corpora.encode_sentences(corpora.split_lines(lines))
-    return corpus_of(sentences(recipe.sentences, recipe.seed + 1, causal=recipe.objective == "next-word"))
+    """The sentences of a recipe: `lines`, or the bundled ones."""
+    return bundled_corpus(recipe.objective) if lines is None else corpora.encode_sentences(corpora.split_lines(lines))
 
 
 def sizes_of(recipe: Recipe, of: corpora.Corpus) -> network.Sizes:
@@ -160,8 +155,7 @@ class TrainingRun:
 
     def write_recipe(self, recipe: Recipe) -> None:
         """Write down the recipe."""
-        own = self.path / "corpus.txt"
-        told = asdict(recipe) | {"attnctl": __version__} | ({"corpus_sha256": _digest_of(own)} if own.is_file() else {})
+        told = asdict(recipe) | {"attnctl": __version__, "corpus_sha256": self._corpus_digest(recipe)}
         write_whole(self.path / "recipe.json", (json.dumps(told, indent=2) + "\n").encode())
 
     def recipe(self) -> tuple[Recipe, list[str] | None]:
@@ -179,9 +173,18 @@ class TrainingRun:
         except (ValueError, TypeError, RecursionError, UsageError) as error:
             raise AttnctlError(f"{path} is damaged: {in_one_line(error).removeprefix('--')}") from error
         own = self.path / "corpus.txt"
-        if recipe.corpus != GRAMMAR and told.get("corpus_sha256", digest := _digest_of(own)) != digest:
-            raise AttnctlError(f"{own} is not what this run began with: give a new folder")
+        if told.get("corpus_sha256") != self._corpus_digest(recipe):
+            corpus = "the bundled corpus" if recipe.corpus == GRAMMAR else own
+            raise AttnctlError(f"{corpus} is not what this run began with: give a new folder")
         return recipe, None if recipe.corpus == GRAMMAR else read_lines(str(own))
+
+    def _corpus_digest(self, recipe: Recipe) -> str:
+        """SHA-256 of what the run learns from, in hexadecimal digits."""
+        bundled = recipe.corpus == GRAMMAR
+        data = (
+            (FOLDER / SENTENCES).read_bytes() if bundled else read_bytes(self.path / "corpus.txt", limits.CORPUS_BYTES)
+        )
+        return hashlib.sha256(data).hexdigest()
 
     def checkpoint(self, training: Training) -> None:
         """Keep the weights of this step, and all it takes to go on from it."""
@@ -249,11 +252,6 @@ class TrainingRun:
         return report
 
 
-def _digest_of(corpus_file: Path) -> str:
-    """SHA-256 of a run's corpus, in hexadecimal digits."""
-    return hashlib.sha256(read_bytes(corpus_file, limits.CORPUS_BYTES)).hexdigest()
-
-
 def weights_file(training: Training, **more: object) -> bytes:
     """The weights as a file, with how to read them and where they came from."""
     from safetensors.numpy import save
@@ -265,7 +263,8 @@ def weights_file(training: Training, **more: object) -> bytes:
         training.causal,
         objective=recipe.objective,
         step=training.step,
-        recipe=asdict(replace(recipe, corpus=recipe.corpus if recipe.corpus == GRAMMAR else "text")),
+        recipe=asdict(replace(recipe, corpus=recipe.corpus if recipe.corpus == GRAMMAR else "text"))
+        | {"sentences": len(training.corpus.ids)},
         made_by=f"attnctl {__version__}",
         longest=str(training.corpus.length),
         rope_theta=recipe.rope_theta,
@@ -299,7 +298,6 @@ RANGES = {
     "batch_size": limits.STEP_SENTENCES,
     "lr": limits.LEARNING_RATE,
     "seed": limits.SEED,
-    "sentences": limits.MADE_SENTENCES,
     "min_length": limits.POSITIONS,
     "first_window": limits.WINDOW,
     "d_k": limits.SIZE,

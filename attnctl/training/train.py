@@ -20,7 +20,7 @@ from attnctl.models.builtin.vocabulary import letter_pieces
 from attnctl.text import duration_text
 from attnctl.training import network
 from attnctl.training.corpus import Corpus
-from attnctl.training.english.draft import QUESTIONS
+from attnctl.training.english import QUESTIONS
 from attnctl.training.objectives import Batch, Batches, batch_to
 from attnctl.training.run import GRAMMAR, Recipe, TrainingRun, initial_arrays, read_corpus
 from attnctl.training.watch import Watch
@@ -268,16 +268,10 @@ def open_training(
     watch: str | None,
     query: str | None,
     held: contextlib.ExitStack,
-    say: Callable[[str], None],
     *,
     resume: bool = False,
 ) -> tuple[Training, Watch]:
-    """A fresh training, or the one that the folder holds, and what watches it; the folder is locked until `held` ends.
-
-    `say` hears what takes a while before the first step.
-    """
-    if recipe.corpus == GRAMMAR:
-        say(f"making the {recipe.sentences:,} sentences of the built-in grammar comes first")
+    """A fresh training, or the one that the folder holds, and what watches it; the folder is locked until `held` ends."""
     training = begin_training(recipe, read_corpus(recipe, lines))
     sentence, vocabulary = watched_sentence(training, watch), training.corpus.vocabulary
     eye = Watch(sentence, vocabulary, training.causal, query, recipe.rope_theta)

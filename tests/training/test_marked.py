@@ -9,12 +9,14 @@ from typing import Any
 import pytest
 
 from attnctl.models import open_model
-from attnctl.training.english import draft, grammar
-from attnctl.training.english.draft import Sentence
-from attnctl.training.english.grammar import sentences
-from attnctl.training.marked import content_words, kept_out, marked_sentences, read_marked
-from attnctl.training.relations import GOALS, word_weights
-from tests.training.test_relations import figures
+from attnctl.training import english
+from attnctl.training.english import SENTENCES, blocks_of
+from attnctl.training.relations import GOALS
+from samples.english import grammar
+from samples.english.draft import Draw, Sentence
+from samples.english.grammar import sentences
+from samples.english.marked import content_words, kept_out, marked_sentences, read_marked
+from tests.training.test_relations import figures, word_weights
 
 EVERYDAY = read_marked(Path(__file__).with_name("everyday.txt").read_text(encoding="utf-8"))
 SURE = 0.8
@@ -51,7 +53,7 @@ def test_the_grammar_makes_none_of_them(monkeypatch) -> None:  # type: ignore[no
     """A grammar that makes little else than one of them is asked again until it makes something else."""
     made: list[str] = []
 
-    def same(d: draft.Draw, s: draft.Sentence) -> None:
+    def same(d: Draw, s: Sentence) -> None:
         made.append(d.one(["the cat sat on the mat because it is warm", "the dog ran home"]))
         s.add_word(*made[-1].split())
 
@@ -60,8 +62,9 @@ def test_the_grammar_makes_none_of_them(monkeypatch) -> None:  # type: ignore[no
 
 
 def test_no_sentence_of_the_corpus_is_one_of_them() -> None:
-    made = {content_words(s.words) for s in sentences(10_000, 1)}
-    assert not made & kept_out() and not made & {content_words(s.words) for s in EVERYDAY}
+    parts = ("both", "masked-word", "next-word")
+    made = {content_words(block.split()[1::10]) for block in blocks_of(SENTENCES, *parts)}
+    assert len(made) > 60_000 and not made & kept_out() and not made & {content_words(s.words) for s in EVERYDAY}
 
 
 def test_everyday_sentences_are_read_right() -> None:
@@ -93,7 +96,7 @@ PEOPLE = {
 def test_pronouns_find_people_by_names_of_every_group(group: str) -> None:
     """Of both genders, in both orders: 20 of 24 at least."""
     model: Any = open_model("demo")
-    card, right = figures("demo")[draft.PRONOUN], 0
+    card, right = figures("demo")[english.PRONOUN], 0
     for number, pair in enumerate(PEOPLE[group].split()):
         she, he = pair.split(":")
         for first, second in ((she, he), (he, she)):
@@ -106,6 +109,6 @@ def test_pronouns_find_people_by_names_of_every_group(group: str) -> None:
 
 def _row_of_head(model: Any, s: Sentence, place: dict[str, Any], query: int) -> Any:
     """What one word's row in a head gives the other words of a sentence (words,)."""
-    row = word_weights(model, s)[place["layer"], place["head"], query].copy()
+    row = word_weights(model, s.text)[place["layer"], place["head"], query].copy()
     row[query] = -1
     return row

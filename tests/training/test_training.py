@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -15,8 +16,7 @@ from attnctl.errors import AttnctlError
 from attnctl.models import open_model
 from attnctl.training import network
 from attnctl.training.corpus import encode_sentences, split_lines
-from attnctl.training.english.grammar import sentences
-from attnctl.training.english.language import corpus_of
+from attnctl.training.english import QUESTIONS, bundled_corpus
 from attnctl.training.objectives import FIRST_WORD, MASK_ID, UNKNOWN_ID, Batches
 from attnctl.training.run import DEFAULTS, Recipe, TrainingRun, read_corpus, weights_file
 from attnctl.training.train import Training, begin_training, learning_rate, rows_of_words, train_network
@@ -134,6 +134,18 @@ def test_a_run_does_not_go_on_with_another_corpus(tmp_path: Path) -> None:
         resumed(tmp_path / "run")
 
 
+def test_a_run_does_not_go_on_with_another_bundled_corpus(tmp_path: Path) -> None:
+    """One that began with sentences made as it ran, or with those of another version."""
+    run = TrainingRun(tmp_path / "run")
+    run.create(DEFAULTS["masked-word"], None)
+    run.recipe()
+    told = json.loads((tmp_path / "run" / "recipe.json").read_text())
+    for other in (told | {"corpus_sha256": "0" * 64}, {k: v for k, v in told.items() if k != "corpus_sha256"}):
+        (tmp_path / "run" / "recipe.json").write_text(json.dumps(other))
+        with pytest.raises(AttnctlError, match="the bundled corpus is not what this run began with: give a new folder"):
+            run.recipe()
+
+
 def test_a_run_killed_before_its_first_step_starts_anew(tmp_path: Path) -> None:
     run = TrainingRun(tmp_path / "run")
     run.create(RECIPE, LINES)
@@ -199,17 +211,19 @@ def test_batches_hide_what_is_predicted(objective: str) -> None:
 
 @pytest.mark.parametrize("objective", ["next-word", "masked-word"])
 def test_words_are_asked_for_words_that_are_seen(objective: str) -> None:
-    corpus = corpus_of(sentences(2000, 5))
-    batch = Batches(corpus, objective, 64, seed=1).at(3)
-    assert batch.answers is not None and batch.idle is not None
-    asked = batch.answers >= 0  # (batch, n, questions)
-    assert asked.flatten(0, 1).any(0).all()  # every question
-    for ids, own, answers, idle in zip(batch.ids, asked, batch.answers, batch.idle, strict=True):
-        assert not own[ids == MASK_ID].any()  # a word that is hidden is asked for itself alone
-        for at, question in own.nonzero().tolist():
-            seen = ids[: at + 1] if objective == "next-word" else ids
-            assert answers[at, question] in seen.tolist()
-            assert not idle[at, question] or answers[at, question] == ids[at]
+    corpus = bundled_corpus(objective)
+    batches, met = Batches(corpus, objective, 64, seed=1), set()
+    for batch in map(batches.at, range(3, 9)):
+        assert batch.answers is not None and batch.idle is not None
+        asked = batch.answers >= 0  # (batch, n, questions)
+        met |= set(asked.flatten(0, 1).any(0).nonzero().flatten().tolist())
+        for ids, own, answers, idle in zip(batch.ids, asked, batch.answers, batch.idle, strict=True):
+            assert not own[ids == MASK_ID].any()  # a word that is hidden is asked for itself alone
+            for at, question in own.nonzero().tolist():
+                seen = ids[: at + 1] if objective == "next-word" else ids
+                assert answers[at, question] in seen.tolist()
+                assert not idle[at, question] or answers[at, question] == ids[at]
+    assert met == set(range(len(QUESTIONS)))
 
 
 def test_what_a_head_brings_is_read_from_the_words_themselves() -> None:
@@ -223,7 +237,7 @@ def test_what_a_head_brings_is_read_from_the_words_themselves() -> None:
 
 def test_an_unknown_word_is_learned_by_its_letters(tmp_path: Path) -> None:
     """Its row is that of its shape and what its letters add: in training, and in the model that is opened."""
-    recipe = replace(DEFAULTS["masked-word"], sentences=300, steps=3, batch_size=16, pieces=32)
+    recipe = replace(DEFAULTS["masked-word"], steps=3, batch_size=16, pieces=32)
     training, run = begin_training(recipe, read_corpus(recipe, None)), TrainingRun(tmp_path / "run")
     before = training.parameters["pieces"].detach().clone()
     run.create(recipe, None)

@@ -21,7 +21,14 @@ from attnctl.batching.work import Result, describe_bug
 from attnctl.errors import AttnctlError, TooLongError, UsageError
 from attnctl.files import decode_text, read_bytes
 from attnctl.models import Model, open_named_model
-from attnctl.readings.census.census import Census, SentenceCounts, joined_sentences, mention_counts, windows_of_sizes
+from attnctl.readings.census.census import (
+    Census,
+    SentenceCounts,
+    count_sentence,
+    joined_sentences,
+    mention_counts,
+    windows_of_sizes,
+)
 from attnctl.readings.census.census_table import CensusTable
 from attnctl.readings.census.census_tally import (
     CensusTally,
@@ -192,17 +199,14 @@ def counts_of(model: Any, sentences: Sequence[AlignedSentence]) -> list[Sentence
 
     Raises AttnctlError where the weights are no numbers, or the model cannot read a sentence.
     """
-    info = model.info
-    census = Census(sentences, (info.n_layers or 1, info.n_heads or 1))
     with np.errstate(all="ignore"):
-        if _has_own_way(model):
-            from attnctl.models.huggingface.padded_batch import weights_of_several
+        if not _has_own_way(model):
+            return [count_sentence(model, sentences[0])]
+        from attnctl.models.huggingface.padded_batch import weights_of_several
 
-            weights_of_several(model, [sentence.tokens for sentence in sentences], census.count_layer)
-        else:  # one sentence; keys that stand for several tokens at once, after the others, are no words
-            tokens = sentences[0].tokens
-            model.run(tokens, lambda one: census.count_layer(one.layer, one.weights()[None, ..., : len(tokens)]), "")
-    return census.sentence_counts()
+        census = Census(sentences, (model.info.n_layers or 1, model.info.n_heads or 1))
+        weights_of_several(model, [sentence.tokens for sentence in sentences], census.count_layer)
+        return census.sentence_counts()
 
 
 def _has_own_way(model: Any) -> bool:

@@ -32,7 +32,7 @@ from attnctl.readings.census.census_table import CensusTable
 from attnctl.render.terminal.console import Shown
 from attnctl.render.told.census import census_forms
 from attnctl.render.told.training import NOTE, relations_table
-from attnctl.training.english.treebank import treebank_text
+from attnctl.training.english import treebank_text
 from attnctl.training.relations import Measured, measure_relations
 
 FILES = (".json", ".csv", ".parquet", ".html", *(f".{name}" for name in format_names()))

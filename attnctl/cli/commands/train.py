@@ -54,7 +54,7 @@ def train_command(
         recipe, lines = recipe_to_train(run, resume, corpus, given, held)
         from attnctl.training.train import open_training
 
-        training, eye = open_training(run, recipe, lines, watch, query, held, say_note, resume=resume)
+        training, eye = open_training(run, recipe, lines, watch, query, held, resume=resume)
         if training.step >= training.recipe.steps:
             print_complaint(f"{output} has made all its {training.step} steps: --max-steps asks for more")
             return

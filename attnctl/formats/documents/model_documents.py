@@ -98,7 +98,7 @@ class CardDocument(JsonDocument, kw_only=True, tag="attnctl.card/1"):
 
 
 class RelationDocument(JsonDocument, kw_only=True, tag="attnctl.relation/1"):
-    """How often one head finds the word that a relation of the built-in grammar joins; `evaluate` writes one a line."""
+    """How often one head finds the word that a relation of the bundled corpus joins; `evaluate` writes one a line."""
 
     model: str
     relation: str
@@ -108,7 +108,6 @@ class RelationDocument(JsonDocument, kw_only=True, tag="attnctl.relation/1"):
     held_out: Annotated[Portion, about("No subject-verb-object combination was in training.")]
     unseen: Annotated[Portion, about("Nor were the names and nouns.")]
     by_hand: Annotated[Portion | None, about("On the sentences that were marked by hand.")]
-    weight: Annotated[Share, about("Mean weight on the right word, held-out sentences.")]
     untrained: Annotated[Portion | None, about("The best head of the same network before training.")]
     offset: Annotated[int, about("The fixed offset that fits the validation sentences best.")]
     by_offset: Portion

@@ -14,6 +14,7 @@ import zlib
 from collections.abc import Container, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
+from typing import TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -170,6 +171,7 @@ BITS = 19  # of a slot in the table of what was met: half a million slots, a ten
 FEW, SHARE = 3, 0.3  # so many new ones, and more than this share of all, are too many for a sentence
 
 Kinds = npt.NDArray[np.uint16]
+Integers = TypeVar("Integers", int, Ids)
 
 
 @dataclass(frozen=True)
@@ -189,10 +191,11 @@ class Phrasing:
         rows, real = kinds[ids.clip(min=0)].astype(np.int64), ids >= 0  # (sentences, length)
         edge = np.full((len(ids), 1), EDGE)  # (sentences, 1)
         ends = np.concatenate([edge, np.where(real, rows, EDGE), edge], axis=1)  # (sentences, length + 2)
-        runs = np.stack([ends[:, :-2], ends[:, 1:-1], ends[:, 2:]], axis=-1)[real]  # (words, 3)
-        runs, counts = np.unique(runs[(runs != ANY).all(axis=1)], axis=0, return_counts=True)  # (runs, 3), (runs,)
+        before, own, after = ends[:, :-2][real], ends[:, 1:-1][real], ends[:, 2:][real]  # (words,) each
+        told = (before != ANY) & (own != ANY) & (after != ANY)  # (words,)
+        runs, counts = np.unique(_run_number(before, own, after)[told], return_counts=True)  # (runs,) each
         bits = np.zeros(1 << BITS, dtype=bool)  # (slots,)
-        bits[[_slot(*run) for run in runs[counts >= LEAST_MET].tolist()]] = True
+        bits[[_slot(run) for run in runs[counts >= LEAST_MET].tolist()]] = True
         return cls(kinds, np.packbits(bits).tobytes())
 
     @classmethod
@@ -211,7 +214,7 @@ class Phrasing:
         return {"kinds": base64.b64encode(kinds).decode(), "met": base64.b64encode(self.met).decode()}
 
     def _was_met(self, run: tuple[int, int, int]) -> bool:
-        slot = _slot(*run)
+        slot = _slot(_run_number(*run))
         return bool(self.met[slot >> 3] >> (7 - (slot & 7)) & 1)
 
     def doubt(self, name: str, tokens: Sequence[Token]) -> str | None:
@@ -229,9 +232,14 @@ class Phrasing:
         return f"{name} was trained on simpler English than this ({shown} are new to it)"
 
 
-def _slot(first: int, second: int, third: int) -> int:
-    """The slot of a run of three kinds: its number times an odd constant, modulo 2^64, and of that the highest bits."""
-    return ((first << 32 | second << 16 | third) * 0x9E3779B97F4A7C15 & (1 << 64) - 1) >> (64 - BITS)
+def _run_number(first: Integers, second: Integers, third: Integers) -> Integers:
+    """The number of a run of three kinds, or those of many."""
+    return first << 32 | second << 16 | third
+
+
+def _slot(run: int) -> int:
+    """The slot of a run: its number times an odd constant, modulo 2^64, and of that the highest bits."""
+    return (run * 0x9E3779B97F4A7C15 & (1 << 64) - 1) >> (64 - BITS)
 
 
 def number_kinds(kinds: Iterable[str | None]) -> Kinds:

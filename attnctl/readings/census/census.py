@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -253,3 +254,10 @@ class Census:
         parents = maximum_spanning_trees(graphs.reshape(-1, units, units), there)  # (graphs, units)
         edges = np.repeat(self._edges, heads + 1, 0)  # (graphs, units, units)
         return edges_found(parents, edges).reshape(batch, heads + 1)  # (batch, heads + 1)
+
+
+def count_sentence(model: Any, sentence: AlignedSentence) -> SentenceCounts:
+    """What the heads of a model do in one sentence; keys that stand for several tokens, after the others, are no words."""
+    census, n = Census([sentence], (model.info.n_layers or 1, model.info.n_heads or 1)), len(sentence.tokens)
+    model.run(sentence.tokens, lambda one: census.count_layer(one.layer, one.weights()[None, ..., :n]), "")
+    return census.sentence_counts()[0]

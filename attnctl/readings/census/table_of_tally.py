@@ -108,7 +108,8 @@ def _relation_cases(tally: CensusTally) -> Iterator[tuple[str, str, Cases, bool]
     for name in order:
         directions = (TO_ANTECEDENT,) if name == COREFERENCE else (UP, DOWN)
         for direction in directions:
-            yield name, direction, whole[name, direction], False
+            if (name, direction) in whole:
+                yield name, direction, whole[name, direction], False
         for subtype in sorted(subtypes.get(name, ())):
             for direction in directions:
                 yield subtype, direction, tally.cases[subtype, direction], True

@@ -79,7 +79,9 @@ NOUN, VERB, ADJECTIVE, DETERMINER, PREPOSITION, PRONOUN = (
     "noun", "verb", "adjective", "determiner", "preposition", "pronoun",
 )  # fmt: skip
 
-_LISTED = {"noun": NOUN, "proper": NOUN, "name": NOUN, "surname": NOUN, "verb": VERB, "adjective": ADJECTIVE}
+# of the kinds in the list of words
+_CLASSES = dict.fromkeys(("noun", "nouns", "mass", "name"), NOUN) | {"adjective": ADJECTIVE}
+_CLASSES |= dict.fromkeys(("base", "third", "past", "ing", "participle"), VERB)
 
 # the words that stand in no list, since there are few
 _FUNCTION_WORDS = {
@@ -113,17 +115,14 @@ def word_classes(word: str) -> frozenset[str]:
     folded = word.lower()
     if folded in _CLASSES_OF_FUNCTION_WORDS:
         return _CLASSES_OF_FUNCTION_WORDS[folded]
-    text = _list_of_words()
-    found = _lines_with(text, word) | _lines_with(text, folded)
-    return frozenset(found) or frozenset([NOUN] if word[:1].isupper() else ())
+    return _listed_classes(word) | _listed_classes(folded) or frozenset([NOUN] if word[:1].isupper() else ())
 
 
 @cache
 def usual_gender(name: str) -> str | None:
     """The gender of most who have this name: f, m, x for either; None where the list of names does not hold it."""
-    text = _list_of_words()
-    at = text.find(f"\nname {plain_letters(name)} ")
-    return None if at < 0 else text[text.find("\n", at + 1) - 1]
+    gender = _kinds_and_gender(plain_letters(name))[1]
+    return gender if gender in ("f", "m", "x") else None
 
 
 def other_name(tokens: Sequence[Token], pronoun: int, key: int) -> str | None:
@@ -148,7 +147,7 @@ def _is_name(tokens: Sequence[Token], at: int) -> bool:
     word = tokens[at].text
     if usual_gender(word) is not None:
         return word[:1].isupper()
-    return word[:1].isupper() and not _lines_with(_list_of_words(), word.lower()) and word_classes(word) == {NOUN}
+    return word[:1].isupper() and not _listed_classes(word.lower()) and word_classes(word) == {NOUN}
 
 
 def may_relate(relation: str, words: Sequence[str], query: int, key: int) -> bool:
@@ -181,20 +180,20 @@ def may_stand_for(tokens: Sequence[Token], pronoun: int, key: int) -> bool:
 
 @cache
 def _list_of_words() -> str:
-    return files("attnctl.training.english").joinpath("words.txt").read_text(encoding="utf-8")
+    return files("attnctl.training").joinpath("words.tsv").read_text(encoding="utf-8")
 
 
-def _lines_with(text: str, word: str) -> set[str]:
-    """The classes of the lines that hold a word: found by search, since reading all lines takes longer than a start may."""
-    found: set[str] = set()
-    size = len(word) + 1
-    at = text.find(f" {word}")
-    while at >= 0:
-        kind = text[text.rfind("\n", 0, at) + 1 : at + 1].split(" ", 1)[0]
-        if text[at + size : at + size + 1] in (" ", "\n") and kind in _LISTED:
-            found.add(_LISTED[kind])
-        at = text.find(f" {word}", at + 1)
-    return found
+def _kinds_and_gender(word: str) -> tuple[str, str]:
+    """What the list says of a word, nothing where it lacks it; found by search: reading every line takes longer."""
+    text = _list_of_words()
+    at = text.find(f"\n{word}\t")
+    _, kinds, gender, *_ = text[at + 1 : text.find("\n", at + 1)].split("\t") if at >= 0 else ("", "", "")
+    return kinds, gender
+
+
+def _listed_classes(word: str) -> frozenset[str]:
+    """The classes that the list gives a word."""
+    return frozenset(_CLASSES[kind] for kind in _kinds_and_gender(word)[0].split() if kind in _CLASSES)
 
 
 STANDS_OUT = 0.15  # more of its attention than other rows give the key: less, and a head's relation is not seen here

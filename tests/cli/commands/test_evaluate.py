@@ -25,7 +25,7 @@ SENTENCES = str(SAMPLES / "sentences.conllu")
 
 @pytest.fixture(scope="module")
 def grammar(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    from attnctl.training.english.treebank import treebank_text
+    from attnctl.training.english import treebank_text
 
     path = tmp_path_factory.mktemp("corpus") / "grammar.conllu"
     path.write_text(treebank_text(200), encoding="utf-8")
@@ -300,7 +300,7 @@ def test_a_ray_cluster_counts_the_same(run: Run, grammar: Path, tmp_path: Path) 
 
 
 def test_a_long_run_says_how_long_it_will_take(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from attnctl.training.english.treebank import treebank_text
+    from attnctl.training.english import treebank_text
 
     path = tmp_path / "long.conllu"
     path.write_text(treebank_text(300), encoding="utf-8")

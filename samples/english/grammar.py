@@ -2,33 +2,30 @@
 
 What a head learns is what the words make worth knowing: attention goes where the information is. So what someone does
 depends on who they are, an object on its verb, a preposition on what it belongs to, an adjective on its noun; and each
-sentence knows which of its words answers which question about another (`draft.QUESTIONS`).
+sentence knows which of its words answers which question about another (`english.QUESTIONS`).
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from attnctl.training.english import clauses
-from attnctl.training.english import lexicon as classes
-from attnctl.training.english.draft import (
+from attnctl.training.english import (
     INFINITIVE,
     OBJECT_VERB,
     PREPOSITION,
     SUBJECT_VERB,
     WITHIN,
-    Agent,
-    Draw,
-    Fact,
     Link,
-    Sentence,
 )
-from attnctl.training.english.lexicon import HABITS, lexicon, number_of, words_of
-from attnctl.training.english.meaning import by_meaning
-from attnctl.training.english.patterns import bracketed, ended, quoted, repeated
-from attnctl.training.english.phrases import ANYONE, given_name, name, noun_phrase, said_again
-from attnctl.training.english.verbs import finite, verb_for, verb_group
-from attnctl.training.marked import content_words, kept_out
+from samples.english import clauses
+from samples.english import lexicon as classes
+from samples.english.draft import Agent, Draw, Fact, Sentence
+from samples.english.lexicon import HABITS, lexicon, number_of, words_of
+from samples.english.marked import content_words, kept_out
+from samples.english.meaning import by_meaning
+from samples.english.patterns import bracketed, ended, quoted, repeated
+from samples.english.phrases import ANYONE, given_name, name, noun_phrase, said_again
+from samples.english.verbs import finite, verb_for, verb_group
 
 LONGEST = 40  # words of a sentence
 HELD_OUT = ("Alice", "eat", "pizza")
@@ -39,22 +36,22 @@ def held_out(fact: Fact) -> bool:
     return fact == HELD_OUT or number_of(" ".join(fact), "held", 8) == 0
 
 
-def sentences(count: int, seed: int, *, held: bool = False, causal: bool = False) -> list[Sentence]:
+def sentences(count: int, seed: int, kinds: Kinds | None = None, *, held: bool = False) -> list[Sentence]:
     """`count` sentences, the same for the same seed; `held`: every fact of theirs is one that training never meets.
 
-    `causal`: in the proportions for a model that sees what came before alone.
+    `kinds` are how each kind is made and its weight; None: KINDS.
     """
     d = Draw(seed)
 
     def wanted(facts: Sequence[Fact]) -> bool:
         return all(map(held_out, facts)) if held else not any(map(held_out, facts))
 
-    return [_sentence(d, wanted, KINDS_CAUSAL if causal else KINDS) for _ in range(count)]
+    return [_sentence(d, wanted, KINDS if kinds is None else kinds) for _ in range(count)]
 
 
 def _sentence(d: Draw, wanted: Callable[[Sequence[Fact]], bool], kinds: Kinds) -> Sentence:
     """One sentence whose facts are wanted. Its kind is drawn first, so that wanting changes no proportions."""
-    draw = d.random()
+    draw = d.random() * sum(share for _, share in kinds)
     for make, share in kinds:  # noqa: B007 - the one at which it stops
         draw -= share
         if draw < 0:

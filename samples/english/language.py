@@ -1,21 +1,14 @@
-"""The grammar's sentences as a corpus: its vocabulary, which words are open ones, which are hidden, and who answers what."""
+"""The grammar's words: its vocabulary, what each is, how open it is, and how often it is hidden."""
 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable
-from dataclasses import replace
 from functools import cache
 
-import numpy as np
-
-from attnctl.arrays import Ids
-from attnctl.models.builtin.vocabulary import CLITICS, Phrasing, number_kinds
-from attnctl.training.corpus import Corpus, table_of
-from attnctl.training.english import draft, phrases, verbs
-from attnctl.training.english import lexicon as classes
-from attnctl.training.english.draft import Sentence
-from attnctl.training.english.lexicon import lexicon, lines_of, words_of
+from attnctl.models.builtin.vocabulary import CLITICS
+from samples.english import lexicon as classes
+from samples.english import phrases, verbs
+from samples.english.lexicon import WORD_LIST, lexicon, lines_of, words_of
 
 # little words that agree with another word, or that open and close; each is easily taken for the others of its set
 CONFUSED = lines_of("confused")
@@ -116,40 +109,20 @@ def word_kinds() -> dict[str, str]:
         for word in words:
             found[word].add(name)
     kinds = {word: " ".join(sorted(names)) for word, names in found.items()}
-    return kinds | {word: word for word in (*function_words(), *PUNCTUATION, *CLITICS, "I")}
+    kinds |= {word: word for word in (*function_words(), *PUNCTUATION, *CLITICS, "I")}
+    return kinds | dict.fromkeys(AROUND_ANYTHING, "_")
 
 
 # between brackets or quotation marks anything may stand, and around them
-UNSAID_KINDS = frozenset('()[]{}“”‘’"')
+AROUND_ANYTHING = '()[]{}“”‘’"'
 
 
-def corpus_of(sentences: Iterable[Sentence]) -> Corpus:
-    """The grammar's sentences as a Corpus."""
-    some = list(sentences)
-    corpus = table_of([s.words for s in some], vocabulary(), openness())
-    answers = np.full((*corpus.ids.shape, len(draft.QUESTIONS)), -1, np.int8)  # (sentences, length, questions)
-    for row, s in enumerate(some):
-        answers[row, : len(s.words)] = _answers(s)
-    chosen = np.array([asked_shares().get(word, 0.0) for word in corpus.vocabulary], dtype=np.float32)  # (vocabulary,)
-    kinds = {word: kind for word, kind in word_kinds().items() if word not in UNSAID_KINDS}
-    phrasing = Phrasing.of_sentences(corpus.ids, number_kinds(map(kinds.get, corpus.vocabulary)))
-    return replace(corpus, answers=answers, asked=chosen, phrasing=phrasing)
-
-
-_HEADS = [question.head for question in draft.QUESTIONS]
-_FIRST = [_HEADS.index(head) for head in sorted(set(_HEADS))]  # by head, its first question
-
-
-def _answers(s: Sentence) -> Ids:
-    """The places of the words that answer each word's questions, -1 where it is not asked: (words, questions).
-
-    A head none of whose questions has another answer is asked, as its first question, for the word itself, unless the word
-    is loose.
-    """
-    places = np.full((len(s.words), len(draft.QUESTIONS)), -1)  # (words, questions)
-    places[:, _FIRST] = np.arange(len(s.words))[:, None]  # (words, heads)
-    places[sorted(s.loose)] = -1
-    for (at, question), place in s.answers().items():
-        places[at, _FIRST[_HEADS[question]]] = -1
-        places[at, question] = place
-    return places
+def word_lines() -> str:
+    """The file of all words: each with its kinds, a name's usual gender, how open it is, and how often it is asked for."""
+    sources = [line for line in WORD_LIST.read_text(encoding="utf-8").splitlines() if line.startswith("# ")]
+    kinds, genders = word_kinds(), {name: sex for sex, names in lexicon().names.items() for name in names}
+    lines = [
+        f"{word}\t{kinds.get(word, '_')}\t{genders.get(word, '_')}\t{openness()[word]:g}\t{asked_shares()[word]:g}"
+        for word in vocabulary()
+    ]
+    return "\n".join([*sources, *lines]) + "\n"

@@ -5,23 +5,24 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from functools import cache
-from importlib.resources import files
+from pathlib import Path
 
-from attnctl.training.english import draft
-from attnctl.training.english.draft import Link, Sentence
-from attnctl.training.english.language import function_words
+from attnctl.training import english
+from attnctl.training.english import Link
+from samples.english.draft import Sentence
+from samples.english.language import function_words
 
 RELATIONS = {
-    "vs": draft.VERB_SUBJECT, "vp": draft.PAST_OTHERS, "ov": draft.OBJECT_VERB, "pn": draft.PRONOUN,
-    "it": draft.MEANING, "an": draft.ADJECTIVE, "dn": draft.DETERMINER, "pp": draft.PREPOSITION,
-    "cl": draft.CLOSING, "in": draft.INDUCTION,
+    "vs": english.VERB_SUBJECT, "vp": english.PAST_OTHERS, "ov": english.OBJECT_VERB, "pn": english.PRONOUN,
+    "it": english.MEANING, "an": english.ADJECTIVE, "dn": english.DETERMINER, "pp": english.PREPOSITION,
+    "cl": english.CLOSING, "in": english.INDUCTION,
 }  # fmt: skip
 
 
 @cache
 def marked_sentences() -> tuple[Sentence, ...]:
     """The sentences of `marked.txt` with their links. Raises ValueError for a line that names a word it does not have."""
-    return read_marked(files("attnctl.training").joinpath("marked.txt").read_text(encoding="utf-8"))
+    return read_marked(Path(__file__).with_name("marked.txt").read_text(encoding="utf-8"))
 
 
 def read_marked(text: str) -> tuple[Sentence, ...]:

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from attnctl.training.english import lexicon as classes
-from attnctl.training.english import phrases, verbs
-from attnctl.training.english.draft import (
+from attnctl.training.english import (
     ADJECTIVE,
     DETERMINER,
     HELPER,
@@ -18,13 +16,13 @@ from attnctl.training.english.draft import (
     SUBJECT_VERB,
     VERB_SUBJECT,
     WITHIN,
-    Agent,
-    Draw,
     Link,
-    Sentence,
 )
-from attnctl.training.english.lexicon import HABITS, Verb, lexicon, lines_of, words_of
-from attnctl.training.english.phrases import (
+from samples.english import lexicon as classes
+from samples.english import phrases, verbs
+from samples.english.draft import Agent, Draw, Sentence
+from samples.english.lexicon import HABITS, Verb, lexicon, lines_of, words_of
+from samples.english.phrases import (
     ANYONE,
     DEGREES,
     name,
@@ -34,7 +32,7 @@ from attnctl.training.english.phrases import (
     subject,
     with_clause,
 )
-from attnctl.training.english.verbs import be, finite, helped, third, verb_for, verb_group
+from samples.english.verbs import be, finite, helped, third, verb_for, verb_group
 
 
 def transitive(

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from attnctl.training.english import lexicon as classes
-from attnctl.training.english.draft import (
+from attnctl.training.english import (
     ADJECTIVE,
     MEANING,
     MODIFIER,
@@ -11,13 +10,12 @@ from attnctl.training.english.draft import (
     PREPOSITION,
     VERB_SUBJECT,
     WITHIN,
-    Agent,
-    Draw,
-    Sentence,
 )
-from attnctl.training.english.lexicon import Noun, lexicon, words_of
-from attnctl.training.english.phrases import noun_phrase
-from attnctl.training.english.verbs import be, finite, helped, verb_group
+from samples.english import lexicon as classes
+from samples.english.draft import Agent, Draw, Sentence
+from samples.english.lexicon import Noun, lexicon, words_of
+from samples.english.phrases import noun_phrase
+from samples.english.verbs import be, finite, helped, verb_group
 
 # who does what where: the subject's class, verbs, prepositions ("" for an object), the other's class
 SCENES = [

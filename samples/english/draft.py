@@ -5,54 +5,13 @@ from __future__ import annotations
 import random
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import NamedTuple, TypeVar
+from typing import TypeVar
 
-from attnctl.training.english.lexicon import number_of
+from attnctl.training.english import PAST_OTHERS, QUESTION_OF, SUBJECT_VERB, VERB_SUBJECT, Link
+from samples.english.lexicon import number_of
 
 Item = TypeVar("Item")
 Fact = tuple[str, str, str]  # subject, verb, object
-
-VERB_SUBJECT, PAST_OTHERS, OBJECT_VERB = "verb → subject", "verb → subject past others", "object → verb"
-PRONOUN, MEANING = "pronoun → antecedent", "it → its noun, by meaning"
-ADJECTIVE, DETERMINER, PREPOSITION = "adjective → noun", "determiner → noun", "preposition → what it belongs to"
-CLOSING, INDUCTION = "closing mark → opening mark", "induction"
-# relations that are learned beside these ten, and not measured
-INFINITIVE, SUBJECT_VERB, HELPER = "infinitive → subject", "subject → verb", "helper → verb"
-REFERENCE, MODIFIER, WITHIN = "reference → noun", "modifier → word", "noun → preposition"
-
-
-class Question(NamedTuple):
-    """What a word can be asked in training; a word of the same sentence answers it."""
-
-    head: int  # the head of the last layer from which the answer is predicted
-    weights: tuple[float, float]  # how much it counts in the loss of masked words, of next words, however rarely asked
-    relations: tuple[str, ...]  # the links that answer it, from the word asked to the word that answers
-
-
-# hard relations are asked apart from easy ones, so that they are not lost in the mean
-QUESTIONS = (
-    Question(0, (1.0, 1.0), (VERB_SUBJECT, INFINITIVE)),
-    Question(0, (1.5, 1.5), (PAST_OTHERS,)),
-    Question(1, (1.0, 1.0), (OBJECT_VERB, SUBJECT_VERB, HELPER)),
-    Question(2, (1.0, 1.0), (PRONOUN,)),
-    Question(2, (1.0, 1.0), (MEANING,)),
-    Question(2, (1.0, 1.0), (REFERENCE,)),
-    Question(3, (1.0, 1.5), (ADJECTIVE, DETERMINER, MODIFIER)),
-    Question(4, (1.0, 1.0), (PREPOSITION, WITHIN)),
-    Question(4, (4.5, 3.0), (CLOSING,)),
-    Question(5, (12.0, 8.0), (INDUCTION,)),
-)
-
-
-QUESTION_OF = {relation: number for number, question in enumerate(QUESTIONS) for relation in question.relations}
-
-
-class Link(NamedTuple):
-    """In this sentence the word at `query` belongs to the word at `key`."""
-
-    relation: str
-    query: int
-    key: int
 
 
 @dataclass
@@ -86,23 +45,19 @@ class Sentence:
         self.loose = {p + wide * (p >= at) for p in self.loose} | {p + at for p in inner.loose}
         self.words[at:at] = inner.words
 
-    def answers(self) -> dict[tuple[int, int], int]:
-        """The place of the word that answers a question, by the places of the word and of the question in QUESTIONS.
+    def answers(self) -> list[Link]:
+        """The links that answer questions: its own, and those from subjects to their verbs.
 
-        A subject is asked for the verb of the main clause rather than for that of its relative clause, and for neither
-        where it is an object.
+        A subject is linked to the verb of the main clause rather than to that of its relative clause, and to neither where
+        it is an object.
         """
-        found: dict[tuple[int, int], int] = {}
-        for link in self.links:
-            found[link.query, QUESTION_OF[link.relation]] = link.key
         asked = QUESTION_OF[SUBJECT_VERB]
-        for link in self.links:
-            if link.relation == VERB_SUBJECT:
-                found.setdefault((link.key, asked), link.query)
-        for link in self.links:
-            if link.relation == PAST_OTHERS and found.get((link.key, asked), link.query) > link.key:
-                found[link.key, asked] = link.query
-        return found
+        verbs = {link.query: link for link in self.links if QUESTION_OF[link.relation] == asked}
+        for relation, verb, subject in sorted(self.links, key=lambda link: link.relation == PAST_OTHERS):
+            known = verbs[subject].key if subject in verbs else verb
+            if (relation == VERB_SUBJECT and subject not in verbs) or (relation == PAST_OTHERS and known > subject):
+                verbs[subject] = Link(SUBJECT_VERB, subject, verb)
+        return [*(link for link in self.links if QUESTION_OF[link.relation] != asked), *verbs.values()]
 
     @property
     def text(self) -> str:

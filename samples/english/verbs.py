@@ -5,16 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from functools import cache
 
-from attnctl.training.english import lexicon as classes
-from attnctl.training.english.draft import (
-    HELPER,
-    PAST_OTHERS,
-    VERB_SUBJECT,
-    Agent,
-    Draw,
-    Sentence,
-)
-from attnctl.training.english.lexicon import Verb, lexicon, number_of, words_of
+from attnctl.training.english import HELPER, PAST_OTHERS, VERB_SUBJECT
+from samples.english import lexicon as classes
+from samples.english.draft import Agent, Draw, Sentence
+from samples.english.lexicon import Verb, lexicon, number_of, words_of
 
 ADVERBS = words_of("adverbs")
 MODALS = words_of("modals")

@@ -8,8 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from attnctl.training.english import lexicon as classes
-from attnctl.training.english.draft import (
+from attnctl.training.english import (
     ADJECTIVE,
     DETERMINER,
     MODIFIER,
@@ -18,12 +17,11 @@ from attnctl.training.english.draft import (
     PRONOUN,
     REFERENCE,
     WITHIN,
-    Agent,
-    Draw,
-    Sentence,
 )
-from attnctl.training.english.lexicon import HABITS, Noun, lexicon, number_of, pairs_of, words_of
-from attnctl.training.english.verbs import finite, verb_for, verb_group
+from samples.english import lexicon as classes
+from samples.english.draft import Agent, Draw, Sentence
+from samples.english.lexicon import HABITS, Noun, lexicon, number_of, pairs_of, words_of
+from samples.english.verbs import finite, verb_for, verb_group
 
 # --- nouns -------------------------------------------------------------------------------------------------------
 

@@ -5,7 +5,9 @@ from __future__ import annotations
 import zlib
 from dataclasses import dataclass
 from functools import cache, cached_property
-from importlib.resources import files
+from pathlib import Path
+
+WORD_LIST, TABLES = (Path(__file__).with_name(name) for name in ("words.txt", "tables.txt"))
 
 
 @cache
@@ -13,7 +15,7 @@ def _tables() -> dict[str, tuple[str, ...]]:
     """Each table's lines by its name."""
     found: dict[str, list[str]] = {}
     name = ""
-    for line in files("attnctl.training.english").joinpath("tables.txt").read_text(encoding="utf-8").splitlines():
+    for line in TABLES.read_text(encoding="utf-8").splitlines():
         if line.startswith("[") and line.endswith("]") and len(line) > 2 and " ]" not in line:
             name = line[1:-1]
         elif line and not line.startswith("# "):
@@ -109,7 +111,7 @@ class Lexicon:
 def lexicon() -> Lexicon:
     """The words of `words.txt`."""
     rows: dict[str, list[list[str]]] = {}
-    for line in files("attnctl.training.english").joinpath("words.txt").read_text(encoding="utf-8").splitlines():
+    for line in WORD_LIST.read_text(encoding="utf-8").splitlines():
         if line and not line.startswith("#"):
             kind, *rest = line.split()
             rows.setdefault(kind, []).append(rest)

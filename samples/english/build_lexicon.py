@@ -1,6 +1,6 @@
-"""Make `attnctl/training/english/words.txt` again: the words of the grammar, their forms and their classes.
+"""Make `samples/english/words.txt` again: the words of the grammar, their forms and their classes.
 
-    python tests/training/english/build_lexicon.py WORDNET_DICT NAMES_FOLDER > attnctl/training/english/words.txt
+    python samples/english/build_lexicon.py WORDNET_DICT NAMES_FOLDER > samples/english/words.txt
 
 It needs `wordfreq`, `lemminflect` and `faker` (its lists of given names), the files of WordNet (`data.noun`, `index.noun`, …)
 and the list of last names of the United States census of 1990 (`dist.all.last`). What it writes is one entry a line, the
@@ -153,7 +153,7 @@ RUDE = set(
 
 
 HEADER = """\
-# The words of the grammar, their forms and classes: made by tests/training/english/build_lexicon.py.
+# The words of the grammar, their forms and classes: made by samples/english/build_lexicon.py.
 # Which words: by the frequency list of wordfreq (Robyn Speer and others), CC BY-SA 4.0; this list of words is under that licence.
 # Forms: LemmInflect (Brad Jascob), MIT. Given names: Faker (Daniele Faraglia and others), MIT, those of other scripts in Latin
 # letters, and some more by hand. Last names: United States census of 1990, public domain.
@@ -474,7 +474,7 @@ def main(dictionary: str, people: str) -> None:
     out += [f"adverb {word}" for word in lemmas["adv"]]
     taken = {lemma for some in lemmas.values() for lemma in some if rank.get(lemma, 0) < 9000} - set(EVERYDAY)
     taken -= {lemma for lemma in lemmas["noun"] if wordnet.cased(lemma) != lemma}
-    tables = Path("attnctl/training/english/tables.txt").read_text(encoding="utf-8")
+    tables = Path("samples/english/tables.txt").read_text(encoding="utf-8")
     unseen = set(re.search(r"\[unseen names\]\n(.*?)\n\[unseen nouns\]", tables, re.S)[1].split())  # type: ignore[index]
     people_known = given_names(taken | {name.lower() for name in unseen})
     out += [f"name {name} {sex}" for name, sex in people_known]

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from attnctl.training.english import clauses
-from attnctl.training.english.draft import CLOSING, INDUCTION, INFINITIVE, SUBJECT_VERB, Draw, Sentence
-from attnctl.training.english.language import function_words
-from attnctl.training.english.lexicon import lexicon, words_of
-from attnctl.training.english.phrases import given_name, name, noun_phrase, subject
-from attnctl.training.english.verbs import finite
+from attnctl.training.english import CLOSING, INDUCTION, INFINITIVE, SUBJECT_VERB
+from samples.english import clauses
+from samples.english.draft import Draw, Sentence
+from samples.english.language import function_words
+from samples.english.lexicon import lexicon, words_of
+from samples.english.phrases import given_name, name, noun_phrase, subject
+from samples.english.verbs import finite
 
 
 def ended(d: Draw, s: Sentence, sign: str = ".") -> None:

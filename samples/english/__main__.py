@@ -1,0 +1,76 @@
+"""Write the bundled corpus again, byte for byte: the words, the sentences to train on, and those to measure heads on.
+
+    python -m samples.english [FOLDER]      (attnctl/training unless told otherwise)
+
+The compressed files are the same bytes with the same version of liblzma, their text with every one.
+"""
+
+from __future__ import annotations
+
+import lzma
+import random
+import sys
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+
+from attnctl.training.english import HELD_OUT, SENTENCES, WORDS
+from samples.english.grammar import KINDS, KINDS_CAUSAL, Kinds, sentences
+from samples.english.language import word_lines
+from samples.english.marked import marked_sentences
+from samples.english.treebank import measured_block, trained_block
+from samples.english.unseen import with_unseen_words
+
+TRAINED, TRAINED_SEED = 65_000, 1  # sentences for each objective: most of them are for both
+MEASURED = 1000  # sentences of each part that heads are measured on
+CHOOSE_SEED, SCORE_SEED, UNSEEN_SEED = 991, 992, 993
+
+
+def kinds_by_part() -> dict[str, Kinds]:
+    """The kinds of sentences of each part of the corpus with their shares of an objective's sentences.
+
+    What both objectives have of a kind is in the part for both.
+    """
+    one, other = dict(KINDS), dict(KINDS_CAUSAL)
+    both = {kind: min(share, other[kind]) for kind, share in one.items() if kind in other}
+    return {
+        "both": tuple(both.items()),
+        "masked-word": tuple((kind, share - both.get(kind, 0.0)) for kind, share in one.items()),
+        "next-word": tuple((kind, share - both.get(kind, 0.0)) for kind, share in other.items()),
+    }
+
+
+def trained_parts() -> Iterator[tuple[str, Iterator[str]]]:
+    """The parts of the corpus to train on, each with the lines of its sentences."""
+    for seed, (part, kinds) in enumerate(kinds_by_part().items(), TRAINED_SEED):
+        count = round(TRAINED * sum(share for _, share in kinds))
+        yield part, map(trained_block, sentences(count, seed, kinds))
+
+
+def measured_parts() -> Iterator[tuple[str, Iterator[str]]]:
+    """The parts of the corpus to measure heads on, each with the lines of its sentences."""
+    for objective, kinds in (("masked-word", KINDS), ("next-word", KINDS_CAUSAL)):
+        yield f"choose {objective}", map(measured_block, sentences(MEASURED, CHOOSE_SEED, kinds))
+        yield f"score {objective}", map(measured_block, sentences(MEASURED, SCORE_SEED, kinds, held=True))
+        draw = random.Random(UNSEEN_SEED)
+        held = sentences(MEASURED, UNSEEN_SEED, kinds, held=True)
+        yield f"unseen {objective}", (measured_block(with_unseen_words(one, draw)) for one in held)
+    yield "by hand", map(measured_block, marked_sentences())
+
+
+def text_of(parts: Iterable[tuple[str, Iterator[str]]]) -> str:
+    """The text of a file of these parts."""
+    return "".join(f"# newdoc id = {part}\n" + "".join(f"{block}\n" for block in blocks) for part, blocks in parts)
+
+
+def main() -> None:
+    """Write the three files."""
+    folder = Path(sys.argv[1] if len(sys.argv) > 1 else "attnctl/training")
+    (folder / WORDS).write_text(word_lines(), encoding="utf-8")
+    for name, parts in ((SENTENCES, trained_parts()), (HELD_OUT, measured_parts())):
+        data = lzma.compress(text_of(parts).encode(), preset=9 | lzma.PRESET_EXTREME)
+        (folder / name).write_bytes(data)
+        print(f"{folder / name}: {len(data):,} bytes")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,129 @@
+"""The grammar's sentences as CoNLL-U: their trees, and every link of theirs in the column DEPS."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+from functools import cache
+
+from attnctl.training import english
+from attnctl.training.english import LABELS, NOT_ASKED, Link
+from samples.english.draft import Sentence
+from samples.english.language import function_words
+from samples.english.lexicon import lexicon, words_of
+
+PRONOUNS = frozenset(words_of("pronouns"))
+
+# link → relation of the tree, and whether the word at its key depends on the one at its query; what comes first has the
+# first claim
+TREE_RELATIONS = {
+    english.PAST_OTHERS: ("nsubj:past", True),
+    english.OBJECT_VERB: ("obj", False),
+    english.PRONOUN: ("dep:antecedent", False),
+    english.MEANING: ("dep:meaning", False),
+    english.VERB_SUBJECT: ("nsubj", True),
+    english.ADJECTIVE: ("amod", False),
+    english.DETERMINER: ("det", False),
+    english.PREPOSITION: ("dep:preposition", False),
+    english.CLOSING: ("dep:closing", False),
+    english.INDUCTION: ("dep:induction", False),
+}
+
+
+def trained_block(sentence: Sentence) -> str:
+    """The lines of a sentence to train on: its words, and the links that answer questions."""
+    deps = deps_of(sentence.answers())
+    lines = [
+        f"{at + 1}\t{word}\t_\t_\t_\t_\t_\t_\t{deps.get(at, '_')}\t{NOT_ASKED if at in sentence.loose else '_'}"
+        for at, word in enumerate(sentence.words)
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def measured_block(sentence: Sentence) -> str:
+    """The lines of a sentence to measure heads on: its words with their tags, its tree, and its links."""
+    deps, tree = deps_of(sentence.links), dependencies(sentence)
+    lines = [
+        f"{at + 1}\t{word}\t_\t{tag_of(word)}\t_\t_\t{head + 1}\t{relation}\t{deps.get(at, '_')}\t_"
+        for at, (word, (head, relation)) in enumerate(zip(sentence.words, tree, strict=True))
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def deps_of(links: Sequence[Link]) -> dict[int, str]:
+    """What the column DEPS says of each word that belongs to others."""
+    found: dict[int, list[tuple[int, str]]] = defaultdict(list)
+    for relation, query, key in links:
+        found[query].append((key + 1, LABELS[relation]))
+    return {query: "|".join(f"{place}:{label}" for place, label in sorted(own)) for query, own in found.items()}
+
+
+def dependencies(sentence: Sentence) -> list[tuple[int, str]]:
+    """Each word's head (from 0, -1 for the root) and relation: its links, and `dep` to the root where it has none.
+
+    Where a word would get a second head, the link is turned round (`acl:`: a verb depends on the noun it says more of);
+    where that would not do either, it is left out. What TREE_RELATIONS has first has the first claim.
+    """
+    heads: dict[int, tuple[int, str]] = {}
+    named = [link for link in sentence.links if link.relation in TREE_RELATIONS]
+    for link in sorted(named, key=lambda link: list(TREE_RELATIONS).index(link.relation)):
+        name, key_depends = TREE_RELATIONS[link.relation]
+        ends = (link.key, link.query) if key_depends else (link.query, link.key)
+        for (word, head), label in ((ends, name), (ends[::-1], f"acl:{name.replace(':', '-')}")):
+            if word not in heads and word not in _above(head, heads):
+                heads[word] = head, label
+                break
+    free = [at for at in range(len(sentence.words)) if at not in heads]
+    governing = {head for head, _ in heads.values()}
+    root = next((at for at in free if at in governing), free[0])
+    rest = [(root, "punct" if tag_of(word) == "PUNCT" else "dep") for word in sentence.words]
+    return [heads.get(at, (-1, "root") if at == root else rest[at]) for at in range(len(sentence.words))]
+
+
+def _above(word: int, heads: dict[int, tuple[int, str]]) -> Iterator[int]:
+    """The word, its head, that one's head, …"""
+    yield word
+    while word in heads:
+        word = heads[word][0]
+        yield word
+
+
+def tag_of(word: str) -> str:
+    """The tag of a word of the grammar, X for the little ones."""
+    if not word[0].isalnum():
+        return "X" if word[0] == "'" and len(word) > 1 else "PUNCT"
+    if word in PRONOUNS:
+        return "PRON"
+    return "VERB" if word in verb_forms() else "NOUN" if is_noun(word) else "X"
+
+
+@cache
+def noun_forms() -> frozenset[str]:
+    """Nouns, names and pronouns: what a verb's subject, or what a pronoun stands for, can be."""
+    lex = lexicon()
+    found = {form for some in lex.nouns.values() for noun in some for form in (noun.singular, noun.plural) if form}
+    found |= set(lex.capitalized)
+    return frozenset(found - verbs_only() - function_words() | PRONOUNS)
+
+
+@cache
+def verbs_only() -> frozenset[str]:
+    """Verb forms that are no plural or singular of a common noun: those in -ed and -ing, and what is mostly a verb."""
+    lex = lexicon()
+    named = {form for some in lex.nouns.values() for noun in some[:60] for form in (noun.singular, noun.plural) if form}
+    return frozenset({form for verb in lex.verbs for form in verb.forms} - named)
+
+
+@cache
+def verb_forms() -> frozenset[str]:
+    """Verb forms, the forms of be among them."""
+    return verbs_only() | {"is", "are", "was", "were", "am", "be", "been"}
+
+
+def is_noun(word: str) -> bool:
+    """Whether a word is a noun, a name or a pronoun; a capital makes a name of what is not known."""
+    return (
+        word in noun_forms()
+        or word.lower() in noun_forms()
+        or (word[:1].isupper() and word.lower() not in function_words())
+    )

@@ -1,0 +1,190 @@
+"""The grammar: what it keeps out of training, and that nothing but the words themselves gives a relation away."""
+
+from __future__ import annotations
+
+import lzma
+import os
+import random
+import subprocess
+import sys
+from collections import Counter
+from itertools import islice
+
+import numpy as np
+import pytest
+
+from attnctl.training import english
+from attnctl.training.english import HELD_OUT, SENTENCES, WORDS, bundled_corpus
+from samples.english import __main__ as command
+from samples.english import treebank
+from samples.english.draft import Sentence
+from samples.english.grammar import held_out, sentences
+from samples.english.language import openness, vocabulary, word_lines
+from samples.english.lexicon import QUALITIES, lexicon
+from samples.english.treebank import is_noun
+from samples.english.unseen import UNSEEN_NAMES, UNSEEN_NOUNS, with_unseen_words
+
+MADE = sentences(4000, 3)
+
+
+def links(relation: str) -> list[tuple[Sentence, english.Link]]:
+    return [(s, link) for s in MADE for link in s.links if link.relation == relation]
+
+
+def test_the_same_seed_gives_the_same_sentences_in_every_process() -> None:
+    code = "from samples.english.grammar import sentences; print([s.text for s in sentences(300, 7)])"
+    found = {
+        subprocess.run(
+            [sys.executable, "-c", code], capture_output=True, check=True, env=os.environ | {"PYTHONHASHSEED": seed}
+        ).stdout
+        for seed in ("1", "2")
+    }
+    assert len(found) == 1
+    assert [s.text for s in sentences(50, 7)] != [s.text for s in sentences(50, 8)]
+
+
+def test_training_and_test_share_no_fact() -> None:
+    train = {fact for s in MADE for fact in s.facts}
+    test = {fact for s in sentences(500, 2, held=True) for fact in s.facts}
+    assert test and not train & test
+    assert held_out(("Alice", "eat", "pizza")) and ("Alice", "eat", "pizza") not in train
+
+
+def test_every_word_is_in_the_vocabulary() -> None:
+    known = set(vocabulary())
+    assert not {word for s in MADE for word in s.words} - known
+    assert len(known) > 8000
+
+
+def test_links_join_the_words_they_say() -> None:
+    for s, link in links(english.PRONOUN) + links(english.MEANING):
+        assert s.words[link.query] in treebank.PRONOUNS and link.key < link.query
+    lex = lexicon()
+    for s, link in links(english.PRONOUN):
+        sexes = [sex for sex in "fm" if s.words[link.key] in lex.names[sex]]
+        if sexes:
+            assert s.words[link.query] in (("she", "her") if sexes == ["f"] else ("he", "him"))
+    for s, link in links(english.CLOSING):
+        assert (s.words[link.key], s.words[link.query]) in [
+            ("(", ")"), ("[", "]"), ("{", "}"), ("“", "”"), ("‘", "’"), ('"', '"')
+        ]  # fmt: skip
+    for s, link in links(english.INDUCTION):
+        assert s.words[link.key - 1] == s.words[link.query] and link.key <= link.query
+    known = [is_noun(s.words[link.key]) for s, link in links(english.DETERMINER) if link.key > link.query]
+    assert len(known) == len(links(english.DETERMINER)) and sum(known) > 0.85 * len(known)  # some are verbs as well
+
+
+def test_every_question_has_one_answer() -> None:
+    s = Sentence(["the", "cat", "that", "chased", "the", "dog", "ran", "to", "the", "park"])
+    for relation, query, key in [
+        (english.DETERMINER, 0, 1), (english.REFERENCE, 2, 1), (english.VERB_SUBJECT, 3, 1), (english.OBJECT_VERB, 5, 3),
+        (english.PAST_OTHERS, 6, 1), (english.PREPOSITION, 7, 6), (english.WITHIN, 9, 7),
+    ]:  # fmt: skip
+        s.link(relation, query, key)
+    answers = set(s.answers())
+    assert answers == {*s.links, english.Link(english.SUBJECT_VERB, 1, 6)}
+    asked = [(link.query, english.QUESTION_OF[link.relation]) for link in answers]
+    assert len(set(asked)) == len(asked)
+
+
+def test_brackets_are_put_into_a_sentence_with_their_links() -> None:
+    s, aside = Sentence(["cats", "sleep", "here"]), Sentence(["(", "x", ")"], loose={1})
+    s.link(english.VERB_SUBJECT, 1, 0)
+    aside.link(english.CLOSING, 2, 0)
+    s.insert(1, aside)
+    assert s.text == "cats ( x ) sleep here" and s.loose == {2}
+    assert s.links == [(english.VERB_SUBJECT, 4, 0), (english.CLOSING, 3, 1)]
+
+
+def nearest(s: Sentence, query: int) -> int:
+    """The nearest noun, name or pronoun before a word."""
+    return next((at for at in range(query - 1, -1, -1) if is_noun(s.words[at])), -1)
+
+
+def test_verbs_agree_with_their_subjects() -> None:
+    found = 0
+    for s, link in links(english.VERB_SUBJECT) + links(english.PAST_OTHERS):
+        if s.words[link.query] in ("is", "was", "are", "were") and s.words[link.key] not in (
+            "you",
+            "we",
+            "they",
+            "who",
+        ):
+            plural = s.words[link.key] in {n.plural for some in lexicon().nouns.values() for n in some if n.plural}
+            singular = s.words[link.key] in {n.singular for some in lexicon().nouns.values() for n in some}
+            if plural != singular:
+                assert (s.words[link.query] in ("are", "were")) == plural, s.text
+                found += 1
+    assert found > 150
+
+
+def test_only_the_last_word_tells_what_it_is() -> None:
+    """Half of the time the nearest noun is meant, and what is said of an animal is said of animals."""
+    assert len(links(english.MEANING)) > 300
+    right = [nearest(s, link.query) == link.key for s, link in links(english.MEANING)]
+    assert 0.4 < sum(right) / len(right) < 0.6
+    group = {n.singular: g for g, some in lexicon().nouns.items() for n in some}
+    for s, link in links(english.MEANING):
+        word, noun = s.words[-1 if s.words[-1] not in (".", "!") else -2], s.words[link.key]
+        if noun in group and group[noun] in ("animal",) and not {"too", "so"} & set(s.words):
+            assert word in QUALITIES["animal"].split() or word in ("hard", "heavy", "fast", "strong")
+
+
+@pytest.mark.parametrize("relation", [english.VERB_SUBJECT, english.OBJECT_VERB, english.PAST_OTHERS, english.PRONOUN])
+def test_no_fixed_offset_finds_it(relation: str) -> None:
+    offsets = Counter(link.key - link.query for _, link in links(relation))
+    assert offsets.total() > 150 and max(offsets.values()) < 0.65 * offsets.total()
+
+
+def test_pronouns_are_balanced() -> None:
+    """Neither the first nor the nearest person is right much more than half of the time."""
+    right = [nearest(s, link.query) == link.key for s, link in links(english.PRONOUN)]
+    assert len(right) > 400 and 0.35 < sum(right) / len(right) < 0.6
+
+
+def test_unseen_words_are_unseen() -> None:
+    strange = {*UNSEEN_NAMES["f"], *UNSEEN_NAMES["m"], *UNSEEN_NOUNS}
+    assert len(strange - set(vocabulary())) > 35
+    for s in MADE[:300]:
+        new = with_unseen_words(s, random.Random(0))
+        assert len(new.words) == len(s.words) and new.links == s.links
+        left = {word for word in new.words if openness().get(word) == 1}
+        spared = sum(link.relation in (english.PRONOUN, english.MEANING) for link in s.links)
+        assert len(left) <= spared or len(set(s.words)) > 20
+
+
+# --- the bundled corpus ------------------------------------------------------------------------------------------
+
+
+def stored(name: str) -> str:
+    return lzma.decompress((english.FOLDER / name).read_bytes()).decode()
+
+
+def test_the_grammar_writes_the_bundled_corpus_again() -> None:
+    """To the byte: all words, all sentences that heads are measured on, and of those to train on the first of each part."""
+    assert word_lines() == (english.FOLDER / WORDS).read_text(encoding="utf-8")
+    assert command.text_of(command.measured_parts()) == stored(HELD_OUT)
+    parts = dict(part.split("\n", 1) for part in stored(SENTENCES).split(english.PART)[1:])
+    assert sum(parts[part].count("\n\n") for part in ("both", "masked-word")) == command.TRAINED
+    for part, blocks in command.trained_parts():
+        assert parts[part].startswith("".join(f"{block}\n" for block in islice(blocks, 500)))
+
+
+def test_it_is_small() -> None:
+    sizes = [len((english.FOLDER / name).read_bytes()) for name in (SENTENCES, HELD_OUT)]
+    assert sum(sizes) < 3_000_000
+
+
+@pytest.mark.parametrize("objective", ["masked-word", "next-word"])
+def test_what_is_read_is_what_was_written(objective: str) -> None:
+    corpus = bundled_corpus(objective)
+    assert len(corpus.ids) == command.TRAINED and corpus.answers is not None and not (corpus.ids == 0).any()
+    made = sentences(300, command.TRAINED_SEED, command.kinds_by_part()["both"])
+    for s, ids, answers in zip(made, corpus.ids, corpus.answers, strict=False):
+        n = len(s.words)
+        assert [corpus.vocabulary[at] for at in ids[:n]] == s.words and (ids[n:] == -1).all()
+        assert (answers[:n] < n).all() and (answers[n:] == -1).all()
+        told = {(link.query, english.QUESTION_OF[link.relation]): link.key for link in s.answers()}
+        for (at, question), place in np.ndenumerate(answers[:n]):
+            assert told.get((at, question), at if place == at else -1) == place
+            assert place == -1 or (at, question) in told or at not in s.loose
