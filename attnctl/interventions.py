@@ -1,17 +1,18 @@
-"""What may be changed in a model's attention while it runs: heads ablated, edges cut. Values only; models apply them."""
+"""What may change in a model's attention while it runs: heads ablated, edges cut, values zeroed. In any array library."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 
+import numpy as np
+
+from attnctl import attention
+from attnctl.arrays import Bools, as_numpy, place_array
+from attnctl.attention import Array, Call
 from attnctl.errors import UsageError
 from attnctl.text import spoken_heads, spoken_range, visible_text
-
-if TYPE_CHECKING:
-    from attnctl.attention import Array
 
 HOW = ("zero", "mean", "resample")
 TOLD = {
@@ -136,3 +137,126 @@ def checked_heads(
                 raise UsageError(f"no head {head} in layer {at} of {of}: it has {spoken_range('head', total)}")
         found[at] = tuple(sorted({head % total for head in several} | set(found.get(at, ()))))
     return found
+
+
+# --- at work on a layer ----------------------------------------------------------------------------------------------
+
+HIDDEN = -1e30  # added to a scaled score: its weight is then exactly 0, and a softmax over it never NaN
+
+
+def seen_keys(call: Call) -> Array:
+    """Which keys each query may look at: (n_q, n_k), or (batch, n_q, n_k) where the texts of a batch differ."""
+    shown = attention.visible_keys(call)
+    if shown is None:
+        return place_array(np.ones((call.n_q, call.n_k), bool), call.queries)  # (n_q, n_k)
+    return shown
+
+
+def cut_edges(call: Call, interventions: Sequence[Intervention], layer: int, past: int = 0) -> Call:
+    """The call with a layer's edges cut: one intervention for all rows of its batch, if it has any, or one for each row.
+
+    `past` tokens were read before the first query, in earlier forwards. A query that would lose its only key keeps itself.
+    """
+    for heads in {cut.heads for one in interventions for cut in one.cuts if cut.in_layer(layer)}:
+        call = _cut_for_heads(call, interventions, layer, heads, past)
+    return call
+
+
+def _cut_for_heads(
+    call: Call, interventions: Sequence[Intervention], layer: int, heads: frozenset[int] | None, past: int
+) -> Call:
+    """The call with the cuts that concern just these heads (None: all of them)."""
+    xp, n_q, n_k = attention.array_namespace(call.queries), call.n_q, call.n_k
+    before = max(0, past + n_q - n_k)  # keys that a sliding cache has dropped
+    lost = np.stack([_lost_edges(one, layer, heads, (n_q, n_k), past, before) for one in interventions])
+    at = np.clip(np.arange(n_q) + past - before, 0, n_k - 1)  # (n_q,)
+    own = place_array(at[:, None] == np.arange(n_k), call.queries)  # (n_q, n_k)
+    lost = place_array(lost if call.queries.ndim == 4 else lost[0], call.queries)  # (rows, n_q, n_k), or (n_q, n_k)
+    seen = seen_keys(call)
+    left = seen & ~lost  # (…, n_q, n_k)
+    blind = xp.any(seen, axis=-1) & ~xp.any(left, axis=-1)  # (…, n_q)
+    left = left | (xp.expand_dims(blind, axis=-1) & own)
+    gone = seen & ~left  # (…, n_q, n_k)
+    if not bool(xp.any(gone)):
+        return call
+    if heads is None:
+        return replace(call, mask=left, causal=False, window=None, offset=None)
+    chosen = place_array(_chosen_heads(heads, call.queries.shape[-3], layer), call.queries)  # (heads, 1, 1)
+    hidden = xp.expand_dims(gone, axis=-3) & chosen  # (…, heads, n_q, n_k)
+    bias = xp.astype(hidden, call.queries.dtype) * HIDDEN  # (…, heads, n_q, n_k)
+    return replace(call, bias=bias if call.bias is None else call.bias + bias)
+
+
+def _lost_edges(
+    one: Intervention, layer: int, heads: frozenset[int] | None, shape: tuple[int, int], past: int, before: int
+) -> Bools:
+    """True where an intervention hides a key from a query: (n_q, n_k)."""
+    lost, total = np.zeros(shape, bool), past + shape[0]  # (n_q, n_k)
+    for cut in one.cuts:
+        if cut.heads == heads and cut.in_layer(layer):
+            keys = [key + total if key < 0 else key for key in cut.keys]
+            queries = range(max(keys) + 1, total) if cut.queries is None else cut.queries
+            asking = [query + total if query < 0 else query for query in queries]
+            rows = [query - past for query in asking if past <= query < total]
+            lost[np.ix_(rows, [key - before for key in keys if 0 <= key - before < shape[1]])] = True
+    return lost
+
+
+def replaced_heads(
+    context: Array, one: Intervention, layer: int, past: int = 0, own_mean: Array | None = None
+) -> Array:
+    """The context (…, heads, n_q, d_v), heads that are off in a layer replaced; arguments as of `context_instead`."""
+    if not (heads := one.heads.get(layer, ())):
+        return context
+    chosen = place_array(_chosen_heads(heads, context.shape[-3], layer), context)  # (heads, 1, 1)
+    instead = context_instead(context, one, layer, past, own_mean)
+    return attention.array_namespace(context).where(chosen, instead, context)
+
+
+def context_instead(
+    context: Array, one: Intervention, layer: int, past: int = 0, own_mean: Array | None = None
+) -> Array:
+    """What takes the place of every head's context (…, heads, n_q, d_v); it may have one row for all queries.
+
+    `own_mean` (…, heads, 1, d_v) is the text's own, where it is not that of these `n_q` positions. Raises UsageError for a
+    reference that does not fit.
+    """
+    xp = attention.array_namespace(context)
+    if one.how == "zero":
+        return xp.zeros_like(context)
+    if one.reference is None:
+        return xp.mean(context, axis=-2, keepdims=True) if own_mean is None else own_mean  # (…, heads, 1, d_v)
+    if layer not in one.reference:
+        raise UsageError(f"the reference says nothing of layer {layer}: give its heads' contexts")
+    if not hasattr(one.reference[layer], "shape"):
+        raise TypeError(f"intervene(): reference[{layer}] is an array, not {one.reference[layer]!r}")
+    given = as_numpy(one.reference[layer])  # (heads, d_v) or (heads, n, d_v)
+    heads, n_q, d_v = context.shape[-3:]
+    if given.shape != ((heads, d_v) if one.how == "mean" else (heads, *given.shape[1:2], d_v)):
+        said = f"({heads}, {'' if one.how == 'mean' else 'n, '}{d_v})"
+        raise UsageError(f"the reference of layer {layer} has shape {tuple(given.shape)}: {one.how} needs {said}")
+    if one.how == "mean":
+        given = given[:, None]  # (heads, 1, d_v)
+    elif given.shape[1] < past + n_q:
+        raise UsageError(f"the reference has {given.shape[1]} tokens, this text {past + n_q}: resample needs as many")
+    else:
+        given = given[:, past : past + n_q]  # (heads, n_q, d_v)
+    return xp.astype(place_array(given, context), context.dtype)
+
+
+def zeroed_values(values: Array, keys: Sequence[int | None]) -> Array:
+    """Values (kv_heads, n_k, d_v) over and over, in each the value of one of `keys` zeroed in every head (None: of none).
+
+    → (keys, kv_heads, n_k, d_v).
+    """
+    kept = np.arange(values.shape[-2]) != np.array([-1 if key is None else key for key in keys])[:, None]
+    there = place_array(kept[:, None, :, None], values)  # (keys, 1, n_k, 1)
+    return values * attention.array_namespace(values).astype(there, values.dtype)
+
+
+def _chosen_heads(heads: Iterable[int], count: int, layer: int) -> Bools:
+    """True for the heads named: (heads, 1, 1). Raises UsageError for one that is not there."""
+    for head in heads:
+        if not -count <= head < count:
+            raise UsageError(f"no head {head} in layer {layer}: it has {spoken_range('head', count)}")
+    return np.isin(np.arange(count), [head % count for head in heads])[:, None, None]

@@ -15,14 +15,13 @@ SHARED = {
     "errors",
     "files",
     "interrupts",
-    "interventions",
     "light_import",
     "limits",
     "named_function",
     "tokens",
     "text",
 }
-BELOW = {"attention": 0, "arrays": 0.5, "blockwise": 1, "layer": 1.5, "measures": 1.7, "steps": 2, "readings": 2, "formats": 2.5, "source": 2.5,
+BELOW = {"attention": 0, "arrays": 0.5, "interventions": 0.7, "blockwise": 1, "layer": 1.5, "measures": 1.7, "steps": 2, "readings": 2, "formats": 2.5, "source": 2.5,
          "models": 3, "render": 3,
          "training": 4, "batching": 5, "inputs": 6, "pages": 5, "api": 6, "docs": 6.5, "cli": 7, "__init__": 8, "__main__": 8}  # fmt: skip
 

@@ -15,14 +15,14 @@ import numpy as np
 
 from attnctl import attention
 from attnctl.argument_types import RANGES
-from attnctl.arrays import LONG, Bools, Floats, as_numpy, device_for_length, place_array
+from attnctl.arrays import LONG, Floats, as_numpy, device_for_length, place_array
 from attnctl.attention import Array, Attended, Call
 from attnctl.errors import AttnctlError, UsageError
+from attnctl.interventions import cut_edges, replaced_heads, zeroed_values
 from attnctl.layer import LayerAttention, Run, StopForward
 from attnctl.layer.computed import ComputedLayer, Forward
 from attnctl.models.builtin.vocabulary import Phrasing
 from attnctl.readings.traces.trace import ModelInfo, Note, Prediction
-from attnctl.text import spoken_range
 from attnctl.tokens import BLANKS, Token, Tokenize, find_token, split_words, strange_words
 
 if TYPE_CHECKING:
@@ -89,8 +89,6 @@ def _layer_of_text(layer: ComputedLayer, at: int) -> ComputedLayer:
     return ComputedLayer(layer.layer, layer.heads, own)
 
 
-HIDDEN = np.float32(-1e30)  # added to a scaled score: its weight is then exactly 0, and a softmax over it never NaN
-
 Visit = Callable[[LayerAttention], None]
 
 
@@ -109,75 +107,10 @@ def changed_visit(visit: Visit, intervention: Intervention) -> Visit:
 def changed_forward(forward: Forward, intervention: Intervention, layer: int) -> Forward:
     """A layer's forward under an intervention."""
     after = forward.after
-    call = with_edges_cut(forward.call, intervention, layer)
+    call = cut_edges(forward.call, [intervention], layer)
     if after is None:
         return replace(forward, call=call)
-    return replace(forward, call=call, after=lambda context: after(with_heads_off(context, intervention, layer)))
-
-
-def with_heads_off(context: Array, intervention: Intervention, layer: int) -> Array:
-    """The context with the heads that are off replaced: (heads, n, d_v) → the same shape."""
-    heads = list(intervention.heads.get(layer, ()))
-    if not heads:
-        return context
-    check_stack_heads(heads, context.shape[0], layer)
-    own = as_numpy(context)  # (heads, n, d_v)
-    result = own.copy()  # (heads, n, d_v)
-    result[heads] = _replacement(own, intervention, layer)[heads]
-    return place_array(result, context)
-
-
-def check_stack_heads(heads: Sequence[int], count: int, layer: int) -> None:
-    """Raise UsageError for a head that is not there."""
-    for head in heads:
-        if not 0 <= head < count:
-            raise UsageError(f"no head {head} in layer {layer}: it has {spoken_range('head', count)}")
-
-
-def _replacement(own: Floats, intervention: Intervention, layer: int) -> Floats:
-    """What takes the place of every head's context: (heads, n, d_v)."""
-    if intervention.how == "zero":
-        return np.zeros_like(own)  # (heads, n, d_v)
-    if intervention.reference is None:
-        return np.broadcast_to(own.mean(axis=1, keepdims=True), own.shape)  # (heads, n, d_v)
-    given = as_numpy(intervention.reference[layer])  # (heads, d_v) or (heads, n, d_v)
-    if intervention.how == "mean":
-        return np.broadcast_to(given[:, None], own.shape)  # (heads, n, d_v)
-    if given.shape[1] < own.shape[1]:
-        raise UsageError(f"the reference has {given.shape[1]} tokens, this text {own.shape[1]}: resample needs as many")
-    return given[:, : own.shape[1]]  # type: ignore[no-any-return]  # (heads, n, d_v)
-
-
-def with_edges_cut(call: Call, intervention: Intervention, layer: int) -> Call:
-    """The call with the edges that are cut in this layer hidden; a query that would lose its only key keeps itself."""
-    n_q, n_k, n_heads = call.queries.shape[-2], call.keys.shape[-2], call.queries.shape[-3]
-    for heads in {cut.heads for cut in intervention.cuts if cut.in_layer(layer)}:
-        mask = attention.visible_keys(call)
-        seen: Bools = np.ones((n_q, n_k), dtype=bool) if mask is None else as_numpy(mask)  # (n_q, n_k)
-        left = seen & ~_hidden_edges(intervention, layer, heads, n_q, n_k)  # (n_q, n_k)
-        only = seen.any(-1) & ~left.any(-1)  # (n_q,)
-        left[only, np.arange(n_q)[only]] = True
-        if heads is None:
-            call = replace(call, mask=place_array(left, call.queries), causal=False, window=None, offset=None)
-            continue
-        check_stack_heads(sorted(heads), n_heads, layer)
-        bias = np.zeros((n_heads, n_q, n_k), dtype=np.float32)  # (heads, n_q, n_k)
-        bias[sorted(heads)] = HIDDEN * (seen & ~left)
-        given = place_array(bias, call.queries)
-        call = replace(call, bias=given if call.bias is None else call.bias + given)
-    return call
-
-
-def _hidden_edges(intervention: Intervention, layer: int, heads: frozenset[int] | None, n_q: int, n_k: int) -> Bools:
-    """True where a key is hidden from a query: (n_q, n_k)."""
-    lost = np.zeros((n_q, n_k), dtype=bool)  # (n_q, n_k)
-    for cut in intervention.cuts:
-        if cut.heads != heads or not cut.in_layer(layer):
-            continue
-        keys = [key + n_k if key < 0 else key for key in cut.keys]
-        queries = range(max(keys) + 1, n_q) if cut.queries is None else [q + n_q if q < 0 else q for q in cut.queries]
-        lost[np.ix_(list(queries), keys)] = True
-    return lost
+    return replace(forward, call=call, after=lambda context: after(replaced_heads(context, intervention, layer)))
 
 
 def outputs_with_zeroed_values(forward: Forward) -> Iterator[Floats]:
@@ -185,12 +118,10 @@ def outputs_with_zeroed_values(forward: Forward) -> Iterator[Floats]:
     assert forward.after is not None
     steps = forward.all_steps
     weights = steps.weights if steps.dropped is None else steps.dropped  # (heads, n, n)
-    values = as_numpy(attention.share_heads(forward.call.values, weights.shape[-3]))  # (heads, n, d_v)
+    values = attention.share_heads(forward.call.values, weights.shape[-3])  # (heads, n, d_v)
     for key in range(values.shape[-2]):
-        zeroed = values.copy()  # (heads, n, d_v)
-        zeroed[:, key] = 0
-        output, residual = forward.after(attention.context(weights, place_array(zeroed, weights)))
-        yield as_numpy(output if residual is None else residual)[None]
+        output, residual = forward.after(attention.context(weights, zeroed_values(values, [key])))
+        yield as_numpy(output if residual is None else residual)
 
 
 PROJECTIONS = ("W_Q", "W_K", "W_V")

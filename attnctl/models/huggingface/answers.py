@@ -19,11 +19,11 @@ from attnctl import attention
 from attnctl.arrays import Floats, as_numpy
 from attnctl.attention import Array, Call
 from attnctl.errors import AttnctlError, UsageError
-from attnctl.interventions import Cut, Intervention
+from attnctl.interventions import Cut, Intervention, seen_keys
 from attnctl.models.huggingface.attention_interface import watch_attention
 from attnctl.models.huggingface.attention_session import Site
 from attnctl.models.huggingface.checkpoint import Checkpoint
-from attnctl.models.huggingface.intervention import apply_interventions, seen_keys
+from attnctl.models.huggingface.intervention import apply_interventions
 from attnctl.models.huggingface.network import running_network
 from attnctl.models.huggingface.packed_linear import PackedLinear, packed_products, packing_mode
 

@@ -5,28 +5,22 @@ from __future__ import annotations
 import operator
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import torch
 
-from attnctl import attention
 from attnctl.argument_types import check_network, checked, checked_pairs, checked_selection, require_type
 from attnctl.attention import Array, Call
-from attnctl.errors import AttnctlError, UsageError
-from attnctl.interventions import Cut, Intervention, checked_heads
+from attnctl.errors import AttnctlError
+from attnctl.interventions import Cut, Intervention, checked_heads, cut_edges, replaced_heads, seen_keys
 from attnctl.models.huggingface.attention_interface import architecture_name, watch_attention
 from attnctl.models.huggingface.attention_session import Site, WatchOptions
 from attnctl.models.huggingface.family_traits import output_projections
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
-
     from transformers import PreTrainedModel
-
-
-HIDDEN = -1e30  # added to a scaled score: its weight is then exactly 0, and a softmax over it never NaN
 
 
 @checked
@@ -125,10 +119,7 @@ class Applied:
         """The call with the edges of each intervention cut."""
         may_be_padded = call.mask is not None and call.mask.ndim == 3 and call.n_q == call.n_k
         self.real[site] = seen_keys(call).any(-2) if may_be_padded else None  # (batch, n)
-        cuts = [cut for one in self.interventions for cut in one.cuts if cut.in_layer(site.layer)]
-        for heads in {cut.heads for cut in cuts}:
-            call = self._cut_keys(call, site.layer, heads)
-        return call
+        return cut_edges(call, self.interventions, site.layer, self.past)
 
     def change_context(self, site: Site, context: Array) -> Array:
         """The context with the heads that are off replaced, where this is not done in its projection: the same shape."""
@@ -146,109 +137,25 @@ class Applied:
         return self._replaced(site, given).transpose(1, 2).reshape(rows.shape)
 
     def _replaced(self, site: Site, context: Array) -> Array:
-        off = [one.heads.get(site.layer, ()) for one in self.interventions]
-        if not any(off):
+        if not any(one.heads.get(site.layer) for one in self.interventions):
             return context
-        changed = context.clone()  # (batch, heads, n_q, d_v)
-        for row, (one, heads) in enumerate(zip(self.interventions, off, strict=True)):
-            rows = slice(None) if len(self.interventions) == 1 else slice(row, row + 1)
-            check_site_heads(heads, context.shape[1], site)
-            if heads:
-                changed[rows, list(heads)] = self.context_instead(one, site, context)[rows, list(heads)]
-        return changed
+        mean = self.mean_of_text(site, context)  # (batch, heads, 1, d_v)
+        if len(self.interventions) == 1:
+            return replaced_heads(context, self.interventions[0], site.layer, self.past, mean)
+        rows = (slice(row, row + 1) for row in range(len(self.interventions)))
+        changed = [
+            replaced_heads(context[row], one, site.layer, self.past, mean[row])
+            for row, one in zip(rows, self.interventions, strict=True)
+        ]
+        return torch.cat(changed)  # (batch, heads, n_q, d_v)
 
-    def context_instead(self, one: Intervention, site: Site, context: Array) -> Array:
-        """What takes the place of every head's context: (batch, heads, n_q, d_v)."""
-        if one.how == "zero":
-            return torch.zeros_like(context)  # (batch, heads, n_q, d_v)
-        if one.reference is not None:
-            return self._reference_context(one, site, context)
+    def mean_of_text(self, site: Site, context: Array) -> Array:
+        """The mean context over positions that are no padding, of the text as it was first read: (batch, heads, 1, d_v)."""
         if self.past == 0 or site not in self.means:
             real = self.real.get(site)
             share = context.new_ones(1, 1, context.shape[2], 1) if real is None else real[:, None, :, None].to(context)
             self.means[site] = (context * share).sum(2, keepdim=True) / share.sum(2, keepdim=True).clamp(min=1)
-        return self.means[site].expand_as(context)  # (batch, heads, n_q, d_v)
-
-    def _reference_context(self, one: Intervention, site: Site, context: Array) -> Array:
-        assert one.reference is not None
-        if site.layer not in one.reference:
-            raise UsageError(f"the reference says nothing of layer {site.layer}: give its heads' contexts")
-        if not hasattr(one.reference[site.layer], "shape"):
-            raise TypeError(f"intervene(): reference[{site.layer}] is an array, not {one.reference[site.layer]!r}")
-        given = torch.as_tensor(one.reference[site.layer]).to(context)  # (heads, d_v) or (heads, n, d_v)
-        heads, d_v = context.shape[1], context.shape[3]
-        wanted = (heads, d_v) if one.how == "mean" else (heads, *given.shape[1:2], d_v)
-        if tuple(given.shape) != wanted:
-            said = f"({heads}, {'' if one.how == 'mean' else 'n, '}{d_v})"
-            raise UsageError(
-                f"the reference of layer {site.layer} has shape {tuple(given.shape)}: {one.how} needs {said}"
-            )
-        if one.how == "mean":
-            return given.reshape(1, given.shape[0], 1, -1).expand_as(context)  # (batch, heads, n_q, d_v)
-        n = self.past + context.shape[2]
-        if given.shape[1] < n:
-            raise UsageError(f"the reference has {given.shape[1]} tokens, this text {n}: resample needs as many")
-        return given[None, :, self.past : n].expand_as(context)  # (batch, heads, n_q, d_v)
-
-    def _cut_keys(self, call: Call, layer: int, heads: frozenset[int] | None) -> Call:
-        """The call with the cuts that concern just these heads (None: all of them)."""
-        n_q, n_k = call.queries.shape[-2], call.keys.shape[-2]
-        shown = seen_keys(call)  # (batch or 1, n_q, n_k)
-        before = max(0, self.past + n_q - n_k)  # keys that a sliding cache has dropped
-        own = torch.arange(n_q, device=shown.device) + self.past - before  # (n_q,)
-        lost = torch.stack([self._lost_edges(one, layer, heads, n_q, n_k, before) for one in self.interventions])
-        left = shown & ~lost.to(shown.device)  # (rows, n_q, n_k)
-        only = shown.any(-1) & ~left.any(-1)  # (rows, n_q)
-        left = left | (only[..., None] & torch.nn.functional.one_hot(own.clamp(0, n_k - 1), n_k).bool())
-        if torch.equal(left, shown.expand_as(left)):
-            return call
-        if heads is None:
-            return replace(call, mask=left, causal=False, window=None, offset=None)
-        n_heads = call.queries.shape[-3]
-        check_site_heads(heads, n_heads, None)
-        hidden = torch.zeros(1, n_heads, 1, 1, dtype=torch.bool, device=shown.device)  # (1, heads, 1, 1)
-        hidden[:, sorted(head % n_heads for head in heads)] = True
-        bias = (hidden & (shown & ~left)[:, None]).to(call.queries.dtype) * HIDDEN  # (rows, heads, n_q, n_k)
-        return replace(call, bias=bias if call.bias is None else call.bias + bias)
-
-    def _lost_edges(
-        self, one: Intervention, layer: int, heads: frozenset[int] | None, n_q: int, n_k: int, before: int
-    ) -> Array:
-        """True where this intervention hides a key from a query: (n_q, n_k)."""
-        lost = torch.zeros(n_q, n_k, dtype=torch.bool)  # (n_q, n_k)
-        total = self.past + n_q
-        for cut in one.cuts:
-            if cut.heads != heads or not cut.in_layer(layer):
-                continue
-            keys = [at - before for key in cut.keys if 0 <= (at := _absolute_index(key, total)) - before < n_k]
-            last = max(_absolute_index(key, total) for key in cut.keys)
-            queries: Sequence[int] = range(last + 1, total)
-            if cut.queries is not None:
-                queries = [_absolute_index(query, total) for query in cut.queries]
-            rows = [query - self.past for query in queries if self.past <= query < total]
-            lost[torch.tensor(rows, dtype=torch.long)[:, None], torch.tensor(keys, dtype=torch.long)] = True
-        return lost
-
-
-def _absolute_index(index: int, total: int) -> int:
-    return index + total if index < 0 else index
-
-
-def seen_keys(call: Call) -> Array:
-    """Which keys each query may look at: (batch or 1, n_q, n_k)."""
-    n_q, n_k = call.queries.shape[-2], call.keys.shape[-2]
-    shown = attention.visible_keys(call)
-    if shown is None:
-        shown = torch.ones(n_q, n_k, dtype=torch.bool, device=call.queries.device)  # (n_q, n_k)
-    return shown if shown.ndim == 3 else shown[None]  # (batch or 1, n_q, n_k)
-
-
-def check_site_heads(heads: Iterable[int], count: int, site: Site | None) -> None:
-    """Raise UsageError for a head that is not there."""
-    for head in heads:
-        if not -count <= head < count:
-            where = "" if site is None else f" in layer {site.layer}"
-            raise UsageError(f"no head {head}{where}: it has heads 0 to {count - 1}")
+        return self.means[site]
 
 
 @contextmanager

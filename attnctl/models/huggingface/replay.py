@@ -18,7 +18,7 @@ from attnctl import attention
 from attnctl.arrays import Floats, as_numpy
 from attnctl.attention import Array, Call
 from attnctl.errors import AttnctlError
-from attnctl.interventions import Intervention
+from attnctl.interventions import Intervention, context_instead, zeroed_values
 from attnctl.layer import LayerAttention
 from attnctl.models.huggingface.attention_call import ROUNDING, changed_context
 from attnctl.models.huggingface.attention_interface import watch_attention
@@ -369,13 +369,11 @@ class RecordedBlocks:
         def zero_values(site: Site, asked: Call) -> Array:
             nonlocal seen
             seen += 1
-            values = asked.values.expand(len(keys), *asked.values.shape[1:]).clone()  # (keys, kv_heads, n_k, d_v)
-            if values.shape[-2] != layer.n_k:
+            if asked.n_k != layer.n_k:
                 raise self._refused("it has keys that are no tokens of the text")
-            for row, key in enumerate(keys):
-                if key is not None:
-                    values[row, :, key] = 0
-            context = changed_context(replace(asked, values=values))  # (keys, heads, n_q, d_v)
+            context = changed_context(
+                replace(asked, values=zeroed_values(asked.values, keys))
+            )  # (keys, heads, n_q, d_v)
             return Applied([self.off]).change_context(replace(site, layer=layer.layer), context)
 
         options = WatchOptions(replaces=True)
@@ -499,7 +497,7 @@ def _of_heads(base: Intervention, kept: _Kept, layer: int, slope: Array) -> Arra
         context, slope = (
             part.reshape(1, n_q, heads, -1).transpose(1, 2) for part in (kept.projected[layer].detach(), slope)
         )
-    instead = Applied([base]).context_instead(base, kept.sites[layer], context)  # (1, heads, n_q, d_v)
+    instead = context_instead(context, base, layer)  # (1, heads, n_q or 1, d_v)
     return ((instead - context) * slope).sum((0, 2, 3))
 
 
