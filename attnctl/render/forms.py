@@ -150,7 +150,6 @@ class Grid:
     marks: tuple[int, ...] = ()  # the rows to point at
     must: tuple[int, ...] = ()  # columns that are never abridged away
     max_rows: int = 24
-    indent: int = 0
 
 
 Form = Piece | Line | Table | Grid

@@ -7,7 +7,6 @@ import io
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import accumulate
-from textwrap import wrap
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -283,18 +282,6 @@ def cropped_line(line: Text, width: int) -> Text:
     return line
 
 
-def wrapped_line(line: Text, console: Console, width: int, indent: int = 0) -> Iterator[Text]:
-    """The line in as many as it needs, each of at most `width` cells and begun by `indent` spaces, its styles kept."""
-    for part in line.wrap(console, max(width - indent, 8)):
-        part.rstrip()
-        yield Text(" " * indent).append_text(part)
-
-
-def prose_lines(said: str, width: int, style: str | Style = DIM) -> list[Text]:
-    """A sentence in lines of at most `width` cells."""
-    return [Text(line, style) for line in wrap(said, width)]
-
-
 def packed_lines(start: str, parts: Iterable[str], width: int, between: str, indent: str = "") -> list[str]:
     """The parts behind `start`, `between` them, in lines of at most `width` cells, those below begun by `indent`."""
     lines = [start]
@@ -328,12 +315,16 @@ class Shown:
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         """The lines of each form."""
         for form in self.forms:
-            if isinstance(form, Grid):
-                yield from grid_lines(form, options.max_width)
-            elif isinstance(form, Table):
-                yield from table_lines(form, options.max_width, in_full=form.in_full and not console.is_terminal)
-            else:
-                yield from text_lines(form if isinstance(form, Line) else Line(form), options.max_width)
+            yield from lines_of(form, options.max_width, not console.is_terminal)
+
+
+def lines_of(form: Form, width: int, in_pipe: bool = False) -> Iterable[Text]:
+    """A form in lines of at most `width` cells; a table that is told in full there, `in_pipe`, of any number."""
+    if isinstance(form, Grid):
+        return grid_lines(form, width)
+    if isinstance(form, Table):
+        return table_lines(form, width, in_full=form.in_full and in_pipe)
+    return text_lines(form if isinstance(form, Line) else Line(form), width)
 
 
 def _styled(piece: Piece) -> Text:

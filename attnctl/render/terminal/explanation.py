@@ -6,8 +6,8 @@ Of the query that tells most the arithmetic is written out: every printed number
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Iterator, Mapping, Sequence
-from textwrap import wrap
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from functools import partial
 
 import numpy as np
 from rich.cells import cell_len
@@ -17,17 +17,14 @@ from rich.text import Text
 from attnctl.arrays import Bools, Floats
 from attnctl.readings.questions.focus import Focus, may_stand_for, other_name, relation_of_pronoun, roles_of_heads
 from attnctl.readings.traces.trace import LayerTrace, ModelInfo, Trace, notes_of_kind, own_numbers
-from attnctl.render.forms import Column, Grid, Table, label_fit, number_text, token_label
+from attnctl.render.forms import Column, Form, Grid, Line, Piece, Table, label_fit, number_text, token_label
 from attnctl.render.terminal.console import (
-    ACCENT,
-    DIM,
     GAP,
+    Shown,
     cropped_line,
     grid_lines,
-    padded_text,
-    prose_lines,
+    lines_of,
     table_lines,
-    wrapped_line,
 )
 from attnctl.steps import Part, Step, is_default_scale, walk_steps
 from attnctl.text import counted, percent, visible_text
@@ -37,10 +34,11 @@ SHOWN_KEYS = 8  # as many keys as a reader will follow
 
 
 class Blackboard:
-    """The arithmetic of query `query` in head `head` of `layer`, as lines of at most `width` cells."""
+    """The arithmetic of query `query` in head `head` of `layer`, as forms of at most `width` cells."""
 
     def __init__(self, trace: Trace, layer: LayerTrace, head: int, query: int, precision: int, width: int) -> None:
-        self.trace, self.layer, self.precision, self.width = trace, layer, precision, width
+        self.trace, self.layer, self.width = trace, layer, width
+        self.precision, self.number = precision, partial(number_text, precision=precision)
         self.query, self.at, self.row = query, layer.position_of(head), layer.row_of(query)
         self.name = token_label(trace.tokens[query], 16)
         twins = Counter(token.text for token in trace.key_axis)
@@ -54,18 +52,22 @@ class Blackboard:
             weights = layer.weights[self.at, self.row]
             self.keys = sorted(sorted(self.visible, key=lambda j: -weights[j])[:SHOWN_KEYS])
 
-    def _others_text(self) -> str:
-        left = len(self.visible) - len(self.keys)
-        return f"… {left} more key{'s' * (left != 1)}, of smaller weight" if left else ""
+    def steps(self) -> dict[str, Callable[[], Iterable[Form | Text]]]:
+        """The arithmetic of each step that has any, by the step's name."""
+        return {
+            "projections": self.projection, "rope": self.rotation, "scores": self.dot_products,
+            "scaled": self.division, "weights": self.softmax, "context": self.weighted_values,
+        }  # fmt: skip
 
-    def _number_text(self, value: float) -> str:
-        return number_text(float(value), self.precision)
+    def _others(self) -> list[Form]:
+        left = len(self.visible) - len(self.keys)
+        return [(f"… {left} more key{'s' * (left != 1)}, of smaller weight", "dim")] if left else []
 
     def dot_product_terms(self, a: Floats, b: Floats, room: int) -> str:
         """`a·b` term by term in at most `room` cells: 0.26×0.21 + 0.72×0.44 + … 6 more."""
         line, best = "", f"… {len(a)} products"
-        for at, (x, y) in enumerate(zip(a, b, strict=True)):
-            left, right = self._number_text(x), self._number_text(y)
+        for at, (x, y) in enumerate(zip(a.tolist(), b.tolist(), strict=True)):
+            left, right = self.number(x), self.number(y)
             right = f"({right})" if right.startswith("-") else right
             if at:
                 left = f" - {left[1:]}" if left.startswith("-") else f" + {left}"
@@ -78,145 +80,111 @@ class Blackboard:
                 break
         return best
 
-    def projection_lines(self, symbol: str, x: Floats | None) -> list[Text]:
-        """How the first number of the query comes about from X and W_Q; x (d_model,) is the query token's row."""
-        w = self.layer.parameters.get(f"W_{symbol}")
+    def projection(self) -> Iterator[Form]:
+        """How the first number of the query comes about from X and W_Q."""
+        x = self.trace.embeddings if self.layer.input is None else self.layer.input  # (n, d_model)
+        w = self.layer.parameters.get("W_Q")
         rows = self.layer.queries if self.layer.queries_before_rope is None else self.layer.queries_before_rope
         if w is None or x is None or rows is None:
-            return []
-        result = self._number_text(rows[self.at, self.row, 0])
-        bias = self.layer.parameters.get(f"b_{symbol}")
-        extra = "" if bias is None else f" + {self._number_text(bias[self.at, 0])}".replace("+ -", "- ")
+            return
+        result = self.number(float(rows[self.at, self.row, 0]))
+        bias = self.layer.parameters.get("b_Q")
+        extra = "" if bias is None else f" + {self.number(float(bias[self.at, 0]))}".replace("+ -", "- ")
         start = f"q({self.name})₀ = "
         room = self.width - cell_len(start) - len(result) - len(extra) - 3
-        return self._equation_lines(f"{start}{self.dot_product_terms(x, w[self.at, :, 0], room)}{extra}", result)
+        yield _equation(f"{start}{self.dot_product_terms(x[self.query], w[self.at, :, 0], room)}{extra}", result)
 
-    def _equation_lines(self, left: str, result: str) -> list[Text]:
-        """`left = result`, on two lines where one is too narrow."""
-        if cell_len(left) + 3 + cell_len(result) <= self.width:
-            return [Text(f"{left} = ").append(result, style="bold")]
-        return [Text(left), Text("  = ").append(result, style="bold")]
-
-    def rotation_lines(self) -> list[Text]:
+    def rotation(self) -> Iterator[Form]:
         """The first pair of the query's dimensions, turned."""
         before, angles, after = self.layer.queries_before_rope, self.layer.rope_angles, self.layer.queries
         if before is None or angles is None or after is None:
-            return []
+            return
         other = 1 if self.trace.model.rope_pairs == "interleaved" else angles.shape[1]
-        a, b = (self._number_text(before[self.at, self.row, d]) for d in (0, other))
-        x, y = (self._number_text(after[self.at, self.row, d]) for d in (0, other))
-        angle = self._number_text(angles[self.query, 0])
-        return self._equation_lines(f"q({self.name}): ({a}, {b}) turned by {angle}", f"({x}, {y})")
+        (a, b), (x, y) = (
+            [self.number(float(rows[self.at, self.row, d])) for d in (0, other)] for rows in (before, after)
+        )
+        angle = self.number(float(angles[self.query, 0]))
+        yield _equation(f"q({self.name}): ({a}, {b}) turned by {angle}", f"({x}, {y})")
 
-    def dot_products(self) -> list[Text]:
+    def dot_products(self) -> Iterator[Form]:
         """The query's dot product with each key."""
         q, k, scores = self.layer.queries, self.layer.keys, self.layer.scores
         if q is None or k is None or scores is None:
-            return []
-        left = max(cell_len(self.names[j]) for j in self.keys)
-        results = [self._number_text(scores[self.at, self.row, j]) for j in self.keys]
-        right = max(map(len, results))
-        room = self.width - left - right - GAP - 3
-        lines = [self._says_line("asks each key", "q · k")]
-        texts = [self.dot_product_terms(q[self.at, self.row], k[self.at, j], room) for j in self.keys]
-        middle = max(map(len, texts))
-        for j, terms, result in zip(self.keys, texts, results, strict=True):
-            line = Text(
-                padded_text(self.names[j], left, right=False)
-                + " " * GAP
-                + padded_text(terms, middle, right=False)
-                + " = "
-            )
-            lines.append(line.append(padded_text(result, right), style="bold"))
-        return self._closed_lines(lines)
+            return
+        names = [self.names[j] for j in self.keys]
+        results = [self.number(float(scores[self.at, self.row, j])) for j in self.keys]
+        room = self.width - max(map(cell_len, names)) - max(map(len, results)) - GAP - 3
+        terms = [self.dot_product_terms(q[self.at, self.row], k[self.at, j], room) for j in self.keys]
+        yield self._says("asks each key", "q · k")
+        columns = [Column("", names, "text"), Column("", terms, "text")]
+        equals = Column("", [" = "] * len(names), joined=True)
+        yield Table([*columns, equals, Column("", results, tone="bold", joined=True)])
+        yield from self._others()
 
-    def _says_line(self, what: str, formula: str) -> Text:
-        text = Text(f"{self.name} ", style=f"bold {ACCENT}").append(f"{what}:", style="not bold default")
-        fits = formula and cell_len(text.plain) + 1 + cell_len(formula) <= self.width
-        return text.append(f" {formula}", style="not bold dim default") if fits else text
+    def _says(self, what: str, formula: str) -> Line:
+        fits = cell_len(f"{self.name} {what}: {formula}") <= self.width
+        return Line([(f"{self.name} ", "bold accent"), f"{what}:", (f" {formula}" * bool(formula and fits), "dim")])
 
-    def _closed_lines(self, lines: list[Text]) -> list[Text]:
-        return lines + ([Text(self._others_text(), style=DIM)] if self._others_text() else [])
-
-    def division_lines(self) -> list[Text]:
-        """One score scaled, with its numbers."""
-        scores, scaled = self.layer.scores, self.layer.scaled_scores
+    def division(self) -> Iterator[Form]:
+        """One score scaled, with its numbers, and what that did to the row's largest weight."""
+        scores, scaled, weights = self.layer.scores, self.layer.scaled_scores, self.layer.weights
         scale = self.trace.model.scale
         if scores is None or scaled is None or scale is None or scale == 1.0 or not self.keys:
-            return []
+            return
         if self.trace.model.caps_scores or self.layer.bias is not None:
-            return []
-        weights = self.layer.weights
+            return
         j = self.keys[0] if weights is None else max(self.keys, key=lambda j: float(weights[self.at, self.row, j]))
-        by = f"√{self.trace.model.d_k}" if is_default_scale(self.trace) else f"{scale:.6g}"
-        sign = "/" if is_default_scale(self.trace) else "×"
-        division = f"{self.name} → {self.names[j]}: {self._number_text(scores[self.at, self.row, j])} {sign} {by}"
-        result = self._number_text(scaled[self.at, self.row, j])
-        return [*self._equation_lines(division, result), *self._scaling_effect(j)]
+        by = f"/ √{self.trace.model.d_k}" if is_default_scale(self.trace) else f"× {scale:.6g}"
+        division = f"{self.name} → {self.names[j]}: {self.number(float(scores[self.at, self.row, j]))} {by}"
+        yield _equation(division, self.number(float(scaled[self.at, self.row, j])))
+        if weights is not None and self.layer.sink_weights is None:  # a sink takes part of the row
+            row = scores[self.at, self.row, self.visible].astype(np.float64) / (self.trace.model.temperature or 1.0)
+            share = np.exp(row - row.max()) / np.exp(row - row.max()).sum()  # (visible,)
+            unscaled = self.number(float(share[self.visible.index(j)]))
+            weight = self.number(float(weights[self.at, self.row, j]))
+            yield f"weight of {self.names[j]}: {weight}, and {unscaled} without the scaling", "dim"
 
-    def _scaling_effect(self, key: int) -> list[Text]:
-        """What the scale did to the row's largest weight, that of `key`; nothing where a sink takes part of the row."""
-        scores, weights, t = self.layer.scores, self.layer.weights, self.trace.model.temperature or 1.0
-        if scores is None or weights is None or self.layer.sink_weights is not None:
-            return []
-        row = scores[self.at, self.row, self.visible].astype(np.float64) / t  # (visible,)
-        share = np.exp(row - row.max()) / np.exp(row - row.max()).sum()  # (visible,)
-        unscaled = self._number_text(share[self.visible.index(key)])
-        scaled = self._number_text(weights[self.at, self.row, key])
-        return prose_lines(f"weight of {self.names[key]}: {scaled}, and {unscaled} without the scaling", self.width)
-
-    def softmax_lines(self) -> list[Text]:
+    def softmax(self) -> Iterator[Form | Text]:
         """Exponentials, their sum, and each one's share."""
         if self.layer.weights is None:
-            return []
+            return
         weights = self.layer.weights[self.at, self.row]  # (n_k,)
-        exponents = self._shifted_exponents()
-        number, names = self._number_text, [self.names[j] for j in self.keys]
-        shown, columns, foot = [float(weights[j]) for j in self.keys], [], ["Σ"]
+        exponents, number, measure = self._shifted_exponents(), self.number, self.trace.measure
+        names, shown = [self.names[j] for j in self.keys], [float(weights[j]) for j in self.keys]
         of_sink: list[str] = []  # cells of its line: it has neither score nor exponential
-        if self.layer.sink_weights is not None and self.trace.measure is None:
+        if self.layer.sink_weights is not None and measure is None:
             names.append("sink")
             shown.append(float(self.layer.sink_weights[self.at, self.row]))
             of_sink.append("")
+        columns, foot, shift = [], [], 0.0
         if exponents is not None:
             scaled, shift = exponents
             e = {j: float(np.exp(scaled[j] - shift)) for j in self.visible}
             title = "scaled" if self.trace.model.temperature is None else "÷ T"
-            columns = [
-                Column(title, [*(scaled[j] for j in self.keys), *of_sink], told=number),
-                Column(
-                    f"exp(· - {number(shift)})" if shift else "exp", [*(e[j] for j in self.keys), *of_sink], told=number
-                ),
-            ]
-            foot += ["", number(sum(e.values())), number(weights.sum())]
-        single = "weight" if self.trace.measure is None else "share"
+            for heading, values in ((title, scaled), (f"exp(· - {number(shift)})" if shift else "exp", e)):
+                columns.append(Column(heading, [*(values[j] for j in self.keys), *of_sink], told=number))
+            foot = ["Σ", "", number(sum(e.values())), number(float(weights.sum()))]
         formula = "exp(score) / Σ exp(scores)" if self.layer.scaled_scores is not None else ""
-        if self.trace.measure is not None:
+        if measure is not None:
             from attnctl.measures import measure_named
 
-            formula = measure_named(self.trace.measure).formula
-        told = "comes from" if self.trace.measure is not None else "shares out its attention"
-        told = told if "no-weights" not in self.trace.noted else "has these numbers"
+            formula = measure_named(measure).formula
+        told = "comes from" if measure is not None else "shares out its attention"
+        yield self._says(told if "no-weights" not in self.trace.noted else "has these numbers", formula)
+        single = "weight" if measure is None else "share"
         columns = [
             Column("", names, "text"),
             *columns,
             Column("÷ Σ" if columns else single, shown, told=number, tone="bold"),
             Column("", shown, "bar", most=24, rank=0),
         ]
-        table = Table(columns, foot=foot if exponents is not None else ())
-        lines = [self._says_line(told, formula), *table_lines(table, self.width)]
-        if others := self._others_text():
-            lines.insert(len(self.keys) + 2, Text(others, style=DIM))
-        return lines + (self._shift_lines(exponents[1]) if exponents is not None else [])
-
-    def _shift_lines(self, shift: float) -> list[Text]:
-        """Why a number is taken off each score before its exponential; nothing where none is."""
-        if not shift:
-            return []
-        number = self._number_text(shift)
-        told = f"{number}, the row's largest, is taken off each score before exp, so that none overflows: "
-        told += "the shares stay the same."
-        return prose_lines(told, self.width)
+        lines = list(table_lines(Table(columns, foot=foot), self.width))
+        yield from lines[: len(self.keys) + 1]
+        yield from self._others()
+        yield from lines[len(self.keys) + 1 :]
+        if shift:
+            told = f"{number(shift)}, the row's largest, is taken off each score before exp, so that none overflows: "
+            yield told + "the shares stay the same.", "dim"
 
     def _shifted_exponents(self) -> tuple[dict[int, float], float] | None:
         """What the exponential is taken of, and what is taken off first so that it stays small."""
@@ -230,25 +198,28 @@ class Blackboard:
             return None
         return scaled, top if top > 8 or top < -8 else 0.0
 
-    def weighted_values(self) -> list[Text]:
+    def weighted_values(self) -> Iterator[Form | Text]:
         """Each value times its weight, and their sum: the context."""
         used = self.layer.weights if self.layer.dropped_weights is None else self.layer.dropped_weights
         if used is None or self.layer.values is None or self.layer.context is None:
-            return []
+            return
         share = used[self.at, self.row]  # (n_k,)
         products = [share[j] * self.layer.values[self.at, j] for j in self.keys]  # (d_v,) each
-        names = [f"{self._number_text(share[j])} × {self.names[j]}" for j in self.keys]
-        rest = [j for j in self.visible if j not in self.keys]
-        if rest:
+        names = [f"{self.number(float(share[j]))} × {self.names[j]}" for j in self.keys]
+        if rest := [j for j in self.visible if j not in self.keys]:
             products.append(share[rest] @ self.layer.values[self.at, rest])
-            names.append(f"{self._number_text(float(share[rest].sum()))} × {len(rest)} more")
+            names.append(f"{self.number(float(share[rest].sum()))} × {len(rest)} more")
         products.append(self.layer.context[self.at, self.row])
-        d_v = len(products[-1])
-        grid = Grid(np.stack(products), [*names, "Σ context"], [str(d) for d in range(d_v)], self.precision)
+        grid = Grid(np.stack(products), [*names, "Σ context"], list(map(str, range(len(products[-1])))), self.precision)
         lines = grid_lines(grid, self.width)
-        if len(lines) > len(products):
-            lines[len(products)].stylize("bold")
-        return [self._says_line("gathers", "weight × value, added up"), *lines]
+        lines[len(products)].stylize("bold")
+        yield self._says("gathers", "weight × value, added up")
+        yield from lines
+
+
+def _equation(left: str, result: str) -> Line:
+    """`left = result`, on two lines where one is too narrow."""
+    return Line([left, (f"= {result}", "bold")], hanging=2, between=" ")
 
 
 def told_apart(tokens: Sequence[Token], at: int, width: int, number: int | None = None) -> str:
@@ -307,7 +278,7 @@ def _kept_back(layer: LayerTrace, head: int, query: int) -> str:
 
 INDENT = 5
 LINKED = 60  # cells of each end of a link that is named in a sentence
-NARROWEST = 24  # cells of a line below which grids are cut at the edge
+MOST_ROWS = 24  # of tokens, of a summary
 
 
 class Explanation:
@@ -332,127 +303,120 @@ class Explanation:
         self.heads = heads or {layer.layer: layer.heads for layer in trace.layers}
         self.queries = [token_label(token) for token in trace.tokens]
         self.keys = [token_label(token) for token in trace.key_axis]
+        self.many_heads = (trace.model.n_layers or 1) > 1 or (trace.model.n_heads or 1) > 1
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         """The lines of the walk, none wider than the console."""
-        self._console, self._width = console, options.max_width
-        width = self._width
-        if self.only is None:
-            yield from self._title_lines(width)
-        yield from self._chosen()
-        place = (-1, -1)
+        width = options.max_width
+        yield Shown([*(self._title_forms(width) if self.only is None else ()), *self._chosen()])
+        place = None
         steps = [
             step
             for step in walk_steps(self.trace, None, self.only)
             if step.layer is None or step.head is None or step.head in self.heads.get(step.layer, ())
         ]
         for number, step in enumerate(steps, 1):
-            if (
-                step.layer is not None
-                and self._many_heads()
-                and (step.layer, step.head) != place
-                and step.head is not None
-            ):
-                place = (step.layer, step.head)
-                yield from self._place_lines(step.layer, step.head, width)
-            yield from self._step_lines(number, step, width)
-
-    def _many_heads(self) -> bool:
-        model = self.trace.model
-        return (model.n_layers or 1) > 1 or (model.n_heads or 1) > 1
-
-    def _wrapped_prose(self, text: str, style: str = "", indent: int = INDENT) -> Iterator[Text]:
-        """Wrapped to the width, without trailing spaces."""
-        return wrapped_line(Text(text, style), self._console, self._width, indent)
+            here = (step.layer, step.head)
+            if step.layer is not None and step.head is not None and self.many_heads and here != place:
+                place = here
+                yield Shown(self._place_forms(step.layer, step.head, width))
+            yield Shown(self._heading_forms(number, step, width))
+            room = width - INDENT
+            for at, form in enumerate(self._step_body(step, room)):
+                if at == 0:
+                    yield Text("")
+                for line in [form] if isinstance(form, Text) else lines_of(form, room):
+                    yield cropped_line(Text(" " * INDENT).append_text(line), width)
 
     # --- the parts of the page -----------------------------------------------------------------------------------
 
-    def _title_lines(self, width: int) -> Iterator[Text]:
-        yield Text("")
+    def _title_forms(self, width: int) -> Iterator[Form]:
+        yield ""
         text = token_label(" ".join(self.trace.text.split() or self.queries))
-        yield from self._wrapped_prose(label_fit(text, 4 * (width - 4)), "bold", 2)
-        yield from self._wrapped_prose(self._model_line(), DIM, 2)
+        yield Line(label_fit(text, 4 * (width - 4)), "bold", 2)
+        yield Line(self._model_line(), "dim", 2)
         for note in self.trace.notes:
             if not notes_of_kind([note], "guess"):  # that is the last line of all
-                yield from self._wrapped_prose(note, indent=2)
+                yield Line(note, indent=2)
         if any(token.unknown for token in self.trace.tokens):
-            yield from self._wrapped_prose(
-                "† not among the words the model knows: read by its shape, or as its unknown word", indent=2
-            )
+            said = "† not among the words the model knows: read by its shape, or as its unknown word"
+            yield Line(said, indent=2)
 
-    def _chosen(self) -> Iterator[Text]:
+    def _chosen(self) -> Iterator[Form]:
         """By which rule the places were chosen that are looked at most closely; nothing where they were asked for."""
         for at, focus in enumerate(focus for focus in self.focuses if focus.reason):
             where = place_name(self.trace.model, focus.layer, focus.head)
             query = told_apart(self.trace.tokens, focus.query, LINKED)
             link = f"{query} → {told_apart(self.trace.key_axis, focus.key, LINKED)}"
-            shown = f"Shown: {where + ', ' if where else ''}{link}: {focus.reason} (--layer, --head, --query)."
             if self.only is not None and not at:
-                yield Text("")
-            yield from self._wrapped_prose(shown, DIM, 2)
+                yield ""
+            said = f"Shown: {where + ', ' if where else ''}{link}: {focus.reason} (--layer, --head, --query)."
+            yield Line(said, "dim", 2)
 
     def _model_line(self) -> str:
         m = self.trace.model
         parts = [f"model {m.name}{f' ({token_label(m.origin)})' if m.origin else ''}"]
-        for count, what in ((m.n_layers, "layer"), (m.n_heads, "head")):
-            if count:
-                parts.append(f"{count} {what}{'s' * (count != 1)}")
+        parts += [counted(count, what) for count, what in ((m.n_layers, "layer"), (m.n_heads, "head")) if count]
         if m.n_kv_heads and m.n_kv_heads != m.n_heads:
-            parts.append(f"{m.n_kv_heads} key/value head{'s' * (m.n_kv_heads != 1)}")
+            parts.append(counted(m.n_kv_heads, "key/value head"))
         parts += [f"{name} {value}" for name, value in (("d_model", m.d_model), ("d_k", m.d_k)) if value]
-        parts += ["causal"] if m.causal else []
+        parts += ["causal"] * bool(m.causal)
         parts += [f"seed {m.seed}"] if m.seed is not None else []
-        parts += [m.device] if m.device != "cpu" else []
+        parts += [m.device] * (m.device != "cpu")
         return " · ".join(parts)
 
-    def _place_lines(self, layer: int, head: int, width: int) -> Iterator[Text]:
+    def _place_forms(self, layer: int, head: int, width: int) -> Iterator[Form]:
         model = self.trace.model
-        line = place_name(self.trace.model, layer, head)
+        line = place_name(model, layer, head)
         left = {"head": (model.n_heads or 1) - len(self.heads.get(layer, ())), "layer": self.more_layers}
-        finds = ", ".join(roles_of_heads(self.trace.model).get((layer, head), ()))
+        finds = ", ".join(roles_of_heads(model).get((layer, head), ()))
         line += f": {finds}" if finds else ""
         others = [f"{n} more {what}{'s' * (n != 1)}: --{what} all" for what, n in left.items() if n > 0]
         while others and cell_len(line) + 8 + len(", ".join(others)) > width:
             del others[-1]
+        yield ""
         more = "   " + ", ".join(others) if others else ""
-        yield Text("")
-        parts = list(wrapped_line(Text(line, style=f"bold {ACCENT}"), self._console, width, INDENT - 1))
-        parts[0] = Text(" ── ", style=f"bold {ACCENT}").append(parts[0].plain.lstrip())
-        if cell_len(parts[-1].plain) + cell_len(more) <= width:
-            parts[-1].append(more, style=f"not bold {DIM} default")
-        yield from parts
+        yield Line([(line, "bold accent"), (more, "dim")], mark=(" ──", "bold accent"), hanging=INDENT - 1)
 
-    def _step_lines(self, number: int, step: Step, width: int) -> Iterator[Text]:
-        yield Text("")
-        yield from _step_heading(number, step, width)
-        yield from self._wrapped_prose(step.sentence, DIM)
+    def _heading_forms(self, number: int, step: Step, width: int) -> Iterator[Form]:
+        """Number, title, formula and shape of a step, the formula below where there is no room; what the step does."""
+        shape = _shape_text(step.parts[0]) if len(step.parts) == 1 else ""
+        formula = step.formula and f"   {step.formula}"
+        below = INDENT + cell_len(step.title) + len(formula) + 2 + len(shape) > width
+        told = step.title + ("" if below else formula)
+        space = " " * (width - INDENT - cell_len(told) - len(shape))
+        said: list[Piece] = [(step.title, "bold"), "" if below else formula, (space + shape if shape else "", "dim")]
+        yield ""
+        yield Line(said, mark=(f" {number:>2}", "bold accent"), hanging=INDENT, cut=True)
+        if formula and below:
+            yield Line([*step.formula.split("   ")], indent=INDENT, between="   ")
+        yield Line(step.sentence, "dim", INDENT)
         if self.story and step.story:
-            yield from self._wrapped_prose(step.story, "italic")
-        room = width - INDENT
-        for at, line in enumerate(self._step_body(step, room)):
-            if at == 0:
-                yield Text("")
-            if cell_len(line.plain) > room >= NARROWEST:
-                yield from wrapped_line(line, self._console, room + INDENT, INDENT)
-            else:
-                yield cropped_line(Text(" " * INDENT).append_text(line), room + INDENT)
+            yield Line(step.story, "italic", INDENT)
 
-    def _step_body(self, step: Step, width: int) -> Iterator[Text]:
+    def _step_body(self, step: Step, width: int) -> Iterator[Form | Text]:
         if step.name == "tokens":
-            yield from self._token_lines(width)
+            yield from self._token_forms()
         elif step.name == "prediction":
-            yield from self._prediction_lines(width)
+            yield from self._prediction_forms()
         elif step.name == "summary":
-            yield from self._summary_lines(width)
+            yield from self._summary_forms(width)
         else:
             for at, part in enumerate(step.parts):
                 if at:
-                    yield Text("")
+                    yield ""
                 if len(step.parts) > 1:
-                    yield Text(f"{part.symbol}", style="bold").append(f"  {_shape_text(part)}", style=f"not bold {DIM}")
-                yield from grid_lines(self._step_grid(step, part), width)
-            if step.layer is not None and step.head is not None:
-                yield from self._worked_lines(step, width)
+                    yield Line([(part.symbol, "bold"), (f"  {_shape_text(part)}", "dim")])
+                yield self._step_grid(step, part)
+            if step.layer is None or step.head is None:
+                return
+            layer = self.trace.layer(step.layer)
+            for query in dict.fromkeys(focus.query for focus in self.focuses):
+                if layer.rows is None or query in layer.rows:
+                    board = Blackboard(self.trace, layer, step.head, query, self.precision, width)
+                    arithmetic = list(board.steps()[step.name]() if step.name in board.steps() else ())
+                    yield from [""] * bool(arithmetic)
+                    yield from arithmetic
 
     def _step_grid(self, step: Step, part: Part) -> Grid:
         layer = None if step.layer is None else self.trace.layer(step.layer)
@@ -497,50 +461,25 @@ class Explanation:
         rows = np.arange(n) if layer.rows is None else np.asarray(layer.rows)  # (rows,)
         return np.arange(n_k) <= rows[:, None] if self.trace.model.causal else None
 
-    def _worked_lines(self, step: Step, width: int) -> Iterator[Text]:
-        assert step.layer is not None and step.head is not None
-        layer = self.trace.layer(step.layer)
-        for query in dict.fromkeys(focus.query for focus in self.focuses):
-            if layer.rows is None or query in layer.rows:
-                board = Blackboard(self.trace, layer, step.head, query, self.precision, width)
-                yield from self._arithmetic(step, layer, board)
-
-    def _arithmetic(self, step: Step, layer: LayerTrace, board: Blackboard) -> Iterator[Text]:
-        x = self.trace.embeddings if layer.input is None else layer.input
-        row = None if x is None else x[board.query]  # (d_model,)
-        written = {
-            "projections": lambda: board.projection_lines("Q", row),
-            "rope": board.rotation_lines,
-            "scores": board.dot_products,
-            "scaled": board.division_lines,
-            "weights": board.softmax_lines,
-            "context": board.weighted_values,
-        }
-        lines = written[step.name]() if step.name in written else []
-        if lines:
-            yield Text("")
-            yield from lines
-
-    def _token_lines(self, width: int) -> Iterator[Text]:
+    def _token_forms(self) -> Iterator[Form]:
         tokens = self.trace.tokens
-        shown = tokens if len(tokens) <= 24 else tokens[:23]
-        columns = [
-            Column("index", range(len(shown)), tone="dim"),
-            Column("token", [token_label(token, 24) for token in shown], "text", tone="bold"),
-            Column("id", ["" if token.id is None else str(token.id) for token in shown]),
-            Column("", ["special" if token.special else "" for token in shown], "text", tone="dim"),
-        ]
-        yield from table_lines(Table(columns), width)
+        shown = tokens if len(tokens) <= MOST_ROWS else tokens[: MOST_ROWS - 1]
+        yield Table(
+            [
+                Column("index", range(len(shown)), tone="dim"),
+                Column("token", [token_label(token, 24) for token in shown], "text", tone="bold"),
+                Column("id", ["" if token.id is None else str(token.id) for token in shown]),
+                Column("", ["special" if token.special else "" for token in shown], "text", tone="dim"),
+            ]
+        )
         if len(shown) < len(tokens):
-            yield Text(f"    … {counted(len(tokens) - len(shown), 'more token')}", style=DIM)
+            yield f"    … {counted(len(tokens) - len(shown), 'more token')}", "dim"
 
-    def _prediction_lines(self, width: int) -> Iterator[Text]:
+    def _prediction_forms(self) -> Iterator[Form]:
         for position in dict.fromkeys(p.position for p in self.trace.predictions):
             blank = self.trace.tokens[position]
             fills = blank.text in BLANKS or not self.trace.model.causal
-            yield Text("in the place of " if fills else "after ", style=DIM).append(
-                token_label(blank), style="bold not dim"
-            )
+            yield Line([("in the place of " if fills else "after ", "dim"), (token_label(blank), "bold")])
             mine = [p for p in self.trace.predictions if p.position == position]
             shares = [p.probability for p in mine]
             columns = [
@@ -548,61 +487,27 @@ class Explanation:
                 Column("", shares, "share"),
                 Column("", shares, "bar", most=24, tone="accent", rank=0),
             ]
-            yield from table_lines(Table(columns, indent=2), width)
+            yield Table(columns, indent=2)
 
-    def _summary_lines(self, width: int) -> Iterator[Text]:
+    def _summary_forms(self, width: int) -> Iterator[Form]:
         for layer in self.trace.layers:
             if layer.weights is None:
                 continue
             for head in self.heads.get(layer.layer, layer.heads):
-                if self._many_heads():
-                    yield Text(place_name(self.trace.model, layer.layer, head), style=DIM)
+                if self.many_heads:
+                    yield place_name(self.trace.model, layer.layer, head), "dim"
                 rows = list(layer.rows) if layer.rows is not None else list(range(len(self.trace.tokens)))
-                for query in rows[:24]:
-                    yield Text("  " + summary_line(self.trace, layer, head, query, width - 2))
-                if len(rows) > 24:
-                    yield Text(f"  … {counted(len(rows) - 24, 'more token')}", style=DIM)
-        yield from self._last_line(width)
-
-    def _last_line(self, width: int) -> Iterator[Text]:
+                for query in rows[:MOST_ROWS]:
+                    yield Line(summary_line(self.trace, layer, head, query, width - 2), indent=2, cut=True)
+                if len(rows) > MOST_ROWS:
+                    yield f"  … {counted(len(rows) - MOST_ROWS, 'more token')}", "dim"
         # what is said instead of shares where the model cannot read the sentence well
         guess = next((f"{note}." for note in notes_of_kind(self.trace.notes, "guess")), None)
         for focus in self.focuses[:1] if guess else self.focuses:
-            yield Text("")
-            said = Text(guess or focus_sentence(self.trace, focus, width), f"bold {ACCENT}")
-            yield from wrapped_line(said, self._console, width)
+            yield ""
+            yield guess or focus_sentence(self.trace, focus, width), "bold accent"
             if not guess and (conclusion := conclusion_of(self.trace, focus)):
-                yield from wrapped_line(Text(conclusion, DIM), self._console, width)
-
-
-def _step_heading(number: int, step: Step, width: int) -> Iterator[Text]:
-    shape = _shape_text(step.parts[0]) if len(step.parts) == 1 else ""
-    line = Text(f" {number:>2}  ", style=f"bold {ACCENT}")
-    line.append(step.title, style="bold default")
-    used = cell_len(line.plain)
-    formula = step.formula
-    below = used + 3 + len(formula) + 2 + len(shape) > width
-    if formula and not below:
-        line.append("   " + formula, style="not bold default")
-    if shape:
-        line.append(" " * (width - cell_len(line.plain) - len(shape)) + shape, style=f"not bold {DIM} default")
-    yield cropped_line(line, width)
-    for part in _formula_lines(formula, width - INDENT) if formula and below else ():
-        yield Text(" " * INDENT + part)
-
-
-def _formula_lines(formula: str, width: int) -> Iterator[str]:
-    """A formula in lines of at most `width` cells, broken between its equations before it is within one."""
-    line = ""
-    for equation in formula.split("   "):
-        if line and cell_len(line) + 3 + cell_len(equation) > width:
-            yield line
-            line = ""
-        line = f"{line}   {equation}" if line else equation
-        if cell_len(line) > width:
-            *whole, line = wrap(line, max(width, 8), subsequent_indent="  ")
-            yield from whole
-    yield line
+                yield conclusion, "dim"
 
 
 def _shape_text(part: Part) -> str:

@@ -30,12 +30,12 @@ def comparison_forms(pair: Comparison, places: Sequence[tuple[int, int]], precis
                 )
             yield ""
             yield Line(token_label(f"{'AB'[side]}  {pair.names[side]}"), "bold", INDENT, cut=True)
-            yield Grid(array, *names, precision, mask=mask, heat=True, marks=at[:1], must=at, indent=INDENT)
+            yield Grid(array, *names, precision, mask=mask, heat=True, marks=at[:1], must=at)
         a, b = pair.both_weights(layer, head)
         *_, mask = pair.both_masks(layer)
         yield ""
         yield Line("B - A", "bold", INDENT)
-        yield Grid(b - a, rows, columns, precision, mask=mask, change=True, marks=(i,), must=(i, j), indent=INDENT)
+        yield Grid(b - a, rows, columns, precision, mask=mask, change=True, marks=(i,), must=(i, j))
         if (hidden := pair.hidden_in_one(layer)) is not None:
             yield ""
             said = f"{hidden.sum():,} of {hidden.size:,} places are hidden in one of the two: no weights to compare"
