@@ -20,7 +20,7 @@ from attnctl.readings.rows import ExactBlock
 from attnctl.readings.traces.comparison import aligned_tokens
 from attnctl.readings.traces.trace import Trace
 from attnctl.render import forms
-from attnctl.render.page.packing import Blobs, Budget, pack_overview, pack_trace
+from attnctl.render.page.packing import Blobs, pack_overview, pack_trace
 from attnctl.text import Document, every_string, harmless_text, shortened, visible_text
 
 SCRIPTS = (  # in the order in which they stand in the page
@@ -62,7 +62,7 @@ def page_html(
     Exact float32 where that stays small, otherwise as fine as `max_bytes` of HTML allow; the page says which.
     """
     blobs = Blobs()
-    budget = Budget(max_bytes // max(1, len(traces)))
+    budget = max_bytes // len(traces)  # bytes of base64 for the weights of each, and twice what the rest may take
     names = list(view.labels) if view.labels is not None else trace_names(traces)
     document = {
         "schema": "attnctl.page/1",
@@ -166,7 +166,7 @@ def _policy_digest(text: str) -> str:
 
 def as_data(document: Document) -> str:
     """JSON that may stand inside a <script> element: pure ASCII, and no sign that HTML could read as its own."""
-    text = json.dumps(document, ensure_ascii=True, allow_nan=False, separators=(",", ":"))
+    text = json.dumps(document, allow_nan=False, separators=(",", ":"), default=lambda array: array.tolist())
     return text.replace("&", "\\u0026").replace("<", "\\u003c").replace(">", "\\u003e")
 
 

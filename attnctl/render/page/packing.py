@@ -49,25 +49,10 @@ def pack_overview(overview: Overview, label: str, blobs: Blobs, exact: Sequence[
         }
         for layer in dict.fromkeys(layer for layer, _ in grid.weights)
     ]
-    keys = overview.key_tokens
-    return {
-        "label": visible_text(label),
+    return _packed_source(overview, label, layers) | {
         "text": "",
-        "model": model_facts(overview.model),
-        "facts": facts_line(overview.model, len(overview.tokens), layers),
-        "tokens": packed_tokens(overview.tokens, overview.text),
-        "keyTokens": None if keys is None else packed_tokens(keys, overview.text),
-        "crossed": not overview.reads_itself,
-        "layers": layers,
-        "levels": 0,
         "thumbs": pack_thumbnails(grid.weights.values(), blobs),
-        "lacking": [],
         "focus": _first_focus(layers),
-        "steps": None,
-        "predictions": [],
-        "notes": [visible_text(note) for note in overview.notes],
-        "doubts": [visible_text(note) for note in notes_of_kind(overview.notes, "guess", "no-weights")],
-        "holdsWeights": "no-weights" not in overview.noted,
         "overview": {
             "pool": grid.pool,
             "title": POOLS[grid.pool][0],
@@ -75,6 +60,27 @@ def pack_overview(overview: Overview, label: str, blobs: Blobs, exact: Sequence[
             "rows": [[visible_text(part.name), part.ranges] for part in grid.rows],
             "columns": [[visible_text(part.name), part.ranges] for part in grid.columns],
         },
+    }
+
+
+def _packed_source(source: Trace | Overview, label: str, layers: Sequence[Document]) -> Document:
+    """What a trace and an overview have in common; what an overview lacks is empty."""
+    keys = source.key_tokens
+    return {
+        "label": visible_text(label),
+        "model": model_facts(source.model, isinstance(source, Trace) and is_default_scale(source)),
+        "facts": facts_line(source.model, len(source.tokens), layers),
+        "tokens": packed_tokens(source.tokens, source.text),
+        "keyTokens": None if keys is None else packed_tokens(keys, source.text),
+        "crossed": not source.reads_itself,
+        "layers": layers,
+        "levels": 0,
+        "lacking": [],
+        "steps": None,
+        "predictions": [],
+        "notes": [visible_text(note) for note in source.notes],
+        "doubts": [visible_text(note) for note in notes_of_kind(source.notes, "guess", "no-weights")],
+        "holdsWeights": "no-weights" not in source.noted,
     }
 
 
@@ -135,66 +141,31 @@ class Blobs:
         return "\n".join(f'<script type="text/plain" id="b{at}">{text}</script>' for at, text in enumerate(self.blocks))
 
 
-@dataclass(frozen=True)
-class Budget:
-    """How large one trace may become: bytes of base64 for the weights, and bytes before packing for the rest."""
-
-    html: int
-
-    @property
-    def detail_bytes(self) -> int:
-        """Bytes of float32 that queries, keys, values and scores may take."""
-        return self.html // 2
-
-
 def deflated(data: bytes) -> bytes:
     """`data` deflated (zlib), a little less thoroughly where there is much of it."""
     return zlib.compress(data, 6 if len(data) < 200_000 else 4)
 
 
-def pack_trace(trace: Trace, label: str, blobs: Blobs, budget: Budget, walked: bool = True) -> Document:
+def pack_trace(trace: Trace, label: str, blobs: Blobs, budget: int, walked: bool = True) -> Document:
     """What the page reads of a trace. Raises AttnctlError where it holds no weights."""
     if not trace.layers or any(layer.weights is None for layer in trace.layers):
         raise AttnctlError("this trace holds no weights to look at: write it without narrowing its steps")
-    levels = fitting_levels(trace, budget)
-    details = fitting_details(trace, budget)
-    found = focus(trace)
-    layers = [pack_layer(layer, blobs, levels, details) for layer in trace.layers]
-    return {
-        "label": visible_text(label),
+    levels, details, found = fitting_levels(trace, budget), fitting_details(trace, budget), focus(trace)
+    lacking = [name for name in DETAILS[:3] if name not in details]
+    measure = None if trace.measure is None else measure_named(trace.measure)
+    return _packed_source(trace, label, [pack_layer(layer, blobs, levels, details) for layer in trace.layers]) | {
         "text": trace.text,
-        "model": model_facts(trace.model, is_default_scale(trace)),
-        "facts": facts_line(trace.model, len(trace.tokens), layers),
-        "tokens": packed_tokens(trace.tokens, trace.text),
-        "keyTokens": None if trace.key_tokens is None else packed_tokens(trace.key_tokens, trace.text),
-        "crossed": not trace.reads_itself,
-        "layers": layers,
         "levels": levels,
         "thumbs": pack_thumbnails(weight_grids(trace), blobs),
-        "lacking": [
-            name
-            for name in DETAILS[:3]
-            if name not in details and any(getattr(layer, name) is not None for layer in trace.layers)
-        ],
+        "lacking": [name for name in lacking if any(getattr(layer, name) is not None for layer in trace.layers)],
         "focus": None if found is None else {k: getattr(found, k) for k in ("layer", "head", "query", "key", "reason")},
         "steps": packed_steps(trace) if walked else None,
         "predictions": [{"at": p.position, "text": page_label(p.text), "p": p.probability} for p in trace.predictions],
-        "notes": [visible_text(note) for note in trace.notes],
-        "doubts": [visible_text(note) for note in notes_of_kind(trace.notes, "guess", "no-weights")],
-        "holdsWeights": "no-weights" not in trace.noted,
-        "measure": packed_measure(trace.measure),
+        "measure": measure and {"title": measure.title, "joinsHeads": measure.joins_heads},
     }
 
 
-def packed_measure(name: str | None) -> Document | None:
-    """What stands in place of the weights: its heading, and whether it has one map for all heads."""
-    if name is None:
-        return None
-    measure = measure_named(name)
-    return {"title": measure.title, "joinsHeads": measure.joins_heads}
-
-
-def model_facts(info: ModelInfo, default_scale: bool = False) -> Document:
+def model_facts(info: ModelInfo, default_scale: bool) -> Document:
     """What the arithmetic of the page needs to know of the model."""
     names = ("d_k", "causal", "scale", "soft_cap", "temperature")
     facts = {name: value for name in names if (value := getattr(info, name)) is not None}
@@ -321,32 +292,30 @@ def coded_levels(weights: Floats, levels: int) -> bytes:
     """The whole numbers of `pack_weights`: one byte each up to 255, else all low bytes and then all high bytes."""
     top = float(weights.max(initial=0.0)) or 1.0
     codes = np.rint(np.sqrt(weights / np.float32(top)) * np.float32(levels))  # (n_q, n_k)
-    if levels < 256:
-        return bytes(codes.astype(np.uint8).tobytes())
-    whole = codes.astype(np.uint16)  # (n_q, n_k)
-    return bytes((whole & 255).astype(np.uint8).tobytes() + (whole >> 8).astype(np.uint8).tobytes())
+    whole = codes.astype("<u2" if levels > 255 else "u1").reshape(-1, 1)  # (n_q · n_k, 1)
+    return bytes(whole.view(np.uint8).T.tobytes())
 
 
-def fitting_levels(trace: Trace, budget: Budget) -> int:
+def fitting_levels(trace: Trace, budget: int) -> int:
     """The finest of LEVELS that keeps the weights within the budget, judged by a sample of heads."""
     grids = weight_grids(trace)
     size = sum(grid.size for grid in grids)
-    if size * 4 * 4 // 3 <= budget.html // 4 or any(grid.min(initial=0.0) < 0 for grid in grids):
+    if size * 4 * 4 // 3 <= budget // 4 or any(grid.min(initial=0.0) < 0 for grid in grids):
         return 0  # small, or no weights in the strict sense: kept as they are
     sample = grids[:: max(1, len(grids) // 6)]
     share = size / sum(grid.size for grid in sample)
     for levels in LEVELS[1:-1]:
         packed = sum(len(deflated(coded_levels(grid, levels))) for grid in sample)
-        if packed * share * 4 / 3 * 1.04 <= budget.html * 0.95:
+        if packed * share * 4 / 3 * 1.04 <= budget * 0.95:
             return levels
     return LEVELS[-1]
 
 
-def fitting_details(trace: Trace, budget: Budget) -> tuple[str, ...]:
+def fitting_details(trace: Trace, budget: int) -> tuple[str, ...]:
     """The names of DETAILS that fit: all of them, or the first three (the rest follows from those), or none."""
     for names in (DETAILS, DETAILS[:3]):
         size = 4 * sum(array.size for layer in trace.layers for n in names if (array := getattr(layer, n)) is not None)
-        if size <= budget.detail_bytes:
+        if size <= budget // 2:
             return names
     return ()
 

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from attnctl import __version__
 from attnctl.formats.documents.census_json import census_document
-from attnctl.readings.census.census_table import CensusTable, HeadRow, LayerRow, Trees
+from attnctl.readings.census.census_table import CensusTable, HeadRow
 from attnctl.readings.effects.answer_sources import AnswerSources, PartSource
 from attnctl.render.forms import Table
 from attnctl.render.page.document import as_data, document_page, escaped_html, filled_template, page_colours
+from attnctl.render.told.census import census_heading, layers_table, left_out, trees_text
 from attnctl.render.told.sources import parts_table, sources_sentences
-from attnctl.text import counted, percent, probability_text, visible_text
+from attnctl.text import percent, probability_text, visible_text
 
 HUES = 7  # colours of the page's style that can be told apart
 
@@ -27,7 +26,7 @@ def sources_page(found: AnswerSources) -> str:
         answer=f"{given}: <b>“{escaped_html(found.answer.strip())}”</b> "
         f"probability {probability_text(found.log_probability)}",
         said=said + notes,
-        parts=table_html(parts_table(found)),
+        parts=table_html(parts_table(found), "part"),
         tokens=_answer_html(found),
         prompt=_shaded_prompt(found),
         data=as_data(page_colours()),
@@ -37,26 +36,24 @@ def sources_page(found: AnswerSources) -> str:
     return document_page(body, ["page.css", "answer_sources.css"], scripts, "attnctl sources", cited)
 
 
-def table_html(table: Table) -> str:
-    """A table, each row numbered as a part; what a bar measures, and how much of it, is left to the page's script."""
+def table_html(table: Table, what: str = "") -> str:
+    """A table, each row numbered as a `what`; what a bar measures, and how much of it, is left to the page's script."""
     columns = [one for one in table.columns if not one.hidden and any(value is not None for value in one.values)]
     head = "".join("<th class=bar>" if one.kind == "bar" else f"<th>{one.heading}" for one in columns)
     rows = []
-    for at in range(len(columns[0].values)):
-        cells = ""
-        for one in columns:
-            value = one.values[at]
-            text = "" if one.kind == "bar" else escaped_html(one.cell_text(value))
+    for at, values in enumerate(zip(*(one.values for one in columns), strict=True)):
+        cells = f"<tr data-{what}={at}>" if what else "<tr>"
+        for one, value in zip(columns, values, strict=True):
             if one.kind == "bar":
                 cells += f"<td class=bar data-{'matters' if one.tone else 'looks'}={value or 0:.3f}>"
             else:
+                text = escaped_html(one.cell_text(value))
                 cells += f"<th scope=row title='{text}'>{text}" if one.kind == "text" else f"<td>{text}"
-        rows.append(f"<tr data-part={at}>{cells}")
-    about = table.legend.replace("{}", "; ".join(one.about for one in columns if one.about))
-    return (
-        f"<div class=scroll><table class=rows><thead><tr>{head}</thead><tbody>{''.join(rows)}</tbody></table></div>"
-        f"<p class=lead>{escaped_html(about)}</p>"
-    )
+        rows.append(cells)
+    about = escaped_html(table.legend.replace("{}", "; ".join(one.about for one in columns if one.about)))
+    whole = f"<thead><tr>{head}</thead><tbody>{''.join(rows)}</tbody>"
+    legend = f"<p class=lead>{about}</p>" if about else ""
+    return f"<div class=scroll><table{' class=rows' * bool(what)}>{whole}</table></div>{legend}"
 
 
 def _answer_html(found: AnswerSources) -> str:
@@ -97,7 +94,7 @@ def _strength(found: AnswerSources, one: PartSource) -> str:
 
 def census_page(census: CensusTable) -> str:
     """The HTML: it needs nothing else, and connects nowhere."""
-    relations = _plain_lists(census_document(census)["relations"])
+    relations = census_document(census)["relations"]
     for relation, said in zip(census.relations, relations, strict=True):
         said["rule_texts"] = {name: visible_text(rule.sentence(name)) for name, rule in relation.rules.items()}
         said["relation"] = visible_text(said["relation"])
@@ -109,9 +106,10 @@ def census_page(census: CensusTable) -> str:
     cited = f"attnctl {__version__}, {title}"
     positional = [f"{h.layer}.{h.head} ({h.positional.offset:+d})" for h in census.heads if h.positional is not None]
     syntactic = [f"{h.layer}.{h.head}: {_findings(h)}" for h in census.heads if h.syntactic]
+    out, trees = left_out(census), trees_text(census.trees)
     parts = {
-        "facts": f"{title}: {_census_facts(census)}",
-        "trees": _trees_told(census.trees),
+        "facts": census_heading(census) + (f"; left out: {', '.join(out)}" if out else ""),
+        "trees": f"Maximum spanning trees, undirected attachment (UUAS, %): {trees or 'the corpus has no edges'}.",
         "positional": ", ".join(positional) or "none",
         "syntactic": "; ".join(syntactic) or "none",
         "cited": cited,
@@ -119,7 +117,7 @@ def census_page(census: CensusTable) -> str:
     body = filled_template(
         "census.html",
         data=as_data(document),
-        layers="".join(_layer_cells(row) for row in census.layers),
+        layers=table_html(layers_table(census)),
         **{name: escaped_html(text) for name, text in parts.items()},
     )
     scripts = ["dom.js", "colour.js", "census.js"]
@@ -128,24 +126,6 @@ def census_page(census: CensusTable) -> str:
 
 def _spaced(direction: str) -> str:
     return direction.replace("→", " → ")
-
-
-def _census_facts(census: CensusTable) -> str:
-    out = ", ".join(f"{visible_text(reason)} {count:,}" for reason, count in census.skipped.items())
-    left = f" (of {census.sentences_read:,}; left out: {out})" if out else ""
-    return f"{counted(census.used, 'sentence')}, {counted(census.words, 'word')}{left}"
-
-
-def _trees_told(trees: Trees) -> str:
-    if trees.best_head is None or trees.best_layer is None:
-        return "The corpus has no edges to compare trees with."
-    found = [
-        f"head {trees.best_head.layer}.{trees.best_head.head} {percent(trees.best_head.accuracy, 1)}",
-        f"the mean of layer {trees.best_layer.layer} {percent(trees.best_layer.accuracy, 1)}",
-        *([] if trees.untrained is None else [f"untrained {percent(trees.untrained.accuracy, 1)}"]),
-        f"right-branching {percent(trees.right_branching, 1)}",
-    ]
-    return f"Maximum spanning trees, undirected attachment (UUAS): {', '.join(found)}."
 
 
 def _findings(head: HeadRow) -> str:
@@ -162,29 +142,6 @@ def _head_told(head: HeadRow) -> str:
         f"{percent(head.dependency_mass)} of the rest on words joined by a dependency"
     )
     said += "." if head.uuas is None else f", UUAS {percent(head.uuas, 1)}."
-    said += (
-        ""
-        if head.positional is None
-        else f" Positional: {percent(head.positional.share)} at {head.positional.offset:+d}."
-    )
+    if head.positional is not None:
+        said += f" Positional: {percent(head.positional.share)} at {head.positional.offset:+d}."
     return said + (f" Syntactic: {_findings(head)}." if head.syntactic else "")
-
-
-def _layer_cells(row: LayerRow) -> str:
-    numbers = (
-        row.layer,
-        f"{100 * row.dependency_mass:.1f}",
-        f"{row.distance:.2f}",
-        f"{row.entropy:.2f}",
-        f"{100 * row.uuas:.1f}",
-    )
-    return f"<tr>{''.join(f'<td>{number}' for number in numbers)}"
-
-
-def _plain_lists(value: object) -> Any:
-    """Arrays as lists."""
-    if isinstance(value, dict):
-        return {name: _plain_lists(part) for name, part in value.items()}
-    if isinstance(value, list | tuple):
-        return [_plain_lists(part) for part in value]
-    return value.tolist() if hasattr(value, "tolist") else value

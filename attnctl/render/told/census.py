@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from attnctl.readings.census.census_table import ALL, FEWEST, Best, CensusTable, HeadRow, Relation, Rule
+from attnctl.readings.census.census_table import ALL, FEWEST, Best, CensusTable, HeadRow, Relation, Rule, Trees
 from attnctl.readings.census.words import COREFERENCE, DOWN, TO_ANTECEDENT, UP
 from attnctl.render.forms import ABSENT, Column, Form, Line, Table
 from attnctl.text import counted, number_list, visible_text
@@ -28,11 +28,7 @@ MENTION_NOTE = (
 
 def census_forms(census: CensusTable, subtypes: bool = False, least: int = FEWEST) -> Iterator[Form]:
     """Heading, relations, trees, heads, how to read it; `subtypes` adds a line for each, of `least` scored cases."""
-    heading = f"{visible_text(census.model)} on {visible_text(census.corpus)}: "
-    heading += f"{counted(census.used, 'sentence')}, {counted(census.words, 'word')}"
-    if census.used != census.sentences_read:
-        heading += f" (of {counted(census.sentences_read, 'sentence')})"
-    yield heading, "bold"
+    yield census_heading(census), "bold"
     yield ""
     listed = [
         one for one in census.relations
@@ -50,7 +46,8 @@ def census_forms(census: CensusTable, subtypes: bool = False, least: int = FEWES
     if mentions:
         yield _relation_table(mentions, "mention")
         yield ""
-    yield from _tree_lines(census)
+    if trees := trees_text(census.trees):
+        yield Line(f"trees (UUAS): {trees}", hanging=4)
     yield from _layer_lines(census)
     yield from _head_lines(census)
     yield from _remark_lines(census, listed)
@@ -111,17 +108,42 @@ def _list_line(start: str, parts: Sequence[str]) -> Line:
     return Line([*start.split(), *(f"{part}," for part in parts[:-1]), *parts[-1:]], hanging=4, between=" ")
 
 
-def _tree_lines(census: CensusTable) -> Iterator[Form]:
-    trees = census.trees
+def census_heading(census: CensusTable) -> str:
+    """Model, corpus, and how much of it was read."""
+    said = f"{visible_text(census.model)} on {visible_text(census.corpus)}: "
+    said += f"{counted(census.used, 'sentence')}, {counted(census.words, 'word')}"
+    return said + f" (of {counted(census.sentences_read, 'sentence')})" * (census.used != census.sentences_read)
+
+
+def left_out(census: CensusTable) -> list[str]:
+    """Why sentences were left out, and how many for each reason."""
+    return [f"{visible_text(reason)} {count:,}" for reason, count in census.skipped.items()]
+
+
+def trees_text(trees: Trees) -> str:
+    """How well spanning trees do, in percent; empty where the corpus has no edges to compare them with."""
     if trees.best_head is None or trees.best_layer is None:
-        return
-    line = (
-        f"trees (UUAS): head {trees.best_head.layer}.{trees.best_head.head} {100 * trees.best_head.accuracy:.1f} "
+        return ""
+    said = (
+        f"head {trees.best_head.layer}.{trees.best_head.head} {100 * trees.best_head.accuracy:.1f} "
         f"({_interval_text(trees.best_head)}), layer {trees.best_layer.layer} {100 * trees.best_layer.accuracy:.1f}, "
         f"right-branching {100 * trees.right_branching:.1f}"
     )
-    untrained = "" if trees.untrained is None else f", untrained {100 * trees.untrained.accuracy:.1f}"
-    yield Line(line + untrained, hanging=4)
+    return said + ("" if trees.untrained is None else f", untrained {100 * trees.untrained.accuracy:.1f}")
+
+
+def layers_table(census: CensusTable) -> Table:
+    """What the heads of each layer do together, a line a layer."""
+    rows = census.layers
+    return Table(
+        [
+            Column("layer", [row.layer for row in rows]),
+            Column("on dependencies %", [100 * row.dependency_mass for row in rows], told=".1f"),
+            Column("mean distance", [row.distance for row in rows], told=".2f"),
+            Column("entropy, nats", [row.entropy for row in rows], told=".2f"),
+            Column("UUAS %", [100 * row.uuas for row in rows], told=".1f"),
+        ]
+    )
 
 
 def _layer_lines(census: CensusTable) -> Iterator[Form]:
@@ -175,8 +197,7 @@ def _remark_lines(census: CensusTable, listed: Sequence[Relation]) -> Iterator[F
     if census.mentions:
         yield _document_line(census.mentions)
     if census.skipped:
-        reasons = [f"{visible_text(reason)} {count:,}" for reason, count in census.skipped.items()]
-        yield _list_line("left out:", reasons)
+        yield _list_line("left out:", left_out(census))
 
 
 def _document_line(counts: dict[str, int]) -> str:
