@@ -589,7 +589,7 @@ def census_bytes(found: CensusTable, suffix: str, look: Look | None = None, say:
         from attnctl.render.page.reading_pages import census_page
 
         return census_page(found).encode()
-    from attnctl.render.figure.census import census_drawing
+    from attnctl.render.figure.charts import census_drawing
     from attnctl.render.figure.look import PLAIN
 
     drawing = census_drawing(found, look or PLAIN)
