@@ -115,6 +115,12 @@ class Column:
         return percent(value, 1) if self.kind == "share" else format(value, self.told or ",")
 
 
+def bar_columns(values: Sequence[float | None], told: str = "", most: int = 20, tone: str = "") -> list[Column]:
+    """Numbers from 0 to 1 with a bar each, which gives way first: as `told`, or in percent."""
+    number = Column("", values, "number" if told else "share", told)
+    return [number, Column("", values, "bar", most=most, rank=0, tone=tone)]
+
+
 @dataclass(frozen=True)
 class Table:
     """Columns beside each other; the `legend` names what they hold, {} in it what is about those that are shown."""

@@ -16,7 +16,19 @@ from rich.segment import Segment
 from rich.style import Style
 from rich.text import Text
 
-from attnctl.render.forms import Column, Form, Grid, Line, Numbers, Piece, Table, label_fit, number_text, takes_dark_ink
+from attnctl.render.forms import (
+    VIRIDIS,
+    Column,
+    Form,
+    Grid,
+    Line,
+    Numbers,
+    Piece,
+    Table,
+    label_fit,
+    number_text,
+    takes_dark_ink,
+)
 from attnctl.text import harmless_line, harmless_text
 
 SAVED_WIDTH = 100  # cells
@@ -95,25 +107,13 @@ GAP = 2
 MASKED = "·"
 NAME = 8  # cells of a column's name
 
-# viridis at nine places (van der Walt and Smith): perceptually uniform, safe for colour-blind eyes
-_VIRIDIS = (
-    (68, 1, 84),
-    (71, 44, 122),
-    (59, 81, 139),
-    (44, 113, 142),
-    (33, 144, 141),
-    (39, 173, 129),
-    (92, 200, 99),
-    (170, 220, 50),
-    (253, 231, 37),
-)
-
 
 def viridis_colour(share: float) -> tuple[int, int, int]:
     """The colour, red, green and blue from 0 to 255, for a number from 0 to 1."""
-    place = min(max(share, 0.0), 1.0) * (len(_VIRIDIS) - 1)
-    low = min(int(place), len(_VIRIDIS) - 2)
-    r, g, b = (round(a + (c - a) * (place - low)) for a, c in zip(_VIRIDIS[low], _VIRIDIS[low + 1], strict=True))
+    place = min(max(share, 0.0), 1.0) * (len(VIRIDIS) - 1)
+    low = min(int(place), len(VIRIDIS) - 2)
+    ends = (bytes.fromhex(colour[1:]) for colour in VIRIDIS[low : low + 2])
+    r, g, b = (round(a + (c - a) * (place - low)) for a, c in zip(*ends, strict=True))
     return r, g, b
 
 
@@ -280,18 +280,6 @@ def cropped_line(line: Text, width: int) -> Text:
     line.rstrip()
     line.no_wrap = True
     return line
-
-
-def packed_lines(start: str, parts: Iterable[str], width: int, between: str, indent: str = "") -> list[str]:
-    """The parts behind `start`, `between` them, in lines of at most `width` cells, those below begun by `indent`."""
-    lines = [start]
-    for part in parts:
-        longer = f"{lines[-1]}{between}{part}"
-        if cell_len(longer) <= width:
-            lines[-1] = longer
-        else:
-            lines.append(indent + part)
-    return lines
 
 
 def share_bar(share: float, width: int) -> str:

@@ -17,7 +17,18 @@ from rich.text import Text
 from attnctl.arrays import Bools, Floats
 from attnctl.readings.questions.focus import Focus, may_stand_for, other_name, relation_of_pronoun, roles_of_heads
 from attnctl.readings.traces.trace import LayerTrace, ModelInfo, Trace, notes_of_kind, own_numbers
-from attnctl.render.forms import Column, Form, Grid, Line, Piece, Table, label_fit, number_text, token_label
+from attnctl.render.forms import (
+    Column,
+    Form,
+    Grid,
+    Line,
+    Piece,
+    Table,
+    bar_columns,
+    label_fit,
+    number_text,
+    token_label,
+)
 from attnctl.render.terminal.console import (
     GAP,
     Shown,
@@ -482,12 +493,8 @@ class Explanation:
             yield Line([("in the place of " if fills else "after ", "dim"), (token_label(blank), "bold")])
             mine = [p for p in self.trace.predictions if p.position == position]
             shares = [p.probability for p in mine]
-            columns = [
-                Column("", [token_label(p.text, 20) for p in mine], "text"),
-                Column("", shares, "share"),
-                Column("", shares, "bar", most=24, tone="accent", rank=0),
-            ]
-            yield Table(columns, indent=2)
+            names = Column("", [token_label(p.text, 20) for p in mine], "text")
+            yield Table([names, *bar_columns(shares, most=24, tone="accent")], indent=2)
 
     def _summary_forms(self, width: int) -> Iterator[Form]:
         for layer in self.trace.layers:

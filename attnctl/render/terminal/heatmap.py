@@ -14,15 +14,15 @@ from rich.text import Text
 from attnctl.arrays import Bools, Floats
 from attnctl.measures import measure_names
 from attnctl.readings.heatmap import AS_GIVEN, HeatmapGrid, log_span, weight_span
-from attnctl.render.forms import Grid, label_fit, token_label
+from attnctl.render.forms import Grid, Line, label_fit, token_label
 from attnctl.render.terminal.console import (
     DIM,
     MASKED,
     grid_lines,
     has_colours,
-    packed_lines,
     padded_text,
     painted_style,
+    text_lines,
     viridis_colour,
 )
 from attnctl.text import in_a_cell
@@ -232,12 +232,12 @@ class Blocks:
 
     def _name_lines(self, width: int, what: str, tokens: Sequence[Token], numbers: Sequence[int]) -> Iterator[Text]:
         """`keys  0 Alice  1 will …`, on three lines at most; the names of parts begin with their numbers."""
-        labels = (token_label(token.text, 20) for token in tokens)
-        names = labels if self.reading.starts else map("{} {}".format, numbers, labels)
-        lines = packed_lines(what, names, width - 2, "  ", " " * (len(what) + 2))
+        labels = [token_label(token.text, 20) for token in tokens]
+        names = labels if self.reading.starts else list(map("{} {}".format, numbers, labels))
+        lines = list(text_lines(Line([what, *names], "dim", hanging=len(what) + 2, between="  "), width - 2))
         if len(lines) > 3:
-            lines[2:] = [f"{lines[2]} …"]
-        yield from (Text(line, style=DIM) for line in lines)
+            lines[2:] = [lines[2].append(" …")]
+        yield from lines
 
     def _legend_lines(self) -> Iterator[Text]:
         yield Text("")

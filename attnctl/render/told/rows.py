@@ -9,7 +9,7 @@ import numpy as np
 from attnctl.arrays import Floats
 from attnctl.readings.overview import LongRow, TextPart
 from attnctl.readings.traces.trace import own_numbers
-from attnctl.render.forms import Column, Form, Line, Table, token_label
+from attnctl.render.forms import Column, Form, Line, Table, bar_columns, token_label
 from attnctl.text import counted, visible_text
 from attnctl.tokens import Token
 
@@ -58,7 +58,7 @@ def row_forms(row: LongRow, parts: Sequence[TextPart] = (), top: int = 10, whole
         chosen = best[place]
         yield Table(
             [
-                *_mass_columns([float(weights[at]) for at in chosen]),
+                *bar_columns([float(weights[at]) for at in chosen], ".3f", BAR),
                 Column("", [str(numbers[at]) for at in chosen], tone="dim"),
                 *_surroundings(text, [row.keys[at] for at in chosen]),
             ],
@@ -72,13 +72,9 @@ def row_forms(row: LongRow, parts: Sequence[TextPart] = (), top: int = 10, whole
             most = sorted(range(len(parts)), key=lambda at: -masses[at])[:top]
             yield ""
             names = Column("", [token_label(parts[at].name) for at in most], "text", cut="end")
-            yield Table([*_mass_columns([masses[at] for at in most]), names], indent=2)
+            yield Table([*bar_columns([masses[at] for at in most], ".3f", BAR), names], indent=2)
             if len(parts) > len(most):
                 yield Line(f"… {len(parts) - len(most)} more parts", "dim", indent=2)
-
-
-def _mass_columns(masses: Sequence[float]) -> list[Column]:
-    return [Column("", masses, told=".3f"), Column("", masses, "bar", most=BAR, rank=0)]
 
 
 def row_entropy(weights: Floats) -> float:

@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from attnctl.render.forms import Column, Form, Line, Table, token_label
+from attnctl.render.forms import Column, Form, Line, Table, bar_columns, token_label
 from attnctl.text import percent
 
 if TYPE_CHECKING:
@@ -40,11 +40,7 @@ def live_forms(reports: Sequence[Document], steps: int, width: int) -> Iterator[
         yield Line([(_watched(watch), "bold"), (place, "dim")], indent=2, cut=True)
         names = [token_label(text, 20) for text in watch["tokens"]]
         yield Table(
-            [
-                Column("", names),
-                Column("", watch["row"], told=".2f"),
-                Column("", watch["row"], "bar", most=30, tone="accent"),
-            ],
+            [Column("", names), *bar_columns(watch["row"], ".2f", 30, "accent")],
             indent=5,
         )
 
@@ -136,8 +132,7 @@ def _fall_forms(step: Lesson) -> Iterator[Form]:
         [
             Column("", [name for name, _ in rows], "text"),
             Column("", falls, told=".4f"),
-            Column("", shares, "share"),
-            Column("", shares, "bar", most=20, rank=0, tone="accent"),
+            *bar_columns(shares, tone="accent"),
         ],
         foot=["together", f"{total:.4f}"],
         indent=5,
