@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from attnctl.argument_types import ModelArgument
     from attnctl.blockwise import Tick
     from attnctl.formats.chat import Conversation
+    from attnctl.formats.documents.model_documents import RelationDocument
     from attnctl.models import Model
     from attnctl.models.huggingface.checkpoint import Checkpoint
     from attnctl.models.huggingface.prompts import Prompt, SourceSearch
@@ -42,7 +43,6 @@ if TYPE_CHECKING:
     from attnctl.render.figure.look import Look
     from attnctl.source import Prepared, Say, Source
     from attnctl.source import Selection as Chosen
-    from attnctl.training.relations import Measured
 
 Selection = int | Sequence[int] | None
 
@@ -517,7 +517,7 @@ def evaluate(
     output: str | os.PathLike[str] | None = None,
     replace_results: bool = False,
     **options: Unpack[ModelOptions],
-) -> CensusTable | list[Measured]:
+) -> CensusTable | list[RelationDocument]:
     """Which words each head finds, beside rules that need no attention: over CoNLL-U files, or the bundled corpus.
 
     With a corpus the answer is the table that the command writes; sentences that cannot be used are counted in its

@@ -8,6 +8,7 @@ from typing import Any
 import torch
 
 from attnctl.formats.documents.model_documents import Lesson
+from attnctl.models.builtin.stack import unembed_rows
 from attnctl.tokens import split_words
 from attnctl.training import network
 from attnctl.training.objectives import FIRST_WORD
@@ -82,7 +83,8 @@ def _sentence_loss(
         hidden = torch.eye(n, dtype=torch.bool, device=device)[..., None]  # (n, n, 1), row i hides word i
         rows, targets, at = torch.where(hidden, p["embedding"][1], rows), ids, torch.arange(n, device=device)
     theta, window = training.recipe.rope_theta, training.recipe.first_window
-    logits = network.forward(p, rows, causal=training.causal, theta=theta, window=window)[0]  # (batch, n, vocabulary)
+    x, _ = network.residual(p, rows, causal=training.causal, theta=theta, window=window)  # (batch, n, d_model)
+    logits = unembed_rows(x, p)  # (batch, n, vocabulary)
     chosen = logits[0] if training.causal else logits[at, at]  # (words, vocabulary)
     logs = torch.log_softmax(chosen, dim=-1)[torch.arange(len(targets), device=device), targets]  # (words,)
     counted = targets >= FIRST_WORD if bool((targets >= FIRST_WORD).any()) else targets >= 0  # (words,)

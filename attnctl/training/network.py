@@ -5,10 +5,8 @@ The arrays decide the library: NumPy to look at it, torch to train it. Nothing a
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -17,51 +15,38 @@ from attnctl import attention
 from attnctl.attention import Array, Attended
 from attnctl.models.builtin import stack
 from attnctl.models.builtin.vocabulary import SHAPES, letter_pieces
-from attnctl.training.corpus import UNKNOWN
 
 if TYPE_CHECKING:
     from attnctl.arrays import Floats
+    from attnctl.training.run import Recipe
 
 Parameters = Mapping[str, Array]
 
 
-@dataclass(frozen=True)
-class Sizes:
-    """How large the network is, and of what kind."""
+def initial(recipe: Recipe, vocabulary: int, length: int) -> dict[str, Floats]:
+    """Random parameters before training, float32 in NumPy: the same for the same seed on every machine.
 
-    vocabulary: int
-    length: int  # positions, the most words a text may have
-    d_model: int
-    heads: int
-    layers: int
-    bias: bool = False  # b_Q, which lets a head prefer some words whoever asks
-    rope: bool = False  # positions turn queries and keys; else each has a row of its own that is learned
-    tied: bool = False  # words are predicted with the embedding itself
-    d_k: int | None = None  # of a head; None: d_model / heads
-    pieces: int | None = None  # rows for pieces of unknown words; None: unknown words of a shape are read alike
-
-
-def initial(sizes: Sizes, seed: int) -> dict[str, Floats]:
-    """Random parameters before training, float32 in NumPy: the same for the same seed on every machine."""
-    random = np.random.default_rng(seed)
-    d, d_k = sizes.d_model, sizes.d_k or sizes.d_model // sizes.heads
+    `vocabulary` is the number of words, `length` that of learned positions.
+    """
+    random = np.random.default_rng(recipe.seed)
+    d, heads, d_k = recipe.d_model, recipe.heads, recipe.d_k or recipe.d_model // recipe.heads
 
     def normal(*shape: int, spread: float) -> Floats:
         return (random.standard_normal(shape) * spread).astype(np.float32)
 
-    parameters = {"embedding": normal(sizes.vocabulary, d, spread=0.3)}  # (vocabulary, d_model)
-    if sizes.pieces:
-        parameters["pieces"] = normal(sizes.pieces, d, spread=0.3)  # (pieces, d_model)
-    if not sizes.rope:
-        parameters["positions"] = normal(sizes.length, d, spread=0.1)  # (length, d_model)
-    if not sizes.tied:
-        parameters["unembedding"] = normal(d, sizes.vocabulary, spread=1 / math.sqrt(d))  # (d_model, vocabulary)
-    for at in range(sizes.layers):
+    parameters = {"embedding": normal(vocabulary, d, spread=0.3)}  # (vocabulary, d_model)
+    if recipe.pieces:
+        parameters["pieces"] = normal(recipe.pieces, d, spread=0.3)  # (pieces, d_model)
+    if recipe.rope_theta is None:
+        parameters["positions"] = normal(length, d, spread=0.1)  # (length, d_model)
+    if not recipe.tied:
+        parameters["unembedding"] = normal(d, vocabulary, spread=1 / math.sqrt(d))  # (d_model, vocabulary)
+    for at in range(recipe.layers):
         for name in stack.PROJECTIONS:
-            parameters[f"layers.{at}.{name}"] = normal(sizes.heads, d, d_k, spread=1 / math.sqrt(d))
-        if sizes.bias:
-            parameters[f"layers.{at}.b_Q"] = np.zeros((sizes.heads, d_k), dtype=np.float32)
-        wide = sizes.heads * d_k
+            parameters[f"layers.{at}.{name}"] = normal(heads, d, d_k, spread=1 / math.sqrt(d))
+        if recipe.bias:
+            parameters[f"layers.{at}.b_Q"] = np.zeros((heads, d_k), dtype=np.float32)
+        wide = heads * d_k
         parameters[f"layers.{at}.W_O"] = normal(wide, d, spread=1 / math.sqrt(wide))  # (heads · d_v, d_model)
     return parameters
 
@@ -126,34 +111,3 @@ def output_of_words(p: Parameters, rows: Array, weights: Array, head: int) -> Ar
     values = rows @ last["W_V"][head]  # (..., n, d_v)
     d_v = last["W_V"].shape[-1]
     return weights[..., head, :, :] @ values @ last["W_O"][head * d_v : (head + 1) * d_v]  # (..., n, d_model)
-
-
-def forward(
-    p: Parameters,
-    rows: Array,
-    *,
-    causal: bool,
-    real: Array | None = None,
-    theta: float | None = None,
-    window: int | None = None,
-) -> tuple[Array, list[Attended]]:
-    """Scores of every word at every place (..., n, vocabulary), and each layer's attention; arguments as of `residual`."""
-    x, steps = residual(p, rows, causal=causal, real=real, theta=theta, window=window)
-    return stack.unembed_rows(x, p), steps
-
-
-def metadata(vocabulary: tuple[str, ...], heads: int, causal: bool, **provenance: object) -> dict[str, str]:
-    """What a weights file says beside its tensors: how to read them, and where they came from."""
-    said = {
-        "tokens": json.dumps(list(vocabulary), ensure_ascii=False),
-        "unknown": UNKNOWN,
-        "n_heads": str(heads),
-        "causal": "true" if causal else "false",
-        "scale": "auto",
-        "residual": "true",
-    }
-    return said | {
-        name: value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
-        for name, value in provenance.items()
-        if value is not None
-    }

@@ -10,9 +10,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 from itertools import accumulate, islice
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from attnctl.errors import AttnctlError
+from attnctl.formats.documents.model_documents import RelationDocument
 from attnctl.models import open_named_model
 from attnctl.models.builtin.stack import Stack
 from attnctl.readings.census.census import count_sentence
@@ -21,7 +22,7 @@ from attnctl.readings.census.table_of_tally import table_of_tally
 from attnctl.readings.census.words import HALVES, UP, AlignedSentence, ParsedSentence, TreeQuestion, align_words
 from attnctl.training import english, network
 from attnctl.training.english import HELD_OUT, Link, blocks_of, links_said
-from attnctl.training.run import GRAMMAR, TrainingRun
+from attnctl.training.run import GRAMMAR, Recipe, TrainingRun
 
 if TYPE_CHECKING:
     from attnctl.source import Model
@@ -40,27 +41,7 @@ OPENING = frozenset('([{“‘"')
 RIGHT_KIND = "right kind"  # as a census calls the tag of what a relation looks for
 
 
-class Measured(NamedTuple):
-    """One relation: shares of its links, from 0 to 1, where the word found is the right one."""
-
-    relation: str
-    layer: int  # of the head that did best on the validation sentences
-    head: int
-    validation: float
-    held_out: float  # no subject-verb-object combination occurred in training
-    unseen: float  # nor did the names and nouns
-    by_hand: float | None  # on the sentences that were marked by hand before training
-    untrained: float | None  # the best head of the same network before training
-    offset: int  # the fixed offset that fits the validation sentences best
-    by_offset: float
-    by_nearest: float  # the nearest word of the right kind
-    by_first: float
-    links: int  # in the held-out sentences
-    links_by_hand: int
-    goal: float | None
-
-
-def measure_relations(model: Model, *, count: int = 1000, untrained_seed: int = 0) -> list[Measured]:
+def measure_relations(model: Model, *, count: int = 1000, untrained_seed: int = 0) -> list[RelationDocument]:
     """Measure every relation on `count` sentences a part. Raises AttnctlError where the model splits words of the corpus."""
     objective = "next-word" if model.info.causal else "masked-word"
     fresh = before_training(model, untrained_seed)
@@ -75,9 +56,11 @@ def measure_relations(model: Model, *, count: int = 1000, untrained_seed: int = 
             continue
         at = (row.best.layer, row.best.head)
         found.append(
-            Measured(
-                relation,
-                *at,
+            RelationDocument(
+                model=model.info.name,
+                relation=relation,
+                layer=row.best.layer,
+                head=row.best.head,
                 validation=float(tally.cases[relation, UP].right[0][at]) / row.best.chosen_on,
                 held_out=row.best.accuracy,
                 unseen=float(other.right[0][at]) / unseen,
@@ -158,19 +141,18 @@ def before_training(model: Model, seed: int) -> Model | None:
     if not isinstance(model, Stack) or model.unembedding is None:
         return None
     info = model.info
-    sizes = network.Sizes(
-        len(model.vocabulary),
-        0 if model.positions is None else len(model.positions),
-        info.d_model or 1,
-        info.n_heads or 1,
-        len(model.layers),
-        "b_Q" in model.layers[0],
-        rope=model.positions is None,
-        tied=model.tied,
+    recipe = Recipe(
+        layers=len(model.layers),
+        heads=info.n_heads or 1,
+        d_model=info.d_model or 1,
         d_k=info.d_k,
+        bias="b_Q" in model.layers[0],
+        rope_theta=None if model.positions is not None else info.rope_theta or 1.0,  # else positions are learned
+        tied=model.tied,
         pieces=model.letter_rows,
+        seed=seed,
     )
-    parameters = network.initial(sizes, seed)
+    parameters = network.initial(recipe, len(model.vocabulary), 0 if model.positions is None else len(model.positions))
     return replace(
         model,
         layers=tuple(network.layers_of(parameters)),
@@ -185,7 +167,7 @@ def before_training(model: Model, seed: int) -> Model | None:
 MEASURED_FROM = 1000  # a run of fewer steps has learned nothing worth measuring
 
 
-def measure_run(training: Training, run: TrainingRun) -> list[Measured] | None:
+def measure_run(training: Training, run: TrainingRun) -> list[RelationDocument] | None:
     """What the heads of a finished run on the grammar learned, written into its weights; None for another run."""
     if training.recipe.corpus != GRAMMAR or training.step < MEASURED_FROM:
         return None

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from msgspec import structs
 
 from attnctl import __version__, limits
 from attnctl.errors import AttnctlError, UsageError, in_one_line
@@ -28,8 +29,8 @@ from attnctl.training.english import FOLDER, SENTENCES, bundled_corpus
 
 if TYPE_CHECKING:
     from attnctl.attention import Array
+    from attnctl.formats.documents.model_documents import RelationDocument
     from attnctl.text import Document
-    from attnctl.training.relations import Measured
     from attnctl.training.train import Training
 
 GRAMMAR = "grammar"
@@ -105,16 +106,9 @@ def read_corpus(recipe: Recipe, lines: list[str] | None) -> corpora.Corpus:
     return bundled_corpus(recipe.objective) if lines is None else corpora.encode_sentences(corpora.split_lines(lines))
 
 
-def sizes_of(recipe: Recipe, of: corpora.Corpus) -> network.Sizes:
-    """How large the network of this recipe is."""
-    own = {name: getattr(recipe, name) for name in ("d_model", "heads", "layers", "bias", "tied", "d_k", "pieces")}
-    length = max(of.length, recipe.min_length)
-    return network.Sizes(len(of.vocabulary), length, rope=recipe.rope_theta is not None, **own)
-
-
 def initial_arrays(recipe: Recipe, of: corpora.Corpus) -> dict[str, Array]:
     """The parameters that this recipe starts from."""
-    return network.initial(sizes_of(recipe, of), recipe.seed)
+    return network.initial(recipe, len(of.vocabulary), max(of.length, recipe.min_length))
 
 
 class TrainingRun:
@@ -193,9 +187,9 @@ class TrainingRun:
         write_whole(self.path / "weights.safetensors", weights)
         self.save_state(training)
 
-    def write_findings(self, training: Training, measured: Sequence[Measured]) -> None:
+    def write_findings(self, training: Training, measured: Sequence[RelationDocument]) -> None:
         """Write into the final weights what their heads were found to have learned."""
-        figures = {m.relation: m._asdict() for m in measured}
+        figures = {one.relation: structs.asdict(one) for one in measured}
         write_whole(self.path / "weights.safetensors", weights_file(training, figures=figures))
 
     def save_state(self, training: Training) -> None:
@@ -257,22 +251,30 @@ def weights_file(training: Training, **more: object) -> bytes:
     from safetensors.numpy import save
 
     recipe = training.recipe
-    about = network.metadata(
-        training.corpus.vocabulary,
-        recipe.heads,
-        training.causal,
-        objective=recipe.objective,
-        step=training.step,
-        recipe=asdict(replace(recipe, corpus=recipe.corpus if recipe.corpus == GRAMMAR else "text"))
-        | {"sentences": len(training.corpus.ids)},
-        made_by=f"attnctl {__version__}",
-        longest=str(training.corpus.length),
-        rope_theta=recipe.rope_theta,
-        tied="true" if recipe.tied else None,
-        first_window=None if recipe.first_window is None else str(recipe.first_window),
+    corpus = recipe.corpus if recipe.corpus == GRAMMAR else "text"
+    told = {
+        "tokens": list(training.corpus.vocabulary),
+        "unknown": corpora.UNKNOWN,
+        "n_heads": recipe.heads,
+        "causal": training.causal,
+        "scale": "auto",
+        "residual": True,
+        "objective": recipe.objective,
+        "step": training.step,
+        "recipe": asdict(replace(recipe, corpus=corpus)) | {"sentences": len(training.corpus.ids)},
+        "made_by": f"attnctl {__version__}",
+        "longest": training.corpus.length,
+        "rope_theta": recipe.rope_theta,
+        "tied": recipe.tied or None,
+        "first_window": recipe.first_window,
         **(training.corpus.phrasing.as_metadata() if training.corpus.phrasing else {}),
         **more,
-    )
+    }
+    about = {
+        name: value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+        for name, value in told.items()
+        if value is not None
+    }
     arrays = {name: np.ascontiguousarray(array) for name, array in training.parameter_arrays().items()}
     if len(training.corpus.vocabulary) > HALVED:
         arrays = {

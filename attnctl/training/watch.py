@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from attnctl.errors import AttnctlError
-from attnctl.models.builtin.vocabulary import in_parts, shape_of, word_spellings
+from attnctl.models.builtin.vocabulary import vocabulary_tokenizer
 from attnctl.tokens import find_token, split_words
 from attnctl.training import network
 from attnctl.training.corpus import UNKNOWN
@@ -17,12 +17,6 @@ if TYPE_CHECKING:
     from attnctl.arrays import Floats
     from attnctl.attention import Array
     from attnctl.formats.documents.model_documents import WatchedWord
-
-
-def _word_id(word: str, known: dict[str, int], *, first: bool) -> int:
-    """The id of a word, else of its shape."""
-    own = next((known[spelling] for spelling in word_spellings(word) if spelling in known), None)
-    return known.get(shape_of(word, first=first) or UNKNOWN, 0) if own is None else own
 
 
 @dataclass
@@ -38,12 +32,10 @@ class Watch:
     _before: Floats | None = field(default=None, repr=False)  # (layers, heads, n, n) at the first look
 
     def __post_init__(self) -> None:
-        self.tokens = split_words(self.sentence)
+        self.tokens = vocabulary_tokenizer(split_words, self.vocabulary, UNKNOWN, "the corpus")(self.sentence)
         if len(self.tokens) < 2:
             raise AttnctlError(f"--watch {self.sentence!r}: a sentence of two words or more")
-        known = {word: at for at, word in enumerate(self.vocabulary)}
-        self.tokens = tuple(in_parts(self.tokens, known))
-        self.ids = [_word_id(token.text, known, first=at == 0) for at, token in enumerate(self.tokens)]
+        self.ids = [token.id or 0 for token in self.tokens]
         self.row = None if self.query is None else find_token(self.tokens, self.query)
 
     def sentence_weights(self, parameters: dict[str, Array]) -> Floats:

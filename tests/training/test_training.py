@@ -14,6 +14,7 @@ import torch
 from attnctl import attend
 from attnctl.errors import AttnctlError
 from attnctl.models import open_model
+from attnctl.models.builtin.stack import unembed_rows
 from attnctl.training import network
 from attnctl.training.corpus import encode_sentences, split_lines
 from attnctl.training.english import QUESTIONS, bundled_corpus
@@ -23,6 +24,7 @@ from attnctl.training.train import Training, begin_training, learning_rate, rows
 from attnctl.training.watch import Watch
 
 LINES = ["the cat sat on the mat", "the dog ran home", "a bird sang", "the cat ran on the mat today"]
+SMALL = Recipe(d_model=8, heads=2, layers=2)
 RECIPE = Recipe("next-word", corpus="text", steps=30, batch_size=8, d_model=8, heads=2, layers=2)
 
 
@@ -162,7 +164,8 @@ def test_the_weights_open_as_a_model_that_agrees(tmp_path: Path) -> None:
     ids = torch.tensor([training.corpus.vocabulary.index(word) for word in text.split()])
     with torch.no_grad():
         rows = training.parameters["embedding"][ids]
-        logits, layers = network.forward(training.parameters, rows, causal=True)
+        x, layers = network.residual(training.parameters, rows, causal=True)
+        logits = unembed_rows(x, training.parameters)
     for mine, theirs in zip(trace.layers, layers, strict=True):
         np.testing.assert_allclose(mine.weights, theirs.weights.numpy(), atol=1e-6)
     best = logits[-1].softmax(-1).max(-1)
@@ -179,18 +182,18 @@ def test_untrained_weights_are_kept_too(tmp_path: Path) -> None:
 
 
 def test_a_causal_network_never_sees_the_word_it_predicts() -> None:
-    parameters = {k: torch.from_numpy(v) for k, v in network.initial(network.Sizes(9, 8, 8, 2, 2), 0).items()}
+    parameters = {k: torch.from_numpy(v) for k, v in network.initial(SMALL, 9, 8).items()}
     rows = torch.randn(5, 8, generator=torch.Generator().manual_seed(0)).requires_grad_()
-    network.forward(parameters, rows, causal=True)[0][2].sum().backward()
+    network.residual(parameters, rows, causal=True)[0][2].sum().backward()
     assert rows.grad is not None and rows.grad[:3].abs().min() > 0 and rows.grad[3:].abs().max() == 0
 
 
 def test_padding_changes_nothing() -> None:
-    parameters = {k: torch.from_numpy(v) for k, v in network.initial(network.Sizes(9, 8, 8, 2, 2), 0).items()}
+    parameters = {k: torch.from_numpy(v) for k, v in network.initial(SMALL, 9, 8).items()}
     rows = torch.randn(1, 6, 8, generator=torch.Generator().manual_seed(0))
     real = torch.tensor([[True] * 4 + [False] * 2])
-    padded = network.forward(parameters, rows, causal=False, real=real)[0][:, :4]
-    torch.testing.assert_close(padded, network.forward(parameters, rows[:, :4], causal=False)[0])
+    padded = network.residual(parameters, rows, causal=False, real=real)[0][:, :4]
+    torch.testing.assert_close(padded, network.residual(parameters, rows[:, :4], causal=False)[0])
 
 
 @pytest.mark.parametrize("objective", ["next-word", "masked-word"])
@@ -227,7 +230,7 @@ def test_words_are_asked_for_words_that_are_seen(objective: str) -> None:
 
 
 def test_what_a_head_brings_is_read_from_the_words_themselves() -> None:
-    parameters = {k: torch.from_numpy(v) for k, v in network.initial(network.Sizes(9, 8, 8, 2, 2), 0).items()}
+    parameters = {k: torch.from_numpy(v) for k, v in network.initial(SMALL, 9, 8).items()}
     rows = torch.randn(1, 6, 8, generator=torch.Generator().manual_seed(0))
     weights = torch.eye(6).roll(1, 0).expand(1, 2, 6, 6)  # each looks at the one before
     found = network.output_of_words(parameters, rows, weights, 1)

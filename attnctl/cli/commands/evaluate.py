@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import typer
+from msgspec import structs
 
 from attnctl.api import census_bytes
 from attnctl.argument_types import OptionValues, model_arguments
@@ -21,11 +22,13 @@ from attnctl.batching.corpus.census_work import (
 from attnctl.batching.corpus.treebank import Treebank
 from attnctl.cli import arguments
 from attnctl.cli import options as o
-from attnctl.cli.output import put_bytes, put_json, show_renderable
+from attnctl.cli.output import put_bytes, show_renderable
 from attnctl.cli.progress import items_progress
 from attnctl.errors import DONE, PARTIAL, AttnctlError, UsageError, print_complaint
 from attnctl.files import check_writable, need_pyarrow
 from attnctl.formats.documents.census_json import read_census
+from attnctl.formats.documents.json_documents import write_json
+from attnctl.formats.documents.model_documents import RelationDocument
 from attnctl.formats.pictures import format_names, picture_format
 from attnctl.models import REGISTRY
 from attnctl.readings.census.census_table import CensusTable
@@ -33,7 +36,7 @@ from attnctl.render.terminal.console import Shown
 from attnctl.render.told.census import census_forms
 from attnctl.render.told.training import NOTE, relations_table
 from attnctl.training.english import treebank_text
-from attnctl.training.relations import Measured, measure_relations
+from attnctl.training.relations import measure_relations
 
 FILES = (".json", ".csv", ".parquet", ".html", *(f".{name}" for name in format_names()))
 
@@ -67,7 +70,11 @@ def evaluate_command(
         put_bytes(treebank_text(sentences, causal).encode(), write_corpus)
         return
     if not corpus:
-        _measure_grammar(arguments.model_of(model), sentences, json)
+        table = measure_relations(arguments.model_of(model), count=sentences)
+        if json:
+            put_bytes(b"".join(write_json(measured, "relation") + b"\n" for measured in table))
+        else:
+            show_table(table)
         return
     files, folder = _output_files(output or [])
     if stored and folder is not None:
@@ -86,16 +93,6 @@ def evaluate_command(
         print_complaint(f"{count:,} of {found.sentences_read:,} sentences {were} left out: {_reasons(found)}")
     if not stored:
         raise typer.Exit(PARTIAL if found.skipped else DONE)
-
-
-def _measure_grammar(opened: Any, sentences: int, json: bool) -> None:
-    """What the heads find in sentences of the built-in grammar: a table, or a line of JSON a relation."""
-    table = measure_relations(opened, count=sentences)
-    if not json:
-        show_table(table)
-        return
-    for measured in table:
-        put_json({"model": opened.info.name, **measured._asdict()}, schema="relation")
 
 
 def _counted_census(corpus: list[str], folder: str | None, given: OptionValues, options: OptionValues) -> CensusTable:
@@ -154,7 +151,7 @@ def _output_files(outputs: list[str]) -> tuple[list[str], str | None]:
     return files, folders[0] if folders else None
 
 
-def show_table(table: list[Measured]) -> None:
+def show_table(table: list[RelationDocument]) -> None:
     """Print the table of relations and how to read it."""
-    relations = relations_table([measured._asdict() for measured in table])
+    relations = relations_table([structs.asdict(measured) for measured in table])
     show_renderable(Shown([relations, "", (NOTE, "dim")]), soft_wrap=True)

@@ -155,7 +155,7 @@ NOTE = (
 
 
 def relations_table(rows: Sequence[Mapping[str, Any]], indent: int = 0) -> Table:
-    """A line a relation; the rows have the fields of training.relations.Measured."""
+    """A line a relation; the rows have the fields of RelationDocument."""
 
     def column(heading: str, name: str, rank: int | None = None) -> Column:
         return Column(heading, [row.get(name) for row in rows], "share", rank=rank)
