@@ -108,7 +108,7 @@ def planted(name: str, count: int) -> None:
             continue
         search = SourceSearch(model, prompt, most=24, budget=64)
         list(search.measure_all())
-        parts = [part for part in search.found_so_far().parts if place_named(prompt, part.part.name) is not None]
+        parts = [part for part in search.found_so_far().parts if place_named(prompt, part.name) is not None]
         firsts = {
             "matters": min(parts, key=lambda part: part.matters),
             "writes": max(parts, key=lambda part: part.writes or 0.0),
@@ -116,12 +116,12 @@ def planted(name: str, count: int) -> None:
         }
         asked += 1
         for column, first in firsts.items():
-            right[column] += place_named(prompt, first.part.name) == case.documents[0]
+            right[column] += place_named(prompt, first.name) == case.documents[0]
         places.setdefault(case.documents[0] // 5, []).append(
-            place_named(prompt, firsts["matters"].part.name) == case.documents[0]
+            place_named(prompt, firsts["matters"].name) == case.documents[0]
         )
         for part in parts:
-            at = place_named(prompt, part.part.name)
+            at = place_named(prompt, part.name)
             looked[at or 0] += part.looks if at != case.documents[0] else 0.0
         print(f"\r{seed + 1} of {count}, {asked} answered, {dict(right)}", end="", file=sys.stderr, flush=True)
     print(f"\n{name} answers {asked} of {count} prompts of twenty documents; the document with the fact is named by")
@@ -151,7 +151,7 @@ def search_time(name: str, count: int) -> None:
         search = SourceSearch(model, prompt, answer=case.answer)
         list(search.measure_all())
         ours = time.process_time() - start
-        found = [part.part.name for part in search.found_so_far().parts if part.alone and part.part.name[0] == "d"][:3]
+        found = [part.name for part in search.found_so_far().parts if part.alone and part.name[0] == "d"][:3]
         plain = 60 * _plain_forward(model, prompt, case)
         start = time.process_time()
         exact = {

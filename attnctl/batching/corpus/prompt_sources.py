@@ -60,6 +60,7 @@ class SourcesWorker:
     def _document(self, item: Item) -> tuple[Document, int, tuple[str, ...]]:
         """The document of one prompt, with its number and id; its tokens; notes."""
         from attnctl.formats.chat import conversation_of
+        from attnctl.formats.documents.json_documents import plain
         from attnctl.formats.documents.readings_json import sources_document
         from attnctl.models.huggingface.prompts import ANSWER, Prompt, SourceSearch, chat_prompt
         from attnctl.tokens import checked_text
@@ -82,7 +83,7 @@ class SourcesWorker:
             pass
         found = search.found_so_far()
         named: Document = {} if item.id is None else {"id": item.id}
-        return {"number": item.number, **named, **sources_document(found)}, len(search.tokens), found.notes
+        return {"number": item.number, **named, **plain(sources_document(found))}, len(search.tokens), found.notes
 
 
 def check_prompts(model: Any) -> None:

@@ -9,7 +9,6 @@ from typing import Annotated, Any, Literal
 import numpy as np
 from msgspec.structs import asdict
 
-from attnctl.attention import Array
 from attnctl.document_fields import (
     Amount,
     Correlation,
@@ -34,14 +33,13 @@ from attnctl.formats.documents.json_documents import (
     check_schema,
     document_of,
     model_document,
-    plain,
     read_as,
     telling_damage,
     token_documents,
     write_json,
 )
 from attnctl.formats.validation import finite_floats
-from attnctl.readings.effects.answer_sources import AnswerSources
+from attnctl.readings.effects.answer_sources import AnswerSources, PartSource
 from attnctl.readings.effects.effects import (
     Agreement,
     Approximation,
@@ -53,12 +51,11 @@ from attnctl.readings.effects.effects import (
     SpanEffect,
     Word,
 )
-from attnctl.readings.effects.needle import HeadsOff, NeedleCell, NeedleRun, Needles
+from attnctl.readings.effects.needle import HeadPlace, HeadsOff, NeedleCell, NeedleRun, Needles
 from attnctl.readings.questions.quiz import QuizQuestion
 from attnctl.readings.questions.softmax import SoftmaxSteps
 from attnctl.readings.traces.comparison import Comparison
 from attnctl.readings.traces.trace import ModelInfo
-from attnctl.text import Document
 
 # --- effects -----------------------------------------------------------------------------------------------------
 
@@ -106,8 +103,6 @@ def effects_document(effects: Effects, top: int | None = None) -> EffectsDocumen
 
 # --- sources of an answer ----------------------------------------------------------------------------------------
 
-_CHANGE = "Change of the answer's log-probability, after minus before, nats."
-
 
 class AnswerToken(DocumentToken, kw_only=True):
     """A token of the answer."""
@@ -125,25 +120,6 @@ class Answer(Part):
     log_probability: Annotated[float, about("Of the whole answer, nats.")]
 
 
-class PromptSource(Part, kw_only=True):
-    """What one part of the prompt does for the answer."""
-
-    name: str
-    start: Annotated[Index, about("First character of the rendered prompt.")]
-    end: Annotated[Index, about("One past the last.")]
-    looks: Annotated[Share, about("Share of the answer's attention, over all heads and layers.")]
-    matters: Annotated[float, about(f"{_CHANGE} Nothing behind the part can see it.")]
-    alone: Annotated[bool, about("False: measured with its neighbours, together they do not matter.")]
-    writes: Annotated[
-        float | None,
-        about(
-            "What all heads add to the answer's log-probability by reading the part directly, nats, to first order. Absent "
-            "where the architecture's logits are no sum over its heads."
-        ),
-    ] = None
-    removed: Annotated[float | None, about(f"{_CHANGE} The prompt is rendered without the part.")] = None
-
-
 class SourcesDocument(JsonDocument, kw_only=True, tag="attnctl.sources/1"):
     """Which part of a prompt an answer came from: what is looked at, and what matters."""
 
@@ -151,51 +127,26 @@ class SourcesDocument(JsonDocument, kw_only=True, tag="attnctl.sources/1"):
     prompt: Annotated[str, about("The prompt as the model read it.")]
     model: DocumentModel
     answer: Answer
-    parts: Annotated[tuple[PromptSource, ...], about("What matters most first.")]
+    parts: Annotated[tuple[PartSource, ...], about("What matters most first.")]
     apart: Annotated[dict[str, Share], about("Attention that no part has, by name.")]
     agreement: Annotated[dict[str, Correlation], about("Kendall's τ between two columns.")]
     forwards: Annotated[Index, about("Passes through the network beside the first.")]
     notes: tuple[str, ...]
 
 
-def sources_document(found: AnswerSources, top: int | None = None) -> Document:
-    """The JSON object, of so many parts (None: all); start and end are characters of the rendered prompt."""
-    return plain(_sources(found, top))
-
-
-def sources_to_json(found: AnswerSources, top: int | None = None) -> bytes:
-    """One line of JSON, without the newline."""
-    return write_json(_sources(found, top), "result")
-
-
-def _sources(found: AnswerSources, top: int | None) -> SourcesDocument:
-    parts = tuple(
-        PromptSource(
-            name=one.part.name,
-            start=one.part.start,
-            end=one.part.end,
-            looks=one.looks,
-            matters=one.matters,
-            alone=one.alone,
-            writes=one.writes,
-            removed=one.removed,
-        )
-        for one in found.parts[:top]
-    )
+def sources_document(found: AnswerSources, top: int | None = None) -> SourcesDocument:
+    """Its document, of so many parts (None: all); start and end are characters of the rendered prompt."""
     each = zip(token_documents(found.answer_tokens), found.log_probabilities, found.first_sources(), strict=True)
     tokens = tuple(
         AnswerToken(**asdict(token), log_probability=float(value), source=first) for token, value, first in each
     )
-    return SourcesDocument(
-        prompt=found.prompt,
-        model=model_document(found.model),
-        answer=Answer(found.answer, found.given, tokens, found.log_probability),
-        parts=parts,
-        apart=found.apart,
-        agreement=found.rank_agreement(),
-        forwards=found.forwards,
-        notes=found.notes,
-    )
+    answer = Answer(found.answer, found.given, tokens, found.log_probability)
+    return document_of(SourcesDocument, found, answer=answer, parts=found.parts[:top], agreement=found.rank_agreement())
+
+
+def sources_to_json(found: AnswerSources, top: int | None = None) -> bytes:
+    """One line of JSON, without the newline."""
+    return write_json(sources_document(found, top), "result")
 
 
 # --- needles -----------------------------------------------------------------------------------------------------
@@ -230,25 +181,10 @@ class NeedleDocument(RunDocument, kw_only=True, tag="attnctl.needle/1"):
     ]
 
 
-class HeadPlace(Part):
-    """Where a head stands."""
-
-    layer: Index
-    head: Index
-
-
 class RetrievalHead(HeadPlace):
     """A head that fetches the answer."""
 
     score: Share
-
-
-class AnsweredWithout(Part):
-    """How many needles are answered with these heads switched off."""
-
-    heads: tuple[HeadPlace, ...]
-    answered: Index
-    asked: Index
 
 
 class NeedlesDocument(RunDocument, kw_only=True, tag="attnctl.needles/1"):
@@ -264,9 +200,9 @@ class NeedlesDocument(RunDocument, kw_only=True, tag="attnctl.needles/1"):
     ]
     notes: tuple[str, ...]
     off: Annotated[
-        AnsweredWithout | None, about("Answered needles asked again with the best of these heads switched off.")
+        HeadsOff | None, about("Answered needles asked again with the best of these heads switched off.")
     ] = None
-    random_off: Annotated[AnsweredWithout | None, about("The same with as many other heads, drawn at random.")] = None
+    random_off: Annotated[HeadsOff | None, about("The same with as many other heads, drawn at random.")] = None
 
 
 def _run(run: NeedleRun) -> dict[str, Any]:
@@ -288,19 +224,9 @@ def cell_document(cell: NeedleCell, run: NeedleRun) -> NeedleDocument:
 
 def needles_document(found: Needles) -> NeedlesDocument:
     """What all needles come to: how many were answered, the retrieval heads, and the check with heads switched off."""
-    return NeedlesDocument(
-        **_run(found.run),
-        asked=len(found.cells),
-        answered=found.answered_count,
-        retrieval_heads=tuple(RetrievalHead(*at, score) for at, score in found.retrieval_heads().items()),
-        notes=found.notes,
-        off=_without(found.off),
-        random_off=_without(found.random_off),
-    )
-
-
-def _without(off: HeadsOff | None) -> AnsweredWithout | None:
-    return None if off is None else AnsweredWithout(tuple(HeadPlace(*at) for at in off.heads), off.answered, off.asked)
+    heads = tuple(RetrievalHead(*at, score) for at, score in found.retrieval_heads().items())
+    made = _run(found.run) | {"asked": len(found.cells), "answered": found.answered_count, "retrieval_heads": heads}
+    return document_of(NeedlesDocument, found, **made)
 
 
 def known_needles(path: str, run: NeedleRun) -> list[NeedleCell]:
@@ -408,20 +334,16 @@ def comparison_to_json(pair: Comparison) -> bytes:
     """Two runs side by side as one line of JSON, without the newline."""
     layer, head, i, j = pair.largest_difference()
     x, y = (float(weights[i, j]) for weights in pair.both_weights(layer, head))
-    a, b = (
-        ComparedRun(name, trace.text, model_document(trace.model))
-        for name, trace in zip(pair.names, (pair.a, pair.b), strict=True)
-    )
     layers: dict[int, list[ComparedHead]] = {}
     for at_layer, at_head in pair.places:
         u, v = pair.both_weights(at_layer, at_head)
-        a_grid, b_grid, difference = (np.ascontiguousarray(grid, np.float32) for grid in (u, v, v - u))
-        compared = ComparedHead(at_head, a_grid, b_grid, difference, pair.hidden_in_one(at_layer))
+        a, b, difference = (np.ascontiguousarray(grid, np.float32) for grid in (u, v, v - u))
+        compared = ComparedHead(at_head, a, b, difference, pair.hidden_in_one(at_layer))
         layers.setdefault(at_layer, []).append(compared)
     rows, columns = pair.axis_labels()
     document = ComparisonDocument(
-        a=a,
-        b=b,
+        a=document_of(ComparedRun, pair.a, name=pair.names[0]),
+        b=document_of(ComparedRun, pair.b, name=pair.names[1]),
         aligned=None if pair.aligned is None else AlignedTokens(*pair.aligned),
         tokens=tuple(rows),
         key_tokens=tuple(columns),
@@ -433,14 +355,14 @@ def comparison_to_json(pair: Comparison) -> bytes:
 
 # --- a softmax, a quiz -------------------------------------------------------------------------------------------
 
-NumbersOrNull = tuple[float | None, ...]
+NumbersOrNull = Annotated[Any, about("", type="array", items={"anyOf": [{"type": "number"}, {"type": "null"}]})]
 
 
 class ScaledWeights(Part):
     """The weights under another factor."""
 
     scale: float
-    weights: tuple[float, ...]
+    weights: Vector
 
 
 class SoftmaxDocument(JsonDocument, kw_only=True, tag="attnctl.softmax/1"):
@@ -452,7 +374,7 @@ class SoftmaxDocument(JsonDocument, kw_only=True, tag="attnctl.softmax/1"):
     temperature: float
     scaled_scores: Annotated[NumbersOrNull, about("Scores × scale / temperature; null where masked.")]
     shift: Annotated[float, about("Taken off the scaled scores before the exponential.")]
-    exponentials: tuple[float, ...]
+    exponentials: Vector
     sum: Annotated[float, about("Of the exponentials.")]
     weights: Annotated[tuple[Share, ...], about("The softmax.")]
     entropy: Annotated[float, about("Of the weights, nats.")]
@@ -463,29 +385,16 @@ class SoftmaxDocument(JsonDocument, kw_only=True, tag="attnctl.softmax/1"):
 
 
 def softmax_to_json(steps: SoftmaxSteps) -> bytes:
-    """A softmax as one line of JSON; a masked score is null, and so is a share that plain division cannot give."""
-    divided = steps.divided_by_sum
-    document = SoftmaxDocument(
-        labels=steps.labels,
-        scores=_finite_or_null(steps.scores),
-        scale=steps.scale,
-        temperature=steps.temperature,
-        scaled_scores=_finite_or_null(steps.scaled),
+    """A softmax as one line of JSON; infinite numbers, of masked scores, are null."""
+    document = document_of(
+        SoftmaxDocument,
+        steps,
+        scaled_scores=steps.scaled,
         shift=steps.exponent_shift,
-        exponentials=tuple(steps.exponentials.tolist()),
         sum=float(steps.exponentials.sum()),
-        weights=tuple(steps.weights.tolist()),
-        entropy=steps.entropy,
-        divided_by_sum=None if divided is None else tuple(divided.tolist()),
-        scales=tuple(
-            ScaledWeights(scale, tuple(steps.weights_scaled_by(scale).tolist())) for scale in steps.scales_compared
-        ),
+        scales=tuple(ScaledWeights(scale, steps.weights_scaled_by(scale)) for scale in steps.scales_compared),
     )
     return write_json(document, "softmax")
-
-
-def _finite_or_null(array: Array) -> NumbersOrNull:
-    return tuple(float(x) if np.isfinite(x) else None for x in array)
 
 
 class QuestionEntry(Part, kw_only=True):
@@ -510,14 +419,7 @@ class QuizDocument(JsonDocument, kw_only=True, tag="attnctl.quiz/1"):
 def quiz_to_json(text: str, info: ModelInfo, questions: Sequence[QuizQuestion]) -> bytes:
     """The questions of a quiz as one line of JSON, without the newline."""
     entries = tuple(
-        QuestionEntry(
-            kind=one.kind,
-            question=one.text,
-            facts=one.facts,
-            answer=one.answer if one.choices else float(one.answer),
-            choices=one.choices,
-            tolerance=None if one.choices else one.tolerance,
-        )
+        document_of(QuestionEntry, one, question=one.text, answer=one.answer if one.choices else float(one.answer))
         for one in questions
     )
     return write_json(QuizDocument(text=text, model=model_document(info), questions=entries), "quiz")

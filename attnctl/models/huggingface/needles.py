@@ -17,6 +17,7 @@ from attnctl.models.huggingface.checkpoint import Checkpoint
 from attnctl.models.huggingface.intervention import apply_interventions
 from attnctl.models.huggingface.prompts import Prompt, chat_prompt, ids_of, prompt_tokens
 from attnctl.readings.effects.needle import (
+    HeadPlace,
     HeadsOff,
     Needle,
     NeedleCell,
@@ -89,7 +90,7 @@ class NeedleAsker:
             off[layer] = (*off.get(layer, ()), head)
         asked = [cell for cell in cells if cell.answered]
         still = sum(self._still_answers(cell, off) for cell in asked)
-        return HeadsOff(tuple(heads), still, len(asked))
+        return HeadsOff(tuple(HeadPlace(*place) for place in heads), still, len(asked))
 
     def _still_answers(self, cell: NeedleCell, off: Mapping[int, tuple[int, ...]]) -> bool:
         _, tokens, _ = self._prompt_of_length(cell.length, cell.depth)

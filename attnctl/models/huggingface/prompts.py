@@ -269,9 +269,9 @@ class SourceSearch:
     def found_so_far(self) -> AnswerSources:
         """What is known so far, what matters most first; parts not reached yet are left out."""
         known = [at for at in range(len(self.parts)) if at in self.found.changes]
-        sources = [self._part_source(at) for at in known]
-        sources.sort(key=lambda one: (not one.alone, one.matters))
-        sources.sort(key=lambda one: -abs(one.matters) if one.alone else 0.0)
+        sources = [(self._part_source(at), self.found.changes[at]) for at in known]
+        sources.sort(key=lambda one: (not one[0].alone, one[0].matters))
+        sources.sort(key=lambda one: -abs(one[0].matters) if one[0].alone else 0.0)
         notes = [*self.notes]
         notes += [] if len(known) == len(self.parts) else [f"{len(self.parts) - len(known)} parts were not reached."]
         groups = len(known) - len(self.found.alone)
@@ -289,7 +289,8 @@ class SourceSearch:
             answer=answer,
             answer_tokens=self.model.pieces.continued_tokens(self.read.prompt, self.read.answer),
             log_probabilities=self.base,
-            parts=tuple(sources),
+            parts=tuple(source for source, _ in sources),
+            changes=tuple(change for _, change in sources),
             apart=self._shares_apart(),
             forwards=self.read.forwards + len(self.removed),
             given=self.answer is not None,
@@ -297,12 +298,18 @@ class SourceSearch:
         )
 
     def _part_source(self, at: int) -> PartSource:
-        part, change = self.parts[at], self.found.changes[at]
+        part = self.parts[at]
         a, b = part.tokens
-        looks = float(self.looked[max(a, 1) : b].sum())  # the first token is named apart
-        writes = None if self.written is None else float(self.written[max(a, 1) : b].sum())
-        alone = at in self.found.alone
-        return PartSource(part, looks, float(change.sum()), change, alone, self.removed.get(at), writes)
+        return PartSource(
+            name=part.name,
+            start=part.start,
+            end=part.end,
+            looks=float(self.looked[max(a, 1) : b].sum()),  # the first token is named apart
+            matters=float(self.found.changes[at].sum()),
+            alone=at in self.found.alone,
+            writes=None if self.written is None else float(self.written[max(a, 1) : b].sum()),
+            removed=self.removed.get(at),
+        )
 
     def _shares_apart(self) -> dict[str, float]:
         """The shares of attention that no part has, by name."""

@@ -10,10 +10,12 @@ import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
+from typing import Annotated
 
 import numpy as np
 
 from attnctl.arrays import Floats
+from attnctl.document_fields import Index, Part, Share, about
 from attnctl.errors import AttnctlError
 from attnctl.readings.spans import Span, span_owners, spans_of
 from attnctl.readings.traces.trace import ModelInfo
@@ -38,31 +40,34 @@ class PromptPart:
     tokens: tuple[int, int]
 
 
-@dataclass(frozen=True)
-class PartSource:
-    """What one part does for the answer.
+_CHANGE = "Change of the answer's log-probability, after minus before, nats."
 
-    `looks` is the share of the answer's attention that goes to the part, over all heads and layers; `writes` what all heads
-    add to the answer's log-probability by reading the part directly, nats, to first order; `matters` the change of the
-    answer's log-probability, after minus before, nats, where nothing behind the part can see it; `removed` the change
-    where the prompt is rendered without it. `tokens` is `matters` for each token of the answer. Where `alone` is false, the
-    part was measured only in a group of neighbours: the numbers are the group's.
-    """
 
-    part: PromptPart
-    looks: float
-    matters: float
-    tokens: Floats  # (m,)
-    alone: bool = True
-    removed: float | None = None
-    writes: float | None = None  # None where the architecture's logits are no sum over its heads
+class PartSource(Part, kw_only=True):
+    """What one part of the prompt does for the answer."""
+
+    name: str
+    start: Annotated[Index, about("First character of the rendered prompt.")]
+    end: Annotated[Index, about("One past the last.")]
+    looks: Annotated[Share, about("Share of the answer's attention, over all heads and layers.")]
+    matters: Annotated[float, about(f"{_CHANGE} Nothing behind the part can see it.")]
+    alone: Annotated[bool, about("False: measured with its neighbours, together they do not matter.")]
+    writes: Annotated[
+        float | None,
+        about(
+            "What all heads add to the answer's log-probability by reading the part directly, nats, to first order. Absent "
+            "where the architecture's logits are no sum over its heads."
+        ),
+    ] = None
+    removed: Annotated[float | None, about(f"{_CHANGE} The prompt is rendered without the part.")] = None
 
 
 @dataclass(frozen=True)
 class AnswerSources:
     """A prompt, the answer to it, and what each part of the prompt does for the answer, what matters most first.
 
-    `apart` are shares of the answer's attention that no part has: the first token, the template, the answer itself.
+    `changes` are what `matters` of each part is for each token of the answer; `apart` shares of the answer's attention
+    that no part has: the first token, the template, the answer itself.
     """
 
     prompt: str
@@ -71,6 +76,7 @@ class AnswerSources:
     answer_tokens: tuple[Token, ...]
     log_probabilities: Floats  # (m,), of each answer token after those before it
     parts: tuple[PartSource, ...]
+    changes: tuple[Floats, ...]  # (m,) each
     apart: dict[str, float]
     forwards: int  # passes through the network beside the first
     given: bool = False  # the answer was given, not generated
@@ -107,7 +113,8 @@ class AnswerSources:
         """Of each answer token, the place in `parts` of the part whose loss costs it most; None where none costs any."""
         found: list[int | None] = []
         for at in range(len(self.answer_tokens)):
-            costs = [float(part.tokens[at]) if part.alone else 0.0 for part in self.parts]
+            both = zip(self.parts, self.changes, strict=True)
+            costs = [float(change[at]) if part.alone else 0.0 for part, change in both]
             worst = int(np.argmin(costs)) if costs else 0
             found.append(worst if costs and costs[worst] < -NEGLIGIBLE else None)
         return tuple(found)

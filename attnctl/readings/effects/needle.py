@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from attnctl.arrays import Floats
+from attnctl.document_fields import Index, Part
 from attnctl.errors import AttnctlError
 from attnctl.readings.traces.trace import ModelInfo
 
@@ -105,13 +106,19 @@ class NeedleCell:
     scores: dict[int, Floats] = field(default_factory=dict)
 
 
-@dataclass(frozen=True)
-class HeadsOff:
-    """How many needles are still answered with some heads switched off."""
+class HeadPlace(Part):
+    """Where a head stands."""
 
-    heads: tuple[tuple[int, int], ...]  # (layer, head)
-    answered: int
-    asked: int
+    layer: Index
+    head: Index
+
+
+class HeadsOff(Part):
+    """How many needles are still answered with these heads switched off."""
+
+    heads: tuple[HeadPlace, ...]
+    answered: Index
+    asked: Index
 
 
 @dataclass(frozen=True)

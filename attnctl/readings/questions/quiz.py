@@ -38,7 +38,7 @@ class QuizQuestion:
     why: str
     facts: tuple[str, ...] = ()  # the numbers that it takes
     choices: tuple[str, ...] = ()
-    tolerance: float = 0.0
+    tolerance: float | None = None
 
 
 def is_right(question: QuizQuestion, given: str) -> bool | None:
@@ -46,7 +46,7 @@ def is_right(question: QuizQuestion, given: str) -> bool | None:
     given = given.strip()
     if not question.choices:
         number = number_in(given)
-        return None if number is None else abs(number - float(question.answer)) <= question.tolerance
+        return None if number is None else abs(number - float(question.answer)) <= (question.tolerance or 0)
     meant = [choice for choice in question.choices if choice.casefold() == given.casefold()]
     if len(given) == 1 and 0 <= (at := ord(given.casefold()) - ord("a")) < len(question.choices):
         meant.append(question.choices[at])  # "a" may name the first choice, or be a token: both are taken

@@ -172,7 +172,7 @@ def source_bars(found: AnswerSources, top: int | None = None) -> Drawing:
     said = f"probability {probability_text(found.log_probability)}; matters: Δ log p(answer) without the part"
     if len(parts) < len(found.parts):
         said += f"; {len(found.parts) - len(parts)} more parts are not drawn"
-    names = [one.part.name for one in parts]
+    names = [one.name for one in parts]
     return _bar_drawing(f"{found.model.name}: “{answer}”", said, names, several, found.model.citation)
 
 

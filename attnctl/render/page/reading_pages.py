@@ -59,11 +59,11 @@ def table_html(table: Table, what: str = "") -> str:
 def _answer_html(found: AnswerSources) -> str:
     cells, hues = [], _hues(found)
     for token, first in zip(found.answer_tokens, found.first_sources(), strict=True):
-        title = "no part" if first is None else escaped_html(found.parts[first].part.name)
+        title = "no part" if first is None else escaped_html(found.parts[first].name)
         data = "" if first is None else f" data-first={first} data-hue={hues[first]} tabindex=0"
         cells.append(f"<span title='{title}'{data}>{escaped_html(token.text)}</span>")
     named = "".join(
-        f"<li><i data-hue={hue}></i>{escaped_html(found.parts[first].part.name)}</li>" for first, hue in hues.items()
+        f"<li><i data-hue={hue}></i>{escaped_html(found.parts[first].name)}</li>" for first, hue in hues.items()
     )
     return f"<p class=tokens>{''.join(cells)}</p><ul class='small controls'>{named}</ul>"
 
@@ -77,8 +77,8 @@ def _hues(found: AnswerSources) -> dict[int, int]:
 def _shaded_prompt(found: AnswerSources) -> str:
     hues = _hues(found)
     pieces, at = [], 0
-    for number, one in sorted(enumerate(found.parts), key=lambda item: item[1].part.start):
-        start, end = one.part.start, one.part.end
+    for number, one in sorted(enumerate(found.parts), key=lambda item: item[1].start):
+        start, end = one.start, one.end
         hue = f" data-hue={hues[number]}" if number in hues else ""
         before, text = (escaped_html(found.prompt[first:past]) for first, past in ((at, start), (start, end)))
         pieces.append(f"{before}<span data-part={number}{hue} data-matters={_strength(found, one)}>{text}</span>")

@@ -27,9 +27,8 @@ def sources_forms(found: AnswerSources, top: int | None = None) -> Iterator[Form
     yield from (Line(sentence, indent=2) for sentence in sources_sentences(found))
     firsts = found.first_sources()
     if len(found.answer_tokens) > 1 and any(at is not None for at in firsts):
-        parts = [None if first is None else found.parts[first] for first in firsts]
-        costs = [None if part is None else float(part.tokens[at]) for at, part in enumerate(parts)]
-        names = ["none of them" if part is None else visible_text(part.part.name) for part in parts]
+        costs = [None if first is None else float(found.changes[first][at]) for at, first in enumerate(firsts)]
+        names = ["none of them" if first is None else visible_text(found.parts[first].name) for first in firsts]
         yield ""
         yield "each token of the answer, and the part whose loss costs it most", "dim"
         tokens = [visible_text(token.text) for token in found.answer_tokens]
@@ -49,9 +48,9 @@ def parts_table(found: AnswerSources, top: int | None = None) -> Table:
     after = [probability_text(total + part.matters) if part.alone else ABSENT for part in parts]
     return Table(
         [
-            Column("part", [visible_text(part.part.name) for part in parts], "text", cut="end"),
-            Column("start", [part.part.start for part in parts], hidden=True),
-            Column("end", [part.part.end for part in parts], hidden=True),
+            Column("part", [visible_text(part.name) for part in parts], "text", cut="end"),
+            Column("start", [part.start for part in parts], hidden=True),
+            Column("end", [part.end for part in parts], hidden=True),
             Column(
                 "looks", [part.looks for part in parts], "share",
                 about="looks: share of the answer's attention, over all heads and layers",
@@ -96,21 +95,19 @@ def sources_sentences(found: AnswerSources) -> list[str]:
     if first.matters < -NEGLIGIBLE:
         after = probability_text(found.log_probability + first.matters)
         said.append(
-            f"The answer rests on {_quoted_start(first.part.name)}: without it {_quoted_start(found.answer, 30)} "
+            f"The answer rests on {_quoted_start(first.name)}: without it {_quoted_start(found.answer, 30)} "
             f"falls from {before} to {after}."
         )
     else:
         said.append("The answer rests on no single part: without any one of them it is about as likely.")
     most = max(found.parts, key=lambda part: part.looks)
     if most is not first and abs(most.matters) < max(NEGLIGIBLE, 0.1 * abs(first.matters)):
-        said.append(
-            f"{_quoted_start(most.part.name)} is looked at most ({percent(most.looks, 1)}), and does not matter."
-        )
+        said.append(f"{_quoted_start(most.name)} is looked at most ({percent(most.looks, 1)}), and does not matter.")
     against = [part for part in measured if part.matters > 0.5]
     if against:
         worst = max(against, key=lambda part: part.matters)
         after = probability_text(found.log_probability + worst.matters)
-        said.append(f"{_quoted_start(worst.part.name)} speaks against it: without it the answer would rise to {after}.")
+        said.append(f"{_quoted_start(worst.name)} speaks against it: without it the answer would rise to {after}.")
     agreement = found.rank_agreement()
     tau, writing = agreement.get("looks-matters"), agreement.get("writes-matters")
     if tau is not None and len(measured) == len(found.parts):

@@ -121,7 +121,7 @@ def test_the_document_with_the_answer_is_named(model: Checkpoint) -> None:
     search = SourceSearch(model, Prompt(PROMPT, ()), kind="documents", answer=" 7391")
     list(search.measure_all())
     found = search.found_so_far()
-    assert found.parts[0].part.name == "two" and found.parts[0].matters < -3
+    assert found.parts[0].name == "two" and found.parts[0].matters < -3
     assert all(part.writes is not None for part in found.parts)
 
 

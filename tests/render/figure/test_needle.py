@@ -8,7 +8,7 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 from matplotlib.text import Text
 
-from attnctl.readings.effects.answer_sources import AnswerSources, PartSource, PromptPart
+from attnctl.readings.effects.answer_sources import AnswerSources, PartSource
 from attnctl.readings.effects.needle import Needle, NeedleCell, NeedleRun, Needles
 from attnctl.readings.traces.trace import ModelInfo
 from attnctl.render.figure.charts import needle_drawing, source_bars
@@ -38,9 +38,9 @@ def test_the_bars_of_sources_have_their_numbers_and_are_not_cut(writes: float | 
     """With three sets of bars the name of the last was cut at the edge."""
     tokens = np.array([-0.5, 0.1], np.float32)
     parts = tuple(
-        PartSource(PromptPart(name, 0, 1, (0, 1)), 0.3, at - 1.5, tokens, writes=writes)
+        PartSource(name=name, start=0, end=1, looks=0.3, matters=at - 1.5, alone=True, writes=writes)
         for at, name in enumerate(("a long name of a document that goes on and on", "[b]"))
     )
     model = ModelInfo("tiny", "checkpoint")
-    found = AnswerSources("a b", model, "yes", (Token("yes"),), tokens[:1], parts, {}, 2)
+    found = AnswerSources("a b", model, "yes", (Token("yes"),), tokens[:1], parts, (tokens,) * 2, {}, 2)
     assert texts_within(source_bars(found).figure) >= {"matters (nats)", "-1.50", "-0.50", "30.0"}

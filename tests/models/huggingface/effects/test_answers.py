@@ -216,13 +216,13 @@ def test_halving_finds_what_leaving_out_finds(model: Any) -> None:
     exact = SourceSearch(model, Prompt(text, ()), answer=" a", budget=32)
     *_, last = exact.measure_all()
     assert last == 10 == exact.forwards and len(exact.found_so_far().parts) == 10
-    values = {one.part.name: one.matters for one in exact.found_so_far().parts}
+    values = {one.name: one.matters for one in exact.found_so_far().parts}
     halved = SourceSearch(model, Prompt(text, ()), answer=" a", budget=8)
     *_, last = halved.measure_all()
     assert last <= 8 and halved.found_so_far().forwards <= 8
     for one in halved.found_so_far().parts:
         if one.alone:
-            assert one.matters == pytest.approx(values[one.part.name], abs=1e-5)
+            assert one.matters == pytest.approx(values[one.name], abs=1e-5)
 
 
 def test_removing_is_tokenising_again(model: Any) -> None:
@@ -231,7 +231,7 @@ def test_removing_is_tokenising_again(model: Any) -> None:
     list(found.remove_parts(None))
     answer = ids_of(model.tokenize(" Rome"))
     for one in found.found_so_far().parts:
-        rest = TEXT[: one.part.start] + TEXT[one.part.end :]
+        rest = TEXT[: one.start] + TEXT[one.end :]
         wanted = plain(model, ids_of(model.tokenize(rest)), answer, []).sum() - found.base.sum()
         assert one.removed == pytest.approx(wanted, abs=1e-4)
 
@@ -393,8 +393,8 @@ def test_the_planted_document_is_named(planted: int) -> None:
     list(found.measure_all())
     result = found.found_so_far()
     assert len(result.parts) == 21 and result.forwards <= 20
-    assert result.parts[0].part.name == f"document {planted}" and result.parts[0].matters < -2
-    firsts = [result.parts[first].part.name for first in result.first_sources()[-5:-1] if first is not None]
+    assert result.parts[0].name == f"document {planted}" and result.parts[0].matters < -2
+    firsts = [result.parts[first].name for first in result.first_sources()[-5:-1] if first is not None]
     assert set(firsts) == {f"document {planted}"}
 
 
