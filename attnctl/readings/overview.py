@@ -5,10 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
+
+from msgspec import Meta
 
 from attnctl import call_named
 from attnctl.argument_types import checked
+from attnctl.document_fields import Count, Index, Part, about
 from attnctl.errors import UsageError
 from attnctl.readings.head_statistics import HeadStatistics
 from attnctl.readings.traces.trace import ModelInfo, WithAxes
@@ -22,12 +25,13 @@ if TYPE_CHECKING:
     from attnctl.arrays import Bools, Floats
 
 
-@dataclass(frozen=True, slots=True)
-class TextPart:
-    """A row or a column of a grid: its name, and the tokens [a, b) in it, one stretch or several."""
+class TextPart(Part):
+    """A row or a column of a grid."""
 
     name: str
-    ranges: tuple[tuple[int, int], ...]
+    ranges: Annotated[
+        tuple[tuple[Index, Count], ...], Meta(min_length=1), about("Tokens [first, last), one stretch or several.")
+    ]
 
     @property
     def first_token(self) -> int:

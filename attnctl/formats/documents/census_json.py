@@ -12,8 +12,8 @@ from attnctl.formats.documents.json_documents import (
     DocumentModel,
     JsonDocument,
     check_schema,
+    document_of,
     model_document,
-    plain,
     read_as,
     read_model,
     telling_damage,
@@ -21,7 +21,6 @@ from attnctl.formats.documents.json_documents import (
 )
 from attnctl.readings.census.census import MENTION_COUNTS
 from attnctl.readings.census.census_table import CensusTable, HeadRow, LayerRow, Relation, Trees
-from attnctl.text import Document
 
 
 class SentenceCounts(Part, kw_only=True):
@@ -72,27 +71,18 @@ class CensusDocument(JsonDocument, kw_only=True, tag="attnctl.census/1"):
 
 def census_to_json(census: CensusTable) -> bytes:
     """One line of JSON, without the newline. What was not measured is absent."""
-    return write_json(_document_of(census), "census")
+    return write_json(census_document(census), "census")
 
 
-def census_document(census: CensusTable) -> Document:
-    """The census as a JSON object."""
-    return plain(_document_of(census))
-
-
-def _document_of(census: CensusTable) -> CensusDocument:
-    return CensusDocument(
-        model=census.model,
-        corpus=census.corpus,
-        causal=census.causal,
+def census_document(census: CensusTable) -> CensusDocument:
+    """The document of a census."""
+    return document_of(
+        CensusDocument,
+        census,
         sentences=SentenceCounts(read=census.sentences_read, used=census.used, skipped=census.skipped),
         words=WordCounts(census.words, census.within),
-        relations=census.relations,
         uuas=census.trees,
-        layers=census.layers,
-        heads=census.heads,
         compared_with_untrained=census.untrained,
-        mentions=census.mentions,
         model_info=None if census.info is None else model_document(census.info),
     )
 
@@ -106,23 +96,15 @@ def read_census(path: str) -> CensusTable:
     document = parse_json(read_bytes(path), source)
     check_schema(document, CensusDocument, source, "a census")
     with telling_damage(f"{source} is damaged"):
-        return _read_census(read_as(CensusDocument, document))
-
-
-def _read_census(told: CensusDocument) -> CensusTable:
-    return CensusTable(
-        told.model,
-        told.corpus,
-        told.causal,
-        told.sentences.used,
-        told.sentences.skipped,
-        told.words.used,
-        told.words.dependencies_within,
-        told.relations,
-        told.uuas,
-        told.heads,
-        told.layers,
-        told.compared_with_untrained,
-        told.mentions,
-        None if told.model_info is None else read_model(told.model_info),
-    )
+        told = read_as(CensusDocument, document)
+        same = ("model", "corpus", "causal", "relations", "heads", "layers", "mentions")
+        return CensusTable(
+            **{name: getattr(told, name) for name in same},
+            used=told.sentences.used,
+            skipped=told.sentences.skipped,
+            words=told.words.used,
+            within=told.words.dependencies_within,
+            trees=told.uuas,
+            untrained=told.compared_with_untrained,
+            info=None if told.model_info is None else read_model(told.model_info),
+        )

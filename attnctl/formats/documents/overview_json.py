@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from typing import Annotated, Any, Literal, TypeVar
 
 import numpy as np
-from msgspec import UNSET, Meta, UnsetType, field
+from msgspec import UNSET, UnsetType, field
 
 from attnctl.arrays import Bools, Floats
-from attnctl.document_fields import Amount, Count, Index, Mask, Matrix, Part, Share, Vector, about
+from attnctl.document_fields import Amount, Index, Mask, Matrix, Part, Share, Vector, about
 from attnctl.formats.documents.json_documents import (
     Made,
     NoteKinds,
@@ -29,15 +29,6 @@ from attnctl.readings.head_statistics import STATISTICS, HeadStatistics
 from attnctl.readings.overview import Links, LongRow, Overview, PooledGrid, TextPart
 
 Shaped = TypeVar("Shaped", Floats, Bools)
-
-
-class GridPart(Part):
-    """A row or a column of a grid."""
-
-    name: str
-    ranges: Annotated[
-        tuple[tuple[Index, Count], ...], Meta(min_length=1), about("Tokens [first, last), one stretch or several.")
-    ]
 
 
 class GridLayer(Part):
@@ -94,8 +85,8 @@ class OverviewDocument(TextDocument, kw_only=True, tag="attnctl.overview/1"):
             "query of the row gives to the column, on average."
         ),
     ] = None
-    rows: Annotated[tuple[GridPart, ...] | None, about("What the rows of a grid are.")] = None
-    columns: Annotated[tuple[GridPart, ...] | None, about("What its columns are.")] = None
+    rows: Annotated[tuple[TextPart, ...] | None, about("What the rows of a grid are.")] = None
+    columns: Annotated[tuple[TextPart, ...] | None, about("What its columns are.")] = None
     layers: Annotated[tuple[GridLayer, ...], about("Where a grid has hidden cells.")] = ()
     heads: tuple[OverviewHead, ...]
     notes: Notes = ()
@@ -118,8 +109,8 @@ def _overview_document(overview: Overview) -> OverviewDocument:
         weights, masks = overview.grid.weights, sorted(overview.grid.masks.items())
         grid = {
             "pool": overview.grid.pool,
-            "rows": tuple(GridPart(part.name, part.ranges) for part in overview.grid.rows),
-            "columns": tuple(GridPart(part.name, part.ranges) for part in overview.grid.columns),
+            "rows": overview.grid.rows,
+            "columns": overview.grid.columns,
             "layers": tuple(GridLayer(layer, np.ascontiguousarray(mask)) for layer, mask in masks),
         }
     told: dict[tuple[int, int], dict[str, Any]] = {}
@@ -194,20 +185,15 @@ def _read_grid(
         if told.rows is None:
             return None
         raise ValueError("it has rows, but no columns or no pool")
-    rows, columns = _read_parts(told.rows, n_q), _read_parts(told.columns, n_k)
-    shape = len(rows), len(columns)
+    for part, n in (*((part, n_q) for part in told.rows), *((part, n_k) for part in told.columns)):
+        if any(not a < b <= n for a, b in part.ranges):
+            raise ValueError(f"{part.name[:40]!r} holds tokens {part.ranges}, of {n}")
+    shape = len(told.rows), len(told.columns)
     weights = {
         at: _of_shape(finite_floats(head.grid, "a grid"), shape) for at, head in heads.items() if head.grid is not UNSET
     }
     masks = {one.layer: _of_shape(true_or_false(one.mask, "a mask"), shape) for one in told.layers}
-    return PooledGrid(told.pool, rows, columns, weights, masks)
-
-
-def _read_parts(entries: Iterable[GridPart], n: int) -> tuple[TextPart, ...]:
-    for part in entries:
-        if any(not a < b <= n for a, b in part.ranges):
-            raise ValueError(f"{part.name[:40]!r} holds tokens {part.ranges}, of {n}")
-    return tuple(TextPart(part.name, part.ranges) for part in entries)
+    return PooledGrid(told.pool, told.rows, told.columns, weights, masks)
 
 
 def _of_shape(array: Shaped, shape: tuple[int, ...]) -> Shaped:

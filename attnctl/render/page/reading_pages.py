@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from attnctl import __version__
 from attnctl.formats.documents.census_json import census_document
+from attnctl.formats.documents.json_documents import plain
 from attnctl.readings.census.census_table import CensusTable, HeadRow
 from attnctl.readings.effects.answer_sources import AnswerSources, PartSource
 from attnctl.render.forms import Table
@@ -94,7 +95,7 @@ def _strength(found: AnswerSources, one: PartSource) -> str:
 
 def census_page(census: CensusTable) -> str:
     """The HTML: it needs nothing else, and connects nowhere."""
-    relations = census_document(census)["relations"]
+    relations = plain(census_document(census))["relations"]
     for relation, said in zip(census.relations, relations, strict=True):
         said["rule_texts"] = {name: visible_text(rule.sentence(name)) for name, rule in relation.rules.items()}
         said["relation"] = visible_text(said["relation"])
