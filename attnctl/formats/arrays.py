@@ -5,7 +5,7 @@ from __future__ import annotations
 import csv
 import json
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -17,7 +17,7 @@ from attnctl import limits
 from attnctl.arrays import Floats
 from attnctl.errors import AttnctlError, in_one_line
 from attnctl.files import check_regular, decode_text, open_regular, read_bytes
-from attnctl.formats.validation import read_npy, read_npz
+from attnctl.formats.validation import array_header, read_npy, read_npz, telling_unsound
 from attnctl.tokens import Token
 
 if TYPE_CHECKING:
@@ -147,14 +147,9 @@ def map_weights(path: str) -> list[MappedWeights]:
 
     Raises AttnctlError where it is no grid of numbers in the order of C.
     """
-    try:
-        with open(path, "rb") as file:  # noqa: PTH123
-            version = np.lib.format.read_magic(file)
-            read = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
-            shape, in_columns, dtype = read(file)
-            start, size = file.tell(), file.seek(0, 2)
-    except (OSError, ValueError) as error:
-        raise AttnctlError(f"{path} is not a sound .npy file: {in_one_line(error)}") from error
+    with telling_unsound(path, ".npy"), open(path, "rb") as file:  # noqa: PTH123
+        shape, in_columns, dtype = array_header(file)
+        start, size = file.tell(), file.seek(0, 2)
     if not 2 <= len(shape) <= 4 or 0 in shape:
         raise AttnctlError(f"{path} has shape {shape}: weights are (n, n), (heads, n, n) or (layers, heads, n, n)")
     if dtype.kind not in "fiub":
@@ -199,15 +194,7 @@ def is_table(data: bytes) -> bool:
     if len(lines) < 2:
         return False
     rows = (lines[-1].split(mark)[1:] for mark in (b"\t", b";", b","))  # the first cell may be a label
-    return any(cells and all(_is_float(cell) for cell in cells) for cells in rows)
-
-
-def _is_float(cell: bytes) -> bool:
-    try:
-        float(cell)
-    except ValueError:
-        return False
-    return True
+    return any(cells and all(_is_number(cell, float) for cell in cells) for cells in rows)
 
 
 def labels_of(tokens: npt.NDArray[Any] | None, path: str) -> tuple[str, ...]:
@@ -263,9 +250,9 @@ def _has_comma(cell: str) -> bool:
     return "," in cell and _is_number(cell.replace(",", ".", 1))
 
 
-def _is_number(cell: str) -> bool:
+def _is_number(cell: Any, read: Callable[[Any], object] = limits.decimal_number) -> bool:
     try:
-        limits.decimal_number(cell.strip())
+        read(cell.strip())
     except ValueError:
         return False
     return True

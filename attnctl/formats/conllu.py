@@ -6,6 +6,7 @@ import operator
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from graphlib import CycleError, TopologicalSorter
 from typing import IO, Any
 
 from attnctl import limits
@@ -179,22 +180,11 @@ def _word_heads(words: Sequence[Row]) -> list[int]:
     roots = heads.count(-1)
     if roots != 1:
         raise BadSentenceError(f"{'no root' if not roots else 'several roots'}: {roots} words have the head 0")
-    _check_acyclic(heads)
+    try:
+        TopologicalSorter({word: (head,) for word, head in enumerate(heads)}).prepare()
+    except CycleError as error:
+        raise BadSentenceError(f"cycle: word {min(error.args[1]) + 1} is, through its heads, its own head") from error
     return heads
-
-
-def _check_acyclic(heads: Sequence[int]) -> None:
-    below_root = [head == -1 for head in heads]
-    for word in range(len(heads)):
-        path: list[int] = []
-        at = word
-        while not below_root[at]:
-            if len(path) > len(heads):
-                raise BadSentenceError(f"cycle: word {word + 1} is, through its heads, its own head")
-            path.append(at)
-            at = heads[at]
-        for seen in path:
-            below_root[seen] = True
 
 
 def _word_spans(block: Block, tokens: Sequence[Row], words: Sequence[Row]) -> tuple[str, list[tuple[int, int]]]:

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import io
-import lzma
 import math
-import tokenize
 import zipfile
-import zlib
+from collections.abc import Iterator
+from contextlib import contextmanager
 from itertools import chain, compress
 from typing import IO, Any
 
@@ -17,24 +16,6 @@ import numpy.typing as npt
 from attnctl import limits
 from attnctl.arrays import Bools, Floats
 from attnctl.errors import AttnctlError, in_one_line
-
-# what NumPy and zipfile are known to raise on a file that is damaged or made to harm
-DAMAGE = (
-    ValueError,
-    TypeError,
-    SyntaxError,
-    EOFError,
-    OverflowError,
-    RuntimeError,  # encrypted archives, and RecursionError
-    NotImplementedError,
-    MemoryError,
-    tokenize.TokenError,
-    zipfile.BadZipFile,
-    zipfile.LargeZipFile,
-    zlib.error,
-    OSError,  # bzip2's
-    lzma.LZMAError,
-)
 
 
 def finite_floats(values: object, what: str = "a list") -> Floats:
@@ -77,11 +58,24 @@ def _checked_array(values: object, what: str, kinds: str) -> npt.NDArray[Any]:
     return array
 
 
+@contextmanager
+def telling_unsound(source: str, kind: str) -> Iterator[None]:
+    """Turn what NumPy and zipfile raise on a file that is damaged, or made to harm, into one line: many kinds of errors."""
+    try:
+        yield
+    except AttnctlError:
+        raise
+    except Exception as error:
+        is_pickled = "pickle" in str(error).lower() and "Header info" not in str(error)
+        reason = "it holds pickled objects, which attnctl never unpickles" if is_pickled else in_one_line(error)
+        raise AttnctlError(f"{source} is not a sound {kind} file: {reason}") from error
+
+
 def read_npz(data: bytes, source: str) -> dict[str, npt.NDArray[Any]]:
     """The arrays of an NPZ file. Raises AttnctlError where it is damaged or holds pickled objects."""
     if data[:2] != b"PK" and data[:6] != b"\x93NUMPY":
         raise AttnctlError(f"{source} is not a sound .npz file: it is no archive (nothing is ever unpickled)")
-    try:
+    with telling_unsound(source, ".npz"):
         archive = np.load(io.BytesIO(data), allow_pickle=False)
         if not isinstance(archive, np.lib.npyio.NpzFile):
             raise AttnctlError(f"{source} is a single array, not an .npz archive")
@@ -89,8 +83,6 @@ def read_npz(data: bytes, source: str) -> dict[str, npt.NDArray[Any]]:
             assert archive.zip is not None
             _check_unpacked(archive.zip, len(data), source)
             arrays = {name: archive[name] for name in archive.files}
-    except DAMAGE as error:
-        raise AttnctlError(f"{source} is not a sound .npz file: {error_reason(error)}") from error
     for name, array in arrays.items():
         if not isinstance(array, np.ndarray):
             raise AttnctlError(f"{source} is not a sound .npz file: {name[:40]} is no array")
@@ -115,28 +107,23 @@ def _check_unpacked(archive: zipfile.ZipFile, size: int, source: str) -> None:
                 _check_header(file, entry.file_size)
 
 
+def array_header(file: IO[bytes]) -> tuple[tuple[int, ...], bool, np.dtype[Any]]:
+    """The shape of the array in a .npy file, whether it is stored column by column, and its type. Raises ValueError."""
+    old = np.lib.format.read_magic(file) == (1, 0)
+    read = np.lib.format.read_array_header_1_0 if old else np.lib.format.read_array_header_2_0
+    return read(file)
+
+
 def _check_header(file: IO[bytes], size: int) -> None:
     """Raise ValueError where the header of an array claims more numbers than `size` bytes hold."""
-    read = np.lib.format.read_array_header_1_0
-    if np.lib.format.read_magic(file) != (1, 0):
-        read = np.lib.format.read_array_header_2_0
-    shape, _, dtype = read(file)
+    shape, _, dtype = array_header(file)
     if len(shape) > limits.ARRAY_AXES or (not dtype.hasobject and math.prod(shape) * dtype.itemsize > size):
         raise ValueError(f"it claims an array of shape {str(shape)[:60]}, and holds {size:,} bytes")
 
 
 def read_npy(data: bytes, source: str) -> npt.NDArray[Any]:
     """The array of a .npy file's bytes. Raises AttnctlError where it is damaged or holds pickled objects."""
-    try:
+    with telling_unsound(source, ".npy"):
         _check_header(io.BytesIO(data), len(data))
         array: npt.NDArray[Any] = np.load(io.BytesIO(data), allow_pickle=False)
-    except DAMAGE as error:
-        raise AttnctlError(f"{source} is not a sound .npy file: {error_reason(error)}") from error
     return array
-
-
-def error_reason(error: BaseException) -> str:
-    """What a library's error comes to, in a few words."""
-    if "pickle" in str(error).lower() and "Header info" not in str(error):
-        return "it holds pickled objects, which attnctl never unpickles"
-    return in_one_line(error)
