@@ -10,10 +10,10 @@ from attnctl import limits
 from attnctl.argument_types import ModelOptions, checked_selection, require_type, with_model_options
 from attnctl.errors import AttnctlError
 from attnctl.models import DEFAULT, opened_model
-from attnctl.readings.traces.trace import Trace
 
 if TYPE_CHECKING:
     from attnctl.argument_types import ModelArgument
+    from attnctl.readings.traces.trace import Trace
 
 __all__ = ["batch"]
 
@@ -68,10 +68,10 @@ def batch(
     worker = Worker(work, opened)
     items = (of_row(_row_of_text(text, number), number, f"text {number}") for number, text in enumerate(texts))
     for chunk in chunks_of_items(items, 4 * together if together > 1 else 1):
-        for item, trace, _ in sorted(worker.traces_of_items(chunk), key=lambda done: done[0].number):
-            if not isinstance(trace, Trace):
-                raise AttnctlError(f"{item.where}: {trace}")
-            yield work.kept_of(trace)
+        for result in worker.chunk_results(chunk):
+            if result.trace is None:
+                raise AttnctlError(f"{result.item.where}: {result.error}")
+            yield result.trace
 
 
 def _row_of_text(text: str | Mapping[str, object], number: int) -> dict[str, object]:

@@ -13,16 +13,16 @@ import queue
 import signal
 import threading
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from concurrent.futures import Future, ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from itertools import chain, islice
 from multiprocessing.connection import wait
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from attnctl import light_import
-from attnctl.batching.items import Item
-from attnctl.batching.work import Result, Work, Worker
+from attnctl.batching.items import Item, Result
+from attnctl.batching.work import Work, Worker
 from attnctl.errors import AttnctlError, in_one_line
 from attnctl.interrupts import kept_from_children, tidied_up
 from attnctl.models import Model
@@ -31,15 +31,6 @@ if TYPE_CHECKING:
     from multiprocessing.process import BaseProcess
     from types import ModuleType
 
-
-class ChunkWorker(Protocol):
-    """Does items one after another, by a model that it holds."""
-
-    def chunk_results(self, items: list[Item], /) -> list[Result]:
-        """One result an item, in their order."""
-
-
-WorkerClass = Callable[..., ChunkWorker]  # called with work, which says what to do, and a model where one is open
 
 FEW = {True: 24, False: 1000}  # items, pictures or not, for which other processes are not worth their start
 SHARED = 64  # items among which those of about one length are found, to share a pass through a checkpoint
@@ -55,13 +46,13 @@ class Engine(NamedTuple):
     address: str | None = None  # of a running cluster
     gpus_per_worker: float = 0.0
 
-    def on_cluster(
-        self, work: Any, chunks: Iterable[list[Item]], workers: int | None, worker: WorkerClass
+    def results(
+        self, work: Any, chunks: Iterable[list[Item]], jobs: int | None, model: Model | None
     ) -> Iterator[list[Result]]:
-        """The chunks' results in their order, by the workers of the cluster."""
-        return run_on_cluster(
-            work, chunks, worker=worker, address=self.address, workers=workers, gpus=self.gpus_per_worker
-        )
+        """The chunks' results in their order, by so many processes, or workers of the cluster (None: all it has)."""
+        if self.engine == "ray":
+            return run_on_cluster(work, chunks, address=self.address, workers=jobs, gpus=self.gpus_per_worker)
+        return run_in_processes(work, chunks, jobs) if jobs and jobs > 1 else run_here(work, chunks, model)
 
 
 LOCAL = Engine()
@@ -72,44 +63,22 @@ def results_of_items(
 ) -> Iterator[list[Result]]:
     """All of the work, in the order of the items, by so many processes or workers (None: as many as are of use).
 
-    `alone`: what flows line by line is seldom worth more processes.
+    `flowing`: the items come when they come (a pipe), and each result is wanted as soon as it can be. `alone`: what flows
+    line by line is seldom worth more processes.
     """
+    size, few = items_at_a_time(work), FEW[work.draws_pictures]
     if by.engine == "ray":
-        return by.on_cluster(work, chunks_of_items(items, items_at_a_time(work)), jobs, worker_of(work))
-    processors = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    # a checkpoint has threads, and may fill the memory
-    few = alone or model.info.kind == "checkpoint"
-    return run_engine(work, items, jobs or (1 if few else processors), flowing, model)
-
-
-def run_engine(
-    work: Work, items: Iterable[Item], jobs: int, flowing: bool = False, model: Model | None = None
-) -> Iterator[list[Result]]:
-    """All of the work, by `jobs` processes where there is enough of it; `model` is the work's own, opened.
-
-    `flowing`: the items come when they come (a pipe), and each result is wanted as soon as it can be.
-    """
-    size = items_at_a_time(work)
+        return by.results(work, chunks_of_items(items, size), jobs, model)
+    if jobs is None:  # a checkpoint has threads, and may fill the memory
+        processors = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+        jobs = 1 if alone or model.info.kind == "checkpoint" else processors
     if flowing:
-        several, parts = jobs > 1, as_they_come(items, size)
-    else:
-        items = iter(items)
-        head = list(islice(items, FEW[work.draws_pictures])) if jobs > 1 else []
-        several = jobs > 1 and len(head) == FEW[work.draws_pictures]
-        parts = chunks_of_items(
-            chain(head, items), size if several or work.batch_size > 1 else 1 if work.draws_pictures else 16
-        )
-    does = worker_of(work)
-    yield from run_in_processes(work, parts, jobs, does) if several else run_here(work, parts, model, does)
-
-
-def worker_of(work: Work) -> WorkerClass:
-    """The class that does the work."""
-    if "sources" in work.formats:
-        from attnctl.batching.corpus.prompt_sources import SourcesWorker
-
-        return SourcesWorker
-    return Worker
+        return by.results(work, as_they_come(items, size), jobs, model)
+    items = iter(items)
+    head = list(islice(items, few)) if jobs > 1 else []
+    jobs = jobs if len(head) == few else 1
+    size = size if jobs > 1 or work.batch_size > 1 else 1 if work.draws_pictures else 16
+    return by.results(work, chunks_of_items(chain(head, items), size), jobs, model)
 
 
 def items_at_a_time(work: Work) -> int:
@@ -166,25 +135,19 @@ def as_they_come(items: Iterable[Item], most: int) -> Iterator[list[Item]]:
         yield chunk
 
 
-def run_here(
-    work: Any, chunks: Iterable[list[Item]], model: Model | None = None, worker: WorkerClass = Worker
-) -> Iterator[list[Result]]:
-    """All of it in this process, by `worker` (a class called with work and model, whose `results` are those of a chunk)."""
-    does = worker(work, model)
-    for chunk in chunks:
-        yield does.chunk_results(chunk)
+def run_here(work: Any, chunks: Iterable[list[Item]], model: Model | None = None) -> Iterator[list[Result]]:
+    """All of it in this process."""
+    return map(Worker(work, model).chunk_results, chunks)
 
 
-def run_in_processes(
-    work: Any, chunks: Iterable[list[Item]], jobs: int, worker: WorkerClass = Worker
-) -> Iterator[list[Result]]:
+def run_in_processes(work: Any, chunks: Iterable[list[Item]], jobs: int) -> Iterator[list[Result]]:
     """The work spread over `jobs` processes, each with a model of its own; never more than a few chunks wait.
 
     Raises AttnctlError where a process was killed.
     """
     context = multiprocessing.get_context("spawn")
     with tidied_up(), _one_thread_each():  # a pool left as it is leaves its semaphores behind
-        pool = ProcessPoolExecutor(jobs, context, _begin_process, (work, worker))
+        pool = ProcessPoolExecutor(jobs, context, _begin_process, (work,))
         waiting: deque[Future[list[Result]]] = deque()
         try:
             for chunk in chunks:
@@ -238,10 +201,10 @@ def _one_thread_each() -> Iterator[None]:
                 os.environ[name] = value
 
 
-_worker: ChunkWorker | None = None
+_worker: Worker | None = None
 
 
-def _begin_process(work: Any, worker: WorkerClass) -> None:
+def _begin_process(work: Any) -> None:
     """In a new process: open the model, leave Ctrl-C to the parent, and go when it is gone."""
     global _worker
     signal.signal(signal.SIGINT, signal.SIG_IGN)
@@ -250,7 +213,7 @@ def _begin_process(work: Any, worker: WorkerClass) -> None:
         sentinel = parent.sentinel
         threading.Thread(target=lambda: (wait([sentinel]), os._exit(1)), daemon=True).start()
         light_import.alone = True
-    _worker = worker(work)
+    _worker = Worker(work)
 
 
 def _do_chunk(chunk: list[Item]) -> list[Result]:
@@ -267,18 +230,11 @@ Handle = Any  # of an Actor in the cluster
 Reference = Any  # to what an Actor will have answered
 
 
-class Actor:
+class Actor(Worker):
     """What each of the cluster's processes is: a worker that is handed chunks."""
-
-    def __init__(self, work: Any, worker: WorkerClass = Worker) -> None:
-        self.worker = worker(work)
 
     def answer_ready(self) -> None:
         """Answer once the model is open."""
-
-    def chunk_results(self, chunk: list[Item]) -> list[Result]:
-        """The results of a chunk."""
-        return self.worker.chunk_results(chunk)
 
 
 def run_on_cluster(
@@ -288,7 +244,6 @@ def run_on_cluster(
     address: str | None = None,
     workers: int | None = None,
     gpus: float = 0,
-    worker: WorkerClass = Worker,
 ) -> Iterator[list[Result]]:
     """The chunks' results, in their order.
 
@@ -305,7 +260,7 @@ def run_on_cluster(
     except (ConnectionError, RuntimeError, ValueError) as error:
         raise AttnctlError(f"no Ray cluster at {address or 'all'}: {in_one_line(error)}") from error
     try:
-        yield from _results_in_order(ray, work, chunks, workers, gpus, worker)
+        yield from _results_in_order(ray, work, chunks, workers, gpus)
     except ray.exceptions.RayError as error:
         raise AttnctlError(f"the Ray cluster gave up: {str(error).strip().splitlines()[-1][:200]}") from error
     finally:
@@ -331,7 +286,7 @@ def _import_ray() -> ModuleType:
 
 
 def _results_in_order(
-    ray: ModuleType, work: Any, chunks: Iterable[list[Item]], workers: int | None, gpus: float, worker: WorkerClass
+    ray: ModuleType, work: Any, chunks: Iterable[list[Item]], workers: int | None, gpus: float
 ) -> Iterator[list[Result]]:
     there = ray.cluster_resources()
     have = there.get("GPU", 0.0) / gpus if gpus else there.get("CPU", 0.0)
@@ -339,7 +294,7 @@ def _results_in_order(
         raise AttnctlError(f"the Ray cluster has {there.get('GPU', 0):g} GPUs, and a worker asks for {gpus:g}")
     options = {"num_cpus": 0 if gpus else 1, "num_gpus": gpus, "max_restarts": -1, "max_task_retries": TRIES}
     kind = ray.remote(**options)(Actor)
-    actors = [kind.remote(work, worker) for _ in range(workers or max(1, int(have)))]
+    actors = [kind.remote(work) for _ in range(workers or max(1, int(have)))]
     try:
         yield from _in_order(ray, actors, chunks)
     finally:

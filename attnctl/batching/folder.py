@@ -16,7 +16,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import IO, TYPE_CHECKING
 
-from attnctl.batching.items import Item
+from attnctl.batching.items import Item, Result
 from attnctl.batching.manifest import (
     MANIFEST,
     RUN,
@@ -29,7 +29,6 @@ from attnctl.batching.manifest import (
     read_line,
     sealed_line,
 )
-from attnctl.batching.work import Result
 from attnctl.errors import AttnctlError, UsageError
 from attnctl.files import LOCK, lock_folder, said_plainly, write_whole
 from attnctl.formats.documents.model_documents import ManifestFile, ManifestLine

@@ -1,4 +1,4 @@
-"""One text of a batch: what it is, where it came from, the names of its files, tokens and options of its own."""
+"""One text of a batch: where it came from, the names of its files, tokens and options of its own, what became of it."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import re
 import unicodedata
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from attnctl.argument_types import chosen_indices, parse_selection
 from attnctl.errors import AttnctlError, UsageError
@@ -16,7 +16,10 @@ from attnctl.text import as_json
 from attnctl.tokens import Token
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from attnctl.argument_types import OptionValues
+    from attnctl.readings.traces.trace import Trace
     from attnctl.text import Document
 
 
@@ -62,6 +65,27 @@ class Item:
     def __str__(self) -> str:
         name = "" if self.id is None else f" {self.id}"
         return f"item {self.number}{name} ({self.where})"
+
+
+@dataclass(frozen=True)
+class Result:
+    """What became of one item: the bytes of each format, or why there are none."""
+
+    item: Item
+    made: dict[str, bytes] = field(default_factory=dict)
+    tokens: int = 0
+    seconds: float = 0.0
+    error: str | None = None
+    notes: tuple[str, ...] = ()
+    trace: Trace | None = None  # where no format is asked for
+
+
+class Pending(NamedTuple):
+    """An item that is ready for its pass through the model, and what is wanted of it there."""
+
+    item: Item
+    tokens: Sequence[Token]
+    wanted: Any
 
 
 def slug_of(text: str) -> str:

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
+import math
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
 from attnctl import limits
 from attnctl.argument_types import model_arguments
-from attnctl.batching.items import Item, given, item_indices, item_options, rendered
+from attnctl.batching.items import Item, Pending, Result, given, item_indices, item_options, rendered
 from attnctl.errors import AttnctlError, UsageError, error_place
 from attnctl.files import need_pyarrow
 from attnctl.formats.pictures import format_names, heatmap_bytes
@@ -22,11 +23,10 @@ from attnctl.readings.traces.trace import Trace, TraceReading, notes_of_kind
 from attnctl.source import Changes, Pass, TextSource, TraceSource, check_room, prepare, room_of_trace
 from attnctl.steps import check_names, narrow_trace, rounded_trace
 from attnctl.text import as_json
-from attnctl.tokens import checked_text, find_several
+from attnctl.tokens import Token, checked_text, find_several
 
 if TYPE_CHECKING:
     from attnctl.argument_types import OptionValues
-    from attnctl.models.huggingface.padded_batch import SharedPasses
 
 PICTURES = format_names()
 NONE = "[]"  # no options of its own
@@ -57,6 +57,14 @@ class Work:
     prompts: OptionValues = field(default_factory=dict)  # of sources: spans, most, budget, remove
     is_named: bool = True  # `options` name the model; else it was opened by others, and they are none
 
+    def task(self, model: Model | None = None) -> Task:
+        """What a worker is asked for."""
+        if "sources" in self.formats:
+            from attnctl.batching.corpus.prompt_sources import Sources
+
+            return Sources(self, model)
+        return Traces(self, model)
+
     def said(self) -> dict[str, Any]:
         """What run.json says of it: prompts, steps and precision where they were given."""
         said = {"formats": sorted(self.formats), "model": self.options, "look": self.look}
@@ -80,47 +88,185 @@ class Work:
         return any(form in (*PICTURES, "contact-sheet", "statistics", "effects", "sources") for form in self.formats)
 
 
-@dataclass(frozen=True)
-class Result:
-    """What became of one item: the bytes of each format, or why there are none."""
+class Task(Protocol):
+    """What a worker is asked for: traces, sources of answers, counts of a census."""
 
-    item: Item
-    made: dict[str, bytes] = field(default_factory=dict)
-    tokens: int = 0
-    seconds: float = 0.0
-    error: str | None = None
-    notes: tuple[str, ...] = ()
+    @property
+    def model(self) -> Model:
+        """The model, opened."""
 
+    @property
+    def together(self) -> int:
+        """How many items may share a pass."""
 
-Done = tuple[Item, Trace | str, float]  # an item, its trace or what is wrong with it, seconds
+    def begin(self, item: Item) -> Result | Pending:
+        """The item, ready for a pass that others may share, or what became of it alone. Raises what is wrong with it."""
+
+    def results(self, some: Sequence[Pending]) -> list[Result]:
+        """What became of items that share a pass. Raises what is wrong with one of them."""
+
+    def failed(self, item: Item, why: str) -> Result:
+        """What becomes of an item that something is wrong with."""
 
 
 class Worker:
-    """Does the work, item by item; a model is opened once and kept."""
+    """Does the work, chunk by chunk; the model is opened once and kept."""
 
-    def __init__(self, work: Work, model: Model | None = None) -> None:
-        self.work = work
-        self._passes: SharedPasses | None = None  # of a checkpoint
-        self._models: dict[str, Model] = {} if model is None else {NONE: model}
+    def __init__(self, work: Any, model: Model | None = None) -> None:
+        self.task: Task = work.task(model)
+        self._passes: SharedPasses | None = None
 
     def chunk_results(self, items: Sequence[Item]) -> list[Result]:
         """One result an item, in their order. An error that a text brings with it stays with its item."""
-        done = {}
-        for item, trace, seconds in self.traces_of_items(items):
+        done: dict[int, Result] = {}
+        ready: list[Pending] = []
+        for item in items:
             start = time.perf_counter()
-            result = self._result_of_trace(item, trace) if isinstance(trace, Trace) else Result(item, error=trace)
-            done[item.number] = replace(result, seconds=seconds + time.perf_counter() - start)
+            try:
+                begun = self.task.begin(item)
+            except Exception as error:
+                begun = self.task.failed(item, reason_of(error))
+            if isinstance(begun, Pending):
+                ready.append(begun)
+            else:
+                done[item.number] = replace(begun, seconds=time.perf_counter() - start)
+        ready.sort(key=lambda one: (len(one.tokens), one.item.number))
+        while ready:
+            self._passes = self._passes or SharedPasses(self.task.model, self.task.together)
+            size = self._passes.next_size([one.tokens for one in ready])
+            done |= {result.item.number: result for result in self._pass_results(ready[:size])}
+            del ready[:size]
         return [done[item.number] for item in items]
 
-    def traces_of_items(self, items: Sequence[Item]) -> Iterator[Done]:
-        """Each item with its trace, or with what is wrong with it, and the seconds it took; in any order."""
-        for item, trace, seconds in self._traces_of_items(items):
-            if isinstance(trace, Trace):
-                try:
-                    trace = replace(self._with_measure(item, trace), id=trace.id if item.id is None else item.id)
-                except AttnctlError as error:
-                    trace = str(error)
-            yield item, trace, seconds
+    def _pass_results(self, some: Sequence[Pending]) -> list[Result]:
+        """The results of one pass; where it fails, of each item alone."""
+        start = time.perf_counter()
+        try:
+            results = self.task.results(some)
+        except Exception as error:
+            if len(some) == 1:
+                return [self.task.failed(some[0].item, reason_of(error))]
+            return [result for one in some for result in self.chunk_results([one.item])]
+        return [replace(result, seconds=(time.perf_counter() - start) / len(some)) for result in results]
+
+
+class SharedPasses:
+    """How many texts share each pass through a model: at most `most`, and limits.PASS_TOKENS tokens, padding and all.
+
+    Through a built-in model go texts of one length. A checkpoint pads: that is tried wherever a pass is longer than those
+    tried before; where it changes weights, as no architecture should let it, only texts of one length go together.
+    """
+
+    def __init__(self, model: Any, most: int) -> None:
+        self.model, self.most = model, most if isinstance(model, Stack) else 1
+        if most > 1 and model.info.kind == "checkpoint":
+            from attnctl.models.huggingface.padded_batch import can_batch
+
+            self.most = most if can_batch(model) else 1
+        self._sound_to, self._changed_from = 0, math.inf  # lengths of passes, in tokens
+
+    def next_size(self, texts: Sequence[Sequence[Token]]) -> int:
+        """How many of the texts, the shortest first, go through the model next."""
+        sizes = [len(tokens) for tokens in texts[: self.most]]
+        fitting = sum(count * size <= limits.PASS_TOKENS for count, size in enumerate(sizes, 1)) or 1
+        alike = min(fitting, sizes.count(sizes[0]))
+        if isinstance(self.model, Stack):
+            return alike if can_run_together(self.model, sizes[0]) else 1
+        return fitting if self._keeps_weights(texts[:fitting]) else alike
+
+    def _keeps_weights(self, texts: Sequence[Sequence[Token]]) -> bool:
+        """Whether padding to the last text's length leaves the weights of the others as they are."""
+        long = texts[-1]
+        # one token has a weight of 1 in any company
+        padded = [tokens for tokens in texts if 1 < len(tokens) < len(long)]
+        if padded and self._sound_to < len(long) < self._changed_from:
+            from attnctl.models.huggingface.padded_batch import padding_changes_weights
+
+            try:
+                changed = padding_changes_weights(self.model, padded[0], long)
+            except AttnctlError:  # of one of them: which, it says when it is alone
+                return False
+            if changed:
+                self._changed_from = len(long)
+            else:
+                self._sound_to = len(long)
+        return not padded or len(long) <= self._sound_to
+
+
+class Traces:
+    """The task of making traces, and every format of them."""
+
+    def __init__(self, work: Work, model: Model | None = None) -> None:
+        self.work = work
+        self._models: dict[str, Model] = {} if model is None else {NONE: model}
+
+    @property
+    def model(self) -> Model:
+        """The model of the batch."""
+        return self.model_of_item(Item(0, ""))
+
+    @property
+    def together(self) -> int:
+        """How many items may share a pass: of a built-in model, any number."""
+        return limits.PASS_TOKENS if isinstance(self.model, Stack) else self.work.batch_size
+
+    def begin(self, item: Item) -> Result | Pending:
+        """The item, ready for a pass that others may share, or what became of it alone. Raises what is wrong with it."""
+        if item.error is not None:
+            raise AttnctlError(item.error)
+        if item.trace is not None:
+            from attnctl.formats.documents.trace_json import trace_from_document
+
+            return self._result(item, trace_from_document(item.trace, "it"))
+        recording = self._recording_of_item(item)
+        pending = Pending(item, recording.tokens, recording)
+        return self.results([pending])[0] if item_options(item) else pending
+
+    def results(self, some: Sequence[Pending]) -> list[Result]:
+        """What became of items that share a pass. Raises AttnctlError of one of them."""
+        model: Any = self.model_of_item(some[0].item)
+        recordings: list[Pass[Trace]] = [one.wanted for one in some]
+        with np.errstate(all="ignore"):  # what overflows is refused by name
+            if len(some) == 1:
+                (alone,) = recordings
+                runs = [model.run(alone.tokens, alone.visit, some[0].item.text)]
+            else:
+                run: Any = run_together
+                if not isinstance(model, Stack):
+                    from attnctl.models.huggingface.padded_batch import run_padded as run
+                runs = run(model, [one.tokens for one in recordings], [one.visit for one in recordings])
+            traces = [one.value(ran) for one, ran in zip(recordings, runs, strict=True)]
+        return [self._result(one.item, trace) for one, trace in zip(some, traces, strict=True)]
+
+    def failed(self, item: Item, why: str) -> Result:
+        """What becomes of an item that something is wrong with."""
+        return Result(item, error=why)
+
+    def _recording_of_item(self, item: Item) -> Pass[Trace]:
+        """What is to be recorded of an item."""
+        work, model = self.work, self.model_of_item(item)
+        if item.messages is not None:
+            item, tokens = rendered(model, item)
+        else:
+            tokens = model.tokenize(checked_text(item.text)) if item.tokens is None else given(model, item)
+        if work.max_tokens is not None and len(tokens) > work.max_tokens:
+            raise AttnctlError(f"{len(tokens):,} tokens: more than --max-tokens {work.max_tokens}")
+        info, query = model.info, item.options.get("query", work.query)
+        layers, heads = self._chosen(item, model)
+        layers = None if needs_layers(work.measure) else layers  # every one, whichever is shown
+        rows = None if query is None else find_several(tokens, str(query))
+        check_room(info, len(tokens), layers, heads, rows)
+        if "json" in work.formats:  # a number is 10 bytes of text for its 4, held once more as it is written
+            what = f"the JSON of {len(tokens):,} tokens"
+            need = 6.0 * room_of_trace(info, len(tokens), layers, heads, rows)
+            limits.check_memory(need, what, "choose with --layer and --head, or --format npz")
+        return Pass(TextSource(model, item.text, tokens), TraceReading(rows, work.wants_predictions), layers, heads)
+
+    def _chosen(self, item: Item, model: Model) -> tuple[list[int] | None, list[int] | None]:
+        """The layers and heads that an item is asked for; None for all."""
+        said, info = item.options, model.info
+        layers = item_indices(said.get("layer", self.work.layer), info.n_layers, "layer", info.name)
+        return layers, item_indices(said.get("head", self.work.head), info.n_heads, "head", info.name)
 
     def _with_measure(self, item: Item, trace: Trace) -> Trace:
         """The trace with its weights by words, or with another measure in their place, where that was asked for."""
@@ -137,108 +283,6 @@ class Worker:
         layer = range(trace.model.n_layers or 1) if layer == "all" else layer
         return prepare(TraceSource(trace), changes, layer).trace(predictions=False)
 
-    def _traces_of_items(self, items: Sequence[Item]) -> Iterator[Done]:
-        ready: list[tuple[Item, Pass[Trace]]] = []
-        for item in items:
-            start = time.perf_counter()
-            recorded = self._record_or_say(item, ready)
-            if recorded is not None:
-                yield item, recorded, time.perf_counter() - start
-        yield from self._record_together(ready)
-
-    def _record_or_say(self, item: Item, ready: list[tuple[Item, Pass[Trace]]] | None = None) -> Trace | str | None:
-        """The item's trace, or what is wrong with it; None where it was put among those `ready` to share a pass."""
-        try:
-            recording = self._recording_of_item(item)
-            if isinstance(recording, Trace):
-                return recording
-            if ready is not None and self._may_share_pass(item, len(recording.tokens)):
-                ready.append((item, recording))
-                return None
-            model = self.model_of_item(item)
-            with np.errstate(all="ignore"):  # what overflows is refused by name
-                return recording.value(model.run(recording.tokens, recording.visit, item.text))
-        except AttnctlError as error:
-            return str(error)
-        except Exception as error:  # ours to mend; the other items go on
-            return describe_bug(error)
-
-    def _recording_of_item(self, item: Item) -> Pass[Trace] | Trace:
-        """The trace that an item is, or is to become."""
-        work = self.work
-        if item.error is not None:
-            raise AttnctlError(item.error)
-        if item.trace is not None:
-            from attnctl.formats.documents.trace_json import trace_from_document
-
-            return trace_from_document(item.trace, "it")
-        model = self.model_of_item(item)
-        if item.messages is not None:
-            item, tokens = rendered(model, item)
-        else:
-            tokens = model.tokenize(checked_text(item.text)) if item.tokens is None else given(model, item)
-        if work.max_tokens is not None and len(tokens) > work.max_tokens:
-            raise AttnctlError(f"{len(tokens):,} tokens: more than --max-tokens {work.max_tokens}")
-        said, info = item.options, model.info
-        query = said.get("query", work.query)
-        layers = item_indices(said.get("layer", work.layer), info.n_layers, "layer", info.name)
-        layers = None if needs_layers(work.measure) else layers  # every one, whichever is shown
-        heads = item_indices(said.get("head", work.head), info.n_heads, "head", info.name)
-        rows = None if query is None else find_several(tokens, str(query))
-        check_room(info, len(tokens), layers, heads, rows)
-        if "json" in work.formats:  # a number is 10 bytes of text for its 4, held once more as it is written
-            what = f"the JSON of {len(tokens):,} tokens"
-            need = 6.0 * room_of_trace(info, len(tokens), layers, heads, rows)
-            limits.check_memory(need, what, "choose with --layer and --head, or --format npz")
-        return Pass(TextSource(model, item.text, tokens), TraceReading(rows, work.wants_predictions), layers, heads)
-
-    def _may_share_pass(self, item: Item, n: int) -> bool:
-        """Whether the item, of n tokens, may share a pass with others."""
-        if item_options(item):
-            return False
-        if can_run_together(self.model_of_item(item), n):
-            return True
-        if self._passes is None and self.work.batch_size > 1:
-            from attnctl.models.huggingface.padded_batch import SharedPasses
-
-            self._passes = SharedPasses(self.model_of_item(item), self.work.batch_size)
-        return self._passes is not None and self._passes.most > 1
-
-    def _record_together(self, ready: list[tuple[Item, Pass[Trace]]]) -> Iterator[Done]:
-        """Texts of about one length at a time, in one pass; where that fails, each alone."""
-        ready.sort(key=lambda pair: (len(pair[1].tokens), pair[0].number))
-        while ready:
-            start = time.perf_counter()
-            texts = [recording.tokens for _, recording in ready]
-            if self._passes is not None:
-                size = self._passes.next_size(texts)
-            else:  # a built-in model, which takes texts of one length
-                n = len(texts[0])
-                size = max(1, min(sum(len(tokens) == n for tokens in texts), limits.PASS_TOKENS // n))
-            some, ready = ready[:size], ready[size:]
-            try:
-                traces = self._shared_pass(self.model_of_item(some[0][0]), [recording for _, recording in some])
-            except AttnctlError:  # of one of them: which, it says when it is alone
-                for item, _ in some:
-                    start = time.perf_counter()
-                    recorded = self._record_or_say(item)
-                    assert recorded is not None
-                    yield item, recorded, time.perf_counter() - start
-                continue
-            each = (time.perf_counter() - start) / len(some)
-            for (item, _), trace in zip(some, traces, strict=True):
-                yield item, trace, each
-
-    def _shared_pass(self, model: Any, recordings: Sequence[Pass[Trace]]) -> list[Trace]:
-        """The traces of several texts in one pass. Raises AttnctlError of one of them."""
-        if isinstance(model, Stack):
-            run: Any = run_together
-        else:
-            from attnctl.models.huggingface.padded_batch import run_padded as run
-        with np.errstate(all="ignore"):  # what overflows is refused by name
-            runs = run(model, [one.tokens for one in recordings], [one.visit for one in recordings])
-            return [one.value(ran) for one, ran in zip(recordings, runs, strict=True)]
-
     def model_of_item(self, item: Item) -> Model:
         """The model of the batch, or as the item's own options have it."""
         own = item_options(item)
@@ -252,7 +296,7 @@ class Worker:
     def _open_own_model(self, own: OptionValues) -> Model:
         if not own:
             return open_named_model(**self.work.options)
-        model: Any = self.model_of_item(Item(0, ""))
+        model: Any = self.model
         if model.info.kind == "checkpoint":
             if set(own) != {"target"}:
                 raise UsageError(
@@ -263,18 +307,18 @@ class Worker:
             raise UsageError(f"the options of one text do not change {model.info.name}, which is opened: give its name")
         return open_named_model(**(self.work.options | model_arguments(own)))
 
-    def _result_of_trace(self, item: Item, trace: Trace) -> Result:
-        """Everything asked for of one trace."""
+    def _result(self, item: Item, trace: Trace) -> Result:
+        """Everything asked for of one trace; itself, where no format is."""
         made: dict[str, bytes] = {}
-        notes = [f"{item}: {note}" for note in notes_of_kind(trace.notes, "doubt", "no-weights")]
         try:
+            trace = replace(self._with_measure(item, trace), id=trace.id if item.id is None else item.id)
+            notes = [f"{item}: {note}" for note in notes_of_kind(trace.notes, "doubt", "no-weights")]
             for form in self.work.formats:
                 made[form] = self._bytes_of_format(form, item, trace, notes)
-        except AttnctlError as error:
-            return Result(item, error=str(error))
         except Exception as error:
-            return Result(item, error=describe_bug(error))
-        return Result(item, made, len(trace.tokens), notes=tuple(notes))
+            return self.failed(item, reason_of(error))
+        kept = None if self.work.formats else self.work.kept_of(trace)
+        return Result(item, made, len(trace.tokens), notes=tuple(notes), trace=kept)
 
     def _bytes_of_format(self, form: str, item: Item, trace: Trace, notes: list[str]) -> bytes:
         if form in PICTURES:
@@ -303,16 +347,11 @@ class Worker:
 
             return as_json(of_trace(trace))
         if form == "effects":
-            return self._effects_of_item(item, trace)
+            from attnctl.batching.corpus.treebank import of_item
+
+            model = self.model_of_item(item)
+            return as_json(of_item(model, item, *self._chosen(item, model)))
         raise ValueError(form)
-
-    def _effects_of_item(self, item: Item, trace: Trace) -> bytes:
-        from attnctl.batching.corpus.treebank import of_item
-
-        info, said = trace.model, item.options
-        layers = item_indices(said.get("layer", self.work.layer), info.n_layers, "layer", info.name)
-        heads = item_indices(said.get("head", self.work.head), info.n_heads, "head", info.name)
-        return as_json(of_item(self.model_of_item(item), item, layers, heads))
 
     def _picture_of_trace(self, form: str, item: Item, trace: Trace, notes: list[str]) -> bytes:
         from attnctl.readings.heatmap import is_drowned
@@ -341,6 +380,10 @@ def open_work_model(work: Work) -> Model:
     model = open_named_model(**work.options)
     for spec, count, what in ((work.layer, model.info.n_layers, "layer"), (work.head, model.info.n_heads, "head")):
         item_indices(spec, count, what, model.info.name)
+    if "sources" in work.formats:
+        from attnctl.batching.corpus.prompt_sources import check_prompts
+
+        check_prompts(model)
     if "parquet" in work.formats:
         need_pyarrow("--format parquet")
     if work.draws_pictures:
@@ -350,6 +393,8 @@ def open_work_model(work: Work) -> Model:
     return model
 
 
-def describe_bug(error: Exception) -> str:
-    """An error that is no user's mistake, and where it arose."""
+def reason_of(error: Exception) -> str:
+    """What is said of an error; where it is no user's mistake, that it is ours to mend, and where it arose."""
+    if isinstance(error, AttnctlError):
+        return str(error)
     return f"a bug of attnctl's: {type(error).__name__}: {str(error)[:200]} ({error_place(error)}); please report it"

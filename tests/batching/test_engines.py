@@ -6,28 +6,27 @@ import subprocess
 import sys
 from pathlib import Path
 
-from attnctl.batching.items import Item
-from attnctl.batching.work import Result
+from attnctl.batching.items import Item, Result
 
 LARGE = 50_000_000  # bytes of a result: longer to hand over than its worker lives
 
 
-class Writer:
-    """Hands over results that take a while."""
+class Large:
+    """What is asked for: results that take a while to be handed over."""
 
-    def __init__(self, work: object, model: object = None) -> None:
-        pass
+    def task(self, model: object) -> Large:
+        return self
 
-    def chunk_results(self, items: list[Item]) -> list[Result]:
-        return [Result(item, {"json": bytes(LARGE)}) for item in items]
+    def begin(self, item: Item) -> Result:
+        return Result(item, {"json": bytes(LARGE)})
 
 
 LEFT_IN_THE_MIDDLE = """
 from attnctl.batching.engines import run_in_processes
-from attnctl.batching.items import Item
-from tests.batching.test_engines import Writer
+from attnctl.batching.items import Item, Result
+from tests.batching.test_engines import Large
 if __name__ == "__main__":
-    results = run_in_processes(None, ([Item(number, "")] for number in range(99)), 2, Writer)
+    results = run_in_processes(Large(), ([Item(number, "")] for number in range(99)), 2)
     print(len(next(results)))
     results.close()
 """

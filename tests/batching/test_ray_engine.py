@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import os
 import signal
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from attnctl.batching.engines import chunks_of_items, run_here
-from attnctl.batching.items import Item
+from attnctl.batching.items import Item, Pending, Result
 from attnctl.batching.texts import TextStream
-from attnctl.batching.work import Result, Work, Worker
+from attnctl.batching.work import Traces, Work
 from attnctl.errors import AttnctlError
 from tests.batching.test_resume import check_whole, contents, sentences
 
@@ -50,17 +50,21 @@ def test_a_worker_that_is_killed_is_replaced(two_workers: None, tmp_path: Path) 
 
     file, mark = sentences(tmp_path / "in.txt", 400), tmp_path / "died"
 
-    class Dying(Worker):
-        def chunk_results(self, items: Sequence[Item]) -> list[Result]:
-            if items[0].number == 192 and not mark.exists():
+    class Dying(Traces):
+        def begin(self, item: Item) -> Result | Pending:
+            if item.number == 192 and not mark.exists():
                 mark.touch()
                 os.kill(os.getpid(), signal.SIGKILL)
-            return super().chunk_results(items)
+            return super().begin(item)
+
+    class Deadly(Work):
+        def task(self, model: object = None) -> Dying:
+            return Dying(self)
 
     work = Work({"name": "demo"})
     found = [
         result
-        for some in run_on_cluster(work, chunks_of_items(TextStream(str(file)), 32), workers=2, worker=Dying)
+        for some in run_on_cluster(Deadly({"name": "demo"}), chunks_of_items(TextStream(str(file)), 32), workers=2)
         for result in some
     ]
     assert mark.exists()
@@ -96,10 +100,10 @@ def test_no_more_than_a_window_of_chunks_is_read_ahead(two_workers: None) -> Non
 def test_a_chunk_that_kills_every_worker_is_named_at_last(two_workers: None) -> None:
     from attnctl.batching.engines import run_on_cluster
 
-    class Deadly(Worker):
-        def chunk_results(self, items: Sequence[Item]) -> list[Result]:
+    class Deadly(Work):
+        def task(self, model: object = None) -> Traces:
             os.kill(os.getpid(), signal.SIGKILL)
-            return []
+            return Traces(self)
 
     with pytest.raises(AttnctlError, match="the Ray cluster gave up"):
-        list(run_on_cluster(Work({"name": "random"}), iter([[Item(0, "", "a b")]]), workers=1, worker=Deadly))
+        list(run_on_cluster(Deadly({"name": "random"}), iter([[Item(0, "", "a b")]]), workers=1))

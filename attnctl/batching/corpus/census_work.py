@@ -5,7 +5,7 @@ from __future__ import annotations
 import csv
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -13,11 +13,11 @@ import numpy as np
 
 from attnctl import limits
 from attnctl.batching.corpus.treebank import Treebank, document_of, sentence_of
-from attnctl.batching.engines import LOCAL, Engine, chunks_of_items, run_here, run_in_processes
+from attnctl.batching.engines import LOCAL, Engine, chunks_of_items
 from attnctl.batching.folder import Folder, SharedFormat
-from attnctl.batching.items import Item
+from attnctl.batching.items import Item, Pending, Result
 from attnctl.batching.manifest import input_paths
-from attnctl.batching.work import Result, describe_bug
+from attnctl.batching.work import reason_of
 from attnctl.errors import AttnctlError, TooLongError, UsageError
 from attnctl.files import decode_text, read_bytes
 from attnctl.models import Model, open_named_model
@@ -47,7 +47,6 @@ from attnctl.tokens import Token, checked_text
 
 if TYPE_CHECKING:
     from attnctl.argument_types import OptionValues
-    from attnctl.models.huggingface.padded_batch import SharedPasses
     from attnctl.text import Document
 
 
@@ -55,8 +54,6 @@ FORM = "census"  # under which a result carries a sentence's counts
 TOGETHER = 384  # sentences among which those of about one length are found
 FIRST_TOGETHER = 32  # at the beginning, so that how long it will take is known soon
 TOGETHER_LETTERS = 80_000  # of these sentences: what is counted of them is held at once
-
-Ready = tuple[Item, AlignedSentence]
 
 
 @dataclass(frozen=True)
@@ -69,52 +66,54 @@ class CensusWork:
     seed: int = 0  # of the untrained model
     max_tokens: int = 512
     batch_size: int = 1
-    formats: tuple[str, ...] = field(default=(FORM,))
+
+    def task(self, model: Model | None = None) -> CensusCounts:
+        """What a worker is asked for."""
+        return CensusCounts(self, model)
 
 
-class CensusWorker:
-    """Counts sentences; the models are opened once and kept."""
+class CensusCounts:
+    """The task of counting what heads find in sentences; the models are opened once and kept."""
 
     def __init__(self, work: CensusWork, model: Model | None = None) -> None:
-        self.work = work
+        self.work, self.together = work, work.batch_size
         self.model: Any = open_named_model(**work.options) if model is None else model
         self.untrained = untrained_of(self.model, work.seed) if work.untrained else None
-        self._passes: SharedPasses | None = None
 
-    def chunk_results(self, items: Sequence[Item]) -> list[Result]:
-        """One result an item, in their order. An error that a sentence brings with it stays with its item."""
-        done: dict[int, Result] = {}
-        ready: list[Ready] = []
-        for item in items:
-            if (sentences := document_of(item)) is not None:
-                done[item.number] = self._document_result(item, sentences)
-                continue
-            try:
-                ready.append((item, self._aligned_sentence(sentence_of(item))))
-            except AttnctlError as error:
-                done[item.number] = _skipped(item, str(error))
-            except Exception as error:  # ours to mend; the other items go on
-                done[item.number] = _skipped(item, describe_bug(error))
-        ready.sort(key=lambda pair: (len(pair[1].tokens), pair[0].number))
-        while ready:
-            size = self._pass_size(ready)
-            some, ready = ready[:size], ready[size:]
-            for result in self._counted_together(some):
-                done[result.item.number] = result
-        return [done[item.number] for item in items]
+    def begin(self, item: Item) -> Result | Pending:
+        """A sentence, ready to be counted; of a document its counts. Raises what is wrong with the sentence."""
+        if (sentences := document_of(item)) is not None:
+            return self._document_result(item, sentences)
+        aligned = self._aligned_sentence(sentence_of(item))
+        return Pending(item, aligned.tokens, aligned)
+
+    def results(self, some: Sequence[Pending]) -> list[Result]:
+        """The counts of sentences that share a pass. Raises AttnctlError of one of them."""
+        sentences: list[AlignedSentence] = [one.wanted for one in some]
+        try:
+            counts = counts_of(self.model, sentences)
+            before = counts_of(self.untrained, sentences) if self.untrained is not None else [None] * len(sentences)
+        except AttnctlError as error:
+            raise AttnctlError(f"not read: {error}") from error
+        return [
+            Result(item, {FORM: packed_record(record_of(sentence, own, fresh))}, len(tokens))
+            for (item, tokens, sentence), own, fresh in zip(some, counts, before, strict=True)
+        ]
+
+    def failed(self, item: Item, why: str) -> Result:
+        """What becomes of a sentence that cannot be used: it is counted as skipped."""
+        return Result(item, {FORM: packed_skip(why)}, error=why)
 
     def _document_result(self, item: Item, sentences: Sequence[ParsedSentence]) -> Result:
         """What the mentions of a document look at, in windows of sentences that are read together."""
-        start = time.perf_counter()
         try:
             windows, aligned = self._aligned_windows(sentences)
             records = [self._record_of_window(window) for window in aligned if window.questions]
         except Exception as error:  # ours to mend, or the model's; the other items go on
-            why = f"not read: {error}" if isinstance(error, AttnctlError) else describe_bug(error)
+            why = f"not read: {error}" if isinstance(error, AttnctlError) else reason_of(error)
             return Result(item, {FORM: packed_document([], mention_counts(sentences, []))}, error=f"document {why}")
         made = packed_document(records, mention_counts(sentences, windows))
-        tokens = sum(len(window.tokens) for window in aligned)
-        return Result(item, {FORM: made}, tokens, time.perf_counter() - start)
+        return Result(item, {FORM: made}, sum(len(window.tokens) for window in aligned))
 
     def _aligned_windows(self, sentences: Sequence[ParsedSentence]) -> tuple[list[range], list[AlignedSentence]]:
         """Which sentences share a window, and the windows as the model reads them; what cannot be read is in none."""
@@ -160,38 +159,6 @@ class CensusWorker:
                 f"too long: {len(tokens):,} tokens are more than --max-tokens {self.work.max_tokens}"
             )
         return tokens
-
-    def _pass_size(self, ready: Sequence[Ready]) -> int:
-        """How many of the sentences, the shortest first, are counted next."""
-        if self.work.batch_size == 1:
-            return 1
-        if self._passes is None:
-            from attnctl.models.huggingface.padded_batch import SharedPasses
-
-            self._passes = SharedPasses(self.model, self.work.batch_size)
-        return self._passes.next_size([sentence.tokens for _, sentence in ready])
-
-    def _counted_together(self, some: Sequence[Ready]) -> list[Result]:
-        """Some sentences in one pass; where that fails, each alone."""
-        start = time.perf_counter()
-        sentences = [sentence for _, sentence in some]
-        try:
-            counts = counts_of(self.model, sentences)
-            before = counts_of(self.untrained, sentences) if self.untrained is not None else [None] * len(sentences)
-        except Exception as error:
-            if len(some) > 1:
-                return [result for one in some for result in self._counted_together([one])]
-            why = f"not read: {error}" if isinstance(error, AttnctlError) else describe_bug(error)
-            return [_skipped(some[0][0], why)]
-        each = (time.perf_counter() - start) / len(some)
-        return [
-            Result(item, {FORM: packed_record(record_of(sentence, own, fresh))}, len(sentence.tokens), each)
-            for (item, sentence), own, fresh in zip(some, counts, before, strict=True)
-        ]
-
-
-def _skipped(item: Item, why: str) -> Result:
-    return Result(item, {FORM: packed_skip(why)}, error=why)
 
 
 def counts_of(model: Any, sentences: Sequence[AlignedSentence]) -> list[SentenceCounts]:
@@ -275,10 +242,7 @@ def census_results(
     work: CensusWork, items: Iterable[Item], jobs: int, model: Model | None = None, by: Engine = LOCAL
 ) -> Iterator[list[Result]]:
     """What becomes of each sentence, in their order, by `jobs` processes, or by the workers of a cluster."""
-    parts = _census_chunks(items)
-    if by.engine == "ray":
-        return by.on_cluster(work, parts, jobs if jobs > 1 else None, CensusWorker)
-    return run_in_processes(work, parts, jobs, CensusWorker) if jobs > 1 else run_here(work, parts, model, CensusWorker)
+    return by.results(work, _census_chunks(items), None if jobs == 1 else jobs, model)
 
 
 def _census_chunks(items: Iterable[Item]) -> Iterator[list[Item]]:

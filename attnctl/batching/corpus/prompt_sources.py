@@ -8,14 +8,14 @@ from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
 from attnctl.batching.folder import SharedFormat
-from attnctl.batching.items import Item
-from attnctl.batching.work import Result, Work, describe_bug
+from attnctl.batching.items import Item, Pending, Result
 from attnctl.errors import AttnctlError, UsageError
 from attnctl.files import write_whole
 from attnctl.models import Model, open_named_model
 from attnctl.text import as_json, csv_table
 
 if TYPE_CHECKING:
+    from attnctl.batching.work import Work
     from attnctl.text import Document
 
 FORM = "sources"
@@ -34,28 +34,27 @@ ROW = (
 )
 
 
-class SourcesWorker:
-    """Answers prompts and says where the answers came from; the model is opened once and kept."""
+class Sources:
+    """The task of answering prompts, one by one, and saying where the answers came from."""
+
+    together = 1
 
     def __init__(self, work: Work, model: Model | None = None) -> None:
         self.work = work
         self.model: Any = open_named_model(**work.options) if model is None else model
 
-    def chunk_results(self, items: Sequence[Item]) -> list[Result]:
-        """One result an item, in their order. An error that a prompt brings with it stays with its item."""
-        return [self._result(item) for item in items]
+    def begin(self, item: Item) -> Result:
+        """What became of a prompt. Raises what is wrong with it."""
+        document, tokens, notes = self._document(item)
+        return Result(item, {FORM: as_json(document)}, tokens, notes=notes)
 
-    def _result(self, item: Item) -> Result:
-        import time
+    def results(self, some: Sequence[Pending]) -> list[Result]:
+        """Nothing: no prompts share a pass."""
+        return []
 
-        start = time.perf_counter()
-        try:
-            document, tokens, notes = self._document(item)
-        except AttnctlError as error:
-            return Result(item, error=str(error))
-        except Exception as error:  # ours to mend; the other items go on
-            return Result(item, error=describe_bug(error))
-        return Result(item, {FORM: as_json(document)}, tokens, time.perf_counter() - start, notes=notes)
+    def failed(self, item: Item, why: str) -> Result:
+        """What becomes of a prompt that something is wrong with."""
+        return Result(item, error=why)
 
     def _document(self, item: Item) -> tuple[Document, int, tuple[str, ...]]:
         """The document of one prompt, with its number and id; its tokens; notes."""

@@ -11,11 +11,11 @@ from typing import Any
 import typer
 
 from attnctl.argument_types import OptionValues, model_arguments
-from attnctl.batching.corpus.prompt_sources import check_prompts
 from attnctl.batching.engines import results_of_items
 from attnctl.batching.groups import batch_folder
+from attnctl.batching.items import Result
 from attnctl.batching.texts import TextStream, opened_stream
-from attnctl.batching.work import Result, Work, open_work_model
+from attnctl.batching.work import Work, open_work_model
 from attnctl.cli import arguments
 from attnctl.cli import options as o
 from attnctl.cli.output import put_bytes, say_unless_quiet
@@ -56,8 +56,6 @@ def batch_command(
     given = model_arguments(o.model_options(options))
     work = Work(given, asked, look=look, prompts=prompts, **o.arguments_of(Work, options))
     model = open_work_model(work)  # raises what is wrong for every text alike
-    if "sources" in asked:
-        check_prompts(model)
     if "sources" in asked or model.info.kind != "checkpoint":
         work = replace(work, batch_size=1)
     to_stdout = output is None or output == "-"

@@ -2,34 +2,29 @@
 
 from __future__ import annotations
 
-import inspect
-import math
-from collections.abc import Callable, Hashable, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import replace
-from functools import cache
 from types import SimpleNamespace
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, Any
 from weakref import WeakKeyDictionary
 
 import numpy as np
 
-from attnctl import attention, limits
+from attnctl import attention
 from attnctl.arrays import as_numpy
 from attnctl.attention import Array, Call
 from attnctl.errors import AttnctlError
 from attnctl.layer import LayerAttention, Run, StopForward
 from attnctl.layer.computed import ComputedLayer
-from attnctl.models.huggingface.attention_session import attention_modules
 from attnctl.models.huggingface.checkpoint import Checkpoint
-from attnctl.models.huggingface.packed_linear import packed_products, packing_mode
 from attnctl.models.huggingface.run_notes import RunNotes
 from attnctl.tokens import Token
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
 
-    from attnctl.models.huggingface.attention_session import Output, Site
+    from attnctl.models.huggingface.attention_session import Output, Site, WatchOptions, WatchSession
     from attnctl.source import Model
 
 
@@ -47,84 +42,79 @@ def can_batch(model: Model) -> bool:
         return False
     from attnctl.models.huggingface.attention_interface import model_follows_interface
 
-    return model_follows_interface(model.network) and not picks_keys(model.network)
-
-
-def picks_keys(network: PreTrainedModel) -> bool:
-    """Whether attention takes the best so many keys (DeepSeek-V3.2, Doge): others beside padding.
-
-    Told by the code of the modules that attend, and of what they hold.
-    """
-    kinds = {type(part) for module in attention_modules(network).values() for part in module.modules()}
-    return any("topk(" in _source_of_class(kind) for kind in cast(set[Hashable], kinds))
-
-
-@cache
-def _source_of_class(kind: Hashable) -> str:
-    try:
-        return inspect.getsource(cast(type, kind))
-    except (OSError, TypeError):
-        return ""
-
-
-class SharedPasses:
-    """How many texts share each pass through a model: at most `most`, and limits.PASS_TOKENS tokens, padding and all.
-
-    Padding is tried wherever a pass is longer than those tried before: where it changes weights, as no architecture
-    should let it, only texts of one length go together.
-    """
-
-    def __init__(self, model: Model, most: int) -> None:
-        self.model, self.most = model, most if most > 1 and can_batch(model) else 1
-        self._sound_to, self._changed_from = 0, math.inf  # lengths of passes, in tokens
-
-    def next_size(self, texts: Sequence[Sequence[Token]]) -> int:
-        """How many of the texts, the shortest first, go through the model next."""
-        sizes = [len(tokens) for tokens in texts[: self.most]]
-        fitting = sum(count * size <= limits.PASS_TOKENS for count, size in enumerate(sizes, 1)) or 1
-        return fitting if self._keeps_weights(texts[:fitting]) else sizes.count(sizes[0])
-
-    def _keeps_weights(self, texts: Sequence[Sequence[Token]]) -> bool:
-        """Whether padding to the last text's length leaves the weights of the others as they are."""
-        long = texts[-1]
-        # one token has a weight of 1 in any company
-        padded = [tokens for tokens in texts if 1 < len(tokens) < len(long)]
-        if padded and self._sound_to < len(long) < self._changed_from:
-            try:
-                changed = padding_changes_weights(cast(Checkpoint, self.model), padded[0], long)
-            except AttnctlError:  # of one of them: which, it says when it is alone
-                return False
-            if changed:
-                self._changed_from = len(long)
-            else:
-                self._sound_to = len(long)
-        return not padded or len(long) <= self._sound_to
+    return model_follows_interface(model.network)
 
 
 def padding_changes_weights(model: Checkpoint, short: Sequence[Token], long: Sequence[Token]) -> bool:
-    """Whether a text's weights change when it is padded to another's length."""
-    alone, beside = _last_weights(model, [tuple(short)]), _last_weights(model, [tuple(short), tuple(long)])
-    return bool(np.abs(alone - beside).max() > CLOSE.get(model.info.dtype, ROUGH))
+    """Whether a text's weights change when it is padded to another's length, or keys are picked, others beside padding."""
+    alone: list[Array] = []  # a layer each: (heads, n, n)
+    beside: list[Array] = []
+    run_padded(model, [tuple(short)], [lambda layer: alone.append(layer.weights())])
+    with _top_of(len(long)) as picked:
+        visits = [lambda layer: beside.append(layer.weights()), lambda _: None]
+        run_padded(model, [tuple(short), tuple(long)], visits)
+    near = CLOSE.get(model.info.dtype, ROUGH)
+    return bool(picked) or any(np.abs(a - b).max() > near for a, b in zip(alone, beside, strict=True))
 
 
-def _last_weights(model: Checkpoint, texts: Sequence[tuple[Token, ...]]) -> Array:
-    """The first text's weights in the last layer that attends: (heads, n, n)."""
-    seen: list[LayerAttention] = []
-    run_padded(model, texts, [seen.append, *[lambda _: None] * (len(texts) - 1)])
-    return seen[-1].weights()
+@contextmanager
+def _top_of(n: int) -> Iterator[list[bool]]:
+    """A list that is not empty once the best of n values were picked, as of so many keys (DeepSeek-V3.2, Doge)."""
+    from torch import Tensor, topk
+    from torch.overrides import TorchFunctionMode
+
+    picked: list[bool] = []
+
+    class SeesPicks(TorchFunctionMode):
+        def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+            if func in (topk, Tensor.topk) and args[0].shape[-1] == n:
+                picked.append(True)
+            return func(*args, **(kwargs or {}))
+
+    with SeesPicks():
+        yield picked
 
 
-def run_padded(model: Checkpoint, texts: Sequence[tuple[Token, ...]], visits: Sequence[Visit]) -> list[Run]:
-    """One pass; each text's visitor sees each layer's call cut to that text. Raises AttnctlError of one of them."""
+def padded_forward(
+    model: Checkpoint,
+    texts: Sequence[tuple[Token, ...]],
+    see: Callable[[Site, Call], Array | None],
+    options: WatchOptions,
+) -> tuple[Array, Output | None, list[int] | None, WatchSession]:
+    """One pass of several texts, of which `see` is shown each layer's call, padding at the end, until it raises StopForward.
+
+    → token ids (batch, n); the network's output, None where it was left; the positions whose logits that has (None: all);
+    what was watched. Raises AttnctlError where one of the texts cannot be read.
+    """
     from attnctl.models.huggingface.attention_interface import watch_attention
-    from attnctl.models.huggingface.attention_session import WatchOptions
-    from attnctl.models.huggingface.family_traits import FamilyTraits
     from attnctl.models.huggingface.network import running_network
     from attnctl.models.huggingface.packed_linear import packed_products, packing_mode
 
     for tokens in texts:
         model.check_tokens(tokens)
     inputs, at = padded_inputs(model, texts)
+    output, n = None, inputs["input_ids"].shape[-1]
+
+    def see_tokens(site: Site, call: Call) -> Array | None:
+        if len(texts) > 1 and call.keys.shape[-2] != n:
+            raise AttnctlError(f"layer {site.layer} of {model.info.name} has keys beside those of {n:,} tokens")
+        return see(site, call)
+
+    with (
+        running_network(model.network, len(texts) * n, model.info.name),
+        packed_products(packing_mode(model.network)),
+        suppress(StopForward),
+        watch_attention(model.network, see_tokens, lambda site: site.kind == model.kind, options) as session,
+    ):
+        output = model.network(**inputs)
+    return inputs["input_ids"], output, at, session
+
+
+def run_padded(model: Checkpoint, texts: Sequence[tuple[Token, ...]], visits: Sequence[Visit]) -> list[Run]:
+    """One pass; each text's visitor sees each layer's call cut to that text. Raises AttnctlError of one of them."""
+    from attnctl.models.huggingface.attention_session import WatchOptions
+    from attnctl.models.huggingface.family_traits import FamilyTraits
+
     traits = FamilyTraits(model.network, model.kind)
     told = RunNotes(type(model.network).__name__, padded=True, traits=traits)
     over: set[int] = set()  # the texts of which all is seen
@@ -149,18 +139,10 @@ def run_padded(model: Checkpoint, texts: Sequence[tuple[Token, ...]], visits: Se
             whole[b, :, : len(texts[b])] = context
         return whole
 
-    output = None
-    with running_network(model.network, sum(map(len, texts)), model.info.name):
-        with (
-            suppress(StopForward),
-            packed_products(packing_mode(model.network)),
-            watch_attention(
-                model.network, see_padded, lambda site: site.kind == model.kind, WatchOptions(after=traits.readers)
-            ) as session,
-            traits.watch_traits(),
-        ):
-            output = model.network(**inputs)
-        embeddings = as_numpy(model.network.get_input_embeddings()(inputs["input_ids"]))  # (batch, n, d_model)
+    with traits.watch_traits():
+        options = WatchOptions(after=traits.readers)
+        ids, output, at, session = padded_forward(model, texts, see_padded, options)
+    embeddings = as_numpy(model.network.get_input_embeddings()(ids).detach())  # (batch, n, d_model)
     runs = []
     for b, tokens in enumerate(texts):
         own = None if output is None else SimpleNamespace(logits=_text_logits(output, b, len(tokens), at))
@@ -237,37 +219,21 @@ Take = Callable[[int, Array], None]  # called with a layer and its weights (batc
 _checked_lengths: WeakKeyDictionary[PreTrainedModel, dict[bool, int]] = WeakKeyDictionary()
 
 
-class _LastLayerSeenError(Exception):
-    """Leaves the network: nothing that follows is wanted."""
-
-
 def weights_of_several(model: Checkpoint, texts: Sequence[Sequence[Token]], take: Take) -> None:
     """Hand each layer's weights to `take`, then leave the network. Raises AttnctlError where a text cannot be read."""
-    from attnctl.models.huggingface.attention_interface import watch_attention
     from attnctl.models.huggingface.attention_session import WatchOptions
-    from attnctl.models.huggingface.network import running_network
 
     whole = [tuple(tokens) for tokens in texts]
-    for tokens in whole:
-        model.check_tokens(tokens)
-    inputs, _ = padded_inputs(model, whole)
     last = (model.info.n_layers or 0) - 1
-    n, padded = inputs["input_ids"].shape[-1], "attention_mask" in inputs
+    n, padded = max(map(len, whole)), len(set(map(len, whole))) > 1
     checked = _checked_lengths.setdefault(model.network, {})
-    trusted = n <= checked.get(padded, 0)
 
     def see_layer(site: Site, call: Call) -> Array:
         steps = attention.run_call(call)
-        take(site.layer, steps.weights)
+        take(site.layer, steps.weights[..., :n])  # keys that stand for several tokens follow the others
         if site.layer == last:
-            raise _LastLayerSeenError
+            raise StopForward
         return steps.context
 
-    with (
-        running_network(model.network, sum(map(len, whole)), model.info.name),
-        packed_products(packing_mode(model.network)),
-        suppress(_LastLayerSeenError),
-        watch_attention(model.network, see_layer, lambda site: site.kind == model.kind, WatchOptions(trusted=trusted)),
-    ):
-        model.network(**inputs)
+    padded_forward(model, whole, see_layer, WatchOptions(trusted=n <= checked.get(padded, 0)))
     checked[padded] = max(n, checked.get(padded, 0))

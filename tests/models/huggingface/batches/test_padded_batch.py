@@ -15,7 +15,7 @@ pytest.importorskip("transformers", reason="attnctl[hf] is not installed")
 import attnctl
 from attnctl.batching.corpus import census_work
 from attnctl.batching.items import Item
-from attnctl.batching.work import Work, Worker
+from attnctl.batching.work import SharedPasses, Work, Worker
 from attnctl.errors import AttnctlError
 from attnctl.models import open_model
 from attnctl.models.huggingface import padded_batch
@@ -66,7 +66,7 @@ def assert_same(one: Trace, other: Trace) -> None:
 @pytest.mark.parametrize("case", [*zoo.DECODERS, *(name for name in zoo.ENCODERS if name != "vit"), *zoo.SPARSE])
 def test_each_text_is_as_if_alone(shelf: Callable[[str], str], case: str) -> None:
     model: Any = open_model(shelf(case))
-    assert padded_batch.can_batch(model) != ("indexer" in case)
+    assert padded_batch.can_batch(model)
     for got, text in zip(attnctl.batch(TEXTS, model, batch_size=4), TEXTS, strict=True):
         assert_same(got, record_trace(model, text))
 
@@ -81,9 +81,9 @@ def test_one_that_fails_leaves_the_others(shelf: Callable[[str], str]) -> None:
     model: Any = open_model(shelf("llama"))
     items = [Item(at, "here", text) for at, text in enumerate(TEXTS)]
     items[2] = Item(2, "here", "Alice " * (model.pieces.limit + 1))
-    done = sorted(Worker(Work({}, batch_size=4), model).traces_of_items(items), key=lambda one: one[0].number)
-    assert [isinstance(trace, str) for _, trace, _ in done] == [at == 2 for at in range(len(TEXTS))]
-    assert "llama reads 64" in done[2][1]
+    done = Worker(Work({}, (), batch_size=4), model).chunk_results(items)
+    assert [result.error is not None for result in done] == [at == 2 for at in range(len(TEXTS))]
+    assert "llama reads 64" in str(done[2].error)
     with pytest.raises(AttnctlError, match="text 2: .* llama reads 64"):
         list(attnctl.batch([item.text for item in items], model))
 
@@ -116,7 +116,8 @@ def test_keys_that_are_picked_are_not_picked_beside_padding(kind: str) -> None:
     model: Any = opened(
         Family(kind, "causal"), build(Family(kind, "causal"), "sdpa" if kind == "doge" else "eager"), "self"
     )
-    assert not padded_batch.can_batch(model)
+    short, long = (model.tokenize(" ".join(f"w{at}" for at in range(n))) for n in (5, 9))
+    assert padded_batch.padding_changes_weights(model, short, long)
     texts = ["w10 w33 w71 w20 w10 w45 w90 w12", "w99", "w50 w51 w52", "w10 w33"]
     for got, text in zip(attnctl.batch(texts, model, batch_size=4), texts, strict=True):
         assert_same(got, record_trace(model, text))
@@ -133,7 +134,7 @@ def test_padding_is_tried_where_a_pass_is_longer_than_those_before(
         return len(long) > 6
 
     monkeypatch.setattr(padded_batch, "padding_changes_weights", changes_long)
-    passes = padded_batch.SharedPasses(open_model(shelf("llama")), 4)
+    passes = SharedPasses(open_model(shelf("llama")), 4)
     sizes = [[3, 3, 3], [1, 4], [2, 5, 5], [3, 4], [4, 4, 6], [2, 2, 7], [2, 2, 5], [2, 9]]
     texts = [[["token"] * n for n in chunk] for chunk in sizes]
     assert [passes.next_size(chunk) for chunk in texts] == [3, 2, 3, 2, 3, 2, 3, 1]
@@ -142,7 +143,7 @@ def test_padding_is_tried_where_a_pass_is_longer_than_those_before(
 
 @pytest.mark.parametrize(("size", "most"), [(600, 6), (5000, 1)])
 def test_tokens_of_a_pass_are_counted_with_their_padding(shelf: Callable[[str], str], size: int, most: int) -> None:
-    passes = padded_batch.SharedPasses(open_model(shelf("llama")), 32)
+    passes = SharedPasses(open_model(shelf("llama")), 32)
     assert passes.next_size([["token"] * size] * 10) == most
     assert passes.next_size([["token"]] * 3 + [["token"] * 4000]) == 3
     assert passes.next_size([["token"]] * 3 + [["token"] * 1024]) == 4
