@@ -8,7 +8,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, NamedTuple, TypedDict, cast
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
 
@@ -22,18 +22,6 @@ if TYPE_CHECKING:
     from transformers import PreTrainedModel
 
 
-class ScoreKeywords(TypedDict, total=False):
-    """Keywords that change a score, each read by `call_of`; dropout does nothing where a model is not in training."""
-
-    scaling: float | None
-    dropout: float
-    is_causal: bool | None
-    softcap: float | None
-    s_aux: Array | None
-    sinks: Array | None
-    position_bias: Array | None
-
-
 class HandedCall(NamedTuple):
     """What a module hands to the function it attends with, and by which name it asked for that."""
 
@@ -43,7 +31,8 @@ class HandedCall(NamedTuple):
     implementation: str
 
 
-KNOWN = frozenset(ScoreKeywords.__annotations__)
+# keywords that change a score, each read by `call_of`; dropout does nothing where a model is not in training
+KNOWN = frozenset({"scaling", "dropout", "is_causal", "softcap", "s_aux", "sinks", "position_bias"})
 # keywords that reach the attention function and leave the scores as they are, by what they mean
 HARMLESS = frozenset(
     # the model's inputs, passed through
@@ -81,7 +70,7 @@ def call_of(handed: HandedCall) -> Call:
     Without a mask, transformers' eager functions hide nothing; torch's fused kernel hides the future where the module is
     causal and there are several queries. Raises AttnctlError for masks and sinks of shapes it does not read.
     """
-    (query, key, value, attention_mask), known = handed.arrays, cast(ScoreKeywords, handed.keywords)
+    (query, key, value, attention_mask), known = handed.arrays, handed.keywords
     n_q, n_k, fused = query.shape[-2], key.shape[-2], handed.implementation != "eager"
     position_bias, scaling, is_causal = known.get("position_bias"), known.get("scaling"), known.get("is_causal")
     if fused and position_bias is not None and attention_mask is not None and attention_mask.dtype == torch.bool:

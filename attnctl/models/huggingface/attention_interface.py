@@ -12,7 +12,7 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from functools import partial
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 from attnctl.attention import Array, Call
 from attnctl.errors import AttnctlError
@@ -33,6 +33,8 @@ from attnctl.models.huggingface.attention_session import (
     WatchOptions,
     WatchSession,
     enter_readable,
+    held,
+    lock,
     uncompiled,
 )
 
@@ -44,7 +46,6 @@ AttentionFunction = Callable[..., tuple[Array, Array | None]]  # as a module cal
 
 
 _sessions: list[WatchSession] = []
-_lock = threading.RLock()
 
 
 @contextmanager
@@ -72,7 +73,7 @@ def watch_attention(
         )
     shares = hasattr(model.config, "num_hidden_groups")
     names = sites.names_of_modules(model)
-    session = WatchSession(architecture_name(model), names, visit, wants, options, shares)
+    session = WatchSession(architecture_name(model), model, names, visit, wants, options, shares)
     with ExitStack() as stack:
         enter_readable(model, stack)
         stack.enter_context(uncompiled())
@@ -111,42 +112,32 @@ def model_follows_interface(model: PreTrainedModel) -> bool:
 @contextmanager
 def _session_listed(session: WatchSession) -> Iterator[None]:
     """The session in the list; with the first of all, our function around transformers', and gone with the last."""
+    with held("interface", _wrap_interface):
+        with lock:
+            _sessions.append(session)
+        try:
+            yield
+        finally:
+            with lock:
+                _sessions.remove(session)
+
+
+def _wrap_interface(stack: ExitStack) -> None:
+    """Hand out the functions that modules attend with, ours around each."""
     from transformers.modeling_utils import AttentionInterface
 
-    with _lock:
-        if not _sessions:
-            _originals.append(AttentionInterface.get_interface)
-            AttentionInterface.get_interface = _get_interface  # type: ignore[assignment, method-assign]
-        _sessions.append(session)
-    try:
-        yield
-    finally:
-        with _lock:
-            _sessions.remove(session)
-            if not _sessions:
-                AttentionInterface.get_interface = _originals.pop()  # type: ignore[method-assign]
+    original = AttentionInterface.get_interface
 
+    def get_interface(interface: Any, implementation: str, default: AttentionFunction) -> AttentionFunction:
+        return partial(_attend_call, original(interface, implementation, default), implementation)
 
-_originals: list[Callable[..., AttentionFunction]] = []
-
-
-def _get_interface(interface: Any, implementation: str, default: AttentionFunction) -> AttentionFunction:
-    """The function that a model attends with, ours around it."""
-    originals = list(_originals)
-    if not originals:  # the last session has just ended, in another thread
-        return type(interface).get_interface(interface, implementation, default)  # type: ignore[no-any-return]
-    return partial(_attend_call, Kernel(originals[0](interface, implementation, default), implementation))
-
-
-class Kernel(NamedTuple):
-    """The function that a module would attend with, and the name by which transformers lists it."""
-
-    attend: AttentionFunction
-    implementation: str
+    AttentionInterface.get_interface = get_interface  # type: ignore[assignment, method-assign]
+    stack.callback(setattr, AttentionInterface, "get_interface", original)
 
 
 def _attend_call(
-    kernel: Kernel,
+    attend: AttentionFunction,
+    implementation: str,
     module: Module,
     query: Array,
     key: Array,
@@ -155,25 +146,26 @@ def _attend_call(
     *args: object,
     **how: object,
 ) -> tuple[Array, Array | None]:
-    """What a module calls: query (batch, heads, n_q, d_k) → context (batch, n_q, heads, d_v), weights or None."""
+    """What a module calls: query (batch, heads, n_q, d_k) → context (batch, n_q, heads, d_v), weights or None.
+
+    `attend` is the function that it would attend with, `implementation` the name by which transformers lists that.
+    """
     sessions = _sessions_of(module)
-    for session in sessions:
-        if session.options.after is not None and (tried := session.options.after.trial_context()) is not None:
-            return tried, None
+    afters = [session.options.after for session in sessions if session.options.after is not None]
+    if tried := [context for after in afters if (context := after.trial_context()) is not None]:
+        return tried[0], None
     given = dict(zip(("scaling", "dropout"), args, strict=False)) | how
-    handed = HandedCall(module, (query, key, value, attention_mask), given, kernel.implementation)
-    if len(sessions) == 1 and sessions[0].options.trusted:
-        context = _trusted_context(sessions[0], handed)
-        if context is not None:
-            return context, None
-    own: tuple[Array, Array | None] = kernel.attend(module, query, key, value, attention_mask, *args, **how)
-    if not sessions:
-        return own
-    half, whole = joined_calls(module, query, value, own)
+    handed = HandedCall(module, (query, key, value, attention_mask), given, implementation)
+    if len(sessions) == 1 and sessions[0].options.trusted and _may_trust(sessions[0], handed):
+        context = _visitor_answer(sessions[0], sessions[0].site_of_call(module), _call_handed(sessions[0], handed))
+        assert context is not None, "the visitor of a trusted session answers the context"
+        leave_where_done(module)
+        return context.transpose(1, 2).contiguous(), None
+    own: tuple[Array, Array | None] = attend(module, query, key, value, attention_mask, *args, **how)
+    half, whole = joined_calls(module, query, value, own) if sessions else (0, None)
     if whole is None:
         return own
-    value, made = whole
-    handed = handed._replace(arrays=(query, key, value, attention_mask))
+    handed = handed._replace(arrays=(query, key, whole[0], attention_mask))
     asked = [
         (session, site)
         for session in sessions
@@ -181,36 +173,34 @@ def _attend_call(
     ]
     context = None
     if asked:
-        call = _checked_call(*asked[0], handed, made)
-        context = _show_call(asked, call, made, half)
+        call = _call_handed(asked[0][0], handed)
+        if (gap := context_disagreement(call, *whole[1])) is not None:
+            raise AttnctlError(
+                f"layer {asked[0][1].layer} of {asked[0][0].architecture} attends otherwise than by the softmax of its "
+                f"scores (off by {gap:.1e}): nothing is shown rather than something wrong"
+            )
+        context = _show_call(asked, call, whole[1], half)
     answer = own if context is None else (context[..., half:].transpose(1, 2).contiguous(), own[1])
-    afters = [
-        after for session, _ in asked if (after := session.options.after) is not None and id(module) in after.modules
-    ]
-    for after in afters:
+    options = (session.options for session, _ in asked)
+    reading = [one.after for one in options if one.after is not None and id(module) in one.after.modules]
+    for after in reading:
         after.see_context(id(module), answer[0])
-    if not afters:
+    if not reading:
         leave_where_done(module)
     return answer
 
 
-def _trusted_context(session: WatchSession, handed: HandedCall) -> Array | None:
-    """What the visitor of a trusted session answers, as a module goes on with it: (batch, n_q, heads, d_v).
-
-    None where the model's own function is to be run after all: no fused kernel, two calls a layer, or a site that the
-    visitor does not want.
-    """
-    if handed.implementation != "sdpa" or hasattr(handed.module, "lambda_init"):
-        return None
-    names = session.names[id(handed.module)]
+def _may_trust(session: WatchSession, handed: HandedCall) -> bool:
+    """Whether a trusted visitor's answer stands for a call: of the fused kernel, one a layer, at a site that it wants."""
+    if (
+        handed.implementation != "sdpa"
+        or hasattr(handed.module, "lambda_init")
+        or session.shares_layers
+        or session.done
+    ):
+        return False
     occurrence = session.occurrences.get(id(handed.module), 0)
-    if session.shares_layers or session.done or not session.wants(names.site_of_occurrence(occurrence)):
-        return None
-    call = _call_handed(session, handed)
-    answer = _visitor_answer(session, session.site_of_call(handed.module), call)
-    leave_where_done(handed.module)
-    assert answer is not None, "the visitor of a trusted session answers the context"
-    return answer.transpose(1, 2).contiguous()
+    return session.wants(session.names[id(handed.module)].site_of_occurrence(occurrence))
 
 
 def leave_where_done(module: Module) -> None:
@@ -229,15 +219,15 @@ def _show_call(
 
     (batch, heads, n_q, d_v), or None where the model goes on with its own.
     """
-    if half and any(session.options.change is not None or session.options.replaces for session, _ in asked):
+    changes = [(session.options.change, site) for session, site in asked if session.options.change is not None]
+    if half and (changes or any(session.options.replaces for session, _ in asked)):
         raise AttnctlError(
             f"{asked[0][0].architecture} makes two calls of attention a layer, which are shown as one: its context cannot "
             "be changed"
         )
     call, context = given, None
-    for session, site in asked:
-        change = session.options.change
-        call = call if change is None else change.change_call(site, call)
+    for change, site in changes:
+        call = change.change_call(site, call)
     for session, site in asked:
         if session.options.own is not None:
             session.options.own(site, *own)
@@ -246,10 +236,8 @@ def _show_call(
             context = answer
     if context is None and call is not given:
         context = changed_context(call)  # (batch, heads, n_q, d_v)
-    for session, site in asked:
-        if session.options.change is not None:
-            made = own[0].transpose(1, 2) if context is None else context  # (batch, heads, n_q, d_v)
-            context = session.options.change.change_context(site, made)
+    for change, site in changes:
+        context = change.change_context(site, own[0].transpose(1, 2) if context is None else context)
     return context
 
 
@@ -258,11 +246,6 @@ def _sessions_of(module: Module) -> list[WatchSession]:
     watching = [session for session in list(_sessions) if id(module) in session.names]
     mine = [session for session in watching if session.thread == threading.get_ident()]
     return mine or watching
-
-
-def _session_sees(session: WatchSession, module: Module) -> bool:
-    """Whether a forward of this module, in this thread, is one that the session watches."""
-    return any(session is other for other in _sessions_of(module))
 
 
 def _visitor_answer(session: WatchSession, site: Site, call: Call) -> Array | None:
@@ -282,18 +265,6 @@ def _call_handed(session: WatchSession, handed: HandedCall) -> Call:
     return call_of(handed)
 
 
-def _checked_call(session: WatchSession, site: Site, handed: HandedCall, own: tuple[Array, Array | None]) -> Call:
-    """The Call of what a module hands over, if the model's own function answers what it says."""
-    call = _call_handed(session, handed)
-    gap = context_disagreement(call, *own)
-    if gap is not None:
-        raise AttnctlError(
-            f"layer {site.layer} of {session.architecture} attends otherwise than by the softmax of its scores (off by "
-            f"{gap:.1e}): nothing is shown rather than something wrong"
-        )
-    return call
-
-
 # --- what else is seen of a forward --------------------------------------------------------------------------------
 
 
@@ -302,7 +273,7 @@ def _watch_forwards(model: PreTrainedModel, session: WatchSession, stack: ExitSt
     from transformers.modeling_utils import PreTrainedModel
 
     def enter_part(part: Module, *_: object) -> None:
-        if not _session_sees(session, part):
+        if session not in _sessions_of(part):
             return
         if part is model:
             session.depth = 0
@@ -313,7 +284,7 @@ def _watch_forwards(model: PreTrainedModel, session: WatchSession, stack: ExitSt
         session.depth += 1
 
     def leave_part(part: Module, *_: object) -> None:
-        if _session_sees(session, part):
+        if session in _sessions_of(part):
             session.depth = max(0, session.depth - 1)
 
     for part in model.modules():
@@ -326,8 +297,8 @@ def _watch_silence(model: PreTrainedModel, session: WatchSession, stack: ExitSta
     """Note the modules that attend without a call of the interface."""
 
     def leave_part(module: Module, *_: object) -> None:
-        if _session_sees(session, module) and not session.occurrences.get(id(module)):
-            session.silent[session.names[id(module)].site_of_occurrence(0)] = type(module).__name__
+        if session in _sessions_of(module) and not session.occurrences.get(id(module)):
+            session.silent_modules[session.names[id(module)].site_of_occurrence(0)] = type(module).__name__
 
     for module in sites.attention_modules(model).values():
         stack.callback(module.register_forward_hook(leave_part).remove)

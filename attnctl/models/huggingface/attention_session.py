@@ -6,9 +6,10 @@ import inspect
 import re
 import sys
 import threading
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from collections.abc import Callable, Hashable, Iterator
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from attnctl.attention import Array, Call
@@ -223,11 +224,12 @@ class WatchOptions:
 LOOKING_ON = WatchOptions()
 
 
-@dataclass
+@dataclass(eq=False)
 class WatchSession:
     """One model being watched: the names of its modules, who wants which, who is shown what, and what was seen."""
 
     architecture: str
+    model: PreTrainedModel
     names: dict[int, Names]
     visit: Visit
     wants: Callable[[Site], bool]
@@ -235,13 +237,24 @@ class WatchSession:
     shares_layers: bool = False  # one module stands for several layers, as in ALBERT: its calls count them
     thread: int = field(default_factory=threading.get_ident)
     seen: dict[Site, None] = field(default_factory=dict)
-    silent: dict[Site, str] = field(default_factory=dict)  # who attends in code of its own: its class
+    silent_modules: dict[Site, str] = field(default_factory=dict)  # those that ended without a call: their class
     done: bool = False  # the visitor has seen all it wants
     depth: int = 0  # of the model's parts that are running now
     forwards: int = 0
     occurrences: dict[int, int] = field(default_factory=dict)  # of each module, in this forward
     steps: dict[int, tuple[int, int]] = field(default_factory=dict)  # of each module: its last forward, how many before
     layers_met: dict[str, int] = field(default_factory=dict)  # of each kind in this forward, where layers are shared
+
+    @property
+    def silent(self) -> dict[Site, str]:
+        """Who attends in code of its own: its class; with those that took another's place as the model ran (BigBird)."""
+        if not self.forwards:
+            return {}
+        came = {name: part for name, part in attention_modules(self.model).items() if id(part) not in self.names}
+        names = names_of_modules(self.model) if came else {}
+        return self.silent_modules | {
+            names[id(part)].site_of_occurrence(0): type(part).__name__ for part in came.values()
+        }
 
     def site_of_call(self, module: Module) -> Site:
         """The site of this call of a module."""
@@ -272,37 +285,48 @@ class WatchSession:
         }
 
 
-_lock = threading.RLock()
+# --- what is held while anybody watches, in any thread ----------------------------------------------------------------
+
+lock = threading.RLock()
+_held: dict[Hashable, tuple[int, ExitStack]] = {}  # how often each thing is held, and how it is put back
+
+
+@contextmanager
+def held(name: Hashable, hold: Callable[[ExitStack], object]) -> Iterator[None]:
+    """Within this, a thing is held: `hold` begins it for the first who asks, its stack puts it back with the last."""
+    with lock:
+        count, stack = _held.get(name, (0, ExitStack()))
+        if not count:
+            hold(stack)
+        _held[name] = (count + 1, stack)
+    try:
+        yield
+    finally:
+        with lock:
+            count, stack = _held.pop(name)
+            if count > 1:
+                _held[name] = (count - 1, stack)
+            else:
+                stack.close()
+
+
+def uncompiled() -> AbstractContextManager[None]:
+    """Within this, what torch.compile made runs as it is written: compiled code calls nobody who looks on.
+
+    Where nobody has imported the compiler, nothing was compiled.
+    """
+
+    def hold(stack: ExitStack) -> None:
+        if (compiler := sys.modules.get("torch._dynamo")) is not None:
+            stack.enter_context(compiler.set_stance("force_eager"))
+
+    return held("compiler", hold)
 
 
 def enter_readable(model: PreTrainedModel, stack: ExitStack) -> None:
     """Flash and flex attention hide keys by other means than masks: such a model runs on torch's fused kernel here."""
     if any(not _is_readable(name) for _, name in attention_configurations(model)):
         stack.enter_context(attention_set_to(model, "sdpa" if model._supports_sdpa else "eager", _is_readable))
-
-
-@contextmanager
-def uncompiled() -> Iterator[None]:
-    """Within this, what torch.compile made runs as it is written: compiled code calls nobody who looks on.
-
-    Where two threads do so at once, the compiler is as it was once both have ended. Where nobody has imported it, nothing
-    was compiled.
-    """
-    with _lock:
-        if not _uncompiled and (compiler := sys.modules.get("torch._dynamo")) is not None:
-            _compiler.enter_context(compiler.set_stance("force_eager"))
-        _uncompiled.append(threading.get_ident())
-    try:
-        yield
-    finally:
-        with _lock:
-            _uncompiled.pop()
-            if not _uncompiled:
-                _compiler.close()
-
-
-_compiler = ExitStack()  # puts torch's compiler back
-_uncompiled: list[int] = []  # the threads that need code to run as it is written
 
 
 def _is_readable(name: str | None) -> bool:
@@ -313,31 +337,14 @@ def _is_readable(name: str | None) -> bool:
 def attention_set_to(
     model: PreTrainedModel, name: str, spare: Callable[[str | None], bool] = lambda name: False
 ) -> Iterator[None]:
-    """Every configuration within `model` set to attention `name`, but those `spare` is true of, and put back afterwards.
-
-    Where two threads do so at once, what was there before the first is put back with the last.
-    """
-    changed = []
-    with _lock:
+    """Every configuration within `model` set to attention `name`, but those `spare` is true of, and put back afterwards."""
+    with ExitStack() as stack:
         for config, before in attention_configurations(model):
-            if not spare(before) or id(config) in _changed:
-                count, first = _changed.get(id(config), (0, before))
-                _changed[id(config)] = (count + 1, first)
+            key, own = ("configuration", id(config)), partial(setattr, config, "_attn_implementation_internal", before)
+            if not spare(before) or key in _held:
+                stack.enter_context(held(key, lambda back, own=own: back.callback(own)))  # type: ignore[misc]
                 config._attn_implementation_internal = name
-                changed.append(config)
-    try:
         yield
-    finally:
-        with _lock:
-            for config in changed:
-                count, first = _changed.pop(id(config))
-                if count > 1:
-                    _changed[id(config)] = (count - 1, first)
-                else:
-                    config._attn_implementation_internal = first
-
-
-_changed: dict[int, tuple[int, str | None]] = {}  # configurations set to another attention: how often, what it was
 
 
 def attention_configurations(model: PreTrainedModel) -> list[tuple[PreTrainedConfig, str | None]]:

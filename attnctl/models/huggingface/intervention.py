@@ -16,7 +16,7 @@ from attnctl.attention import Array, Call
 from attnctl.errors import AttnctlError
 from attnctl.interventions import Cut, Intervention, checked_heads, cut_edges, replaced_heads, seen_keys
 from attnctl.models.huggingface.attention_interface import architecture_name, watch_attention
-from attnctl.models.huggingface.attention_session import Site, WatchOptions
+from attnctl.models.huggingface.attention_session import Site, WatchOptions, unseen_sentence
 from attnctl.models.huggingface.family_traits import output_projections
 
 if TYPE_CHECKING:
@@ -90,17 +90,18 @@ def apply_interventions(
         yield
         return
     change = Applied(interventions)
+
+    def wants(site: Site) -> bool:
+        return kind in (None, site.kind) and any(one.in_layer(site.layer) for one in interventions)
+
     with (
-        watch_attention(
-            model,
-            lambda *_: None,
-            lambda site: kind in (None, site.kind) and any(one.in_layer(site.layer) for one in interventions),
-            WatchOptions(change),
-        ),
+        watch_attention(model, lambda *_: None, wants, WatchOptions(change)) as session,
         _count_past(model, change),
         _replaced_in_projections(model, change),
     ):
         yield
+        if silent := unseen_sentence({site: name for site, name in session.silent.items() if wants(site)}):
+            raise AttnctlError(f"{session.architecture}: {silent.replace('is not shown', 'cannot be changed')}")
 
 
 @dataclass

@@ -20,6 +20,7 @@ from attnctl.formats.storage import load
 from attnctl.models.huggingface import capture as capturing
 from attnctl.models.huggingface.attention_call import check_keywords, context_disagreement
 from attnctl.models.huggingface.capture import capture
+from attnctl.models.huggingface.intervention import intervene
 from attnctl.readings.traces.trace import SINK_NOTE
 from tests.models.huggingface import architectures as zoo
 
@@ -432,3 +433,24 @@ def test_weights_that_no_forward_puts_out_are_named() -> None:
     with pytest.warns(UserWarning, match=said), capture(model) as traces, torch.no_grad():
         model.generate(input_ids=torch.arange(5, 21)[None], max_new_tokens=2)
     assert {call.kind for call in traces} == {"cross", "decoder"} and traces.unseen == said
+
+
+@pytest.mark.parametrize("kind", ["longt5", "bigbird_pegasus", "pegasus_x"])
+def test_encoders_that_attend_in_code_of_their_own_are_named(kind: str) -> None:
+    """Also where a model takes other modules for a short text as it runs: neither captured nor switched off in silence."""
+    from tests.sweep.families import Family, build
+    from tests.sweep.modes import given
+
+    family = Family(kind, "seq2seq")
+    model = build(family)
+    with warnings.catch_warnings(record=True) as warned, torch.no_grad(), capture(model) as calls:
+        warnings.simplefilter("always")
+        model(**given(family, model))
+    assert any("encoder layers 0, 1" in str(one.message) for one in warned)
+    assert {call.kind for call in calls} == {"decoder", "cross"} and "encoder layers 0, 1" in calls.unseen
+    model, encoder, cross = build(family), {"attention": "encoder"}, {"attention": "cross"}
+    says = "encoder layer 0 .* what it attends to cannot be changed"
+    with torch.no_grad(), pytest.raises(AttnctlError, match=says), intervene(model, {0: [0]}, **encoder):
+        model(**given(family, model))
+    with torch.no_grad(), intervene(model, {0: [0]}, **cross):
+        model(**given(family, model))
