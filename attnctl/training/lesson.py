@@ -33,23 +33,15 @@ def one_step(training: Training, sentence: str, query: str | None = None, lr: fl
     before = {name: array.copy() for name, array in training.parameter_arrays().items()}
     watch.start(before)
     loss, predictions = _sentence_loss(training, watch, [token.text for token in split_words(sentence)])
-    training.optimizer.zero_grad()
-    loss.backward()  # type: ignore[no-untyped-call]
+    found = torch.autograd.grad(loss, [*training.parameters.values()], allow_unused=True)
+    gradients = {name: own for name, own in zip(training.parameters, found, strict=True) if own is not None}
     with torch.no_grad():
-        for parameter in training.parameters.values():
-            if parameter.grad is not None:
-                parameter -= rate * parameter.grad
-    falls = {
-        parameter_name: rate * float(parameter.grad.square().sum())
-        for parameter_name, parameter in training.parameters.items()
-        if parameter.grad is not None
-    }
+        for name, own in gradients.items():
+            training.parameters[name] -= rate * own
     training.step += 1
     after = training.parameter_arrays()
     seen = watch.see(after)
     name, head = f"layers.{seen['layer']}.W_Q", seen["head"]
-    gradient = training.parameters[name].grad
-    assert gradient is not None
     return Lesson(
         sentence=sentence,
         vocabulary=len(training.corpus.vocabulary),
@@ -59,11 +51,11 @@ def one_step(training: Training, sentence: str, query: str | None = None, lr: fl
         lr=rate,
         layer=seen["layer"],
         head=head,
-        gradient_norm=float(gradient.norm()),
+        gradient_norm=float(gradients[name].norm()),
         weights=before[name][head],
-        gradient=gradient[head].cpu().numpy(),
+        gradient=gradients[name][head].cpu().contiguous().numpy(),
         after=after[name][head].copy(),
-        falls=falls,
+        falls={key: rate * float(own.square().sum()) for key, own in gradients.items()},
         watch=seen,
     )
 

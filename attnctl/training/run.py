@@ -210,15 +210,13 @@ class TrainingRun:
         if self.state.is_file():  # else it was stopped before its first step
             try:
                 with safe_open(str(self.state), framework="pt") as file, torch.no_grad():
-                    names = list(file.keys())
                     for name, parameter in training.parameters.items():
                         parameter.copy_(file.get_tensor(f"weight/{name}"))
-                        kinds = [n.split("/")[0] for n in names if n.split("/", 1)[1] == name]
-                        state = {k: file.get_tensor(f"{k}/{name}") for k in kinds if k != "weight"}
-                        for kind, value in state.items():
-                            training.optimizer.state[parameter][kind] = (
-                                value if kind == "step" else value.to(parameter.device)
-                            )
+                    for kind, _, name in (one.partition("/") for one in file.keys()):  # noqa: SIM118 - no dict
+                        value, parameter = file.get_tensor(f"{kind}/{name}"), training.parameters[name]
+                        if kind != "weight":  # the optimizer's: its steps stay on the CPU
+                            value = value if kind == "step" else value.to(parameter.device)
+                            training.optimizer.state[parameter][kind] = value
                     told = file.metadata()
                     training.step = int(told["step"])
                     training.losses = [float(loss) for loss in json.loads(told.get("losses", "[]"))]

@@ -52,6 +52,8 @@ def train_command(
     run = TrainingRun(output)
     with contextlib.ExitStack() as held:
         recipe, lines = recipe_to_train(run, resume, corpus, given, held)
+        if lines is None:
+            say_note("reading the sentences of the bundled corpus")
         from attnctl.training.train import open_training
 
         training, eye = open_training(run, recipe, lines, watch, query, held, resume=resume)

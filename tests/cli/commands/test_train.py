@@ -195,6 +195,15 @@ def test_evaluate(run: Run, refused: Refused) -> None:
     assert "no model" in refused("evaluate", "nonsense", code=2)
 
 
+def test_the_bundled_corpus_is_named_before_it_is_read(run: Run, tmp_path: Path) -> None:
+    args = ("train", "-o", tmp_path / "run", "--max-steps", "1", "--batch-size", "4")
+    result = run(*args)
+    assert result.err.splitlines()[0] == "attnctl: note: reading the sentences of the bundled corpus"
+    assert json.loads(result.out)["watch"]["tokens"] == ["Alice", "will", "eat", "pizza"]
+    recipe = run("model", tmp_path / "run", "--json").json["metadata"]["recipe"]
+    assert (recipe["corpus"], recipe["sentences"]) == ("grammar", 65_000)
+
+
 @pytest.mark.parametrize(
     "args", [("evaluate", "demo", "--sentences", "60"), ("model", "demo"), ("model", "demo-causal")]
 )
