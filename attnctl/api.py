@@ -15,7 +15,7 @@ from itertools import chain
 from typing import TYPE_CHECKING, Any, Unpack, cast
 
 from attnctl import limits
-from attnctl.argument_types import ModelOptions, checked_selection, public, require_type, with_model_options
+from attnctl.argument_types import ModelOptions, checked, checked_selection, require_type, with_model_options
 from attnctl.errors import AttnctlError, UsageError, in_one_line
 from attnctl.measures import joins_heads, needs_layers
 from attnctl.models import DEFAULT, opened_model
@@ -172,7 +172,7 @@ def spans(
     return given.read(OverviewReading(GridReading(rows, columns, "mass")))
 
 
-@public
+@checked
 def compare(
     a: Any,
     b: Any,

@@ -14,6 +14,7 @@ import os
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from functools import partial
 from numbers import Real
 from typing import TYPE_CHECKING, Any, NoReturn, TypedDict, TypeVar, cast
 
@@ -105,55 +106,46 @@ _FITTING: dict[str, tuple[type, ...]] = {
 }
 
 
-def checked(function: Function) -> Function:
-    """The function, its arguments held against their annotations: a TypeError names the one of another type."""
-    signature = inspect.signature(function)
-    fitting, names = _fitting_types(signature), list(signature.parameters)
-    called = function.__qualname__.removesuffix(".__init__").rpartition(".")[2]
+def checked(function: Function, options: Mapping[str, object] | None = None) -> Function:
+    """The function, its arguments held against their annotations: a TypeError names the one of another type.
 
-    @functools.wraps(function)
-    def of_checked(*arguments: object, **options: object) -> object:
-        _check_arguments(called, fitting, names, arguments, options)
-        return function(*arguments, **options)
-
-    return cast(Function, of_checked)
-
-
-def public(function: Function) -> Function:
-    """The function, its arguments checked, and its errors in the words of Python: `layers`, not `--layers`."""
-    return with_named_options({}, function)
-
-
-def with_named_options(options: Mapping[str, object], function: Function) -> Function:
-    """As `public`; each of `options` (name → annotation) stands in the signature instead of `**options`: for help()."""
+    Its errors are in the words of Python: `layer`, not `--layer`. Each of `options` (name → annotation) stands in the
+    signature instead of `**options`: for help() and for editors.
+    """
     own = inspect.signature(function)
-    kept = [p for p in own.parameters.values() if p.kind is not inspect.Parameter.VAR_KEYWORD]
+    kept = [p for p in own.parameters.values() if options is None or p.kind is not inspect.Parameter.VAR_KEYWORD]
     more = [
         inspect.Parameter(
             name, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=getattr(one, "__forward_arg__", one)
         )
-        for name, one in options.items()
+        for name, one in (options or {}).items()
         if name not in own.parameters
     ]
     signature = own.replace(parameters=[*kept, *more])
     fitting, names = _fitting_types(signature), list(signature.parameters)
+    called = function.__qualname__.removesuffix(".__init__").rpartition(".")[2]
 
-    def check(arguments: Sequence[object], given: Mapping[str, object]) -> None:
-        for name in given:
-            if name not in names:
-                raise TypeError(f"{function.__name__}() got an unexpected keyword argument {name!r}")
-        _check_arguments(function.__name__, fitting, names, arguments, given)
+    @contextmanager
+    def checking(arguments: Sequence[object], given: Mapping[str, object]) -> Iterator[None]:
+        if options is not None and (strange := given.keys() - names):
+            raise TypeError(f"{called}() got an unexpected keyword argument {min(strange)!r}")
+        try:
+            for name, value in (*zip(names, arguments, strict=False), *given.items()):
+                if name in fitting:
+                    require_type(called, name, value, *fitting[name])
+            yield
+        except AttnctlError as error:
+            error.args = (re.sub(r"(?<![\w-])--([a-z]+(?:-[a-z]+)*)", partial(_argument_of, names), str(error)),)
+            raise
 
     @functools.wraps(function)
     def of_values(*arguments: object, **given: object) -> object:
-        with _options_as_arguments(names):
-            check(arguments, given)
+        with checking(arguments, given):
             return function(*arguments, **given)
 
     @functools.wraps(function)
     def of_iterators(*arguments: object, **given: object) -> Iterator[object]:
-        with _options_as_arguments(names):
-            check(arguments, given)
+        with checking(arguments, given):
             yield from cast(Iterator[object], function(*arguments, **given))
 
     wrapped: Any = of_iterators if inspect.isgeneratorfunction(function) else of_values
@@ -176,30 +168,7 @@ def _fitting_types(signature: inspect.Signature) -> dict[str, tuple[type, ...]]:
     return found
 
 
-def _check_arguments(
-    function: str,
-    fitting: Mapping[str, tuple[type, ...]],
-    names: Sequence[str],
-    arguments: Sequence[object],
-    options: Mapping[str, object],
-) -> None:
-    for name, value in (*zip(names, arguments, strict=False), *options.items()):
-        if name in fitting:
-            require_type(function, name, value, *fitting[name])
-
-
-@contextmanager
-def _options_as_arguments(names: Sequence[str]) -> Iterator[None]:
-    try:
-        yield
-    except AttnctlError as error:
-        error.args = (
-            re.sub(r"(?<![\w-])--([a-z]+(?:-[a-z]+)*)", lambda found: _argument_of(found, names), str(error)),
-        )
-        raise
-
-
-def _argument_of(option: re.Match[str], names: Sequence[str]) -> str:
+def _argument_of(names: Sequence[str], option: re.Match[str]) -> str:
     """The argument that an option is; the option as it stands where there is none."""
     name = option[1].replace("-", "_")
     return next((one for one in (name, f"{name}s", SAID_OTHERWISE.get(name, name)) if one in names), option[0])
@@ -354,7 +323,7 @@ RANGES = {
 
 def with_model_options(function: Function) -> Function:
     """Name each of ModelOptions in the signature of a function that takes `**options`: for help() and for editors."""
-    return with_named_options(ModelOptions.__annotations__, function)
+    return checked(function, ModelOptions.__annotations__)
 
 
 def model_arguments(options: OptionValues) -> OptionValues:

@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Any
 from attnctl.argument_types import (
     check_network,
     check_tensors,
+    checked,
     checked_pairs,
     checked_selection,
     chosen_indices,
     is_network,
-    public,
 )
 from attnctl.arrays import as_numpy
 from attnctl.attention import Array
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 Target = str | int | Sequence[int]
 
 
-@public
+@checked
 def effects(
     model: Any,
     inputs: str | Mapping[str, Array],

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypedDict, Unpack
 import numpy as np
 
 from attnctl import __version__, call_named
-from attnctl.argument_types import Function, checked, checked_selection, plain_number, require_type, with_named_options
+from attnctl.argument_types import Function, checked, checked_selection, plain_number, require_type
 from attnctl.attention import Array
 from attnctl.errors import AttnctlError
 from attnctl.layer import LayerAttention, Run, StoredLayer
@@ -44,7 +44,7 @@ class FigureOptions(TypedDict, total=False):
 
 def with_figure_options(function: Function) -> Function:
     """Name each of FigureOptions in the signature of a function that takes `**options`."""
-    return with_named_options(FigureOptions.__annotations__, function)
+    return checked(function, FigureOptions.__annotations__)
 
 
 def given_figure_options(options: Mapping[str, object]) -> dict[str, Any]:
