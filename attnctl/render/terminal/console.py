@@ -5,7 +5,8 @@ from __future__ import annotations
 import html
 import io
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import partial
 from itertools import accumulate
 from typing import Any, NamedTuple
 
@@ -22,14 +23,13 @@ from attnctl.render.forms import (
     Form,
     Grid,
     Line,
-    Numbers,
     Piece,
     Table,
     label_fit,
     number_text,
     takes_dark_ink,
 )
-from attnctl.text import harmless_line, harmless_text
+from attnctl.text import counted, harmless_line, harmless_text
 
 SAVED_WIDTH = 100  # cells
 NARROWEST = 20  # cells of a terminal that lines are laid out for; one that is narrower breaks them
@@ -168,110 +168,75 @@ def kept_lines(count: int, room: int, must: Sequence[int] = ()) -> list[int | No
 
 def grid_lines(grid: Grid, width: int) -> list[Text]:
     """A grid in at most `width` cells a line."""
-    array = np.asarray(grid.array)
+    tiny = not grid.heat and 0 < float(np.abs(grid.array).max()) < 0.5 * 10**-grid.precision
+    told = partial(number_text, precision=grid.precision, tiny=tiny)
     names = [label_fit(row, max(12, width // 4)) for row in grid.rows]
     left = max([cell_len(name) for name in names] + [1])
-    lead = 2  # room for the pointer
-    rows = kept_lines(len(array), grid.max_rows, grid.marks)
-    total, sums, columns, widths = _column_widths(grid, array, rows, width - lead - left)
-    out = [_header_line(grid, columns, widths, lead + left, total if sums else 0)] if any(grid.columns) else []
+    rows = kept_lines(len(grid.array), grid.max_rows, grid.marks)
+    columns, widths, total = _column_widths(grid, [row for row in rows if row is not None], told, width - left - 2)
+    shaded = grid.heat or grid.change  # from the cell before the number on
+    out = []
+    if any(grid.columns):
+        head = Text(" " * (2 + left), DIM)
+        for at, wide in zip(columns, widths, strict=True):
+            head.append(" " * GAP + padded_text("…" if at is None else label_fit(grid.columns[at], wide), wide))
+        out.append(head.append((" " * (GAP + 1) + padded_text("Σ", total)) * bool(total)))
     for row in rows:
         if row is None:
-            out.append(Text(" " * lead + "⋮", style=DIM))
-        else:
-            out.append(
-                _row_line(
-                    grid, array, row, columns, widths, padded_text(names[row], left, right=False), total if sums else 0
-                )
-            )
-    return out + _omission_line(grid, array, rows, columns, lead)
+            out.append(Text("  ⋮", DIM))
+            continue
+        marked = row in grid.marks
+        line = Text("▸ " if marked else "  ", ACCENT if marked else "")
+        line.append(padded_text(names[row], left, right=False), "bold" if marked else "")
+        for at, wide in zip(columns, widths, strict=True):
+            text, style = _grid_cell(grid, row, at, told)
+            line.append(" " * (GAP - shaded)).append(" " * shaded + padded_text(text, wide), style)
+        if total:
+            line.append(" " * (GAP + 1) + padded_text(told(float(grid.array[row].sum())), total), DIM)
+        out.append(line)
+    sizes = zip(("row", "column"), grid.array.shape, (rows, columns), strict=True)
+    missing = {what: size - sum(at is not None for at in kept) for what, size, kept in sizes}
+    more = [counted(count, f"more {what}") for what, count in missing.items() if count]
+    return [*out, Text(f"  … {', '.join(more)}", DIM)] if more else out
+
+
+def _grid_cell(grid: Grid, row: int, at: int | None, told: Callable[[float], str]) -> tuple[str, Style]:
+    """A number as text, and its colour; at None: what stands for columns that are left out."""
+    if at is None:
+        return "…", Style(dim=True)
+    value = grid.array[row, at]
+    if grid.mask is not None and not grid.mask[row][at] or value is np.False_:
+        return MASKED, Style(dim=True)
+    if value is np.True_:
+        return "✓", Style()
+    return told(float(value)), heat_style(value) if grid.heat else change_style(value) if grid.change else Style()
 
 
 def _column_widths(
-    grid: Grid, array: Numbers, rows: Sequence[int | None], width: int
-) -> tuple[int, bool, list[int | None], list[int]]:
-    """How wide a sum is, whether sums fit, and which columns are shown (None: an ellipsis), how wide each."""
-    seen = array[[row for row in rows if row is not None]]
-    wide = 1 if array.dtype == np.bool_ else max(len(_number_cell(grid, float(x))) for x in (seen.min(), seen.max()))
+    grid: Grid, rows: Sequence[int], told: Callable[[float], str], width: int
+) -> tuple[list[int | None], list[int], int]:
+    """Which columns are shown (None: an ellipsis), how wide each, and how wide the sums; 0 where they do not fit."""
+    seen = grid.array[rows]
+    wide = 1 if seen.dtype == np.bool_ else max(len(told(float(x))) for x in (seen.min(), seen.max()))
     names = [cell_len(name) for name in grid.columns]
     cell = max(wide, min(max([*names, 1]), NAME))
-    total = max(len(_number_cell(grid, float(x))) for x in seen.sum(axis=1)) if grid.sums else 0
-    sums = grid.sums and width >= cell + total + 2 * GAP + 1
-    room = width - (total + GAP + 1 if sums else 0)  # cells for the columns
+    total = max(len(told(float(x))) for x in seen.sum(axis=1)) if grid.sums else 0
+    total *= width >= cell + total + 2 * GAP + 1
+    room = width - (total + GAP + 1 if total else 0)  # cells for the columns
     own = [[max(wide, min(name, longest)) for name in names] for longest in range(NAME, 3, -1)]
-    for widths in (
-        [cell] * len(names),
-        *own,
-    ):  # of one width, or as wide as its name: names give way before columns
-        if sum(widths) + GAP * len(widths) <= room:
-            return total, sums, list(range(len(widths))), widths
-    for widths in own if sums else ():  # and so does the sum
-        if sum(widths) + GAP * len(widths) <= width:
-            return 0, False, list(range(len(widths))), widths
-    for count in range(min(array.shape[1] - 1, room // (wide + GAP)) + 1, 0, -1):
-        columns = kept_lines(array.shape[1], count, grid.must)
+    # of one width, or as wide as its name: names give way before columns, and so does the sum
+    tried = [(widths, room, total) for widths in ([cell] * len(names), *own)]
+    tried += [(widths, width, 0) for widths in own]
+    for widths, most, sums in tried:
+        if sum(widths) + GAP * len(widths) <= most:
+            return list(range(len(widths))), widths, sums
+    for count in range(min(len(names) - 1, room // (wide + GAP)) + 1, 0, -1):
+        columns = kept_lines(len(names), count, grid.must)
         widths = [1 if at is None else max(wide, min(names[at], NAME)) for at in columns]  # an ellipsis is narrow
         if sum(widths) + GAP * len(widths) <= room:
             break
     excess = max(0, sum(widths) + GAP * len(widths) - room)  # of the one column that is left: its name gives way
-    return (
-        total,
-        sums,
-        columns,
-        [1 if at is None else max(wide, w - excess) for at, w in zip(columns, widths, strict=True)],
-    )
-
-
-def _number_cell(grid: Grid, value: float) -> str:
-    largest = float(np.abs(grid.array).max())
-    return number_text(value, grid.precision, tiny=not grid.heat and 0 < largest < 0.5 * 10**-grid.precision)
-
-
-def _header_line(grid: Grid, columns: Sequence[int | None], widths: Sequence[int], left: int, cell: int) -> Text:
-    line = Text(" " * left, style=DIM)
-    for at, width in zip(columns, widths, strict=True):
-        line.append(" " * GAP + padded_text("…" if at is None else label_fit(grid.columns[at], width), width))
-    if cell:
-        line.append(" " * (GAP + 1) + padded_text("Σ", cell))
-    return line
-
-
-def _row_line(
-    grid: Grid, array: Numbers, row: int, columns: Sequence[int | None], widths: Sequence[int], name: str, cell: int
-) -> Text:
-    marked = row in grid.marks
-    line = Text("▸ " if marked else "  ", style=ACCENT if marked else "")
-    line.append(name, style="bold" if marked else "")
-    for at, width in zip(columns, widths, strict=True):
-        line.append(" " * (GAP - 1) if grid.heat or grid.change else " " * GAP)
-        hidden = grid.mask is not None and at is not None and not grid.mask[row][at]
-        if at is None:
-            text, style = "…", Style(dim=True)
-        elif hidden:
-            text, style = MASKED, Style(dim=True)
-        elif array.dtype == np.bool_:
-            text, style = ("✓" if array[row, at] else MASKED), Style(dim=not array[row, at])
-        else:
-            value = float(array[row, at])
-            text = _number_cell(grid, value)
-            style = heat_style(value) if grid.heat else change_style(value) if grid.change else Style()
-        text = padded_text(text, width)
-        line.append(f" {text}" if grid.heat or grid.change else text, style=style)
-    if cell:
-        total = _number_cell(grid, float(array[row].sum()))
-        line.append(" " * (GAP + 1) + padded_text(total, cell), style=DIM)
-    return line
-
-
-def _omission_line(
-    grid: Grid, array: Numbers, rows: Sequence[int | None], columns: Sequence[int | None], lead: int
-) -> list[Text]:
-    parts = []
-    for shown_, count, what in ((rows, array.shape[0], "row"), (columns, array.shape[1], "column")):
-        missing = count - sum(at is not None for at in shown_)
-        if missing:
-            parts.append(f"{missing} more {what}{'s' * (missing != 1)}")
-    return [Text(" " * lead + "… " + ", ".join(parts), style=DIM)] if parts else []
+    return columns, [1 if at is None else max(wide, w - excess) for at, w in zip(columns, widths, strict=True)], total
 
 
 def cropped_line(line: Text, width: int) -> Text:
