@@ -47,13 +47,6 @@ def _effect_unit(found: Effects) -> str:
     return "Δ logit difference" if found.against is not None else "Δ log-probability (nats)"
 
 
-def _short_unit(found: Effects) -> str:
-    """The unit for a colour bar no longer than two rows of heads; the line above the grid has it in full."""
-    if found.target is None:
-        return "cosine distance"
-    return "Δ logits" if found.against is not None else "Δ log p (nats)"
-
-
 def _effects_title(found: Effects) -> str:
     if found.target is None:
         return found.model.name
@@ -66,9 +59,11 @@ def _draw_heads(found: Effects) -> Drawing:
     effects = {(one.layer, one.head): one.signed_size for one in found.heads}
     furthest = max(*map(abs, effects.values()), LEAST)
     how = "to first order" if found.approximation is not None else f"its output {DONE[found.how]}"
+    # the line above the grid has the unit in full: beside the colour bar it is no longer than two rows of heads
+    unit = _effect_unit(found).replace("log-probability", "log p").replace("logit difference", "logits")
     grids = Grids(
         **_layers_by_heads(effects),
-        scales=(Scale(CenteredNorm(halfrange=furthest), colour_map(CHANGE), _short_unit(found)),),
+        scales=(Scale(CenteredNorm(halfrange=furthest), colour_map(CHANGE), unit),),
         title=_effects_title(found),
         said=(f"{_effect_unit(found)} without each head, {how}",),
         hidden="not measured",

@@ -68,7 +68,11 @@ def _packed_source(source: Trace | Overview, label: str, layers: Sequence[Docume
     keys = source.key_tokens
     return {
         "label": visible_text(label),
-        "model": model_facts(source.model, isinstance(source, Trace) and is_default_scale(source)),
+        "model": {  # what the arithmetic of the page needs to know of it
+            "name": visible_text(source.model.name),
+            "defaultScale": isinstance(source, Trace) and is_default_scale(source),
+            **{name: value for name in FACTS if (value := getattr(source.model, name)) is not None},
+        },
         "facts": facts_line(source.model, len(source.tokens), layers),
         "tokens": packed_tokens(source.tokens, source.text),
         "keyTokens": None if keys is None else packed_tokens(keys, source.text),
@@ -113,6 +117,7 @@ def _first_focus(layers: Sequence[Document]) -> dict[str, int]:
     return {"layer": layers[0]["layer"], "head": layers[0]["heads"][0]["head"], "query": 0, "key": 0}
 
 
+FACTS = ("d_k", "causal", "scale", "soft_cap", "temperature")  # of a model
 # what a head keeps beside its weights, most needed first
 DETAILS = ("queries", "keys", "values", "scores", "bias", "scaled_scores", "dropped_weights", "context")
 THUMBNAIL = 40  # the side, in cells, of the small picture of a head
@@ -163,13 +168,6 @@ def pack_trace(trace: Trace, label: str, blobs: Blobs, budget: int, walked: bool
         "predictions": [{"at": p.position, "text": page_label(p.text), "p": p.probability} for p in trace.predictions],
         "measure": measure and {"title": measure.title, "joinsHeads": measure.joins_heads},
     }
-
-
-def model_facts(info: ModelInfo, default_scale: bool) -> Document:
-    """What the arithmetic of the page needs to know of the model."""
-    names = ("d_k", "causal", "scale", "soft_cap", "temperature")
-    facts = {name: value for name in names if (value := getattr(info, name)) is not None}
-    return {"name": visible_text(info.name), "defaultScale": default_scale} | facts
 
 
 def facts_line(info: ModelInfo, n_tokens: int, layers: Sequence[Document]) -> str:

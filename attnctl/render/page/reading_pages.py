@@ -6,7 +6,7 @@ from attnctl import __version__
 from attnctl.formats.documents.census_json import census_document
 from attnctl.formats.documents.json_documents import plain
 from attnctl.readings.census.census_table import CensusTable, HeadRow
-from attnctl.readings.effects.answer_sources import AnswerSources, PartSource
+from attnctl.readings.effects.answer_sources import AnswerSources
 from attnctl.render.forms import Table
 from attnctl.render.page.document import as_data, document_page, escaped_html, filled_template, page_colours
 from attnctl.render.told.census import census_heading, layers_table, left_out, trees_text
@@ -76,21 +76,17 @@ def _hues(found: AnswerSources) -> dict[int, int]:
 
 
 def _shaded_prompt(found: AnswerSources) -> str:
-    hues = _hues(found)
-    pieces, at = [], 0
+    """The prompt; each part's `matters`, from -1 (for the answer) to 1 (against it), is 1 where it matters most."""
+    hues, pieces, at = _hues(found), [], 0
+    worst = max((abs(one.matters) for one in found.parts if one.alone), default=0) or 1
     for number, one in sorted(enumerate(found.parts), key=lambda item: item[1].start):
         start, end = one.start, one.end
         hue = f" data-hue={hues[number]}" if number in hues else ""
+        strength = one.matters / worst if one.alone else 0
         before, text = (escaped_html(found.prompt[first:past]) for first, past in ((at, start), (start, end)))
-        pieces.append(f"{before}<span data-part={number}{hue} data-matters={_strength(found, one)}>{text}</span>")
+        pieces.append(f"{before}<span data-part={number}{hue} data-matters={strength:.3f}>{text}</span>")
         at = end
     return "".join([*pieces, escaped_html(found.prompt[at:])])
-
-
-def _strength(found: AnswerSources, one: PartSource) -> str:
-    """How much a part matters beside the one that matters most, from -1 (for the answer) to 1 (against it)."""
-    worst = max((abs(other.matters) for other in found.parts if other.alone), default=0) or 1
-    return f"{one.matters / worst if one.alone else 0:.3f}"
 
 
 def census_page(census: CensusTable) -> str:

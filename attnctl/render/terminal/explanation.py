@@ -547,12 +547,15 @@ def focus_sentence(trace: Trace, focus: Focus, width: int) -> str:
 def conclusion_of(trace: Trace, focus: Focus) -> str:
     """What a reader may conclude of the strongest link, in a sentence; empty where it speaks for itself."""
     finds = roles_of_heads(trace.model).get((focus.layer, focus.head), ())
-    trained = trace.model.kind not in UNTRAINED
+    trained, layer = trace.model.kind not in UNTRAINED, trace.layer(focus.layer)
+    weights = layer.head_weights(focus.head)  # (rows, n_k)
     if trace.reads_itself and focus.key == focus.query and focus.weight > PARKED:
-        if _keys_seen(trace.layer(focus.layer), focus) == 1:
+        if weights.shape[1] == 1 or layer.mask is not None and layer.mask[layer.row_of(focus.query)].sum() == 1:
             return "It sees no other token: the softmax of one score is 1."
         return (PARKED_HERE if finds else OFTEN_PARKED) if trained else ""
-    if trained and focus.key == 0 and focus.query > 3 and _most_on_first(trace.layer(focus.layer), focus.head):
+    # most words from the fourth on
+    parked = len(weights) > 3 and float((weights[3:, 0] > PARKED).mean()) > 0.5
+    if trained and focus.key == 0 and focus.query > 3 and parked:
         return "Most words look at the first token here: attention is parked there, and says little about it."
     if not finds or not may_stand_for(trace.tokens, focus.query, focus.key):
         return ""
@@ -564,15 +567,3 @@ def conclusion_of(trace: Trace, focus: Focus) -> str:
         pronoun, found = (visible_text(trace.tokens[at].text) for at in (focus.query, focus.key))
         return f"By their usual genders {pronoun} may be {found} or {visible_text(other)}: which of them is a guess."
     return f"This head was measured to find {fitting}; how often it is right: attnctl model {trace.model.card_name}."
-
-
-def _keys_seen(layer: LayerTrace, focus: Focus) -> int:
-    """How many keys the query of a focus may look at."""
-    assert layer.weights is not None
-    return layer.weights.shape[-1] if layer.mask is None else int(layer.mask[layer.row_of(focus.query)].sum())
-
-
-def _most_on_first(layer: LayerTrace, head: int) -> bool:
-    """Whether most words from the fourth on give the first token more than PARKED of their attention."""
-    rows = layer.head_weights(head)[3:]  # (n - 3, n_k)
-    return len(rows) > 0 and float((rows[:, 0] > PARKED).mean()) > 0.5

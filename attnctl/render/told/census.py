@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from attnctl.readings.census.census_table import ALL, FEWEST, Best, CensusTable, HeadRow, Relation, Rule, Trees
+from attnctl.readings.census.census_table import ALL, FEWEST, Best, CensusTable, Relation, Rule, Trees
 from attnctl.readings.census.words import COREFERENCE, DOWN, TO_ANTECEDENT, UP
 from attnctl.render.forms import ABSENT, Column, Form, Line, Table
 from attnctl.text import counted, number_list, visible_text
@@ -59,11 +59,12 @@ def census_forms(census: CensusTable, subtypes: bool = False, least: int = FEWES
 
 def _relation_table(rows: Sequence[Relation], name: str) -> Table:
     """A line a relation, all of one kind."""
-    rules = [row.rules for row in rows]
+    labels = [(row, row.relation.removeprefix(f"{COREFERENCE}:")) for row in rows]
+    rules, cases = [row.rules for row in rows], [row.cases for row in rows]
     best = [row.best for row in rows]
     return Table(
         [
-            Column(name, [_relation_name(row) for row in rows], "text", cut="end"),
+            Column(name, [visible_text("  " * row.subtype + label) for row, label in labels], "text", cut="end"),
             Column("to its", [ARROWS.get(row.direction, "→ ante") for row in rows], "text"),
             Column("head", [one and f"{one.layer}.{one.head}" for one in best]),
             Column("found", [one and 100 * one.accuracy for one in best], told=".1f"),
@@ -75,19 +76,11 @@ def _relation_table(rows: Sequence[Relation], name: str) -> Table:
             Column("nearest", [_rule_text(by.get("nearest")) for by in rules], "text", rank=2),
             Column("1st", [by["first"].accuracy * 100 if "first" in by else None for by in rules], told=".0f", rank=0),
             Column("unt", [row.untrained and 100 * row.untrained.accuracy for row in rows], told=".0f", rank=5),
-            Column("cases", [row.cases for row in rows], told=_cases_text, rank=1),
+            Column("cases", [one if one < 1_000_000 else f"{one / 1e6:,.1f} M" for one in cases], rank=1),
         ],
         strong=[row.beats_rules for row in rows],
         gap=1,
     )
-
-
-def _relation_name(row: Relation) -> str:
-    return visible_text("  " * row.subtype + row.relation.removeprefix(f"{COREFERENCE}:"))
-
-
-def _cases_text(cases: int) -> str:
-    return f"{cases:,}" if cases < 1_000_000 else f"{cases / 1e6:,.1f} M"
 
 
 def _interval_text(best: Best) -> str:
@@ -162,7 +155,12 @@ def _layer_lines(census: CensusTable) -> Iterator[Form]:
 
 def _head_lines(census: CensusTable) -> Iterator[Form]:
     positional = [f"{h.layer}.{h.head} ({h.positional.offset:+d})" for h in census.heads if h.positional is not None]
-    syntactic = [f"{h.layer}.{h.head} ({_strongest_finding(h)})" for h in census.heads if h.syntactic]
+    syntactic = []
+    for head in census.heads:
+        if head.syntactic:
+            best, more = max(head.syntactic, key=lambda found: found.accuracy), len(head.syntactic) - 1
+            found = f"{visible_text(best.relation)} {ARROWS[best.direction]}{f', {more} more' * bool(more)}"
+            syntactic.append(f"{head.layer}.{head.head} ({found})")
     for start, heads in (
         ("positional (90 % at one offset):", positional),
         ("syntactic (10 points above the best offset):", syntactic),
@@ -171,12 +169,6 @@ def _head_lines(census: CensusTable) -> Iterator[Form]:
             heads = [*heads[:MOST_HEADS], f"{len(heads) - MOST_HEADS} more"]
         if heads:
             yield _list_line(start, heads)
-
-
-def _strongest_finding(head: HeadRow) -> str:
-    best = max(head.syntactic, key=lambda found: found.accuracy)
-    more = len(head.syntactic) - 1
-    return f"{visible_text(best.relation)} {ARROWS[best.direction]}" + (f", {more} more" if more else "")
 
 
 def _remark_lines(census: CensusTable, listed: Sequence[Relation]) -> Iterator[Form]:

@@ -211,9 +211,11 @@ def contributions_forms(found: Effects, top: int | None = None) -> Iterator[Form
     yield ""
     strongest = sorted((one for one in parts.parts if one.part in ("head", "mlp")), key=lambda part: -abs(part.value))
     shown, largest = strongest[: top or SHOWN], abs(strongest[0].value) if strongest else 1.0
+    names = [f"head {one.head}" if one.part == "head" else "MLP" for one in shown]
+    layers = ["" if one.layer is None else f" of layer {one.layer}" for one in shown]
     yield Table(
         [
-            Column("strongest parts", [_part_name(one) for one in shown], "text"),
+            Column("strongest parts", list(map("{}{}".format, names, layers)), "text"),
             Column(
                 "writes",
                 [one.value for one in shown],
@@ -232,11 +234,6 @@ def contributions_forms(found: Effects, top: int | None = None) -> Iterator[Form
         f"Each part is what it added to the residual stream, along {along} of the unembedding, any final norm "
         "held at its scale on this text. A head's is Σ weight · value · W_O over the tokens that it looks at."
     )
-
-
-def _part_name(part: ContributionPart) -> str:
-    name = f"head {part.head}" if part.part == "head" else "MLP"
-    return name if part.layer is None else f"{name} of layer {part.layer}"
 
 
 def _source_tokens(found: Effects, part: ContributionPart) -> Line:
