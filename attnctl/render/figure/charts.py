@@ -119,14 +119,11 @@ def _bar_drawing(title: str, said: str, names: Sequence[str], several: Sequence[
             values = [value or 0.0 for value in bars.values]
             low, most = min(0.0, *values), max(LEAST, *values)
             room = 0.25 * (most - low)  # for the numbers
-            axes.barh(range(len(values)), values, height=0.72, color=bars.colours)
+            drawn = axes.barh(range(len(values)), values, height=0.72, color=bars.colours)
+            numbers = ["" if value is None else f"{value:{bars.told}}" for value in bars.values]
+            axes.bar_label(drawn, numbers, padding=2.7, fontsize=8, color=INK)
             axes.set(xlim=(low - room * (low < 0), most + room), ylim=(len(values) - 0.5, -0.5))
             axes.axvline(0, color=QUIET, linewidth=0.8)
-            for row, value in enumerate(bars.values):
-                if value is not None:
-                    side, gap = ("left", 0.06 * room) if value >= 0 else ("right", -0.06 * room)
-                    number = f"{value:{bars.told}}"
-                    axes.text(value + gap, row, number, ha=side, va="center", fontsize=8, color=INK)
             axes.set_yticks(range(len(names)), names if at == 0 else [""] * len(names))
             for text in axes.get_yticklabels():
                 text.set(parse_math=False, family=labels.family, fontsize=9)

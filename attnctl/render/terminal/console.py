@@ -18,6 +18,7 @@ from rich.style import Style
 from rich.text import Text
 
 from attnctl.render.forms import (
+    ABSENT,
     VIRIDIS,
     Column,
     Form,
@@ -104,7 +105,6 @@ def has_colours(console: Console) -> bool:
 ACCENT = "bright_magenta"
 DIM = "dim"
 GAP = 2
-MASKED = "·"
 NAME = 8  # cells of a column's name
 
 
@@ -206,7 +206,7 @@ def _grid_cell(grid: Grid, row: int, at: int | None, told: Callable[[float], str
         return "…", Style(dim=True)
     value = grid.array[row, at]
     if grid.mask is not None and not grid.mask[row][at] or value is np.False_:
-        return MASKED, Style(dim=True)
+        return ABSENT, Style(dim=True)
     if value is np.True_:
         return "✓", Style()
     return told(float(value)), heat_style(value) if grid.heat else change_style(value) if grid.change else Style()

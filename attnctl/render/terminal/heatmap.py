@@ -14,10 +14,9 @@ from rich.text import Text
 from attnctl.arrays import Bools, Floats
 from attnctl.measures import measure_names
 from attnctl.readings.heatmap import AS_GIVEN, HeatmapGrid, log_span, weight_span
-from attnctl.render.forms import Grid, Line, label_fit, token_label
+from attnctl.render.forms import ABSENT, Grid, Line, label_fit, token_label
 from attnctl.render.terminal.console import (
     DIM,
-    MASKED,
     grid_lines,
     has_colours,
     padded_text,
@@ -136,7 +135,7 @@ class Blocks:
             line = Text(padded_text(name, left, right=False))
             for weight, share in zip(weights[i].tolist(), shares[i].tolist(), strict=True):
                 hidden = math.isnan(share)
-                text = MASKED if hidden else f"{weight:.2f}"
+                text = ABSENT if hidden else f"{weight:.2f}"
                 style = Style(dim=True) if hidden else self._cell_style(share)
                 before = (cell - len(text)) // 2
                 line.append(" " * before + text + " " * (cell - before - len(text)), style=style)
@@ -246,7 +245,7 @@ class Blocks:
         line.append_text(self._square_cells(np.linspace(1 / 16, 15 / 16, 8, dtype=np.float32)))
         line.append(f" {self.high:.2g}", style=DIM)
         if self.reading.hides_keys:
-            line.append(f"   {MASKED} or blank: masked", style=DIM)
+            line.append(f"   {ABSENT} or blank: masked", style=DIM)
         yield line
 
     def _cell_style(self, share: float) -> Style:
@@ -281,21 +280,14 @@ def tab_separated(reading: HeatmapGrid) -> list[str]:
     A column is named by its key's index and text, "3:pizza"; of a pooled text the index, which its name begins with, is that
     of a part's first token. Masked cells are empty.
     """
-
-    def tabbed_row(cells: Sequence[object]) -> str:
-        return "\t".join(map(str, cells))
-
-    def name_after(index: int, token: Token) -> str:
-        return in_a_cell(token.text if reading.starts is None else token.text.removeprefix(f"{index} "))
-
-    rows, columns = reading.numbers
-    named = (f"{at}:{name_after(at, token)}" for at, token in zip(columns, reading.keys, strict=True))
-    lines = [tabbed_row(["layer", "head", "index", "query", *named])]
-    for layer, head, weights, mask in reading.panels():
-        for i, token in enumerate(reading.queries):
-            cells = [
-                "" if mask is not None and not mask[i, j] else f"{weight:.6g}"
-                for j, weight in enumerate(weights[i].tolist())
-            ]
-            lines.append(tabbed_row([layer, head, rows[i], name_after(rows[i], token), *cells]))
-    return lines
+    queries, keys = (
+        [(at, in_a_cell(one.text if reading.starts is None else one.text.removeprefix(f"{at} "))) for at, one in named]
+        for named in map(zip, reading.numbers, (reading.queries, reading.keys))
+    )
+    rows = [
+        (layer, head, *query, *("" if math.isnan(weight) else f"{weight:.6g}" for weight in row))
+        for layer, head, weights, mask in reading.panels()
+        for query, row in zip(queries, _masked_as_nan(weights, mask).tolist(), strict=True)
+    ]
+    heading = ("layer", "head", "index", "query", *(f"{at}:{name}" for at, name in keys))
+    return ["\t".join(map(str, row)) for row in [heading, *rows]]

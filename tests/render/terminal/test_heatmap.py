@@ -107,7 +107,7 @@ def test_columns_are_numbered_as_in_the_text(how: dict[str, Any]) -> None:
 
 
 def test_the_lightest_weight_does_not_look_masked() -> None:
-    from attnctl.render.terminal.console import MASKED
+    from attnctl.render.forms import ABSENT
     from attnctl.render.terminal.heatmap import SHADES
 
-    assert MASKED not in SHADES and " " not in SHADES
+    assert ABSENT not in SHADES and " " not in SHADES
