@@ -11,31 +11,29 @@ Named = dict[str, Whole]
 Free = Annotated[dict[str, Any], about("", additionalProperties=True)]
 
 
-class SizesGroup(Part):
-    """Layers of the same size."""
+class AttentionGroup(Part):
+    """Layers of the same sizes."""
 
     layers: Annotated[Count, about("How many.")]
+    kind: Literal["self", "encoder", "decoder", "cross"]
     heads: Count
     kv_heads: Count
     d_k: Count
-    window: Annotated[int | None, about("Tokens whose keys and values are kept; null: all.")]
-    own_keys: Annotated[bool, about("False: it reads the keys of another layer.")]
-    own_values: Annotated[bool, about("False: its values are its keys.")]
-
-
-class BuiltSizes(Part):
-    """Layers as transformers builds them."""
-
-    layers: tuple[Index, ...]
-    kind: Literal["self", "encoder", "decoder", "cross"]
-    heads: Count | None
-    kv_heads: Count | None
-    d_k: Count | None
-    d_v: Count | None
+    d_v: Count
     matrices: Annotated[Named, about("Parameters of one layer, by the name of the matrix.")]
     distinct: Annotated[Index, about("How many layers have parameters of their own.")]
-    kept: Annotated[Index, about("Numbers that a cache keeps of each token in each layer.")]
-    window: Annotated[int | None, about("Tokens whose keys and values are kept; null: all.")]
+
+
+class CacheGroup(Part):
+    """Layers of which a cache keeps the same for each token."""
+
+    layers: Annotated[Count, about("How many.")]
+    heads: Count
+    d_k: Count
+    d_v: Count
+    indexer: Annotated[Index, about("Numbers of the key by which an indexer finds a token.")]
+    window: Annotated[int | None, about("Tokens that are kept; null: all.")]
+    of_source: Annotated[bool, about("Whether of the text that an encoder read.")]
 
 
 class Parameters(Part):
@@ -46,13 +44,12 @@ class Parameters(Part):
     layer: Named | None = None
 
 
-class SizesDocument(JsonDocument, kw_only=True, tag="attnctl.sizes/1"):
+class SizesDocument(JsonDocument, kw_only=True, tag="attnctl.sizes/2"):
     """The sizes of a model's attention, from its configuration, and what follows from them."""
 
     name: str
     architecture: str
     layers: Annotated[Count, about("Calls of attention, one on another; one that reads an encoder is another.")]
-    cached_layers: Annotated[Index | None, about("Those whose keys and values a cache keeps.")] = None
     heads: Count
     kv_heads: Count
     d_model: Count
@@ -61,19 +58,11 @@ class SizesDocument(JsonDocument, kw_only=True, tag="attnctl.sizes/1"):
     vocabulary: Count | None = None
     context: Annotated[Whole | None, about("Tokens of the longest text.")] = None
     window: Count | None = None
-    latent: Annotated[Count | None, about("Numbers that the cache keeps instead of keys and values.")] = None
     source: Annotated[str | None, about("Where the configuration stands.")] = None
-    windowed_layers: Annotated[Index | None, about("Those that keep a window of keys and values alone.")] = None
-    gated: Annotated[bool | None, about("Whether queries come with a gate of the same size.")] = None
-    counted: Annotated[bool | None, about("Whether this family was held against built networks.")] = None
-    groups: Annotated[tuple[SizesGroup, ...], about("Where layers differ in size.")] = ()
-    stored_layer: Annotated[Whole | None, about("Parameters of a layer as they are stored, where that is less.")] = None
-    built: Annotated[tuple[BuiltSizes, ...], about("Layers as transformers builds them.")] = ()
+    built: Annotated[bool, about("Of a network that transformers built; else of four matrices a layer.")]
+    groups: Annotated[tuple[AttentionGroup, ...], about("The layers, those of the same sizes together.")]
+    cache: Annotated[tuple[CacheGroup, ...] | None, about("What it keeps of each token; absent: not counted.")] = None
     embedding: Annotated[Whole | None, about("Parameters of the table.")] = None
-    cache_told: Annotated[bool | None, about("Whether the cache is of a kind that is known.")] = None
-    distinct_layers: Annotated[Count | None, about("That have parameters of their own, where several share them.")] = (
-        None
-    )
     parameters: Annotated[
         Parameters, about("Of the whole model, one head, one layer, by the name of the matrix; without biases.")
     ]

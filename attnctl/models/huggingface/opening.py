@@ -19,7 +19,7 @@ from attnctl.models.huggingface.tokenizer import Pieces, open_pieces
 from attnctl.tokens import Token
 
 if TYPE_CHECKING:
-    from transformers import PreTrainedConfig, PreTrainedModel, PreTrainedTokenizerBase
+    from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
     from attnctl.text import Document
 
@@ -77,7 +77,7 @@ def open_checkpoint(
                 "--attention decoder"
             )
         kind = "decoder"
-    pieces = replace(pieces, limit=_token_limit(network.config, settings, pieces.limit))
+    pieces = replace(pieces, limit=_token_limit(network, pieces.limit))
     info = replace(network_info(network, short_name(name), kind), **origin_of(found, name))
     return _with_direction(Checkpoint(info, network, pieces, kind, asked.target, asked.generate or 0))
 
@@ -111,13 +111,14 @@ def _kind_of_model(settings: Document, asked: DecoderRequest, name: str) -> str:
     return attention or "encoder"
 
 
-def _token_limit(config: PreTrainedConfig, settings: Document, own: int | None = None) -> int | None:
+def _token_limit(network: PreTrainedModel, own: int | None = None) -> int | None:
     """How many tokens a network reads, by its table of positions and `own`, the tokenizer's limit; None: any number."""
-    longest = getattr(config.get_text_config(), "max_position_embeddings", None)
-    if not isinstance(longest, int) or longest < 1 or settings.get("model_type") == "t5":
+    config = network.config
+    stated = getattr(config.get_text_config(), "max_position_embeddings", None)
+    if not isinstance(stated, int) or stated < 1 or config.model_type == "t5":
         return own
-    longest = usable_positions({"pad_token_id": getattr(config, "pad_token_id", None)} | settings, longest)
-    return longest if own is None else min(own, longest)
+    longest = usable_positions(network, stated)
+    return longest if own is None else min(own, longest or own)
 
 
 def wrap_network(network: PreTrainedModel, tokenizer: PreTrainedTokenizerBase) -> Checkpoint:
@@ -135,7 +136,7 @@ def wrap_network(network: PreTrainedModel, tokenizer: PreTrainedTokenizerBase) -
         raise AttnctlError(f"{called} is a transformers model: give its tokenizer, as tokenizer=…")
     named = getattr(tokenizer, "special_tokens_map", {})
     settings = {k: str(token) for k, token in named.items() if isinstance(token, str) or hasattr(token, "content")}
-    limit = _token_limit(network.config, network.config.to_dict())
+    limit = _token_limit(network)
     pieces = Pieces(called, _tokenizer_of_network(tokenizer, called), settings, limit)
     kind = "encoder" if getattr(network.config, "is_encoder_decoder", False) else "self"
     return _with_direction(Checkpoint(network_info(network, called, kind), network, pieces, kind))

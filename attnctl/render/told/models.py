@@ -15,7 +15,7 @@ from attnctl.render.told.training import relations_table
 from attnctl.text import counted
 
 if TYPE_CHECKING:
-    from attnctl.models.huggingface.sizes import LayerGroup, ModelSizes
+    from attnctl.models.huggingface.sizes import ModelSizes
     from attnctl.readings.traces.consistency import Finding
     from attnctl.text import Document
 
@@ -35,21 +35,20 @@ def _named(facts: Mapping[str, str | None], wide: int) -> Iterator[Form]:
 
 def sizes_forms(sizes: ModelSizes, tokens: int) -> Iterator[Form]:
     """What `sizes` says, at a text of `tokens` tokens; 32 bits a number unless said."""
-    shared = f", sharing {counted(sizes.kv_heads, 'key/value head')}" if sizes.kv_heads != sizes.heads else ""
-    encoding, decoding = sizes.layers - 2 * sizes.cached_layers, sizes.cached_layers
-    twice = f": {encoding} that read, {decoding} that write, attending twice" if 0 < decoding < sizes.layers else ""
-    if sizes.built:
-        kinds: Counter[str] = Counter()
-        for group in sizes.built:
-            kinds[group.kind] += len(group.layers)
-        counts = ", ".join(f"{count} {kind}" for kind, count in kinds.items())
-        twice = f": {counts}" if len(kinds) > 1 else ""
+    main = sizes.main
+    shared = f", sharing {counted(main.kv_heads, 'key/value head')}" if main.kv_heads != main.heads else ""
+    kinds: Counter[str] = Counter()
+    for group in sizes.groups:
+        kinds[group.kind] += len(group.layers)
+    counts = f": {', '.join(f'{count} {kind}' for kind, count in kinds.items())}" if len(kinds) > 1 else ""
+    if kinds["encoder"] and kinds["decoder"] == kinds["cross"]:
+        counts = f": {kinds['encoder']} that read, {kinds['decoder']} that write, attending twice"
     facts = {
         "architecture": sizes.architecture,
-        "layers": f"{sizes.layers}{twice}",
-        "heads": f"{sizes.heads} a layer{shared}",
+        "layers": f"{sizes.layers}{counts}",
+        "heads": f"{main.heads} a layer{shared}",
         "d_model": f"{sizes.d_model:,}",
-        "d_k": f"{sizes.d_k:,}" if sizes.d_k == sizes.d_v else f"{sizes.d_k:,}, d_v {sizes.d_v:,}",
+        "d_k": f"{main.d_k:,}" if main.d_k == main.d_v else f"{main.d_k:,}, d_v {main.d_v:,}",
         "vocabulary": None if sizes.vocabulary is None else f"{sizes.vocabulary:,} tokens",
         "window": None if sizes.window is None else f"{sizes.window:,} tokens, in the layers that have one",
         "context": None if sizes.context is None else f"{sizes.context:,} tokens",
@@ -57,55 +56,22 @@ def sizes_forms(sizes: ModelSizes, tokens: int) -> Iterator[Form]:
     yield sizes.name
     yield from _named(facts, 14)
     yield ""
-    yield from _built_forms(sizes) if sizes.built else _parameter_forms(sizes)
+    yield from _parameter_forms(sizes)
     yield ""
     yield from _memory_forms(sizes, tokens)
 
 
 def _parameter_forms(sizes: ModelSizes) -> Iterator[Form]:
+    """The table of parameters: each matrix's, of one layer, in all, and short; the embedding last."""
     head, layer, every = sizes.per_head(), sizes.per_layer(), sizes.in_all()
-    yield _matrix_table(sizes, every, {"a head": head, "a layer": {**layer, "together": sum(layer.values())}})
-    if sizes.groups:
-        kinds = "; ".join(
-            f"{group.layers} of {counted(group.heads, 'head')}, {group.kv_heads} of keys, d_k {group.d_k:,}"
-            f"{_own_parts(group)}"
-            for group in sizes.groups
-        )
-        yield Line(f"(a head and a layer of the commonest sizes; in all, the layers are {kinds})", indent=2)
-    if sizes.distinct_layers is not None:
-        yield Line(f"({sizes.layers} layers share the parameters of {sizes.distinct_layers})", indent=2)
-    if sizes.stored_layer is not None:
-        stored = f"{sizes.stored_layer:,} parameters a layer, {sizes.stored_in_all():,} in all"
-        note = "W_Q, W_K and W_V are stored as products of narrower matrices; these are their sizes multiplied out"
-        yield Line(f"({note}. Stored are {stored})", indent=2)
-    if not sizes.counted:
-        yield Line(
-            f"(four matrices a layer; {sizes.architecture} is not among the families of which this was held against the "
-            "built network, and may have more: gates, indexers, other sizes in some layers, another cache)",
-            indent=2,
-        )
-
-
-def _built_forms(sizes: ModelSizes) -> Iterator[Form]:
-    """The matrices of a family that has others than four a layer, by transformers' names; layers that differ apart."""
-    most = max(sizes.built, key=lambda group: len(group.layers))
-    yield _matrix_table(sizes, sizes.in_all(), {"a layer": {**dict(most.matrices), "together": most.parameter_count()}})
-    if len(sizes.built) > 1:
-        yield Line("a layer: of the commonest kind; the layers are", indent=2)
-        yield from (Line(group.layers_sentence(), indent=4) for group in sizes.built)
-    note = f"(the matrices as transformers builds {sizes.architecture}, by its names; biases and norms not counted)"
-    yield Line(note, indent=2)
-
-
-def _matrix_table(sizes: ModelSizes, every: Mapping[str, int], parts: Mapping[str, Mapping[str, int | str]]) -> Table:
-    """The table of parameters: each matrix's, of one of the `parts`, in all, and short; the embedding last."""
+    parts: dict[str, Mapping[str, int | str]] = {} if head is None else {"a head": head}
+    parts["a layer"] = {**layer, "together": sum(layer.values())}
     counts = {**every, "together": sum(every.values())}
-    if (embedding := sizes.embedding_parameters()) is not None:
-        counts["embedding"] = embedding
-        if sizes.vocabulary is not None and sizes.vocabulary * sizes.d_model == embedding:
-            product = f"{sizes.vocabulary:,} × {sizes.d_model:,}"
-            parts = {**parts, "a layer": {**parts["a layer"], "embedding": product}}
-    return Table(
+    if sizes.embedding is not None:
+        counts["embedding"] = sizes.embedding
+        if sizes.vocabulary is not None and sizes.vocabulary * sizes.d_model == sizes.embedding:
+            parts["a layer"] = {**parts["a layer"], "embedding": f"{sizes.vocabulary:,} × {sizes.d_model:,}"}
+    yield Table(
         [
             Column("parameters", list(counts), "text"),
             *(
@@ -117,51 +83,45 @@ def _matrix_table(sizes: ModelSizes, every: Mapping[str, int], parts: Mapping[st
         ],
         indent=2,
     )
-
-
-def _own_parts(group: LayerGroup) -> str:
-    """What a group of layers lacks, in words."""
-    if not group.own_keys:
-        return ", which read another layer's keys and values"
-    return "" if group.own_values else ", whose values are the keys"
+    distinct = sum(group.distinct for group in sizes.groups)
+    if distinct < sizes.layers:
+        yield Line(f"({sizes.layers} layers share the parameters of {distinct})", indent=2)
+    if not sizes.built:
+        yield Line(
+            f"(four matrices a layer, by the configuration alone: {sizes.architecture} was not built here, and may have "
+            "more: gates, indexers, other sizes in some layers)",
+            indent=2,
+        )
+    elif head is None:
+        if len(sizes.groups) > 1:
+            yield Line("a layer: of the commonest kind; the layers are", indent=2)
+            yield from (Line(group.layers_sentence(), indent=4) for group in sizes.groups)
+        note = f"(the matrices as transformers builds {sizes.architecture}, by its names; biases and norms not counted)"
+        yield Line(note, indent=2)
 
 
 def _memory_forms(sizes: ModelSizes, tokens: int) -> Iterator[Form]:
-    spared = "a matrix for every two tokens, which queries and keys spare us"
-    if not sizes.built:
-        spared += f": W_Q and W_K take {bytes_text(4 * (sizes.in_all()['W_Q'] + sizes.in_all()['W_K']))}"
+    spared, every = "a matrix for every two tokens, which queries and keys spare us", sizes.in_all()
+    if sizes.per_head() is not None:
+        spared += f": W_Q and W_K take {bytes_text(4 * (every['W_Q'] + every['W_K']))}"
     yield Line(f"at {tokens:,} tokens, 32 bits a number", indent=2)
     if sizes.context is not None and tokens > sizes.context:
         yield Line(f"(longer than its context, only {sizes.context:,} tokens)", indent=2)
+    grids = f"{counted(sizes.layers, 'layer')} × {counted(sizes.main.heads, 'head')}"
     yield _memory_table(
         ("one n × n", sizes.bytes_of_grid(tokens), ""),
-        (
-            "all of them",
-            sizes.bytes_of_grids(tokens),
-            f"{counted(sizes.layers, 'layer')} × {counted(sizes.heads, 'head')}",
-        ),
+        ("all of them", sizes.bytes_of_grids(tokens), grids),
         ("n × n × d × d", sizes.bytes_unfactored(tokens), spared),
     )
-    if not sizes.cached_layers:
-        return
-    if not sizes.cache_told:
-        yield Line(f"KV cache: {sizes.architecture} keeps one of its own kind, not counted here", indent=2)
-        return
-    cached = counted(sizes.cached_layers, "layer")
-    kept = f"{cached} × {counted(sizes.kv_heads, 'head')} × ({sizes.d_k} + {sizes.d_v})"
-    if sizes.groups:
-        kept = ", ".join(group.cache_sentence() for group in sizes.groups if group.own_keys)
-    if sizes.latent is not None:
-        kept = f"{cached} × {sizes.latent} numbers, keys and values compressed"
-    if sizes.built:
-        kept = "; ".join(
-            group.kept_sentence() for group in sizes.built if group.kind in ("self", "decoder") and group.kept
-        )
-    yield Line("KV cache, 16 bits a number", indent=2)
-    rows = [("one token", sizes.cache_per_token(), kept), (f"{tokens:,} tokens", sizes.bytes_of_cache(tokens), "")]
-    if source := sizes.bytes_of_source(tokens):
-        rows.append((f"{tokens:,} read", source, "of the text that the encoder reads"))
-    yield _memory_table(*rows)
+    if (cache := sizes.cache_bytes(tokens)) is None:
+        yield Line(f"KV cache: that of {sizes.architecture} is not counted here", indent=2)
+    elif cache:
+        kept = "; ".join(part.kept_sentence() for part in sizes.cache or () if not part.of_source)
+        yield Line("KV cache, 16 bits a number", indent=2)
+        rows = [("one token", sizes.cache_bytes(1) or 0, kept), (f"{tokens:,} tokens", cache, "")]
+        if source := sizes.cache_bytes(tokens, of_source=True):
+            rows.append((f"{tokens:,} read", source, "of the text that the encoder reads"))
+        yield _memory_table(*rows)
 
 
 def _memory_table(*rows: tuple[str, int, str]) -> Table:

@@ -17,7 +17,7 @@ import torch
 from attnctl.errors import AttnctlError, UsageError
 from attnctl.models import attend
 from attnctl.models.huggingface.capture import Captures, capture
-from attnctl.models.huggingface.configured_sizes import of_configuration
+from attnctl.models.huggingface.configured_sizes import sizes_of_settings
 from attnctl.models.huggingface.network import network_info
 from tests.models.huggingface import architectures as zoo
 from tests.models.huggingface import folders
@@ -112,7 +112,7 @@ def test_layers_that_attend_twice_are_layers_of_their_own() -> None:
             model(**given)
         assert [t.layer for t in traces] == [layer]
         torch.testing.assert_close(traces[0].weights, reference["self", layer])
-    assert of_configuration(model.config.to_dict(), "albert", "").layers == 4
+    assert sizes_of_settings(model.config.to_dict(), "albert", "").layers == 4
 
 
 class Adapted(torch.nn.Module):
