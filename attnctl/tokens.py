@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 from attnctl import limits
 from attnctl.errors import AttnctlError, TooLongError, UsageError, telling_errors
@@ -21,6 +21,7 @@ from attnctl.text import isolated, shortened, visible_text
 if TYPE_CHECKING:
     from tokenizers import Encoding, Tokenizer
 
+    from attnctl.document_fields import ALWAYS, Index, about
     from attnctl.text import Document
 
 
@@ -30,10 +31,10 @@ class Token:
 
     text: str
     id: int | None = None
-    start: int | None = None
-    end: int | None = None
-    special: bool = False
-    unknown: bool = False  # the model has no such word and reads its unknown token instead
+    start: Annotated[Index, about("First character in text.")] | None = None
+    end: Annotated[Index, about("One past the last.")] | None = None
+    special: Annotated[bool, ALWAYS] = False
+    unknown: Annotated[bool, about("The model has no such word and reads its unknown token.")] = False
 
 
 Tokenize = Callable[[str], tuple[Token, ...]]

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import MISSING, fields
 from functools import partial
-from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar, cast, get_type_hints
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar, cast, get_type_hints
 
 import numpy as np
 import numpy.typing as npt
@@ -18,8 +18,8 @@ from msgspec import Meta, Struct, ValidationError, convert, defstruct, field, to
 from msgspec.structs import asdict
 from orjson import Fragment
 
-from attnctl import __version__
-from attnctl.document_fields import ALWAYS, Count, Index, Part, Positive, about
+from attnctl import __version__, document_fields
+from attnctl.document_fields import ALWAYS, Index, Part, about
 from attnctl.errors import AttnctlError, in_one_line
 from attnctl.interventions import heads_off
 from attnctl.readings.traces.trace import ModelInfo, Note, NoteKind
@@ -51,6 +51,8 @@ class Made(Part):
 
         def __getattr__(self, name: str) -> Any: ...
 
+        def __setattr__(self, name: str, value: object) -> None: ...
+
 
 def fields_from(told: Iterable[tuple[str, Any, Any]]) -> Callable[[type[Kind]], type[Kind]]:
     """The class with fields of (name, type, default), `field()` where there is no default."""
@@ -63,19 +65,34 @@ def fields_from(told: Iterable[tuple[str, Any, Any]]) -> Callable[[type[Kind]], 
     return made
 
 
+def fields_of(reading: type, **otherwise: Any) -> Iterator[tuple[str, Any, Any]]:
+    """The fields of a dataclass, whose annotations name types of `document_fields`; some are told `otherwise`."""
+    names = vars(document_fields) | {"Meta": Meta}
+    hints = get_type_hints(reading, localns=names, include_extras=True) | otherwise
+    for own in fields(reading):
+        if own.default is MISSING:
+            yield own.name, hints[own.name], field()
+        elif ALWAYS in getattr(hints[own.name], "__metadata__", ()):
+            yield own.name, hints[own.name], field(default_factory=partial(_same, own.default))
+        else:
+            yield own.name, hints[own.name], own.default
+
+
+def _same(value: object) -> object:
+    return value
+
+
+def reading_of(kind: type[Kind], part: Struct) -> Kind:
+    """The dataclass whose fields a part has."""
+    return kind(**{own.name: getattr(part, own.name) for own in fields(kind)})  # type: ignore[arg-type]
+
+
 # --- tokens and models -------------------------------------------------------------------------------------------
 
 
-class DocumentToken(Part, kw_only=True):
+@fields_from([("index", Annotated[Index | None, ALWAYS], None), *fields_of(Token)])
+class DocumentToken(Made):
     """A token; start and end are characters of the text."""
-
-    index: Annotated[Index | None, ALWAYS] = None
-    text: str
-    id: int | None = None
-    start: Annotated[Index | None, about("First character in text.")] = None
-    end: Annotated[Index | None, about("One past the last.")] = None
-    special: Annotated[bool, ALWAYS] = field(default_factory=bool)
-    unknown: Annotated[bool, about("The model has no such word and reads its unknown token.")] = False
 
 
 def token_documents(tokens: Sequence[Token]) -> list[DocumentToken]:
@@ -94,47 +111,13 @@ def read_tokens(entries: Sequence[DocumentToken]) -> tuple[Token, ...]:
         start, end = entry.start, entry.end
         if (start is None) != (end is None) or (start is not None and end is not None and start > end):
             raise ValueError(f"token {entry.text[:40]!r} stands from {start} to {end}")
-    return convert(entries, tuple[Token, ...], from_attributes=True)
+    return tuple(reading_of(Token, entry) for entry in entries)
 
 
-# what the type of a field of ModelInfo does not say
-MODEL_LIMITS: dict[str, Any] = {
-    **dict.fromkeys(("d_model", "d_k", "d_v", "n_heads", "n_kv_heads", "n_layers", "window"), Count),
-    "kind": Annotated[str, about("", enum=["demo", "random", "dot", "weights", "checkpoint", "matrix"])],
-    "scale": Annotated[float, about("The factor on the scores.")],
-    "soft_cap": Positive,
-    "temperature": Positive,
-    "dropout": Annotated[float, Meta(ge=0, lt=1)],
-    "positions": Annotated[str, about("", enum=["learned", "sinusoidal"])],
-    "off": Annotated[str, about("Heads whose context goes nowhere, layer.head: 1.2, 0.5.")],
-    "finds": str,
-    "final_norm": Annotated[bool, about("Whether the residual stream is normalised before the head.")],
-    "rope_pairs": Literal["half", "interleaved"],
-    "source": Annotated[str, about("What the name stands for: a repository, a file, the version that it came with.")],
-    "revision": Annotated[str, about("The commit of a repository.")],
-    "sha256": Annotated[str, about("Of the weights file.", pattern="^[0-9a-f]{64}$")],
-    "quantised": Annotated[str, about("How most of the weights were stored.")],
-}
+_OFF = Annotated[str, about("Heads whose context goes nowhere, layer.head: 1.2, 0.5.")]
 
 
-def _same(value: object) -> object:
-    return value
-
-
-def _model_fields() -> Iterator[tuple[str, Any, Any]]:
-    """The fields of ModelInfo: None is absent, but for the seed, where it is an answer ("none was used")."""
-    hints = get_type_hints(ModelInfo)
-    for own in fields(ModelInfo):
-        limited = MODEL_LIMITS.get(own.name, hints[own.name])
-        if own.default is MISSING:
-            yield own.name, limited, field()
-        elif own.default is None and own.name != "seed":
-            yield own.name, limited | None, None
-        else:
-            yield own.name, Annotated[limited, ALWAYS], field(default_factory=partial(_same, own.default))
-
-
-@fields_from(_model_fields())
+@fields_from(fields_of(ModelInfo, off=_OFF | None, finds=str | None))
 class DocumentModel(Made):
     """What the numbers come from."""
 

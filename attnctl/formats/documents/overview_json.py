@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Annotated, Any, Literal, TypeVar
+from typing import Annotated, Any, Literal, TypeVar, cast
 
 import numpy as np
 from msgspec import UNSET, UnsetType, field
@@ -45,31 +45,30 @@ def _statistics() -> Iterator[tuple[str, Any, None]]:
         yield statistic.name, Annotated[kind, about(statistic.title_with_unit, **whole)] | None, None
 
 
-_NAMES = "What kind of head it looks like, by the usual thresholds; with a ? where the text is too short to tell."
+@fields_from([("layer", Index, field()), ("head", Index, field()), *_statistics()])
+class StatisticsPart(Made):
+    """The statistics of a head."""
 
 
-@fields_from(
-    [
-        ("layer", Index, field()),
-        ("head", Index, field()),
-        *_statistics(),
-        ("names", Annotated[tuple[str, ...] | None, about(_NAMES)], None),
-        ("coverage", Annotated[Share | None, about("The mass that the links hold, mean over the queries.")], None),
-        (
-            "links",
-            Annotated[
-                tuple[tuple[tuple[Index, Share], ...], ...] | None,
-                about("For each query its strongest keys, [key, weight], strongest first."),
-            ],
-            None,
-        ),
-        ("grid", Annotated[Matrix, about("Pooled weights (rows, columns).")] | UnsetType, UNSET),
-        ("query", Annotated[Index | None, about("The query whose weights follow.")], None),
-        ("weights", Annotated[Vector, about("That query's exact weights on every key.")] | UnsetType, UNSET),
-    ]
-)
-class OverviewHead(Made):
+class OverviewHead(StatisticsPart, kw_only=True):
     """What is known of a head."""
+
+    layer: Index
+    head: Index
+    names: Annotated[
+        tuple[str, ...] | None,
+        about(
+            "What kind of head it looks like, by the usual thresholds; with a ? where the text is too short to tell."
+        ),
+    ] = None
+    coverage: Annotated[Share | None, about("The mass that the links hold, mean over the queries.")] = None
+    links: Annotated[
+        tuple[tuple[tuple[Index, Share], ...], ...] | None,
+        about("For each query its strongest keys, [key, weight], strongest first."),
+    ] = None
+    grid: Annotated[Matrix, about("Pooled weights (rows, columns).")] | UnsetType = UNSET
+    query: Annotated[Index | None, about("The query whose weights follow.")] = None
+    weights: Annotated[Vector, about("That query's exact weights on every key.")] | UnsetType = UNSET
 
 
 class OverviewDocument(TextDocument, kw_only=True, tag="attnctl.overview/1"):
@@ -227,4 +226,4 @@ def _read_row(told: OverviewDocument, heads: dict[tuple[int, int], OverviewHead]
     if len(queries) > 1 or not queries <= set(range(len(tokens))):
         raise ValueError(f"the rows of queries {queries} do not stand in one document of {len(tokens)} tokens")
     weights = {at: _of_shape(finite_floats(head.weights, "the weights"), (len(keys),)) for at, head in heads.items()}
-    return LongRow(**known, keys=keys, query=queries.pop(), weights=weights)
+    return LongRow(**known, keys=keys, query=cast("int", queries.pop()), weights=weights)

@@ -12,7 +12,7 @@ from msgspec import UNSET, Meta, UnsetType, convert, field
 from orjson import Fragment
 
 from attnctl.arrays import Bools, Floats
-from attnctl.document_fields import ALWAYS, Index, Mask, Matrix, Part, Portion, Vector, about
+from attnctl.document_fields import ALWAYS, Index, Mask, Matrix, Vector, about
 from attnctl.errors import AttnctlError
 from attnctl.files import parse_json
 from attnctl.formats.documents.json_documents import (
@@ -23,8 +23,10 @@ from attnctl.formats.documents.json_documents import (
     check_schema,
     document_of,
     fields_from,
+    fields_of,
     read_as,
     read_opening,
+    reading_of,
     telling_damage,
     write_json,
 )
@@ -85,13 +87,9 @@ class TraceLayer(Made):
     """One layer's attention."""
 
 
-class TracePrediction(Part, kw_only=True):
+@fields_from(fields_of(Prediction))
+class TracePrediction(Made):
     """A word that the model expects at a position."""
-
-    position: Index
-    text: str
-    id: Index
-    probability: Portion
 
 
 class TraceDocument(TextDocument, kw_only=True, tag="attnctl.trace/1"):
@@ -215,7 +213,7 @@ def read_document(document: object, source: str) -> Trace:
             **read_opening(told),
             layers=tuple(map(_read_layer, told.layers)),
             embeddings=None if told.embeddings is UNSET else finite_floats(told.embeddings, "embeddings"),
-            predictions=convert(told.predictions, tuple[Prediction, ...], from_attributes=True),
+            predictions=tuple(reading_of(Prediction, one) for one in told.predictions),
             measure=told.measure,
             id=told.id,
         )

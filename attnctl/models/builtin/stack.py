@@ -9,7 +9,7 @@ import hashlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
@@ -173,7 +173,7 @@ class Settings:
     first_window: int | None = None  # of the first layer, where no window is given for all
     positions: str | None = None  # sinusoidal, or None
     rope_theta: float | None = None
-    rope_pairs: str = "half"
+    rope_pairs: Literal["half", "interleaved"] = "half"
     dropout: float = 0.0
     seed: int | None = None
     device: str = "auto"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, TypedDict, Unpack
+from typing import TYPE_CHECKING, Annotated, Any, Literal, TypedDict, Unpack
 
 import numpy as np
 
@@ -19,8 +19,10 @@ from attnctl.tokens import Token
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
+    from msgspec import Meta
 
     from attnctl.arrays import Bools, Floats
+    from attnctl.document_fields import ALWAYS, Count, Index, Portion, Positive, about
 
 
 class FigureOptions(TypedDict, total=False):
@@ -66,10 +68,10 @@ def given_figure_options(options: Mapping[str, object]) -> dict[str, Any]:
 class Prediction:
     """A word the model expects at a position, and how probable it finds it (0 to 1)."""
 
-    position: int
+    position: Index
     text: str
-    id: int
-    probability: float
+    id: Index
+    probability: Portion
 
 
 # guess: the model cannot read the text well; doubt: numbers that do not follow from the others of their file; no-weights:
@@ -102,32 +104,34 @@ class ModelInfo:
     """What the numbers come from. None: not known to this source (a bare matrix has no d_model)."""
 
     name: str
-    kind: str  # demo, random, dot, weights, checkpoint, matrix
-    d_model: int | None = None
-    d_k: int | None = None
-    d_v: int | None = None
-    n_heads: int | None = None
-    n_kv_heads: int | None = None
-    n_layers: int | None = None
+    kind: Annotated[str, about("", enum=["demo", "random", "dot", "weights", "checkpoint", "matrix"])]
+    d_model: Count | None = None
+    d_k: Count | None = None
+    d_v: Count | None = None
+    n_heads: Count | None = None
+    n_kv_heads: Count | None = None
+    n_layers: Count | None = None
     causal: bool | None = None
-    scale: float | None = None
-    soft_cap: float | None = None
-    window: int | None = None
-    temperature: float | None = None
-    dropout: float | None = None
-    positions: str | None = None  # learned, sinusoidal
+    scale: Annotated[float, about("The factor on the scores.")] | None = None
+    soft_cap: Positive | None = None
+    window: Count | None = None
+    temperature: Positive | None = None
+    dropout: Annotated[float, Meta(ge=0, lt=1)] | None = None
+    positions: Annotated[str, about("", enum=["learned", "sinusoidal"])] | None = None
     rope_theta: float | None = None
-    rope_pairs: str | None = None  # half, interleaved
+    rope_pairs: Literal["half", "interleaved"] | None = None
     off: Mapping[int, tuple[int, ...]] | None = None  # layer → heads whose context goes nowhere
-    final_norm: bool | None = None  # a checkpoint normalises the residual stream before its head
+    final_norm: Annotated[bool, about("Whether the residual stream is normalised before the head.")] | None = None
     finds: tuple[tuple[int, int, str], ...] | None = None  # (layer, head, what it was measured to find), surest first
-    source: str | None = None  # what `name` stands for: a repository, a file, the version that a model came with
-    revision: str | None = None  # the commit of a repository
-    sha256: str | None = None  # of the weights file
-    quantised: str | None = None  # how most of the weights were stored: "Q4_1, dequantised"
-    seed: int | None = None
-    dtype: str = "float32"
-    device: str = "cpu"
+    source: (
+        Annotated[str, about("What the name stands for: a repository, a file, the version that it came with.")] | None
+    ) = None
+    revision: Annotated[str, about("The commit of a repository.")] | None = None
+    sha256: Annotated[str, about("Of the weights file.", pattern="^[0-9a-f]{64}$")] | None = None
+    quantised: Annotated[str, about("How most of the weights were stored.")] | None = None  # "Q4_1, dequantised"
+    seed: Annotated[int | None, ALWAYS] = None  # where it is an answer: none was used
+    dtype: Annotated[str, ALWAYS] = "float32"
+    device: Annotated[str, ALWAYS] = "cpu"
 
     @property
     def origin(self) -> str:
