@@ -253,8 +253,3 @@ def _find_form(text: str, form: str, after: int) -> tuple[int, int]:
             )
         at += 1
     return after, at
-
-
-def line_of(number: int, form: str, tag: str, head: int, relation: str, misc: str = "_") -> str:
-    """One word's line; `head` counts from 1, 0 is the root."""
-    return "\t".join((str(number), form, "_", tag, "_", "_", str(head), relation, "_", misc))

@@ -12,7 +12,7 @@ import pytest
 from attnctl.batching.corpus.treebank import Treebank, sentence_of
 from attnctl.errors import AttnctlError
 from attnctl.formats.census_table import fields_of, mentions_of
-from attnctl.formats.conllu import comment_value, line_of, parsed_sentence, sentence_blocks
+from attnctl.formats.conllu import comment_value, parsed_sentence, sentence_blocks
 from attnctl.limits import SENTENCE_LINES
 from attnctl.readings.census.words import BadSentenceError, Mention, ParsedSentence, from_dict
 from tests.conftest import SAMPLES
@@ -31,6 +31,11 @@ GOOD = "\n".join(
         "5\t.\t.\t_\tSENT\t_\t4\tpunct\t_\t_",
     ]
 )
+
+
+def line_of(number: int, form: str, tag: str, head: int, relation: str, misc: str = "_") -> str:
+    """One word's line; `head` counts from 1, 0 is the root."""
+    return "\t".join((str(number), form, "_", tag, "_", "_", str(head), relation, "_", misc))
 
 
 def read(text: str) -> ParsedSentence:

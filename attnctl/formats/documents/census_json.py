@@ -11,12 +11,10 @@ from attnctl.files import parse_json, read_bytes
 from attnctl.formats.documents.json_documents import (
     DocumentModel,
     JsonDocument,
-    check_schema,
     document_of,
+    document_read,
     model_document,
-    read_as,
     read_model,
-    telling_damage,
     write_json,
 )
 from attnctl.readings.census.census import MENTION_COUNTS
@@ -94,9 +92,7 @@ def read_census(path: str) -> CensusTable:
     """The census in a file that `evaluate` wrote. Raises AttnctlError where it is none or is damaged."""
     source = "standard input" if path == "-" else path
     document = parse_json(read_bytes(path), source)
-    check_schema(document, CensusDocument, source, "a census")
-    with telling_damage(f"{source} is damaged"):
-        told = read_as(CensusDocument, document)
+    with document_read(CensusDocument, document, source, "a census", "damaged") as told:
         same = ("model", "corpus", "causal", "relations", "heads", "layers", "mentions")
         return CensusTable(
             **{name: getattr(told, name) for name in same},

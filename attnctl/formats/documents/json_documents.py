@@ -55,11 +55,11 @@ class Made(Part):
 
 
 def fields_from(told: Iterable[tuple[str, Any, Any]]) -> Callable[[type[Kind]], type[Kind]]:
-    """The class with fields of (name, type, default), `field()` where there is no default."""
+    """The class with more fields, each (name, type, default), or `field()` where there is no default."""
 
     def made(kind: type[Kind]) -> type[Kind]:
         namespace = {"__doc__": kind.__doc__, "__module__": kind.__module__}
-        own: Any = defstruct(kind.__name__, told, bases=(Part,), namespace=namespace, kw_only=True)
+        own: Any = defstruct(kind.__name__, told, bases=(cast("Any", kind),), namespace=namespace, kw_only=True)
         return cast("type[Kind]", own)
 
     return made
@@ -210,23 +210,21 @@ def write_json(document: Struct, what: str) -> bytes:
         raise AttnctlError(f"this {what} cannot be written as JSON: {error}") from error
 
 
-def check_schema(document: object, kind: type[JsonDocument], source: str, what: str) -> None:
-    """Raise AttnctlError where this is no JSON object of the schema of `kind`, naming what it is instead."""
+@contextmanager
+def document_read(kind: type[Kind], document: object, source: str, what: str, damage: str) -> Iterator[Kind]:
+    """A parsed JSON document as one of `kind`; what is wrong with it, met inside, is one line that begins with `damage`.
+
+    Raises AttnctlError where it is no JSON object of the schema of `kind`, naming what it is instead.
+    """
+    tag = kind.__struct_config__.tag  # type: ignore[attr-defined]
     if not isinstance(document, dict) or "schema" not in document:
         raise AttnctlError(f'{source} is not {what}: it has no "schema"')
-    if document["schema"] != kind.__struct_config__.tag:
-        raise AttnctlError(
-            f"{source} has schema {str(document['schema'])[:60]!r}; this attnctl reads {kind.__struct_config__.tag!r}"
-        )
-
-
-@contextmanager
-def telling_damage(said: str) -> Iterator[None]:
-    """Turn what is wrong with a document, met while it is read, into one line that begins with `said`."""
+    if document["schema"] != tag:
+        raise AttnctlError(f"{source} has schema {str(document['schema'])[:60]!r}; this attnctl reads {tag!r}")
     try:
-        yield
+        yield read_as(kind, document)
     except (TypeError, ValueError, OverflowError, IndexError) as error:
-        raise AttnctlError(f"{said}: {in_one_line(error)}") from error
+        raise AttnctlError(f"{source} is {damage}: {in_one_line(error)}") from error
 
 
 def read_as(kind: type[Kind], document: object) -> Kind:

@@ -15,12 +15,10 @@ from attnctl.formats.documents.json_documents import (
     NoteKinds,
     Notes,
     TextDocument,
-    check_schema,
     document_of,
+    document_read,
     fields_from,
-    read_as,
     read_opening,
-    telling_damage,
     token_documents,
     write_json,
 )
@@ -146,9 +144,7 @@ def _row_document(row: LongRow) -> OverviewDocument:
 
 def overview_from_document(document: object, source: str = "this overview") -> Overview | LongRow:
     """An overview, or the row of one query, from its parsed JSON. Raises AttnctlError where it is none, or does not fit."""
-    check_schema(document, OverviewDocument, source, "an overview")
-    with telling_damage(f"{source} is a damaged overview"):
-        told = read_as(OverviewDocument, document)
+    with document_read(OverviewDocument, document, source, "an overview", "a damaged overview") as told:
         heads = {(head.layer, head.head): head for head in told.heads}
         if len(heads) < len(told.heads):
             raise ValueError("a head stands there twice")

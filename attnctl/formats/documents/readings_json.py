@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any
 
 import numpy as np
 from msgspec.structs import asdict
@@ -16,7 +17,6 @@ from attnctl.document_fields import (
     Mask,
     Matrix,
     Part,
-    Portion,
     Sha256,
     Share,
     Vector,
@@ -30,26 +30,20 @@ from attnctl.formats.documents.json_documents import (
     DocumentToken,
     JsonDocument,
     TextDocument,
-    check_schema,
     document_of,
+    document_read,
+    fields_from,
+    fields_of,
     model_document,
-    read_as,
-    telling_damage,
+    reading_of,
     token_documents,
     write_json,
 )
 from attnctl.formats.validation import finite_floats
 from attnctl.readings.effects.answer_sources import AnswerSources, PartSource
 from attnctl.readings.effects.effects import (
-    Agreement,
-    Approximation,
     ContributionPart,
-    EdgeEffect,
     Effects,
-    HeadEffect,
-    Outcome,
-    SpanEffect,
-    Word,
 )
 from attnctl.readings.effects.needle import HeadPlace, HeadsOff, NeedleCell, NeedleRun, Needles
 from attnctl.readings.questions.quiz import QuizQuestion
@@ -68,25 +62,16 @@ class ContributionsEntry(Part):
     parts: tuple[ContributionPart, ...]
 
 
-class EffectsDocument(TextDocument, kw_only=True, tag="attnctl.effects/1"):
+_TEXT = TextDocument.__struct_fields__
+
+
+@fields_from(own for own in fields_of(Effects, contributions=ContributionsEntry | None) if own[0] not in _TEXT)
+class EffectsDocument(TextDocument, tag="attnctl.effects/1"):
     """What the attention over one text does for one prediction.
 
     Each head ablated in turn, each edge cut, parts of the text cut off. Δ is after minus before, in nats. What was not
     measured is absent.
     """
-
-    how: Literal["zero", "mean", "resample"]
-    query: Annotated[Index, about("The watched position.")]
-    target: Word | None = None
-    against: Word | None = None
-    baseline: Outcome
-    heads: tuple[HeadEffect, ...] = ()
-    edges: tuple[EdgeEffect, ...] = ()
-    spans: tuple[SpanEffect, ...] = ()
-    agreement: Agreement | None = None
-    approximation: Approximation | None = None
-    contributions: ContributionsEntry | None = None
-    notes: tuple[str, ...]
 
 
 def effects_to_json(effects: Effects, top: int | None = None) -> bytes:
@@ -163,22 +148,18 @@ class RunDocument(JsonDocument, kw_only=True):
     seed: Annotated[Whole, about("Of the made sentences, and of the heads switched off at random.")]
 
 
-class NeedleDocument(RunDocument, kw_only=True, tag="attnctl.needle/1"):
-    """A fact planted in a prompt, and what came of it; a run writes one a line."""
+_SCORES = Annotated[
+    dict[str, Vector],
+    about(
+        "Of each layer, each head's retrieval score on this needle (Wu et al. 2024); empty where it was not answered.",
+        propertyNames={"pattern": "^[0-9]+$"},
+    ),
+]
 
-    length: Annotated[Index, about("Tokens of the prompt that were asked for.")]
-    depth: Annotated[Portion, about("Where the needle stands: 0 first, 1 last.")]
-    tokens: Annotated[Index, about("Tokens of the prompt as it was.")]
-    answer: str
-    answered: bool
-    found: Annotated[Share, about("Share of the answer's attention on the needle, over all heads and layers.")]
-    scores: Annotated[
-        dict[str, Vector],
-        about(
-            "Of each layer, each head's retrieval score on this needle (Wu et al. 2024); empty where it was not answered.",
-            propertyNames={"pattern": "^[0-9]+$"},
-        ),
-    ]
+
+@fields_from(fields_of(NeedleCell, scores=_SCORES))
+class NeedleDocument(RunDocument, tag="attnctl.needle/1"):
+    """A fact planted in a prompt, and what came of it; a run writes one a line."""
 
 
 class RetrievalHead(HeadPlace):
@@ -219,7 +200,7 @@ def _run(run: NeedleRun) -> dict[str, Any]:
 def cell_document(cell: NeedleCell, run: NeedleRun) -> NeedleDocument:
     """One needle; `scores` are layer → the retrieval score of each head."""
     scores = {str(layer): np.ascontiguousarray(row, np.float32) for layer, row in cell.scores.items()}
-    return NeedleDocument(**_run(run), **vars(cell) | {"scores": scores})
+    return document_of(NeedleDocument, cell, **_run(run), scores=scores)
 
 
 def needles_document(found: Needles) -> NeedlesDocument:
@@ -243,13 +224,10 @@ def known_needles(path: str, run: NeedleRun) -> list[NeedleCell]:
         said = parse_json(line, where)
         if isinstance(said, dict) and said.get("schema") == NeedlesDocument.__struct_config__.tag:
             continue
-        check_schema(said, NeedleDocument, where, "a needle")
-        with telling_damage(f"{where} is damaged"):
-            told = read_as(NeedleDocument, said)
-            scores = {int(layer): finite_floats(row, "scores") for layer, row in told.scores.items()}
-            cells.append(
-                NeedleCell(told.length, told.depth, told.tokens, told.answer, told.answered, told.found, scores)
-            )
+        with document_read(NeedleDocument, said, where, "a needle", "damaged") as told:
+            cell = reading_of(NeedleCell, told)
+            scores = {int(layer): finite_floats(row, "scores") for layer, row in cell.scores.items()}
+            cells.append(replace(cell, scores=scores))
         for key, value in wanted.items():
             if not _is_same(getattr(told, key), value):
                 raise AttnctlError(f"{where} is of another {key}: name a new file with -o")

@@ -20,14 +20,12 @@ from attnctl.formats.documents.json_documents import (
     NoteKinds,
     Notes,
     TextDocument,
-    check_schema,
     document_of,
+    document_read,
     fields_from,
     fields_of,
-    read_as,
     read_opening,
     reading_of,
-    telling_damage,
     write_json,
 )
 from attnctl.formats.validation import finite_floats, true_or_false
@@ -206,9 +204,7 @@ def trace_from_document(document: object, source: str = "this trace") -> Trace:
 
 def read_document(document: object, source: str) -> Trace:
     """The fields of a trace's parsed JSON document, as they stand. Raises AttnctlError where one is of another type."""
-    check_schema(document, TraceDocument, source, "a trace")
-    with telling_damage(f"{source} is a damaged trace"):
-        told = read_as(TraceDocument, document)
+    with document_read(TraceDocument, document, source, "a trace", "a damaged trace") as told:
         return Trace(
             **read_opening(told),
             layers=tuple(map(_read_layer, told.layers)),

@@ -11,7 +11,7 @@ import numpy as np
 
 from attnctl.argument_types import checked
 from attnctl.attention import Array
-from attnctl.document_fields import Correlation, Count, Index, Part, Share, about
+from attnctl.document_fields import ALWAYS, Correlation, Count, Index, Part, Share, about
 from attnctl.readings.traces.trace import ModelInfo, WithAxes
 from attnctl.text import counted, quoted_beginning
 from attnctl.tokens import Token
@@ -147,17 +147,17 @@ class Contributions:
         return math.fsum(part.value for part in self.parts)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Effects(WithAxes):
     """What the attention over one text does for one prediction."""
 
     text: str
     tokens: tuple[Token, ...]
     model: ModelInfo
-    how: str
-    query: int
-    target: Word | None
-    against: Word | None
+    how: Annotated[str, about("", enum=["mean", "resample", "zero"])]
+    query: Annotated[Index, about("The watched position.")]
+    target: Word | None = None
+    against: Word | None = None
     baseline: Outcome
     heads: tuple[HeadEffect, ...] = ()
     edges: tuple[EdgeEffect, ...] = ()
@@ -166,7 +166,7 @@ class Effects(WithAxes):
     approximation: Approximation | None = None
     contributions: Contributions | None = None
     key_tokens: tuple[Token, ...] | None = None
-    notes: tuple[str, ...] = ()
+    notes: Annotated[tuple[str, ...], ALWAYS] = ()
 
     def __repr__(self) -> str:
         measured = (("head", self.heads), ("edge", self.edges), ("span", self.spans))

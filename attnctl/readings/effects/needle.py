@@ -10,12 +10,12 @@ from __future__ import annotations
 import random
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
 
 import numpy as np
 
 from attnctl.arrays import Floats
-from attnctl.document_fields import Index, Part
+from attnctl.document_fields import Index, Part, Portion, Share, about
 from attnctl.errors import AttnctlError
 from attnctl.readings.traces.trace import ModelInfo
 
@@ -91,19 +91,15 @@ def sentences_of(text: str) -> list[str]:
 
 @dataclass(frozen=True)
 class NeedleCell:
-    """One needle: the tokens of its prompt, its depth (0 first, 1 last), and what came of it.
+    """One needle, and what came of it."""
 
-    `found` is the share of the answer's attention that goes to the needle, over all heads and layers; `scores` each head's
-    retrieval score on this needle, layer → (heads,), where it was answered.
-    """
-
-    length: int  # tokens wanted
-    depth: float
-    tokens: int  # of the prompt as it was
+    length: Annotated[Index, about("Tokens of the prompt that were asked for.")]
+    depth: Annotated[Portion, about("Where the needle stands: 0 first, 1 last.")]
+    tokens: Annotated[Index, about("Tokens of the prompt as it was.")]
     answer: str
     answered: bool
-    found: float
-    scores: dict[int, Floats] = field(default_factory=dict)
+    found: Annotated[Share, about("Share of the answer's attention on the needle, over all heads and layers.")]
+    scores: dict[int, Floats] = field(default_factory=dict)  # layer → each head's retrieval score (heads,), if answered
 
 
 class HeadPlace(Part):
