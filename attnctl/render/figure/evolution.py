@@ -5,12 +5,12 @@ from __future__ import annotations
 import io
 import os
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
+from typing import NamedTuple
 
 from attnctl.readings.heatmap import HeatmapGrid
 from attnctl.readings.questions.focus import focus
-from attnctl.readings.traces.trace import Trace
 from attnctl.render.figure.heatmap import draw_heatmap
 from attnctl.render.figure.layout import Drawing
 from attnctl.render.figure.look import PLAIN, Look
@@ -23,25 +23,12 @@ FRAME_DPI = 120  # dots per inch of a frame, at most
 MOST_PANELS = 8  # that a strip holds
 
 
-@dataclass(frozen=True)
-class Evolution:
-    """One head over training: the traces of a text at each kept step of a run."""
+class Evolution(NamedTuple):
+    """One head over training: its weights at each kept step of a run, and what run and head are called."""
 
-    traces: Sequence[Trace]
+    readings: Sequence[HeatmapGrid]
     steps: Sequence[int]
-    layer: int
-    head: int
-    name: str  # of the run
-
-    @property
-    def run_and_head(self) -> str:
-        """The run and the head, as a title names them."""
-        several = (self.traces[-1].model.n_layers or 1) > 1
-        return f"{self.name}, {f'layer {self.layer}, ' if several else ''}head {self.head}"
-
-    def reading_of_step(self, at: int) -> HeatmapGrid:
-        """The weights at one of the steps."""
-        return read_heatmap(self.traces[at], layers=[self.layer], heads=[self.head])
+    name: str
 
 
 def evolution_of_run(
@@ -60,23 +47,27 @@ def evolution_of_run(
     heads = selected_indices(head, info.n_heads or 1, "head", folder)
     best = focus(traces[-1], layer=layers[0] if layers else None, head=heads[0] if heads else None)
     assert best is not None
-    return Evolution(traces, list(labels), best.layer, best.head, Path(os.path.realpath(folder)).name)
+    name = Path(os.path.realpath(folder)).name + (f", layer {best.layer}" if (info.n_layers or 1) > 1 else "")
+    readings = [read_heatmap(trace, layers=[best.layer], heads=[best.head]) for trace in traces]
+    return Evolution(readings, list(labels), f"{name}, head {best.head}")
 
 
 def draw_strip(run: Evolution, look: Look = PLAIN) -> Drawing:
     """Up to eight of the steps, the first and the last among them, side by side, each named."""
-    last = len(run.traces) - 1
-    count = min(MOST_PANELS, len(run.traces))
+    last = len(run.readings) - 1
+    count = min(MOST_PANELS, len(run.readings))
     # more of the beginning than of the end: that is where most changes
     shown = sorted({round(last * (at / max(count - 1, 1)) ** 1.5) for at in range(count)})
-    readings = [run.reading_of_step(at) for at in shown]
+    readings = [run.readings[at] for at in shown]
     together = replace(
         readings[0],
         heads=tuple(range(len(shown))),
-        weights={(run.layer, at): reading.weights[run.layer, run.head] for at, reading in enumerate(readings)},
+        weights={
+            (layer, at): weights for at, one in enumerate(readings) for (layer, _), weights in one.weights.items()
+        },
         names=tuple(f"step {run.steps[at]:,}" for at in shown),
     )
-    return draw_heatmap(together, _on_one_scale(look, f"{run.run_and_head}, over training"))
+    return draw_heatmap(together, _on_one_scale(look, f"{run.name}, over training"))
 
 
 def moving_picture(run: Evolution, look: Look = PLAIN) -> tuple[bytes, tuple[str, ...]]:
@@ -86,12 +77,10 @@ def moving_picture(run: Evolution, look: Look = PLAIN) -> tuple[bytes, tuple[str
     frames = []
     notes: tuple[str, ...] = ()
     look = replace(look, dpi=min(look.dpi, FRAME_DPI))
-    for at, step in enumerate(run.steps):
+    for reading, step in zip(run.readings, run.steps, strict=True):
         # a title as wide in every frame, so that all have the same size
         width = len(f"{run.steps[-1]:,}")
-        drawing = draw_heatmap(
-            run.reading_of_step(at), _on_one_scale(look, f"{run.run_and_head}, step {step:>{width},}")
-        )
+        drawing = draw_heatmap(reading, _on_one_scale(look, f"{run.name}, step {step:>{width},}"))
         notes = drawing.notes
         frames.append(Image.open(io.BytesIO(png_bytes(drawing.figure))).convert("RGB"))
     size = max(frame.width for frame in frames), max(frame.height for frame in frames)

@@ -431,16 +431,14 @@ class Explanation:
 
     def _step_grid(self, step: Step, part: Part) -> Grid:
         layer = None if step.layer is None else self.trace.layer(step.layer)
-        rows, marks = self.queries, [focus.query for focus in self.focuses]
-        if part.rows == "keys":
-            rows, marks = self.keys, []
-        if part.rows == "dimensions":
-            rows, marks = [str(d) for d in range(len(part.array))], []
+        numbers = [[str(d) for d in range(size)] for size in part.array.shape]
+        rows = {"keys": self.keys, "dimensions": numbers[0]}.get(part.rows, self.queries)
+        marks = [focus.query for focus in self.focuses] if rows is self.queries else []
         if layer is not None and layer.rows is not None and part.rows == "queries":
             rows = [self.queries[i] for i in layer.rows]
             marks = [layer.rows.index(mark) for mark in marks if mark in layer.rows]
         square = part.columns == "keys"
-        columns = self.keys if square else [str(d) for d in range(part.array.shape[1])]
+        columns = self.keys if square else numbers[1]
         weights, signed = part.name in ("weights", "dropped_weights"), part.name == "signed_weights"
         array, mask = part.array, layer.mask if square and (weights or signed) and layer is not None else None
         if part.name == "index_scores" and layer is not None:

@@ -102,26 +102,30 @@ class Blocks:
             yield from self._coloured_lines(weights, names, left, width)
 
     def _coloured_lines(self, weights: Floats, names: Sequence[str], left: int, width: int) -> Iterator[Text]:
-        """Colours alone, with the indices of the tokens."""
-        n_q, n_k = weights.shape
-        numbers = self.reading.numbers
-        digits = len(str(max(numbers[0], default=0))) + 1
+        """Colours alone, with the indices of the tokens: squares, or two rows a line, pooled where they are too many."""
+        (n_q, n_k), (down, across), starts = weights.shape, self.reading.numbers, self.reading.starts
+        digits = len(str(max(down, default=0))) + 1
         if left + digits + 2 * n_k <= width and n_q <= 60:
-            starts = self.reading.starts
-            named = zip(numbers[0], names, strict=True)
-            rows = list(names) if starts else [f"{number:>{digits - 1}} {name}" for number, name in named]
-            step = 1 if n_k <= 10 and max(numbers[1]) < 10 else 5
-            if n_k > 2:
-                ruler = "".join(f"{number:<{2 * step}}" for number in numbers[1][::step])
-                yield Text(" " * (left + digits) + ruler, style=DIM)
-            for i, name in enumerate(rows):
-                yield Text(padded_text(name, left + digits, right=False)).append_text(
-                    self._square_cells(self._colour_shares(weights[i]))
-                )
+            left, rows_a_line = left + digits, 1
+            lines = iter([self._square_cells(row) for row in self._colour_shares(weights)])
+            step = 1 if n_k <= 10 and max(across) < 10 else 5
+            ruler = "".join(f"{number:<{2 * step}}" for number in across[::step]) if n_k > 2 else ""
         else:
-            yield from self._half_block_lines(weights, names, width)
+            left = min(max(cell_len(name) for name in names), 14) + digits + 1
+            factor = max(1, -(-n_k // max(width - left, 8)))
+            if factor > 1:
+                yield Text(f"each cell is the mean of {factor} × {factor} weights", style=DIM)
+            pooled, rows_a_line = self._colour_shares(pool_cells(weights, factor)), 2 * factor  # (rows, columns)
+            lines = self._half_lines(pooled)
+            ruler = "".join(f"{number:<10}" for number in across[:: 10 * factor])[: pooled.shape[1]]
+        if ruler:
+            yield Text(" " * left + ruler, style=DIM)
+        for at, line in zip(range(0, n_q, rows_a_line), lines, strict=True):
+            name = label_fit(names[at], left - 1 - (0 if starts else digits))
+            label = name if starts else f"{down[at]:>{digits - 1}} {name}"
+            yield Text(padded_text(label, left, right=False)).append_text(line)
         if self.reading.keys != self.reading.queries:
-            yield from self._name_lines(width, "keys", self.reading.keys, numbers[1])
+            yield from self._name_lines(width, "keys", self.reading.keys, across)
 
     def _valued_lines(self, weights: Floats, names: Sequence[str], left: int, cell: int) -> Iterator[Text]:
         shares = self._colour_shares(weights)  # (n_q, n_k)
@@ -152,28 +156,6 @@ class Blocks:
             else:
                 line.append(2 * SHADES[min(int(share * len(SHADES)), len(SHADES) - 1)])
         return line
-
-    def _half_block_lines(self, weights: Floats, names: Sequence[str], width: int) -> Iterator[Text]:
-        """Two rows a line, pooled where they are still too many."""
-        numbers = self.reading.numbers
-        digits = len(str(max(numbers[0], default=0))) + 1
-        left = min(max(cell_len(name) for name in names), 14) + digits + 1
-        factor = max(1, -(-weights.shape[1] // max(width - left, 8)))
-        if factor > 1:
-            yield Text(f"each cell is the mean of {factor} × {factor} weights", style=DIM)
-        pooled = self._colour_shares(pool_cells(weights, factor))  # (rows, columns)
-        step = 10 * factor
-        starts = self.reading.starts
-        ruler = "".join(f"{number:<10}" for number in numbers[1][::step])
-        yield Text(" " * left + ruler[: pooled.shape[1]], style=DIM)
-        for i, line in zip(range(0, len(pooled), 2), self._half_lines(pooled), strict=True):
-            at = i * factor
-            name = (
-                label_fit(names[at], left - 1)
-                if starts
-                else f"{numbers[0][at]:>{digits - 1}} {label_fit(names[at], 14)}"
-            )
-            yield Text(padded_text(name, left, right=False)).append_text(line)
 
     def _half_lines(self, shares: Floats) -> Iterator[Text]:
         """Rows two by two: ▀ with the upper weight as its colour, the lower as its background."""
