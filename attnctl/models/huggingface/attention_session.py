@@ -235,6 +235,7 @@ class WatchSession:
     wants: Callable[[Site], bool]
     options: WatchOptions
     shares_layers: bool = False  # one module stands for several layers, as in ALBERT: its calls count them
+    modules: list[Module] = field(init=False)  # kept: one that another takes the place of would leave that its id
     thread: int = field(default_factory=threading.get_ident)
     seen: dict[Site, None] = field(default_factory=dict)
     silent_modules: dict[Site, str] = field(default_factory=dict)  # those that ended without a call: their class
@@ -244,6 +245,9 @@ class WatchSession:
     occurrences: dict[int, int] = field(default_factory=dict)  # of each module, in this forward
     steps: dict[int, tuple[int, int]] = field(default_factory=dict)  # of each module: its last forward, how many before
     layers_met: dict[str, int] = field(default_factory=dict)  # of each kind in this forward, where layers are shared
+
+    def __post_init__(self) -> None:
+        self.modules = list(self.model.modules())
 
     @property
     def silent(self) -> dict[Site, str]:
