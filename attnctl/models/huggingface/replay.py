@@ -173,6 +173,34 @@ CLOSE = 1e-4  # how near a resumed forward must come to the whole one, of the la
 
 
 @dataclass
+class BlockCall:
+    """One call of a block: what it was called with and what it put out, (1, n, d_model) first among both."""
+
+    block: Module
+    args: tuple[Any, ...]
+    given: dict[str, Any]
+    output: Output = None
+
+
+@contextmanager
+def block_calls(network: PreTrainedModel) -> Iterator[list[BlockCall]]:
+    """Within this, each call of a network's blocks is kept, in their order; a block begins before it is told of."""
+    calls: list[BlockCall] = []
+
+    def begin_call(block: Module, args: tuple[Any, ...], given: dict[str, Any]) -> None:
+        calls.append(BlockCall(block, args, given))
+
+    def end_call(_: object, __: object, output: Output) -> None:
+        calls[-1].output = output
+
+    with ExitStack() as stack:
+        for block in blocks_of(network):
+            stack.callback(block.register_forward_pre_hook(begin_call, with_kwargs=True).remove)
+            stack.callback(block.register_forward_hook(end_call).remove)
+        yield calls
+
+
+@dataclass
 class Replay:
     """A network's forward over one text, what each block put out kept: `resume` goes on from any of them, many rows at once.
 
@@ -183,9 +211,7 @@ class Replay:
     inputs: dict[str, object]
     kind: str = "self"
     base: Intervention = field(default_factory=Intervention)
-    blocks: list[Module] = field(default_factory=list)
-    # (block, what it put out), in order of their calls
-    outputs: list[tuple[Module, Output]] = field(default_factory=list)
+    calls: list[BlockCall] = field(default_factory=list)
     starts: dict[int, int] = field(default_factory=dict)  # layer → the first block call in which it attends
     sound: bool = True  # whether a forward from the middle comes to the same
     kernels: PackedLinear | None = None
@@ -202,28 +228,19 @@ class Replay:
         visit: Callable[[Site, Call], Array | None] = lambda *_: None,
     ) -> Replay:
         """Run the text once under `base`, `visit` shown each call of attention of this kind; then try the replay itself."""
-        replay = cls(network, inputs, kind, Intervention() if base is None else base, blocks_of(network))
+        replay = cls(network, inputs, kind, Intervention() if base is None else base)
         replay.kernels = packing_mode(network)
         replay._record_forward(visit)
         replay._try_resuming()
         return replay
 
     def _record_forward(self, visit: Callable[[Site, Call], Array | None]) -> None:
-        started = 0
-
-        def start_block(*_: object) -> None:
-            nonlocal started
-            started += 1
-
         def see_block_call(site: Site, call: Call) -> Array | None:
-            self.starts.setdefault(site.layer, max(0, started - 1))
+            self.starts.setdefault(site.layer, max(0, len(self.calls) - 1))
             return visit(site, call)
 
         with ExitStack() as stack:
-            for block in self.blocks:
-                stack.callback(block.register_forward_pre_hook(start_block).remove)
-                keep = block.register_forward_hook(lambda block, _, output: self.outputs.append((block, output)))
-                stack.callback(keep.remove)
+            self.calls = stack.enter_context(block_calls(self.network))
             stack.enter_context(apply_interventions(self.network, [self.base], self.kind))
             own, readers = lambda site: site.kind == self.kind, ContextReaders(self.network, self.kind)
             stack.enter_context(watch_attention(self.network, see_block_call, own, WatchOptions(after=readers)))
@@ -234,15 +251,15 @@ class Replay:
 
     def _try_resuming(self) -> None:
         """Find out whether this network may be resumed: two rows from the last block must equal the first forward."""
-        called = [id(block) for block, _ in self.outputs]
+        called = [id(call.block) for call in self.calls]
         if not called or len(set(called)) < len(called):  # layers that share a module are told apart by counting calls
             self.sound = False
             return
         whole = logits_of(self.result)
         rows = [self.base, self.base]
         try:
-            again = logits_of(self._run_from(len(self.outputs) - 1, rows))
-            middle = logits_of(self._run_from(len(self.outputs) // 2, rows))
+            again = logits_of(self._run_from(len(self.calls) - 1, rows))
+            middle = logits_of(self._run_from(len(self.calls) // 2, rows))
         except (RuntimeError, TypeError, ValueError, LookupError, AttributeError):  # also of keys that others share
             self.sound = False
             return
@@ -279,12 +296,12 @@ class Replay:
             def answer_kept(*args: object, **kwargs: object) -> Output:
                 nonlocal made
                 made += 1
-                return expanded_rows(self.outputs[made - 1][1], rows) if made <= count else run(*args, **kwargs)
+                return expanded_rows(self.calls[made - 1].output, rows) if made <= count else run(*args, **kwargs)
 
             return answer_kept
 
         try:
-            for block in self.blocks if count else ():
+            for block in blocks_of(self.network) if count else ():
                 replaced.append((block, block.__dict__.get("forward")))
                 block.forward = skipped_forward(block.forward)
             yield
@@ -294,16 +311,6 @@ class Replay:
                     del block.forward
                 else:
                     block.forward = own
-
-
-@dataclass
-class BlockCall:
-    """One call of a block: what it was called with and what it put out, (1, n, d_model) first among both."""
-
-    block: Module
-    args: tuple[Any, ...]
-    given: dict[str, Any]
-    made: Array | None = None
 
 
 @dataclass
@@ -320,30 +327,20 @@ class RecordedBlocks:
     @contextmanager
     def recording(self) -> Iterator[None]:
         """Within this, the calls of blocks are kept."""
-
-        def start_call(block: Module, args: tuple[Any, ...], given: dict[str, Any]) -> None:
-            self.calls.append(BlockCall(block, args, given))
-
-        def end_call(block: Module, _: object, output: Output) -> None:
-            self.calls[-1].made = first_of(output)
-
-        with ExitStack() as stack:
-            for block in blocks_of(self.network):
-                stack.callback(block.register_forward_pre_hook(start_call, with_kwargs=True).remove)
-                stack.callback(block.register_forward_hook(end_call).remove)
+        with block_calls(self.network) as self.calls:
             yield
 
     def see_layer(self, layer: LayerAttention) -> None:
         """Note in which call a layer attends. Raises AttnctlError outside of all, or where another does so there."""
         at = len(self.calls) - 1
-        if at < 0 or self.calls[at].made is not None or at in self.call_of_layer.values():
+        if at < 0 or self.calls[at].output is not None or at in self.call_of_layer.values():
             raise self._refused("one block does not hold one attention")
         self.layers.append(layer)
         self.call_of_layer[layer.layer] = at
 
     def output_of_layer(self, layer: LayerAttention) -> Floats:
         """What the block of a layer put out: (n_q, d_model)."""
-        made = self.calls[self.call_of_layer[layer.layer]].made
+        made = first_of(self.calls[self.call_of_layer[layer.layer]].output)
         if made is None or made.ndim != 3 or made.shape[:2] != (1, layer.n_q):
             raise self._refused("its blocks put out no row for each token")
         return as_numpy(made[0])  # type: ignore[no-any-return]
