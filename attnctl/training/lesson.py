@@ -21,14 +21,7 @@ LESSON_RATE = 1.0  # plain gradient descent on one sentence takes a far larger s
 
 def one_step(training: Training, sentence: str, query: str | None = None, lr: float | None = None) -> Lesson:
     """One step of plain gradient descent on the words of `sentence`: next words, or each word masked in turn."""
-    watch = Watch(
-        sentence,
-        training.corpus.vocabulary,
-        training.causal,
-        query,
-        training.recipe.rope_theta,
-        training.recipe.first_window,
-    )
+    watch = Watch(sentence, training.corpus.vocabulary, training.recipe, query)
     rate = LESSON_RATE if lr is None else lr
     before = {name: array.copy() for name, array in training.parameter_arrays().items()}
     watch.start(before)
@@ -69,21 +62,20 @@ def _sentence_loss(
     ids = torch.tensor(watch.ids, device=device)  # (n,)
     n = len(ids)
     rows = network.sentence_rows(p, watch.ids, [token.text for token in watch.tokens])[None]  # (1, n, d_model)
-    if training.causal:
+    if training.recipe.causal:
         rows, targets, at = rows[:, :-1], ids[1:], torch.arange(n - 1, device=device)
     else:
         hidden = torch.eye(n, dtype=torch.bool, device=device)[..., None]  # (n, n, 1), row i hides word i
         rows, targets, at = torch.where(hidden, p["embedding"][1], rows), ids, torch.arange(n, device=device)
-    theta, window = training.recipe.rope_theta, training.recipe.first_window
-    x, _ = network.residual(p, rows, causal=training.causal, theta=theta, window=window)  # (batch, n, d_model)
+    x, _ = network.residual(p, rows, training.recipe)  # (batch, n, d_model)
     logits = unembed_rows(x, p)  # (batch, n, vocabulary)
-    chosen = logits[0] if training.causal else logits[at, at]  # (words, vocabulary)
+    chosen = logits[0] if training.recipe.causal else logits[at, at]  # (words, vocabulary)
     logs = torch.log_softmax(chosen, dim=-1)[torch.arange(len(targets), device=device), targets]  # (words,)
     counted = targets >= FIRST_WORD if bool((targets >= FIRST_WORD).any()) else targets >= 0  # (words,)
     predictions = []
     for place, log in enumerate(logs.detach().tolist() if names else []):
-        given = names[: place + 1] if training.causal else [*names[:place], "____", *names[place + 1 :]]
-        word = names[place + 1] if training.causal else names[place]
+        given = names[: place + 1] if training.recipe.causal else [*names[:place], "____", *names[place + 1 :]]
+        word = names[place + 1] if training.recipe.causal else names[place]
         predictions.append((" ".join(given), word, float(torch.tensor(log).exp())))
     return -logs[counted].mean(), predictions
 

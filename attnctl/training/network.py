@@ -72,19 +72,10 @@ def sentence_rows(p: Parameters, ids: Sequence[int], words: Sequence[str]) -> Ar
     return attention.array_namespace(table).stack(rows)  # (n, d_model)
 
 
-def residual(
-    p: Parameters,
-    rows: Array,
-    *,
-    causal: bool,
-    real: Array | None = None,
-    theta: float | None = None,
-    window: int | None = None,
-) -> tuple[Array, list[Attended]]:
+def residual(p: Parameters, rows: Array, recipe: Recipe, real: Array | None = None) -> tuple[Array, list[Attended]]:
     """The residual stream after the last layer (..., n, d_model), and each layer's attention.
 
-    `rows` (..., n, d_model) are the words' embeddings, `real` (..., n) is false at padding, `theta` is RoPE's. The first of
-    several layers sees fewer than `window` words to either side, where it is given.
+    `rows` (..., n, d_model) are the words' embeddings, `real` (..., n) is false at padding.
     """
     x = rows + p["positions"][: rows.shape[-2]] if "positions" in p else rows  # (..., n, d_model)
     mask = None if real is None else real[..., None, :]  # (..., 1, n)
@@ -92,11 +83,11 @@ def residual(
     steps: list[Attended] = []
     for parameters in layers_of(p):
         q, k, v = stack.project_rows(x, parameters, 1)  # (..., heads, n, d_k)
-        if theta is not None:
-            angles = stack.row_angles(x, q.shape[-1], theta) if angles is None else angles  # (n, d_k / 2)
+        if recipe.rope_theta is not None:
+            angles = stack.row_angles(x, q.shape[-1], recipe.rope_theta) if angles is None else angles  # (n, d_k / 2)
             q, k = attention.rotate_positions(q, angles), attention.rotate_positions(k, angles)  # (..., heads, n, d_k)
-        near = window if not steps else None
-        steps.append(attention.attend(q, k, v, causal=causal, mask=mask, window=near))
+        near = recipe.first_window if not steps else None
+        steps.append(attention.attend(q, k, v, causal=recipe.causal, mask=mask, window=near))
         x = x + stack.mix_heads(steps[-1].context, parameters)  # (..., n, d_model)
     return x, steps
 

@@ -63,6 +63,11 @@ class Recipe:
     pieces: int | None = None  # rows for the letters of unknown words; None: those of a shape are read alike
     min_length: int = 32  # learned positions, even where every sentence of the corpus is shorter
 
+    @property
+    def causal(self) -> bool:
+        """Whether the network may look at earlier words only."""
+        return self.objective == "next-word"
+
     @cached_property
     def checkpoints(self) -> frozenset[int]:
         """The steps whose weights are kept: 1, 2, 5, 10, … while much changes, then twenty in all."""
@@ -254,7 +259,7 @@ def weights_file(training: Training, **more: object) -> bytes:
         "tokens": list(training.corpus.vocabulary),
         "unknown": corpora.UNKNOWN,
         "n_heads": recipe.heads,
-        "causal": training.causal,
+        "causal": recipe.causal,
         "scale": "auto",
         "residual": True,
         "objective": recipe.objective,

@@ -47,11 +47,6 @@ class Training:
     step: int = 0
     losses: list[float] = field(default_factory=list)  # of the steps since the last report
 
-    @property
-    def causal(self) -> bool:
-        """Whether the network may look at earlier words only."""
-        return self.recipe.objective == "next-word"
-
     def parameter_arrays(self) -> dict[str, Array]:
         """The parameters as NumPy arrays."""
         return {name: tensor.detach().cpu().numpy() for name, tensor in self.parameters.items()}
@@ -100,10 +95,8 @@ def loss_of(training: Training, batch: Batch) -> Tensor:
     """Mean cross-entropy of the words that count, and added to it, where questions are asked, their weighted mean → ()."""
     recipe, p = training.recipe, training.parameters
     rows = rows_of_words(training, batch.ids)  # (batch, n, d_model)
-    padding = None if training.causal else batch.real  # it stands after the words: a causal network never sees it
-    x, steps = network.residual(
-        p, rows, causal=training.causal, real=padding, theta=recipe.rope_theta, window=recipe.first_window
-    )  # (batch, n, d_model)
+    padding = None if recipe.causal else batch.real  # it stands after the words: a causal network never sees it
+    x, steps = network.residual(p, rows, recipe, padding)  # (batch, n, d_model)
     groups = [Predicted(1.0, x[batch.counted], batch.targets[batch.counted])]
     groups += _answers_to_questions(training, batch, rows, steps[-1].weights)
     groups = [group for group in groups if len(group.targets)]
@@ -148,7 +141,7 @@ def _answers_to_questions(training: Training, batch: Batch, rows: Tensor, weight
         found = network.output_of_words(training.parameters, rows, weights, head)  # (batch, n, d_model)
         answers, own = batch.answers[..., number], batch.idle[..., number]  # (batch, n)
         asked = answers >= 0  # (batch, n)
-        groups.append(Predicted(question.weights[training.causal], found[asked & ~own], answers[asked & ~own]))
+        groups.append(Predicted(question.weights[training.recipe.causal], found[asked & ~own], answers[asked & ~own]))
         idle.append((found[asked & own], answers[asked & own]))
     own_words, targets = zip(*idle, strict=True)
     return [*groups, Predicted(1.0, torch.cat(own_words), torch.cat(targets))]
@@ -273,8 +266,7 @@ def open_training(
 ) -> tuple[Training, Watch]:
     """A fresh training, or the one that the folder holds, and what watches it; the folder is locked until `held` ends."""
     training = begin_training(recipe, read_corpus(recipe, lines))
-    sentence, vocabulary = watched_sentence(training, watch), training.corpus.vocabulary
-    eye = Watch(sentence, vocabulary, training.causal, query, recipe.rope_theta)
+    eye = Watch(watched_sentence(training, watch), training.corpus.vocabulary, recipe, query)
     eye.start(initial_arrays(recipe, training.corpus))
     if not resume:
         held.enter_context(run.held())

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from attnctl.arrays import Floats
     from attnctl.attention import Array
     from attnctl.formats.documents.model_documents import WatchedWord
+    from attnctl.training.run import Recipe
 
 
 @dataclass
@@ -25,10 +26,8 @@ class Watch:
 
     sentence: str
     vocabulary: tuple[str, ...]
-    causal: bool
+    recipe: Recipe  # of the network
     query: str | None = None
-    theta: float | None = None  # RoPE's
-    window: int | None = None  # of the first layer
     _before: Floats | None = field(default=None, repr=False)  # (layers, heads, n, n) at the first look
 
     def __post_init__(self) -> None:
@@ -45,7 +44,7 @@ class Watch:
                 f"--watch: the sentence has {len(self.ids)} words, the network {len(parameters['positions'])} positions"
             )
         rows = network.sentence_rows(parameters, self.ids, [token.text for token in self.tokens])  # (n, d_model)
-        _, layers = network.residual(parameters, rows, causal=self.causal, theta=self.theta, window=self.window)
+        _, layers = network.residual(parameters, rows, self.recipe)
         return np.stack([steps.weights for steps in layers])  # (layers, heads, n, n)
 
     def start(self, parameters: dict[str, Array]) -> None:
@@ -58,7 +57,7 @@ class Watch:
         if self._before is None:
             self._before = now
         growth = (now - self._before) * (1 - np.eye(len(self.ids)))  # (layers, heads, n, n)
-        if self.causal and len(self.ids) > 2:
+        if self.recipe.causal and len(self.ids) > 2:
             growth[:, :, :2] -= 1  # with one other word to look at there is little to choose
         if self.row is not None:
             only = np.zeros_like(growth)

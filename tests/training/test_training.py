@@ -164,7 +164,7 @@ def test_the_weights_open_as_a_model_that_agrees(tmp_path: Path) -> None:
     ids = torch.tensor([training.corpus.vocabulary.index(word) for word in text.split()])
     with torch.no_grad():
         rows = training.parameters["embedding"][ids]
-        x, layers = network.residual(training.parameters, rows, causal=True)
+        x, layers = network.residual(training.parameters, rows, training.recipe)
         logits = unembed_rows(x, training.parameters)
     for mine, theirs in zip(trace.layers, layers, strict=True):
         np.testing.assert_allclose(mine.weights, theirs.weights.numpy(), atol=1e-6)
@@ -184,7 +184,7 @@ def test_untrained_weights_are_kept_too(tmp_path: Path) -> None:
 def test_a_causal_network_never_sees_the_word_it_predicts() -> None:
     parameters = {k: torch.from_numpy(v) for k, v in network.initial(SMALL, 9, 8).items()}
     rows = torch.randn(5, 8, generator=torch.Generator().manual_seed(0)).requires_grad_()
-    network.residual(parameters, rows, causal=True)[0][2].sum().backward()
+    network.residual(parameters, rows, replace(SMALL, objective="next-word"))[0][2].sum().backward()
     assert rows.grad is not None and rows.grad[:3].abs().min() > 0 and rows.grad[3:].abs().max() == 0
 
 
@@ -192,8 +192,8 @@ def test_padding_changes_nothing() -> None:
     parameters = {k: torch.from_numpy(v) for k, v in network.initial(SMALL, 9, 8).items()}
     rows = torch.randn(1, 6, 8, generator=torch.Generator().manual_seed(0))
     real = torch.tensor([[True] * 4 + [False] * 2])
-    padded = network.residual(parameters, rows, causal=False, real=real)[0][:, :4]
-    torch.testing.assert_close(padded, network.residual(parameters, rows[:, :4], causal=False)[0])
+    padded = network.residual(parameters, rows, SMALL, real)[0][:, :4]
+    torch.testing.assert_close(padded, network.residual(parameters, rows[:, :4], SMALL)[0])
 
 
 @pytest.mark.parametrize("objective", ["next-word", "masked-word"])
@@ -275,7 +275,7 @@ def test_a_loss_that_is_no_number_stops(tmp_path: Path) -> None:
 
 def test_the_watch_tells_the_link_that_grew(tmp_path: Path) -> None:
     training = begin_training(RECIPE, read_corpus(RECIPE, LINES))
-    watch = Watch("the cat ran home", training.corpus.vocabulary, True, query="ran")
+    watch = Watch("the cat ran home", training.corpus.vocabulary, RECIPE, query="ran")
     before = training.parameter_arrays()
     watch.start(before)
     after = {name: array.copy() for name, array in before.items()}
@@ -285,3 +285,14 @@ def test_the_watch_tells_the_link_that_grew(tmp_path: Path) -> None:
     assert seen["query"] == "ran" and (seen["layer"], seen["head"]) == (0, 1)
     assert seen["weight"] == pytest.approx(now[0, 1, 2, seen["tokens"].index(seen["key"])], abs=1e-4)
     assert seen["weight"] > seen["before"]
+
+
+def test_the_watch_sees_what_the_model_will_show(tmp_path: Path) -> None:
+    """The first layer's window too: without it, a word of a long sentence was watched where it never looks."""
+    recipe = replace(RECIPE, objective="masked-word", first_window=2)
+    training, run = run_of(tmp_path / "run", recipe)
+    text = "the cat ran on the mat today"
+    watch = Watch(text, training.corpus.vocabulary, recipe)
+    trace = attend(text, model=str(run.path))
+    for mine, layer in zip(watch.sentence_weights(training.parameter_arrays()), trace.layers, strict=True):
+        np.testing.assert_allclose(mine, layer.weights, atol=1e-6)
