@@ -1,8 +1,9 @@
 """Write the bundled corpus again, byte for byte: the words, the sentences to train on, and those to measure heads on.
 
-    python -m samples.english [FOLDER]      (attnctl/training unless told otherwise)
+    python -m samples.english [FOLDER [COUNT]]
 
-The compressed files are the same bytes with the same version of liblzma, their text with every one.
+FOLDER is attnctl/training unless told otherwise; COUNT sentences for each objective, 65,000 of which fit into a package. The
+compressed files are the same bytes with the same version of liblzma, their text with every one.
 """
 
 from __future__ import annotations
@@ -39,11 +40,11 @@ def kinds_by_part() -> dict[str, Kinds]:
     }
 
 
-def trained_parts() -> Iterator[tuple[str, Iterator[str]]]:
-    """The parts of the corpus to train on, each with the lines of its sentences."""
+def trained_parts(count: int = TRAINED) -> Iterator[tuple[str, Iterator[str]]]:
+    """The parts of the corpus to train on, `count` sentences for each objective, each with the lines of its sentences."""
     for seed, (part, kinds) in enumerate(kinds_by_part().items(), TRAINED_SEED):
-        count = round(TRAINED * sum(share for _, share in kinds))
-        yield part, map(trained_block, sentences(count, seed, kinds))
+        own = round(count * sum(share for _, share in kinds))
+        yield part, map(trained_block, sentences(own, seed, kinds))
 
 
 def measured_parts() -> Iterator[tuple[str, Iterator[str]]]:
@@ -64,9 +65,11 @@ def text_of(parts: Iterable[tuple[str, Iterator[str]]]) -> str:
 
 def main() -> None:
     """Write the three files."""
-    folder = Path(sys.argv[1] if len(sys.argv) > 1 else "attnctl/training")
+    told = sys.argv[1:]
+    folder = Path(told[0] if told else "attnctl/training")
+    count = int(told[1]) if len(told) > 1 else TRAINED
     (folder / WORDS).write_text(word_lines(), encoding="utf-8")
-    for name, parts in ((SENTENCES, trained_parts()), (HELD_OUT, measured_parts())):
+    for name, parts in ((SENTENCES, trained_parts(count)), (HELD_OUT, measured_parts())):
         data = lzma.compress(text_of(parts).encode(), preset=9 | lzma.PRESET_EXTREME)
         (folder / name).write_bytes(data)
         print(f"{folder / name}: {len(data):,} bytes")

@@ -84,7 +84,6 @@ def test_a_network_larger_than_the_memory_is_not_begun() -> None:
         ("batch_size", 1.5),
         ("min_length", -4),
         ("corpus", 7),
-        ("sentences", 0),
     ],
 )
 def test_a_recipe_of_other_types_is_damaged(name: str, value: Any, tmp_path: Path, refused: Refused) -> None:
