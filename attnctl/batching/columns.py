@@ -9,7 +9,7 @@ import numpy as np
 import pyarrow as pa
 
 from attnctl.batching.items import Item
-from attnctl.readings.traces.trace import HEAD_FIELD_ARRAYS, Trace
+from attnctl.readings.traces.trace import HEAD_FIELD_ARRAYS, LayerTrace, Trace
 
 if TYPE_CHECKING:
     from attnctl.attention import Array
@@ -36,42 +36,37 @@ SCHEMA = pa.schema(
 
 def rows_of_trace(trace: Trace, item: Item) -> bytes:
     """The rows of a trace as an Arrow stream."""
-    batches = [_layer_rows(trace, at, item) for at in range(len(trace.layers))]
     sink = pa.BufferOutputStream()
     with pa.ipc.new_stream(sink, SCHEMA) as stream:
-        for batch in batches:
-            stream.write_batch(batch)
+        for layer in trace.layers:
+            stream.write_batch(_layer_rows(trace, layer, item))
     return bytes(sink.getvalue())
 
 
-def _layer_rows(trace: Trace, at: int, item: Item) -> pa.Table:
-    layer = trace.layers[at]
+def _layer_rows(trace: Trace, layer: LayerTrace, item: Item) -> pa.RecordBatch:
+    """A row a head, of which some columns say the same."""
     heads = len(layer.heads)
-
-    def repeated_value(value: object, kind: object) -> pa.Array:
-        return pa.array([value] * heads, kind)
-
-    columns = {
-        "number": repeated_value(item.number, pa.int64()),
-        "id": repeated_value(None if trace.id is None else str(trace.id), pa.string()),
-        "text": repeated_value(trace.text, pa.string()),
-        "model": repeated_value(trace.model.name, pa.string()),
-        "tokens": repeated_value([token.text for token in trace.tokens], pa.list_(pa.string())),
-        "key_tokens": repeated_value([token.text for token in trace.key_axis], pa.list_(pa.string())),
-        "layer": repeated_value(layer.layer, pa.int32()),
-        "head": pa.array(layer.heads, pa.int32()),
-        "kv_head": pa.array(layer.kv_heads, pa.int32()),
-        "rows": repeated_value(layer.rows, pa.list_(pa.int32())),
+    alike = {
+        "number": item.number,
+        "id": None if trace.id is None else str(trace.id),
+        "text": trace.text,
+        "model": trace.model.name,
+        "tokens": [token.text for token in trace.tokens],
+        "key_tokens": [token.text for token in trace.key_axis],
+        "layer": layer.layer,
+        "rows": layer.rows,
     }
-    mask = layer.mask
-    columns["mask"] = (
-        pa.nulls(heads, SCHEMA.field("mask").type) if mask is None else _nested_rows(np.stack([mask] * heads))
-    )
+    own = {"head": layer.heads, "kv_head": layer.kv_heads}
     arrays = {array.name: there for array, there in layer.arrays_kept()}
-    for array in HEAD_FIELD_ARRAYS:
-        kind = SCHEMA.field(array.name).type
-        columns[array.name] = _nested_rows(arrays[array.name]) if array.name in arrays else pa.nulls(heads, kind)
-    return pa.record_batch([columns[name] for name in SCHEMA.names], schema=SCHEMA)
+    if layer.mask is not None:
+        arrays["mask"] = np.stack([layer.mask] * heads)  # (heads, n_q, n_k)
+    columns = [
+        _nested_rows(arrays[field.name])
+        if field.name in arrays
+        else pa.array(own.get(field.name, [alike.get(field.name)] * heads), field.type)
+        for field in SCHEMA
+    ]
+    return pa.record_batch(columns, schema=SCHEMA)
 
 
 def _nested_rows(array: Array) -> pa.Array:

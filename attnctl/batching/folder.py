@@ -7,11 +7,13 @@ them. What is not done is done again. Nothing else is touched: results of texts 
 
 from __future__ import annotations
 
+import io
 import re
 import time
 from collections.abc import Container, Iterable, Iterator, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from types import TracebackType
 from typing import IO, TYPE_CHECKING
@@ -38,7 +40,7 @@ if TYPE_CHECKING:
     from attnctl.text import Document
 
 GROUP = 192  # items that are done or not done together, where a format holds many in one file
-LINES = {"json": "traces.jsonl"}  # formats that grow by a line an item
+LINES = "traces.jsonl"  # of the format json, which grows by a line an item
 FILES = (*format_names(), "npz")  # formats with a file an item
 # what a batch calls its files: of an item (Item.file_stem), of several, and what is made of all at the end of a run
 OWN_NAME = re.compile(
@@ -46,9 +48,6 @@ OWN_NAME = re.compile(
     r"|(traces\.parquet|contact-sheet|\.tallies|\.effects|\.sources)/\d{7,}[-.][a-z0-9.]+"
     r"|traces\.jsonl|statistics\.csv|effects\.csv|contact-sheet\.pdf|census\.json|sources\.jsonl|sources(-means)?\.csv"
 )
-
-
-Span = tuple[int, int, int]  # of a group: its lowest number, and the bytes of the manifest that hold it
 
 
 class SharedFormat:
@@ -111,7 +110,7 @@ class Folder:
             int, str
         ] = {}  # numbers below it that are not done → fingerprint of the text, "" of an unknown
         self._is_in_order = True  # what this run wrote into the manifest: by number
-        self._grown = {form: bytearray() for form in formats if form in LINES}  # what is yet to be appended
+        self._grown = bytearray()  # lines of traces that are yet to be appended
         self._group: list[ManifestLine] = []  # of items whose group is not full
         self._group_files: list[ManifestFile] = []  # that these share
 
@@ -161,17 +160,18 @@ class Folder:
 
     def _open_files(self) -> None:
         self._manifest = AppendedFile(self.path / MANIFEST)
-        self._lines = {form: AppendedFile(self.path / LINES[form]) for form in self.formats if form in LINES}
+        self._lines = AppendedFile(self.path / LINES) if "json" in self.formats else None
 
     def _close_files(self) -> None:
-        for file in (self._manifest, *self._lines.values()):
-            file.close_file()
+        self._manifest.close_file()
+        if self._lines is not None:
+            self._lines.close_file()
 
     def _check_files(self) -> None:
         """Raise UsageError where the folder holds something else, AttnctlError where a file of it is none."""
         if not (self.path / MANIFEST).exists() and any(path.name not in (RUN, LOCK) for path in self.path.iterdir()):
             raise UsageError(f"{self.path} is not empty and holds no batch: give a new folder")
-        for name in (MANIFEST, LOCK, RUN, *(LINES[form] for form in self.formats if form in LINES)):
+        for name in (MANIFEST, LOCK, RUN, LINES):
             path = self.path / name
             if path.exists() and not path.is_file():  # a pipe would be waited for
                 raise AttnctlError(f"{path} is no regular file: give a new folder")
@@ -191,7 +191,7 @@ class Folder:
     def _drop_damaged(self) -> None:
         """Take from the manifest what is not done, and from what grows what the manifest does not list."""
         damaged: set[int] = set()  # where their groups begin in the manifest
-        end, ends, is_in_order = 0, dict.fromkeys(LINES.values(), 0), True
+        end, lines_end, is_in_order = 0, 0, True
         for group in self._groups():
             numbers = [entry.number for entry in group.entries]
             is_twice = any(number < self._next and number not in self._lost for number in numbers)
@@ -209,55 +209,42 @@ class Folder:
                 del self._lost[entry.number]
                 for file in entry.files:
                     if file.offset is not None:
-                        is_in_order &= file.offset == ends[file.file]
-                        ends[file.file] = file.offset + file.bytes
-        if is_in_order:
-            self._manifest.cut_after(end)
-            for form, lines in self._lines.items():
-                lines.cut_after(ends[LINES[form]])
-        else:
+                        is_in_order &= file.offset == lines_end
+                        lines_end = file.offset + file.bytes
+        if not is_in_order:
             self._put_in_order(damaged)
+            return
+        self._manifest.cut_after(end)
+        if self._lines is not None:
+            self._lines.cut_after(lines_end)
 
     def _put_in_order(self, without: Container[int] = ()) -> None:
         """Write the manifest and what grows anew, by number, without the groups that begin at some places."""
         groups = (group for group in self._groups() if group.start not in without)
         spans = sorted((min(entry.number for entry in group.entries), group.start, group.end) for group in groups)
-        for form in self._lines:
-            self._copy_parts(LINES[form], spans)
-        ends = dict.fromkeys(LINES.values(), 0)
 
-        def write_lines(out: IO[bytes]) -> None:
-            for entry in self._entries(spans):
-                for file in entry.files:
-                    if file.offset is not None:
-                        file.offset = ends[file.file]
-                        ends[file.file] += file.bytes
-                out.write(sealed_line(entry, self._key))
-
-        write_whole(self.path / MANIFEST, write_lines)
-        self._close_files()
-        self._open_files()
-
-    def _copy_parts(self, name: str, spans: Iterable[Span]) -> None:
-        """Write a file that grows anew: the parts that entries of the manifest list of it, in their order."""
-
-        def write_parts(out: IO[bytes]) -> None:
-            for file in (file for entry in self._entries(spans) for file in entry.files if file.file == name):
-                parts.seek(file.offset or 0)
-                out.write(parts.read(file.bytes))
-
-        with (self.path / name).open("rb") as parts:
-            write_whole(self.path / name, write_parts)
-
-    def _entries(self, spans: Iterable[Span]) -> Iterator[ManifestLine]:
-        """The entries in some parts of the manifest."""
-        with (self.path / MANIFEST).open("rb") as manifest:
+        def write_both(lines: IO[bytes], manifest: IO[bytes]) -> None:
             for _, start, end in spans:
-                manifest.seek(start)
-                for line in manifest.read(end - start).splitlines(keepends=True):
+                self._manifest.file.seek(start)
+                for line in self._manifest.file.read(end - start).splitlines(keepends=True):
                     entry = read_line(line, self._key)
                     assert entry is not None
-                    yield entry
+                    for file in entry.files:
+                        if file.offset is not None and self._lines is not None:
+                            self._lines.file.seek(file.offset)
+                            file.offset = lines.tell()
+                            lines.write(self._lines.file.read(file.bytes))
+                    manifest.write(sealed_line(entry, self._key))
+
+        def write_manifest(lines: IO[bytes]) -> None:
+            write_whole(self._manifest.path, partial(write_both, lines))
+
+        if self._lines is None:
+            write_manifest(io.BytesIO())
+        else:
+            write_whole(self._lines.path, write_manifest)
+        self._close_files()
+        self._open_files()
 
     def items_to_do(self, items: Iterable[Item]) -> Iterator[Item]:
         """The items that are still to be done.
@@ -322,11 +309,9 @@ class Folder:
             if form in result.made:
                 name = f"{item.file_stem}.{form}"
                 files.append(self._write_file(name, result.made[form]))
-        for form, file in self._lines.items():
-            if form in result.made:
-                grown = self._grown[form]
-                files.append(file_entry(LINES[form], result.made[form], file.end + len(grown)))
-                grown += result.made[form]
+        if self._lines is not None and "json" in result.made:
+            files.append(file_entry(LINES, result.made["json"], self._lines.end + len(self._grown)))
+            self._grown += result.made["json"]
         return ManifestLine(
             number=item.number,
             id=item.id,
@@ -362,9 +347,9 @@ class Folder:
         self._group_files = []
 
     def _append_grown(self) -> None:
-        for form, lines in self._grown.items():
-            self._lines[form].append_bytes(bytes(lines))
-            lines.clear()
+        if self._lines is not None:
+            self._lines.append_bytes(bytes(self._grown))
+            self._grown.clear()
 
     def _commit(self) -> None:
         """Write the lines of the items that were taken in, behind their files."""

@@ -148,8 +148,8 @@ class AppendedFile:
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        self._file = path.open("a+b", buffering=0)
-        self.end = self._file.seek(0, os.SEEK_END)
+        self.file = path.open("a+b", buffering=0)
+        self.end = self.file.seek(0, os.SEEK_END)
 
     def append_bytes(self, data: bytes) -> None:
         """Write all of `data`, or nothing: AttnctlError where the disk is full, or the file was removed."""
@@ -157,7 +157,7 @@ class AppendedFile:
         try:
             with said_plainly("write", self.path):
                 while view:
-                    view = view[self._file.write(view) :]
+                    view = view[self.file.write(view) :]
                 self.path.stat()  # what is written to a file that was removed is lost without a word
         except BaseException:
             self.cut_after(self.end)
@@ -166,12 +166,12 @@ class AppendedFile:
 
     def cut_after(self, end: int) -> None:
         """Forget what stands after `end`."""
-        self._file.truncate(end)
+        self.file.truncate(end)
         self.end = end
 
     def close_file(self) -> None:
         """Close the file."""
-        self._file.close()
+        self.file.close()
 
 
 def file_entry(name: str, data: bytes, offset: int | None = None) -> ManifestFile:
