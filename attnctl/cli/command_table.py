@@ -365,7 +365,7 @@ weights of earlier steps, and metrics.jsonl. Ctrl-C saves; --resume goes on.""",
         MODELS,
         "which words each head finds, beside simple rules",
         "attnctl evaluate corpus.conllu --model minilm",
-        """Measure which word each head finds: in parsed sentences of any language, or of the built-in grammar.
+        """Measure which word each head finds: in parsed sentences of any language, or of the bundled corpus.
 
 For every relation and direction the best head, chosen on one half of the sentences and scored on the other, beside
 rules that need no attention. Sentences that cannot be used are counted and named, and the exit code is 3. A census that
@@ -378,7 +378,7 @@ rules that need no attention. Sentences that cannot be used are counted and name
             *WEIGHTS_MODEL_OPTIONS,
             corpus={
                 "help": 'Parsed sentences as CoNLL-U (.gz, .zst), or "-"; or a census (.json). '
-                "Default: the built-in grammar.",
+                "Default: the bundled corpus.",
                 "several": True,
                 "metavar": "FILE…",
             },
@@ -397,7 +397,7 @@ rules that need no attention. Sentences that cannot be used are counted and name
         ),
         (
             {
-                "the built-in grammar": f"corpus sentences json {MODEL}",
+                "the bundled corpus": f"corpus sentences json {MODEL}",
                 "--write-corpus": "corpus sentences write_corpus model causal",
                 "a corpus": "all but sentences write_corpus",
                 "a stored census": f"corpus subtypes least json output {' '.join(MAP_OPTIONS)}",
@@ -491,7 +491,7 @@ In a pipe a page is plain Markdown. The site needs MkDocs (pip install "attnctl[
             "what",
             what="trace, overview (of a long text), effects (of ablate), comparison, census (of a corpus), "
             "sources (of an answer), needle, needles (all of a run), batch (its run.json), manifest (a line of it), "
-            "sizes (of a model), card (of a trained one), relation (of the built-in grammar), report (of training), "
+            "sizes (of a model), card (of a trained one), relation (of the bundled corpus), report (of training), "
             "lesson (one step of it), softmax or quiz.",
         ),
     ),

@@ -89,7 +89,7 @@ _TABLE: dict[str, dict[str, Option]] = {
         ),
         "corpus": Option(
             "",
-            'Text, one sentence a line: a file, a folder of .txt files, or "-". Default: the grammar of the demo.',
+            'Text, one sentence a line: a file, a folder of .txt files, or "-". Default: the bundled corpus.',
             reads=True,
         ),
         "scores": Option("", 'Scores, such as 8.1 1.2 3.0; -inf is a masked one. "-" reads them.', several=True),
@@ -189,7 +189,7 @@ _TABLE: dict[str, dict[str, Option]] = {
         "count": Option("--questions -n", "How many questions.", int, default=5, range=limits.QUESTIONS),
         "sentences": Option(
             "--sentences",
-            "Of the built-in grammar: sentences in each of its sets.",
+            "Of the bundled corpus: sentences in each of its parts.",
             int,
             default=1000,
             range=limits.GRAMMAR_SENTENCES,
@@ -470,7 +470,7 @@ _TABLE: dict[str, dict[str, Option]] = {
         ),
         "path": Option("--path", "Print the path of the file.", bool, one_call=True),
         "write_corpus": Option(
-            "--write-corpus", "Write the built-in grammar's sentences as CoNLL-U.", metavar="FILE", one_call=True
+            "--write-corpus", "Write the corpus's held-out sentences as CoNLL-U.", metavar="FILE", one_call=True
         ),
         "site": Option("--site", "Build all pages into this folder, as HTML.", metavar="FOLDER", one_call=True),
         "samples": Option(

@@ -50,11 +50,11 @@ def evaluate_command(
     output: list[str] | None,
     **options: Any,
 ) -> None:
-    """Measure which word each head finds: in parsed sentences of any language, or of the built-in grammar."""
+    """Measure which word each head finds: in parsed sentences of any language, or of the bundled corpus."""
     model = o.model_options(options)
     corpus, model = _model_named_first(corpus or [], model)
     stored = len(corpus) == 1 and corpus[0].lower().endswith(".json")
-    mode = "a stored census" if stored else "a corpus" if corpus else "the built-in grammar"
+    mode = "a stored census" if stored else "a corpus" if corpus else "the bundled corpus"
     arguments.check_mode("evaluate", mode if write_corpus is None else "--write-corpus")
     pictures = ("a picture",) if any(map(picture_format, output or ())) else ()
     arguments.check_mode("evaluate", "JSON" if json else "the table", *pictures)
@@ -65,7 +65,7 @@ def evaluate_command(
         colour_map(look.cmap)  # a name that is none is refused before long work
     if write_corpus is not None:
         if corpus:
-            raise UsageError("--write-corpus writes the built-in grammar's sentences: it reads no corpus")
+            raise UsageError("--write-corpus writes the held-out sentences of the bundled corpus: it reads no corpus")
         causal = bool(arguments.model_of(model).info.causal)
         put_bytes(treebank_text(sentences, causal).encode(), write_corpus)
         return

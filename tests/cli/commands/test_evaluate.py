@@ -225,7 +225,7 @@ def test_bad_command_lines(refused: Any, run: Run, tmp_path: Path) -> None:
     assert "not one sentence could be used (it holds none)" in refused("evaluate", empty)
     assert "no model and no corpus 'nonsense'" in refused("evaluate", "nonsense", code=2)
     assert "cannot read" in refused("evaluate", "a.conllu", "b.conllu")
-    assert "--relations does not go with the built-in grammar: it goes with a corpus" in refused(
+    assert "--relations does not go with the bundled corpus: it goes with a corpus" in refused(
         "evaluate", "--relations", "x.csv", code=2
     )
     assert "it is a folder" in refused("evaluate", SENTENCES, "-o", empty, code=2)
