@@ -12,6 +12,7 @@ import numpy as np
 
 from attnctl import steps
 from attnctl.arrays import Bools, Floats
+from attnctl.blockwise import pool_keys, pool_rows
 from attnctl.errors import AttnctlError
 from attnctl.measures import measure_named
 from attnctl.readings.overview import Overview, PooledGrid
@@ -322,23 +323,11 @@ def pack_thumbnails(grids: Iterable[Floats], blobs: Blobs) -> Document:
     """A small picture of every head's grid, in their order: square roots of pooled weights, each a share of its own top."""
     pictures = []
     for grid in grids:
-        small = pooled_weights(np.clip(grid, 0, None))  # (rows, columns), at most THUMBNAIL each
+        down, across = (np.arange((cells := min(n, THUMBNAIL)) + 1) * n // cells for n in grid.shape)
+        # (rows, columns), at most THUMBNAIL each
+        small = pool_rows(pool_keys(np.clip(grid, 0, None), across), down) / np.diff(across)
         pictures.append(np.rint(np.sqrt(small / (small.max() or 1.0)) * 255).astype(np.uint8))
     rows, columns = pictures[0].shape
     if any(picture.shape != (rows, columns) for picture in pictures):
         raise AttnctlError("the layers of this trace hold different query rows: choose one layer")
     return {"blob": blobs.add_blob(np.stack(pictures).tobytes()), "rows": rows, "columns": columns}
-
-
-def pooled_weights(weights: Floats) -> Floats:
-    """Weights (n_q, n_k) with neighbours averaged until no side is longer than THUMBNAIL: (≤ THUMBNAIL, ≤ THUMBNAIL)."""
-    grid = weights
-    for axis in (0, 1):
-        n = grid.shape[axis]
-        if n > THUMBNAIL:
-            edges = np.arange(THUMBNAIL) * n // THUMBNAIL  # (THUMBNAIL,)
-            counts = np.diff(np.append(edges, n))  # (THUMBNAIL,)
-            shape = (-1, 1) if axis == 0 else (1, -1)
-            sums = np.add.reduceat(grid, edges, axis=axis)  # (≤ THUMBNAIL, …)
-            grid = np.asarray(sums / counts.reshape(shape), dtype=np.float32)
-    return grid

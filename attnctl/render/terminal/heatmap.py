@@ -12,6 +12,7 @@ from rich.style import Style
 from rich.text import Text
 
 from attnctl.arrays import Bools, Floats
+from attnctl.blockwise import pool_keys, pool_rows
 from attnctl.measures import measure_names
 from attnctl.readings.heatmap import AS_GIVEN, HeatmapGrid, log_span, weight_span
 from attnctl.render.forms import ABSENT, Grid, Line, label_fit, token_label
@@ -243,13 +244,13 @@ def pool_cells(weights: Floats, factor: int) -> Floats:
     """Means of factor × factor cells of weights (n_q, n_k), masked cells (NaN) not counted; NaN where all are masked."""
     if factor == 1:
         return weights
-    starts = [np.arange(0, size, factor) for size in weights.shape]
+    down, across = ([*range(0, size, factor), size] for size in weights.shape)
     seen = ~np.isnan(weights)  # (n_q, n_k)
     sums, counts = (
-        np.add.reduceat(np.add.reduceat(part, starts[0], axis=0), starts[1], axis=1)  # (rows, columns)
+        pool_rows(pool_keys(part, across), down)  # (rows, columns)
         for part in (np.where(seen, weights, 0.0), seen.astype(np.float64))
     )
-    return np.where(counts > 0, sums / np.maximum(counts, 1), np.nan)  # (rows, columns)
+    return np.where(counts > 0, sums / np.where(counts > 0, counts, 1), np.nan)  # (rows, columns)
 
 
 def _hex_colour(colour: Colour) -> str:
