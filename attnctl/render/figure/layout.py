@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass
 from typing import NamedTuple, TypedDict
 
 from matplotlib.colors import CenteredNorm, Colormap, LogNorm, Normalize
@@ -103,8 +103,7 @@ WIDEST, PIXELS = 60.0, 150e6
 NARROW = 5.0  # inches: in a narrower picture all letters are smaller, so that titles and labels agree
 
 
-@dataclass(frozen=True)
-class TypeSizes:
+class TypeSizes(NamedTuple):
     """The sizes of all letters of a picture, in points."""
 
     title: float = 11.5
@@ -124,13 +123,10 @@ def type_sizes(font_size: float | None, width: float | None) -> TypeSizes:
     if width is None or width >= NARROW:
         return sizes
     factor = max(7 / 9, width / NARROW)
-    return replace(
-        sizes, **{one.name: factor * getattr(sizes, one.name) for one in fields(sizes) if one.name != "smallest"}
-    )
+    return TypeSizes(*(factor * size for size in sizes))._replace(smallest=sizes.smallest)
 
 
-@dataclass(frozen=True)
-class Axis:
+class Axis(NamedTuple):
     """One side's token labels: their size in points, every how many-th is written, their angle and longest extent."""
 
     size: float

@@ -19,12 +19,13 @@ from attnctl import __version__
 from attnctl.arrays import Bytes
 from attnctl.text import harmless_text
 
+PROGRAM = f"attnctl {__version__}"
 VECTOR_DPI = 300  # vector files hold the cells as an image: fine enough that their edges stay sharp in print
 
 
 def png_bytes(figure: Figure) -> bytes:
     """A PNG file."""
-    return _saved_bytes(figure, "png", figure.dpi, dict(png_metadata(str(figure.get_label()))))
+    return _saved_bytes(figure, "png", dict(png_metadata(str(figure.get_label()))))
 
 
 def png_of_pixels(pixels: Bytes, dpi: float, cited: str = "") -> bytes:
@@ -51,24 +52,18 @@ def png_of_pixels(pixels: Bytes, dpi: float, cited: str = "") -> bytes:
 def png_metadata(cited: str) -> dict[str, str]:
     """The text of a PNG file's metadata: the program, and what the numbers come from. In Latin-1, as PNG has it."""
     said = harmless_text(cited).encode("latin-1", "backslashreplace").decode("latin-1")
-    return {"Software": f"attnctl {__version__}"} | ({"Source": said} if said else {})
+    return {"Software": PROGRAM} | ({"Source": said} if said else {})
 
 
 def svg_bytes(figure: Figure) -> bytes:
     """An SVG file, its letters as outlines."""
-    return _saved_bytes(
-        figure,
-        "svg",
-        max(figure.dpi, VECTOR_DPI),
-        {"Date": None, "Creator": f"attnctl {__version__}", "Source": _source_of(figure)},
-    )
+    return _saved_bytes(figure, "svg", {"Date": None, "Creator": PROGRAM, "Source": _source_of(figure)})
 
 
 def pdf_bytes(figure: Figure) -> bytes:
     """A PDF file of one page, its fonts embedded."""
-    program = f"attnctl {__version__}"
-    metadata = {"CreationDate": None, "Producer": program, "Creator": program, "Subject": _source_of(figure)}
-    return _saved_bytes(figure, "pdf", max(figure.dpi, VECTOR_DPI), metadata)
+    metadata = {"CreationDate": None, "Producer": PROGRAM, "Creator": PROGRAM, "Subject": _source_of(figure)}
+    return _saved_bytes(figure, "pdf", metadata)
 
 
 def _source_of(figure: Figure) -> str | None:
@@ -76,10 +71,10 @@ def _source_of(figure: Figure) -> str | None:
     return harmless_text(str(figure.get_label())) or None
 
 
-def _saved_bytes(figure: Figure, form: str, dpi: float, metadata: dict[str, str | None]) -> bytes:
+def _saved_bytes(figure: Figure, form: str, metadata: dict[str, str | None]) -> bytes:
     for text in figure.findobj(Text):
         text.set_text(harmless_text(text.get_text()).replace("\t", " "))
-    out = io.BytesIO()
+    out, dpi = io.BytesIO(), figure.dpi if form == "png" else max(figure.dpi, VECTOR_DPI)
     with plain_settings():
         figure.savefig(out, format=form, dpi=dpi, metadata=metadata)
     return out.getvalue()
