@@ -23,7 +23,7 @@ from attnctl.formats.documents.readings_json import known_needles
 from attnctl.formats.documents.trace_json import trace_from_document, trace_from_json
 from attnctl.formats.storage import trace_from_npz, trace_to_npz
 from attnctl.formats.validation import read_npy, read_npz
-from attnctl.readings.effects.needle import Needle, NeedleRun
+from attnctl.readings.effects.needle import NeedleRun
 from attnctl.readings.traces.trace import ModelInfo
 from attnctl.readings.words import word_groups
 from tests.conftest import SAMPLES, attend, process
@@ -205,7 +205,7 @@ def test_a_text_or_true_is_no_number_in_any_document(value: Any, tmp_path: Path)
         with pytest.raises(AttnctlError, match="^x is a damaged overview: .*number"):
             overview_from_document(overview | {"heads": [{"layer": 0, "head": 0} | head]}, "x")
     cell = {"length": 9, "depth": value, "tokens": 9, "answer": "a", "answered": True, "found": 1, "scores": {}}
-    run = NeedleRun(ModelInfo("m", "checkpoint"), Needle("n", "q", "e"))
+    run = NeedleRun(ModelInfo("m", "checkpoint"), "n", "q", "e")
     model = {"name": "m", "kind": "checkpoint"}
     said = {"schema": "attnctl.needle/1", "model": model, "needle": "n", "question": "q", "expect": "e", "seed": 0}
     (tmp_path / "x").write_text(json.dumps(said | cell) + "\n")

@@ -178,10 +178,11 @@ def read_opening(document: Any) -> dict[str, Any]:
 # --- writing and reading -----------------------------------------------------------------------------------------
 
 
-def document_of(kind: type[Kind], reading: object, **made: Any) -> Kind:
-    """The document of a reading: each field is its attribute of that name, but for what is `made` here."""
+def document_of(kind: type[Kind], *readings: object, **made: Any) -> Kind:
+    """The document of readings: each field is the attribute of that name of one, but for what is `made` here."""
     names = kind.__struct_fields__  # type: ignore[attr-defined]
-    known = {name: _in_document(getattr(reading, name)) for name in names if hasattr(reading, name)} | made
+    both = ((name, reading) for reading in readings for name in names if hasattr(reading, name))
+    known = {name: _in_document(getattr(reading, name)) for name, reading in both} | made
     if "note_kinds" in names:
         kinds = tuple(note.kind if isinstance(note, Note) else "" for note in known["notes"])
         known["note_kinds"] = kinds if any(kinds) else ()

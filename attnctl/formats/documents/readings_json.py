@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import fields, replace
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -17,10 +17,8 @@ from attnctl.document_fields import (
     Mask,
     Matrix,
     Part,
-    Sha256,
     Share,
     Vector,
-    Whole,
     about,
 )
 from attnctl.errors import AttnctlError
@@ -137,15 +135,9 @@ def sources_to_json(found: AnswerSources, top: int | None = None) -> bytes:
 # --- needles -----------------------------------------------------------------------------------------------------
 
 
-class RunDocument(JsonDocument, kw_only=True):
+@fields_from(fields_of(NeedleRun, model=DocumentModel))
+class RunDocument(JsonDocument):
     """What the needles of one run share."""
-
-    model: DocumentModel
-    needle: Annotated[str, about("The fact that was planted.")]
-    question: str
-    expect: Annotated[str, about("What an answer must hold, letter case aside.")]
-    haystack: Annotated[Sha256 | None, about("SHA-256 of the haystack's text; absent: made sentences.")] = None
-    seed: Annotated[Whole, about("Of the made sentences, and of the heads switched off at random.")]
 
 
 _SCORES = Annotated[
@@ -186,28 +178,17 @@ class NeedlesDocument(RunDocument, kw_only=True, tag="attnctl.needles/1"):
     random_off: Annotated[HeadsOff | None, about("The same with as many other heads, drawn at random.")] = None
 
 
-def _run(run: NeedleRun) -> dict[str, Any]:
-    return {
-        "model": model_document(run.model),
-        "needle": run.needle.text,
-        "question": run.needle.question,
-        "expect": run.needle.expect,
-        "haystack": run.haystack,
-        "seed": run.seed,
-    }
-
-
 def cell_document(cell: NeedleCell, run: NeedleRun) -> NeedleDocument:
     """One needle; `scores` are layer → the retrieval score of each head."""
     scores = {str(layer): np.ascontiguousarray(row, np.float32) for layer, row in cell.scores.items()}
-    return document_of(NeedleDocument, cell, **_run(run), scores=scores)
+    return document_of(NeedleDocument, run, cell, scores=scores)
 
 
 def needles_document(found: Needles) -> NeedlesDocument:
     """What all needles come to: how many were answered, the retrieval heads, and the check with heads switched off."""
     heads = tuple(RetrievalHead(*at, score) for at, score in found.retrieval_heads().items())
-    made = _run(found.run) | {"asked": len(found.cells), "answered": found.answered_count, "retrieval_heads": heads}
-    return document_of(NeedlesDocument, found, **made)
+    made = {"asked": len(found.cells), "answered": found.answered_count, "retrieval_heads": heads}
+    return document_of(NeedlesDocument, found.run, found, **made)
 
 
 def known_needles(path: str, run: NeedleRun) -> list[NeedleCell]:
@@ -218,7 +199,7 @@ def known_needles(path: str, run: NeedleRun) -> list[NeedleCell]:
     """
     data = read_bytes(path) if Path(path).is_file() else b""
     whole = data[: data.rfind(b"\n") + 1]
-    wanted, cells = _run(run), []
+    wanted, cells = document_of(RunDocument, run), []
     for number, line in enumerate(filter(bytes.strip, whole.split(b"\n")), 1):
         where = f"{path}, line {number}"
         said = parse_json(line, where)
@@ -228,8 +209,8 @@ def known_needles(path: str, run: NeedleRun) -> list[NeedleCell]:
             cell = reading_of(NeedleCell, told)
             scores = {int(layer): finite_floats(row, "scores") for layer, row in cell.scores.items()}
             cells.append(replace(cell, scores=scores))
-        for key, value in wanted.items():
-            if not _is_same(getattr(told, key), value):
+        for key in (own.name for own in fields(run)):
+            if not _is_same(getattr(told, key), getattr(wanted, key)):
                 raise AttnctlError(f"{where} is of another {key}: name a new file with -o")
     if whole != data:  # the run was stopped in the middle of a line
         write_whole(path, whole)

@@ -51,7 +51,8 @@ class NeedleAsker:
     def run(self) -> NeedleRun:
         """What the answers have in common."""
         digest = None if self.haystack is None else sha256(self.haystack.encode()).hexdigest()
-        return NeedleRun(self.model.info, self.needle, self.seed, digest)
+        own = self.needle
+        return NeedleRun(self.model.info, own.text, own.question, own.expect, digest, self.seed)
 
     def check_length(self, length: int) -> None:
         """Raise AttnctlError for a prompt that is longer than the model reads."""

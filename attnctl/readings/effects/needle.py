@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Annotated
 import numpy as np
 
 from attnctl.arrays import Floats
-from attnctl.document_fields import Index, Part, Portion, Share, about
+from attnctl.document_fields import ALWAYS, Index, Part, Portion, Sha256, Share, Whole, about
 from attnctl.errors import AttnctlError
 from attnctl.readings.traces.trace import ModelInfo
 
@@ -64,12 +64,14 @@ class Needle:
 
 @dataclass(frozen=True)
 class NeedleRun:
-    """What the needles of one run share; `haystack` is the SHA-256 of the haystack's text, None for made sentences."""
+    """What the needles of one run share."""
 
     model: ModelInfo
-    needle: Needle
-    seed: int = 0  # of the made sentences, and of the heads switched off at random
-    haystack: str | None = None
+    needle: Annotated[str, about("The fact that was planted.")]
+    question: str
+    expect: Annotated[str, about("What an answer must hold, letter case aside.")]
+    haystack: Annotated[Sha256 | None, about("SHA-256 of the haystack's text; absent: made sentences.")] = None
+    seed: Annotated[Whole, about("Of the made sentences, and of the heads switched off at random."), ALWAYS] = 0
 
 
 def filler_sentences(seed: int) -> Iterator[str]:

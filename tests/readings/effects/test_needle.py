@@ -53,7 +53,7 @@ def cell(length: int, depth: float, answered: bool, score: float) -> NeedleCell:
 
 def test_what_needles_say_of_heads() -> None:
     found = Needles(
-        NeedleRun(INFO, Needle()), (cell(64, 0, True, 0.5), cell(64, 1, True, 0.1), cell(128, 1, False, 0.9))
+        NeedleRun(INFO, "n", "q", "e"), (cell(64, 0, True, 0.5), cell(64, 1, True, 0.1), cell(128, 1, False, 0.9))
     )
     assert found.answered_count == 2
     assert found.retrieval_heads() == {(0, 0): pytest.approx(0.3)}
@@ -61,4 +61,4 @@ def test_what_needles_say_of_heads() -> None:
     values, lengths, depths = found.depth_grid("answered")
     assert (lengths, depths) == ([64, 128], [0, 1])
     np.testing.assert_array_equal(values, [[1, np.nan], [1, 0]])
-    assert Needles(NeedleRun(INFO, Needle()), (cell(64, 0, False, 0.5),)).retrieval_scores() == {}
+    assert Needles(NeedleRun(INFO, "n", "q", "e"), (cell(64, 0, False, 0.5),)).retrieval_scores() == {}

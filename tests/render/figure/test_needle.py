@@ -9,7 +9,7 @@ from matplotlib.figure import Figure
 from matplotlib.text import Text
 
 from attnctl.readings.effects.answer_sources import AnswerSources, PartSource
-from attnctl.readings.effects.needle import Needle, NeedleCell, NeedleRun, Needles
+from attnctl.readings.effects.needle import NeedleCell, NeedleRun, Needles
 from attnctl.readings.traces.trace import ModelInfo
 from attnctl.render.figure.charts import needle_drawing, source_bars
 from attnctl.tokens import Token
@@ -17,7 +17,7 @@ from attnctl.tokens import Token
 
 def test_cells_say_shares_and_what_was_not_answered_is_hatched() -> None:
     cells = [NeedleCell(96, 0.0, 96, "no", False, 0.17), NeedleCell(96, 1.0, 96, "yes", True, 0.09)]
-    figure = needle_drawing(Needles(NeedleRun(ModelInfo("tiny", "checkpoint"), Needle()), tuple(cells))).figure
+    figure = needle_drawing(Needles(NeedleRun(ModelInfo("tiny", "checkpoint"), "n", "q", "e"), tuple(cells))).figure
     texts = texts_within(figure)
     assert {"tiny: 1 of 2 needles answered", "asked", "answered", "0 %", "100 %", "not answered"} <= texts
 
