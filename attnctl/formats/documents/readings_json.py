@@ -46,7 +46,7 @@ from attnctl.readings.effects.effects import (
 from attnctl.readings.effects.needle import HeadPlace, HeadsOff, NeedleCell, NeedleRun, Needles
 from attnctl.readings.questions.quiz import QuizQuestion
 from attnctl.readings.questions.softmax import SoftmaxSteps
-from attnctl.readings.traces.comparison import Comparison
+from attnctl.readings.traces.comparison import AlignedTokens, Comparison
 from attnctl.readings.traces.trace import ModelInfo
 
 # --- effects -----------------------------------------------------------------------------------------------------
@@ -235,16 +235,6 @@ class ComparedRun(Part):
     model: DocumentModel
 
 
-Pairs = Annotated[tuple[tuple[Index, Index], ...], about("(index in A, index in B) of each that both have.")]
-
-
-class AlignedTokens(Part):
-    """Which tokens are compared."""
-
-    queries: Pairs
-    keys: Pairs
-
-
 class LargestDifference(Part):
     """Where the two differ most."""
 
@@ -300,10 +290,11 @@ def comparison_to_json(pair: Comparison) -> bytes:
         compared = ComparedHead(at_head, a, b, difference, pair.hidden_in_one(at_layer))
         layers.setdefault(at_layer, []).append(compared)
     rows, columns = pair.axis_labels()
-    document = ComparisonDocument(
+    document = document_of(
+        ComparisonDocument,
+        pair,
         a=document_of(ComparedRun, pair.a, name=pair.names[0]),
         b=document_of(ComparedRun, pair.b, name=pair.names[1]),
-        aligned=None if pair.aligned is None else AlignedTokens(*pair.aligned),
         tokens=tuple(rows),
         key_tokens=tuple(columns),
         largest=LargestDifference(layer, head, i, j, x, y, y - x),

@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from difflib import SequenceMatcher
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Annotated
 
 import numpy as np
 
 from attnctl.argument_types import checked
 from attnctl.arrays import Bools, Floats
+from attnctl.document_fields import Index, Part, about
 from attnctl.errors import AttnctlError
 from attnctl.readings.traces.trace import Trace
 from attnctl.text import counted, number_list, quoted_beginning, visible_text
@@ -22,11 +23,11 @@ if TYPE_CHECKING:
 
 NAMED = 6  # tokens of one side alone that are named
 
-TokenPairs = tuple[tuple[int, int], ...]
+TokenPairs = Annotated[tuple[tuple[Index, Index], ...], about("(index in A, index in B) of each that both have.")]
 
 
-class AlignedAxes(NamedTuple):
-    """Which tokens of A are which of B: (index in A, index in B) of the queries and of the keys that both have."""
+class AlignedTokens(Part):
+    """Which tokens are compared."""
 
     queries: TokenPairs
     keys: TokenPairs
@@ -40,7 +41,7 @@ class Comparison:
     b: Trace
     names: tuple[str, str]
     places: tuple[tuple[int, int], ...]  # (layer, head), in order
-    aligned: AlignedAxes | None = None  # where the texts have different tokens; None: each with that of its index
+    aligned: AlignedTokens | None = None  # where the texts have different tokens; None: each with that of its index
 
     def __repr__(self) -> str:
         a, b = self.names
@@ -60,7 +61,7 @@ class Comparison:
         """The rows and columns of one side's array that the other has, too."""
         if self.aligned is None:
             return array
-        rows, columns = ([pair[side] for pair in pairs] for pairs in self.aligned)
+        rows, columns = ([pair[side] for pair in pairs] for pairs in (self.aligned.queries, self.aligned.keys))
         return array[np.ix_(rows, columns)]  # (n_q, n_k)
 
     def whole_masks(self, layer: int) -> tuple[Bools | None, Bools | None]:
@@ -127,7 +128,9 @@ class Comparison:
         """Labels of the rows and columns: the token, or both where the texts differ there."""
         sides = (self.a.tokens, self.b.tokens), (self.a.key_axis, self.b.key_axis)
         pairs = (
-            [tuple((at, at) for at in range(len(ours))) for ours, _ in sides] if self.aligned is None else self.aligned
+            [tuple((at, at) for at in range(len(ours))) for ours, _ in sides]
+            if self.aligned is None
+            else [self.aligned.queries, self.aligned.keys]
         )
         rows, columns = (
             [_shared_label(ours[i].text, theirs[j].text) for i, j in met]
@@ -153,7 +156,7 @@ def compare_traces(a: Trace, b: Trace, names: tuple[str, str] = ("A", "B")) -> C
     return Comparison(a, b, names, places, _aligned_axes(a, b, names))
 
 
-def _aligned_axes(a: Trace, b: Trace, names: tuple[str, str]) -> AlignedAxes | None:
+def _aligned_axes(a: Trace, b: Trace, names: tuple[str, str]) -> AlignedTokens | None:
     """Which tokens are which; None where each is the one at its place. Raises AttnctlError where the texts share none."""
     queries = _token_pairs(a.tokens, b.tokens, a.text, b.text)
     cross = a.key_tokens is not None or b.key_tokens is not None
@@ -163,7 +166,7 @@ def _aligned_axes(a: Trace, b: Trace, names: tuple[str, str]) -> AlignedAxes | N
         return None
     if not queries or not keys:
         raise AttnctlError(f"{names[0]} and {names[1]} share no token: attnctl view shows the two side by side")
-    return AlignedAxes(queries, keys)
+    return AlignedTokens(queries, keys)
 
 
 def _token_pairs(ours: Sequence[Token], theirs: Sequence[Token], our_text: str, their_text: str) -> TokenPairs:

@@ -23,7 +23,7 @@ def comparison_forms(pair: Comparison, places: Sequence[tuple[int, int]], precis
         ):
             at, names = (i, j), (rows, columns)
             if pair.aligned is not None:  # each with all its tokens
-                at = (pair.aligned[0][i][side], pair.aligned[1][j][side])
+                at = (pair.aligned.queries[i][side], pair.aligned.keys[j][side])
                 names = (
                     [token_label(one.text) for one in trace.tokens],
                     [token_label(one.text) for one in trace.key_axis],
