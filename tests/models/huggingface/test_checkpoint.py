@@ -267,7 +267,7 @@ def test_pickled_weights_are_converted_as_it_is_said(shelf: Callable[..., Path],
 
 
 def test_no_network_is_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("HF_HUB_CACHE", str(tmp_path))
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(tmp_path))
     monkeypatch.setenv("HF_HUB_OFFLINE", "1")
     with pytest.raises(AttnctlError, match="owner/name is not on this machine, and HF_HUB_OFFLINE forbids"):
         open_model("owner/name")
@@ -286,7 +286,8 @@ def test_what_is_in_the_cache_is_read_without_a_look_at_the_network(
 ) -> None:
     snapshot = tmp_path / "models--owner--tiny" / "snapshots" / COMMIT
     shutil.copytree(shelf("llama"), snapshot)
-    monkeypatch.setenv("HF_HUB_CACHE", str(tmp_path))
+    _name_main(snapshot)
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(tmp_path))
     monkeypatch.setattr(hub, "_download_checkpoint", lambda *_: pytest.fail("looked at the network"))
     assert attend("at", "owner/tiny").model.name == "tiny"
 
@@ -300,7 +301,7 @@ def test_of_several_revisions_in_the_cache_main_is_read_and_no_other(
     cache, main = tmp_path / "models--owner--tiny", "f" * 40
     shutil.copytree(shelf("llama"), cache / "snapshots" / COMMIT)
     shutil.copytree(shelf("gpt2"), cache / "snapshots" / main)
-    monkeypatch.setenv("HF_HUB_CACHE", str(tmp_path))
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(tmp_path))
     monkeypatch.setenv("HF_HUB_OFFLINE", "1")
     with pytest.raises(AttnctlError, match="owner/tiny is not whole on this machine"):  # neither is known to be main
         open_model("owner/tiny")
@@ -321,6 +322,7 @@ def test_an_interrupted_download_is_not_taken_for_a_whole_one(
 
     snapshot = tmp_path / "models--owner--tiny" / "snapshots" / COMMIT
     shutil.copytree(shelf("llama"), snapshot)
+    _name_main(snapshot)
     tensors = load_file(snapshot / "model.safetensors")
     (snapshot / "model.safetensors").unlink()
     parts = {f"model-0000{at + 1}-of-00002.safetensors": list(tensors)[at::2] for at in range(2)}
@@ -329,12 +331,18 @@ def test_an_interrupted_download_is_not_taken_for_a_whole_one(
     index = {"metadata": {}, "weight_map": {name: file for file, names in parts.items() for name in names}}
     (snapshot / "model.safetensors.index.json").write_text(json.dumps(index))
     _list_repository(tmp_path / "models--owner--tiny", sorted(path.name for path in snapshot.iterdir()))
-    monkeypatch.setenv("HF_HUB_CACHE", str(tmp_path))
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(tmp_path))
     monkeypatch.setenv("HF_HUB_OFFLINE", "1")
     assert attend("at", "owner/tiny").model.name == "tiny"
     (snapshot / lost).unlink()
     with pytest.raises(AttnctlError, match="owner/tiny is not whole on this machine"):
         open_model("owner/tiny")
+
+
+def _name_main(snapshot: Path) -> None:
+    """Say in the hub's cache that this snapshot is the revision main."""
+    (snapshot.parents[1] / "refs").mkdir()
+    (snapshot.parents[1] / "refs" / "main").write_text(snapshot.name)
 
 
 def _list_repository(cache: Path, files: list[str]) -> None:
