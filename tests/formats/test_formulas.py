@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from attnctl.batching.corpus.prompt_sources import PartMeans
+from attnctl.batching.corpus.prompt_sources import add_prompt, means_csv
 from tests.conftest import Result
 
 Run = Callable[..., Result]
@@ -50,10 +50,10 @@ def test_labels_of_a_corpus(run: Run, tmp_path: Path, monkeypatch: pytest.Monkey
 
 
 def test_names_of_documents() -> None:
-    means = PartMeans()
+    means: dict[Any, Any] = {}
     parts: list[dict[str, Any]] = [
         {"name": name, "start": 0, "alone": True, "looks": 0.25, "matters": 0.1} for name in FORMULAS
     ]
-    means.add_prompt({"parts": parts})
-    assert FORMULAS[0] in means.table()
-    check_cells(means.table(), ",")
+    add_prompt(means, {"parts": parts})
+    assert FORMULAS[0] in means_csv(means)
+    check_cells(means_csv(means), ",")

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
+from attnctl.batching.corpus.treebank import Tally, add_value, tally_csv
 from attnctl.batching.folder import SharedFormat
 from attnctl.batching.items import Item, Pending, Result
 from attnctl.errors import AttnctlError, UsageError
@@ -113,7 +113,7 @@ class PromptSources(SharedFormat):
         """All documents as one file, and the tables made of them."""
         import orjson
 
-        means = PartMeans()
+        means: Tally = {}
         rows: list[list[object]] = []
 
         def write_documents(out: IO[bytes]) -> None:
@@ -121,11 +121,11 @@ class PromptSources(SharedFormat):
                 out.write(part)
                 for document in map(orjson.loads, part.splitlines()):
                     rows.append(sources_row(document))
-                    means.add_prompt(document)
+                    add_prompt(means, document)
 
         write_whole(folder / "sources.jsonl", write_documents)
         write_whole(folder / "sources.csv", csv_table(ROW, rows).encode())
-        write_whole(folder / "sources-means.csv", means.table().encode())
+        write_whole(folder / "sources-means.csv", means_csv(means).encode())
 
 
 def sources_row(document: Document) -> list[Any]:
@@ -148,32 +148,19 @@ def sources_row(document: Document) -> list[Any]:
     ]
 
 
-class PartMeans:
-    """Means over prompts: of the parts with the same name, and of those at the same place in the prompt."""
+def add_prompt(means: Tally, document: Document) -> None:
+    """Take a prompt into means over parts of one name, and over those at one place in the prompt.
 
-    def __init__(self) -> None:
-        self.sums: dict[tuple[str, Any, str], tuple[int, float, float]] = {}  # by, which, column → n, sum, squares
+    Parts that were measured only with others count in no mean of what matters.
+    """
+    parts = sorted(document["parts"], key=lambda part: part["start"])
+    for place, part in enumerate(parts):
+        for name in COLUMNS:
+            if name in part and (name != "matters" or part["alone"]):
+                add_value(means, ("part", part["name"], name), part[name])
+                add_value(means, ("place", place, name), part[name])
 
-    def add_prompt(self, document: Document) -> None:
-        """Take a prompt in; parts that were measured only with others count in no mean of what matters."""
-        parts = sorted(document["parts"], key=lambda part: part["start"])
-        for place, part in enumerate(parts):
-            values = {name: part[name] for name in COLUMNS if name in part}
-            if not part["alone"]:
-                values.pop("matters", None)
-            for name, value in values.items():
-                for key in (("part", part["name"], name), ("place", place, name)):
-                    n, total, squares = self.sums.get(key, (0, 0.0, 0.0))
-                    self.sums[key] = n + 1, total + value, squares + value * value
 
-    def table(self) -> str:
-        """CSV, a line a part and column, then a line a place and column: mean, its standard error, number of prompts."""
-        rows = []
-        order = {name: at for at, name in enumerate(COLUMNS)}
-        for (by, which, name), (n, total, squares) in sorted(
-            self.sums.items(), key=lambda e: (e[0][0], isinstance(e[0][1], str), e[0][1], order[e[0][2]])
-        ):
-            spread = max(0.0, squares - total * total / n)
-            error = math.sqrt(spread / (n - 1) / n) if n > 1 else None
-            rows.append([by, which, name, total / n, error, n])
-        return csv_table(["by", "which", "column", "mean", "standard_error", "n"], rows, digits=9)
+def means_csv(means: Tally) -> str:
+    """CSV, a line a part and column, then a line a place and column: mean, its standard error, number of prompts."""
+    return tally_csv(means, COLUMNS, "standard_error", ("by", "which", "column"))

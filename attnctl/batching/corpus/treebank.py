@@ -144,7 +144,8 @@ def _size_on_disk(path: str) -> int:
         return Path(path).stat().st_size
 
 
-Tally = dict[tuple[int, int, str], tuple[int, float, float]]  # layer, head, measure → n, mean, sum of squares around it
+# layer, head, measure (or what else is told apart) → n, mean, sum of squares around it
+Tally = dict[tuple[Any, Any, str], tuple[int, float, float]]
 
 
 def of_trace(trace: Trace) -> list[list[Any]]:
@@ -160,14 +161,19 @@ def of_trace(trace: Trace) -> list[list[Any]]:
 
 
 def add_measurements(tally: Tally, rows: Iterable[list[Any]], names: Iterable[str]) -> None:
-    """Take the statistics of one text into a tally (Welford 1962); `names` are those of a row's numbers."""
+    """Take the statistics of one text into a tally; `names` are those of a row's numbers."""
     for layer, head, *values in rows:
         for name, value in zip(names, values, strict=True):
             if value is not None:
-                n, mean, squares = tally.get((layer, head, name), (0, 0.0, 0.0))
-                off = value - mean
-                mean += off / (n + 1)
-                tally[layer, head, name] = n + 1, mean, squares + off * (value - mean)
+                add_value(tally, (layer, head, name), value)
+
+
+def add_value(tally: Tally, key: tuple[Any, Any, str], value: float) -> None:
+    """Take a number into a tally (Welford 1962)."""
+    n, mean, squares = tally.get(key, (0, 0.0, 0.0))
+    off = value - mean
+    mean += off / (n + 1)
+    tally[key] = n + 1, mean, squares + off * (value - mean)
 
 
 def merge_tallies(one: Tally, other: Tally) -> Tally:
@@ -180,18 +186,19 @@ def merge_tallies(one: Tally, other: Tally) -> Tally:
     return both
 
 
-def tally_csv(tally: Tally, names: Sequence[str], spread: str) -> str:
-    """CSV, one line a layer, head and measure, in the order of `names`: mean over the texts, spread, how many they are.
+def tally_csv(
+    tally: Tally, names: Sequence[str], spread: str, columns: Sequence[str] = ("layer", "head", "measure")
+) -> str:
+    """CSV, a line a key, its last part in the order of `names`: mean over the texts, spread, how many they are.
 
     `spread` is "standard_error", that of the mean, or "spread", the standard deviation between the texts.
     """
-    order = {name: at for at, name in enumerate(names)}
     rows = []
-    for (layer, head, name), (n, mean, squares) in sorted(tally.items(), key=lambda e: (*e[0][:2], order[e[0][2]])):
+    for key, (n, mean, squares) in sorted(tally.items(), key=lambda entry: (*entry[0][:2], names.index(entry[0][2]))):
         count = n if spread == "standard_error" else 1
         width = math.sqrt(squares / (n - 1) / count) if n > 1 else None
-        rows.append([layer, head, name, mean, width, n])
-    return csv_table(["layer", "head", "measure", "mean", spread, "n"], rows, digits=9)
+        rows.append([*key, mean, width, n])
+    return csv_table([*columns, "mean", spread, "n"], rows, digits=9)
 
 
 # of each head: what it looks at most, what it writes, what its removal does (after minus before; nats, logits, 1 - cosine)
