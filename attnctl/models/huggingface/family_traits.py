@@ -154,7 +154,9 @@ class ContextReaders:
         if context is None or not args or args[0].numel() != context.numel():
             return
         given = args[0].reshape(context.shape)  # (batch, n_q, heads, d_v)
-        same = bool((given - context).abs().nan_to_num(0.0).max() <= SAME * context.abs().nan_to_num(0.0).max())
+        same = given.data_ptr() == context.data_ptr() or bool(
+            (given - context).abs().nan_to_num(0.0).max() <= SAME * context.abs().nan_to_num(0.0).max()
+        )
         if self._trial is not None and (same or part is projection):
             raise _TriedError(same and part is projection)
         if part is not projection and not same:
