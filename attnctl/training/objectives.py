@@ -6,7 +6,7 @@ predicted too.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields, replace
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -41,8 +41,7 @@ WINDOWS = 40  # a batch is drawn from one of so many parts of the sentences in t
 CLOSING_MARKS = (")", "]", "}", "”", "’", '"')
 
 
-@dataclass(frozen=True)
-class Batch:
+class Batch(NamedTuple):
     """Sentences to predict words of. An id past the vocabulary is that of a word, by its letters instead of its own row."""
 
     ids: Tensor  # (batch, n), what the network sees
@@ -137,7 +136,7 @@ class Batches:
         words = shown.gather(1, answers.clamp(min=0).flatten(1)).view(answers.shape)  # (batch, n, questions)
         words = torch.where(open_to & (words != MASK_ID), words, -1)  # (batch, n, questions)
         if self.objective == "next-word":
-            return replace(_next_words(shown, true, real), answers=words[:, :-1], idle=idle[:, :-1])
+            return _next_words(shown, true, real)._replace(answers=words[:, :-1], idle=idle[:, :-1])
         return Batch(shown, true, hidden, real, words, idle)
 
     @staticmethod
@@ -195,5 +194,4 @@ class Neighbours:
 
 def batch_to(batch: Batch, device: torch.device | str) -> Batch:
     """The batch on a device."""
-    there = {field.name: part for field in fields(Batch) if (part := getattr(batch, field.name)) is not None}
-    return replace(batch, **{name: part.to(device) for name, part in there.items()})
+    return batch._replace(**{name: part.to(device) for name, part in batch._asdict().items() if part is not None})
