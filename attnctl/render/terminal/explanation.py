@@ -160,7 +160,7 @@ class Blackboard:
         if self.layer.weights is None:
             return
         weights = self.layer.weights[self.at, self.row]  # (n_k,)
-        exponents, number, measure = self._shifted_exponents(), self.number, self.trace.measure
+        scores, number, measure = self.layer.scaled_scores, self.number, self.trace.measure
         names, shown = [self.names[j] for j in self.keys], [float(weights[j]) for j in self.keys]
         of_sink: list[str] = []  # cells of its line: it has neither score nor exponential
         if self.layer.sink_weights is not None and measure is None:
@@ -168,14 +168,18 @@ class Blackboard:
             shown.append(float(self.layer.sink_weights[self.at, self.row]))
             of_sink.append("")
         columns, foot, shift = [], [], 0.0
-        if exponents is not None:
-            scaled, shift = exponents
+        # where a sink takes part of the sum the shares alone are shown
+        if scores is not None and self.visible and abs(1.0 - float(weights.sum())) <= 1e-3:
+            t = self.trace.model.temperature or 1.0
+            scaled = {j: float(scores[self.at, self.row, j]) / t for j in self.visible}
+            top = max(scaled.values())
+            shift = top if abs(top) > 8 else 0.0  # so that what is raised stays small
             e = {j: float(np.exp(scaled[j] - shift)) for j in self.visible}
             title = "scaled" if self.trace.model.temperature is None else "÷ T"
             for heading, values in ((title, scaled), (f"exp(· - {number(shift)})" if shift else "exp", e)):
                 columns.append(Column(heading, [*(values[j] for j in self.keys), *of_sink], told=number))
             foot = ["Σ", "", number(sum(e.values())), number(float(weights.sum()))]
-        formula = "exp(score) / Σ exp(scores)" if self.layer.scaled_scores is not None else ""
+        formula = "exp(score) / Σ exp(scores)" if scores is not None else ""
         if measure is not None:
             from attnctl.measures import measure_named
 
@@ -196,18 +200,6 @@ class Blackboard:
         if shift:
             told = f"{number(shift)}, the row's largest, is taken off each score before exp, so that none overflows: "
             yield told + "the shares stay the same.", "dim"
-
-    def _shifted_exponents(self) -> tuple[dict[int, float], float] | None:
-        """What the exponential is taken of, and what is taken off first so that it stays small."""
-        if self.layer.scaled_scores is None or not self.visible:
-            return None
-        t = self.trace.model.temperature or 1.0
-        scaled = {j: float(self.layer.scaled_scores[self.at, self.row, j]) / t for j in self.visible}
-        top = max(scaled.values())
-        lost = abs(1.0 - float(self.layer.weights[self.at, self.row].sum())) if self.layer.weights is not None else 0
-        if lost > 1e-3:  # a sink takes part of the sum: the shares alone are shown
-            return None
-        return scaled, top if top > 8 or top < -8 else 0.0
 
     def weighted_values(self) -> Iterator[Form | Text]:
         """Each value times its weight, and their sum: the context."""
