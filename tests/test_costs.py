@@ -1,4 +1,4 @@
-"""What a change costs in files, each made in a copy of the package: a measure 1, a head statistic 1, a picture format 2."""
+"""What a change costs in files, each made in a copy of the package: a measure or a head statistic 1, a picture format or a reading 2."""
 
 from __future__ import annotations
 
@@ -172,3 +172,88 @@ def test_a_new_picture_format_is_two_files(package: Path) -> None:
     for path in pictures:
         with Image.open(path) as picture:
             assert picture.format == "WEBP"
+
+
+FARTHEST = '''
+"""How far away a head looks: of each query the farthest key with a tenth of its weight or more."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import numpy as np
+
+from attnctl.document_fields import Index, Part, Whole, about
+
+
+class FarthestHead(Part):
+    """How far one head looks."""
+
+    layer: Index
+    head: Index
+    tokens: Annotated[Whole, about("The largest distance.")]
+
+
+class FarthestKeys(Part, tag_field="schema", tag="attnctl.farthest/1"):
+    """How far away the heads look."""
+
+    heads: tuple[FarthestHead, ...]
+
+
+class FarthestReading:
+    predicts = False
+
+    def __init__(self):
+        self._heads = []
+
+    def take(self, layer):
+        apart = np.abs(layer.positions[:, None] - np.arange(layer.n_k))
+        far = ((layer.weights() >= 0.1) * apart).max((-1, -2))
+        self._heads += [FarthestHead(layer.layer, head, int(at)) for head, at in zip(layer.heads, far)]
+
+    def value(self, run):
+        return FarthestKeys(tuple(self._heads))
+'''
+TOLD = '''
+"""How far heads look, told: a line and a table."""
+
+from attnctl.render.forms import Column, Line, Table
+
+
+def farthest_forms(found):
+    columns = [Column(name, [getattr(one, name) for one in found.heads]) for name in ("layer", "head", "tokens")]
+    return [Line("How far each head looks."), Table(columns)]
+'''
+ASK_READING = f"""
+import json
+import jsonschema
+from attnctl.formats.documents.json_documents import read_as, write_json
+from attnctl.formats.documents.schemas import schema_of
+from attnctl.models import open_model
+from attnctl.readings.farthest import FarthestKeys, FarthestReading
+from attnctl.render.page.reading_pages import reading_page
+from attnctl.render.terminal.console import SafeConsole, Shown
+from attnctl.render.told.farthest import farthest_forms
+from attnctl.source import Changes, TextSource, prepare
+
+found = prepare(TextSource(open_model("demo"), "{TEXT}"), Changes()).read(FarthestReading())
+document = json.loads(write_json(found, "farthest keys"))
+schema = schema_of(FarthestKeys, "farthest")
+jsonschema.validate(document, schema)
+assert schema["$id"] == document["schema"] == "attnctl.farthest/1" and read_as(FarthestKeys, document) == found
+assert "The largest distance." in json.dumps(schema)
+forms = farthest_forms(found)
+SafeConsole().print(Shown(forms))
+print(forms[1].as_csv())
+open("page.html", "w").write(reading_page(forms, "How far"))
+"""
+
+
+def test_a_new_reading_is_two_files(package: Path) -> None:
+    """Below a command: what it is, and how it is told; in the terminal, as JSON with its schema, as CSV, in a page."""
+    (package / "readings" / "farthest.py").write_text(FARTHEST)
+    (package / "render" / "told" / "farthest.py").write_text(TOLD)
+    told = asked(package, ASK_READING).stdout
+    page = (package.parent / "page.html").read_text()
+    assert "How far each head looks." in told and "layer  head  tokens" in told and "layer,head,tokens\n0,0," in told
+    assert "<p>How far each head looks.</p>" in page and "<th>tokens" in page

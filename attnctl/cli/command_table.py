@@ -116,7 +116,7 @@ duplicate-token, sink or broad head where it passes the usual threshold.""",
             *LOOK_OPTIONS,
             *WEIGHTS_MODEL_OPTIONS,
             top="Only so many, the strongest: heads with most of --by, or of confidence.",
-            output=f"Where to write: .csv, .json, or a picture: {suffixes_listed()}.",
+            output=f"Where to write: .csv, .json, .html, or a picture: {suffixes_listed()}.",
         ),
         (
             {

@@ -93,15 +93,23 @@ def output_format(command: str, output: str | None, suffixes: Sequence[str], ask
 
 
 def write_renderable(
-    renderable: RenderableType, form: str, output: str | None, title: str = "", cited: str = ""
+    renderable: RenderableType, form: str, output: str | None, title: str = "", cited: str = "", **how: Any
 ) -> None:
-    """A renderable of rich on the terminal; or in a file as txt, or as svg: a picture of a terminal with this title."""
-    if form == "terminal":
-        show_renderable(renderable)
-        return
-    from attnctl.render.terminal.console import as_svg, as_text
+    """A renderable of rich on the terminal; or in a file as txt, or as svg: a picture of a terminal with this title.
 
-    written = as_svg(renderable, title, cited) if form == "svg" else as_text(renderable)
+    Forms also as html: a page of them.
+    """
+    if form == "terminal":
+        show_renderable(renderable, **how)
+        return
+    from attnctl.render.terminal.console import Shown, as_svg, as_text
+
+    if form == "html" and isinstance(renderable, Shown):
+        from attnctl.render.page.reading_pages import reading_page
+
+        written = reading_page(renderable.forms, title, cited)
+    else:
+        written = as_svg(renderable, title, cited) if form == "svg" else as_text(renderable)
     put_bytes(written.encode(), output)
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any
 
 from attnctl import inputs
@@ -16,7 +15,6 @@ from attnctl.formats.pictures import format_names
 from attnctl.measures import check_measure
 from attnctl.models import names_model
 from attnctl.readings.traces.comparison import Comparison
-from attnctl.readings.traces.trace import Trace
 from attnctl.render.terminal.console import Shown
 from attnctl.render.told.comparison import comparison_forms
 from attnctl.source import Changes, Source, TextSource
@@ -90,13 +88,7 @@ def _pair_of_traces(
         *(source.tokens for source in sources), notes=[note for trace in traces for note in trace.notes]
     )
     if options.get("off") is not None and b == sources[1].info.name:
-        arguments.say_notes(_model_predictions(traces, pair.names))
+        for name, trace in zip(pair.names, traces, strict=True):
+            said = (f"{visible_text(one.text)} {100 * one.probability:.0f} %" for one in trace.predictions[:3])
+            arguments.say_notes([f"{name} goes on with {', '.join(said)}"] if trace.predictions else ())
     return pair
-
-
-def _model_predictions(traces: Sequence[Trace], names: tuple[str, str]) -> list[str]:
-    """What each of two models predicts, where that is what was changed."""
-    said = [
-        [f"{visible_text(one.text)} {100 * one.probability:.0f} %" for one in trace.predictions[:3]] for trace in traces
-    ]
-    return [f"{name} goes on with {', '.join(words)}" for name, words in zip(names, said, strict=True) if words]

@@ -8,7 +8,7 @@ from typing import Any
 from attnctl import api
 from attnctl.cli import arguments
 from attnctl.cli import options as o
-from attnctl.cli.output import output_format, put_bytes, show_renderable
+from attnctl.cli.output import output_format, put_bytes, write_renderable
 from attnctl.cli.progress import cost_progress, heads_over_tokens
 from attnctl.errors import UsageError
 from attnctl.formats.pictures import format_names
@@ -41,9 +41,9 @@ def heads_command(
 ) -> None:
     """What each head does over a text, and what kind it is."""
     asked = "json" if json else "csv" if csv else ""
-    form = output_format("heads", output, ("csv", "json", *format_names()), asked)
+    form = output_format("heads", output, ("csv", "json", "html", *format_names()), asked)
     picture = form in format_names()
-    mode = {"json": "JSON", "csv": "CSV", "terminal": "the table"}.get(form, "a picture")
+    mode = {"json": "JSON", "csv": "CSV", "terminal": "the table", "html": "the table"}.get(form, "a picture")
     arguments.check_mode("heads", mode)
     look = arguments.look_of(options)
     by = by and by.replace("-", "_")
@@ -71,10 +71,10 @@ def heads_command(
         found = api.measure_heads(given, probe, known, tick)
     arguments.say_notes(found.notes)
     arguments.say_unknown(given.source.tokens)
+    title = f"{found.model.name}, {len(found.tokens):,} tokens"
     if picture:
         from attnctl.render.figure.charts import statistic_grid
 
-        title = f"{found.model.name}, {len(found.tokens):,} tokens"
         drawing = statistic_grid(found.head_statistics, by or PICTURED, title, look, found.model.citation)
         arguments.write_drawing(drawing, form, output)
         return
@@ -88,4 +88,5 @@ def heads_command(
         put_bytes(overview_to_json(replace(found, head_statistics=tuple(ranked))) + b"\n", output)
     else:
         origin = names_origin(found.model, ranked, known)
-        show_renderable(Shown([heads_table(ranked, order, origin)]), soft_wrap=True)
+        table = Shown([heads_table(ranked, order, origin)])
+        write_renderable(table, form, output, title, found.model.citation, soft_wrap=True)

@@ -60,7 +60,13 @@ def train_command(
         if training.step >= training.recipe.steps:
             print_complaint(f"{output} has made all its {training.step} steps: --max-steps asks for more")
             return
-        (_in_lines if json or not sys.stdout.isatty() else _show_live)(training, run, eye)
+        if json or not sys.stdout.isatty():
+            with contextlib.closing(_reports(training, run, eye)) as reports:
+                for report in reports:
+                    put_json(report)
+                    sys.stdout.flush()
+        else:
+            _show_live(training, run, eye)
         if training.step < training.recipe.steps:
             print_complaint(f"step {training.step} is saved; to go on: attnctl train -o {output} --resume")
             raise typer.Exit(INTERRUPTED)
@@ -75,13 +81,6 @@ def _reports(training: Training, run: TrainingRun, eye: Watch) -> Generator[Docu
         asked = announce_time(training, stop, say_note)
         with contextlib.closing(train_network(training, run, eye, asked)) as reports:
             yield from reports
-
-
-def _in_lines(training: Training, run: TrainingRun, eye: Watch) -> None:
-    with contextlib.closing(_reports(training, run, eye)) as reports:
-        for report in reports:
-            put_json(report)
-            sys.stdout.flush()
 
 
 def _show_live(training: Training, run: TrainingRun, eye: Watch) -> None:

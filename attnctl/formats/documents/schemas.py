@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING
 from attnctl import find_named
 
 if TYPE_CHECKING:
+    from msgspec import Struct
+
     from attnctl.text import Document as Schema
 
 HERE = "attnctl.formats.documents"
@@ -35,10 +37,14 @@ DOCUMENTS = {
 
 
 def make_schema(name: str) -> Schema:
-    """The schema of the documents of a name in DOCUMENTS, with the number of its version, as `attnctl.<name>/1`."""
+    """The schema of the documents of a name in DOCUMENTS."""
+    return schema_of(find_named(DOCUMENTS[name]), name)
+
+
+def schema_of(kind: type[Struct], name: str) -> Schema:
+    """The schema of the documents of a type, with the number of its version, as `attnctl.<name>/1`."""
     from msgspec.json import schema_components
 
-    kind = find_named(DOCUMENTS[name])
     _, parts = schema_components((kind,), schema_hook=lambda array: {}, ref_template="#/$defs/{name}")
     for part in parts.values():
         _finish_object(part)

@@ -1,13 +1,17 @@
-"""Pages of readings: the sources of an answer (its prompt shaded by what matters), and a census."""
+"""Pages of readings: of any, its forms; the sources of an answer (its prompt shaded by what matters), and a census."""
 
 from __future__ import annotations
+
+from collections.abc import Iterable
+
+import numpy as np
 
 from attnctl import __version__
 from attnctl.formats.documents.census_json import census_document
 from attnctl.formats.documents.json_documents import plain
 from attnctl.readings.census.census_table import CensusTable, HeadRow
 from attnctl.readings.effects.answer_sources import AnswerSources
-from attnctl.render.forms import Table
+from attnctl.render.forms import ABSENT, Form, Grid, Line, Table, number_text
 from attnctl.render.page.document import as_data, document_page, escaped_html, filled_template, page_colours
 from attnctl.render.told.census import census_heading, layers_table, left_out, trees_text
 from attnctl.render.told.sources import parts_table, sources_sentences
@@ -37,6 +41,38 @@ def sources_page(found: AnswerSources) -> str:
     return document_page(body, ["page.css", "answer_sources.css"], scripts, "attnctl sources", cited)
 
 
+def reading_page(forms: Iterable[Form], title: str, cited: str = "") -> str:
+    """The forms in which any reading is told, one below the other: one HTML file that needs no other."""
+    body = "".join(map(form_html, forms))
+    masthead = f"<header class=masthead><p><b>attnctl</b></p><p class=small>{escaped_html(title)}</p></header>"
+    return document_page(
+        f"<body>{masthead}<main><section>{body}</section></main>", ["page.css"], [], f"{title} · attnctl", cited
+    )
+
+
+def form_html(form: Form) -> str:
+    """A form as HTML: a line is a paragraph, a table and a grid of numbers are tables."""
+    if isinstance(form, Table):
+        return table_html(form)
+    if isinstance(form, Grid):
+        return _grid_html(form)
+    line = form if isinstance(form, Line) else Line(form)
+    said = line.said if isinstance(line.said, list) else [line.said]
+    pieces = [one if isinstance(one, str) else one[0] for one in said]
+    return f"<p>{escaped_html((line.between or '').join(pieces))}</p>"
+
+
+def _grid_html(grid: Grid) -> str:
+    """A matrix with its labels; a number that the mask hides is absent."""
+    shown = np.ones(grid.array.shape, bool) if grid.mask is None else grid.mask  # (rows, columns)
+    head = "".join(f"<th>{escaped_html(name)}" for name in grid.columns)
+    rows = []
+    for name, numbers, seen in zip(grid.rows, grid.array.tolist(), shown.tolist(), strict=True):
+        cells = (number_text(x, grid.precision) if there else ABSENT for x, there in zip(numbers, seen, strict=True))
+        rows.append(f"<tr><th scope=row>{escaped_html(name)}{''.join(f'<td>{cell}' for cell in cells)}")
+    return f"<div class=scroll><table><thead><tr><th>{head}</thead><tbody>{''.join(rows)}</tbody></table></div>"
+
+
 def table_html(table: Table, what: str = "") -> str:
     """A table, each row numbered as a `what`; what a bar measures, and how much of it, is left to the page's script."""
     columns = [one for one in table.columns if not one.hidden and any(value is not None for value in one.values)]
@@ -45,7 +81,9 @@ def table_html(table: Table, what: str = "") -> str:
     for at, values in enumerate(zip(*(one.values for one in columns), strict=True)):
         cells = f"<tr data-{what}={at}>" if what else "<tr>"
         for one, value in zip(columns, values, strict=True):
-            if one.kind == "bar":
+            if one.kind == "bar" and not what:
+                cells += f"<td><meter value={value or 0:.3f}></meter>"
+            elif one.kind == "bar":
                 cells += f"<td class=bar data-{'matters' if one.tone else 'looks'}={value or 0:.3f}>"
             else:
                 text = escaped_html(one.cell_text(value))

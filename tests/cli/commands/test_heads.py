@@ -54,3 +54,15 @@ def test_the_probe_needs_no_text(run: Run) -> None:
     tokens = [token["text"] for token in alone.json["tokens"]]
     assert len(tokens) == 200 and tokens[:100] == tokens[100:] and "random tokens said twice" in alone.err
     assert run("heads", "--json").code == 2
+
+
+def test_the_table_as_a_page(run: Callable[..., Result], tmp_path: Path) -> None:
+    """What a page holds is what the terminal shows; a text is escaped, and options of pictures are refused."""
+    made = run("heads", "a <b> & c", "--by", "first", "-o", tmp_path / "heads.html")
+    page = (tmp_path / "heads.html").read_text()
+    assert made.code == 0 and not made.out and "Sorted by first" in page and "<th>entropy" in page
+    assert page.count("<tr>") == 13 and "Content-Security-Policy" in page
+    assert (
+        run("heads", "a b", "--cmap", "magma", "-o", tmp_path / "x.html").code == 2
+        and not (tmp_path / "x.html").exists()
+    )
