@@ -63,14 +63,18 @@ def _check_tensor(name: str, entry: Document, room: int) -> None:
         raise ValueError(f"{name[:60]} has shape {str(shape)[:60]}, and {end - start:,} bytes")
 
 
-def check_readable_tensors(path: str | Path) -> None:
-    """Raise AttnctlError where a file holds a type that attnctl does not read, or more than fits into the memory."""
-    header = safetensors_header(path)
+def readable_tensors(path: str | Path) -> Document:
+    """The header of a file's tensors: dtype, shape and data_offsets by name.
+
+    Raises AttnctlError where one is of a type that attnctl does not read, or they are more than fit into the memory.
+    """
+    header = {name: entry for name, entry in safetensors_header(path).items() if name != "__metadata__"}
     for name, entry in header.items():
-        if name != "__metadata__" and entry["dtype"] not in TYPES:
+        if entry["dtype"] not in TYPES:
             kind = str(entry["dtype"])[:20]
             raise AttnctlError(f"{path}: {name[:60]} holds {kind}, which attnctl does not read: convert it to F32")
     limits.check_memory(3.0 * check_regular(path), f"reading {path}", "give a smaller file")
+    return header
 
 
 @dataclass(frozen=True)

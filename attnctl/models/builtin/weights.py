@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from importlib.resources import files
@@ -19,7 +19,7 @@ from attnctl.arrays import Floats
 from attnctl.attention import Array
 from attnctl.errors import AttnctlError, UsageError, in_one_line
 from attnctl.files import open_regular, read_bytes
-from attnctl.formats.arrays import check_readable_tensors, finite_numbers, given_rows
+from attnctl.formats.arrays import finite_numbers, given_rows, readable_tensors
 from attnctl.formats.validation import read_npz
 from attnctl.models.builtin.stack import PROJECTIONS, Settings, Stack, chosen_settings, stack_info
 from attnctl.models.builtin.vocabulary import SHAPES, Phrasing, letter_pieces, vocabulary_tokenizer
@@ -117,40 +117,28 @@ def read_safetensors(path: str, mapped: Sequence[str] = ()) -> tuple[dict[str, F
     """
     from safetensors import SafetensorError, safe_open
 
-    check_readable_tensors(path)
+    header = readable_tensors(path)
+    types = {name: entry["dtype"] for name, entry in header.items()}
     try:
         with safe_open(path, framework="np") as file:
-            metadata = dict(file.metadata() or {})
-            names = list(file.keys())
-            if any(file.get_slice(name).get_dtype() in ("BF16", "F8_E4M3", "F8_E5M2") for name in names):
+            metadata, names = dict(file.metadata() or {}), list(file.keys())
+            if {"BF16", "F8_E4M3", "F8_E5M2"} & set(types.values()):
                 with safe_open(path, framework="pt") as wide:  # NumPy lacks these types
                     return {name: wide.get_tensor(name).float().numpy() for name in names}, metadata
-            tables = {name for name in mapped if name in names and file.get_slice(name).get_dtype() in _MAPPED}
+            tables = [name for name in mapped if types.get(name) in _MAPPED]
             found = {name: file.get_tensor(name) for name in names if name not in tables}
-        return found | _map_tensors(path, tables), metadata
     except SafetensorError as error:
         raise AttnctlError(f"{path} is not a sound .safetensors file: {in_one_line(error)}") from error
     except (TypeError, MemoryError) as error:
         raise AttnctlError(f"{path} cannot be read: {error}") from error
+    begin = Path(path).stat().st_size - max((one["data_offsets"][1] for one in header.values()), default=0)
+    for name in tables:
+        shape, at, dtype = header[name]["shape"], begin + header[name]["data_offsets"][0], _MAPPED[types[name]]
+        found[name] = np.memmap(path, dtype, "r", at, tuple(shape)) if 0 not in shape else np.zeros(shape, np.float32)
+    return found, metadata
 
 
-_MAPPED = {"F16": np.dtype("<f2"), "F32": np.dtype("<f4")}
-
-
-def _map_tensors(path: str, names: Collection[str]) -> dict[str, Floats]:
-    """These tensors of a sound .safetensors file, mapped from disk: its header tells where each begins."""
-    if not names:
-        return {}
-    with Path(path).open("rb") as file:
-        length = int.from_bytes(file.read(8), "little")
-        header = json.loads(file.read(length))
-    found: dict[str, Floats] = {}
-    for name in names:
-        one: Document = header[name]
-        shape, at = tuple(one["shape"]), 8 + length + one["data_offsets"][0]
-        dtype: Any = _MAPPED[one["dtype"]]
-        found[name] = np.memmap(path, dtype, "r", at, shape) if 0 not in shape else np.zeros(shape, np.float32)
-    return found
+_MAPPED: dict[str, Any] = {"F16": np.dtype("<f2"), "F32": np.dtype("<f4")}
 
 
 def _tensor_name(name: str) -> bool:
