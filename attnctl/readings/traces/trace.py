@@ -121,7 +121,7 @@ class ModelInfo:
     rope_theta: float | None = None
     rope_pairs: Literal["half", "interleaved"] | None = None
     off: Mapping[int, tuple[int, ...]] | None = None  # layer → heads whose context goes nowhere
-    final_norm: Annotated[bool, about("Whether the residual stream is normalised before the head.")] | None = None
+    final_norm: Annotated[bool, about("Whether a norm stands before the head; of whole runs.")] | None = None
     finds: tuple[tuple[int, int, str], ...] | None = None  # (layer, head, what it was measured to find), surest first
     source: (
         Annotated[str, about("What the name stands for: a repository, a file, the version that it came with.")] | None
