@@ -270,7 +270,7 @@ def test_the_probe_finds_an_induction_head():
     ("options", "said"),
     [
         (("--by", "beauty"), "--by beauty: it is entropy"),
-        (("-o", "heads.txt"), "heads writes .csv, .json, .png"),
+        (("-o", "heads.txt"), "heads writes .csv, .json, .html, .png"),
         (("--json", "--csv"), "--csv does not go with JSON"),
         (("--head", "7"), "no head 7 in random"),
     ],

@@ -59,7 +59,7 @@ CASES = {
     "explain, NPZ": Case(["explain", TEXT, *RANDOM, "-o", "trace.npz"], "trace.npz", same=SAME),
     "explain, long": Case(["explain", "--file", "long.txt", *RANDOM], same=SAME, tried=20),
     "explain links": Case(["explain", "links.json"], same=SAME),
-    "explain, --check": Case(["explain", TEXT, *RANDOM, "--check"], same=f"{SAME} --query", tried=20),
+    "explain, --check": Case(["explain", TEXT, *RANDOM, "--check"], same=f"{SAME} --query --layer --head", tried=20),
     "explain, contributions": Case(["explain", TEXT, "--steps", "contributions"], same=DEMO),
     "heatmap": Case(["heatmap", TEXT, *RANDOM], same=f"{SAME} --pool"),
     "heatmap of a trace": Case(["heatmap", "run.json"], same=f"{SAME} --pool"),

@@ -158,8 +158,8 @@ def _attend_call(
     handed = HandedCall(module, (query, key, value, attention_mask), given, implementation)
     if len(sessions) == 1 and sessions[0].options.trusted and _may_trust(sessions[0], handed):
         context = _visitor_answer(sessions[0], sessions[0].site_of_call(module), _call_handed(sessions[0], handed))
-        assert context is not None, "the visitor of a trusted session answers the context"
         leave_where_done(module)
+        assert context is not None, "the visitor of a trusted session answers the context"
         return context.transpose(1, 2).contiguous(), None
     own: tuple[Array, Array | None] = attend(module, query, key, value, attention_mask, *args, **how)
     half, whole = joined_calls(module, query, value, own) if sessions else (0, None)

@@ -147,7 +147,9 @@ def _from_cache(hub_id: str, weights: bool) -> Path | None:
 def _hub() -> Any:
     """The package huggingface_hub, without its warnings."""
     hub = import_extra("huggingface_hub")
-    hub.utils.logging.set_verbosity_error()
+    from huggingface_hub.utils import logging  # no attribute of the package, which is as lazy as it can be
+
+    logging.set_verbosity_error()  # type: ignore[no-untyped-call]
     return hub
 
 
