@@ -18,7 +18,6 @@ from attnctl.argument_types import RANGES
 from attnctl.arrays import LONG, Floats, as_numpy, device_for_length, place_array
 from attnctl.attention import Array, Attended, Call
 from attnctl.errors import AttnctlError, UsageError
-from attnctl.interventions import cut_edges, replaced_heads, zeroed_values
 from attnctl.layer import LayerAttention, Run, StopForward
 from attnctl.layer.computed import ComputedLayer, Forward
 from attnctl.models.builtin.vocabulary import Phrasing
@@ -106,6 +105,8 @@ def changed_visit(visit: Visit, intervention: Intervention) -> Visit:
 
 def changed_forward(forward: Forward, intervention: Intervention, layer: int) -> Forward:
     """A layer's forward under an intervention."""
+    from attnctl.interventions import cut_edges, replaced_heads
+
     after = forward.after
     call = cut_edges(forward.call, [intervention], layer)
     if after is None:
@@ -115,6 +116,8 @@ def changed_forward(forward: Forward, intervention: Intervention, layer: int) ->
 
 def outputs_with_zeroed_values(forward: Forward) -> Iterator[Floats]:
     """What a layer hands on where the value of one key after another is zeroed in every head: (1, n, d_model) each."""
+    from attnctl.interventions import zeroed_values
+
     assert forward.after is not None
     steps = forward.all_steps
     weights = steps.weights if steps.dropped is None else steps.dropped  # (heads, n, n)
