@@ -100,10 +100,14 @@ def test_no_more_than_a_window_of_chunks_is_read_ahead(two_workers: None) -> Non
 def test_a_chunk_that_kills_every_worker_is_named_at_last(two_workers: None) -> None:
     from attnctl.batching.engines import run_on_cluster
 
-    class Deadly(Work):
-        def task(self, model: object = None) -> Traces:
+    class Dying(Traces):
+        def begin(self, item: Item) -> Result | Pending:
             os.kill(os.getpid(), signal.SIGKILL)
-            return Traces(self)
+            return super().begin(item)
+
+    class Deadly(Work):
+        def task(self, model: object = None) -> Dying:
+            return Dying(self)
 
     with pytest.raises(AttnctlError, match="the Ray cluster gave up"):
         list(run_on_cluster(Deadly({"name": "random"}), iter([[Item(0, "", "a b")]]), workers=1))
