@@ -273,9 +273,8 @@ CHECKPOINT_OPTIONS = frozenset({"attention", "target", "generate", "dtype", "bos
 class ModelOptions(TypedDict, total=False):
     """Each as the option of the command line of that name; None, or left out, is as the model has it."""
 
-    tokenizer: (
-        str | PreTrainedTokenizerBase | None
-    )  # words, chars, a tokenizer.json; beside a transformers model its tokenizer
+    # words, chars, a tokenizer.json; beside a transformers model its tokenizer
+    tokenizer: str | PreTrainedTokenizerBase | None
     embeddings: str | os.PathLike[str] | None
     qkv: str | os.PathLike[str] | None
     d_model: int | None

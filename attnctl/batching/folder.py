@@ -106,9 +106,8 @@ class Folder:
         self.damaged: dict[str, None] = {}
         self._size = max(GROUP, together) if shared else together  # of a group
         self._last, self._next = -1, 0  # the highest number in the manifest, and the next that no text had
-        self._lost: dict[
-            int, str
-        ] = {}  # numbers below it that are not done → fingerprint of the text, "" of an unknown
+        # numbers below it that are not done → fingerprint of the text, "" of an unknown
+        self._lost: dict[int, str] = {}
         self._is_in_order = True  # what this run wrote into the manifest: by number
         self._grown = bytearray()  # lines of traces that are yet to be appended
         self._group: list[ManifestLine] = []  # of items whose group is not full

@@ -36,7 +36,7 @@ class _Bracket(NamedTuple):
     last: int
 
 
-def fields_of(said: str | None) -> tuple[str, ...]:
+def mention_parts(said: str | None) -> tuple[str, ...]:
     """The parts of a mention by the value of `# global.Entity`."""
     return FIELDS if not said else tuple(said.split("-"))
 

@@ -31,9 +31,8 @@ def value_lengths(layer: LayerAttention) -> Floats:
         return np.asarray(np.linalg.norm(values, axis=-1))
     d_v = values.shape[-1]
     parts = np.stack([w_o[head * d_v : (head + 1) * d_v] for head in layer.heads]).astype(np.float64)
-    grams = parts @ parts.transpose(
-        0, 2, 1
-    )  # (heads, d_v, d_v): ‖v W‖² = v W Wᵀ vᵀ, without a row of d_out for each key
+    # ‖v W‖² = v W Wᵀ vᵀ, without a row of d_out for each key
+    grams = parts @ parts.transpose(0, 2, 1)  # (heads, d_v, d_v)
     squares = ((values @ grams) * values).sum(-1)  # (heads, n_k)
     return np.asarray(np.sqrt(np.maximum(squares, 0)))
 

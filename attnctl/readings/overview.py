@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from attnctl.arrays import Bools, Floats
 
 
-class TextPart(Part, frozen=True):  # type: ignore[misc]  # Structs inherit from any
+class TextPart(Part, frozen=True):  # type: ignore[misc]  # a rule of dataclasses, which a Struct is none of
     """A row or a column of a grid."""
 
     name: str

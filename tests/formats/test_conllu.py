@@ -11,7 +11,7 @@ import pytest
 
 from attnctl.batching.corpus.treebank import Treebank, sentence_of
 from attnctl.errors import AttnctlError
-from attnctl.formats.census_table import fields_of, mentions_of
+from attnctl.formats.census_table import mention_parts, mentions_of
 from attnctl.formats.conllu import comment_value, parsed_sentence, sentence_blocks
 from attnctl.limits import SENTENCE_LINES
 from attnctl.readings.census.words import BadSentenceError, Mention, ParsedSentence, from_dict
@@ -187,7 +187,7 @@ def test_mentions_of_corefud() -> None:
     found = {}
     with DOCUMENTS.open("rb") as file:
         for block in sentence_blocks(file):
-            own = parsed_sentence(block, fields_of(said))
+            own = parsed_sentence(block, mention_parts(said))
             told = [
                 f"{one.entity} {'-'.join(own.forms[one.first : one.last + 1])} {own.forms[one.head]}"
                 for one in own.mentions

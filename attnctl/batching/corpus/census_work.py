@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from attnctl import limits
-from attnctl.batching.corpus.treebank import Treebank, document_of, sentence_of
+from attnctl.batching.corpus.treebank import Treebank, sentence_of, sentences_of_document
 from attnctl.batching.engines import LOCAL, Engine, chunks_of_items
 from attnctl.batching.folder import Folder, SharedFormat
 from attnctl.batching.items import Item, Pending, Result
@@ -82,7 +82,7 @@ class CensusCounts:
 
     def begin(self, item: Item) -> Result | Pending:
         """A sentence, ready to be counted; of a document its counts. Raises what is wrong with the sentence."""
-        if (sentences := document_of(item)) is not None:
+        if (sentences := sentences_of_document(item)) is not None:
             return self._document_result(item, sentences)
         aligned = self._aligned_sentence(sentence_of(item))
         return Pending(item, aligned.tokens, aligned)

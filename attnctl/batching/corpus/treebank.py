@@ -13,7 +13,7 @@ from attnctl.batching.items import Item
 from attnctl.batching.texts import DAMAGE, decompressed, open_stream
 from attnctl.errors import AttnctlError, in_one_line
 from attnctl.files import said_plainly
-from attnctl.formats.census_table import fields_of
+from attnctl.formats.census_table import mention_parts
 from attnctl.formats.conllu import Block, comment_value, document_begun, parsed_sentence, sentence_blocks
 from attnctl.readings.census.words import BadSentenceError, ParsedSentence, from_dict
 from attnctl.readings.head_statistics import STATISTICS, head_statistics
@@ -68,7 +68,7 @@ class Treebank:
             try:
                 for block in sentence_blocks(decompressed(raw, name)):
                     said = comment_value(block.lines, "global.Entity")
-                    fields = fields_of(said) if said is not None else fields
+                    fields = mention_parts(said) if said is not None else fields
                     begun = document_begun(block.lines)
                     if begun is not None or document.words >= limits.DOCUMENT_WORDS:
                         for item in document.close_document(number, begun):
@@ -131,7 +131,7 @@ def sentence_of(item: Item) -> ParsedSentence:
     return from_dict(item.options[PARSE])
 
 
-def document_of(item: Item) -> list[ParsedSentence] | None:
+def sentences_of_document(item: Item) -> list[ParsedSentence] | None:
     """The sentences of the document that an item carries; None where it is a sentence."""
     said = item.options.get(DOCUMENT)
     return None if said is None else [from_dict(one) for one in said]

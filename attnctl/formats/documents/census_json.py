@@ -21,7 +21,7 @@ from attnctl.readings.census.census import MENTION_COUNTS
 from attnctl.readings.census.census_table import CensusTable, HeadRow, LayerRow, Relation, Trees
 
 
-class SentenceCounts(Part, kw_only=True):
+class SentencesRead(Part, kw_only=True):
     """Sentences of the corpus; of those skipped, how many for each reason."""
 
     read: Annotated[Index | None, ALWAYS] = None
@@ -45,7 +45,7 @@ class CensusDocument(JsonDocument, kw_only=True, tag="attnctl.census/1"):
     model: str
     corpus: str
     causal: bool
-    sentences: SentenceCounts
+    sentences: SentencesRead
     words: WordCounts
     relations: tuple[Relation, ...]
     uuas: Trees
@@ -77,7 +77,7 @@ def census_document(census: CensusTable) -> CensusDocument:
     return document_of(
         CensusDocument,
         census,
-        sentences=SentenceCounts(read=census.sentences_read, used=census.used, skipped=census.skipped),
+        sentences=SentencesRead(read=census.sentences_read, used=census.used, skipped=census.skipped),
         words=WordCounts(census.words, census.within),
         uuas=census.trees,
         compared_with_untrained=census.untrained,

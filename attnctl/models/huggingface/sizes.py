@@ -376,9 +376,8 @@ def cached_layers(network: PreTrainedModel) -> tuple[CachedLayers, ...] | None:
         return ()
     token = torch.ones(1, 1, dtype=torch.long, device="meta")
     given = {"input_ids": token} | ({"decoder_input_ids": token} if part.config.is_encoder_decoder else {})
-    seen = torch.ones(
-        1, 1, 1, 1, dtype=torch.bfloat16, device="meta"
-    )  # (batch, heads, n, n): whose numbers no mask asks for
+    # a mask of four axes, whose numbers no code that makes masks asks for
+    seen = torch.ones(1, 1, 1, 1, dtype=torch.bfloat16, device="meta")  # (batch, heads, n, n)
     for more in ({"attention_mask": seen, "use_cache": True}, {"use_cache": True}, {}):
         try:
             with torch.no_grad(), quiet_library():

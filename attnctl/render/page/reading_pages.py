@@ -76,7 +76,7 @@ def _grid_html(grid: Grid) -> str:
 def table_html(table: Table, what: str = "") -> str:
     """A table, each row numbered as a `what`; what a bar measures, and how much of it, is left to the page's script."""
     columns = [one for one in table.columns if not one.hidden and any(value is not None for value in one.values)]
-    head = "".join("<th class=bar>" if one.kind == "bar" else f"<th>{one.heading}" for one in columns)
+    head = "".join("<th class=bar>" if one.kind == "bar" else f"<th>{escaped_html(one.heading)}" for one in columns)
     rows = []
     for at, values in enumerate(zip(*(one.values for one in columns), strict=True)):
         cells = f"<tr data-{what}={at}>" if what else "<tr>"
