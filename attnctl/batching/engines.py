@@ -13,8 +13,8 @@ import queue
 import signal
 import threading
 from collections import deque
-from collections.abc import Iterable, Iterator
-from concurrent.futures import Future, ProcessPoolExecutor
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import Future, ProcessPoolExecutor, ThreadPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from itertools import chain, islice
 from multiprocessing.connection import wait
@@ -37,6 +37,9 @@ SHARED = 64  # items among which those of about one length are found, to share a
 LETTERS = 20_000  # of the texts in a chunk: what is made of them is held at once
 THREADS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
 END_SECONDS = 5.0  # in which processes that were told to end are waited for
+WINDOW = 3  # chunks a worker that are begun and not yet written: what comes early waits for what is slow
+IN_FLIGHT = 2  # chunks that a worker of a cluster has at a time: one in work, one on its way
+TRIES = 3  # of a chunk whose workers die, before it is taken for the reason
 
 
 class Engine(NamedTuple):
@@ -141,29 +144,38 @@ def run_here(work: Any, chunks: Iterable[list[Item]], model: Model | None = None
 
 
 def run_in_processes(work: Any, chunks: Iterable[list[Item]], jobs: int) -> Iterator[list[Result]]:
-    """The work spread over `jobs` processes, each with a model of its own; never more than a few chunks wait.
+    """The work spread over `jobs` processes, each with a model of its own.
 
     Raises AttnctlError where a process was killed.
     """
     context = multiprocessing.get_context("spawn")
     with tidied_up(), _one_thread_each():  # a pool left as it is leaves its semaphores behind
         pool = ProcessPoolExecutor(jobs, context, _begin_process, (work,))
-        waiting: deque[Future[list[Result]]] = deque()
+
+        def submit(chunk: list[Item]) -> Future[list[Result]]:
+            with kept_from_children():
+                return pool.submit(_do_chunk, chunk)
+
         try:
-            for chunk in chunks:
-                if chunk:
-                    with kept_from_children():
-                        waiting.append(pool.submit(_do_chunk, chunk))
-                while len(waiting) > 3 * jobs or (waiting and waiting[0].done()):
-                    yield waiting.popleft().result()
-            while waiting:
-                yield waiting.popleft().result()
+            yield from _in_order(submit, chunks, WINDOW * jobs)
         except BrokenProcessPool:
             raise AttnctlError(
                 "a worker process was killed (out of memory?): run the same again to go on, perhaps with fewer --jobs"
             ) from None
         finally:
             _end_pool(pool)
+
+
+def _in_order(submit: Callable[[list[Item]], Future[Any]], chunks: Iterable[list[Item]], most: int) -> Iterator[Any]:
+    """What becomes of the chunks, in their order; at most so many are begun before the first of them is yielded."""
+    waiting: deque[Future[Any]] = deque()
+    for chunk in chunks:
+        if chunk:
+            waiting.append(submit(chunk))
+        while len(waiting) > most or (waiting and waiting[0].done()):
+            yield waiting.popleft().result()
+    while waiting:
+        yield waiting.popleft().result()
 
 
 def _end_pool(pool: ProcessPoolExecutor) -> None:
@@ -221,22 +233,6 @@ def _do_chunk(chunk: list[Item]) -> list[Result]:
     return _worker.chunk_results(chunk)
 
 
-IN_FLIGHT = 2  # chunks that an actor has at a time: one in work, one on its way
-WINDOW = 4  # chunks an actor that are begun and not yet written: what comes early waits for what is slow
-TRIES = 3  # of a chunk whose actors die, before it is taken for the reason
-
-
-Handle = Any  # of an Actor in the cluster
-Reference = Any  # to what an Actor will have answered
-
-
-class Actor(Worker):
-    """What each of the cluster's processes is: a worker that is handed chunks."""
-
-    def answer_ready(self) -> None:
-        """Answer once the model is open."""
-
-
 def run_on_cluster(
     work: Any,
     chunks: Iterable[list[Item]],
@@ -260,7 +256,7 @@ def run_on_cluster(
     except (ConnectionError, RuntimeError, ValueError) as error:
         raise AttnctlError(f"no Ray cluster at {address or 'all'}: {in_one_line(error)}") from error
     try:
-        yield from _results_in_order(ray, work, chunks, workers, gpus)
+        yield from _results_of_actors(ray, work, chunks, workers, gpus)
     except ray.exceptions.RayError as error:
         raise AttnctlError(f"the Ray cluster gave up: {str(error).strip().splitlines()[-1][:200]}") from error
     finally:
@@ -285,55 +281,35 @@ def _import_ray() -> ModuleType:
     return library
 
 
-def _results_in_order(
+def _results_of_actors(
     ray: ModuleType, work: Any, chunks: Iterable[list[Item]], workers: int | None, gpus: float
 ) -> Iterator[list[Result]]:
+    """The chunks' results in their order; an actor that is not there yet is given none, a free one the next."""
     there = ray.cluster_resources()
     have = there.get("GPU", 0.0) / gpus if gpus else there.get("CPU", 0.0)
     if have < 1:
         raise AttnctlError(f"the Ray cluster has {there.get('GPU', 0):g} GPUs, and a worker asks for {gpus:g}")
     options = {"num_cpus": 0 if gpus else 1, "num_gpus": gpus, "max_restarts": -1, "max_task_retries": TRIES}
-    kind = ray.remote(**options)(Actor)
-    actors = [kind.remote(work) for _ in range(workers or max(1, int(have)))]
+    actors = [ray.remote(**options)(Worker).remote(work) for _ in range(workers or max(1, int(have)))]
+    free: queue.SimpleQueue[Any] = queue.SimpleQueue()  # actors, each once for every chunk that it can be given
+
+    def wait_for(actor: Any, chunk: list[Item]) -> Any:
+        """A reference to the results of a chunk, once they are there."""
+        reference = actor.chunk_results.remote(chunk)
+        ray.wait([reference])
+        free.put(actor)
+        return reference
+
+    pool = ThreadPoolExecutor(IN_FLIGHT * len(actors))
+
+    def submit(chunk: list[Item]) -> Future[Any]:
+        return pool.submit(lambda: wait_for(free.get(), chunk))
+
     try:
-        yield from _in_order(ray, actors, chunks)
+        for actor in actors * IN_FLIGHT:
+            pool.submit(wait_for, actor, [])
+        yield from map(ray.get, _in_order(submit, chunks, WINDOW * len(actors)))
     finally:
+        pool.shutdown(wait=False, cancel_futures=True)
         for actor in actors:
             ray.kill(actor)
-
-
-def _in_order(ray: ModuleType, actors: list[Handle], chunks: Iterable[list[Item]]) -> Iterator[list[Result]]:
-    """The chunks' results in their order; an actor that is not there yet is given none, a free one the next.
-
-    No more than WINDOW chunks an actor are read before the first of them is yielded.
-    """
-    # → actor, chunk's number
-    busy = {actor.answer_ready.remote(): (actor, -1) for actor in actors for _ in range(IN_FLIGHT)}
-    free: deque[Handle] = deque()
-    done: dict[int, Reference] = {}  # number → reference to results that wait for those before them
-    given = yielded = 0
-    for chunk in chunks:
-        while not free or given - yielded >= WINDOW * len(actors):
-            _wait_for_actor(ray, busy, free, done)
-            while yielded in done:
-                yield ray.get(done.pop(yielded))
-                yielded += 1
-        actor = free.popleft()
-        busy[actor.chunk_results.remote(chunk)] = actor, given
-        given += 1
-    while yielded < given:
-        while yielded not in done:
-            _wait_for_actor(ray, busy, free, done)
-        yield ray.get(done.pop(yielded))
-        yielded += 1
-
-
-def _wait_for_actor(
-    ray: ModuleType, busy: dict[Reference, tuple[Handle, int]], free: deque[Handle], done: dict[int, Reference]
-) -> None:
-    """Wait until an actor is free again."""
-    (reference, *_), _ = ray.wait(list(busy), num_returns=1)
-    actor, number = busy.pop(reference)
-    free.append(actor)
-    if number >= 0:
-        done[number] = reference

@@ -6,6 +6,7 @@ import math
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
@@ -113,8 +114,14 @@ class Worker:
     """Does the work, chunk by chunk; the model is opened once and kept."""
 
     def __init__(self, work: Any, model: Model | None = None) -> None:
-        self.task: Task = work.task(model)
+        self._work, self._model = work, model
         self._passes: SharedPasses | None = None
+
+    @cached_property
+    def task(self) -> Task:
+        """What it is asked for; it opens the model."""
+        found: Task = self._work.task(self._model)
+        return found
 
     def chunk_results(self, items: Sequence[Item]) -> list[Result]:
         """One result an item, in their order. An error that a text brings with it stays with its item."""

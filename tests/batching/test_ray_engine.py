@@ -111,3 +111,15 @@ def test_a_chunk_that_kills_every_worker_is_named_at_last(two_workers: None) -> 
 
     with pytest.raises(AttnctlError, match="the Ray cluster gave up"):
         list(run_on_cluster(Deadly({"name": "random"}), iter([[Item(0, "", "a b")]]), workers=1))
+
+
+def test_a_worker_that_dies_as_it_opens_its_model_is_not_started_for_ever(two_workers: None) -> None:
+    from attnctl.batching.engines import run_on_cluster
+
+    class Deadly(Work):
+        def task(self, model: object = None) -> Traces:
+            os.kill(os.getpid(), signal.SIGKILL)
+            return Traces(self)
+
+    with pytest.raises(AttnctlError, match="the Ray cluster gave up"):
+        list(run_on_cluster(Deadly({"name": "random"}), iter([[Item(0, "", "a b")]]), workers=1))
