@@ -16,7 +16,7 @@ from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
 from types import TracebackType
-from typing import IO, TYPE_CHECKING
+from typing import IO, TYPE_CHECKING, Any
 
 from attnctl.batching.items import Item, Result
 from attnctl.batching.manifest import (
@@ -56,7 +56,7 @@ class SharedFormat:
     form = prefix = ""
     first: int | None = None  # number of the first item that is not in a file yet
 
-    def take(self, number: int, made: bytes) -> Iterator[tuple[str, bytes]]:
+    def take(self, number: int, made: Any) -> Iterator[tuple[str, bytes]]:
         """Take in what was made of an item; the files that are full, by name."""
         self.first = number if self.first is None else self.first
         return self.add(made)
@@ -67,7 +67,7 @@ class SharedFormat:
             yield from self.rest()
         self.first = None
 
-    def add(self, made: bytes) -> Iterator[tuple[str, bytes]]:
+    def add(self, made: Any) -> Iterator[tuple[str, bytes]]:
         """Take in what was made of an item; the files that are full."""
         raise NotImplementedError
 

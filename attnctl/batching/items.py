@@ -69,10 +69,10 @@ class Item:
 
 @dataclass(frozen=True)
 class Result:
-    """What became of one item: the bytes of each format, or why there are none."""
+    """What became of one item: of each format the bytes of its file, or what a shared file takes in; or why it failed."""
 
     item: Item
-    made: dict[str, bytes] = field(default_factory=dict)
+    made: dict[str, Any] = field(default_factory=dict)
     tokens: int = 0
     seconds: float = 0.0
     error: str | None = None

@@ -17,7 +17,7 @@ from attnctl.formats.documents.model_documents import RelationDocument
 from attnctl.models import open_named_model
 from attnctl.models.builtin.stack import Stack
 from attnctl.readings.census.census import count_sentence
-from attnctl.readings.census.census_tally import CensusTally, record_of
+from attnctl.readings.census.census_tally import CensusTally, tally_of_sentence
 from attnctl.readings.census.table_of_tally import table_of_tally
 from attnctl.readings.census.words import HALVES, UP, AlignedSentence, ParsedSentence, TreeQuestion, align_words
 from attnctl.training import english, network
@@ -46,13 +46,14 @@ def measure_relations(model: Model, *, count: int = 1000, untrained_seed: int = 
     objective = "next-word" if model.info.causal else "masked-word"
     fresh = before_training(model, untrained_seed)
     tally = _count_parts(model, fresh, [f"{half} {objective}" for half in HALVES], count)
-    others = _count_parts(model, None, [f"unseen {objective}", "by hand"], count)
+    found_in = tally.cases()
+    others = _count_parts(model, None, [f"unseen {objective}", "by hand"], count).cases()
     rows = {row.relation: row for row in table_of_tally(tally, "", "", untrained=fresh is not None).relations}
     found = []
     for relation in (relation for relation in GOALS if relation in rows):
-        row, other = rows[relation], others.cases.get((relation, UP), others.no_cases())
-        unseen, by_hand = (int(links) for links in other.count_by_half)
-        if row.best is None or min(row.best.chosen_on, row.best.scored_on, unseen) < LEAST_LINKS:
+        row, other = rows[relation], others.get((relation, UP))
+        unseen, by_hand = (0, 0) if other is None else (int(links) for links in other.count_by_half)
+        if other is None or row.best is None or min(row.best.chosen_on, row.best.scored_on, unseen) < LEAST_LINKS:
             continue
         at = (row.best.layer, row.best.head)
         found.append(
@@ -61,7 +62,7 @@ def measure_relations(model: Model, *, count: int = 1000, untrained_seed: int = 
                 relation=relation,
                 layer=row.best.layer,
                 head=row.best.head,
-                validation=float(tally.cases[relation, UP].right[0][at]) / row.best.chosen_on,
+                validation=float(found_in[relation, UP].right[0][at]) / row.best.chosen_on,
                 held_out=row.best.accuracy,
                 unseen=float(other.right[0][at]) / unseen,
                 by_hand=float(other.right[1][at]) / by_hand if by_hand else None,
@@ -86,7 +87,7 @@ def _count_parts(model: Model, fresh: Model | None, parts: Sequence[str], count:
             sentence = _read_sentence(model, block, half)
             if sentence.questions:
                 before = None if fresh is None else count_sentence(fresh, sentence)
-                tally.add_sentence(record_of(sentence, count_sentence(model, sentence), before))
+                tally.merge_tally(tally_of_sentence(sentence, count_sentence(model, sentence), before))
     return tally
 
 

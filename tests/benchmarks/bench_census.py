@@ -13,11 +13,12 @@ from collections.abc import Sequence
 from itertools import islice
 from typing import Any
 
-from attnctl.batching.corpus.census_work import CensusWork, Tallies, census_results
+from attnctl.batching.corpus.census_work import CensusWork, census_results, tally_shape
 from attnctl.batching.corpus.treebank import Treebank, sentence_of
 from attnctl.batching.items import Item
 from attnctl.models import open_model
 from attnctl.readings.census.census import Census
+from attnctl.readings.census.census_tally import CensusTally
 from attnctl.readings.census.words import align_words
 
 
@@ -54,11 +55,11 @@ def main() -> None:
     model = open_model(name)
     rates = {}
     for together in (32, 1, 32, 1):
-        tallies = Tallies((model.info.n_layers or 1, model.info.n_heads or 1))
+        tally = CensusTally(tally_shape(model))
         start = time.process_time()
         for chunk in census_results(CensusWork({"name": name}, batch_size=together), iter(items), 1, model):
             for result in chunk:
-                list(tallies.take(result.item.number, result.made["census"]))
+                tally.merge_tally(result.made["census"])
         rate = len(items) / (time.process_time() - start)
         rates[together] = max(rate, rates.get(together, 0.0))
     tokens = [model.tokenize(sentence_of(item).text) for item in items if item.error is None]

@@ -32,12 +32,10 @@ from attnctl.readings.census.census import (
 from attnctl.readings.census.census_table import CensusTable
 from attnctl.readings.census.census_tally import (
     CensusTally,
-    SentenceRecord,
+    count_answers,
     pack_tally,
-    packed_document,
-    packed_record,
-    packed_skip,
-    record_of,
+    tally_of_sentence,
+    tally_of_skip,
     unpack_tally,
 )
 from attnctl.readings.census.table_of_tally import table_of_tally
@@ -51,6 +49,7 @@ if TYPE_CHECKING:
 
 
 FORM = "census"  # under which a result carries a sentence's counts
+TALLIES = 2  # which way of writing the counts of a group a folder holds
 TOGETHER = 384  # sentences among which those of about one length are found
 FIRST_TOGETHER = 32  # at the beginning, so that how long it will take is known soon
 TOGETHER_LETTERS = 80_000  # of these sentences: what is counted of them is held at once
@@ -79,6 +78,7 @@ class CensusCounts:
         self.work, self.together = work, work.batch_size
         self.model: Any = open_named_model(**work.options) if model is None else model
         self.untrained = untrained_of(self.model, work.seed) if work.untrained else None
+        self.shape = tally_shape(self.model)
 
     def begin(self, item: Item) -> Result | Pending:
         """A sentence, ready to be counted; of a document its counts. Raises what is wrong with the sentence."""
@@ -89,31 +89,41 @@ class CensusCounts:
 
     def results(self, some: Sequence[Pending]) -> list[Result]:
         """The counts of sentences that share a pass. Raises AttnctlError of one of them."""
-        sentences: list[AlignedSentence] = [one.wanted for one in some]
         try:
-            counts = counts_of(self.model, sentences)
-            before = counts_of(self.untrained, sentences) if self.untrained is not None else [None] * len(sentences)
+            counted = self._counts([one.wanted for one in some])
         except AttnctlError as error:
             raise AttnctlError(f"not read: {error}") from error
         return [
-            Result(item, {FORM: packed_record(record_of(sentence, own, fresh))}, len(tokens))
-            for (item, tokens, sentence), own, fresh in zip(some, counts, before, strict=True)
+            Result(item, {FORM: tally_of_sentence(sentence, *counts)}, len(tokens))
+            for (item, tokens, sentence), counts in zip(some, counted, strict=True)
         ]
 
     def failed(self, item: Item, why: str) -> Result:
         """What becomes of a sentence that cannot be used: it is counted as skipped."""
-        return Result(item, {FORM: packed_skip(why)}, error=why)
+        return Result(item, {FORM: tally_of_skip(self.shape, why)}, error=why)
+
+    def _counts(self, sentences: Sequence[AlignedSentence]) -> list[tuple[SentenceCounts, SentenceCounts | None]]:
+        """What the heads find in sentences that share a pass, and those of the untrained model."""
+        found = counts_of(self.model, sentences)
+        before = [None] * len(found) if self.untrained is None else counts_of(self.untrained, sentences)
+        return list(zip(found, before, strict=True))
 
     def _document_result(self, item: Item, sentences: Sequence[ParsedSentence]) -> Result:
         """What the mentions of a document look at, in windows of sentences that are read together."""
+        tally, error, size = CensusTally(self.shape), None, 0
+        windows: list[range] = []
         try:
             windows, aligned = self._aligned_windows(sentences)
-            records = [self._record_of_window(window) for window in aligned if window.questions]
-        except Exception as error:  # ours to mend, or the model's; the other items go on
-            why = f"not read: {error}" if isinstance(error, AttnctlError) else reason_of(error)
-            return Result(item, {FORM: packed_document([], mention_counts(sentences, []))}, error=f"document {why}")
-        made = packed_document(records, mention_counts(sentences, windows))
-        return Result(item, {FORM: made}, sum(len(window.tokens) for window in aligned))
+            for window in aligned:
+                size += len(window.tokens)
+                if window.questions:
+                    count_answers(tally, window, *self._counts([window])[0])
+        except Exception as found:  # ours to mend, or the model's; the other items go on
+            why = f"not read: {found}" if isinstance(found, AttnctlError) else reason_of(found)
+            tally, error, windows = CensusTally(self.shape), f"document {why}", []
+        for name, count in mention_counts(sentences, windows).items():
+            tally.count(np.int64(count), 0, "mentions", name)
+        return Result(item, {FORM: tally}, size, error=error)
 
     def _aligned_windows(self, sentences: Sequence[ParsedSentence]) -> tuple[list[range], list[AlignedSentence]]:
         """Which sentences share a window, and the windows as the model reads them; what cannot be read is in none."""
@@ -137,10 +147,6 @@ class CensusCounts:
             windows.append(window)
         return windows, aligned
 
-    def _record_of_window(self, sentence: AlignedSentence) -> SentenceRecord:
-        before = None if self.untrained is None else counts_of(self.untrained, [sentence])[0]
-        return record_of(sentence, counts_of(self.model, [sentence])[0], before)
-
     def _aligned_sentence(self, sentence: ParsedSentence) -> AlignedSentence:
         tokens = self._tokens_of(sentence.text)
         return align_words(sentence, tokens, self.work.relations, bool(self.model.info.causal))
@@ -161,6 +167,11 @@ class CensusCounts:
         return tokens
 
 
+def tally_shape(model: Any) -> tuple[int, int]:
+    """Layers and heads of a model, as they are counted."""
+    return model.info.n_layers or 1, model.info.n_heads or 1
+
+
 def counts_of(model: Any, sentences: Sequence[AlignedSentence]) -> list[SentenceCounts]:
     """What the heads of a model do in sentences, in one pass where there are several.
 
@@ -171,7 +182,7 @@ def counts_of(model: Any, sentences: Sequence[AlignedSentence]) -> list[Sentence
             return [count_sentence(model, sentences[0])]
         from attnctl.models.huggingface.padded_batch import weights_of_several
 
-        census = Census(sentences, (model.info.n_layers or 1, model.info.n_heads or 1))
+        census = Census(sentences, tally_shape(model))
         weights_of_several(model, [sentence.tokens for sentence in sentences], census.count_layer)
         return census.sentence_counts()
 
@@ -221,9 +232,9 @@ class Tallies(SharedFormat):
         self.whole = CensusTally(shape)  # at the end of the run, everything
         self._part = CensusTally(shape)
 
-    def add(self, made: bytes) -> Iterator[tuple[str, bytes]]:
-        """Take a sentence or a document in, or that it could not be used."""
-        self._part.add_packed(made)
+    def add(self, made: CensusTally) -> Iterator[tuple[str, bytes]]:
+        """Take in a sentence or a document, or that it could not be used."""
+        self._part.merge_tally(made)
         yield from ()
 
     def rest(self) -> Iterator[tuple[str, bytes]]:
@@ -233,7 +244,6 @@ class Tallies(SharedFormat):
 
     def finish(self, folder: Path, parts: Iterator[bytes]) -> None:
         """All counts as one."""
-        self.whole = CensusTally(self.shape)
         for part in parts:
             self.whole.merge_tally(unpack_tally(part))
 
@@ -263,7 +273,7 @@ def census_folder(
         "relations": work.relations,
     }
     said |= {"untrained": work.untrained, "seed": work.seed, "max_tokens": work.max_tokens}
-    said |= {"batch_size": work.batch_size}
+    said |= {"batch_size": work.batch_size, "tallies": TALLIES}
     return Folder(path, said, (FORM,), [tallies], TOGETHER, start_anew=start_anew)
 
 
@@ -283,7 +293,7 @@ def count_corpus(
 
     `hear` is called with the results of each chunk, `say` with what a user must know of the folder.
     """
-    tallies = Tallies((model.info.n_layers or 1, model.info.n_heads or 1))
+    tallies = Tallies(tally_shape(model))
 
     def results_of(items: Iterable[Item]) -> Iterator[list[Result]]:
         return census_results(work, items, jobs, model, by)
@@ -291,9 +301,8 @@ def count_corpus(
     if folder is None:
         for chunk in results_of(treebank):
             for result in chunk:
-                list(tallies.take(result.item.number, result.made[FORM]))
+                tallies.whole.merge_tally(result.made[FORM])
             hear(chunk)
-        tallies.finish(Path(), (part for _, part in tallies.end()))
     else:
         with census_folder(folder, work, treebank.paths, tallies, start_anew=start_anew) as opened:
             for chunk in results_of(opened.items_to_do(treebank)):

@@ -44,10 +44,10 @@ def table_of_tally(
     relations = tuple(_relation_row(*part, untrained, attends) for part in parts)
     offsets = [float(cases.offsets.sum(0).max()) / max(int(cases.count_by_half.sum()), 1) for _, _, cases, _ in parts]
     trees = _tree_scores(tally, untrained, attends)
-    used, units, within, _ = (int(count) for count in tally.counts.sum(0))
+    used, units, within, *_ = (int(count) for count in _sentence_counts(tally).sum(0))
     masses = _head_masses(tally)
     heads = tuple(_heads_of_tally(tally, masses, dict(zip(relations, offsets, strict=True)), attends))
-    skipped = dict(sorted(tally.skipped.items(), key=lambda reason: (-reason[1], reason[0])))
+    skipped = dict(sorted(tally.numbers("skipped").items(), key=lambda reason: (-reason[1], reason[0])))
     return CensusTable(
         model,
         corpus,
@@ -61,7 +61,7 @@ def table_of_tally(
         heads,
         tuple(_layers_of_tally(tally, masses["entropy"], attends)),
         untrained,
-        tally.mentions,
+        tally.numbers("mentions"),
     )
 
 
@@ -90,17 +90,13 @@ def best_of(right: Array, count: Array, attends: Array | None = None) -> Best | 
 
 def _relation_cases(tally: CensusTally) -> Iterator[tuple[str, str, Cases, bool]]:
     """Relations with their subtypes, then these alone, then all together; those with most cases first."""
-    whole: dict[tuple[str, str], Cases] = {}
-    subtypes: dict[str, set[str]] = {}
-    for (name, direction), cases in tally.cases.items():
-        base, colon, _ = name.partition(":")
-        whole.setdefault((base, direction), tally.no_cases()).add_cases(cases)
-        if colon:
-            subtypes.setdefault(base, set()).add(name)
+    own = tally.cases()
+    bare = tally.relabelled(lambda name: name.partition(":")[0])
+    whole = bare.cases()
     signs = {name for name, _ in whole if _is_of_punctuation(name, whole.get((name, DOWN)))}
-    for (name, direction), cases in list(whole.items()):
-        if name not in (*signs, COREFERENCE):
-            whole.setdefault((ALL, direction), tally.no_cases()).add_cases(cases)
+    together = bare.relabelled(lambda name: None if name in (*signs, COREFERENCE) else ALL)
+    together.merge_tally(bare.relabelled(lambda name: name if name == ALL else None))
+    whole |= together.cases()
     size = dict.fromkeys((name for name, _ in whole), 0)
     for (name, _), cases in whole.items():  # a causal model has other numbers in either direction
         size[name] += int(cases.count_by_half.sum())
@@ -110,9 +106,9 @@ def _relation_cases(tally: CensusTally) -> Iterator[tuple[str, str, Cases, bool]
         for direction in directions:
             if (name, direction) in whole:
                 yield name, direction, whole[name, direction], False
-        for subtype in sorted(subtypes.get(name, ())):
+        for subtype in sorted({other for other, _ in own if other.startswith(f"{name}:")}):
             for direction in directions:
-                yield subtype, direction, tally.cases[subtype, direction], True
+                yield subtype, direction, own[subtype, direction], True
 
 
 def _is_of_punctuation(name: str, down: Cases | None) -> bool:
@@ -126,7 +122,7 @@ def _relation_row(name: str, direction: str, cases: Cases, subtype: bool, untrai
     best = best_of(cases.right, count, attends)
     rules = {} if best is None else dict(_rule_rows(cases, direction == TO_ANTECEDENT))
     before = best_of(cases.untrained, count, attends) if untrained else None
-    ahead = int(cases.plain[:, 3].sum())
+    ahead = int(cases.rules[:, 3].sum())
     row = Relation(
         relation=name,
         direction=direction,
@@ -147,8 +143,8 @@ def _rule_rows(cases: Cases, mentions: bool) -> Iterator[tuple[str, Rule]]:
     if mentions:
         nearest = sum(counts[1, 3] for counts in cases.tags.values())
         yield "nearest", Rule(accuracy=float(nearest) / scored)
-        yield "head_match", Rule(accuracy=float(cases.plain[1, 2]) / scored)
-        yield "first", Rule(accuracy=float(cases.plain[1, 1]) / scored)
+        yield "head_match", Rule(accuracy=float(cases.rules[1, 2]) / scored)
+        yield "first", Rule(accuracy=float(cases.rules[1, 1]) / scored)
         return
     at = int(cases.offsets[0].argmax())
     yield "offset", Rule(accuracy=float(cases.offsets[1, at]) / scored, offset=at - FARTHEST)
@@ -156,11 +152,11 @@ def _rule_rows(cases: Cases, mentions: bool) -> Iterator[tuple[str, Rule]]:
         tag = max(cases.tags, key=lambda tag: (int(cases.tags[tag][0, 0]), tag))
         side = int(cases.tags[tag][0, 1:].argmax())
         yield "nearest", Rule(accuracy=float(cases.tags[tag][1, 1 + side]) / scored, tag=tag, side=SIDES[side])
-    yield "first", Rule(accuracy=float(cases.plain[1, 1]) / scored)
+    yield "first", Rule(accuracy=float(cases.rules[1, 1]) / scored)
 
 
 def _tree_scores(tally: CensusTally, untrained: bool, attends: Array) -> Trees:
-    edges = tally.counts[:, 3]  # (2,)
+    edges, chain = _sentence_counts(tally)[:, 3:].T  # (2,)
     right = _whole_sums(tally, "edges")
     layers = _layer_edges(tally)
     best_layer = None
@@ -169,7 +165,7 @@ def _tree_scores(tally: CensusTally, untrained: bool, attends: Array) -> Trees:
         best_layer = BestLayer(layer, float(layers[1, layer]) / float(edges[1]))
     return Trees(
         edges=int(edges.sum()),
-        right_branching=float(tally.right_branching[1]) / max(int(edges[1]), 1),
+        right_branching=float(chain[1]) / max(int(edges[1]), 1),
         correct=right.sum(0),
         best_head=best_of(right, edges, attends),
         best_layer=best_layer,
@@ -177,36 +173,41 @@ def _tree_scores(tally: CensusTally, untrained: bool, attends: Array) -> Trees:
     )
 
 
+def _sentence_counts(tally: CensusTally) -> Array:
+    """Sentences, units, dependencies within one, edges, and those of right-branching trees: (2, 5)."""
+    return tally.both_halves((5,), "sentences")
+
+
 def _layer_edges(tally: CensusTally) -> Array:
     """Edges that each layer's mean weights find: (2, layers)."""
-    return np.broadcast_to(np.asarray(tally.layer_edges), (2, tally.shape[0]))
+    return tally.both_halves(tally.shape[:1], "layer_edges")
 
 
 def _whole_sums(tally: CensusTally, name: str) -> Array:
     """One of the sums, in whole numbers: (2, layers, heads)."""
-    return np.asarray(tally.sums.get(name, np.zeros((2, *tally.shape)))).round().astype(np.int64)
+    return tally.both_halves(tally.shape, "sums", name).round().astype(np.int64)
 
 
 def _head_masses(tally: CensusTally) -> dict[str, Array]:
     """Means and shares of each head over all words: (layers, heads), and of a layer (layers,)."""
-    zeros = np.zeros((2, *tally.shape))
-    sums = {name: tally.sums.get(name, zeros).sum(0) for name in ("entropy", "self", "special", "words", "distance")}
-    linked, units = tally.sums.get("linked", zeros).sum(0), max(int(tally.counts[:, 1].sum()), 1)
+    names = ("entropy", "self", "special", "words", "distance", "linked")
+    sums = {name: tally.both_halves(tally.shape, "sums", name).sum(0) for name in names}
+    units = max(int(_sentence_counts(tally)[:, 1].sum()), 1)
     to_words = np.maximum(sums["words"], 1e-12)
     return {
         "entropy": sums["entropy"] / units,
         "own": sums["self"] / units,
         "special": np.maximum(sums["special"], 0) / units,  # a sum of differences, which may fall below 0 by rounding
         "distance": sums["distance"] / to_words,
-        "dependency_mass": linked / to_words,
+        "dependency_mass": sums["linked"] / to_words,
     }
 
 
 def _layers_of_tally(tally: CensusTally, entropy: Array, attends: Array) -> Iterator[LayerRow]:
     """The row of each layer that attends; `entropy` (layers, heads) is that of its heads."""
-    zeros = np.zeros((2, *tally.shape))
-    linked, distance, words = (tally.sums.get(name, zeros).sum((0, -1)) for name in ("linked", "distance", "words"))
-    found, edges = _layer_edges(tally).sum(0), max(int(tally.counts[:, 3].sum()), 1)
+    names = ("linked", "distance", "words")
+    linked, distance, words = (tally.both_halves(tally.shape, "sums", name).sum((0, -1)) for name in names)
+    found, edges = _layer_edges(tally).sum(0), max(int(_sentence_counts(tally)[:, 3].sum()), 1)
     for layer, mass in enumerate(np.maximum(words, 1e-12)):
         if attends[layer].any():
             mean = float(entropy[layer][attends[layer]].mean())
@@ -218,9 +219,9 @@ def _heads_of_tally(
     tally: CensusTally, masses: dict[str, Array], relations: dict[Relation, float], attends: Array
 ) -> Iterator[HeadRow]:
     layers, heads = tally.shape
-    looking = tally.sums.get("looking", np.zeros((2, layers, heads))).sum(0)  # (layers, heads)
-    offsets = np.broadcast_to(np.asarray(tally.offsets), (layers, heads, 2 * FARTHEST + 1))
-    edges, found = int(tally.counts[:, 3].sum()), _whole_sums(tally, "edges").sum(0)
+    looking = tally.both_halves(tally.shape, "sums", "looking").sum(0)  # (layers, heads)
+    offsets = tally.both_halves((layers, heads, 2 * FARTHEST + 1), "offsets").sum(0)  # (layers, heads, 11)
+    edges, found = int(_sentence_counts(tally)[:, 3].sum()), _whole_sums(tally, "edges").sum(0)
     names = ("entropy", "own", "special", "distance", "dependency_mass")
     for layer, head in np.argwhere(attends).tolist():
         at = int(offsets[layer, head].argmax())

@@ -10,14 +10,7 @@ import pytest
 
 from attnctl.readings.census.census import Census
 from attnctl.readings.census.census_table import CensusTable, head_names
-from attnctl.readings.census.census_tally import (
-    CensusTally,
-    pack_tally,
-    packed_record,
-    record_of,
-    unpack_tally,
-    unpacked_record,
-)
+from attnctl.readings.census.census_tally import CensusTally, pack_tally, tally_of_sentence, tally_of_skip, unpack_tally
 from attnctl.readings.census.table_of_tally import best_of, table_of_tally, wilson_interval
 from attnctl.readings.census.words import DOWN, UP, BadSentenceError, Mention, ParsedSentence, align_words
 from attnctl.tokens import Token
@@ -79,9 +72,9 @@ def test_counts_are_those_of_plain_loops_however_sentences_are_batched() -> None
             for layer in range(LAYERS):
                 census.count_layer(layer, padded[:, layer])
             for one, counts in zip(own, census.sentence_counts(), strict=True):
-                tally.add_sentence(unpacked_record(packed_record(record_of(one, counts, None))))
-        assert {key: int(own.count_by_half.sum()) for key, own in tally.cases.items()} == dict(cases)
-        for (name, way), own in tally.cases.items():
+                tally.merge_tally(tally_of_sentence(one, counts))
+        assert {key: int(own.count_by_half.sum()) for key, own in tally.cases().items()} == dict(cases)
+        for (name, way), own in tally.cases().items():
             wanted = [[right[name, way, layer, head] for head in range(HEADS)] for layer in range(LAYERS)]
             assert own.right.sum(0).tolist() == wanted, (name, way)
 
@@ -95,7 +88,7 @@ def counted(sentences: list[ParsedSentence], attend: Any, **how: Any) -> CensusT
         census = Census([own], (LAYERS, HEADS))
         for layer, given in enumerate(attend(one)):
             census.count_layer(layer, given[None])
-        tally.add_sentence(record_of(own, census.sentence_counts()[0], None))
+        tally.merge_tally(tally_of_sentence(own, census.sentence_counts()[0]))
     return tally
 
 
@@ -148,7 +141,7 @@ def test_random_attention_is_at_chance() -> None:
     n = 8
     sentences = [sentence(draw, n) for _ in range(400)]
     tally = counted(sentences, lambda one: weights(draw, n))
-    for own in tally.cases.values():
+    for own in tally.cases().values():
         rate = own.right.sum(0) / own.count_by_half.sum()
         spread = 5 * np.sqrt(1 / (n - 1) / own.count_by_half.sum())
         assert np.abs(rate - 1 / (n - 1)).max() < spread
@@ -161,7 +154,7 @@ def test_shuffled_heads_take_a_planted_head_down_to_chance() -> None:
     sentences = [sentence(draw, 8) for _ in range(300)]
     real = {one.text: one for one in sentences}
     tally = counted(shuffled(sentences, draw), lambda one: planted(real[one.text]))
-    own = tally.cases["obj", UP]
+    own = tally.cases()["obj", UP]
     assert abs(own.right.sum(0)[1, 2] / own.count_by_half.sum() - 1 / 7) < 0.1
 
 
@@ -180,13 +173,15 @@ def test_random_labels_take_a_head_of_one_relation_down_to_chance() -> None:
     sentences = [sentence(draw, 8) for _ in range(300)]
     real = {one.text: one for one in sentences}
     known = counted(sentences, knows_subjects)
-    assert known.cases["nsubj", UP].right.sum(0)[1, 2] == known.cases["nsubj", UP].count_by_half.sum()
-    assert known.cases["obj", UP].right.sum(0)[1, 2] == 0
+    assert known.cases()["nsubj", UP].right.sum(0)[1, 2] == known.cases()["nsubj", UP].count_by_half.sum()
+    assert known.cases()["obj", UP].right.sum(0)[1, 2] == 0
     labels = ("nsubj", "nsubj:pass", "obj", "punct")
     mixed = [replace(one, relations=tuple(str(draw.choice(labels)) for _ in one.forms)) for one in sentences]
     tally = counted(mixed, lambda one: knows_subjects(real[one.text]))
     rates = {
-        name: own.right.sum(0)[1, 2] / own.count_by_half.sum() for (name, way), own in tally.cases.items() if way == UP
+        name: own.right.sum(0)[1, 2] / own.count_by_half.sum()
+        for (name, way), own in tally.cases().items()
+        if way == UP
     }
     assert rates.keys() == set(labels) and all(abs(rate - 0.25) < 0.1 for rate in rates.values()), rates
 
@@ -235,7 +230,7 @@ def test_labels_may_be_called_otherwise_or_left_out() -> None:
     tally = counted(
         [sentence(draw, 6) for _ in range(5)], planted, renamed={"obj": "object", "punct": "", "nsubj:pass": "nsubj"}
     )
-    assert {name for name, _ in tally.cases} == {"object", "nsubj"}
+    assert {name for name, _ in tally.cases()} == {"object", "nsubj"}
 
 
 def test_punctuation_is_none_of_all_whatever_it_is_called() -> None:
@@ -250,7 +245,7 @@ def test_punctuation_is_none_of_all_whatever_it_is_called() -> None:
 def test_a_head_that_sees_no_other_word_finds_none() -> None:
     one = ParsedSentence("a b", ((0, 1), (2, 3)), ("a", "b"), ("", ""), (1, -1), ("x", "root"))
     tally = counted([one], lambda _: np.tile(np.tril(np.ones((2, 2), np.float32)), (LAYERS, HEADS, 1, 1)))
-    assert tally.cases["x", UP].right.sum() == 0 and tally.cases["x", DOWN].right.sum() == LAYERS * HEADS
+    assert tally.cases()["x", UP].right.sum() == 0 and tally.cases()["x", DOWN].right.sum() == LAYERS * HEADS
     assert [r.ahead for r in table_of_tally(tally, "m", "c").relations] == [0] * 4
 
 
@@ -282,10 +277,10 @@ def test_tallies_add_up_and_travel() -> None:
     draw = np.random.default_rng(5)
     sentences = [sentence(draw, int(n)) for n in draw.integers(2, 9, 20)]
     whole = counted(sentences, planted)
-    whole.skip_sentence("cycle: word 3 is")
+    whole.merge_tally(tally_of_skip(whole.shape, "cycle: word 3 is"))
     parts = counted(sentences[:7], planted)
     parts.merge_tally(unpack_tally(pack_tally(counted(sentences[7:], planted))))
-    parts.skip_sentence("cycle: word 9 is")
+    parts.merge_tally(tally_of_skip(parts.shape, "cycle: word 9 is"))
     one, other = (table_of_tally(unpack_tally(pack_tally(tally)), "m", "c") for tally in (whole, parts))
     assert written(one) == written(other) and one.skipped == {"cycle": 1} and one.sentences_read == 21
 
@@ -296,10 +291,10 @@ def test_a_column_of_something_else_does_not_fill_the_memory(monkeypatch: pytest
     draw = np.random.default_rng(6)
     sentences = [replace(sentence(draw, 5), relations=tuple(f"word{at}-{n}" for n in range(5))) for at in range(20)]
     tally = counted(sentences, planted)
-    assert len(tally.cases) <= 8 and tally.cases["(other labels)", UP].count_by_half.sum() > 40
+    assert len(tally.cases()) <= 8 and tally.cases()["(other labels)", UP].count_by_half.sum() > 40
     other = counted(sentences[::-1], planted)
     other.merge_tally(tally)
-    assert len(other.cases) <= 14 and sum(own.count_by_half.sum() for own in other.cases.values()) == 2 * 20 * 4 * 2
+    assert len(other.cases()) <= 14 and sum(own.count_by_half.sum() for own in other.cases().values()) == 2 * 20 * 4 * 2
 
 
 def written(said: CensusTable) -> bytes:

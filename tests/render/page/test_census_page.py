@@ -9,9 +9,10 @@ from typing import Any
 import pytest
 from msgspec import structs
 
-from attnctl.batching.corpus.census_work import CensusWork, Tallies, census_results
+from attnctl.batching.corpus.census_work import CensusWork, census_results
 from attnctl.batching.corpus.treebank import Treebank
 from attnctl.readings.census.census_table import CensusTable
+from attnctl.readings.census.census_tally import CensusTally
 from attnctl.readings.census.table_of_tally import table_of_tally
 from tests.conftest import SAMPLES
 from tests.render.page.test_page import Tab, browser, in_browser, keys, tab  # noqa: F401
@@ -21,13 +22,12 @@ HOSTILE = "</script><img src=x onerror=alert(1)>\x1b[31m"
 
 @pytest.fixture(scope="module")
 def census() -> CensusTable:
-    tallies = Tallies((2, 3))
+    tally = CensusTally((2, 3))
     work = CensusWork({"name": "random", "n_heads": 3, "d_k": 4, "n_layers": 2})
     for chunk in census_results(work, Treebank([str(SAMPLES / "sentences.conllu")]), 1):
         for result in chunk:
-            list(tallies.take(result.item.number, result.made["census"]))
-    tallies.finish(Path(), (part for _, part in tallies.end()))
-    return table_of_tally(tallies.whole, "random", HOSTILE)
+            tally.merge_tally(result.made["census"])
+    return table_of_tally(tally, "random", HOSTILE)
 
 
 @pytest.fixture
