@@ -15,6 +15,7 @@ Ids = npt.NDArray[np.int64]  # of tokens or words
 Bytes = npt.NDArray[np.uint8]  # of pictures: red, green, blue and alpha, 0 to 255
 
 LONG = 2048  # tokens from which torch's threads repay its import
+MEMORY = 256 << 20  # bytes for blocks of whole rows
 
 
 def device_for_length(device: str, n: int) -> str | None:

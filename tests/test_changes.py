@@ -9,7 +9,6 @@ import numpy as np
 import pytest
 
 import attnctl
-from attnctl.layer import NarrowedLayer, StoredLayer
 from attnctl.models import open_model
 from attnctl.readings.traces.trace import TraceReading
 from attnctl.source import Changes, TextSource, TraceSource, prepare
@@ -111,22 +110,3 @@ def test_a_long_text_narrowed_is_its_whole_without_columns() -> None:
     cells, same = (prepare(one, Changes(drop=["7", "first"])) for one in (source, TraceSource(whole)))
     for one, other in zip(read_cells(cells).grid.weights.values(), read_cells(same).grid.weights.values(), strict=True):
         np.testing.assert_allclose(one, other, rtol=2e-4, atol=1e-7)
-
-
-def test_a_narrowed_layer_answers_as_the_columns_that_are_left() -> None:
-    weights = np.random.default_rng(0).dirichlet(np.ones(6), size=(2, 5)).astype(np.float32)
-    mask = np.tri(5, 6, 1, dtype=bool)
-    kept = [0, 2, 3, 5]
-    narrowed = NarrowedLayer.of_layer(StoredLayer.of_weights(0, weights, mask=mask), kept)
-    direct = StoredLayer.of_weights(0, weights[..., kept], mask=mask[:, kept])
-    rows, columns = [[(0, 2)], [(2, 5)]], [[(0, 3)], [(3, 4)]]
-    for how in ("mean", "max", "mass"):
-        np.testing.assert_allclose(narrowed.pooled(rows, columns, how), direct.pooled(rows, columns, how), rtol=1e-6)
-    np.testing.assert_array_equal(narrowed.visible_parts(rows, columns), direct.visible_parts(rows, columns))
-    for ours, theirs in zip(narrowed.links(3), direct.links(3), strict=True):
-        np.testing.assert_array_equal(ours, theirs)
-    np.testing.assert_array_equal(narrowed.visible_counts(), direct.visible_counts())
-    np.testing.assert_allclose(narrowed.without_keys([1]).weights(), direct.without_keys([1]).weights(), rtol=1e-6)
-    factors = np.array([[1, 2, 3, 4], [4, 3, 2, 1]], np.float32)
-    np.testing.assert_allclose(narrowed.reweighted(factors).weights(), direct.reweighted(factors).weights(), rtol=1e-6)
-    assert narrowed.select_heads([1]).block(1, 3, 0, 2).tolist() == direct.select_heads([1]).block(1, 3, 0, 2).tolist()

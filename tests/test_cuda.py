@@ -20,8 +20,9 @@ import torch
 
 import attnctl
 from attnctl.attention import Call
-from attnctl.blockwise import even_parts, pool_between_parts
+from attnctl.blockwise import even_parts
 from attnctl.blockwise.rows import fused_context
+from attnctl.blockwise.sweep import pool_between_parts
 from attnctl.source import record_trace
 from tests.conftest import SAMPLES, Result
 from tests.models.huggingface import architectures, folders

@@ -1,68 +1,62 @@
 """Statistics of a weight matrix that is never built: its overview, entropies, distances, single weights, strongest links.
 
-Each takes a `Call` of NumPy or torch arrays, (heads, n, d), and answers NumPy arrays. Short texts have their whole matrix
-built by `attention.run_call`; long ones are swept a block at a time (see `sweep`), and torch imported; both ways
-give the same numbers.
+A `Call` of NumPy or torch arrays, (heads, n, d), is swept a block at a time (see `sweep`), by torch; of weights that are
+there the same numbers are found here, by NumPy.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, fields, replace
+import math
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from attnctl import attention
 from attnctl.arrays import as_numpy
 from attnctl.attention import Array, Call
-from attnctl.blockwise.row_statistics import RowStatistics, Tick, Wanted, even_edges, neighbouring_edges
 
-__all__ = ["RowStatistics", "Tick", "Wanted", "even_edges", "measure_rows", "neighbouring_edges", "pool_between_parts"]
-
-PLAIN = 512 * 512  # weights a head, up to which the matrix is simply built
-MEMORY = 256 << 20  # bytes for blocks of whole rows
-LOGSUMEXP = Wanted()
+Tick = Callable[[float], None]  # hears, from any thread, which share of the work was just done
 
 
-def is_short(call: Call) -> bool:
-    """Whether the whole matrix is simply built."""
-    return call.n_q * call.n_k <= PLAIN
+@dataclass(frozen=True)
+class Wanted:
+    """What is asked of one pass over the keys, beside each row's logsumexp.
+
+    `key_edges` 0 … n_k and `row_edges` 0 … n_q cut keys and rows into bins: the mass that a row bin gives to a key bin,
+    averaged over its rows; with `peaks` the largest weight between them instead. `rows` asks for entropy, distance, spread,
+    and the mass on each set of `marks` (marks, n_k), true where a key belongs to it.
+    """
+
+    key_edges: Sequence[int] | None = None
+    row_edges: Sequence[int] | None = None
+    marks: Array | None = None
+    rows: bool = False
+    peaks: bool = False
 
 
-# --- one pass ----------------------------------------------------------------------------------------------------
+@dataclass(frozen=True)
+class RowStatistics:
+    """What is known of each row, and of the whole pooled; all but `logsumexp` only where asked for."""
+
+    logsumexp: Array  # (heads, n_q), of the masked scaled scores, sinks in it; -inf where nothing is visible
+    pooled: Array | None = None  # (heads, row bins, key bins)
+    entropy: Array | None = None  # (heads, n_q), nats; what a sink takes has no term
+    distance: Array | None = None  # (heads, n_q), mean of |i - j| over what the row attends to, tokens
+    spread: Array | None = None  # (heads, n_q), standard deviation of j, tokens
+    marked: Array | None = None  # (heads, marks, n_q), mass on each set of marked keys
+    largest: Array | None = None  # (heads, n_q), the largest weight
+    kept: Array | None = None  # (heads, n_q), mass on all keys: below 1 where a learned sink takes the rest
 
 
-def measure_rows(
-    call: Call, wanted: Wanted = LOGSUMEXP, *, plain: bool | None = None, tick: Tick | None = None
-) -> RowStatistics:
-    """All that is `wanted`, in one pass over the keys; weights are those before dropout. `plain` overrides `is_short`."""
-    if is_short(call) if plain is None else plain:
-        return _measure_plain(call, wanted)
-    import torch
-
-    from attnctl.blockwise.sweep import sweep_keys
-    from attnctl.blockwise.tiles import as_torch
-
-    with torch.inference_mode():
-        found = sweep_keys(as_torch(call), wanted, tick=tick)
-    parts = {f.name: getattr(found, f.name) for f in fields(RowStatistics)}
-    return RowStatistics(**{name: None if part is None else as_numpy(part) for name, part in parts.items()})
+def neighbouring_edges(edges: Sequence[int]) -> list[tuple[int, int]]:
+    """Neighbouring edges: the bins between them."""
+    return list(zip(edges, edges[1:], strict=False))
 
 
-def _measure_plain(call: Call, wanted: Wanted) -> RowStatistics:
-    steps = attention.run_call(replace(call, keep=None))
-    weights, scores = as_numpy(steps.weights), as_numpy(steps.scaled_scores)  # (heads, n_q, n_k)
-    best = weights.argmax(-1)[..., None]  # (heads, n_q, 1)
-    top, score = (np.take_along_axis(part, best, -1)[..., 0] for part in (weights, scores))  # (heads, n_q)
-    with np.errstate(divide="ignore"):
-        logsumexp = np.where(top > 0, score / np.float32(call.temperature) - np.log(top), -np.inf)  # (heads, n_q)
-    pooled = None
-    if wanted.key_edges is not None and wanted.row_edges is not None:
-        by_key = pool_keys(weights, wanted.key_edges, wanted.peaks)  # (heads, n_q, key bins)
-        pooled = pool_rows(by_key, wanted.row_edges, wanted.peaks)  # (heads, row bins, key bins)
-    if not wanted.rows:
-        return RowStatistics(logsumexp, pooled)
-    return replace(statistics_of_rows(weights, call_positions(call), wanted.marks), logsumexp=logsumexp, pooled=pooled)
+def even_edges(n: int, most: int) -> list[int]:
+    """Edges of at most `most` bins over n tokens: all as wide as each other, but for the last."""
+    return [*range(0, n, math.ceil(n / most)), n]
 
 
 def pool_keys(weights: Array, edges: Sequence[int], peaks: bool = False) -> Array:
@@ -168,30 +162,10 @@ class Parts:
         return cls(edges, places)
 
 
-def pool_between_parts(
-    call: Call, rows: Sequence[Ranges], columns: Sequence[Ranges], how: str = "mean", tick: Tick | None = None
-) -> Array:
-    """The weights between parts of the text → (heads, rows, columns).
-
-    `how` is mean (of the weights in a cell), max, or mass: what a query of the row part gives to the column part, on
-    average. Parts may leave tokens out, and must not overlap.
-    """
-    queries, keys = Parts.among(rows), Parts.among(columns, call.n_k)
-    first, last = queries.edges[0], queries.edges[-1]
-    if (first, last) != (0, call.n_q):  # only these rows, but all the keys
-        call = replace(
-            cut_call(replace(call, causal=False, window=None), first, last), causal=call.causal, window=call.window
-        )
-    edges = [at - first for at in queries.edges]
-    wanted = Wanted(keys.edges, edges, peaks=how == "max")
-    found = measure_rows(call, wanted, tick=tick).pooled  # (heads, row bins, key bins)
-    return _joined_bins(found, queries, keys, how)
-
-
 def pool_weights(
     blocks: Iterable[tuple[int, int, Array]], rows: Sequence[Ranges], columns: Sequence[Ranges], how: str = "mean"
 ) -> Array:
-    """As `pool_between_parts`, of weights that are there: blocks of (first row, last + 1, (heads, rows, n_k))."""
+    """As `sweep.pool_between_parts`, of weights that are there: blocks of (first row, last + 1, (heads, rows, n_k))."""
     queries, peaks = Parts.among(rows), how == "max"
     first, last = queries.edges[0], queries.edges[-1]
     keys, masses = None, []
@@ -202,10 +176,10 @@ def pool_weights(
             masses.append(pool_keys(block[:, a - lo : b - lo], keys.edges, peaks))  # (heads, rows, bins)
     assert keys is not None
     edges = [at - first for at in queries.edges]
-    return _joined_bins(pool_rows(np.concatenate(masses, axis=1), edges, peaks), queries, keys, how)
+    return joined_bins(pool_rows(np.concatenate(masses, axis=1), edges, peaks), queries, keys, how)
 
 
-def _joined_bins(found: Array, rows: Parts, columns: Parts, how: str) -> Array:
+def joined_bins(found: Array, rows: Parts, columns: Parts, how: str) -> Array:
     """Bins (heads, row bins, key bins) put together as the parts have them → (heads, rows, columns)."""
     if how == "max":
         by_column = [found[:, :, place].max(-1) for place in columns.places.T > 0]

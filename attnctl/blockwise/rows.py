@@ -12,9 +12,9 @@ from itertools import product
 import numpy as np
 
 from attnctl import attention
-from attnctl.arrays import as_numpy
+from attnctl.arrays import MEMORY, as_numpy
 from attnctl.attention import Array, Call
-from attnctl.blockwise import MEMORY, call_positions, cut_call, is_short
+from attnctl.blockwise import call_positions, cut_call
 
 
 def fused_context(call: Call) -> Array:
@@ -22,8 +22,6 @@ def fused_context(call: Call) -> Array:
 
     The kernel takes scale, causality, grouped heads and a mask; what it cannot take goes through `attention.run_call`.
     """
-    if is_short(call):
-        return attention.run_call(call).context
     bent = call.bends_scores or call.sinks is not None
     square = call.n_q == call.n_k and call.first_position == 0
     same = call.values.shape[-1] == call.queries.shape[-1]

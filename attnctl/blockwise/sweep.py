@@ -14,16 +14,17 @@ import math
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from threading import Event
 from typing import TypeVar
 
 import numpy as np
 import torch
 
+from attnctl.arrays import as_numpy
 from attnctl.attention import Array, Call
-from attnctl.blockwise.row_statistics import RowStatistics, Tick, Wanted, neighbouring_edges
-from attnctl.blockwise.tiles import FLOOR, Group, is_fusible, open_group, row_tiles, shaped_buffer
+from attnctl.blockwise import Parts, Ranges, RowStatistics, Tick, Wanted, cut_call, joined_bins, neighbouring_edges
+from attnctl.blockwise.tiles import FLOOR, Group, as_torch, is_fusible, open_group, row_tiles, shaped_buffer
 
 Result = TypeVar("Result")
 
@@ -130,8 +131,35 @@ def block_rows(
 # --- one pass ----------------------------------------------------------------------------------------------------
 
 
+def measure_rows(call: Call, wanted: Wanted | None = None, *, tick: Tick | None = None) -> RowStatistics:
+    """All that is `wanted` (None: each row's logsumexp alone), in one pass over the keys; weights are before dropout."""
+    with torch.inference_mode():
+        found = sweep_keys(as_torch(call), wanted or Wanted(), tick=tick)
+    parts = {f.name: getattr(found, f.name) for f in fields(RowStatistics)}
+    return RowStatistics(**{name: None if part is None else as_numpy(part) for name, part in parts.items()})
+
+
+def pool_between_parts(
+    call: Call, rows: Sequence[Ranges], columns: Sequence[Ranges], how: str = "mean", tick: Tick | None = None
+) -> Array:
+    """The weights between parts of the text → (heads, rows, columns).
+
+    `how` is mean (of the weights in a cell), max, or mass: what a query of the row part gives to the column part, on
+    average. Parts may leave tokens out, and must not overlap.
+    """
+    queries, keys = Parts.among(rows), Parts.among(columns, call.n_k)
+    first, last = queries.edges[0], queries.edges[-1]
+    if (first, last) != (0, call.n_q):  # only these rows, but all the keys
+        call = replace(
+            cut_call(replace(call, causal=False, window=None), first, last), causal=call.causal, window=call.window
+        )
+    edges = [at - first for at in queries.edges]
+    wanted = Wanted(keys.edges, edges, peaks=how == "max")
+    return joined_bins(measure_rows(call, wanted, tick=tick).pooled, queries, keys, how)
+
+
 def sweep_keys(call: Call, wanted: Wanted, *, fused: bool | None = None, tick: Tick | None = None) -> RowStatistics:
-    """One pass over the keys of a call of 3-D torch arrays; what `attnctl.blockwise.measure_rows` says, as torch arrays.
+    """One pass over the keys of a call of 3-D torch arrays; what `measure_rows` says, as torch arrays.
 
     `fused` None takes a fused kernel for the masses where one is there and faster (see `is_fusible`).
     """

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Any
 
 from attnctl.arrays import LONG
 from attnctl.layer import LayerAttention, Run, StopForward
+from attnctl.layer.computed import ComputedLayer
 
 if TYPE_CHECKING:
     from attnctl.tokens import Token
@@ -18,18 +19,11 @@ MOST_TEXTS = 3
 MOST_BYTES = 3 << 30  # of queries, keys and values: 24,000 tokens through SmolLM2
 
 
-class Runnable(Protocol):
-    """A model, as far as it is remembered."""
-
-    def run(self, tokens: Sequence[Token], visit: Visit, text: str = "") -> Run:
-        """The tokens through every layer, each shown to `visit`."""
-
-
 @dataclass
 class KeptRun:
     """One text's way through one model: its layers in order, and what the model told beside them."""
 
-    model: Runnable
+    model: Any
     tokens: tuple[Token, ...]
     text: str
     layers: list[LayerAttention]
@@ -47,57 +41,40 @@ class RunMemory:
         self.most_bytes = most_bytes
         self._kept: list[KeptRun] = []
 
-    def run(self, model: Runnable, tokens: Sequence[Token], visit: Visit, text: str = "") -> Run:
-        """What `model.run` would answer, `visit` having seen the same layers."""
-        same = (one for one in self._kept if one.model is model and one.tokens == tuple(tokens) and one.text == text)
+    def run(self, model: Any, tokens: Sequence[Token], visit: Visit, text: str = "") -> Run:
+        """What `model.run` would answer, `visit` having seen the same layers; no predictions where it stopped."""
+        tokens, stopped, size = tuple(tokens), False, 0.0
+        same = (one for one in self._kept if one.model is model and one.tokens == tokens and one.text == text)
         kept = next(same, None)
-        if kept is None:
-            return self._first(model, tuple(tokens), visit, text)
-        self._kept.remove(kept)
-        self._kept.append(kept)  # the last to be forgotten
-        stopped = False
-        try:
-            for layer in kept.layers:
-                visit(layer)
-                # let go of the n × n arrays of a long text, which a layer keeps once they were asked for
-                if layer.n_q > LONG and (forward := getattr(layer, "forward", None)) is not None:
-                    forward.forget_steps()
-        except StopForward:
-            stopped = True
-        return _told(kept.run, stopped)
-
-    def _first(self, model: Runnable, tokens: tuple[Token, ...], visit: Visit, text: str) -> Run:
         layers: list[LayerAttention] = []
-        stopped, size = False, 0.0
 
-        def seen(layer: LayerAttention) -> None:
-            nonlocal stopped, size
+        def show(layer: LayerAttention) -> None:
+            nonlocal stopped
             if not stopped:
                 try:
                     visit(layer)
                 except StopForward:
                     stopped = True
-            size += layer_bytes(layer)
+
+        def take(layer: LayerAttention) -> None:
+            nonlocal size
+            show(layer)
+            size += layer.memory_bytes
             if size <= self.most_bytes:
                 layers.append(layer)
             elif stopped:
                 raise StopForward
 
-        run = model.run(tokens, seen, text)
-        if size <= self.most_bytes:
-            self._kept = [*self._kept, KeptRun(model, tokens, text, layers, replace(run))][-MOST_TEXTS:]
-        return _told(run, stopped)
-
-
-def layer_bytes(layer: LayerAttention) -> float:
-    """The memory that a layer's own arrays hold, about: weights where they are stored, else queries, keys and values."""
-    call = getattr(getattr(layer, "forward", None), "call", None)
-    if call is None:
-        return 4.0 * len(layer.heads) * layer.n_q * layer.n_k
-    arrays = (call.queries, call.keys, call.values, call.bias, call.mask)
-    return float(sum(array.nbytes for array in arrays if array is not None))
-
-
-def _told(run: Run, stopped: bool) -> Run:
-    """A run of its own for the reading, which completes it; without predictions where the model would have been left."""
-    return replace(run, predictions=() if stopped else run.predictions)
+        if kept is None:
+            run: Run = model.run(tokens, take, text)
+            if size <= self.most_bytes:
+                self._kept = [*self._kept, KeptRun(model, tokens, text, layers, replace(run))][-MOST_TEXTS:]
+        else:
+            run = kept.run
+            self._kept.remove(kept)
+            self._kept.append(kept)  # the last to be forgotten
+            for layer in kept.layers:
+                show(layer)
+                if layer.n_q > LONG and isinstance(layer, ComputedLayer):
+                    layer.forward.forget_steps()  # the n × n arrays of a long text
+        return replace(run, predictions=() if stopped else run.predictions)  # its own, which a reading completes

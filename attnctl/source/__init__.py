@@ -16,7 +16,7 @@ import numpy as np
 from attnctl import limits
 from attnctl.argument_types import chosen_indices, parse_selection
 from attnctl.errors import AttnctlError, UsageError
-from attnctl.layer import LayerAttention, NarrowedLayer, Run, StopForward
+from attnctl.layer import LayerAttention, Run, StopForward
 from attnctl.readings.traces.trace import (
     LayerTrace,
     ModelInfo,
@@ -505,7 +505,7 @@ def prepare(
 
         def change(layer: LayerAttention) -> LayerAttention:
             layer = layer.without_keys(out) if rescale else layer
-            return layer if narrow is None else NarrowedLayer.of_layer(layer, narrow)
+            return layer if narrow is None else layer.select_keys(narrow)
 
         source = ChangedSource(source, change, notes=lambda: notes, kept=kept)
     numbers = numbers if kept is None else [numbers[at] for at in kept]

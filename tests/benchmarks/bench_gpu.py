@@ -18,7 +18,8 @@ import numpy as np
 import torch
 
 from attnctl.attention import Call
-from attnctl.blockwise import Wanted, even_edges, even_parts, measure_rows, pool_between_parts
+from attnctl.blockwise import Wanted, even_edges, even_parts
+from attnctl.blockwise.sweep import measure_rows, pool_between_parts
 
 HEADS, D = 32, 128
 RUNS = 5

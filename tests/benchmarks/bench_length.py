@@ -17,6 +17,7 @@ CHILD = """
 import json, resource, sys, time
 import numpy as np, torch
 from attnctl import attention, blockwise
+from attnctl.blockwise import sweep
 from attnctl.layer.computed import ComputedLayer
 what, n, heads, d = sys.argv[1], *map(int, sys.argv[2:])
 torch.manual_seed(0)
@@ -28,7 +29,7 @@ def fused():
     torch.nn.functional.scaled_dot_product_attention(q[None], k[None], v[None], is_causal=True)
 
 def overview():
-    blockwise.pool_between_parts(call, cells, cells)
+    sweep.pool_between_parts(call, cells, cells)
 
 def heads_facts():
     share = 1 / np.arange(1, 20001)  # words as in any language: Zipf
@@ -50,7 +51,7 @@ if what != "matrix":  # the first call loads libraries
     short = call
     torch.nn.functional.scaled_dot_product_attention(q[None, :, :600], k[None, :, :600], v[None, :, :600])
     few = blockwise.even_parts(0, 600, 256)
-    blockwise.pool_between_parts(attention.Call(q[:1, :600], k[:1, :600], v[:1, :600], causal=True), few, few)
+    sweep.pool_between_parts(attention.Call(q[:1, :600], k[:1, :600], v[:1, :600], causal=True), few, few)
 before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
 best = 1e9
 for _ in range(1 if what == "matrix" else 3):

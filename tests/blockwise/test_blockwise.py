@@ -14,7 +14,7 @@ from attnctl import attention, blockwise
 from attnctl.attention import Call
 from attnctl.blockwise import Wanted, rows, sweep, tiles
 from attnctl.blockwise.rows import fused_context
-from attnctl.layer.computed import ComputedLayer
+from attnctl.layer.computed import ComputedLayer, Forward, SweptLayer
 
 KINDS = {
     "full": {},
@@ -82,14 +82,12 @@ def one_thread():
     torch.set_num_threads(before)
 
 
-def swept(call, plain=False):
-    """The layer of a call, its rows' logsumexp found a block at a time."""
-    layer = ComputedLayer.of_call(0, call)
-    layer.__dict__["_logsumexp"] = blockwise.measure_rows(call, plain=plain).logsumexp
-    return layer
+def swept(call):
+    """The layer of a call, whose answers are found a block at a time, also where it is short."""
+    return SweptLayer(0, tuple(range(call.queries.shape[0])), Forward(call))
 
 
-WAYS = ("plain", "swept", "swept in tiny blocks")
+WAYS = ("swept", "swept in tiny blocks")
 
 
 def tiny_blocks(monkeypatch):
@@ -100,19 +98,18 @@ def tiny_blocks(monkeypatch):
 
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize(
-    ("heads", "kv_heads", "n", "way"), [(3, 3, 64, WAYS[0]), (4, 2, 300, WAYS[1]), (3, 1, 130, WAYS[2])]
+    ("heads", "kv_heads", "n", "way"), [(3, 3, 64, WAYS[0]), (4, 2, 300, WAYS[0]), (3, 1, 130, WAYS[1])]
 )
 def test_every_fact_equals_the_matrix(kind, heads, kv_heads, n, way, monkeypatch):
-    if way == WAYS[2]:
+    if way == WAYS[1]:
         tiny_blocks(monkeypatch)
-    plain = way == WAYS[0]
     call = make(n, heads, kv_heads, **KINDS[kind])
     steps = exact(call)
     w = steps.weights
     n = w.shape[-1]
     edges, rows = [0, 1, 7, n // 4, n // 2, n - 3, n], [0, n // 3, n - 10, n]
     marks = np.stack([np.arange(n) == 0, np.arange(n) % 7 == 3])
-    found = blockwise.measure_rows(call, Wanted(edges, rows, marks, rows=True), plain=plain)
+    found = sweep.measure_rows(call, Wanted(edges, rows, marks, rows=True))
 
     pooled = np.stack(
         [
@@ -137,7 +134,7 @@ def test_every_fact_equals_the_matrix(kind, heads, kv_heads, n, way, monkeypatch
         again = np.exp(steps.scaled_scores / call.temperature - found.logsumexp[..., None])
     close(np.where(w > 0, again, 0), w)
 
-    peaks = blockwise.measure_rows(call, Wanted(edges, rows, peaks=True), plain=plain).pooled
+    peaks = sweep.measure_rows(call, Wanted(edges, rows, peaks=True)).pooled
     close(
         peaks,
         np.stack(
@@ -150,21 +147,18 @@ def test_every_fact_equals_the_matrix(kind, heads, kv_heads, n, way, monkeypatch
     )
 
 
-@pytest.mark.parametrize("plain", [True, False])
-def test_both_ways_agree_where_one_takes_over_from_the_other(plain):
+def test_both_ways_agree_where_one_takes_over_from_the_other():
     call = make(512, causal=True)
-    assert blockwise.is_short(call)
-    assert not blockwise.is_short(make(513))
-    one, other = (blockwise.measure_rows(call, Wanted(rows=True), plain=way) for way in (True, False))
-    close(one.entropy, other.entropy)
-    close(one.logsumexp, other.logsumexp)
+    one, other = ComputedLayer.of_call(0, call), swept(call)
+    assert type(one) is ComputedLayer and isinstance(ComputedLayer.of_call(0, make(513)), SweptLayer)
+    close(one.statistics().entropy, other.statistics().entropy, floor=1e-2)
 
 
 @pytest.mark.parametrize("library", [np, torch])
 def test_more_keys_than_queries(library):
     call = make(50, n_k=400, library=library, causal=True)
     w = exact(call).weights
-    found = blockwise.measure_rows(call, Wanted([0, 300, 400], [0, 50], rows=True), plain=False)
+    found = sweep.measure_rows(call, Wanted([0, 300, 400], [0, 50], rows=True))
     close(found.pooled[:, 0], np.stack([w[..., :300].sum(-1).mean(-1), w[..., 300:].sum(-1).mean(-1)], -1))
     distance = np.abs(np.arange(350, 400)[:, None] - np.arange(400))
     close(found.distance, (w * distance).sum(-1))
@@ -182,7 +176,7 @@ def test_half_precision_is_widened():
     call = make(600, causal=True)
     half = replace(call, queries=call.queries.bfloat16(), keys=call.keys.bfloat16())
     wide = replace(call, queries=half.queries.float(), keys=half.keys.float())
-    one, other = (blockwise.measure_rows(c, Wanted(rows=True)) for c in (half, wide))
+    one, other = (sweep.measure_rows(c, Wanted(rows=True)) for c in (half, wide))
     assert np.array_equal(one.entropy, other.entropy)
 
 
@@ -192,7 +186,7 @@ def test_a_previous_token_head_stands_exactly_one_token_back():
     turn = lambda x: np.concatenate([np.cos(x), np.sin(x)], -1).astype(np.float32)[None]  # noqa: E731
     call = Call(turn(angles - np.exp(-np.arange(16) / 2)), turn(angles), turn(angles), scale=60.0, causal=True)
     w = exact(call).weights[0, 1:]
-    found = blockwise.measure_rows(call, Wanted(rows=True))
+    found = sweep.measure_rows(call, Wanted(rows=True))
     gap = np.arange(1, n)[:, None] - np.arange(n)
     close(found.distance[0, 1:], (w * gap).sum(-1))
     assert 0.99 < found.distance[0, 1:].mean() < 1.5
@@ -204,7 +198,7 @@ def test_a_previous_token_head_stands_exactly_one_token_back():
 @pytest.mark.parametrize("how", ["mean", "max"])
 def test_an_overview_cell_is_the_mean_or_the_largest_of_its_weights(how):
     call = make(700, causal=True)
-    grid = blockwise.pool_between_parts(call, blockwise.even_parts(0, 700, 64), blockwise.even_parts(0, 700, 64), how)
+    grid = sweep.pool_between_parts(call, blockwise.even_parts(0, 700, 64), blockwise.even_parts(0, 700, 64), how)
     w = exact(call).weights
     edges = blockwise.even_edges(700, 64)
     assert grid.shape == (4, len(edges) - 1, len(edges) - 1)
@@ -226,7 +220,7 @@ def test_an_overview_cell_is_the_mean_or_the_largest_of_its_weights(how):
 def test_parts_may_leave_tokens_out_and_lie_apart(kind, how):
     call = make(600, **KINDS[kind])
     rows, columns = [((100, 140),), ((150, 160), (300, 301))], [((0, 1), (400, 600)), ((1, 90),), ((90, 95),)]
-    found = blockwise.pool_between_parts(call, rows, columns, how)
+    found = sweep.pool_between_parts(call, rows, columns, how)
     w = exact(call).weights
 
     def cell(head, row, column):
@@ -302,7 +296,6 @@ def test_chosen_rows(kind, monkeypatch):
 @pytest.mark.parametrize("library", [np, torch])
 @pytest.mark.parametrize("kind", KINDS)
 def test_the_context_without_the_matrix(kind, library, monkeypatch):
-    monkeypatch.setattr(blockwise, "PLAIN", 0)
     monkeypatch.setattr(rows, "MEMORY", 1 << 20)
     call = make(300, library=library, **KINDS[kind])
     found = fused_context(call)
@@ -316,7 +309,7 @@ def test_the_context_without_the_matrix(kind, library, monkeypatch):
 def test_random_rows_of_a_long_text_in_float64():
     n = 6000
     call = make(n, heads=2, kv_heads=1, d=32, causal=True)
-    found = blockwise.measure_rows(call, Wanted(rows=True, marks=[np.arange(n) == 0]))
+    found = sweep.measure_rows(call, Wanted(rows=True, marks=[np.arange(n) == 0]))
     some = sorted(np.random.default_rng(3).choice(n, 20, replace=False).tolist())
     w = exact(attention.select_call(call, rows=some)).weights
     close(found.entropy[:, some], -(w * np.log(np.where(w > 0, w, 1))).sum(-1))
@@ -327,6 +320,7 @@ def test_random_rows_of_a_long_text_in_float64():
 LIMITED = """
 import resource, sys, torch
 from attnctl import attention, blockwise
+from attnctl.blockwise import sweep
 from attnctl.blockwise.rows import fused_context
 torch.set_num_threads(1)
 n, heads = 12288, 4
@@ -334,7 +328,7 @@ q = torch.randn(heads, n, 16, generator=torch.Generator().manual_seed(0))
 call = attention.Call(q, q, q, causal=True)
 before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
 cells = blockwise.even_parts(0, n, 128)
-blockwise.pool_between_parts(call, cells, cells)
+sweep.pool_between_parts(call, cells, cells)
 fused_context(call)
 print((resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) * 1024)
 """
@@ -349,8 +343,7 @@ def test_no_matrix_is_ever_held():
 @pytest.mark.parametrize("strength", [1e9, 1e15, 1e19])
 def test_no_share_is_above_one(strength):
     call = make(strength=strength, causal=True)
-    for plain in (True, False):
-        layer = swept(call, plain)
+    for layer in (ComputedLayer.of_call(0, call), swept(call)):
         with np.errstate(all="raise", under="ignore", invalid="ignore"):
             own = layer.at_offset(0)
             copies = layer.on_copies([at % 3 for at in range(300)])

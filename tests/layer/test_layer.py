@@ -11,7 +11,7 @@ import pytest
 from attnctl import attention
 from attnctl.arrays import as_numpy
 from attnctl.errors import AttnctlError
-from attnctl.layer import LayerAttention, Reweighted, StoredLayer
+from attnctl.layer import ChangedWeights, LayerAttention, StoredLayer
 from attnctl.layer.computed import ComputedLayer
 from tests.blockwise.test_blockwise import KINDS, close, make
 
@@ -81,7 +81,29 @@ def test_other_weights_over_the_same_keys_are_alike(kind: str, n: int) -> None:
             close(change(layer).rows(rows), change(computed).rows(rows), tolerance=1e-4)
         sums = change(computed).rows(rows).sum(-1)
         close(sums, np.ones_like(sums), tolerance=1e-5)
-    assert isinstance(elsewhere.reweighted(factors).stored, Reweighted)  # type: ignore[attr-defined]
+    assert isinstance(elsewhere.reweighted(factors).stored, ChangedWeights)
+
+
+def test_a_layer_without_some_keys_answers_as_the_columns_that_are_left() -> None:
+    kept = [at for at in range(N) if at not in (0, 7, 300)]
+    rows, columns = [((0, 100),), ((150, 400),)], [((0, 1), (90, 200)), ((250, 480),)]
+    queries, keys = np.array([[5, 400]]), np.array([[0, 5, 299]])
+    swept, stored, elsewhere = layers("causal")
+    direct = StoredLayer.of_weights(3, stored.weights()[..., kept], mask=stored.mask[:, kept])
+    for layer in (swept.select_keys(kept), stored.select_keys(kept), elsewhere.select_keys(kept)):
+        assert layer.n_k == len(kept)
+        for how in ("mean", "max", "mass"):
+            close(layer.pooled(rows, columns, how), direct.pooled(rows, columns, how), tolerance=1e-4)
+        np.testing.assert_array_equal(layer.visible_parts(rows[:1], columns), direct.visible_parts(rows[:1], columns))
+        np.testing.assert_array_equal(layer.visible_at(queries, keys), direct.visible_at(queries, keys))
+        close(layer.weights_at(queries, keys), direct.weights_at(queries, keys), tolerance=1e-4)
+        close(layer.links(3)[1][:, 300:], direct.links(3)[1][:, 300:], tolerance=1e-4)
+        close(layer.weights(), direct.weights(), tolerance=1e-4)
+        close(layer.arrays([7])["weights"], direct.rows([7]), tolerance=1e-4)
+        np.testing.assert_array_equal(layer.arrays([7])["mask"], direct.mask[[7]])
+        assert layer.select_heads([1]).block(1, 3, 0, 2).shape == (1, 2, 2)
+    with pytest.raises(AttnctlError, match="statistics need every key, and layer 3 lacks some"):
+        swept.select_keys(kept).statistics()
 
 
 def test_some_rows_are_found_by_their_queries() -> None:

@@ -12,7 +12,7 @@ import pytest
 
 from attnctl.errors import AttnctlError, UsageError
 from attnctl.formats.documents.trace_json import trace_from_document
-from attnctl.layer import LayerAttention
+from attnctl.layer import LayerAttention, StoredLayer
 from attnctl.measures import measure_named, measure_names
 from attnctl.models import attend, open_model
 from attnctl.readings.traces.trace import LayerTrace, ModelInfo, Trace, TraceReading, sink_sentence, stored_layer
@@ -108,8 +108,14 @@ def test_value_norm_and_keys_left_out_need_no_matrix(kind: dict[str, object]) ->
             layers.append(layer)
 
     source.read(Kept(predictions=False))
-    swept, stored = layers[0], layers[0].select_heads([0, 1]).as_stored()  # type: ignore[attr-defined]
-    stored = replace(stored, known={"values": swept.values}, matrices=swept.parameters)
+    swept = layers[0]
+    stored = StoredLayer.of_weights(
+        0,
+        swept.weights(),
+        mask=swept.arrays().get("mask"),
+        known={"values": swept.values},
+        parameters=swept.parameters,
+    )
     rows = [0, 100, 519]
     for change in (value_norm, lambda layer: layer.without_keys([0, 7])):
         np.testing.assert_allclose(change(swept).rows(rows), change(stored).rows(rows), rtol=2e-4, atol=1e-7)

@@ -71,14 +71,8 @@ def _layer_of_text(layer: ComputedLayer, at: int) -> ComputedLayer:
     whole, steps = layer.forward, layer.forward.all_steps
     queries, keys, values = (part[at] for part in (whole.call.queries, whole.call.keys, whole.call.values))
     call = replace(whole.call, queries=queries, keys=keys, values=values)  # (heads, n, d) each
-    own = Forward(
-        call,
-        input=None if whole.input is None else whole.input[at],
-        queries_before_rope=None if whole.queries_before_rope is None else whole.queries_before_rope[at],
-        keys_before_rope=None if whole.keys_before_rope is None else whole.keys_before_rope[at],
-        rope_angles=whole.rope_angles,
-        parameters=whole.parameters,
-    )
+    known = {name: array if name == "rope_angles" else array[at] for name, array in whole.known.items()}
+    own = Forward(call, known, whole.parameters)
     own.__dict__["all_steps"] = Attended(
         steps.scores[at], steps.scaled_scores[at], steps.mask, steps.weights[at], None, steps.context[at]
     )
@@ -318,10 +312,11 @@ class Stack:
         """One layer's attention over x (..., n, d_model); `placed` are its parameters where x is."""
         settings = self.settings
         q, k, v = project_rows(x, placed, self.info.n_heads or 1)  # (heads, n, d_k), (kv_heads, n, d_k | d_v)
-        beside: dict[str, Array | None] = {"input": x} if number else {}
+        known: dict[str, Array] = {"input": x} if number else {}
         if settings.rope_theta is not None:
             angles = row_angles(x, q.shape[-1], settings.rope_theta)  # (n, d_k / 2)
-            beside |= {"queries_before_rope": q, "keys_before_rope": k, "rope_angles": angles}
+            shared = attention.share_heads(k, q.shape[-3])  # (heads, n, d_k)
+            known |= {"queries_before_rope": q, "keys_before_rope": shared, "rope_angles": angles}
             q, k = (attention.rotate_positions(part, angles, settings.rope_pairs) for part in (q, k))  # (heads, n, d_k)
 
         def after(context: Array) -> tuple[Array, Array | None]:
@@ -329,7 +324,7 @@ class Stack:
             return output, x + output if self.residual else None  # (n, d_model) each
 
         return ComputedLayer.of_call(
-            number, settings.call_of_layer(number, q, k, v), parameters=parameters, after=after, **beside
+            number, settings.call_of_layer(number, q, k, v), known=known, parameters=parameters, after=after
         )
 
     @cached_property

@@ -15,7 +15,8 @@ from attnctl import attention
 from attnctl.argument_types import check_network, checked, checked_selection, chosen_indices
 from attnctl.attention import Array, Call
 from attnctl.errors import AttnctlError, UsageError
-from attnctl.layer import StopForward, share_of_sink
+from attnctl.layer import StopForward
+from attnctl.layer.computed import share_of_sink
 from attnctl.models.huggingface.attention_call import check_weights, key_counts, weights_of_layers
 from attnctl.models.huggingface.attention_interface import (
     architecture_name,

@@ -312,9 +312,10 @@ class FamilyTraits:
             self._keys[site.layer] = weakref.ref(call.keys)
         else:
             self.shared[site.layer] = owner
+        index_scores = self._indexers.scores_of_layer(site.layer, call.n_q, call.n_k, slots)
         return {
+            "known": {} if index_scores is None else {"index_scores": index_scores},
             "difference": factor,
-            "index_scores": self._indexers.scores_of_layer(site.layer, call.n_q, call.n_k, slots),
             "output_matrix": partial(self.readers.output_matrix, site, call),
         }
 

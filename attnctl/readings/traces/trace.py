@@ -523,7 +523,7 @@ def stored_layer(layer: LayerTrace) -> StoredLayer:
         mask=layer.mask,
         held=layer.rows,
         known=known,
-        matrices=layer.parameters,
+        parameters=layer.parameters,
         key_heads=layer.kv_heads,
     )
 
