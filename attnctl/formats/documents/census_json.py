@@ -13,8 +13,7 @@ from attnctl.formats.documents.json_documents import (
     JsonDocument,
     document_of,
     document_read,
-    model_document,
-    read_model,
+    reading_of,
     write_json,
 )
 from attnctl.readings.census.census import MENTION_COUNTS
@@ -48,10 +47,10 @@ class CensusDocument(JsonDocument, kw_only=True, tag="attnctl.census/1"):
     sentences: SentencesRead
     words: WordCounts
     relations: tuple[Relation, ...]
-    uuas: Trees
+    trees: Trees = field(name="uuas")
     layers: tuple[LayerRow, ...]
     heads: tuple[HeadRow, ...]
-    compared_with_untrained: bool
+    untrained: bool = field(name="compared_with_untrained")
     mentions: Annotated[
         dict[str, Index],
         about(
@@ -61,10 +60,7 @@ class CensusDocument(JsonDocument, kw_only=True, tag="attnctl.census/1"):
             required=list(MENTION_COUNTS),
         ),
     ] = field(default_factory=dict)
-    model_info: DocumentModel | None = None
-
-
-# --- writing -----------------------------------------------------------------------------------------------------
+    info: DocumentModel | None = field(name="model_info", default=None)
 
 
 def census_to_json(census: CensusTable) -> bytes:
@@ -74,18 +70,8 @@ def census_to_json(census: CensusTable) -> bytes:
 
 def census_document(census: CensusTable) -> CensusDocument:
     """The document of a census."""
-    return document_of(
-        CensusDocument,
-        census,
-        sentences=SentencesRead(read=census.sentences_read, used=census.used, skipped=census.skipped),
-        words=WordCounts(census.words, census.within),
-        uuas=census.trees,
-        compared_with_untrained=census.untrained,
-        model_info=None if census.info is None else model_document(census.info),
-    )
-
-
-# --- reading -----------------------------------------------------------------------------------------------------
+    sentences = SentencesRead(read=census.sentences_read, used=census.used, skipped=census.skipped)
+    return document_of(CensusDocument, census, sentences=sentences, words=WordCounts(census.words, census.within))
 
 
 def read_census(path: str) -> CensusTable:
@@ -93,14 +79,11 @@ def read_census(path: str) -> CensusTable:
     source = "standard input" if path == "-" else path
     document = parse_json(read_bytes(path), source)
     with document_read(CensusDocument, document, source, "a census", "damaged") as told:
-        same = ("model", "corpus", "causal", "relations", "heads", "layers", "mentions")
-        return CensusTable(
-            **{name: getattr(told, name) for name in same},
+        return reading_of(
+            CensusTable,
+            told,
             used=told.sentences.used,
             skipped=told.sentences.skipped,
             words=told.words.used,
             within=told.words.dependencies_within,
-            trees=told.uuas,
-            untrained=told.compared_with_untrained,
-            info=None if told.model_info is None else read_model(told.model_info),
         )

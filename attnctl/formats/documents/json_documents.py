@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import MISSING, fields
 from functools import partial
+from operator import attrgetter
 from typing import TYPE_CHECKING, Annotated, Any, TypeVar, cast, get_type_hints
 
 import numpy as np
@@ -82,11 +83,6 @@ def _same(value: object) -> object:
     return value
 
 
-def reading_of(kind: type[Kind], part: Struct) -> Kind:
-    """The dataclass whose fields a part has."""
-    return kind(**{own.name: getattr(part, own.name) for own in fields(kind)})  # type: ignore[arg-type]
-
-
 # --- tokens and models -------------------------------------------------------------------------------------------
 
 
@@ -95,49 +91,12 @@ class DocumentToken(Made):
     """A token; start and end are characters of the text."""
 
 
-def token_documents(tokens: Sequence[Token]) -> list[DocumentToken]:
-    """Tokens as they stand in a document."""
-    entries = convert(tokens, list[DocumentToken], from_attributes=True)
-    for index, entry in enumerate(entries):
-        entry.index = index
-    return entries
-
-
-def read_tokens(entries: Sequence[DocumentToken]) -> tuple[Token, ...]:
-    """The tokens of a document. Raises ValueError where a span is none, or an index is not the token's place."""
-    for place, entry in enumerate(entries):
-        if entry.index not in (None, place):
-            raise ValueError(f"token {place} has index {entry.index}")
-        start, end = entry.start, entry.end
-        if (start is None) != (end is None) or (start is not None and end is not None and start > end):
-            raise ValueError(f"token {entry.text[:40]!r} stands from {start} to {end}")
-    return tuple(reading_of(Token, entry) for entry in entries)
-
-
 _OFF = Annotated[str, about("Heads whose context goes nowhere, layer.head: 1.2, 0.5.")]
 
 
 @fields_from(fields_of(ModelInfo, off=_OFF | None, finds=str | None))
 class DocumentModel(Made):
     """What the numbers come from."""
-
-
-def model_document(info: ModelInfo) -> DocumentModel:
-    """A model as it stands in a document."""
-    finds = info.finds and "; ".join(f"{layer}.{head} {relation}" for layer, head, relation in info.finds)
-    # text that is all ASCII is written far faster
-    said = {"off": info.off and spoken_heads(info.off), "finds": finds and finds.replace("→", "->")}
-    return DocumentModel(**vars(info) | said)
-
-
-def read_model(entry: DocumentModel) -> ModelInfo:
-    """The model of a document. Raises ValueError where its heads are not said as they are written."""
-    off = entry.off
-    if off is not None and not re.fullmatch(r"\d{1,6}\.\d{1,6}(, *\d{1,6}\.\d{1,6})*", off):
-        raise ValueError(f"off is {off[:40]!r}, not layer.head of heads: 1.2, 0.5")
-    found = re.findall(r"(\d{1,6})\.(\d{1,6}) ([^;]+)", (entry.finds or "").replace("->", "→"))
-    finds = None if entry.finds is None else tuple((int(layer), int(head), relation) for layer, head, relation in found)
-    return ModelInfo(**asdict(entry) | {"off": None if off is None else heads_off(off), "finds": finds})
 
 
 # --- documents of a text -----------------------------------------------------------------------------------------
@@ -158,43 +117,83 @@ class TextDocument(JsonDocument, kw_only=True):
     ] = None
 
 
-def read_opening(document: Any) -> dict[str, Any]:
-    """What a document of a text says, by the names of a reading's fields: text, tokens, model, key_tokens, notes.
-
-    Raises ValueError where tokens have no sound place, or notes and their kinds are not as many.
-    """
-    notes, kinds = document.notes, document.note_kinds or ("",) * len(document.notes)
-    if len(kinds) != len(notes):
-        raise ValueError(f"note_kinds is {str(kinds)[:40]}, not the kinds of {len(notes)} notes")
-    return {
-        "text": document.text,
-        "tokens": read_tokens(document.tokens),
-        "model": read_model(document.model),
-        "key_tokens": None if document.key_tokens is None else read_tokens(document.key_tokens),
-        "notes": tuple(map(Note, notes, kinds)),
-    }
-
-
 # --- writing and reading -----------------------------------------------------------------------------------------
 
 
 def document_of(kind: type[Kind], *readings: object, **made: Any) -> Kind:
     """The document of readings: each field is the attribute of that name of one, but for what is `made` here."""
     names = kind.__struct_fields__  # type: ignore[attr-defined]
-    both = ((name, reading) for reading in readings for name in names if hasattr(reading, name))
-    known = {name: _in_document(getattr(reading, name)) for name, reading in both} | made
+    found = {name: getattr(reading, name) for reading in readings for name in names if hasattr(reading, name)} | made
     if "note_kinds" in names:
-        kinds = tuple(note.kind if isinstance(note, Note) else "" for note in known["notes"])
-        known["note_kinds"] = kinds if any(kinds) else ()
-    return kind(**known)
+        kinds = tuple(note.kind if isinstance(note, Note) else "" for note in found["notes"])
+        found["note_kinds"] = kinds if any(kinds) else ()
+    return kind(**{name: _in_document(value) for name, value in found.items()})
 
 
 def _in_document(value: object) -> object:
     """What a reading holds as it stands in a document: a model and tokens in their own way."""
     if isinstance(value, ModelInfo):
-        return model_document(value)
-    is_tokens = isinstance(value, tuple) and value and isinstance(value[0], Token)
-    return token_documents(cast("tuple[Token, ...]", value)) if is_tokens else value
+        finds = value.finds and "; ".join(f"{layer}.{head} {relation}" for layer, head, relation in value.finds)
+        # text that is all ASCII is written far faster
+        said = {"off": value.off and spoken_heads(value.off), "finds": finds and finds.replace("→", "->")}
+        return DocumentModel(**vars(value) | said)
+    return token_documents(value) if isinstance(value, tuple) and isinstance(next(iter(value), None), Token) else value
+
+
+def token_documents(tokens: Sequence[Token]) -> tuple[DocumentToken, ...]:
+    """Tokens as they stand in a document."""
+    entries = convert(tokens, tuple[DocumentToken, ...], from_attributes=True)
+    for index, entry in enumerate(entries):
+        entry.index = index
+    return entries
+
+
+def reading_of(kind: type[Kind], document: Any, **made: Any) -> Kind:
+    """The reading of a document: each field is the document's of that name, but for what is `made` here.
+
+    Raises ValueError where tokens have no sound place, a model's heads are not said as they are written, or notes and their
+    kinds are not as many.
+    """
+    names = [own.name for own in fields(kind)]  # type: ignore[arg-type]
+    found = {
+        name: _in_reading(getattr(document, name)) for name in names if name not in made and hasattr(document, name)
+    }
+    if hasattr(document, "note_kinds"):
+        kinds = document.note_kinds or ("",) * len(document.notes)
+        if len(kinds) != len(document.notes):
+            raise ValueError(f"note_kinds is {str(kinds)[:40]}, not the kinds of {len(document.notes)} notes")
+        found["notes"] = tuple(map(Note, document.notes, kinds))
+    return kind(**found, **made)
+
+
+def _in_reading(value: object) -> object:
+    """What a document holds as it stands in a reading."""
+    if isinstance(value, DocumentModel):
+        return _read_model(value)
+    return (
+        read_tokens(value) if isinstance(value, tuple) and isinstance(next(iter(value), None), DocumentToken) else value
+    )
+
+
+def _read_model(entry: DocumentModel) -> ModelInfo:
+    off = entry.off
+    if off is not None and not re.fullmatch(r"\d{1,6}\.\d{1,6}(, *\d{1,6}\.\d{1,6})*", off):
+        raise ValueError(f"off is {off[:40]!r}, not layer.head of heads: 1.2, 0.5")
+    found = re.findall(r"(\d{1,6})\.(\d{1,6}) ([^;]+)", (entry.finds or "").replace("->", "→"))
+    finds = None if entry.finds is None else tuple((int(layer), int(head), relation) for layer, head, relation in found)
+    return ModelInfo(**asdict(entry) | {"off": None if off is None else heads_off(off), "finds": finds})
+
+
+def read_tokens(entries: tuple[DocumentToken, ...]) -> tuple[Token, ...]:
+    """The tokens of a document. Raises ValueError where a span is none, or an index is not the token's place."""
+    for place, entry in enumerate(entries):
+        if entry.index not in (None, place):
+            raise ValueError(f"token {place} has index {entry.index}")
+        start, end = entry.start, entry.end
+        if (start is None) != (end is None) or (start is not None and end is not None and start > end):
+            raise ValueError(f"token {entry.text[:40]!r} stands from {start} to {end}")
+    own = attrgetter(*(own.name for own in fields(Token)))
+    return tuple(Token(*own(entry)) for entry in entries)
 
 
 def plain(document: Struct) -> Document:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Annotated, Any, Literal, TypeVar, cast
+from typing import Annotated, Any, Literal, TypeVar
 
 import numpy as np
 from msgspec import UNSET, UnsetType, field
@@ -18,8 +18,8 @@ from attnctl.formats.documents.json_documents import (
     document_of,
     document_read,
     fields_from,
-    read_opening,
-    token_documents,
+    read_tokens,
+    reading_of,
     write_json,
 )
 from attnctl.formats.validation import finite_floats, true_or_false
@@ -135,7 +135,7 @@ def _row_document(row: LongRow) -> OverviewDocument:
         OverviewHead(layer=layer, head=head, query=row.query, weights=np.ascontiguousarray(weights, np.float32))
         for (layer, head), weights in row.weights.items()
     )
-    keys = None if row.keys == row.tokens else token_documents(row.keys)
+    keys = None if row.keys == row.tokens else row.keys
     return document_of(OverviewDocument, row, heads=heads, key_tokens=keys)
 
 
@@ -153,11 +153,11 @@ def overview_from_document(document: object, source: str = "this overview") -> O
 
 
 def _read_overview(told: OverviewDocument, heads: dict[tuple[int, int], OverviewHead]) -> Overview:
-    known = read_opening(told)
     n_q = len(told.tokens)
     n_k = n_q if told.key_tokens is None else len(told.key_tokens)
-    return Overview(
-        **known,
+    return reading_of(
+        Overview,
+        told,
         grid=_read_grid(told, heads, n_q, n_k),
         head_statistics=tuple(
             HeadStatistics(
@@ -215,11 +215,9 @@ def _read_links(rows: tuple[tuple[tuple[int, float], ...], ...], n_q: int, n_k: 
 
 
 def _read_row(told: OverviewDocument, heads: dict[tuple[int, int], OverviewHead]) -> LongRow:
-    known = read_opening(told)
-    tokens, key_tokens = known["tokens"], known.pop("key_tokens")
-    keys = tokens if key_tokens is None else key_tokens
     queries = {head.query for head in told.heads}
-    if len(queries) > 1 or not queries <= set(range(len(tokens))):
-        raise ValueError(f"the rows of queries {queries} do not stand in one document of {len(tokens)} tokens")
+    if len(queries) > 1 or not queries <= set(range(len(told.tokens))):
+        raise ValueError(f"the rows of queries {queries} do not stand in one document of {len(told.tokens)} tokens")
+    keys = read_tokens(told.tokens if told.key_tokens is None else told.key_tokens)
     weights = {at: _of_shape(finite_floats(head.weights, "the weights"), (len(keys),)) for at, head in heads.items()}
-    return LongRow(**known, keys=keys, query=cast("int", queries.pop()), weights=weights)
+    return reading_of(LongRow, told, keys=keys, query=queries.pop(), weights=weights)

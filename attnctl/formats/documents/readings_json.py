@@ -32,7 +32,6 @@ from attnctl.formats.documents.json_documents import (
     document_read,
     fields_from,
     fields_of,
-    model_document,
     reading_of,
     token_documents,
     write_json,
@@ -372,4 +371,4 @@ def quiz_to_json(text: str, info: ModelInfo, questions: Sequence[QuizQuestion]) 
         document_of(QuestionEntry, one, question=one.text, answer=one.answer if one.choices else float(one.answer))
         for one in questions
     )
-    return write_json(QuizDocument(text=text, model=model_document(info), questions=entries), "quiz")
+    return write_json(document_of(QuizDocument, text=text, model=info, questions=entries), "quiz")

@@ -8,7 +8,7 @@ from typing import Annotated, Any, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
-from msgspec import UNSET, Meta, UnsetType, convert, field
+from msgspec import UNSET, Meta, UnsetType, field
 from orjson import Fragment
 
 from attnctl.arrays import Bools, Floats
@@ -24,7 +24,6 @@ from attnctl.formats.documents.json_documents import (
     document_read,
     fields_from,
     fields_of,
-    read_opening,
     reading_of,
     write_json,
 )
@@ -113,42 +112,18 @@ class TraceDocument(TextDocument, kw_only=True, tag="attnctl.trace/1"):
 
 
 def trace_to_json(trace: Trace) -> bytes:
-    """One line of JSON, without the newline. Raises AttnctlError where a number is not finite."""
-    data = write_json(trace_document(trace), "trace")
-    if _count_nulls(data) > (trace.model.seed is None):
-        _check_finite(trace)
-    return data
+    """One line of JSON, without the newline. What the source cannot give is absent.
 
-
-def _count_nulls(data: bytes) -> int:
-    """How often `nul` stands in a JSON text: numbers that are NaN or infinite are written as null, and so is no seed.
-
-    A word may hold it too, so this tells where a closer look is due. By NumPy, since searching the bytes took an eighth of a
-    trace's time (`tests/benchmarks/bench_batch.py`).
+    Raises AttnctlError where a number is not finite.
     """
-    letters = np.frombuffer(data, np.uint8)  # (bytes,)
-    at = np.flatnonzero(letters == ord("u"))  # (u's,), neither the first letter nor the last: those are braces
-    return int(np.count_nonzero((letters[at - 1] == ord("n")) & (letters[at + 1] == ord("l"))))
-
-
-def _check_finite(trace: Trace) -> None:
-    """Raise AttnctlError naming an array of the trace with a number that is not finite."""
     named: list[tuple[str, Floats | Bools | None]] = [("embeddings", trace.embeddings)]
     named += [(f"layer {layer.layer}: {of.name}", array) for layer in trace.layers for of, array in layer.arrays_kept()]
     for where, array in named:
         if array is not None and not np.isfinite(array).all():
             raise AttnctlError(f"{where}: a number is not finite (NaN or infinity), so the trace is not written")
-
-
-def trace_document(trace: Trace) -> TraceDocument:
-    """The document of a trace, arrays still arrays. What the source cannot give is absent."""
-    return document_of(
-        TraceDocument,
-        trace,
-        embeddings=UNSET if trace.embeddings is None else _contiguous(trace.embeddings),
-        layers=tuple(map(_layer_document, trace.layers)),
-        predictions=convert(trace.predictions, tuple[TracePrediction, ...], from_attributes=True),
-    )
+    embeddings = UNSET if trace.embeddings is None else _contiguous(trace.embeddings)
+    layers = tuple(map(_layer_document, trace.layers))
+    return write_json(document_of(TraceDocument, trace, embeddings=embeddings, layers=layers), "trace")
 
 
 Written = npt.NDArray[np.generic] | Fragment | list[Fragment]  # an array, or its text where that is known already
@@ -205,13 +180,12 @@ def trace_from_document(document: object, source: str = "this trace") -> Trace:
 def read_document(document: object, source: str) -> Trace:
     """The fields of a trace's parsed JSON document, as they stand. Raises AttnctlError where one is of another type."""
     with document_read(TraceDocument, document, source, "a trace", "a damaged trace") as told:
-        return Trace(
-            **read_opening(told),
+        return reading_of(
+            Trace,
+            told,
             layers=tuple(map(_read_layer, told.layers)),
             embeddings=None if told.embeddings is UNSET else finite_floats(told.embeddings, "embeddings"),
             predictions=tuple(reading_of(Prediction, one) for one in told.predictions),
-            measure=told.measure,
-            id=told.id,
         )
 
 
