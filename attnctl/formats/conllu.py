@@ -7,18 +7,23 @@ import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from graphlib import CycleError, TopologicalSorter
+from itertools import chain
 from typing import IO, Any
 
 from attnctl import limits
 from attnctl.errors import AttnctlError, in_one_line
-from attnctl.formats.census_table import Node, mentions_of
-from attnctl.readings.census.words import HALVES, BadSentenceError, ParsedSentence
+from attnctl.readings.census.words import HALVES, BadSentenceError, Mention, ParsedSentence
 
 LEFT_OUT = dict.fromkeys(("lemma", "feats", "deps"), lambda line, at: None)  # columns that nobody here reads
 
 FAILED_FIELD = re.compile(r"Failed parsing field '(\w+)': '(.*)' is not", re.DOTALL)  # as the conllu library says it
 
+ENTITY_PARTS = "eid-etype-head-other"  # of a file that does not say: # global.Entity = …
+BRACKET = re.compile(r"\(([^()]+)(\))?|([^()]+)\)")
+PIECE = re.compile(r"(.+)\[(\d{1,9})/(\d{1,9})\]")  # of a mention in several pieces: e3[1/2]
+
 Row = dict[str, Any]  # a line of a sentence, its columns by their names
+Node = tuple[str, int | None]  # its Entity, "" where there is none; its word, None of an empty node
 
 
 @dataclass(frozen=True)
@@ -95,10 +100,10 @@ def _skip_line(file: IO[bytes], number: int) -> None:
             raise AttnctlError(f"line {number} does not end within {size}: this is no treebank")
 
 
-def parsed_sentence(block: Block, entity_fields: Sequence[str] = ()) -> ParsedSentence:
+def parsed_sentence(block: Block, entity_parts: str = "") -> ParsedSentence:
     """The sentence of a block. Raises BadSentenceError, with the line, where it is none that can be used.
 
-    `entity_fields` are the parts of a mention by the file's `# global.Entity`.
+    `entity_parts` is the file's `# global.Entity`: the parts of a mention.
     """
     if block.error is not None:
         raise BadSentenceError(block.error)
@@ -125,7 +130,7 @@ def parsed_sentence(block: Block, entity_fields: Sequence[str] = ()) -> ParsedSe
         tuple(tags),
         tuple(heads),
         tuple(word["deprel"] for word in words),
-        mentions_of(nodes, heads, entity_fields),
+        mentions_of(nodes, heads, entity_parts),
         half if half in HALVES else None,
     )
 
@@ -253,3 +258,56 @@ def _find_form(text: str, form: str, after: int) -> tuple[int, int]:
             )
         at += 1
     return after, at
+
+
+def mentions_of(nodes: Sequence[Node], heads: Sequence[int], parts: str = "") -> tuple[Mention, ...]:
+    """The mentions that open and close within a sentence, in the order of their heads.
+
+    `nodes` are the words and empty nodes as they stand, `heads` the words' heads, -1 for the root. What does not close,
+    closes unopened, lacks one of its pieces, or has an empty node for its head (a zero) is no mention.
+    """
+    names = (parts or ENTITY_PARTS).split("-")
+    opened: dict[str, list[tuple[int, str]]] = {}  # by name: at which node a bracket opens, and which node is its head
+    pieces: dict[
+        str, list[tuple[range, str]]
+    ] = {}  # by entity, of mentions that lack some: the nodes of each, and the head
+    found: dict[tuple[str, int], Mention] = {}
+    for at, (value, _) in enumerate(nodes):
+        for begins, closed, ends in BRACKET.findall(value):
+            said = dict(zip(names, begins.split("-"), strict=False))
+            name = said.get("eid", begins) if begins else ends.split("-")[0]
+            if begins:
+                opened.setdefault(name, []).append((at, said.get("head", "")))
+            if (begins and not closed) or not opened.get(name):
+                continue
+            first, which = opened[name].pop()
+            piece = PIECE.fullmatch(name)
+            entity, number, count = (piece[1], int(piece[2]), int(piece[3])) if piece else (name, 1, 1)
+            so_far = pieces.get(entity, []) if number > 1 else []
+            if len(so_far) != number - 1:
+                continue
+            so_far = [*so_far, (range(first, at + 1), which)]
+            if number < count:
+                pieces[entity] = so_far
+                continue
+            pieces.pop(entity, None)
+            mention = _mention_over(entity, list(chain(*(own for own, _ in so_far))), so_far[0][1], nodes, heads)
+            if mention is not None:
+                found[entity, mention.head] = mention
+    return tuple(sorted(found.values(), key=lambda mention: (mention.head, mention.first)))
+
+
+def _mention_over(
+    entity: str, own: list[int], which: str, nodes: Sequence[Node], heads: Sequence[int]
+) -> Mention | None:
+    """The mention that some nodes are, its head the one that the corpus names, or the first whose own lies outside."""
+    words = [word for at in own if (word := nodes[at][1]) is not None]
+    if not words:
+        return None
+    number = int(which) if which.isdecimal() and len(which) < 10 else 0
+    if 1 <= number <= len(own):
+        head = nodes[own[number - 1]][1]
+    else:
+        inside = set(words)
+        head = next((word for word in sorted(inside) if heads[word] not in inside), words[-1])
+    return None if head is None else Mention(entity, words[0], words[-1], head)

@@ -13,7 +13,6 @@ from attnctl.batching.items import Item
 from attnctl.batching.texts import DAMAGE, decompressed, open_stream
 from attnctl.errors import AttnctlError, in_one_line
 from attnctl.files import said_plainly
-from attnctl.formats.census_table import mention_parts
 from attnctl.formats.conllu import Block, comment_value, document_begun, parsed_sentence, sentence_blocks
 from attnctl.readings.census.words import BadSentenceError, ParsedSentence, from_dict
 from attnctl.readings.head_statistics import STATISTICS, head_statistics
@@ -61,20 +60,20 @@ class Treebank:
 
     def _sentences_of_file(self, path: str, number: int) -> Iterator[Item]:
         name = "standard input" if path == "-" else path
-        fields: tuple[str, ...] = ()
+        entity_parts = ""
         document = _Document(name)
         with said_plainly("read", name), open_stream(path) as raw:
             self._raw = None if path == "-" else raw
             try:
                 for block in sentence_blocks(decompressed(raw, name)):
                     said = comment_value(block.lines, "global.Entity")
-                    fields = mention_parts(said) if said is not None else fields
+                    entity_parts = entity_parts if said is None else said
                     begun = document_begun(block.lines)
                     if begun is not None or document.words >= limits.DOCUMENT_WORDS:
                         for item in document.close_document(number, begun):
                             yield item
                             number += 1
-                    yield item_of(block, number, name, fields, document)
+                    yield item_of(block, number, name, entity_parts, document)
                     number += 1
                 yield from document.close_document(number, None)
             except (*DAMAGE, OSError) as error:
@@ -109,13 +108,11 @@ class _Document:
         self.words, self._sentences = 0, []
 
 
-def item_of(
-    block: Block, number: int, name: str, fields: Sequence[str] = (), document: _Document | None = None
-) -> Item:
+def item_of(block: Block, number: int, name: str, entity_parts: str = "", document: _Document | None = None) -> Item:
     """The item of a sentence's lines; within a document its mentions are the document's."""
     where = f"{name}, line {block.line}"
     try:
-        sentence = parsed_sentence(block, fields)
+        sentence = parsed_sentence(block, entity_parts)
     except BadSentenceError as error:
         return Item(number, where, id=block.sentence_id, error=str(error))
     if document is not None and document.id is not None:
