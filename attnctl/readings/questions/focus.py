@@ -13,6 +13,7 @@ from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cache, partial
 from importlib.resources import files
+from operator import itemgetter
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -49,19 +50,6 @@ def roles_of_heads(info: ModelInfo) -> dict[tuple[int, int], tuple[str, ...]]:
     for layer, head, relation in info.finds or ():
         found[layer, head] = (*found.get((layer, head), ()), relation)
     return found
-
-
-def of_pronoun(info: ModelInfo, tokens: Sequence[Token], query: int | None = None) -> tuple[int, int, int] | None:
-    """(layer, head, query) of the head that finds what a pronoun stands for; None where there is none of either.
-
-    The pronoun is the token at `query`, or where that is None the last one.
-    """
-    said = [at for at, token in enumerate(tokens) if at > 1 and query in (None, at) and token.text.lower() in PRONOUNS]
-    for start in _starts_for(tokens[said[-1]].text) if said else ():
-        for (layer, head), relations in roles_of_heads(info).items():
-            if any(relation.startswith(start) for relation in relations):
-                return layer, head, said[-1]
-    return None
 
 
 def relation_of_pronoun(finds: Sequence[str], word: str) -> str:
@@ -220,21 +208,6 @@ class Focus:
     reason: str = ""
 
 
-@dataclass(frozen=True)
-class _Link:
-    """A link of one head, and by how much it stands out from its column."""
-
-    layer: int
-    head: int
-    query: int
-    key: int
-    weight: float
-    rank: float
-
-    def focus(self, reason: str) -> Focus:
-        return Focus(self.layer, self.head, self.query, self.key, self.weight, reason)
-
-
 def focus(
     trace: Trace, layer: int | None = None, head: int | Collection[int] | None = None, query: int | None = None
 ) -> Focus | None:
@@ -249,12 +222,10 @@ def focus(
         trace = replace(trace, layers=tuple(part for part in trace.layers if part.layer == layer))
     if heads is None and (known := _of_measured_heads(trace, query)) is not None:
         return known
-    best = max(_links(trace, None, heads, query), key=lambda link: link.rank, default=None)
-    if best is None:
-        return None
-    if not any(part.weights is not None and part.weights.any() for part in trace.layers):
-        return best.focus("")
-    return best.focus(OUTSTANDING if best.rank > -1 else LARGEST)
+    rank, best = max(_links(trace, None, heads, query), key=itemgetter(0), default=(0.0, None))
+    if best is None or not any(part.weights is not None and part.weights.any() for part in trace.layers):
+        return best
+    return replace(best, reason=OUTSTANDING if rank > -1 else LARGEST)
 
 
 WALKED_LAYERS = 2  # as many as are walked through when none are named
@@ -298,43 +269,49 @@ def _of_measured_heads(trace: Trace, query: int | None) -> Focus | None:
     return _of_pronoun(trace, query) or _of_relation(trace, query, "verb") or _of_relation(trace, query, "")
 
 
+def _of_pronoun(trace: Trace, query: int | None) -> Focus | None:
+    """What the head that finds what a pronoun stands for finds of the one at `query`, or where that is None of the last.
+
+    None where there is no such head or pronoun, or the head looks most at the pronoun itself, or at a word that is neither
+    noun nor pronoun: it found none.
+    """
+    places = range(2, len(trace.tokens)) if query is None else [query]
+    said = [at for at in places if at > 1 and trace.tokens[at].text.lower() in PRONOUNS]
+    if not said:
+        return None
+    word, known = trace.tokens[said[-1]].text, roles_of_heads(trace.model)
+    layer, head = next(
+        (
+            at
+            for start in _starts_for(word)
+            for at, finds in known.items()
+            if any(one.startswith(start) for one in finds)
+        ),
+        (None, -1),
+    )
+    part = next((part for part in trace.layers if part.layer == layer and part.rows is None), None)
+    found = None if part is None else _largest_of_row(part, head, said[-1])
+    if found is None or not may_stand_for(trace.tokens, found.query, found.key):
+        return None
+    relation = relation_of_pronoun(known[found.layer, head], word)
+    return replace(found, reason=f"the head was measured to find {relation}")
+
+
 def _of_relation(trace: Trace, query: int | None, about: str) -> Focus | None:
     """The link that stands out most among those of heads measured to find a relation with `about` in its name.
 
     One of which its head is sure comes before any other.
     """
     words = [token.text for token in trace.tokens]
-    best: tuple[_Link, str] | None = None
-    for (layer, head), relations in roles_of_heads(trace.model).items():
-        for relation in relations:
-            if about not in relation:
-                continue
-
-            for link in _links(trace, layer, (head,), query, partial(may_relate, relation, words)):
-                if link.rank >= STANDS_OUT and (best is None or _surer(link) > _surer(best[0])):
-                    best = link, relation
-    return None if best is None else best[0].focus(MEASURED.format(relation=best[1]))
-
-
-def _surer(link: _Link) -> tuple[bool, float]:
-    return link.weight > SURE, link.rank
-
-
-def _of_pronoun(trace: Trace, query: int | None) -> Focus | None:
-    """What a pronoun's own head finds, where the model is known to have one, and the text a pronoun.
-
-    None where the head looks most at the pronoun itself, or at a word that is neither noun nor pronoun: it found none.
-    """
-    asked = of_pronoun(trace.model, trace.tokens, query)
-    part = next((part for part in trace.layers if asked and part.layer == asked[0]), None)
-    if asked is None or part is None or part.weights is None or asked[1] not in part.heads or part.rows is not None:
-        return None
-    row = part.weights[part.position_of(asked[1]), asked[2]]  # (n_k,)
-    key = int(np.argmax(row))
-    if not may_stand_for(trace.tokens, asked[2], key):
-        return None
-    relation = relation_of_pronoun(roles_of_heads(trace.model)[asked[:2]], trace.tokens[asked[2]].text)
-    return Focus(*asked, key, float(row[key]), f"the head was measured to find {relation}")
+    found = [
+        (link.weight > SURE, rank, replace(link, reason=MEASURED.format(relation=relation)))
+        for (layer, head), relations in roles_of_heads(trace.model).items()
+        for relation in relations
+        if about in relation
+        for rank, link in _links(trace, layer, (head,), query, partial(may_relate, relation, words))
+        if rank >= STANDS_OUT
+    ]
+    return max(found, key=itemgetter(0, 1))[2] if found else None
 
 
 # --- links of heads ----------------------------------------------------------------------------------------------
@@ -346,22 +323,22 @@ def _links(
     heads: Collection[int] | None,
     query: int | None,
     fits: Callable[[int, int], bool] | None = None,
-) -> Iterator[_Link]:
-    """Of each chosen head the link that ranks highest, among those that `fits` lets through (query, key)."""
+) -> Iterator[tuple[float, Focus]]:
+    """Of each chosen head how much the link that ranks highest stands out, and the link.
+
+    Of those that `fits` lets through (query, key); no link where `query` is not among the layer's rows, or nothing fits.
+    """
     for part in trace.layers:
         if part.weights is None or layer not in (None, part.layer):
             continue
         for at, number in enumerate(part.heads):
-            if heads is None or number in heads:
-                link = _strongest(trace, part, at, query, fits)
-                if link is not None:
-                    yield link
+            if (heads is None or number in heads) and (link := _strongest(trace, part, at, query, fits)) is not None:
+                yield link
 
 
 def _strongest(
     trace: Trace, layer: LayerTrace, at: int, query: int | None, fits: Callable[[int, int], bool] | None
-) -> _Link | None:
-    """The link of one head that ranks highest; None where `query` is not among the layer's rows, or nothing fits."""
+) -> tuple[float, Focus] | None:
     assert layer.weights is not None
     every = list(range(layer.weights.shape[1]) if layer.rows is None else layer.rows)
     asked = [row for row, i in enumerate(every) if query in (None, i)]
@@ -378,7 +355,7 @@ def _strongest(
     if np.isneginf(rank[index, key]):
         return None
     i, weight = every[asked[index]], float(layer.weights[at, asked[index], key])
-    return _Link(layer.layer, layer.heads[at], i, key, weight, float(rank[index, key]))
+    return float(rank[index, key]), Focus(layer.layer, layer.heads[at], i, key, weight)
 
 
 def link_ranks(trace: Trace, layer: LayerTrace, at: int, queries: list[int]) -> npt.NDArray[np.float64]:
