@@ -6,7 +6,7 @@ import math
 import random
 from collections import Counter
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -24,6 +24,8 @@ from attnctl.tokens import BLANKS
 if TYPE_CHECKING:
     from attnctl.tokens import Token
 
+
+Doubles = npt.NDArray[np.float64]
 
 MOST_KEYS = 12  # rows longer than this are no exercise for the head
 
@@ -73,13 +75,14 @@ class QuizRow:
     layer: LayerTrace
     at: int  # of the head in the layer's arrays
     row: int
+    place: tuple[int, int, int]  # layer, head, query
+    dice: random.Random
     query: str
-    keys: tuple[int, ...]
+    keys: list[int]
     names: tuple[str, ...]
-    weights: npt.NDArray[np.float64]
-    scaled: npt.NDArray[np.float64] | None
-    scores: npt.NDArray[np.float64] | None
-    dice: random.Random = field(compare=False)
+    weights: Doubles
+    scaled_scores: Doubles | None
+    scores: Doubles | None
 
     @property
     def largest_key(self) -> int:
@@ -90,7 +93,7 @@ class QuizRow:
         """Some key's place."""
         return self.dice.randrange(len(self.keys))
 
-    def keys_with_numbers(self, numbers: npt.NDArray[np.float64], but: int | None = None) -> tuple[str, ...]:
+    def keys_with_numbers(self, numbers: Doubles, but: int | None = None) -> tuple[str, ...]:
         """Each key with its number, one of them left out."""
         pairs = zip(self.names, numbers, strict=True)
         return tuple(f"{name} {'?' if at == but else f'{x:.2f}'}" for at, (name, x) in enumerate(pairs))
@@ -135,44 +138,21 @@ def _telling_rows(trace: Trace, dice: random.Random, query: int | None) -> list[
         for row in range(layer.weights.shape[1])
     ]
     dice.shuffle(places)
-    names = (_distinct_labels(trace.tokens), _distinct_labels(trace.key_axis))
-    rows = [row for place in places if (row := _quiz_row(trace, *place, dice, names)) is not None]
-    if query is not None:
-        rows = [row for row in rows if (row.layer.rows or range(len(trace.tokens)))[row.row] == query]
-
-    def row_of_query(row: QuizRow) -> bool:
-        here = (row.layer.layer, row.layer.heads[row.at], (row.layer.rows or range(len(trace.tokens)))[row.row])
-        return found is not None and here == (found.layer, found.head, found.query)
-
-    return sorted(rows, key=row_of_query, reverse=True)
-
-
-def _quiz_row(
-    trace: Trace, layer: LayerTrace, at: int, row: int, dice: random.Random, names: tuple[list[str], list[str]]
-) -> QuizRow | None:
-    assert layer.weights is not None
-    n_k = layer.weights.shape[2]
-    keys = tuple(j for j in range(n_k) if layer.mask is None or layer.mask[row, j])
-    if not 2 <= len(keys) <= MOST_KEYS:
-        return None
-    place = row if layer.rows is None else layer.rows[row]
-
-    def visible_numbers(array: npt.NDArray[Any]) -> npt.NDArray[np.float64]:
-        return array[at, row, list(keys)].astype(np.float64)  # (n,)
-
-    return QuizRow(
-        trace,
-        layer,
-        at,
-        row,
-        names[0][place],
-        keys,
-        tuple(names[1][j] for j in keys),
-        weights=visible_numbers(layer.weights),
-        scaled=None if layer.scaled_scores is None else visible_numbers(layer.scaled_scores),
-        scores=None if layer.scores is None else visible_numbers(layer.scores),
-        dice=dice,
-    )
+    queries, names = _distinct_labels(trace.tokens), _distinct_labels(trace.key_axis)
+    rows = []
+    for layer, at, row in places:
+        keys = [j for j in range(len(names)) if layer.mask is None or layer.mask[row, j]]
+        i = row if layer.rows is None else layer.rows[row]
+        if not 2 <= len(keys) <= MOST_KEYS or query not in (None, i):
+            continue
+        arrays = {name: getattr(layer, name) for name in ("weights", "scaled_scores", "scores")}
+        own: dict[str, Any] = {
+            name: None if there is None else there[at, row, keys].astype(np.float64) for name, there in arrays.items()
+        }
+        place = layer.layer, layer.heads[at], i
+        rows.append(QuizRow(trace, layer, at, row, place, dice, queries[i], keys, tuple(names[j] for j in keys), **own))
+    chosen = None if found is None else (found.layer, found.head, found.query)
+    return sorted(rows, key=lambda row: row.place == chosen, reverse=True)
 
 
 def _distinct_labels(tokens: Sequence[Token]) -> list[str]:
@@ -184,14 +164,14 @@ def _distinct_labels(tokens: Sequence[Token]) -> list[str]:
 
 def _row_name(row: QuizRow) -> str:
     many = (row.trace.model.n_heads or 1) > 1 or (row.trace.model.n_layers or 1) > 1
-    return f" (layer {row.layer.layer}, head {row.layer.heads[row.at]})" if many else ""
+    return f" (layer {row.place[0]}, head {row.place[1]})" if many else ""
 
 
 def _ask_strongest(row: QuizRow) -> QuizQuestion | None:
     by_size = np.sort(row.weights)
     if by_size[-1] - by_size[-2] < 0.01:
         return None
-    facts = row.keys_with_numbers(row.scaled) if row.scaled is not None else ()
+    facts = row.keys_with_numbers(row.scaled_scores) if row.scaled_scores is not None else ()
     said = "From these scaled scores, which token" if facts else "Which token"
     return QuizQuestion(
         "strongest",
@@ -205,21 +185,21 @@ def _ask_strongest(row: QuizRow) -> QuizQuestion | None:
 
 def _ask_softmax(row: QuizRow) -> QuizQuestion | None:
     if (
-        row.scaled is None
+        row.scaled_scores is None
         or not _is_plain_softmax(row)
         or abs(row.weights.sum() - 1) > 1e-3
-        or np.abs(row.scaled).max() > 20
+        or np.abs(row.scaled_scores).max() > 20
     ):
         return None
     j = row.some_key()
-    rounded = np.round(row.scaled, 2)  # (n,): what the reader is given to work with
+    rounded = np.round(row.scaled_scores, 2)  # (n,): what the reader is given to work with
     total = float(np.exp(rounded).sum())
     return QuizQuestion(
         "softmax",
         f"“{row.query}” has these scaled scores{_row_name(row)}. What is its weight on “{row.names[j]}”?",
         f"{float(attention.softmax(rounded)[j]):.6f}",
         f"exp({rounded[j]:.2f}) / Σ exp = {np.exp(rounded[j]):.2f} / {total:.2f} = {row.weights[j]:.2f}.",
-        row.keys_with_numbers(row.scaled),
+        row.keys_with_numbers(row.scaled_scores),
         tolerance=0.0151,
     )
 
@@ -245,7 +225,7 @@ def _ask_division(row: QuizRow) -> QuizQuestion | None:
     d_k = row.trace.model.d_k
     if (
         row.scores is None
-        or row.scaled is None
+        or row.scaled_scores is None
         or not is_default_scale(row.trace)
         or not _is_plain_softmax(row)
         or d_k is None
@@ -278,7 +258,7 @@ def _ask_unscaled(row: QuizRow) -> QuizQuestion | None:
 
 
 def _ask_warmer(row: QuizRow) -> QuizQuestion | None:
-    if row.scaled is None or not _is_plain_softmax(row):
+    if row.scaled_scores is None or not _is_plain_softmax(row):
         return None
     t = row.trace.model.temperature or 1.0
     return _ask_moved(
@@ -286,7 +266,7 @@ def _ask_warmer(row: QuizRow) -> QuizQuestion | None:
         "temperature",
         f"At twice the temperature, would the largest weight in the row of “{row.query}” be larger, smaller or the same"
         f"{_row_name(row)}?",
-        float(attention.softmax(row.scaled / (2 * t)).max()),
+        float(attention.softmax(row.scaled_scores / (2 * t)).max()),
         "Scores divided by more lie closer together",
     )
 
@@ -311,7 +291,7 @@ def _ask_visible(row: QuizRow) -> QuizQuestion | None:
         rules.append(f"none may look {counted(reach + 1, 'token')} away or farther")
     elif not causal or not bool((mask == np.tri(n, dtype=bool)[list(row.layer.rows or range(n))]).all()):
         return None  # nobody could count what another mask leaves
-    at = row.row if row.layer.rows is None else row.layer.rows[row.row]
+    at = row.place[2]
     others = "those" if reach is None else f"up to {reach}"
     seen = f"itself and {others} {'before it' if causal else 'on either side'}"
     return QuizQuestion(
@@ -370,8 +350,7 @@ def removal_question(found: Effects, dice: random.Random) -> QuizQuestion | None
     several = sorted(
         [first, *dice.sample(others, min(CHOICES - 1, len(others)))], key=lambda one: (one.layer, one.head)
     )
-    word, after, before = visible_text(found.target.text.strip()), first, found.baseline
-    best = after.best
+    word, before, best = visible_text(found.target.text.strip()), found.baseline, first.best
     turned = best is not None and before.best is not None and best.text != before.best.text
     instead = f", and the likeliest word is “{visible_text(best.text.strip())}”" if best is not None and turned else ""
     text, blank = visible_text(found.text), next((blank for blank in BLANKS if blank in found.text), None)
@@ -381,7 +360,7 @@ def removal_question(found: Effects, dice: random.Random) -> QuizQuestion | None
         f"{place} the model expects “{word}” with {percent(before.probability or 0)}. Which "
         "of these heads, switched off, brings that down most?",
         _head_name(first),
-        f"Without {_head_name(first)} it is {percent(after.probability or 0, 1)}{instead}: attnctl ablate measures it. "
+        f"Without {_head_name(first)} it is {percent(first.probability or 0, 1)}{instead}: attnctl ablate measures it. "
         "What a head writes is a hint, but later layers and the softmax answer to it.",
         tuple(_removal_fact(found, one) for one in several),
         tuple(_head_name(one) for one in several),
