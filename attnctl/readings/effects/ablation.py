@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any, Protocol
 
 import numpy as np
@@ -105,22 +106,6 @@ class EffectRequest:
 Tick = Callable[[int, int], None]  # how many are done, of how many
 
 
-def baseline_of(watched: Watched, ask: EffectRequest, gauge: Gauge) -> Effects:
-    """The prediction as it stands; nothing measured yet."""
-    return Effects(
-        text=watched.text,
-        tokens=watched.tokens,
-        model=watched.info,
-        how=ask.how,
-        query=watched.query,
-        target=gauge.target,
-        against=gauge.against,
-        baseline=gauge.baseline,
-        key_tokens=watched.key_tokens,
-        notes=(*watched.notes, *gauge.notes),
-    )
-
-
 def with_heads(found: Effects, watched: Watched, jobs: Sequence[tuple[int, int]], effects: Sequence[Effect]) -> Effects:
     """The effects of heads beside where each looks, and how far the two agree."""
     looks = watched.query_weights()
@@ -135,11 +120,10 @@ def with_heads(found: Effects, watched: Watched, jobs: Sequence[tuple[int, int]]
 
 def measure_contributions(watched: Watched, ask: EffectRequest) -> Effects:
     """The logit of the target as a sum over the parts of the model. Raises UsageError where no words are predicted."""
-    gauge = Gauge.of_request(watched, ask)
-    if gauge.target is None:
+    found = Gauge.of_request(watched, ask).found
+    if found.target is None:
         raise UsageError(f"{watched.info.name} predicts no words: there is no logit to take apart")
-    parts = watched.contributions(gauge.target, gauge.against)
-    return replace(baseline_of(watched, ask, gauge), contributions=parts)
+    return replace(found, contributions=watched.contributions(found.target, found.against))
 
 
 def with_contributions(found: Effects, watched: Watched) -> Effects:
@@ -178,44 +162,50 @@ def chosen_heads(watched: Watched, ask: EffectRequest) -> list[tuple[int, int]]:
 
 @dataclass(frozen=True)
 class Gauge:
-    """The prediction watched, and how it stands with nothing changed but the base."""
+    """The prediction watched, and how it stands with nothing changed but the base: `found`, nothing measured yet."""
 
     watched: Watched
     ask: EffectRequest
-    target: Word | None
-    against: Word | None
-    baseline: Outcome
-    states: Floats | None
-    notes: tuple[str, ...] = ()
+    found: Effects
+    states: Floats | None = None  # final (n, d_model), where no words are predicted
 
     @classmethod
     def of_request(cls, watched: Watched, ask: EffectRequest) -> Gauge:
         """The gauge of what is asked for, its baseline measured. Raises UsageError for a target that cannot be."""
+        begun = partial(
+            Effects,
+            text=watched.text,
+            tokens=watched.tokens,
+            model=watched.info,
+            how=ask.how,
+            query=watched.query,
+            key_tokens=watched.key_tokens,
+        )
+        if not watched.predicts_words and (ask.target is not None or ask.against is not None):
+            raise UsageError(f"--target: {watched.info.name} predicts no words; its final states are compared")
+        first = next(watched.outcomes([watched.base]))[0]  # (1, vocabulary), or (n, d_model)
         if not watched.predicts_words:
-            if ask.target is not None or ask.against is not None:
-                raise UsageError(f"--target: {watched.info.name} predicts no words; its final states are compared")
-            states = next(watched.outcomes([watched.base]))[0]  # (n, d_model)
             note = f"{watched.info.name} predicts no words: measured is 1 - cosine of its final states, position by "
             note += "position, averaged."
-            return cls(watched, ask, None, None, Outcome(distance=0.0), states, (note,))
-        first = next(watched.outcomes([watched.base]))[0, 0]  # (vocabulary,)
-        best = int(first.argmax())
+            return cls(watched, ask, begun(baseline=Outcome(distance=0.0), notes=(*watched.notes, note)), first)
+        best = int(first[0].argmax())
         target = Word(watched.word_of_id(best), best) if ask.target is None else watched.target_word(ask.target)
         against = None if ask.against is None else watched.target_word(ask.against)
-        notes = []
+        notes = [*watched.notes]
         for name, word in (("target", target), ("other word", against)):
             if word is not None and word.ids:
                 pieces = ", ".join(repr(watched.word_of_id(i)) for i in word.ids)
                 notes.append(
                     f"The {name} {word.text!r} is {len(word.ids)} tokens ({pieces}): numbers are sums over them."
                 )
-        notes += [note for word in (target, against) if word is not None for note in _spaced_note(watched, word, first)]
-        gauge = cls(watched, ask, target, against, Outcome(), None, tuple(notes))
-        return replace(gauge, baseline=next(gauge.outcomes_under([watched.base])))
+        for word in (target, against):
+            notes += [] if word is None else _spaced_note(watched, word, first[0])
+        gauge = cls(watched, ask, begun(target=target, against=against, baseline=Outcome(), notes=tuple(notes)))
+        return replace(gauge, found=replace(gauge.found, baseline=next(gauge.outcomes_under([watched.base]))))
 
     def effects_of_changes(self, interventions: Sequence[Intervention]) -> Iterator[Effect]:
         """What each intervention does, in their order."""
-        before = self.baseline
+        before = self.found.baseline
         for after in self.outcomes_under(interventions) if interventions else ():
             yield Effect(
                 log_probability=_difference(after.log_probability, before.log_probability),
@@ -227,36 +217,33 @@ class Gauge:
 
     def outcomes_under(self, interventions: Sequence[Intervention]) -> Iterator[Outcome]:
         """The prediction under each intervention."""
-        if self.target is None:
+        target, against = self.found.target, self.found.against
+        if target is None:
             assert self.states is not None
             for states in self.watched.outcomes(interventions, (), self.ask.batch_size):
                 for row in states:
                     yield Outcome(distance=_cosine_distance(row, self.states))
             return
-        logits = self._logit_rows(interventions, self.target.all_ids)
-        if self.against is None or not self.against.ids:
-            for row in logits:
-                yield self._outcome_of(row, row)
-            return
-        for row, other in zip(logits, self._logit_rows(interventions, self.against.all_ids), strict=True):
-            yield self._outcome_of(row, other)
+        rows = self._logit_rows(interventions, target)
+        pairs: Iterable[tuple[Floats, Floats]] = ((row, row) for row in rows)
+        if against is not None and against.ids:
+            pairs = zip(rows, self._logit_rows(interventions, against), strict=True)
+        for row, other in pairs:
+            logs = list(map(log_softmax, row))
+            logit, said = _sum_at(row, target), _sum_at(logs, target)
+            difference = None if against is None else logit - _sum_at(other, against)
+            best = int(row[0].argmax())
+            likely = LikelyToken(self.watched.word_of_id(best), float(np.exp(logs[0][best])))
+            yield Outcome(said, float(np.exp(said)), logit, difference, best=likely)
 
-    def _logit_rows(self, interventions: Sequence[Intervention], ids: tuple[int, ...]) -> Iterator[Floats]:
-        for logits in self.watched.outcomes(interventions, ids[:-1], self.ask.batch_size):
+    def _logit_rows(self, interventions: Sequence[Intervention], word: Word) -> Iterator[Floats]:
+        for logits in self.watched.outcomes(interventions, word.all_ids[:-1], self.ask.batch_size):
             yield from logits  # (1 + continuation, vocabulary)
 
-    def _outcome_of(self, row: Floats, other: Floats) -> Outcome:
-        assert self.target is not None
-        logit = float(sum(row[at, number] for at, number in enumerate(self.target.all_ids)))
-        said = sum(log_softmax(row[at])[number] for at, number in enumerate(self.target.all_ids))
-        difference = None
-        if self.against is not None:
-            difference = logit - float(sum(other[at, number] for at, number in enumerate(self.against.all_ids)))
-        best = int(row[0].argmax())
-        share = float(np.exp(log_softmax(row[0])[best]))
-        return Outcome(
-            float(said), float(np.exp(said)), logit, difference, None, LikelyToken(self.watched.word_of_id(best), share)
-        )
+
+def _sum_at(rows: Iterable[Array], word: Word) -> float:
+    """The sum over a word's tokens of what each has in its row: (1 + continuation, vocabulary)."""
+    return float(sum(row[number] for row, number in zip(rows, word.all_ids, strict=False)))
 
 
 def _spaced_note(watched: Watched, word: Word, logits: Floats) -> Iterator[str]:
@@ -294,9 +281,8 @@ def _cosine_distance(one: Floats, other: Floats) -> float:
 def measure_effects(watched: Watched, ask: EffectRequest, tick: Tick = lambda done, of: None) -> Effects:
     """Everything asked for, over one text. Raises UsageError and AttnctlError in one line for what cannot be."""
     gauge = Gauge.of_request(watched, ask)
-    found = baseline_of(watched, ask, gauge)
     if ask.approximate:
-        return approximate_effects(found, watched, ask, gauge, tick)
+        return approximate_effects(gauge, tick)
     jobs = chosen_heads(watched, ask) if ask.sweep_heads else []
     edges, spans = _edges_to_cut(watched, ask), _spans_to_cut(watched, ask)
     changes = [
@@ -308,8 +294,7 @@ def measure_effects(watched: Watched, ask: EffectRequest, tick: Tick = lambda do
     for effect in gauge.effects_of_changes(changes):
         effects.append(effect)
         tick(len(effects), len(changes))
-    if jobs:
-        found = with_heads(found, watched, jobs, effects[: len(jobs)])
+    found = with_heads(gauge.found, watched, jobs, effects[: len(jobs)]) if jobs else gauge.found
     rest = effects[len(jobs) :]
     places = (("layer", ask.layers), ("head", ask.heads))
     named = [f"{name}{'s' * (len(some) > 1)} {number_list(some)}" for name, some in places if some is not None]
@@ -318,7 +303,7 @@ def measure_effects(watched: Watched, ask: EffectRequest, tick: Tick = lambda do
         found,
         notes=(*found.notes, *note),
         edges=tuple(
-            _edge_effect(query, key, effect, watched.query)
+            EdgeEffect(key, None if key is None or query == watched.query else query, key is None, **asdict(effect))
             for (query, key, _), effect in zip(edges, rest, strict=False)
         ),
         spans=tuple(
@@ -326,11 +311,6 @@ def measure_effects(watched: Watched, ask: EffectRequest, tick: Tick = lambda do
             for (name, start, end, _), effect in zip(spans, rest[len(edges) :], strict=True)
         ),
     )
-
-
-def _edge_effect(query: int, key: int | None, effect: Effect, watched: int) -> EdgeEffect:
-    other = None if key is None or query == watched else query
-    return EdgeEffect(key, other, key is None, **asdict(effect))
 
 
 def _edges_to_cut(watched: Watched, ask: EffectRequest) -> list[tuple[int, int | None, Intervention]]:
@@ -372,33 +352,28 @@ def _cut_of(ask: EffectRequest, keys: tuple[int, ...], queries: tuple[int, ...] 
 CHECKED = 20  # heads that are ablated exactly as well
 
 
-def approximate_effects(found: Effects, watched: Watched, ask: EffectRequest, gauge: Gauge, tick: Tick) -> Effects:
+def approximate_effects(gauge: Gauge, tick: Tick) -> Effects:
     """The effects of every head and every edge to first order, with their rank correlation to exact ablation.
 
     Raises UsageError where there is no prediction to take the gradient of.
     """
-    if gauge.target is None:
+    watched, ask, found = gauge.watched, gauge.ask, gauge.found
+    if found.target is None:
         raise UsageError(f"--approximate follows a prediction back, and {watched.info.name} makes none")
-    if gauge.against is not None and gauge.against.ids:
+    if found.against is not None and found.against.ids:
         raise UsageError("--approximate takes one token for --against: leave it out, or ablate exactly")
     jobs = chosen_heads(watched, ask)
-    slopes = watched.gradients(gauge.target, gauge.against)
+    slopes = watched.gradients(found.target, found.against)
     effects = [Effect(**_numbers_at(head, slopes.heads[layer])) for layer, head in jobs]
     found = with_heads(found, watched, jobs, effects)
     found = replace(found, edges=_edge_effects(found, ask, slopes))
-    first = found.strongest(CHECKED)
+    first = sorted(found.strongest(CHECKED), key=lambda one: (one.layer, one.head))
     exact = []
-    for effect in gauge.effects_of_changes(
-        [watched.base.with_head(one.layer, one.head) for one in sorted(first, key=_head_place)]
-    ):
+    for effect in gauge.effects_of_changes([watched.base.with_head(one.layer, one.head) for one in first]):
         exact.append(effect.signed_size)
         tick(len(exact), len(first))
-    rank = spearman_rho([one.signed_size for one in sorted(first, key=_head_place)], exact)
+    rank = spearman_rho([one.signed_size for one in first], exact)
     return replace(found, approximation=None if rank is None else Approximation(rank, len(first)))
-
-
-def _head_place(one: Any) -> tuple[int, int]:
-    return one.layer, one.head
 
 
 def _edge_effects(found: Effects, ask: EffectRequest, slopes: FirstOrder) -> tuple[EdgeEffect, ...]:
