@@ -530,8 +530,8 @@ def evaluate(
         from attnctl.training.relations import measure_relations
 
         return measure_relations(opened, count=sentences)
-    from attnctl.batching.corpus.census_work import CensusWork, count_corpus, open_census_model, renamed_relations
-    from attnctl.batching.corpus.treebank import Treebank
+    from attnctl.batching.census_work import CensusWork, count_corpus, open_census_model, renamed_relations
+    from attnctl.batching.treebank import Treebank
 
     limits.JOBS.check_value("jobs", jobs)
     paths = [corpus] if isinstance(corpus, (str, os.PathLike)) else corpus

@@ -1,4 +1,4 @@
-"""Formats that hold many texts in one file: tables, contact sheets, statistics over the corpus.
+"""Formats that hold many texts in one file: tables and contact sheets; the folder of a batch with all of its formats.
 
 A group begins at the same item in every run, so that its files are the same however often a run was interrupted.
 """
@@ -6,23 +6,22 @@ A group begins at the same item in every run, so that its files are the same how
 from __future__ import annotations
 
 import io
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from functools import partial
 from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from attnctl.batching.corpus.prompt_sources import PromptSources
-from attnctl.batching.corpus.treebank import MEASURES, Tally, add_measurements, merge_tallies, tally_csv
 from attnctl.batching.engines import SHARED
 from attnctl.batching.folder import Folder, SharedFormat
 from attnctl.batching.manifest import input_paths
+from attnctl.batching.prompt_sources import PromptSources
+from attnctl.batching.tallies import MEASURES, MeanTallies
 from attnctl.batching.texts import TextStream
 from attnctl.batching.work import Work
 from attnctl.files import write_whole
 from attnctl.models import DEFAULT
 from attnctl.readings.head_statistics import STATISTICS
-from attnctl.text import as_json
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -100,47 +99,6 @@ class Contacts(SharedFormat):
             write_whole(folder / "contact-sheet.pdf", lambda file: sheet_pdf(chain([first], parts), file))
 
 
-class Statistics(SharedFormat):
-    """`statistics.csv`: mean, spread and number of each statistic of each head; tallies of the groups are kept beside it."""
-
-    form, prefix = "statistics", ".tallies/"
-    measures: Sequence[str] = tuple(STATISTICS)
-    spread = "spread"
-
-    def __init__(self) -> None:
-        self._tally: Tally = {}
-
-    def add(self, made: bytes) -> Iterator[tuple[str, bytes]]:
-        """Take a text's measurements in."""
-        import orjson
-
-        add_measurements(self._tally, orjson.loads(made), self.measures)
-        yield from ()
-
-    def rest(self) -> Iterator[tuple[str, bytes]]:
-        """The group's tally."""
-        rows = [[*key, *value] for key, value in self._tally.items()]
-        yield f"{self.prefix}{self.first:07d}.json", as_json(rows)
-        self._tally = {}
-
-    def finish(self, folder: Path, parts: Iterator[bytes]) -> None:
-        """All tallies as one table."""
-        import orjson
-
-        tally: Tally = {}
-        for part in parts:
-            rows = orjson.loads(part)
-            tally = merge_tallies(tally, {(layer, head, name): tuple(sums) for layer, head, name, *sums in rows})
-        write_whole(folder / f"{self.form}.csv", tally_csv(tally, self.measures, self.spread).encode())
-
-
-class EffectMeans(Statistics):
-    """`effects.csv`: mean, standard error and number of what each head's removal does; tallies as of statistics."""
-
-    form, prefix = "effects", ".effects/"
-    measures, spread = MEASURES, "standard_error"
-
-
 def batch_folder(work: Work, source: TextStream, path: str, *, start_anew: bool = False) -> Folder:
     """The folder of a batch, with what holds many of its items in a file."""
     said: dict[str, Any] = {"input": input_paths([source.path], path), "input_form": source.form}
@@ -150,8 +108,8 @@ def batch_folder(work: Work, source: TextStream, path: str, *, start_anew: bool 
     made: dict[str, Callable[[], SharedFormat]] = {
         "parquet": Tables,
         "contact-sheet": partial(Contacts, f"{name}, {work.options.get('name', DEFAULT)}"),
-        "statistics": Statistics,
-        "effects": EffectMeans,
+        "statistics": partial(MeanTallies, "statistics", ".tallies/", tuple(STATISTICS), "spread"),
+        "effects": partial(MeanTallies, "effects", ".effects/", MEASURES, "standard_error"),
         "sources": PromptSources,
     }
     shared: list[SharedFormat] = [made[form]() for form in work.formats if form in made]

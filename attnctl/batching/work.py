@@ -23,7 +23,6 @@ from attnctl.models.builtin.stack import Stack, can_run_together, run_together
 from attnctl.readings.traces.trace import Trace, TraceReading, notes_of_kind
 from attnctl.source import Changes, Pass, TextSource, TraceSource, check_room, prepare, room_of_trace
 from attnctl.steps import check_names, narrow_trace, rounded_trace
-from attnctl.text import as_json
 from attnctl.tokens import Token, checked_text, find_several
 
 if TYPE_CHECKING:
@@ -61,7 +60,7 @@ class Work:
     def task(self, model: Model | None = None) -> Task:
         """What a worker is asked for."""
         if "sources" in self.formats:
-            from attnctl.batching.corpus.prompt_sources import Sources
+            from attnctl.batching.prompt_sources import Sources
 
             return Sources(self, model)
         return Traces(self, model)
@@ -316,18 +315,18 @@ class Traces:
 
     def _result(self, item: Item, trace: Trace) -> Result:
         """Everything asked for of one trace; itself, where no format is."""
-        made: dict[str, bytes] = {}
+        made: dict[str, Any] = {}
         try:
             trace = replace(self._with_measure(item, trace), id=trace.id if item.id is None else item.id)
             notes = [f"{item}: {note}" for note in notes_of_kind(trace.notes, "doubt", "no-weights")]
             for form in self.work.formats:
-                made[form] = self._bytes_of_format(form, item, trace, notes)
+                made[form] = self._made_of_format(form, item, trace, notes)
         except Exception as error:
             return self.failed(item, reason_of(error))
         kept = None if self.work.formats else self.work.kept_of(trace)
         return Result(item, made, len(trace.tokens), notes=tuple(notes), trace=kept)
 
-    def _bytes_of_format(self, form: str, item: Item, trace: Trace, notes: list[str]) -> bytes:
+    def _made_of_format(self, form: str, item: Item, trace: Trace, notes: list[str]) -> Any:
         if form in PICTURES:
             return self._picture_of_trace(form, item, trace, notes)
         if not self.work.parameters:
@@ -350,14 +349,14 @@ class Traces:
             name = str(item.number if item.id is None else item.id)
             return packed_tiles(head_tiles(trace, name, self.work.look.get("cmap", "viridis")))
         if form == "statistics":
-            from attnctl.batching.corpus.treebank import of_trace
+            from attnctl.batching.tallies import statistics_of_trace
 
-            return as_json(of_trace(trace))
+            return statistics_of_trace(trace)
         if form == "effects":
-            from attnctl.batching.corpus.treebank import of_item
+            from attnctl.batching.tallies import effects_on_text
 
             model = self.model_of_item(item)
-            return as_json(of_item(model, item, *self._chosen(item, model)))
+            return effects_on_text(model, item, *self._chosen(item, model))
         raise ValueError(form)
 
     def _picture_of_trace(self, form: str, item: Item, trace: Trace, notes: list[str]) -> bytes:
@@ -388,7 +387,7 @@ def open_work_model(work: Work) -> Model:
     for spec, count, what in ((work.layer, model.info.n_layers, "layer"), (work.head, model.info.n_heads, "head")):
         item_indices(spec, count, what, model.info.name)
     if "sources" in work.formats:
-        from attnctl.batching.corpus.prompt_sources import check_prompts
+        from attnctl.batching.prompt_sources import check_prompts
 
         check_prompts(model)
     if "parquet" in work.formats:

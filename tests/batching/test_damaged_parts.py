@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
+from attnctl.batching import census_work
 from attnctl.batching import folder as folder_module
-from attnctl.batching.corpus import census_work
 
 Run = Callable[..., Any]
 

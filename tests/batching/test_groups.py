@@ -16,7 +16,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from attnctl.batching.corpus.treebank import add_measurements, merge_tallies
+from attnctl.batching.tallies import merge_tally, tally_of_values
 from attnctl.formats.documents.trace_json import trace_from_json
 from attnctl.models import open_model
 from attnctl.readings.head_statistics import STATISTICS, HeadStatisticsReading
@@ -87,16 +87,16 @@ def test_statistics_are_those_of_the_texts_one_by_one(run: Run, tmp_path: Path) 
 
 def test_tallies_add_up_in_any_split() -> None:
     draw = random.Random(1)
-    rows = [[[0, 0, *(draw.gauss(3, 2) for _ in STATISTICS)]] for _ in range(50)]
+    rows = [{name: draw.gauss(3, 2) for name in STATISTICS} for _ in range(50)]
     for cut in (0, 1, 20, 50):
         one: Any = {}
         other: Any = {}
         for at, row in enumerate(rows):
-            add_measurements(one if at < cut else other, row, STATISTICS)
-        both = merge_tallies(one, other)
-        for at, name in enumerate(STATISTICS):
-            values = [row[0][2 + at] for row in rows]
-            n, mean, squares = both[0, 0, name]
+            merge_tally(one if at < cut else other, tally_of_values((0, 0, *entry) for entry in row.items()))
+        merge_tally(one, other)
+        for name in STATISTICS:
+            values = [row[name] for row in rows]
+            n, mean, squares = one[0, 0, name]
             assert (n, mean) == (50, pytest.approx(statistics.fmean(values)))
             assert squares / 49 == pytest.approx(statistics.variance(values))
 

@@ -13,9 +13,9 @@ from collections.abc import Sequence
 from itertools import islice
 from typing import Any
 
-from attnctl.batching.corpus.census_work import CensusWork, census_results, tally_shape
-from attnctl.batching.corpus.treebank import Treebank, sentence_of
+from attnctl.batching.census_work import CensusWork, census_results, tally_shape
 from attnctl.batching.items import Item
+from attnctl.batching.treebank import Treebank, sentence_of
 from attnctl.models import open_model
 from attnctl.readings.census.census import Census
 from attnctl.readings.census.census_tally import CensusTally

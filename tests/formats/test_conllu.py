@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from attnctl.batching.corpus.treebank import Treebank, sentence_of
+from attnctl.batching.treebank import Treebank, sentence_of
 from attnctl.errors import AttnctlError
 from attnctl.formats.conllu import comment_value, mentions_of, parsed_sentence, sentence_blocks
 from attnctl.limits import SENTENCE_LINES

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from attnctl.batching.corpus.prompt_sources import add_prompt, means_csv
+from attnctl.batching.prompt_sources import means_csv, tally_of_prompt
 from tests.conftest import Result
 
 Run = Callable[..., Result]
@@ -50,10 +50,9 @@ def test_labels_of_a_corpus(run: Run, tmp_path: Path, monkeypatch: pytest.Monkey
 
 
 def test_names_of_documents() -> None:
-    means: dict[Any, Any] = {}
     parts: list[dict[str, Any]] = [
         {"name": name, "start": 0, "alone": True, "looks": 0.25, "matters": 0.1} for name in FORMULAS
     ]
-    add_prompt(means, {"parts": parts})
+    means = tally_of_prompt({"parts": parts})
     assert FORMULAS[0] in means_csv(means)
     check_cells(means_csv(means), ",")

@@ -12,14 +12,14 @@ from msgspec import structs
 
 from attnctl.api import census_bytes
 from attnctl.argument_types import OptionValues, model_arguments
-from attnctl.batching.corpus.census_work import (
+from attnctl.batching.census_work import (
     CensusProgress,
     CensusWork,
     count_corpus,
     open_census_model,
     renamed_relations,
 )
-from attnctl.batching.corpus.treebank import Treebank
+from attnctl.batching.treebank import Treebank
 from attnctl.cli import arguments
 from attnctl.cli import options as o
 from attnctl.cli.output import put_bytes, show_renderable

@@ -187,7 +187,7 @@ def test_an_interrupted_folder_goes_on_and_ends_the_same(run: Run, grammar: Path
 
 
 def test_sentences_share_a_pass_with_the_same_wherever_a_run_goes_on() -> None:
-    from attnctl.batching.corpus.census_work import TOGETHER, _census_chunks
+    from attnctl.batching.census_work import TOGETHER, _census_chunks
     from attnctl.batching.items import Item
 
     items = [Item(number, "x", "w" * (1 + 37 * number % 900)) for number in range(3 * TOGETHER)]
@@ -305,8 +305,8 @@ def test_a_long_run_says_how_long_it_will_take(run: Run, tmp_path: Path, monkeyp
     path = tmp_path / "long.conllu"
     path.write_text(treebank_text(300), encoding="utf-8")
     assert "a second" not in run("evaluate", path, "--json").err
-    monkeypatch.setattr("attnctl.batching.corpus.census_work.LONG_SECONDS", 0)
-    monkeypatch.setattr("attnctl.batching.corpus.census_work.ALONE_SECONDS", 0)
+    monkeypatch.setattr("attnctl.batching.census_work.LONG_SECONDS", 0)
+    monkeypatch.setattr("attnctl.batching.census_work.ALONE_SECONDS", 0)
     said = re.search(
         r"about ([\d,]+) sentences: about \d+ s, [\d,]+ a second; with -o FOLDER", run("evaluate", path).err
     )

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 from msgspec import structs
 
-from attnctl.batching.corpus.census_work import CensusWork, census_results
-from attnctl.batching.corpus.treebank import Treebank
+from attnctl.batching.census_work import CensusWork, census_results
+from attnctl.batching.treebank import Treebank
 from attnctl.readings.census.census_table import CensusTable
 from attnctl.readings.census.census_tally import CensusTally
 from attnctl.readings.census.table_of_tally import table_of_tally

@@ -13,7 +13,7 @@ import pytest
 pytest.importorskip("transformers", reason="attnctl[hf] is not installed")
 
 import attnctl
-from attnctl.batching.corpus import census_work
+from attnctl.batching import census_work
 from attnctl.batching.items import Item
 from attnctl.batching.work import SharedPasses, Work, Worker
 from attnctl.errors import AttnctlError

@@ -12,7 +12,7 @@ import jsonschema
 import pytest
 
 import attnctl
-from attnctl.batching.corpus.treebank import Treebank, sentence_of, sentences_of_document
+from attnctl.batching.treebank import Treebank, sentence_of, sentences_of_document
 from attnctl.errors import AttnctlError
 from attnctl.formats.documents.schemas import SCHEMAS
 from attnctl.readings.census.census import windows_of_sizes
@@ -174,7 +174,7 @@ def test_a_sentence_that_a_tokenizer_fails_on_is_not_called_too_long(
         raise AttnctlError("the tokenizer of no-tokens fails on this text")
 
     model = replace(attnctl.open_model("random"), tokenize=failing)
-    monkeypatch.setattr("attnctl.batching.corpus.census_work.open_named_model", lambda **options: model)
+    monkeypatch.setattr("attnctl.batching.census_work.open_named_model", lambda **options: model)
     assert "(no tokens 5)" in run("evaluate", corpus, *MODEL).err
 
 

@@ -12,11 +12,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from attnctl import limits
-from attnctl.batching.corpus.treebank import Treebank, sentence_of, sentences_of_document
 from attnctl.batching.engines import LOCAL, Engine, chunks_of_items
 from attnctl.batching.folder import Folder, SharedFormat
 from attnctl.batching.items import Item, Pending, Result
 from attnctl.batching.manifest import input_paths
+from attnctl.batching.treebank import Treebank, sentence_of, sentences_of_document
 from attnctl.batching.work import reason_of
 from attnctl.errors import AttnctlError, TooLongError, UsageError
 from attnctl.files import decode_text, read_bytes

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import IO, Any
+from typing import IO
 
 from attnctl import limits
 from attnctl.batching.items import Item
@@ -15,9 +14,6 @@ from attnctl.errors import AttnctlError, in_one_line
 from attnctl.files import said_plainly
 from attnctl.formats.conllu import Block, comment_value, document_begun, parsed_sentence, sentence_blocks
 from attnctl.readings.census.words import BadSentenceError, ParsedSentence, from_dict
-from attnctl.readings.head_statistics import STATISTICS, head_statistics
-from attnctl.readings.traces.trace import Trace, stored_layer
-from attnctl.text import csv_table
 
 PARSE = "parse"  # the option under which an item carries its parse
 DOCUMENT = "document"  # the option under which an item carries the sentences of a document, for what spans them
@@ -139,85 +135,3 @@ def _size_on_disk(path: str) -> int:
         raise AttnctlError(f"{path} is a folder: name its CoNLL-U files, as {Path(path) / '*.conllu'}")
     with said_plainly("read", path):
         return Path(path).stat().st_size
-
-
-# layer, head, measure (or what else is told apart) → n, mean, sum of squares around it
-Tally = dict[tuple[Any, Any, str], tuple[int, float, float]]
-
-
-def of_trace(trace: Trace) -> list[list[Any]]:
-    """Layer, head, and each of STATISTICS (None where it has no meaning), for every head of a trace.
-
-    Raises AttnctlError where the trace does not hold every query's weights.
-    """
-    rows = []
-    for layer in trace.layers:
-        for measured in head_statistics(stored_layer(layer), trace.tokens, trace.key_tokens):
-            rows.append([measured.layer, measured.head, *(measured[name] for name in STATISTICS)])
-    return rows
-
-
-def add_measurements(tally: Tally, rows: Iterable[list[Any]], names: Iterable[str]) -> None:
-    """Take the statistics of one text into a tally; `names` are those of a row's numbers."""
-    for layer, head, *values in rows:
-        for name, value in zip(names, values, strict=True):
-            if value is not None:
-                add_value(tally, (layer, head, name), value)
-
-
-def add_value(tally: Tally, key: tuple[Any, Any, str], value: float) -> None:
-    """Take a number into a tally (Welford 1962)."""
-    n, mean, squares = tally.get(key, (0, 0.0, 0.0))
-    off = value - mean
-    mean += off / (n + 1)
-    tally[key] = n + 1, mean, squares + off * (value - mean)
-
-
-def merge_tallies(one: Tally, other: Tally) -> Tally:
-    """Two tallies as one (Chan, Golub and LeVeque 1983)."""
-    both = dict(one)
-    for key, (n, mean, squares) in other.items():
-        m, before, around = both.get(key, (0, 0.0, 0.0))
-        off, total = mean - before, m + n
-        both[key] = total, before + off * n / total, around + squares + off * off * m * n / total
-    return both
-
-
-def tally_csv(
-    tally: Tally, names: Sequence[str], spread: str, columns: Sequence[str] = ("layer", "head", "measure")
-) -> str:
-    """CSV, a line a key, its last part in the order of `names`: mean over the texts, spread, how many they are.
-
-    `spread` is "standard_error", that of the mean, or "spread", the standard deviation between the texts.
-    """
-    rows = []
-    for key, (n, mean, squares) in sorted(tally.items(), key=lambda entry: (*entry[0][:2], names.index(entry[0][2]))):
-        count = n if spread == "standard_error" else 1
-        width = math.sqrt(squares / (n - 1) / count) if n > 1 else None
-        rows.append([*key, mean, width, n])
-    return csv_table([*columns, "mean", spread, "n"], rows, digits=9)
-
-
-# of each head: what it looks at most, what it writes, what its removal does (after minus before; nats, logits, 1 - cosine)
-MEASURES = ("weight", "writes", "log_probability", "logit_difference", "distance")
-
-
-def of_item(model: Any, item: Item, layers: list[int] | None, heads: list[int] | None) -> list[list[Any]]:
-    """Layer, head, and each of MEASURES (None where it has no meaning), for every head ablated in turn over one text.
-
-    The word watched is the item's own `word`, less its `against`, or the likeliest. Raises AttnctlError where the item is a
-    trace: its numbers are computed already.
-    """
-    from attnctl.models.watching import watched_text
-    from attnctl.readings.effects.ablation import EffectRequest, measure_effects
-    from attnctl.tokens import checked_text
-
-    if item.trace is not None:
-        raise AttnctlError("a trace has no heads to switch off: give its text")
-    options = item.options
-    ask = EffectRequest(options.get("word"), options.get("against"), layers=layers, heads=heads)
-    found = measure_effects(watched_text(model, checked_text(item.text), options.get("query")), ask)
-    return [
-        [one.layer, one.head, one.looks.weight, one.writes] + [one.log_probability, one.logit_difference, one.distance]
-        for one in sorted(found.heads, key=lambda one: (one.layer, one.head))
-    ]

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from attnctl.batching.corpus.treebank import Treebank
+from attnctl.batching.treebank import Treebank
 from tests.conftest import SAMPLES
 
 WHOLE = (SAMPLES / "sentences.conllu").read_bytes()

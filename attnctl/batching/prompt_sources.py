@@ -6,9 +6,9 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
-from attnctl.batching.corpus.treebank import Tally, add_value, tally_csv
 from attnctl.batching.folder import SharedFormat
 from attnctl.batching.items import Item, Pending, Result
+from attnctl.batching.tallies import Tally, merge_tally, tally_csv
 from attnctl.errors import AttnctlError, UsageError
 from attnctl.files import write_whole
 from attnctl.models import Model, open_named_model
@@ -121,7 +121,7 @@ class PromptSources(SharedFormat):
                 out.write(part)
                 for document in map(orjson.loads, part.splitlines()):
                     rows.append(sources_row(document))
-                    add_prompt(means, document)
+                    merge_tally(means, tally_of_prompt(document))
 
         write_whole(folder / "sources.jsonl", write_documents)
         write_whole(folder / "sources.csv", csv_table(ROW, rows).encode())
@@ -148,17 +148,17 @@ def sources_row(document: Document) -> list[Any]:
     ]
 
 
-def add_prompt(means: Tally, document: Document) -> None:
-    """Take a prompt into means over parts of one name, and over those at one place in the prompt.
+def tally_of_prompt(document: Document) -> Tally:
+    """The numbers of a prompt's parts, by the name of the part, and by its place in the prompt.
 
     Parts that were measured only with others count in no mean of what matters.
     """
-    parts = sorted(document["parts"], key=lambda part: part["start"])
-    for place, part in enumerate(parts):
-        for name in COLUMNS:
-            if name in part and (name != "matters" or part["alone"]):
-                add_value(means, ("part", part["name"], name), part[name])
-                add_value(means, ("place", place, name), part[name])
+    tally: Tally = {}
+    for place, part in enumerate(sorted(document["parts"], key=lambda part: part["start"])):
+        own = {name: part[name] for name in COLUMNS if name in part and (name != "matters" or part["alone"])}
+        for by, which in (("part", part["name"]), ("place", place)):
+            merge_tally(tally, {(by, which, name): (1, value, 0.0) for name, value in own.items()})
+    return tally
 
 
 def means_csv(means: Tally) -> str:

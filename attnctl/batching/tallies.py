@@ -1,0 +1,110 @@
+"""What adds up over the texts of a batch: means of each head's statistics, of what its removal does, of parts of prompts."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+from attnctl.batching.folder import SharedFormat
+from attnctl.batching.items import Item
+from attnctl.errors import AttnctlError
+from attnctl.files import write_whole
+from attnctl.readings.head_statistics import STATISTICS, head_statistics
+from attnctl.readings.traces.trace import Trace, stored_layer
+from attnctl.text import as_json, csv_table
+
+# layer, head, measure (or what else is told apart) → n, mean, sum of squares around it
+Tally = dict[tuple[Any, Any, str], tuple[int, float, float]]
+
+# of each head: what it looks at most, what it writes, what its removal does (after minus before; nats, logits, 1 - cosine)
+MEASURES = ("weight", "writes", "log_probability", "logit_difference", "distance")
+
+
+def tally_of_values(values: Iterable[tuple[Any, Any, str, float | None]]) -> Tally:
+    """The tally of single numbers, each behind its key; None, and what is not finite, is none."""
+    found = ((one, other, name, value) for one, other, name, value in values if value is not None)
+    return {(one, other, name): (1, value, 0.0) for one, other, name, value in found if math.isfinite(value)}
+
+
+def merge_tally(tally: Tally, other: Tally) -> None:
+    """Take another tally into one (Chan, Golub and LeVeque 1983)."""
+    for key, (n, mean, squares) in other.items():
+        m, before, around = tally.get(key, (0, 0.0, 0.0))
+        off, total = mean - before, m + n
+        tally[key] = total, before + off * n / total, around + squares + off * off * m * n / total
+
+
+def tally_csv(
+    tally: Tally, names: Sequence[str], spread: str, columns: Sequence[str] = ("layer", "head", "measure")
+) -> str:
+    """CSV, a line a key, its last part in the order of `names`: mean over the texts, spread, how many they are.
+
+    `spread` is "standard_error", that of the mean, or "spread", the standard deviation between the texts.
+    """
+    rows = []
+    for key, (n, mean, squares) in sorted(tally.items(), key=lambda entry: (*entry[0][:2], names.index(entry[0][2]))):
+        count = n if spread == "standard_error" else 1
+        width = math.sqrt(squares / (n - 1) / count) if n > 1 else None
+        rows.append([*key, mean, width, n])
+    return csv_table([*columns, "mean", spread, "n"], rows, digits=9)
+
+
+class MeanTallies(SharedFormat):
+    """`FORM.csv`: mean, spread and number of what is measured of each head; tallies of the groups are kept beside it."""
+
+    def __init__(self, form: str, prefix: str, measures: Sequence[str], spread: str) -> None:
+        self.form, self.prefix, self.measures, self.spread = form, prefix, measures, spread
+        self._tally: Tally = {}
+
+    def add(self, made: Tally) -> Iterator[tuple[str, bytes]]:
+        """Take a text's measurements in."""
+        merge_tally(self._tally, made)
+        yield from ()
+
+    def rest(self) -> Iterator[tuple[str, bytes]]:
+        """The group's tally."""
+        yield f"{self.prefix}{self.first:07d}.json", as_json([[*key, *value] for key, value in self._tally.items()])
+        self._tally = {}
+
+    def finish(self, folder: Path, parts: Iterator[bytes]) -> None:
+        """All tallies as one table."""
+        import orjson
+
+        tally: Tally = {}
+        for part in parts:
+            merge_tally(tally, {(layer, head, name): tuple(m) for layer, head, name, *m in orjson.loads(part)})
+        write_whole(folder / f"{self.form}.csv", tally_csv(tally, self.measures, self.spread).encode())
+
+
+def statistics_of_trace(trace: Trace) -> Tally:
+    """STATISTICS of every head of a trace. Raises AttnctlError where it does not hold every query's weights."""
+    return tally_of_values(
+        (one.layer, one.head, name, one[name])
+        for layer in trace.layers
+        for one in head_statistics(stored_layer(layer), trace.tokens, trace.key_tokens)
+        for name in STATISTICS
+    )
+
+
+def effects_on_text(model: Any, item: Item, layers: list[int] | None, heads: list[int] | None) -> Tally:
+    """MEASURES of every head ablated in turn over one text.
+
+    The word watched is the item's own `word`, less its `against`, or the likeliest. Raises AttnctlError where the item is a
+    trace: its numbers are computed already.
+    """
+    from attnctl.models.watching import watched_text
+    from attnctl.readings.effects.ablation import EffectRequest, measure_effects
+    from attnctl.tokens import checked_text
+
+    if item.trace is not None:
+        raise AttnctlError("a trace has no heads to switch off: give its text")
+    options = item.options
+    ask = EffectRequest(options.get("word"), options.get("against"), layers=layers, heads=heads)
+    found = measure_effects(watched_text(model, checked_text(item.text), options.get("query")), ask)
+    return tally_of_values(
+        (one.layer, one.head, name, one.looks.weight if name == "weight" else getattr(one, name))
+        for one in found.heads
+        for name in MEASURES
+    )
