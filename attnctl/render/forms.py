@@ -1,6 +1,7 @@
 """The forms in which a reading is told: lines of text, tables of typed columns, grids of numbers.
 
-They know neither terminal nor page: each of these lowers every form once, and the CSV of a reading is its table.
+They know neither terminal nor page: each of these lowers every form once, and the CSV of a reading is its table. A shaded
+text is a line whose pieces have shades; bars, and arithmetic worked out, are columns of a table.
 
 And the colours of attention and of ink on them: plain numbers, so that no picture library is needed to use them.
 """
@@ -56,10 +57,17 @@ def takes_dark_ink(red: int, green: int, blue: int) -> bool:
     return sum(weight * LINEAR_OF_BYTE[byte] for weight, byte in parts) > DARK_INK_FROM
 
 
-Piece = str | tuple[str, str]  # text, or text and its tone: bold, dim, accent, or several of them
+# a text; with its tone (bold, dim, accent, or several of them), and with its rank: what a line leaves out for want of room
+Piece = str | tuple[str, str] | tuple[str, str, int | None]
 Doubles = npt.NDArray[np.float64]
 Numbers = npt.NDArray[np.float32 | np.float64 | np.bool_]
 ABSENT = "·"  # where a number is missing
+
+
+def piece_parts(piece: Piece) -> tuple[str, str, int | None]:
+    """Its text, tone and rank."""
+    text, tone, *rank = (piece, "") if isinstance(piece, str) else piece
+    return text, tone, rank[0] if rank else None
 
 
 @dataclass(frozen=True)
@@ -67,6 +75,7 @@ class Line:
     """A line of text; what is too long goes on below.
 
     All its lines are begun by `indent` cells, those below by `hanging` more, which in the first line hold the `mark`.
+    Pieces that have a rank are left out, the lowest first, where the others then have room in one line.
     """
 
     said: Piece | list[Piece]
@@ -75,7 +84,25 @@ class Line:
     hanging: int = 0
     mark: Piece = ""
     between: str | None = None  # what stands between the pieces, none of which is broken that fits; None: nothing
-    cut: bool = False  # one line, cut at the edge
+    cut: bool = False  # one line, in which the longest pieces give way; so is a line in a table
+    lines: int = 0  # at most so many, the last one cut; 0: any number
+    right: Piece = ""  # at the right edge of the first line
+    rest: str = ""  # in place of the pieces that are left out: {} is how many
+
+    @property
+    def pieces(self) -> list[tuple[str, str, int | None]]:
+        """Each piece's text, tone and rank."""
+        return [piece_parts(one) for one in (self.said if isinstance(self.said, list) else [self.said])]
+
+    @property
+    def text(self) -> str:
+        """All that it says."""
+        return (self.between or "").join(text for text, *_ in self.pieces)
+
+
+def listed(texts: Sequence[str]) -> Line:
+    """Texts beside each other, the first of them, as many as fit."""
+    return Line([(text, "", -at or None) for at, text in enumerate(texts)], between="   ")
 
 
 @dataclass(frozen=True, eq=False)
@@ -83,7 +110,7 @@ class Column:
     """A column of a table: its values, None where there is none, and how they are told.
 
     `kind` is text, number, share (0 to 1, told in percent), heat (0 to 1, shaded), change (shaded by sign and size) or bar
-    (0 to 1). A column without any value is not shown. A text may be a Line, of which as many pieces are shown as fit.
+    (0 to 1). A column without any value is not shown. A text may be a Line.
     """
 
     heading: str
@@ -111,7 +138,7 @@ class Column:
         if callable(self.told):
             return self.told(value)
         if isinstance(value, Line):
-            return (value.between or "").join(one if isinstance(one, str) else one[0] for one in value.said)
+            return value.text
         return percent(value, 1) if self.kind == "share" else format(value, self.told or ",")
 
 
@@ -119,6 +146,20 @@ def bar_columns(values: Sequence[float | None], told: str = "", most: int = 20, 
     """Numbers from 0 to 1 with a bar each, which gives way first: as `told`, or in percent."""
     number = Column("", values, "number" if told else "share", told)
     return [number, Column("", values, "bar", most=most, rank=0, tone=tone)]
+
+
+def sum_columns(
+    names: Sequence[str], terms: Sequence[Sequence[str]], results: Sequence[str], last: str = ""
+) -> list[Column]:
+    """Sums worked out, each in a row: its name, as many of its terms as fit, the last one, and its result."""
+    ranked = [[(term, "", -at) for at, term in enumerate(one)] for one in terms]
+    shown = [Line([*one, last], rest=" + … {} more") for one in ranked]
+    return [
+        Column("", names, "text"),
+        Column("", shown, "text", cut="end"),
+        Column("", [" = "] * len(names), joined=True),
+        Column("", results, tone="bold", joined=True),
+    ]
 
 
 @dataclass(frozen=True)
@@ -133,6 +174,7 @@ class Table:
     legend: str = ""
     elsewhere: str = ""  # where the columns are that were left out
     in_full: bool = False  # in a pipe no column is left out
+    rest: str = ""  # which rows are left out, below those that are there
 
     def as_csv(self, digits: int | None = 6, delimiter: str = ",") -> str:
         """The values as text, a line a row, with a line of names above."""
@@ -156,6 +198,8 @@ class Grid:
     marks: tuple[int, ...] = ()  # the rows to point at
     must: tuple[int, ...] = ()  # columns that are never abridged away
     max_rows: int = 24
+    strong: tuple[int, ...] = ()  # the rows that stand out
+    indent: int = 0
 
 
 Form = Piece | Line | Table | Grid

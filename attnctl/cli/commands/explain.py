@@ -88,12 +88,13 @@ def _explain_steps(
         every = trace.model.kind in ("checkpoint", "matrix")
         arguments.say_unknown(trace.tokens, trace.key_axis, notes=trace.notes, every=every)
         arguments.say_notes(check_steps(trace, names))
-    from attnctl.render.terminal.explanation import Explanation
+    from attnctl.render.terminal.console import Shown
+    from attnctl.render.told.explanation import Explanation
 
     queries = [None] if query is None else find_several(trace.tokens, query)
     trace, focuses, shown = walked_heads(trace, layer is None, head is None, heads, queries)
-    page = Explanation(trace, *focuses, heads=shown, only=names, **o.arguments_of(Explanation, options))
-    write_renderable(page, form, output, "attnctl explain", trace.cited)
+    told = Explanation(trace, focuses, shown, names, **o.arguments_of(Explanation, options))
+    write_renderable(Shown(told.forms()), form, output, "attnctl explain", trace.cited)
 
 
 def _print_check(given: Prepared) -> int:

@@ -5,9 +5,9 @@ from __future__ import annotations
 import html
 import io
 import re
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from dataclasses import replace
 from functools import partial
-from itertools import accumulate
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -28,6 +28,7 @@ from attnctl.render.forms import (
     Table,
     label_fit,
     number_text,
+    piece_parts,
     takes_dark_ink,
 )
 from attnctl.text import counted, harmless_line, harmless_text
@@ -193,6 +194,8 @@ def grid_lines(grid: Grid, width: int) -> list[Text]:
             line.append(" " * (GAP - shaded)).append(" " * shaded + padded_text(text, wide), style)
         if total:
             line.append(" " * (GAP + 1) + padded_text(told(float(grid.array[row].sum())), total), DIM)
+        if row in grid.strong:
+            line.stylize("bold")
         out.append(line)
     sizes = zip(("row", "column"), grid.array.shape, (rows, columns), strict=True)
     missing = {what: size - sum(at is not None for at in kept) for what, size, kept in sizes}
@@ -274,48 +277,92 @@ class Shown:
 def lines_of(form: Form, width: int, in_pipe: bool = False) -> Iterable[Text]:
     """A form in lines of at most `width` cells; a table that is told in full there, `in_pipe`, of any number."""
     if isinstance(form, Grid):
-        return grid_lines(form, width)
+        lines = grid_lines(form, width - form.indent)
+        return [cropped_line(Text(" " * form.indent).append_text(line), width) for line in lines]
     if isinstance(form, Table):
         return table_lines(form, width, in_full=form.in_full and in_pipe)
     return text_lines(form if isinstance(form, Line) else Line(form), width)
 
 
 def _styled(piece: Piece) -> Text:
-    text, tone = (piece, "") if isinstance(piece, str) else piece
+    text, tone, _ = piece_parts(piece)
     return Text(text, tone.replace("accent", ACCENT))
 
 
-def text_lines(line: Line, width: int) -> Iterator[Text]:
+def _fitting_line(line: Line, width: int) -> Line:
+    """The line with the pieces that have room in `width` cells: of those with a rank the highest first."""
+    ranks, fitting = [rank for *_, rank in line.pieces if rank is not None], _with_ranks(line, ())
+    for rank in sorted(set(ranks), reverse=True):
+        kept = [one for *_, one in fitting.pieces if one is not None]
+        more = _with_ranks(line, [*kept, rank])
+        if cell_len(more.text) <= width:
+            fitting = more
+        elif line.rest or line.between:  # what comes after it is not told either
+            break
+    return fitting
+
+
+def _with_ranks(line: Line, ranks: Collection[int]) -> Line:
+    """The line with those of its ranked pieces that have these ranks, and what stands in place of the others."""
+    told: list[Piece] = [one for one in line.pieces if one[2] is None or one[2] in ranks]
+    if line.rest and len(told) < len(line.pieces):
+        at = next(at for at, one in enumerate(line.pieces) if one not in told)
+        rest = line.rest.format(len(line.pieces) - len(told))
+        told.insert(at, rest if at else rest.lstrip(" +"))
+    return replace(line, said=told)
+
+
+def _joined(line: Line) -> Text:
+    return Text(line.between or "").join(map(_styled, line.pieces))
+
+
+def text_lines(line: Line, width: int) -> list[Text]:
     """A line of text in lines of at most `width` cells."""
-    pieces = [_styled(piece) for piece in (line.said if isinstance(line.said, list) else [line.said])]
-    between, mark, style = line.between or "", _styled(line.mark), line.tone.replace("accent", ACCENT)
-    whole = Text(between).join(pieces)
-    below = line.indent + line.hanging
-    first = Text(" " * line.indent, style).append_text(mark)
-    if mark and not line.cut and width - below < min(LEAST_BESIDE, whole.cell_len):
-        yield first
+    mark, right, style = _styled(line.mark), _styled(line.right), line.tone.replace("accent", ACCENT)
+    below, edge = line.indent + line.hanging, width - (right.cell_len + 2 if right else 0)
+    first, lines = Text(" " * line.indent, style).append_text(mark), []
+    if mark and not line.cut and width - below < min(LEAST_BESIDE, cell_len(line.text)):
+        lines.append(first)
         below = min(below, line.indent + 6)
         first = Text(" " * below, style)
     elif mark:
         first.append(" " * (below - first.cell_len))
+    room = edge - first.cell_len
+    told = _fitting_line(line, room)
     if line.cut:
-        yield cropped_line(first.append_text(whole), width)
-        return
-    plain, ends = whole.plain, list(accumulate(len(piece) + len(between) for piece in pieces))
-    words = [(end - len(between) - len(piece), end - len(between)) for piece, end in zip(pieces, ends, strict=True)]
-    if line.between is None or max(piece.cell_len for piece in pieces) + below > width:
-        words = [match.span() for match in re.finditer(r"\S+", plain)]
-    start = end = 0
-    for begin, after in words:
-        if end > start and first.cell_len + cell_len(plain[start:after]) > width:
-            yield first.append_text(whole[start:end])
-            first, start = Text(" " * below, style), begin
-        while first.cell_len + cell_len(plain[start:after]) > max(width, below + 8):
-            part = chop_cells(plain[start:after], max(width - first.cell_len, 8))[0]
-            yield first.append_text(whole[start : start + len(part)])
-            first, start = Text(" " * below, style), start + len(part)
+        while cell_len(told.text) > room and (widest := max(cell_len(text) for text, *_ in told.pieces)) > 1:
+            told = replace(told, said=[(label_fit(text, widest - 1), tone) for text, tone, _ in told.pieces])
+        return [cropped_line(first.append_text(_joined(told)), width)]
+    told = told if cell_len(told.text) <= room else line
+    whole = _joined(told)
+    plain, start, end = whole.plain, 0, 0
+    for begin, after, alone in _unbroken_parts(told, width - below):
+        if end > start and (alone or first.cell_len + cell_len(plain[start:after]) > edge):
+            lines.append(first.append_text(whole[start:end]))
+            first, start, edge = Text(" " * below, style), begin, width
+        while first.cell_len + cell_len(plain[start:after]) > max(edge, below + 8):
+            part = chop_cells(plain[start:after], max(edge - first.cell_len, 8))[0]
+            lines.append(first.append_text(whole[start : start + len(part)]))
+            first, start, edge = Text(" " * below, style), start + len(part), width
         end = after
-    yield first.append_text(whole[start:end])
+    lines.append(first.append_text(whole[start:end]))
+    if line.lines and len(lines) > line.lines:
+        lines = text_lines(replace(line, lines=0), width - 2)[: line.lines]
+        lines[-1].append(" …")
+    if right:
+        lines[0].append(" " * (width - lines[0].cell_len - right.cell_len)).append_text(right)
+    return lines
+
+
+def _unbroken_parts(line: Line, room: int) -> Iterator[tuple[int, int, bool]]:
+    """Where words begin and end, or pieces that are not broken, and whether a part begins a line: a piece without room."""
+    at = 0
+    for text, *_ in [(line.text,)] if line.between is None else line.pieces:
+        long = line.between is None or cell_len(text) > room
+        parts = [word.span() for word in re.finditer(r"\S+", text)] if long else [(0, len(text))]
+        for number, (start, end) in enumerate(parts):
+            yield at + start, at + end, long and not number
+        at += len(text) + len(line.between or "")
 
 
 class _Cells(NamedTuple):
@@ -346,7 +393,7 @@ def table_lines(table: Table, width: int, in_full: bool = False) -> Iterator[Tex
         if sum(other.least for other in kept) + sum(_gaps(kept, table.gap)) > room:
             kept.remove(one)
     gaps = _gaps(kept, table.gap)
-    widths = _shared_room(kept, room - sum(gaps))
+    widths = [_used_width(one, wide) for one, wide in zip(kept, _shared_room(kept, room - sum(gaps)), strict=True)]
     for row in range(0 if any(one.column.heading for one in kept) else 1, len(kept[0].texts) - (not table.foot)):
         lines = [list(_cell_lines(one, row, wide)) for one, wide in zip(kept, widths, strict=True)]
         strong = table.strong and 0 < row <= len(table.strong) and table.strong[row - 1]
@@ -356,6 +403,8 @@ def table_lines(table: Table, width: int, in_full: bool = False) -> Iterator[Tex
                 line.append(" " * gap)
                 line.append_text(cell[below] if below < len(cell) else Text(" " * wide))
             yield cropped_line(line, room + table.indent)
+        if table.rest and row == len(kept[0].column.values):
+            yield from text_lines(Line(table.rest, DIM, table.indent), width)
     if out := [one.column.heading for one in every if one not in kept and one.column.heading]:
         yield from text_lines(Line(f"left out for width: {', '.join(out)}{table.elsewhere}", DIM, table.indent), width)
     if table.legend:
@@ -379,6 +428,12 @@ def _shared_room(kept: Sequence[_Cells], room: int) -> list[int]:
     return widths
 
 
+def _used_width(one: _Cells, wide: int) -> int:
+    """The cells that a column takes of those that it may: a line that leaves pieces out may take fewer."""
+    lines = [value for value in one.column.values if isinstance(value, Line)]
+    return max((min(wide, cell_len(_fitting_line(line, wide).text)) for line in lines), default=wide)
+
+
 def _cell_lines(one: _Cells, row: int, wide: int) -> Iterator[Text]:
     """The lines of a cell, each `wide` cells; row 0 is the heading, the last one the foot."""
     column, text = one.column, one.texts[row]
@@ -391,12 +446,7 @@ def _cell_lines(one: _Cells, row: int, wide: int) -> Iterator[Text]:
         style = style or Style(color=heat_style(value or 0).bgcolor)
         yield Text(padded_text(share_bar(abs(value or 0), wide), wide, right=False), style)
     elif isinstance(value, Line):
-        pieces = list(value.said)
-        while (
-            value.between and len(pieces) > 1 and cell_len(column.cell_text(Line(pieces, between=value.between))) > wide
-        ):
-            pieces.pop()
-        whole = Text(value.between or "", style).join(map(_styled, pieces))
+        whole = Text("", style).append_text(_joined(_fitting_line(value, wide)))
         whole.truncate(wide, overflow="ellipsis", pad=True)
         yield whole
     elif column.cut == "below":

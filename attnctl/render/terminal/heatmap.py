@@ -216,10 +216,7 @@ class Blocks:
         """`keys  0 Alice  1 will …`, on three lines at most; the names of parts begin with their numbers."""
         labels = [token_label(token.text, 20) for token in tokens]
         names = labels if self.reading.starts else list(map("{} {}".format, numbers, labels))
-        lines = list(text_lines(Line([what, *names], "dim", hanging=len(what) + 2, between="  "), width - 2))
-        if len(lines) > 3:
-            lines[2:] = [lines[2].append(" …")]
-        yield from lines
+        yield from text_lines(Line([what, *names], "dim", hanging=len(what) + 2, between="  ", lines=3), width)
 
     def _legend_lines(self) -> Iterator[Text]:
         yield Text("")

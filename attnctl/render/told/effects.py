@@ -14,7 +14,7 @@ from attnctl.readings.effects.effects import (
     SpanEffect,
     strongest_cuts,
 )
-from attnctl.render.forms import ABSENT, Column, Form, Line, Table, number_text, token_label
+from attnctl.render.forms import ABSENT, Column, Form, Line, Table, listed, number_text, token_label
 from attnctl.text import counted, sentence_percent, visible_text
 
 SHOWN = 10  # heads, or heads and MLPs, in a table, unless told otherwise
@@ -239,4 +239,5 @@ def contributions_forms(found: Effects, top: int | None = None) -> Iterator[Form
 def _source_tokens(found: Effects, part: ContributionPart) -> Line:
     values = part.keys or ()
     keys = sorted(range(len(values)), key=lambda at: -abs(values[at]))[:TOKENS]
-    return Line([f"{token_label(found.key_axis[key], 12)} {values[key]:+.2f}" for key in keys], between="   ")
+    said = [f"{token_label(found.key_axis[key], 12)} {values[key]:+.2f}" for key in keys]
+    return listed(said)

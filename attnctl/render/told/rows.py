@@ -9,7 +9,7 @@ import numpy as np
 from attnctl.arrays import Floats
 from attnctl.readings.overview import LongRow, TextPart
 from attnctl.readings.traces.trace import own_numbers
-from attnctl.render.forms import Column, Form, Line, Table, bar_columns, token_label
+from attnctl.render.forms import Column, Form, Line, Table, bar_columns, listed, token_label
 from attnctl.text import counted, visible_text
 from attnctl.tokens import Token
 
@@ -35,9 +35,8 @@ def row_forms(row: LongRow, parts: Sequence[TextPart] = (), top: int = 10, whole
     entropies = [row_entropy(weights) for weights in row.weights.values()]
     if len(best) > IN_FULL:
         keys = [
-            Line(
-                [f"{row.weights[place][at]:.3f} {numbers[at]} {token_label(row.keys[at], 14)}" for at in keys[:BRIEF]],
-                between="   ",
+            listed(
+                [f"{row.weights[place][at]:.3f} {numbers[at]} {token_label(row.keys[at], 14)}" for at in keys[:BRIEF]]
             )
             for place, keys in best.items()
         ]

@@ -30,8 +30,8 @@ from attnctl.models.huggingface.family_traits import ContextReaders
 from attnctl.readings.head_statistics import HeadStatisticsReading
 from attnctl.readings.questions.focus import focus
 from attnctl.readings.traces.trace import Trace, TraceReading
-from attnctl.render.terminal.console import as_text
-from attnctl.render.terminal.explanation import Explanation
+from attnctl.render.terminal.console import Shown, as_text
+from attnctl.render.told.explanation import Explanation
 from attnctl.source import Changes, TextSource, TraceSource, prepare, record_trace
 from tests.sweep.checkpoints import TEXT, opened
 from tests.sweep.families import Family, build
@@ -70,7 +70,7 @@ def ran(model: Checkpoint, name: str) -> tuple[Any, Any]:
 def explained(trace: Trace, layer: int, *steps: str) -> str:
     found = focus(trace, layer=layer)
     assert found is not None
-    return as_text(Explanation(trace, found, heads={found.layer: [found.head]}, only=steps or None), 200)
+    return as_text(Shown(Explanation(trace, [found], {found.layer: [found.head]}, steps or None).forms()), 200)
 
 
 def kept_whole(trace: Trace, tmp_path: Path) -> None:

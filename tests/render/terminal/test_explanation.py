@@ -19,8 +19,8 @@ from attnctl.errors import UsageError
 from attnctl.readings.questions.focus import Focus, focus
 from attnctl.readings.traces.trace import LayerTrace, ModelInfo, Trace
 from attnctl.render.forms import Grid, label_fit, number_text, token_label
-from attnctl.render.terminal.console import SafeConsole, as_text, grid_lines, kept_lines, share_bar
-from attnctl.render.terminal.explanation import Explanation
+from attnctl.render.terminal.console import SafeConsole, Shown, as_text, grid_lines, kept_lines, share_bar
+from attnctl.render.told.explanation import Explanation
 from attnctl.steps import NAMES, check_names, narrow_trace, walk_steps
 from attnctl.tokens import Token
 from tests.conftest import attend
@@ -32,7 +32,7 @@ def printed(trace: attnctl.Trace, width: int = 80, color: bool = False, **how: A
     page = io.StringIO()
     how_shown = {"force_terminal": color, "color_system": "truecolor" if color else None}
     console = SafeConsole(file=page, width=width, legacy_windows=False, **how_shown)
-    console.print(Explanation(trace, *filter(None, [focus(trace)]), **how))
+    console.print(Shown(Explanation(trace, [*filter(None, [focus(trace)])], **how).forms()))
     return page.getvalue()
 
 
@@ -211,7 +211,8 @@ def test_words_that_occur_twice_are_told_apart() -> None:
     text = printed(attend("the cat saw the dog"))
     summary = text[text.index("where attention went") :]
     assert "the (0) pays" in summary and "the (3) pays" in summary and "cat (" not in summary
-    shown = as_text(Explanation(attend("the cat saw the dog"), Focus(0, 0, 3, 1, 0.5, "it stands out")), 100)
+    told = Explanation(attend("the cat saw the dog"), [Focus(0, 0, 3, 1, 0.5, "it stands out")])
+    shown = as_text(Shown(told.forms()), 100)
     assert "Shown: the (3) → cat: it stands out" in shown
 
 
@@ -274,5 +275,5 @@ def test_attention_is_called_parked_where_that_was_measured(
     trace = Trace("a b c d e f", tuple(map(Token, "abcdef")), ModelInfo("x", kind, n_heads=1, finds=finds), (layer,))
     found = focus(trace, query=5)
     assert found is not None
-    said = as_text(Explanation(trace, found, only=["summary"]), 160)
+    said = as_text(Shown(Explanation(trace, [found], only=["summary"]).forms()), 160)
     assert (says in said) if says else ("parked" not in said)

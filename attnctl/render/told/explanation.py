@@ -1,18 +1,15 @@
-"""The walk through a trace for a terminal: numbers, formulas and plain sentences, in the order of the mathematics.
+"""The walk through a trace: numbers, formulas and plain sentences, in the order of the mathematics.
 
 Of the query that tells most the arithmetic is written out: every printed number can be worked out from those before it.
 """
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import partial
 
 import numpy as np
-from rich.cells import cell_len
-from rich.console import Console, ConsoleOptions, RenderResult
-from rich.text import Text
 
 from attnctl.arrays import Bools, Floats
 from attnctl.readings.questions.focus import Focus, may_stand_for, other_name, relation_of_pronoun, roles_of_heads
@@ -27,15 +24,8 @@ from attnctl.render.forms import (
     bar_columns,
     label_fit,
     number_text,
+    sum_columns,
     token_label,
-)
-from attnctl.render.terminal.console import (
-    GAP,
-    Shown,
-    cropped_line,
-    grid_lines,
-    lines_of,
-    table_lines,
 )
 from attnctl.steps import Part, Step, is_default_scale, walk_steps
 from attnctl.text import counted, percent, visible_text
@@ -44,52 +34,42 @@ from attnctl.tokens import BLANKS, Token
 SHOWN_KEYS = 8  # as many keys as a reader will follow
 
 
-class Blackboard:
-    """The arithmetic of query `query` in head `head` of `layer`, as forms of at most `width` cells."""
+class Arithmetic:
+    """The arithmetic of query `query` in head `head` of `layer`."""
 
-    def __init__(self, trace: Trace, layer: LayerTrace, head: int, query: int, precision: int, width: int) -> None:
-        self.trace, self.layer, self.width = trace, layer, width
-        self.precision, self.number = precision, partial(number_text, precision=precision)
+    def __init__(self, trace: Trace, layer: LayerTrace, head: int, query: int, precision: int) -> None:
+        self.trace, self.layer, self.precision = trace, layer, precision
+        self.number = partial(number_text, precision=precision)
         self.query, self.at, self.row = query, layer.position_of(head), layer.row_of(query)
         self.name = token_label(trace.tokens[query], 16)
-        twins = Counter(token.text for token in trace.key_axis)
-        numbered = zip(trace.key_axis, trace.key_numbers, strict=True)
-        self.names = [_indexed_label(token, at, 14, twins[token.text] > 1) for token, at in numbered]
-        self.visible = list(range(len(self.names)))
+        self.visible = list(range(len(trace.key_axis)))
         if layer.mask is not None:
             self.visible = [j for j in self.visible if layer.mask[self.row, j]]
         self.keys = self.visible[:SHOWN_KEYS]
         if layer.weights is not None:  # those with the largest weights, in the order of the text
             weights = layer.weights[self.at, self.row]
             self.keys = sorted(sorted(self.visible, key=lambda j: -weights[j])[:SHOWN_KEYS])
+        self.names = {j: "".join(told_apart(trace.key_axis, j, 14, trace.key_numbers[j])) for j in self.keys}
 
-    def steps(self) -> dict[str, Callable[[], Iterable[Form | Text]]]:
+    def steps(self) -> dict[str, Callable[[], Iterator[Form]]]:
         """The arithmetic of each step that has any, by the step's name."""
         return {
             "projections": self.projection, "rope": self.rotation, "scores": self.dot_products,
             "scaled": self.division, "weights": self.softmax, "context": self.weighted_values,
         }  # fmt: skip
 
-    def _others(self) -> list[Form]:
+    def _others(self) -> str:
         left = len(self.visible) - len(self.keys)
-        return [(f"… {left} more key{'s' * (left != 1)}, of smaller weight", "dim")] if left else []
+        return f"… {left} more key{'s' * (left != 1)}, of smaller weight" if left else ""
 
-    def dot_product_terms(self, a: Floats, b: Floats, room: int) -> str:
-        """`a·b` term by term in at most `room` cells: 0.26×0.21 + 0.72×0.44 + … 6 more."""
-        line, best = "", f"… {len(a)} products"
-        for at, (x, y) in enumerate(zip(a.tolist(), b.tolist(), strict=True)):
-            left, right = self.number(x), self.number(y)
-            right = f"({right})" if right.startswith("-") else right
-            if at:
-                left = f" - {left[1:]}" if left.startswith("-") else f" + {left}"
-            line += f"{left}×{right}"
-            more = len(a) - at - 1
-            abridged = line + (f" + … {more} more" if more else "")
-            if len(abridged) <= room:
-                best = abridged
-            elif len(line) > room:
-                break
-        return best
+    def _terms(self, a: Floats, b: Floats) -> list[str]:
+        """The terms of `a·b`: 0.26×0.21, + 0.72×0.44."""
+        terms: list[str] = []
+        for x, y in zip(map(self.number, a.tolist()), map(self.number, b.tolist()), strict=True):
+            y = f"({y})" if y.startswith("-") else y
+            sign = f" - {x[1:]}" if x.startswith("-") else f" + {x}"
+            terms.append(f"{sign if terms else x}×{y}")
+        return terms
 
     def projection(self) -> Iterator[Form]:
         """How the first number of the query comes about from X and W_Q."""
@@ -98,12 +78,11 @@ class Blackboard:
         rows = self.layer.queries if self.layer.queries_before_rope is None else self.layer.queries_before_rope
         if w is None or x is None or rows is None:
             return
-        result = self.number(float(rows[self.at, self.row, 0]))
+        terms = self._terms(x[self.query], w[self.at, :, 0])
         bias = self.layer.parameters.get("b_Q")
         extra = "" if bias is None else f" + {self.number(float(bias[self.at, 0]))}".replace("+ -", "- ")
-        start = f"q({self.name})₀ = "
-        room = self.width - cell_len(start) - len(result) - len(extra) - 3
-        yield _equation(f"{start}{self.dot_product_terms(x[self.query], w[self.at, :, 0], room)}{extra}", result)
+        result = self.number(float(rows[self.at, self.row, 0]))
+        yield Table(sum_columns([f"q({self.name})₀ ="], [terms], [result], extra), gap=1)
 
     def rotation(self) -> Iterator[Form]:
         """The first pair of the query's dimensions, turned."""
@@ -122,19 +101,13 @@ class Blackboard:
         q, k, scores = self.layer.queries, self.layer.keys, self.layer.scores
         if q is None or k is None or scores is None:
             return
-        names = [self.names[j] for j in self.keys]
+        terms = [self._terms(q[self.at, self.row], k[self.at, j]) for j in self.keys]
         results = [self.number(float(scores[self.at, self.row, j])) for j in self.keys]
-        room = self.width - max(map(cell_len, names)) - max(map(len, results)) - GAP - 3
-        terms = [self.dot_product_terms(q[self.at, self.row], k[self.at, j], room) for j in self.keys]
         yield self._says("asks each key", "q · k")
-        columns = [Column("", names, "text"), Column("", terms, "text")]
-        equals = Column("", [" = "] * len(names), joined=True)
-        yield Table([*columns, equals, Column("", results, tone="bold", joined=True)])
-        yield from self._others()
+        yield Table(sum_columns([self.names[j] for j in self.keys], terms, results), rest=self._others())
 
     def _says(self, what: str, formula: str) -> Line:
-        fits = cell_len(f"{self.name} {what}: {formula}") <= self.width
-        return Line([(f"{self.name} ", "bold accent"), f"{what}:", (f" {formula}" * bool(formula and fits), "dim")])
+        return Line([(f"{self.name} ", "bold accent"), f"{what}:", (f" {formula}" * bool(formula), "dim", 0)])
 
     def division(self) -> Iterator[Form]:
         """One score scaled, with its numbers, and what that did to the row's largest weight."""
@@ -155,7 +128,7 @@ class Blackboard:
             weight = self.number(float(weights[self.at, self.row, j]))
             yield f"weight of {self.names[j]}: {weight}, and {unscaled} without the scaling", "dim"
 
-    def softmax(self) -> Iterator[Form | Text]:
+    def softmax(self) -> Iterator[Form]:
         """Exponentials, their sum, and each one's share."""
         if self.layer.weights is None:
             return
@@ -193,15 +166,12 @@ class Blackboard:
             Column("÷ Σ" if columns else single, shown, told=number, tone="bold"),
             Column("", shown, "bar", most=24, rank=0),
         ]
-        lines = list(table_lines(Table(columns, foot=foot), self.width))
-        yield from lines[: len(self.keys) + 1]
-        yield from self._others()
-        yield from lines[len(self.keys) + 1 :]
+        yield Table(columns, foot=foot, rest=self._others())
         if shift:
             told = f"{number(shift)}, the row's largest, is taken off each score before exp, so that none overflows: "
             yield told + "the shares stay the same.", "dim"
 
-    def weighted_values(self) -> Iterator[Form | Text]:
+    def weighted_values(self) -> Iterator[Form]:
         """Each value times its weight, and their sum: the context."""
         used = self.layer.weights if self.layer.dropped_weights is None else self.layer.dropped_weights
         if used is None or self.layer.values is None or self.layer.context is None:
@@ -213,11 +183,9 @@ class Blackboard:
             products.append(share[rest] @ self.layer.values[self.at, rest])
             names.append(f"{self.number(float(share[rest].sum()))} × {len(rest)} more")
         products.append(self.layer.context[self.at, self.row])
-        grid = Grid(np.stack(products), [*names, "Σ context"], list(map(str, range(len(products[-1])))), self.precision)
-        lines = grid_lines(grid, self.width)
-        lines[len(products)].stylize("bold")
+        columns = list(map(str, range(len(products[-1]))))
         yield self._says("gathers", "weight × value, added up")
-        yield from lines
+        yield Grid(np.stack(products), [*names, "Σ context"], columns, self.precision, strong=(len(names),))
 
 
 def _equation(left: str, result: str) -> Line:
@@ -225,46 +193,36 @@ def _equation(left: str, result: str) -> Line:
     return Line([left, (f"= {result}", "bold")], hanging=2, between=" ")
 
 
-def told_apart(tokens: Sequence[Token], at: int, width: int, number: int | None = None) -> str:
-    """A token's label in `width` cells, with its index, or `number`, where another token reads the same: "the (4)"."""
+def told_apart(tokens: Sequence[Token], at: int, width: int, number: int | None = None) -> tuple[str, str]:
+    """A token's label in `width` cells, and its index, or `number`, where another reads the same: "the" and " (4)"."""
     twins = sum(token.text == tokens[at].text for token in tokens) > 1
-    return _indexed_label(tokens[at], at if number is None else number, width, twins)
+    index = f" ({at if number is None else number})" * twins
+    return label_fit(token_label(tokens[at]), width - len(index)), index
 
 
-def _indexed_label(token: Token, at: int, width: int, twins: bool) -> str:
-    """A token's label in `width` cells, with its index `at` where it has `twins`: "the (4)"."""
-    index = f" ({at})" if twins else ""
-    return label_fit(token_label(token), width - len(index)) + index
+def summary_pieces(trace: Trace, layer: LayerTrace, head: int, query: int, heading: bool = True) -> list[Piece]:
+    """Where one query's attention went: "eat pays 70 % of its attention to Alice"; smaller shares where there is room.
 
-
-def summary_line(trace: Trace, layer: LayerTrace, head: int, query: int, width: int, most: int = 3) -> str:
-    """Where one query's attention went, in `width` cells at most: "eat pays 70 % of its attention to Alice".
-
-    Of another measure than the weights: "eat comes 70 % from Alice".
+    `heading`: above it stands that it is attention. Of another measure than the weights: "eat comes 70 % from Alice".
     """
     assert layer.weights is not None
     verb, what, to = ("pays", " of its attention", "to") if trace.measure is None else ("comes", "", "from")
     if trace.noted >= {"left-out", "rescaled"} and what:
         what = " of the rest of its attention"
     row = layer.weights[layer.position_of(head), layer.row_of(query)]  # (n_k,)
-    longest = max(6, min(24, (width - len(f" {verb} 100 %{what} {to} ")) // 2))  # cells, so that the names fit
-    name = told_apart(trace.tokens, query, longest)
+    name, index = told_apart(trace.tokens, query, NAMED)
     if not row.any():
-        return f"{name} {'looks' if layer.mask is None else 'may look'} at nothing"
-    order = [int(j) for j in np.argsort(-row, kind="stable")[:most]]
-    shares: list[str] = []
-    numbers = trace.key_numbers
+        return [name, f"{index} {'looks' if layer.mask is None else 'may look'} at nothing"]
+    numbers, said = trace.key_numbers, list[Piece]([name, f"{index} {verb} "])
     own = trace.reads_itself or "left-out" in trace.noted and own_numbers(trace.tokens, trace.key_axis) is not None
-    for j in order:
-        whom = "itself" if own and numbers[j] == query else told_apart(trace.key_axis, j, longest, numbers[j])
-        if row[j] >= 0.05 or not shares:
-            shares.append(f"{percent(row[j])}{'' if shares else what} {to} {whom}")
-    kept = _kept_back(layer, head, query) if trace.measure is None else ""
-    if cell_len(f"{name} {verb} {shares[0]}{kept}") > width:  # that it is attention, the heading says
-        shares[0] = shares[0].replace(what, "", 1)
-    while len(shares) > 1 and cell_len(f"{name} {verb} {', '.join(shares)}{kept}") > width:
-        shares.pop()
-    return label_fit(f"{name} {verb} {', '.join(shares)}{kept}", width)
+    order = np.argsort(-row, kind="stable")[:SHARES].tolist()
+    for at, j in enumerate(order):
+        whom = ("itself", "") if own and numbers[j] == query else told_apart(trace.key_axis, j, NAMED, numbers[j])
+        if not at:
+            said += [percent(row[j]), (what, "", 0 if heading else None), f" {to} ", *whom]
+        elif row[j] >= 0.05:
+            said += [(piece, "", -at) for piece in (f", {percent(row[j])} {to} ", *whom)]
+    return [*said, _kept_back(layer, head, query) if trace.measure is None else ""]
 
 
 def _kept_back(layer: LayerTrace, head: int, query: int) -> str:
@@ -280,63 +238,58 @@ def _kept_back(layer: LayerTrace, head: int, query: int) -> str:
 
 
 INDENT = 5
-LINKED = 60  # cells of each end of a link that is named in a sentence
+NAMED, LINKED = 24, 60  # cells of a token in a sentence, and of each end of a link
+SHARES = 3  # keys that are named of a row
 MOST_ROWS = 24  # of tokens, of a summary
 
 
+@dataclass(frozen=True)
 class Explanation:
-    """A trace as a rich renderable: every step, for one head a layer, the arithmetic of one query or more written out.
+    """A trace told: every step, for one head a layer, the arithmetic of one query or more written out.
 
     `focuses` name the layers, heads and queries that are looked at most closely, the one that the walk ends on first;
-    `heads` the heads whose steps are shown; `more_layers` counts the layers with attention that are not.
+    `heads` the heads of each layer whose steps are shown (None: all), `only` the steps (None: all, and a heading).
     """
 
-    def __init__(
-        self,
-        trace: Trace,
-        *focuses: Focus,
-        heads: Mapping[int, Sequence[int]] | None = None,
-        only: Collection[str] | None = None,
-        precision: int = 2,
-        story: bool = False,
-        more_layers: int = 0,
-    ) -> None:
-        self.trace, self.focuses, self.only, self.precision, self.story = trace, focuses, only, precision, story
-        self.more_layers = more_layers
-        self.heads = heads or {layer.layer: layer.heads for layer in trace.layers}
-        self.queries = [token_label(token) for token in trace.tokens]
-        self.keys = [token_label(token) for token in trace.key_axis]
-        self.many_heads = (trace.model.n_layers or 1) > 1 or (trace.model.n_heads or 1) > 1
+    trace: Trace
+    focuses: Sequence[Focus] = ()
+    heads: Mapping[int, Sequence[int]] | None = None
+    only: Collection[str] | None = None
+    precision: int = 2
+    story: bool = False
 
-    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
-        """The lines of the walk, none wider than the console."""
-        width = options.max_width
-        yield Shown([*(self._title_forms(width) if self.only is None else ()), *self._chosen()])
-        place = None
-        steps = [
-            step
-            for step in walk_steps(self.trace, None, self.only)
-            if step.layer is None or step.head is None or step.head in self.heads.get(step.layer, ())
-        ]
-        for number, step in enumerate(steps, 1):
+    def forms(self) -> Iterator[Form]:
+        """The walk."""
+        if self.only is None:
+            yield from self._title_forms()
+        yield from self._chosen()
+        place, number = None, 0
+        for step in walk_steps(self.trace, None, self.only):
             here = (step.layer, step.head)
-            if step.layer is not None and step.head is not None and self.many_heads and here != place:
-                place = here
-                yield Shown(self._place_forms(step.layer, step.head, width))
-            yield Shown(self._heading_forms(number, step, width))
-            room = width - INDENT
-            for at, form in enumerate(self._step_body(step, room)):
-                if at == 0:
-                    yield Text("")
-                for line in [form] if isinstance(form, Text) else lines_of(form, room):
-                    yield cropped_line(Text(" " * INDENT).append_text(line), width)
+            if step.layer is not None and step.head is not None:
+                if step.head not in self._heads_of(step.layer):
+                    continue
+                if self._many_heads and here != place:
+                    yield from self._place_forms(step.layer, step.head)
+                    place = here
+            number += 1
+            yield from self._heading_forms(number, step)
+            body = list(self._step_body(step))
+            yield from [""] * bool(body)
+            yield from map(_indented, body)
 
-    # --- the parts of the page -----------------------------------------------------------------------------------
+    @property
+    def _many_heads(self) -> bool:
+        return (self.trace.model.n_layers or 1) > 1 or (self.trace.model.n_heads or 1) > 1
 
-    def _title_forms(self, width: int) -> Iterator[Form]:
+    def _heads_of(self, layer: int) -> Sequence[int]:
+        return self.trace.layer(layer).heads if self.heads is None else self.heads.get(layer, ())
+
+    def _title_forms(self) -> Iterator[Form]:
         yield ""
-        text = token_label(" ".join(self.trace.text.split() or self.queries))
-        yield Line(label_fit(text, 4 * (width - 4)), "bold", 2)
+        yield Line(
+            token_label(" ".join(self.trace.text.split() or map(token_label, self.trace.tokens))), "bold", 2, lines=4
+        )
         yield Line(self._model_line(), "dim", 2)
         for note in self.trace.notes:
             if not notes_of_kind([note], "guess"):  # that is the last line of all
@@ -349,11 +302,13 @@ class Explanation:
         """By which rule the places were chosen that are looked at most closely; nothing where they were asked for."""
         for at, focus in enumerate(focus for focus in self.focuses if focus.reason):
             where = place_name(self.trace.model, focus.layer, focus.head)
-            query = told_apart(self.trace.tokens, focus.query, LINKED)
-            link = f"{query} → {told_apart(self.trace.key_axis, focus.key, LINKED)}"
+            query, key = (
+                "".join(told_apart(tokens, at, LINKED))
+                for tokens, at in ((self.trace.tokens, focus.query), (self.trace.key_axis, focus.key))
+            )
             if self.only is not None and not at:
                 yield ""
-            said = f"Shown: {where + ', ' if where else ''}{link}: {focus.reason} (--layer, --head, --query)."
+            said = f"Shown: {where + ', ' if where else ''}{query} → {key}: {focus.reason} (--layer, --head, --query)."
             yield Line(said, "dim", 2)
 
     def _model_line(self) -> str:
@@ -368,42 +323,35 @@ class Explanation:
         parts += [m.device] * (m.device != "cpu")
         return " · ".join(parts)
 
-    def _place_forms(self, layer: int, head: int, width: int) -> Iterator[Form]:
+    def _place_forms(self, layer: int, head: int) -> Iterator[Form]:
         model = self.trace.model
-        line = place_name(model, layer, head)
-        left = {"head": (model.n_heads or 1) - len(self.heads.get(layer, ())), "layer": self.more_layers}
         finds = ", ".join(roles_of_heads(model).get((layer, head), ()))
-        line += f": {finds}" if finds else ""
-        others = [f"{n} more {what}{'s' * (n != 1)}: --{what} all" for what, n in left.items() if n > 0]
-        while others and cell_len(line) + 8 + len(", ".join(others)) > width:
-            del others[-1]
+        line = place_name(model, layer, head) + (f": {finds}" if finds else "")
+        left = (model.n_heads or 1) - len(self._heads_of(layer))
+        more = f"   {counted(left, 'more head')}: --head all" if left > 0 else ""
         yield ""
-        more = "   " + ", ".join(others) if others else ""
-        yield Line([(line, "bold accent"), (more, "dim")], mark=(" ──", "bold accent"), hanging=INDENT - 1)
+        yield Line([(line, "bold accent"), (more, "dim", 0)], mark=(" ──", "bold accent"), hanging=INDENT - 1)
 
-    def _heading_forms(self, number: int, step: Step, width: int) -> Iterator[Form]:
-        """Number, title, formula and shape of a step, the formula below where there is no room; what the step does."""
+    def _heading_forms(self, number: int, step: Step) -> Iterator[Form]:
+        """Number, title, formula and shape of a step; what the step does."""
+        said: list[Piece] = (
+            [(step.title, "bold"), *step.formula.split("   ")] if step.formula else [(step.title, "bold")]
+        )
         shape = _shape_text(step.parts[0]) if len(step.parts) == 1 else ""
-        formula = step.formula and f"   {step.formula}"
-        below = INDENT + cell_len(step.title) + len(formula) + 2 + len(shape) > width
-        told = step.title + ("" if below else formula)
-        space = " " * (width - INDENT - cell_len(told) - len(shape))
-        said: list[Piece] = [(step.title, "bold"), "" if below else formula, (space + shape if shape else "", "dim")]
+        mark = (f" {number:>2}", "bold accent")
         yield ""
-        yield Line(said, mark=(f" {number:>2}", "bold accent"), hanging=INDENT, cut=True)
-        if formula and below:
-            yield Line([*step.formula.split("   ")], indent=INDENT, between="   ")
+        yield Line(said, hanging=INDENT, mark=mark, between="   ", right=(shape, "dim"))
         yield Line(step.sentence, "dim", INDENT)
         if self.story and step.story:
             yield Line(step.story, "italic", INDENT)
 
-    def _step_body(self, step: Step, width: int) -> Iterator[Form | Text]:
+    def _step_body(self, step: Step) -> Iterator[Form]:
         if step.name == "tokens":
             yield from self._token_forms()
         elif step.name == "prediction":
             yield from self._prediction_forms()
         elif step.name == "summary":
-            yield from self._summary_forms(width)
+            yield from self._summary_forms()
         else:
             for at, part in enumerate(step.parts):
                 if at:
@@ -416,21 +364,22 @@ class Explanation:
             layer = self.trace.layer(step.layer)
             for query in dict.fromkeys(focus.query for focus in self.focuses):
                 if layer.rows is None or query in layer.rows:
-                    board = Blackboard(self.trace, layer, step.head, query, self.precision, width)
-                    arithmetic = list(board.steps()[step.name]() if step.name in board.steps() else ())
+                    worked = Arithmetic(self.trace, layer, step.head, query, self.precision).steps().get(step.name)
+                    arithmetic = list(worked()) if worked is not None else []
                     yield from [""] * bool(arithmetic)
                     yield from arithmetic
 
     def _step_grid(self, step: Step, part: Part) -> Grid:
         layer = None if step.layer is None else self.trace.layer(step.layer)
         numbers = [[str(d) for d in range(size)] for size in part.array.shape]
-        rows = {"keys": self.keys, "dimensions": numbers[0]}.get(part.rows, self.queries)
-        marks = [focus.query for focus in self.focuses] if rows is self.queries else []
+        queries, keys = ([token_label(one) for one in axis] for axis in (self.trace.tokens, self.trace.key_axis))
+        rows = {"keys": keys, "dimensions": numbers[0]}.get(part.rows, queries)
+        marks = [focus.query for focus in self.focuses] if rows is queries else []
         if layer is not None and layer.rows is not None and part.rows == "queries":
-            rows = [self.queries[i] for i in layer.rows]
+            rows = [queries[i] for i in layer.rows]
             marks = [layer.rows.index(mark) for mark in marks if mark in layer.rows]
         square = part.columns == "keys"
-        columns = self.keys if square else numbers[1]
+        columns = keys if square else numbers[1]
         weights, signed = part.name in ("weights", "dropped_weights"), part.name == "signed_weights"
         array, mask = part.array, layer.mask if square and (weights or signed) and layer is not None else None
         if part.name == "index_scores" and layer is not None:
@@ -486,25 +435,37 @@ class Explanation:
             names = Column("", [token_label(p.text, 20) for p in mine], "text")
             yield Table([names, *bar_columns(shares, most=24, tone="accent")], indent=2)
 
-    def _summary_forms(self, width: int) -> Iterator[Form]:
+    def _summary_forms(self) -> Iterator[Form]:
         for layer in self.trace.layers:
             if layer.weights is None:
                 continue
-            for head in self.heads.get(layer.layer, layer.heads):
-                if self.many_heads:
+            for head in self._heads_of(layer.layer):
+                if self._many_heads:
                     yield place_name(self.trace.model, layer.layer, head), "dim"
                 rows = list(layer.rows) if layer.rows is not None else list(range(len(self.trace.tokens)))
                 for query in rows[:MOST_ROWS]:
-                    yield Line(summary_line(self.trace, layer, head, query, width - 2), indent=2, cut=True)
+                    yield Line(summary_pieces(self.trace, layer, head, query), indent=2, cut=True)
                 if len(rows) > MOST_ROWS:
                     yield f"  … {counted(len(rows) - MOST_ROWS, 'more token')}", "dim"
         # what is said instead of shares where the model cannot read the sentence well
         guess = next((f"{note}." for note in notes_of_kind(self.trace.notes, "guess")), None)
         for focus in self.focuses[:1] if guess else self.focuses:
             yield ""
-            yield guess or focus_sentence(self.trace, focus, width), "bold accent"
+            where = place_name(self.trace.model, focus.layer, focus.head)
+            about = self.trace, self.trace.layer(focus.layer), focus.head, focus.query
+            said: list[Piece] = (
+                [guess] if guess else [f"In {where}, " if where else "", *summary_pieces(*about, heading=False), "."]
+            )
+            yield Line(said, "bold accent")
             if not guess and (conclusion := conclusion_of(self.trace, focus)):
                 yield conclusion, "dim"
+
+
+def _indented(form: Form) -> Form:
+    if form == "":
+        return form
+    form = form if isinstance(form, Line | Table | Grid) else Line(form)
+    return replace(form, indent=form.indent + INDENT)
 
 
 def _shape_text(part: Part) -> str:
@@ -521,17 +482,6 @@ def place_name(model: ModelInfo, layer: int, head: int) -> str:
     """A layer and head by their numbers, each where the model has several: "layer 1, head 2"."""
     where = [f"layer {layer}"] if (model.n_layers or 1) > 1 else []
     return ", ".join(where + [f"head {head}"] * ((model.n_heads or 1) > 1))
-
-
-def focus_sentence(trace: Trace, focus: Focus, width: int) -> str:
-    """Where the query of a focus looks, in a sentence."""
-    where = place_name(trace.model, focus.layer, focus.head)
-    place = f"In {where}, " if where else ""
-    about = trace, trace.layer(focus.layer), focus.head, focus.query
-    line = summary_line(*about, width - len(place) - 1)
-    if "…" in line:  # on two lines, then
-        line = summary_line(*about, max(width, 60))
-    return f"{place}{line}."
 
 
 def conclusion_of(trace: Trace, focus: Focus) -> str:
