@@ -577,12 +577,12 @@ def census_bytes(found: CensusTable, suffix: str, look: Look | None = None, say:
 
     `look` is that of a picture, of which `say` hears what its reader must know.
     """
-    from attnctl.formats.census_table import census_csv, census_parquet
-    from attnctl.formats.documents.census_json import census_to_json
+    from attnctl.formats.census_table import census_csv, census_document, census_parquet
+    from attnctl.formats.documents.json_documents import write_json
     from attnctl.formats.pictures import figure_bytes
 
     if suffix == ".json":
-        return census_to_json(found) + b"\n"
+        return write_json(census_document(found), "census") + b"\n"
     if suffix in (".csv", ".parquet"):
         return census_csv(found) if suffix == ".csv" else census_parquet(found)
     if suffix == ".html":

@@ -26,7 +26,7 @@ from attnctl.cli.output import put_bytes, show_renderable
 from attnctl.cli.progress import items_progress
 from attnctl.errors import DONE, PARTIAL, AttnctlError, UsageError, print_complaint
 from attnctl.files import check_writable, need_pyarrow
-from attnctl.formats.documents.census_json import read_census
+from attnctl.formats.census_table import read_census
 from attnctl.formats.documents.json_documents import write_json
 from attnctl.formats.documents.model_documents import RelationDocument
 from attnctl.formats.pictures import format_names, picture_format

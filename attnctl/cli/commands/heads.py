@@ -53,7 +53,7 @@ def heads_command(
         raise UsageError("--probe measures induction and duplicate: name the one to draw with --by")
     known = None
     if census is not None:
-        from attnctl.formats.documents.census_json import read_census
+        from attnctl.formats.census_table import read_census
 
         known = read_census(census)
     changes = o.taken(Changes, options)

@@ -20,7 +20,7 @@ DOCUMENTS = {
     "overview": f"{HERE}.overview_json:OverviewDocument",
     "effects": f"{HERE}.readings_json:EffectsDocument",
     "comparison": f"{HERE}.readings_json:ComparisonDocument",
-    "census": f"{HERE}.census_json:CensusDocument",
+    "census": "attnctl.formats.census_table:CensusDocument",
     "sources": f"{HERE}.readings_json:SourcesDocument",
     "needle": f"{HERE}.readings_json:NeedleDocument",
     "needles": f"{HERE}.readings_json:NeedlesDocument",

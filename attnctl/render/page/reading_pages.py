@@ -7,7 +7,7 @@ from collections.abc import Iterable
 import numpy as np
 
 from attnctl import __version__
-from attnctl.formats.documents.census_json import census_document
+from attnctl.formats.census_table import census_document
 from attnctl.formats.documents.json_documents import plain
 from attnctl.readings.census.census_table import CensusTable, HeadRow
 from attnctl.readings.effects.answer_sources import AnswerSources

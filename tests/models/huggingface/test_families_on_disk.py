@@ -13,7 +13,7 @@ import pytest
 pytest.importorskip("transformers", reason="attnctl[hf] is not installed")
 
 import attnctl
-from attnctl.formats.documents.census_json import read_census
+from attnctl.formats.census_table import read_census
 from attnctl.readings.heatmap import SINK_TAKES_PART, of_overview
 from attnctl.source.cells import read_heatmap
 from tests.conftest import Result

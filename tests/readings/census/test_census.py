@@ -298,9 +298,9 @@ def test_a_column_of_something_else_does_not_fill_the_memory(monkeypatch: pytest
 
 
 def written(said: CensusTable) -> bytes:
-    from attnctl.formats.documents.census_json import census_to_json
+    from attnctl.api import census_bytes
 
-    return census_to_json(said)
+    return census_bytes(said, ".json")
 
 
 def test_wilsons_interval() -> None:
