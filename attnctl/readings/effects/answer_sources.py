@@ -9,7 +9,7 @@ import heapq
 import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from itertools import pairwise
+from itertools import combinations, pairwise
 from typing import Annotated
 
 import numpy as np
@@ -104,20 +104,17 @@ class AnswerSources:
             del columns["writes"]
         if all(part.removed is not None for part in self.parts):
             columns["removed"] = [-(part.removed or 0.0) for part in self.parts]
-        names = list(columns)
-        pairs = [(a, b) for at, a in enumerate(names) for b in names[at + 1 :]]
-        taus = {f"{a}-{b}": kendall_tau(columns[a], columns[b]) for a, b in pairs}
+        taus = {f"{a}-{b}": kendall_tau(columns[a], columns[b]) for a, b in combinations(columns, 2)}
         return {name: tau for name, tau in taus.items() if tau is not None}
 
     def first_sources(self) -> tuple[int | None, ...]:
         """Of each answer token, the place in `parts` of the part whose loss costs it most; None where none costs any."""
-        found: list[int | None] = []
-        for at in range(len(self.answer_tokens)):
-            both = zip(self.parts, self.changes, strict=True)
-            costs = [float(change[at]) if part.alone else 0.0 for part, change in both]
-            worst = int(np.argmin(costs)) if costs else 0
-            found.append(worst if costs and costs[worst] < -NEGLIGIBLE else None)
-        return tuple(found)
+        if not self.parts:
+            return (None,) * len(self.answer_tokens)
+        both = zip(self.parts, self.changes, strict=True)
+        costs = np.array([np.where(part.alone, change, 0) for part, change in both], np.float64)  # (parts, m)
+        worst, least = costs.argmin(axis=0).tolist(), costs.min(axis=0)  # (m,) each
+        return tuple(at if cost < -NEGLIGIBLE else None for at, cost in zip(worst, least, strict=True))
 
 
 # --- parts of a prompt -------------------------------------------------------------------------------------------
@@ -246,18 +243,13 @@ def search_parts(count: int, measure: Measure, budget: int, likely: Sequence[int
             found.alone.add(group[0])
         return abs(float(change.sum()))
 
-    if count <= budget:
-        for part in range(count):
-            effect_told((part,))
-            yield found
-        return
-    alone = tuple(likely[: budget // 2])
+    alone = tuple(range(count)) if count <= budget else tuple(likely[: budget // 2])
     for part in alone:
         effect_told((part,))
         yield found
     rest = tuple(part for part in range(count) if part not in alone)
-    waiting = [(-float("inf"), rest)]
-    if alone:
+    waiting = [(-float("inf"), rest)] if rest else []
+    if alone and rest:
         waiting = [(-effect_told(rest), rest)]
         yield found
     while waiting and found.measured + 2 <= budget:
