@@ -40,23 +40,22 @@ class Block:
         return comment_value(self.lines, "sent_id")
 
 
-def comment_value(lines: Iterable[str], key: str) -> str | None:
-    """The value of `# key = value` among the comments of a sentence."""
+def _comments(lines: Iterable[str]) -> Iterator[tuple[str, str | None]]:
+    """The comments of a sentence, `# key = value`; None where there is no value."""
     for line in lines:
         if line.startswith("#"):
             name, equals, value = line[1:].partition("=")
-            if equals and name.strip() == key:
-                return value.strip()
-    return None
+            yield name.strip(), value.strip() if equals else None
+
+
+def comment_value(lines: Iterable[str], key: str) -> str | None:
+    """The value of the first comment of that key."""
+    return next((value for name, value in _comments(lines) if name == key and value is not None), None)
 
 
 def document_begun(lines: Iterable[str]) -> str | None:
     """The id of the document that a sentence begins (`# newdoc id = …`), "" of one without; None where it begins none."""
-    for line in lines:
-        name, _, value = line[1:].partition("=") if line.startswith("#") else ("", "", "")
-        if name.split()[:1] == ["newdoc"]:
-            return value.strip()
-    return None
+    return next((value or "" for name, value in _comments(lines) if name.split()[:1] == ["newdoc"]), None)
 
 
 def sentence_blocks(file: IO[bytes]) -> Iterator[Block]:

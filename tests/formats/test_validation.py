@@ -17,7 +17,7 @@ import numpy as np
 import pytest
 
 from attnctl.errors import AttnctlError
-from attnctl.formats.documents.census_json import read_census
+from attnctl.formats.census_table import read_census
 from attnctl.formats.documents.overview_json import overview_from_document
 from attnctl.formats.documents.readings_json import known_needles
 from attnctl.formats.documents.trace_json import trace_from_document, trace_from_json
@@ -211,6 +211,23 @@ def test_a_text_or_true_is_no_number_in_any_document(value: Any, tmp_path: Path)
     (tmp_path / "x").write_text(json.dumps(said | cell) + "\n")
     with pytest.raises(AttnctlError, match="x, line 1 is damaged: depth is .*, not a number$"):
         known_needles(str(tmp_path / "x"), run)
+
+
+def test_one_query_with_very_many_links_does_not_fill_the_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every other query is given as many: of a file of 8 MB a table of 100 GB."""
+    monkeypatch.setattr("attnctl.limits.ALWAYS_FREE_BYTES", 0)
+    monkeypatch.setattr("attnctl.limits.free_memory", lambda: 100_000.0)
+    document: dict[str, Any] = {
+        "schema": "attnctl.overview/1",
+        "text": "a",
+        "tokens": [{"text": "a", "special": False}] * 100,
+        "model": {"name": "m", "kind": "demo"},
+        "heads": [{"layer": 0, "head": 0, "links": [[[at, 0.01] for at in range(100)], *[[]] * 99]}],
+    }
+    with pytest.raises(AttnctlError, match=r"^a table of 100 links for 100 tokens needs 400 kB of memory"):
+        overview_from_document(document, "x")
+    document["heads"][0]["links"][0] = [[3, 0.5]]
+    assert overview_from_document(document, "x").links[0, 0].keys.shape == (100, 1)
 
 
 @pytest.mark.parametrize(

@@ -74,13 +74,9 @@ def fields_of(reading: type, **otherwise: Any) -> Iterator[tuple[str, Any, Any]]
         if own.default is MISSING:
             yield own.name, hints[own.name], field()
         elif ALWAYS in getattr(hints[own.name], "__metadata__", ()):
-            yield own.name, hints[own.name], field(default_factory=partial(_same, own.default))
+            yield own.name, hints[own.name], field(default_factory=partial(getattr, own, "default"))
         else:
             yield own.name, hints[own.name], own.default
-
-
-def _same(value: object) -> object:
-    return value
 
 
 # --- tokens and models -------------------------------------------------------------------------------------------

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from itertools import zip_longest
 from typing import Annotated, Any, Literal, TypeVar
 
 import numpy as np
 from msgspec import UNSET, UnsetType, field
 
+from attnctl import limits
 from attnctl.arrays import Bools, Floats
 from attnctl.document_fields import Amount, Index, Mask, Matrix, Part, Share, Vector, about
 from attnctl.formats.documents.json_documents import (
@@ -100,16 +102,9 @@ def overview_to_json(overview: Overview | LongRow) -> bytes:
 
 
 def _overview_document(overview: Overview) -> OverviewDocument:
-    grid: dict[str, Any] = {}
-    weights: dict[tuple[int, int], Floats] = {}
-    if overview.grid is not None:
-        weights, masks = overview.grid.weights, sorted(overview.grid.masks.items())
-        grid = {
-            "pool": overview.grid.pool,
-            "rows": overview.grid.rows,
-            "columns": overview.grid.columns,
-            "layers": tuple(GridLayer(layer, np.ascontiguousarray(mask)) for layer, mask in masks),
-        }
+    grid = overview.grid
+    weights, masks = ({}, {}) if grid is None else (grid.weights, grid.masks)
+    layers = tuple(GridLayer(layer, np.ascontiguousarray(mask)) for layer, mask in sorted(masks.items()))
     told: dict[tuple[int, int], dict[str, Any]] = {}
     for one in overview.head_statistics:
         told.setdefault((one.layer, one.head), {}).update(one.values, names=one.names)
@@ -118,7 +113,7 @@ def _overview_document(overview: Overview) -> OverviewDocument:
     for at, cells in weights.items():
         told.setdefault(at, {})["grid"] = np.ascontiguousarray(cells, np.float32)
     heads = tuple(OverviewHead(layer=layer, head=head, **known) for (layer, head), known in told.items())
-    return document_of(OverviewDocument, overview, heads=heads, **grid)
+    return document_of(OverviewDocument, overview, grid, layers=layers, heads=heads)
 
 
 def _links_document(links: Links) -> tuple[tuple[tuple[int, float], ...], ...]:
@@ -204,11 +199,9 @@ def _read_links(rows: tuple[tuple[tuple[int, float], ...], ...], n_q: int, n_k: 
     count = max((len(row) for row in rows), default=0)
     if count > n_k:
         raise ValueError(f"a query has {count} links, to {n_k} keys")
-    keys = np.zeros((n_q, count), np.int64)  # (n_q, count)
-    weights = np.zeros((n_q, count))  # (n_q, count), as float32 once they are known to be finite
-    for at, row in enumerate(rows):
-        for place, link in enumerate(row):
-            keys[at, place], weights[at, place] = link
+    limits.check_memory(40.0 * n_q * count, f"a table of {count:,} links for {n_q:,} tokens", "give a smaller file")
+    links = np.array(list(zip_longest(*rows, fillvalue=(0, 0))), np.float64).reshape(count, n_q, 2)
+    keys, weights = links[..., 0].T.astype(np.int64), links[..., 1].T  # (n_q, count)
     if keys.size and keys.max() >= n_k:
         raise ValueError(f"a link goes to key {keys.max()}, of {n_k}")
     return Links(keys, finite_floats(weights))

@@ -8,19 +8,10 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import numpy as np
+from msgspec import field
 from msgspec.structs import asdict
 
-from attnctl.document_fields import (
-    Amount,
-    Correlation,
-    Index,
-    Mask,
-    Matrix,
-    Part,
-    Share,
-    Vector,
-    about,
-)
+from attnctl.document_fields import Amount, Correlation, Index, Mask, Matrix, Part, Share, Vector, about
 from attnctl.errors import AttnctlError
 from attnctl.files import parse_json, read_bytes, write_whole
 from attnctl.formats.documents.json_documents import (
@@ -38,10 +29,7 @@ from attnctl.formats.documents.json_documents import (
 )
 from attnctl.formats.validation import finite_floats
 from attnctl.readings.effects.answer_sources import AnswerSources, PartSource
-from attnctl.readings.effects.effects import (
-    ContributionPart,
-    Effects,
-)
+from attnctl.readings.effects.effects import ContributionPart, Effects
 from attnctl.readings.effects.needle import HeadPlace, HeadsOff, NeedleCell, NeedleRun, Needles
 from attnctl.readings.questions.quiz import QuizQuestion
 from attnctl.readings.questions.softmax import SoftmaxSteps
@@ -55,7 +43,7 @@ class ContributionsEntry(Part):
     """The logit taken apart: what the model says, what the parts add up to, and the parts."""
 
     logit: Annotated[float, about("The model's own.")]
-    sum: float
+    sum_of_parts: float = field(name="sum")
     parts: tuple[ContributionPart, ...]
 
 
@@ -78,9 +66,8 @@ def effects_to_json(effects: Effects, top: int | None = None) -> bytes:
 
 def effects_document(effects: Effects, top: int | None = None) -> EffectsDocument:
     """Effects as a document, `top` heads, edges and spans of them (None: all)."""
-    parts = effects.contributions
-    made = None if parts is None else document_of(ContributionsEntry, parts, sum=parts.sum_of_parts)
-    return document_of(EffectsDocument, effects.limited(top), contributions=made)
+    parts = effects.contributions and document_of(ContributionsEntry, effects.contributions)
+    return document_of(EffectsDocument, effects.limited(top), contributions=parts)
 
 
 # --- sources of an answer ----------------------------------------------------------------------------------------
@@ -321,8 +308,10 @@ class SoftmaxDocument(JsonDocument, kw_only=True, tag="attnctl.softmax/1"):
     scores: Annotated[NumbersOrNull, about("As they were given; null where masked.")]
     scale: Annotated[float, about("The factor on the scores.")]
     temperature: float
-    scaled_scores: Annotated[NumbersOrNull, about("Scores × scale / temperature; null where masked.")]
-    shift: Annotated[float, about("Taken off the scaled scores before the exponential.")]
+    scaled: Annotated[NumbersOrNull, about("Scores × scale / temperature; null where masked.")] = field(
+        name="scaled_scores"
+    )
+    exponent_shift: Annotated[float, about("Taken off the scaled scores before the exponential.")] = field(name="shift")
     exponentials: Vector
     sum: Annotated[float, about("Of the exponentials.")]
     weights: Annotated[tuple[Share, ...], about("The softmax.")]
@@ -335,14 +324,8 @@ class SoftmaxDocument(JsonDocument, kw_only=True, tag="attnctl.softmax/1"):
 
 def softmax_to_json(steps: SoftmaxSteps) -> bytes:
     """A softmax as one line of JSON; infinite numbers, of masked scores, are null."""
-    document = document_of(
-        SoftmaxDocument,
-        steps,
-        scaled_scores=steps.scaled,
-        shift=steps.exponent_shift,
-        sum=float(steps.exponentials.sum()),
-        scales=tuple(ScaledWeights(scale, steps.weights_scaled_by(scale)) for scale in steps.scales_compared),
-    )
+    scales = tuple(ScaledWeights(scale, steps.weights_scaled_by(scale)) for scale in steps.scales_compared)
+    document = document_of(SoftmaxDocument, steps, sum=float(steps.exponentials.sum()), scales=scales)
     return write_json(document, "softmax")
 
 
@@ -350,7 +333,7 @@ class QuestionEntry(Part, kw_only=True):
     """A question and its answer."""
 
     kind: Annotated[str, about("What is asked for: a weight, the strongest key, …")]
-    question: str
+    text: str = field(name="question")
     facts: Annotated[tuple[str, ...], about("The numbers that it takes.")]
     answer: Annotated[str | float, about("One of choices, or a number.")]
     choices: tuple[str, ...] = ()
@@ -368,7 +351,6 @@ class QuizDocument(JsonDocument, kw_only=True, tag="attnctl.quiz/1"):
 def quiz_to_json(text: str, info: ModelInfo, questions: Sequence[QuizQuestion]) -> bytes:
     """The questions of a quiz as one line of JSON, without the newline."""
     entries = tuple(
-        document_of(QuestionEntry, one, question=one.text, answer=one.answer if one.choices else float(one.answer))
-        for one in questions
+        document_of(QuestionEntry, one, answer=one.answer if one.choices else float(one.answer)) for one in questions
     )
     return write_json(document_of(QuizDocument, text=text, model=info, questions=entries), "quiz")
