@@ -180,6 +180,7 @@ TRAINED_LAYERS = Range(1, 1000, "layers", "the network is kept at every step of 
 STEPS = Range(1, 10**9, "steps", "a step takes a millisecond: more than a week")
 STEP_SENTENCES = Range(1, 10**6, "sentences", "they share the memory of one step")
 POSITIONS = Range(1, 100_000, "positions", "each is a row of the network")
+TABLE_ROWS = Range(1, 10**6, "rows", "a table of more fills the memory")
 LEARNING_RATE = Range(0, FLOAT32, "", "weights are float32", above=True)
 
 

@@ -86,35 +86,19 @@ def samples() -> dict[str, bytes]:
         "added_tokens": [],
         "model": {"type": "WordLevel", "vocab": {"a": 0}, "unk_token": "a"},
     }
-    return (
-        read_back.made_files()
-        | checkpoint()
-        | {
-            "t.json": trace.to_json().encode(),
-            "t.npz": npz.getvalue(),
-            "w.npy": npy.getvalue(),
-            "w.csv": b",Alice,will\nAlice,1,0\nwill,.5,.5\n",
-            "m.safetensors": save(small, {"n_heads": "1", "scale": "0.5"}),
-            "demo.safetensors": path_of("demo").read_bytes(),
-            "tok.json": json.dumps(tokenizer).encode(),
-            "s.csv": b"name,start,end\na,0,5\nb,6,9\n",
-            "in.txt": b"Alice will eat\nBob likes tea\n",
-            "in.csv": b"id,text\n1,Alice will eat\n2,Bob\n",
-            "in.jsonl": b'{"text": "Alice", "id": 1, "options": {"seed": 2}}\n"Bob likes tea"\n',
-        }
-    )
-
-
-def checkpoint() -> dict[str, bytes]:
-    """A tiny checkpoint that chats, where transformers is installed."""
-    try:
-        from tests.models.huggingface import folders
-    except ImportError:
-        return {}
-    with tempfile.TemporaryDirectory() as folder:
-        made = folders.write(Path(folder, "ckpt"), "llama", max_position_embeddings=512)
-        (made / "chat_template.jinja").write_text("{% for m in messages %}{{ m.role }}: {{ m.content }}\n{% endfor %}")
-        return {str(path.relative_to(folder)): path.read_bytes() for path in made.iterdir()}
+    return read_back.made_files() | {
+        "t.json": trace.to_json().encode(),
+        "t.npz": npz.getvalue(),
+        "w.npy": npy.getvalue(),
+        "w.csv": b",Alice,will\nAlice,1,0\nwill,.5,.5\n",
+        "m.safetensors": save(small, {"n_heads": "1", "scale": "0.5"}),
+        "demo.safetensors": path_of("demo").read_bytes(),
+        "tok.json": json.dumps(tokenizer).encode(),
+        "s.csv": b"name,start,end\na,0,5\nb,6,9\n",
+        "in.txt": b"Alice will eat\nBob likes tea\n",
+        "in.csv": b"id,text\n1,Alice will eat\n2,Bob\n",
+        "in.jsonl": b'{"text": "Alice", "id": 1, "options": {"seed": 2}}\n"Bob likes tea"\n',
+    }
 
 
 def damaged(rng: random.Random, data: bytes) -> bytes:

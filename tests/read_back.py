@@ -34,7 +34,6 @@ MADE_BY = (
     ["explain", TEXT, *SMALL, "--causal", "--head", "0", "--layer", "1", "-o", "t.npz"],
     ["explain", "--file", "long.txt", *SMALL, "--head", "0", "--top", "2", "-o", "links.json"],
     ["heatmap", "--file", "long.txt", *SMALL, "--layer", "0", "-o", "grid.json"],
-    ["ablate", "Alice will eat", "--target", "pizza", "--layer", "1", "-o", "effects.json"],
     ["evaluate", "trees.conllu", *SMALL, "-o", "census.json"],
     ["evaluate", "trees.conllu", *SMALL, "-o", "trees"],
     ["batch", "in.txt", *SMALL, "--format", "json,npz", "--jobs", "1", "-o", "out"],
@@ -49,7 +48,6 @@ READERS: dict[str, tuple[list[str], ...]] = {
     "t.npz": (["explain", "t.npz", "--json"], ["heatmap", "t.npz"]),
     "links.json": (["explain", "links.json", "--query", "3"], ["heads", "links.json"]),
     "grid.json": (["heatmap", "grid.json"], ["view", "grid.json", "-o", "p.html", "--no-open"]),
-    "effects.json": (["view", "Alice will eat", "--effects", "effects.json", "-o", "p.html", "--no-open"],),
     "census.json": (["heads", "Alice will eat", *SMALL, "--census", "census.json"],),
     "trees.conllu": (["evaluate", "trees.conllu", *SMALL],),
     "trees/manifest.jsonl": (["evaluate", "trees.conllu", *SMALL, "-o", "trees"],),
@@ -59,12 +57,12 @@ READERS: dict[str, tuple[list[str], ...]] = {
     "out/traces.jsonl": (["batch", "in.txt", *SMALL, "--format", "json,npz", "--jobs", "1", "-o", "out"], ["batch", "out/traces.jsonl"]),
     "tallies/.tallies/0000000.json": (["batch", "in.txt", *SMALL, "--format", "statistics,effects", "--jobs", "1", "-o", "tallies"],),
     "tallies/manifest.jsonl": (["batch", "in.txt", *SMALL, "--format", "statistics,effects", "--jobs", "1", "-o", "tallies"],),
-    "run/recipe.json": (["train", "--resume", "run", "--max-steps", "2", "--json"], ["heatmap", "Alice will eat", "--run", "run", "-o", "e.png"]),
-    "run/metrics.jsonl": (["train", "--resume", "run", "--max-steps", "2", "--json"],),
-    "run/resume.safetensors": (["train", "--resume", "run", "--max-steps", "3", "--json"],),
+    "run/recipe.json": (["train", "--resume", "-o", "run", "--max-steps", "3", "--json"], ["heatmap", "Alice will eat", "--run", "run", "-o", "e.png"]),
+    "run/metrics.jsonl": (["train", "--resume", "-o", "run", "--max-steps", "3", "--json"],),
+    "run/resume.safetensors": (["train", "--resume", "-o", "run", "--max-steps", "3", "--json"],),
     "run/weights.safetensors": (["explain", "Alice will eat", "--model", "run"], ["model", "run", "--json"], ["evaluate", "run", "--sentences", "20"]),
-    "run/corpus.txt": (["train", "--resume", "run", "--max-steps", "2", "--json"],),
-    "chat.json": (["sources", "--chat", "chat.json", "--model", "demo", "--json"], ["explain", "--chat", "chat.json"], ["batch", "--chat", "chat.json"]),
+    "run/corpus.txt": (["train", "--resume", "-o", "run", "--max-steps", "3", "--json"],),
+    "chat.json": (["sources", "--chat", "chat.json", "--model", "ckpt", "--generate", "2", "--json"], ["explain", "--chat", "chat.json", "--model", "ckpt"], ["batch", "chat.json", "--model", "ckpt"]),
     "spans.csv": (["heatmap", TEXT, "--spans", "spans.csv"], ["ablate", TEXT, "--spans", "spans.csv"]),
     "labels.csv": (["evaluate", "trees.conllu", *SMALL, "--relations", "labels.csv"],),
     "w.csv": (["heatmap", "w.csv"], ["heads", "w.csv"]),
@@ -97,7 +95,7 @@ def made_files() -> dict[str, bytes]:
             "in.txt": "Alice will eat\nBob likes tea\n",
             "corpus.txt": "Alice will eat pizza .\nBob likes tea .\nAlice likes Bob .\n" * 4,
             "chat.json": json.dumps(CHAT),
-            "spans.csv": "name,start,end\na,0,5\nb,6,9\n",
+            "spans.csv": "name,start,end\na,0,5\nb,6,10\n",
             "labels.csv": "nsubj,subject\nobj,object\n",
             "w.csv": ",Alice,will\nAlice,1,0\nwill,.5,.5\n",
             "in.jsonl": '{"text": "Alice", "id": 1, "options": {"seed": 2}, "tokens": ["Alice"]}\n"Bob likes tea"\n',
@@ -119,6 +117,13 @@ def made_files() -> dict[str, bytes]:
             with contextlib.redirect_stdout(quiet), contextlib.redirect_stderr(quiet):
                 code = run_command(arguments)
             assert code == 0, (arguments, code)
+        with contextlib.suppress(ImportError):
+            from tests.models.huggingface import folders
+
+            template = "{% for m in messages %}{{ m.role }}: {{ m.content }}\n{% endfor %}"
+            (folders.write(Path("ckpt"), "llama", max_position_embeddings=512) / "chat_template.jinja").write_text(
+                template
+            )
         return {str(path): path.read_bytes() for path in sorted(Path().rglob("*")) if path.is_file()}
 
 
@@ -129,7 +134,8 @@ def cases_of(name: str, files: dict[str, bytes], rng: random.Random, flips: int 
     for at, (what, data) in enumerate(damages_of(name, files[name], rng, flips)):
         readers = READERS[name]
         arguments = readers[at % len(readers)]
-        used = beside | {other: files[other] for other in files if other in arguments} | {name: data}
+        named = {other: files[other] for other in files if other in arguments or other.partition("/")[0] in arguments}
+        used = beside | named | {name: data}
         yield {
             "arguments": arguments,
             "files": {part: base64.b64encode(data).decode() for part, data in used.items()},

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import orjson
 from msgspec import structs
 
 from attnctl import __version__, limits
@@ -236,9 +237,9 @@ class TrainingRun:
         found = []
         for line in read_bytes(path).splitlines() if path.exists() else []:
             try:
-                report = json.loads(line)
+                report = orjson.loads(line)  # which takes nothing that cannot be written again
                 found.append(report | {"step": int(report["step"])})
-            except (ValueError, TypeError, KeyError, OverflowError, RecursionError):
+            except (ValueError, TypeError, KeyError, OverflowError):
                 continue
         return found
 
@@ -307,6 +308,8 @@ RANGES = {
     "first_window": limits.WINDOW,
     "d_k": limits.SIZE,
     "rope_theta": limits.ROPE_THETA,
+    "candidates": limits.TABLE_ROWS,
+    "pieces": limits.TABLE_ROWS,
 }
 
 
@@ -318,7 +321,7 @@ def checked_recipe(recipe: Recipe) -> Recipe:
         raise UsageError(f"--objective {recipe.objective!r}: it is {' or '.join(OBJECTIVES)}")
     for name, allowed in RANGES.items():
         value = getattr(recipe, name)
-        if value is not None or name not in ("first_window", "d_k", "rope_theta"):
+        if value is not None or getattr(Recipe, name) is not None:
             allowed.check_value(name.removeprefix("first_"), value)
     if recipe.rope_theta is not None and (recipe.d_k or recipe.d_model // recipe.heads) % 2:
         raise UsageError(f"--n-heads {recipe.heads}: RoPE turns pairs of dimensions, so d_model / heads must be even")

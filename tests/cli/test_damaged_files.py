@@ -16,6 +16,7 @@ from tests import read_back
 from tests.conftest import Result
 from tests.fuzz import Worker
 
+Run = Callable[..., Result]
 EACH = 9  # damages of a file that are tried here
 
 
@@ -29,6 +30,24 @@ def worker() -> Iterator[Worker]:
     made = Worker()
     yield made
     made.end()
+
+
+@pytest.mark.parametrize(
+    ("name", "at"), [(name, at) for name, readers in read_back.READERS.items() for at in range(len(readers))]
+)
+def test_the_file_as_it_was_made_is_read(
+    name: str, at: int, files: dict[str, bytes], run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What a command refuses anyway shows nothing when its file is damaged."""
+    if name not in files:
+        pytest.skip("pyarrow is not installed")
+    for other, data in files.items():
+        (tmp_path / other).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / other).write_bytes(data)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path if name == "attnctl/config.toml" else tmp_path / "none"))
+    done = run(*read_back.READERS[name][at])
+    assert done.code == 0, done.err
 
 
 @pytest.mark.parametrize("name", read_back.READERS)
