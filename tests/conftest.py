@@ -66,8 +66,11 @@ def run(monkeypatch: pytest.MonkeyPatch) -> Callable[..., Result]:
     return attnctl
 
 
+Refused = Callable[..., str]
+
+
 @pytest.fixture
-def refused(run: Callable[..., Result]) -> Callable[..., str]:
+def refused(run: Callable[..., Result]) -> Refused:
     """Run `attnctl ARGS…`, which must fail with one line on stderr and nothing on stdout; answers that line."""
 
     def attnctl(*args: str, code: int = 1, **more: Any) -> str:
@@ -78,6 +81,16 @@ def refused(run: Callable[..., Result]) -> Callable[..., str]:
         return result.err.removeprefix("attnctl: ").rstrip("\n")
 
     return attnctl
+
+
+@pytest.fixture(scope="session")
+def room(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with everything that commands read: samples, traces, corpora, a training, small checkpoints."""
+    from tests.tools.shown import fill_room
+
+    path = tmp_path_factory.mktemp("room")
+    fill_room(path)
+    return path
 
 
 def attend(text: str, model: str = "random", **how: Any) -> attnctl.Trace:

@@ -10,13 +10,6 @@ import pytest
 from tests.tools import shown
 
 
-@pytest.fixture(scope="module")
-def room(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    path = tmp_path_factory.mktemp("room")
-    shown.fill_room(path)
-    return path
-
-
 @pytest.mark.parametrize("case", shown.CASES, ids=lambda case: case.stem)
 def test_the_terminal_shows_what_is_stored(case: Path, room: Path) -> None:
     stored = case.read_text(encoding="utf-8")
