@@ -52,42 +52,8 @@ def test_the_version(run: Run) -> None:
     assert run("-V").out == run("--version").out
 
 
-@pytest.mark.parametrize(
-    "typed, meant",
-    [("explian", "explain"), ("HEATMAP", "heatmap"), ("comapre", "compare")],
-)
-def test_a_misspelt_command(refused: Refused, typed: str, meant: str) -> None:
-    assert refused(typed, "x", code=2) == f"no command {typed!r}: did you mean attnctl {meant}?"
-
-
 def test_what_is_meant_is_there(run: Run) -> None:
     assert "there are" in run("qwertz").err
-
-
-@pytest.mark.parametrize(
-    "args, said",
-    [
-        (("explain", "x", "--csv"), "did you mean --json?"),
-        (("explain", "x", "--heads", "3"), "demo has 6 heads: did you mean --head 3?"),
-        (("explain", "x", "--layers", "1"), "demo has sizes of its own: did you mean --layer?"),
-        (("explain", "x", "--steps", "weight"), "did you mean weights?"),
-        (("explain", "x", "--steps", "softmax"), "did you mean weights?"),
-        (("explain", "x", "--model", "demmo"), "did you mean demo?"),
-        (("explain", "x", "-l", "1"), "did you mean --layer?"),
-        (("explain", "x", "--no-color"), "NO_COLOR=1 before the command does that"),
-        (("ablate", "x", "--head", "1.2"), "head 2 of layer 1 is --layer 1 --head 2"),
-        (("config", "set", "model", "x"), "attnctl config --set NAME=VALUE"),
-        (("config", "--set", "model", "x"), "attnctl config --set NAME=VALUE"),
-        (("Alice will eat", "--json"), "is a text, and no command: attnctl explain 'Alice will eat'"),
-        (("heads", "x", "--out", "y"), "did you mean -o?"),
-        (("explain", "x", "--title", "y"), "it belongs to heatmap"),
-        (("heatmap", "x", "--colormap", "y"), "did you mean --cmap?"),
-        (("explain", "x", "--layr", "0"), "did you mean --layer or --layers?"),
-        (("explain", "x", "--zzz"), "explain has no --zzz (see attnctl explain --help)"),
-    ],
-)
-def test_a_misspelt_option(refused: Refused, args: tuple[str, ...], said: str) -> None:
-    assert said in refused(*args, code=2)
 
 
 def test_words_without_quotes(run: Run, refused: Refused, tmp_path: Path) -> None:
@@ -145,16 +111,6 @@ def test_a_default_does_not_stand_in_the_way_of_a_trace(run: Run, config_file: P
     run("explain", "a b", "--model", "random", "-o", trace)
     run("config", "--set", "model=dot")
     assert run("heatmap", trace).code == 0
-
-
-@pytest.mark.parametrize(
-    "setting, said",
-    [("model", "NAME=VALUE"), ("modle=x", "did you mean model?"), ("explian.model=x", "did you mean attnctl explain?"),
-     ("softmax.cmap=x", "softmax has no option --cmap")],
-)  # fmt: skip
-def test_a_default_that_means_nothing(refused: Refused, config_file: Path, setting: str, said: str) -> None:
-    assert said in refused("config", "--set", setting, code=2)
-    assert not config_file.exists()
 
 
 def test_a_damaged_defaults_file(refused: Refused, config_file: Path) -> None:

@@ -111,24 +111,6 @@ def test_pictures_of_long_texts_say_what_a_cell_is(run, file, text, tmp_path):
     assert reading.unit_of_cells == "mean weight"
 
 
-@pytest.mark.parametrize(
-    ("options", "said"),
-    [
-        (("--rows", "0-800"), "--rows 0-800: the text has tokens 0 to 799"),
-        (("--rows", "30-29"), "--rows 30-29: from 30 down to 29 is no range"),
-        (("--columns", "3:9"), "--columns '3:9': it reads 3, 3000-3099 (the last one too)"),
-        (("--pool", "median"), "--pool median: it is mean or max"),
-        (("--spans", "headings"), "the text has no headings"),
-        (("--spans", "documents"), "the text has no documents"),
-        (("--spans", "chapters"), "--spans chapters: it is paragraphs, lines, headings, documents, or a file"),
-        (("--spans", "lines", "--rows", "0-2"), "--spans goes without --rows"),
-        (("--rows", "0-2", "-o", "x.html"), "--rows does not go with a page"),
-    ],
-)
-def test_a_zoom_that_is_not_there(refused, file, options, said):
-    assert said in refused("heatmap", "--file", file, *MODEL, *options, code=2)
-
-
 def test_what_will_not_fit_is_refused_before_the_work(refused, file, monkeypatch):
     monkeypatch.setattr("attnctl.limits.free_memory", lambda: 1e6)
     said = refused("heatmap", "--file", file, *MODEL)
@@ -185,10 +167,6 @@ def test_tokens_of_no_part_are_the_rest(tmp_path):
 def test_spans_that_cannot_be(refused, file, tmp_path, content, said):
     (tmp_path / "spans.json").write_text(content)
     assert said in refused("heatmap", "--file", file, *MODEL, "--spans", str(tmp_path / "spans.json"))
-
-
-def test_spans_that_are_nowhere(refused, file):
-    assert "no such file" in refused("heatmap", "--file", file, *MODEL, "--spans", "nowhere.json").lower()
 
 
 # --- heads -------------------------------------------------------------------------------------------------------
@@ -266,19 +244,6 @@ def test_the_probe_finds_an_induction_head():
     assert induction > 0.99 and duplicate < 0.01
 
 
-@pytest.mark.parametrize(
-    ("options", "said"),
-    [
-        (("--by", "beauty"), "--by beauty: it is entropy"),
-        (("-o", "heads.txt"), "heads writes .csv, .json, .html, .png"),
-        (("--json", "--csv"), "--csv does not go with JSON"),
-        (("--head", "7"), "no head 7 in random"),
-    ],
-)
-def test_heads_that_cannot_be(refused, options, said):
-    assert said in refused("heads", "a b c", "--model", "random", *options, code=2)
-
-
 # --- one row, and the strongest links ----------------------------------------------------------------------------
 
 
@@ -322,10 +287,6 @@ def test_what_would_be_huge_is_refused(refused, file, tmp_path, monkeypatch):
     assert "a trace of 800 tokens" in refused("explain", "--file", file, *MODEL, "-o", str(tmp_path / "t.npz"))
     monkeypatch.setattr("attnctl.limits.ROWS_JSON_BYTES", 1000)
     assert "choose with --layer" in refused("explain", "--file", file, *MODEL, "--json")
-
-
-def test_the_query_must_be_there(refused, file):
-    assert "no token 800" in refused("explain", "--file", file, *MODEL, "--query", "800", code=2)
 
 
 def test_a_few_cells_that_hold_most_are_shown_by_a_logarithm(run, tmp_path):

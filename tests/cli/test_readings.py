@@ -39,11 +39,6 @@ def test_measures_are_named_wherever_they_are_shown(measure: str, run: Callable[
     assert "softmax(" not in walk
 
 
-def test_measures_refused(refused: Callable[..., str]) -> None:
-    assert "give no --head" in refused("explain", TEXT, *MODEL, "--measure", "rollout", "--head", "1", code=2)
-    assert "no measure 'mass'" in refused("heatmap", TEXT, *MODEL, "--measure", "mass", code=2)
-
-
 def test_words_on_the_command_line(run: Callable[..., Any]) -> None:
     chars = ["--tokenizer", "chars", "--query", "eat"]
     trace = run("explain", TEXT, *MODEL, *chars, "--words", "--json").json

@@ -133,42 +133,6 @@ def test_edges_of_the_watched_query_and_what_it_loses(run: Callable[..., Any]) -
     assert (elsewhere["query"], elsewhere["key"]) == (1, 0)
 
 
-@pytest.mark.parametrize(
-    "arguments, code, said",
-    [
-        ((TEXT, "--target", "quux"), 2, "the vocabulary of demo has no such word"),
-        ((TEXT, "--target", ""), 2, "one word"),
-        ((TEXT, "--against", "quux"), 2, "has no such word"),
-        ((TEXT, "--edge", "Alice→eat", "--model", "demo-causal"), 2, "looks into the future"),
-        ((TEXT, "--edge", "eat"), 2, "it reads QUERY→KEY"),
-        ((TEXT, "--edge", "eat→pizza"), 2, "no token"),
-        ((TEXT, "--how", "half"), 2, "it is zero, mean, resample"),
-        ((TEXT, "--how", "resample"), 2, "--reference FILE"),
-        ((TEXT, "--reference", "x.txt"), 2, "it goes with --how mean or resample"),
-        ((TEXT, "--off", "0.9"), 2, "no head 9 in layer 0"),
-        ((TEXT, "--off", "9.0"), 2, "no layer 9"),
-        ((TEXT, "--off", "3"), 2, "LAYER.HEAD"),
-        ((TEXT, "--off", "0.3-1"), 2, "is no range"),
-        ((TEXT, "--layer", "9"), 2, "no layer 9"),
-        ((TEXT, "--approximate"), 2, "small enough"),
-        ((TEXT, "--model", "random", "--target", "pizza"), 2, "predicts no words"),
-        ((TEXT, "-o", "x.gif"), 2, "ablate writes"),
-        (("",), 1, "the text is empty"),
-        (("____ and ____",), 2, "--query (0, 2)"),
-    ],
-)
-def test_what_cannot_be_is_one_line(
-    refused: Callable[..., str], arguments: tuple[str, ...], code: int, said: str
-) -> None:
-    assert said in refused("ablate", *arguments, code=code)
-
-
-def test_switching_every_head_off_is_refused(refused: Callable[..., str]) -> None:
-    info = attnctl.open_model("demo").info
-    everything = ",".join(f"{layer}.*" for layer in range(info.n_layers))
-    assert "every head" in refused("ablate", TEXT, "--off", everything, code=2)
-
-
 def test_a_reference_of_another_length_is_one_line(refused: Callable[..., str], tmp_path: Any) -> None:
     file = tmp_path / "others.txt"
     file.write_text("Bob likes tea and coffee\n")
@@ -218,11 +182,6 @@ def test_the_word_watched_is_named_alike_wherever_one_is_watched(
     assert "--against does not go with" in refused("explain", TEXT, "--against", "soup", code=2)
     said = refused("explain", TEXT, "--target", "pizza", code=2)
     assert said.endswith("ablate, view --effects and explain --steps contributions watch a word")
-
-
-def test_contributions_that_cannot_be_are_one_line(refused: Callable[..., str]) -> None:
-    assert "predicts no words" in refused("explain", TEXT, "--steps", "contributions", "--model", "dot", code=2)
-    assert "by itself" in refused("explain", TEXT, "--steps", "contributions,weights", code=2)
 
 
 def test_what_is_seen_is_said_to_be_seen_and_no_fall_is_told_where_there_is_none(

@@ -274,18 +274,6 @@ def test_a_bar_on_a_terminal(three: str, tmp_path: Path) -> None:
     child.expect(pexpect.EOF)
 
 
-@pytest.mark.parametrize(
-    "args, words",
-    [
-        (("--engine", "spark"), "it is local or ray"),
-        (("--address", "auto"), "does not go with --engine local: it goes with --engine ray"),
-        (("--gpus-per-worker", "1"), "does not go with --engine local: it goes with --engine ray"),
-    ],
-)
-def test_engines(refused: Run, three: str, args: tuple[str, ...], words: str) -> None:
-    assert words in refused("batch", three, *args, code=2)
-
-
 @pytest.mark.parametrize("name", ["doc-7", 7])
 def test_an_id_comes_out_of_every_format_as_it_went_in(run: Run, tmp_path: Path, name: str | int) -> None:
     pq = pytest.importorskip("pyarrow.parquet")

@@ -71,24 +71,6 @@ def test_places(run: Run) -> None:
     )
 
 
-@pytest.mark.parametrize(
-    ("arguments", "code", "says"),
-    [
-        (["Alice will", "cats dogs birds"], 1, "share no token: attnctl view shows"),
-        (["-", "-"], 2, "only one of the two"),
-        (["random", "dot", TEXT, "--model", "random"], 2, "--model does not go with a text"),
-        (["random", "nonsense", TEXT], 2, "no model 'nonsense'"),
-        (["gone.json", "gone.json"], 1, "cannot read gone.json"),
-        (["random", "dot", TEXT, "--head", "7"], 2, "no head 7"),
-        (["random", "dot", TEXT, "-o", "x.docx"], 2, ".json, .txt, .png"),
-        (["random"], 2, "B"),
-    ],
-    ids=str,
-)
-def test_bad_input(arguments: list[str], code: int, says: str, refused: Callable[..., str]) -> None:
-    assert says in refused("compare", *arguments, code=code)
-
-
 def test_texts_of_one_length_meet_at_their_words(run: Run) -> None:
     """By their places "Alice" would be held against "Then"."""
     moved = json.loads(run("compare", "Alice will eat pizza", "Then Alice will eat", "--model", "demo", "--json").out)
@@ -140,11 +122,6 @@ def test_words_of_two_tokenizers_are_compared(run: Run) -> None:
     for side in ("a", "b"):
         assert np.asarray(words["layers"][0]["heads"][0][side]).shape == (4, 4)
     assert words["layers"][0]["heads"][0]["hidden_in_one"][0] == [False, True, True, True]  # one of the two is causal
-
-
-def test_two_texts_after_a_model_are_told_how(refused: Callable[..., str]) -> None:
-    said = refused("compare", "demo", "Alice will eat", "Bob will eat", code=2)
-    assert 'attnctl compare "Alice will eat" "…" --model demo' in said
 
 
 def test_numbers_that_are_no_weights_are_called_so_once(run: Run, tmp_path: Path) -> None:

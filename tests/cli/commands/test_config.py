@@ -141,30 +141,6 @@ def test_switches_in_the_file(run: Run, config_file: Path) -> None:
     assert document["model"]["causal"] is True
 
 
-@pytest.mark.parametrize(
-    ("setting", "why"),
-    [
-        ("explain.precision=x", "it is a whole number"),
-        ("temperature=warm", "it is a number"),
-        ("log=maybe", "it is true or false"),
-        ("quiet=true", "--quiet has no default"),
-        ("explain.output=x", "--output has no default"),
-        ("foo=1", "no command has an option --foo"),
-    ],
-)
-def test_a_value_that_no_command_could_read_is_refused_at_once(
-    setting: str, why: str, refused: Refused, config_file: Path
-) -> None:
-    assert why in refused("config", "--set", setting, code=2)
-    assert not config_file.exists()
-
-
-@pytest.mark.parametrize("both", ["--path --set seed=3", "--path --unset seed"])
-def test_two_things_at_once_are_refused(both: str, refused: Refused, config_file: Path) -> None:
-    assert "does not go with" in refused("config", *both.split(), code=2)
-    assert not config_file.exists()
-
-
 def test_what_does_something_has_no_default(
     run: Run, config_file: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:

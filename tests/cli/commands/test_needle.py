@@ -61,20 +61,3 @@ def test_a_haystack_and_a_picture(run: Run, folder: Path, tmp_path: Path) -> Non
     hay.write_text("It rains. The sun shines. A dog barks. ")
     made = run("needle", "--model", folder, "--haystack", hay, "--lengths", "300", *OWN, "-o", tmp_path / "n.png")
     assert "answers none" in made.err and (tmp_path / "n.png").stat().st_size > 1000
-
-
-@pytest.mark.parametrize(
-    "args, said",
-    [
-        (("--model", "demo"), "answers no questions"),
-        (("--lengths", "x"), "whole numbers with commas"),
-        (("--depths", "200"), "0 to 100"),
-        (("--needle", "a"), "needs all three"),
-        (("--lengths", "5000"), "reads 1,024 tokens"),
-        (("--lengths", "30"), "no room"),
-        (("-o", "x.csv"), "needle writes"),
-    ],
-)
-def test_what_is_refused(refused: Refused, folder: Path, args: tuple[str, ...], said: str) -> None:
-    model = () if "--model" in args else ("--model", str(folder))
-    assert said in refused("needle", *model, *args, code=2 if "room" not in said and "reads" not in said else 1)

@@ -87,40 +87,10 @@ def test_it_fits_any_width() -> None:
         assert len(lines) > 100 and max(map(len, lines)) <= width
 
 
-@pytest.mark.parametrize(
-    ("arguments", "code", "says"),
-    [
-        ([], 2, "there are no scores"),
-        (["1", "x"], 2, "'x': this is no number"),
-        (["1", "--foo"], 2, "'--foo': no such option"),
-        (["nan"], 2, "a score is a finite number"),
-        (["inf"], 2, "a score is a finite number"),
-        (["-inf"], 2, "every score is masked"),
-        (["1", "--scale", "a/b"], 2, "a fraction such as 1/8"),
-        (["1", "--scale", "1/0"], 2, "a fraction such as 1/8"),
-        (["1", "--scale", "2", "--d-k", "4"], 2, "--d-k does not go with"),
-        (["1", "--temperature", "0"], 2, "--temperature 0: a number above 0"),
-        (["1", "--temperature", "nan"], 2, "a number above 0"),
-        (["1e308", "2", "--scale", "10"], 2, "too large to work with"),
-        (["1e308", "2", "--scale", "1/8"], 2, "too large to work with"),
-        (["1e308", "1e308", "--scale", "1/64"], 2, "too large to work with"),
-        (["1e300", "2", "--temperature", "1e-10"], 2, "too large to work with"),
-        (["1", "2", "--tokens", "a"], 2, "1 names for 2 scores"),
-    ],
-)  # fmt: skip
-def test_bad_input_gets_one_line(arguments: list[str], code: int, says: str, refused: Refused) -> None:
-    assert says in refused("softmax", *arguments, code=code)
-
-
 def test_what_is_taken_off_before_the_exponential_is_explained(run: Run) -> None:
     told = " ".join(run("softmax", "30", "8").out.split())
     assert "exp(· - 30.00)" in told and "30.00, the largest, is taken off each score before exp" in told
     assert "taken off" not in run("softmax", "3", "1").out
-
-
-@pytest.mark.parametrize("score", ["٣", "３", "1_000", "0x10", "1e", "²"])
-def test_scores_are_numbers_in_ascii_digits(score: str, refused: Callable[..., str]) -> None:
-    assert "this is no number" in refused("softmax", "1", score, code=2)
 
 
 @pytest.mark.parametrize("columns", range(60, 90))

@@ -180,26 +180,6 @@ def test_it_opens_a_browser_where_there_is_one(run: Run, tmp_path: Path, monkeyp
     assert len(opened) == 1
 
 
-@pytest.mark.parametrize(
-    ("arguments", "code", "says"),
-    [
-        ([TEXT, "-o", "page.png"], 2, "view writes .html"),
-        ([TEXT, "-o", "nowhere/page.html"], 1, "there is no folder nowhere"),
-        ([TEXT, "--head", "7"], 2, "no head 7 in random"),
-        ([TEXT, "--query", "Bob"], 2, "no token 'Bob'"),
-        (["-", "-"], 2, "only one of the two"),
-        (["random", "dot", TEXT, "--model", "dot"], 2, "--model does not go with two models and a text"),
-        ([TEXT, "--run", "."], 1, "holds no step-"),
-        ([TEXT, "other", "--run", "."], 2, "OTHER does not go with --run"),
-        (["gone.json"], 1, "cannot read gone.json"),
-        ([], 2, "there is no text"),
-    ],
-)  # fmt: skip
-def test_bad_input_gets_one_line(arguments: list[str], code: int, says: str, refused: Refused) -> None:
-    more = ["--model", "random"] if arguments[:1] == [TEXT] and "--run" not in arguments else []
-    assert says in refused("view", *arguments, "--no-open", *more, code=code)
-
-
 def test_a_long_text_is_pooled(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("attnctl.limits.PAGE_WEIGHTS", 10_000)
     monkeypatch.setattr("attnctl.source.cells.SIZE", 16)
@@ -256,14 +236,3 @@ def test_too_much_for_a_page_is_said_before(
     target = tmp_path / "page.html"
     said = refused("view", TEXT, "--model", "random", "--no-open", "-o", str(target), code=1)
     assert "16 weights are too many" in said and not target.exists()
-
-
-@pytest.mark.parametrize(
-    "beside",
-    ["--layer 99", "--head 42", "--drop first", "--words", "--renormalise", "--measure rollout", "--log"]
-    + ["--query a", "--tokens a", "--run x", "--effects", "--causal", "--scale 2", "other", "other third"],
-)
-def test_what_sources_does_not_honour_is_refused(refused: Refused, tmp_path: Path, beside: str) -> None:
-    said = refused("view", TEXT, "--sources", *beside.split(), "-o", str(tmp_path / "page.html"), code=2)
-    assert (beside.split()[0] in said or beside.startswith("other")) and "--sources" in said
-    assert not any(tmp_path.iterdir())

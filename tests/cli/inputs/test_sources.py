@@ -117,55 +117,6 @@ def test_an_overview_gives_what_it_holds(run: Run, refused: Refused, tmp_path: P
     assert "holds no statistics of these heads" in refused("heads", cells)
 
 
-@pytest.mark.parametrize(
-    ("command", "options", "says"),
-    [
-        ("heads", ("--drop", "first"), "--drop goes with --renormalise here"),
-        ("heads", ("-o", "x.png", "--log"), "--log does not go with a picture"),
-        ("heads", ("--title", "T"), "--title does not go with the table: it goes with a picture"),
-        ("compare", ("random", "--cmap", "magma"), "--cmap does not go with the tables: it goes with a picture"),
-        ("compare", ("random", "-o", "x.png", "--log"), "--log does not go with a picture"),
-        (
-            "compare",
-            ("random", "--json", "--precision", "3"),
-            "--precision does not go with JSON: it goes with the tables",
-        ),
-        ("heads", ("run.json", "--probe"), "--probe runs a model"),
-        ("explain", ("--check", "--json"), "--json does not go with --check"),
-        ("explain", ("--check", "--words"), "--words does not go with --check"),
-        ("explain", ("--check", "--steps", "scores"), "--steps does not go with --check"),
-        ("explain", ("--check", "--top", "3"), "--top does not go with --check"),
-        (
-            "explain",
-            ("--json", "--story"),
-            "--story does not go with a trace in a file or pipe: it goes with the steps",
-        ),
-        ("explain", ("--json", "--precision", "3"), "--precision does not go with a trace in a file"),
-        ("explain", ("--steps", "scores", "--top", "3"), "--top does not go with the steps"),
-        ("explain", ("--top", "3", "--story"), "--story does not go with a long text"),
-        ("heatmap", ("--run", "folder", "-o", "x.gif", "--rows", "0-1"), "--rows does not go with --run"),
-        ("heatmap", ("--run", "folder", "-o", "x.gif", "--tokens", "a"), "--tokens does not go with --run"),
-        ("compare", ("random", "--measure", "rollout", "--head", "1"), "is of all heads together: give no --head"),
-    ],
-)
-def test_an_option_that_means_nothing_is_refused(
-    command: str,
-    options: tuple[str, ...],
-    says: str,
-    run: Run,
-    refused: Refused,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    run("explain", TEXT, "--model", "random", "-o", "run.json")
-    text = ("random",) if command == "compare" else () if "run.json" in options else (TEXT,)
-    model = () if "run.json" in options or "--run" in options or command == "compare" else ("--model", "random")
-    more = (TEXT,) if command == "compare" else ()
-    first = [part for part in options[:1] if not part.startswith("-")]
-    assert says in refused(command, *text, *first, *more, *model, *options[len(first) :], code=2)
-
-
 def test_compare_reads_the_weights_as_the_others_do(run: Run) -> None:
     plain = run("compare", "random", "dot", TEXT, "--json").json["layers"][0]["heads"][0]
     left = run("compare", "random", "dot", TEXT, "--drop", "first", "--renormalise", "--json").json
@@ -238,12 +189,6 @@ def test_a_damaged_large_matrix_is_refused(refused: Refused, tmp_path: Path, mon
     assert "every number must be finite" in refused("heatmap", str(tmp_path / "nan.npy"))
 
 
-@pytest.mark.parametrize("command", ["explain", "heatmap", "heads", "ablate", "quiz"])
-def test_the_name_of_a_file_that_is_not_there_is_no_text(refused: Callable[..., str], command: str) -> None:
-    for name in ("nope.html", "prompt.txt", "folder/nope.md", "run.json"):
-        assert name in refused(command, name)
-
-
 def test_a_trace_is_read_as_one_whatever_it_is_called(
     run: Callable[..., Result], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -290,11 +235,6 @@ def test_a_file_is_what_it_holds_whatever_it_is_called(suffix: str, run: Run, tm
         path.write_bytes(data)
         shown = run("heatmap", path)
         assert shown.code == 0 and shown.out.count("\n") == 4, (path.name, shown.err)
-
-
-@pytest.mark.parametrize("name", ["./nothing", "../nothing", "/nothing/here", "~/nothing-here"])
-def test_a_path_with_nothing_there_is_never_explained_as_words(name: str, refused: Refused) -> None:
-    assert f"no file {name}: nothing is there" in refused("explain", name)
 
 
 def test_a_folder_and_lines_of_texts_are_pointed_to_batch(
