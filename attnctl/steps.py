@@ -15,7 +15,8 @@ import numpy.typing as npt
 
 from attnctl.arrays import Bools, Ints
 from attnctl.errors import UsageError
-from attnctl.readings.traces.trace import FIELD_ARRAYS, LayerTrace, Trace
+from attnctl.layer import FIELD_ARRAYS, LayerTrace
+from attnctl.readings.traces.trace import Trace
 
 
 @dataclass(frozen=True)

@@ -61,13 +61,13 @@ def asked(package: Path, script: str) -> subprocess.CompletedProcess[str]:
 
 
 SQUARES = """
-from attnctl.layer import StoredLayer
+from attnctl.layer import layer_of_weights
 from attnctl.measures import Measure
 
 
 def squares(layer):
-    weights = layer.weights() ** 2
-    return StoredLayer(layer.layer, layer.heads, weights / weights.sum(-1, keepdims=True))
+    weights = layer.all_weights() ** 2
+    return layer_of_weights(layer.layer, weights / weights.sum(-1, keepdims=True))
 
 
 MEASURE = Measure("even-squares", "Squares", "Shown are squares.", "share of weight²", "weight² ÷ Σ", "Each squared.", "values", squares)
@@ -127,7 +127,7 @@ assert json.load(open("heads.json"))["heads"][0]["variance"] > 0
 
 def test_a_new_head_statistic_is_one_file(package: Path) -> None:
     file = package / "readings" / "head_statistics.py"
-    write_after(file, '"confidence": found.largest', '        "variance": layer.weights().var(-1).mean(-1),\n')
+    write_after(file, '"confidence": found.largest', '        "variance": layer.all_weights().var(-1).mean(-1),\n')
     line = 'Statistic("variance", "var", "variance of the weights of a query", "share", 13, "even", 1e-9, USUAL),'
     write_after(file, 'Statistic("confidence"', f"        {line}\n")
     found = asked(package, ASK_STATISTIC)
@@ -208,7 +208,7 @@ class FarthestReading:
 
     def take(self, layer):
         apart = np.abs(layer.positions[:, None] - np.arange(layer.n_k))
-        far = ((layer.weights() >= 0.1) * apart).max((-1, -2))
+        far = ((layer.all_weights() >= 0.1) * apart).max((-1, -2))
         self._heads += [FarthestHead(layer.layer, head, int(at)) for head, at in zip(layer.heads, far)]
 
     def value(self, run):

@@ -6,8 +6,9 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
+from attnctl.layer import LayerTrace
 from attnctl.readings.questions.focus import focus
-from attnctl.readings.traces.trace import LayerTrace, ModelInfo, Trace
+from attnctl.readings.traces.trace import ModelInfo, Trace
 from attnctl.steps import narrow_trace, walk_steps
 from attnctl.tokens import Token
 from tests.conftest import SAMPLES, attend

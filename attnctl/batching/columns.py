@@ -9,7 +9,8 @@ import numpy as np
 import pyarrow as pa
 
 from attnctl.batching.items import Item
-from attnctl.readings.traces.trace import HEAD_FIELD_ARRAYS, LayerTrace, Trace
+from attnctl.layer import HEAD_FIELD_ARRAYS, LayerTrace
+from attnctl.readings.traces.trace import Trace
 
 if TYPE_CHECKING:
     from attnctl.attention import Array

@@ -12,7 +12,7 @@ from attnctl.batching.items import Item
 from attnctl.errors import AttnctlError
 from attnctl.files import write_whole
 from attnctl.readings.head_statistics import STATISTICS, head_statistics
-from attnctl.readings.traces.trace import Trace, stored_layer
+from attnctl.readings.traces.trace import Trace
 from attnctl.text import as_json, csv_table
 
 # layer, head, measure (or what else is told apart) → n, mean, sum of squares around it
@@ -83,7 +83,7 @@ def statistics_of_trace(trace: Trace) -> Tally:
     return tally_of_values(
         (one.layer, one.head, name, one[name])
         for layer in trace.layers
-        for one in head_statistics(stored_layer(layer), trace.tokens, trace.key_tokens)
+        for one in head_statistics(layer, trace.tokens, trace.key_tokens)
         for name in STATISTICS
     )
 

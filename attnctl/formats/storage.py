@@ -18,9 +18,10 @@ from attnctl.files import parse_json, read_bytes, write_whole
 from attnctl.formats.documents.overview_json import OverviewDocument, overview_from_document, overview_to_json
 from attnctl.formats.documents.trace_json import layer_fields, read_document, trace_from_document, trace_to_json
 from attnctl.formats.validation import finite_floats, read_npz
+from attnctl.layer import LayerTrace
 from attnctl.readings.overview import LongRow, Overview
 from attnctl.readings.traces.consistency import checked_trace
-from attnctl.readings.traces.trace import LayerTrace, Trace
+from attnctl.readings.traces.trace import Trace
 
 # of every entry: the earliest date of a ZIP file, so that the same trace is the same file
 CREATED = (1980, 1, 1, 0, 0, 0)

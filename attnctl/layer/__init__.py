@@ -1,17 +1,18 @@
-"""LayerAttention: one layer's attention as a reading sees it, stored as weights or computed from queries and keys.
+"""LayerAttention: one layer's attention as a reading sees it, kept in a trace or computed from queries and keys.
 
 Both kinds answer the same questions: rows, blocks, pooled cells, statistics of each row, the strongest links. Weights of a
-short text are built, and answer as stored ones do; those of a long one never are (`SweptLayer`), unless all are asked for.
+short text are built, and answer as kept ones do; those of a long one never are (`SweptLayer`), unless all are asked for.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass, field, fields, replace
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
+from attnctl.argument_types import checked
 from attnctl.arrays import MEMORY, Bools, Floats, as_numpy
 from attnctl.attention import Array
 from attnctl.blockwise import RowStatistics, even_parts, pool_weights, single_tokens, statistics_of_rows, visible_mask
@@ -57,7 +58,7 @@ ROWS = 256  # queries whose weights are held at once
 
 
 class LayerAttention:
-    """One layer's attention for the heads of the model that were chosen.
+    """One layer's attention for the heads of the model that were chosen: what is asked of it.
 
     It reads its answers off its weights (heads, rows, n_k): an array, or what answers `[head, first:last]` and `[[heads]]`
     as one, read when it is needed.
@@ -68,7 +69,7 @@ class LayerAttention:
     kv_heads: tuple[int, ...]  # the key/value head that each head reads
     stored: Array  # the weights
     mask: Bools | None  # (rows, n_k), true where a query may look; None where it may anywhere
-    held: tuple[int, ...] | None = None  # the queries whose rows are there; None where all are, in order
+    rows: tuple[int, ...] | None = None  # the queries whose rows are there; None where all are, in order
     values: Array | None  # what the weights are taken of (heads, n_k, d_v), where known
     parameters: Mapping[
         str, Floats
@@ -78,7 +79,7 @@ class LayerAttention:
     @property
     def n_q(self) -> int:
         """How many queries the text has, or of a part of them, up to the last that is here."""
-        return int(self.stored.shape[-2]) if self.held is None else max(self.held) + 1
+        return int(self.stored.shape[-2]) if self.rows is None else max(self.rows) + 1
 
     @property
     def n_k(self) -> int:
@@ -104,19 +105,19 @@ class LayerAttention:
         """The same layer for some heads. Raises AttnctlError for a head that is not here."""
         raise NotImplementedError
 
-    def arrays(self, rows: Sequence[int] | None = None) -> dict[str, Array]:
-        """Every array that is known of this layer, by its name in a trace, for some queries (None: all); NumPy."""
+    def record(self, rows: Sequence[int] | None = None) -> LayerTrace:
+        """Every array that is known of this layer, for some queries (None: all); NumPy."""
         raise NotImplementedError
 
     # --- questions ---
 
-    def weights(self) -> Floats:
+    def all_weights(self) -> Floats:
         """All the weights → (heads, rows, n_k), before dropout. Memory grows with them."""
         if isinstance(self.stored, np.ndarray):
             return self.stored
         return np.concatenate([block for *_, block in self._blocks()], axis=1)
 
-    def rows(self, queries: Sequence[int]) -> Floats:
+    def rows_of(self, queries: Sequence[int]) -> Floats:
         """The exact weights of some queries → (heads, rows, n_k)."""
         places = self._row_places(queries)
         if isinstance(self.stored, np.ndarray):
@@ -126,7 +127,7 @@ class LayerAttention:
 
     def block(self, a: int, b: int, c: int, d: int) -> Floats:
         """The exact weights of queries [a, b) on keys [c, d) → (heads, b - a, d - c)."""
-        return self.rows(range(a, b))[..., c:d]
+        return self.rows_of(range(a, b))[..., c:d]
 
     def weights_at(self, rows: Array, columns: Array) -> Floats:
         """Exact weights of small grids: queries (grids, r), keys (grids, c) → (heads, grids, r, c)."""
@@ -144,7 +145,7 @@ class LayerAttention:
         """The weights between parts of the text → (heads, rows, columns); arguments as of `sweep.pool_between_parts`."""
         queries, keys = single_tokens(rows), single_tokens(columns)
         if queries is not None and keys is not None:
-            return self.rows(queries)[..., keys]
+            return self.rows_of(queries)[..., keys]
         self._all_rows("pooled cells")
         return pool_weights(self._blocks(), rows, columns, how)  # type: ignore[no-any-return]
 
@@ -211,7 +212,7 @@ class LayerAttention:
         changes = []
         for lo in range(int((places < first + last).sum()), self.n_q, ROWS):
             rows = range(lo, min(lo + ROWS, self.n_q))
-            weights = self.rows(rows)  # (heads, rows, n_k)
+            weights = self.rows_of(rows)  # (heads, rows, n_k)
             kept = (keys < first) | (keys > places[rows.start : rows.stop, None] - last)  # (rows, n_k)
             left = weights * kept  # (heads, rows, n_k)
             lost = (weights - left).sum(-1, keepdims=True)  # (heads, rows, 1)
@@ -234,15 +235,15 @@ class LayerAttention:
         """The layer with each key's weight times a factor (heads, n_k) of 0 or more, and each row made to sum to 1 again."""
         return self._with_weights(ChangedWeights.of(self.stored, np.asarray(factors, np.float32)), self.mask)
 
-    def select_keys(self, kept: Sequence[int]) -> LayerAttention:
+    def select_keys(self, kept: Sequence[int] | Array) -> LayerAttention:
         """The layer with some of its keys, by their places: its rows lack what the others take."""
         mask = None if self.mask is None else self.mask[:, list(kept)]
         return self._with_weights(ChangedWeights.of(self.stored, kept=np.asarray(kept)), mask)
 
-    def _with_weights(self, stored: Array, mask: Bools | None) -> StoredLayer:
+    def _with_weights(self, weights: Array, mask: Bools | None) -> LayerTrace:
         """Other weights of the same heads and queries, of which nothing else is known."""
-        return StoredLayer(
-            self.layer, self.heads, stored, mask=mask, held=self.held, key_heads=self.kv_heads, tick=self.tick
+        return LayerTrace(
+            self.layer, self.heads, self.kv_heads, weights=weights, mask=mask, rows=self.rows, tick=self.tick
         )
 
     # --- places ---
@@ -270,19 +271,19 @@ class LayerAttention:
 
     def _row_places(self, queries: Sequence[int]) -> list[int]:
         """Where queries stand in the rows. Raises AttnctlError for one that is not here."""
-        if self.held is None:
+        if self.rows is None:
             return list(queries)
         for query in queries:
-            if query not in self.held:
-                raise AttnctlError(f"query {query} is not in this trace: it holds {number_list(self.held)}")
-        return [self.held.index(query) for query in queries]
+            if query not in self.rows:
+                raise AttnctlError(f"query {query} is not in this trace: it holds {number_list(self.rows)}")
+        return [self.rows.index(query) for query in queries]
 
     def _grid_places(self, rows: Array) -> Array:
         """Where the queries of small grids (grids, r) stand in the rows → (grids, r). Raises as `_row_places`."""
-        return rows if self.held is None else np.reshape(self._row_places(rows.ravel().tolist()), rows.shape)
+        return rows if self.rows is None else np.reshape(self._row_places(rows.ravel().tolist()), rows.shape)
 
     def _all_rows(self, what: str) -> None:
-        if self.held is not None:
+        if self.rows is not None:
             raise AttnctlError(f"{what} need every query, and layer {self.layer} of this trace holds some alone")
 
 
@@ -324,70 +325,197 @@ def rescaled_rows(weights: Floats) -> Floats:
     return np.asarray(weights / np.where(total == 0, 1, total), dtype=weights.dtype)  # (..., n_q, n_k)
 
 
-# --- stored ----------------------------------------------------------------------------------------------------------
+# --- recorded --------------------------------------------------------------------------------------------------------
 
-# arrays with a row a query, those that belong to no head, and matrices of all heads
-PER_ROW = (
-    *("queries_before_rope", "queries", "scores", "bias", "scaled_scores", "weights", "dropped_weights", "context"),
-    *("sink_weights", "signed_weights", "gate"),
-)
-PER_LAYER = ("input", "rope_angles", "mask", "index_scores", "differential_lambda", "output", "residual")
-SHARED_PARAMETERS = ("W_O", "b_O")
+Level = Literal["text", "layer", "head"]
 
 
-@dataclass(eq=False)
-class StoredLayer(LayerAttention):
-    """A layer of weights that are there; `known` are the other arrays by their names in a trace."""
+@dataclass(frozen=True, slots=True)
+class TraceArray:
+    """One array of a trace.
+
+    `level` is the object of the JSON document that it stands in; a head's arrays have the heads as a first axis in a
+    LayerTrace and in NPZ. `axes` are what the others count: rows (the queries kept), keys, tokens, or sizes of vectors.
+    `step` names the step that shows it.
+    """
+
+    name: str
+    level: Level
+    axes: tuple[str, ...]
+    step: str
+    meaning: str = ""
+    parameter: bool = False  # one of the model's own, in `LayerTrace.parameters`
+    boolean: bool = False
+
+
+def _kept(level: Level, axes: tuple[str, ...], step: str, meaning: str, boolean: bool = False) -> Any:
+    """A field of LayerTrace that is an array of a trace."""
+    return field(default=None, metadata={"array": TraceArray("", level, axes, step, meaning, boolean=boolean)})
+
+
+def _parameter_array(name: str, level: Level, *axes: str) -> TraceArray:
+    return TraceArray(name, level, axes, "matrices", parameter=True)
+
+
+@dataclass(eq=False, repr=False)
+class LayerTrace(LayerAttention):
+    """One layer's attention as it is kept. `heads` and `rows` say which heads and queries the arrays hold; None is absent.
+
+    Each array's axes follow its level: those of a head have the heads before them. Keys and values stand once per query
+    head, as that head reads them, also where heads share them.
+    """
 
     layer: int
     heads: tuple[int, ...]
-    stored: Array
-    mask: Bools | None = None
-    held: tuple[int, ...] | None = None
-    known: Mapping[str, Array] = field(default_factory=dict)
-    parameters: Mapping[str, Floats] = field(default_factory=dict)
-    key_heads: tuple[int, ...] | None = None  # the key/value head of each head; None: each its own
+    kv_heads: tuple[int, ...]
+    # in the order of the JSON document, which is that of the mathematics
+    input: Floats | None = _kept(
+        "layer", ("tokens", "d_model"), "input", "X of this layer, where it is not the embeddings"
+    )
+    rope_angles: Floats | None = _kept(
+        "layer", ("tokens", "d_k / 2"), "rope", "Radians by which each pair of dimensions is turned"
+    )
+    mask: Bools | None = _kept(
+        "layer", ("rows", "keys"), "mask", "True where a query may look; absent where nothing is masked", True
+    )
+    index_scores: Floats | None = _kept(
+        *("layer", ("rows", "keys"), "mask"),
+        "Scores by which an indexer picks the keys that a query may see (DeepSeek-V3.2; of blocks at each key: Qwen 4), "
+        "0 for those in the future",
+    )
+    differential_lambda: Floats | None = _kept(
+        "layer", ("1",), "difference", "λ of differential attention (Ye et al. 2024)"
+    )
+    queries_before_rope: Floats | None = _kept("head", ("rows", "d_k"), "rope", "Q before the rotary positions")
+    keys_before_rope: Floats | None = _kept("head", ("keys", "d_k"), "rope", "K before the rotary positions")
+    queries: Floats | None = _kept("head", ("rows", "d_k"), "queries", "Q")
+    keys: Floats | None = _kept("head", ("keys", "d_k"), "keys", "K")
+    values: Floats | None = _kept("head", ("keys", "d_v"), "values", "V")
+    scores: Floats | None = _kept("head", ("rows", "keys"), "scores", "Q Kᵀ")
+    bias: Floats | None = _kept("head", ("rows", "keys"), "scaled", "Added to the scaled scores")
+    scaled_scores: Floats | None = _kept(
+        "head", ("rows", "keys"), "scaled", "Scores × scale, soft cap and bias, before mask and temperature"
+    )
+    weights: Floats | None = _kept(
+        *("head", ("rows", "keys"), "weights"),
+        "Softmax of the masked scaled scores / temperature, before dropout; rows sum to 1, less what a sink takes",
+    )
+    sink_weights: Floats | None = _kept("head", ("rows",), "weights", "What a learned sink takes of each row")
+    signed_weights: Floats | None = _kept(
+        *("head", ("rows", "keys"), "difference"),
+        "Differential attention: weights of the first head of a pair - λ × those of the second",
+    )
+    dropped_weights: Floats | None = _kept("head", ("rows", "keys"), "dropout", "Weights after dropout")
+    context: Floats | None = _kept("head", ("rows", "d_v"), "context", "Weights V")
+    gate: Floats | None = _kept(
+        "head", ("rows",), "gate", "How far a learned gate after the context is open: ‖gated context‖ / ‖context‖"
+    )
+    output: Floats | None = _kept("layer", ("tokens", "d_out"), "output", "What attention adds")
+    residual: Floats | None = _kept("layer", ("tokens", "d_model"), "residual", "Input + output")
+    rows: tuple[int, ...] | None = None
+    parameters: Mapping[str, Floats] = field(default_factory=dict)  # W_Q (heads, d_model, d_k), …, W_O
     tick: Tick | None = None
 
-    def __post_init__(self) -> None:
-        self.kv_heads = self.heads if self.key_heads is None else self.key_heads
-        self.values = self.known.get("values")
+    def arrays_kept(self) -> Iterator[tuple[TraceArray, Floats | Bools]]:
+        """The arrays that this layer has, parameters too, in the order of TRACE_ARRAYS."""
+        for array in LAYER_TRACE_ARRAYS:
+            there = self.parameters.get(array.name) if array.parameter else getattr(self, array.name)
+            if there is not None:
+                yield array, there
 
-    @classmethod
-    def of_weights(cls, layer: int, weights: Array, **more: Any) -> StoredLayer:
-        """All heads of some weights; `more` are other fields."""
-        return cls(layer, tuple(range(weights.shape[0])), weights, **more)
+    def __repr__(self) -> str:
+        arrays = ", ".join(f"{array.name} {there.shape}" for array, there in self.arrays_kept())
+        rows = "" if self.rows is None else f", queries {number_list(self.rows)}"
+        return f"layer {self.layer}, heads {number_list(self.heads)}{rows}: {arrays or 'nothing kept'}"
 
-    def select_heads(self, heads: Sequence[int]) -> StoredLayer:
+    @property
+    def stored(self) -> Array:
+        """The weights. Raises AttnctlError where they were not kept."""
+        if self.weights is None:
+            raise AttnctlError(
+                f"layer {self.layer} of this trace holds no weights: write it without narrowing its steps"
+            )
+        return self.weights
+
+    @checked
+    def position_of(self, head: int) -> int:
+        """Where `head` stands in this layer's arrays. Raises AttnctlError where it was not kept."""
+        if head not in self.heads:
+            raise AttnctlError(
+                f"head {head} of layer {self.layer} is not in this trace: it holds {number_list(self.heads)}"
+            )
+        return self.heads.index(head)
+
+    def head_weights(self, head: int) -> Floats:
+        """The weights of one head: (rows, n_k). Raises AttnctlError where they were not kept."""
+        if self.weights is None:
+            raise AttnctlError(f"layer {self.layer} of this trace holds no weights")
+        weights: Floats = self.weights[self.position_of(head)]
+        return weights
+
+    def row_of(self, query: int) -> int:
+        """Where query token `query` stands in the arrays' rows. Raises AttnctlError where it was not kept."""
+        return self._row_places([query])[0]
+
+    def select_heads(self, heads: Sequence[int]) -> LayerTrace:
         """The same layer for some heads. Raises AttnctlError for a head that is not here."""
         if tuple(heads) == self.heads:
             return self
         places = self._head_places(heads)
+        own = {array.name: there for array, there in self.arrays_kept() if not array.parameter}
         return replace(
             self,
             heads=tuple(heads),
-            stored=self.stored[places],
-            known=narrow_arrays(self.known, places),
-            parameters={n: a if n in SHARED_PARAMETERS else a[places] for n, a in self.parameters.items()},
-            key_heads=tuple(self.kv_heads[place] for place in places),
+            kv_heads=tuple(self.kv_heads[place] for place in places),
+            parameters=narrow_arrays(self.parameters, places),
+            **narrow_arrays(own, places),
         )
 
-    def arrays(self, rows: Sequence[int] | None = None) -> dict[str, Array]:
-        """Every array that is known of this layer, by its name in a trace, for some queries (None: all)."""
-        mask = {} if self.mask is None else {"mask": self.mask}
-        places = None if rows is None else self._row_places(rows)
-        return narrow_arrays({**self.known, "weights": self.weights(), **mask}, rows=places)
+    def record(self, rows: Sequence[int] | None = None) -> LayerTrace:
+        """Every array that is known of this layer, for some queries (None: all), with its weights in memory."""
+        whole = replace(self, weights=self.all_weights(), tick=None)
+        if rows is None:
+            return whole
+        own = {array.name: there for array, there in whole.arrays_kept() if not array.parameter}
+        return replace(whole, rows=tuple(rows), **narrow_arrays(own, rows=self._row_places(rows)))
+
+
+_OF_FIELDS = [replace(one.metadata["array"], name=one.name) for one in fields(LayerTrace) if one.metadata]
+TRACE_ARRAYS = (
+    TraceArray("embeddings", "text", ("tokens", "d_model"), "embeddings", "X: what the first layer reads"),
+    *_OF_FIELDS[:-2],
+    _parameter_array("W_Q", "head", "d_model", "d_k"),
+    _parameter_array("b_Q", "head", "d_k"),
+    _parameter_array("W_K", "head", "d_model", "d_k"),
+    _parameter_array("b_K", "head", "d_k"),
+    _parameter_array("W_V", "head", "d_model", "d_v"),
+    _parameter_array("b_V", "head", "d_v"),
+    _parameter_array("W_O", "layer", "heads · d_v", "d_out"),
+    _parameter_array("b_O", "layer", "d_out"),
+    *_OF_FIELDS[-2:],  # output, residual
+)
+LAYER_TRACE_ARRAYS = TRACE_ARRAYS[1:]
+FIELD_ARRAYS = tuple(_OF_FIELDS)
+HEAD_FIELD_ARRAYS = tuple(array for array in FIELD_ARRAYS if array.level == "head")
+_BY_NAME = {array.name: array for array in LAYER_TRACE_ARRAYS}
 
 
 def narrow_arrays(
     arrays: Mapping[str, Array], heads: list[int] | None = None, rows: list[int] | None = None
 ) -> dict[str, Array]:
-    """The same arrays, by their names in a trace, of some heads and query rows, by their places (None: all)."""
+    """The same arrays of a layer, by their names, of some heads and query rows, by their places (None: all)."""
     found = dict(arrays)
     for name, array in arrays.items():
-        if heads is not None and name not in PER_LAYER:
+        of_head = _BY_NAME[name].level == "head"
+        if heads is not None and of_head:
             array = array[heads]
-        if rows is not None and name in PER_ROW:
-            array = array[:, rows]
-        found[name] = array[rows] if rows is not None and name in ("mask", "index_scores") else array
+        if rows is not None and _BY_NAME[name].axes[0] == "rows":
+            array = array[:, rows] if of_head else array[rows]
+        found[name] = array
     return found
+
+
+def layer_of_weights(layer: int, weights: Array, mask: Bools | None = None) -> LayerTrace:
+    """A layer of which the weights of all heads (heads, n_q, n_k) are known, and what they hide (n_q, n_k)."""
+    heads = tuple(range(weights.shape[0]))
+    return LayerTrace(layer, heads, heads, weights=weights, mask=mask)

@@ -22,7 +22,7 @@ from attnctl.blockwise.rows import (
     weights_between,
 )
 from attnctl.errors import AttnctlError
-from attnctl.layer import SHARED_PARAMETERS, LayerAttention, narrow_arrays
+from attnctl.layer import LayerAttention, LayerTrace, narrow_arrays
 
 if TYPE_CHECKING:
     from attnctl.blockwise import Ranges, Tick
@@ -150,11 +150,9 @@ class ComputedLayer(LayerAttention):
         whole = dict(self.forward.parameters)  # of all heads the very same arrays: who writes them often may know them
         if self._all_heads and self.kv_heads == self.heads:
             return whole
-        heads = {"Q": list(self.heads)}
-        return {
-            name: array if name in SHARED_PARAMETERS else array[heads.get(name[-1], list(self.kv_heads))]
-            for name, array in whole.items()
-        }
+        shared = {name: array for name, array in whole.items() if name[-1] in "KV"}
+        own = {name: array for name, array in whole.items() if name not in shared}
+        return whole | narrow_arrays(own, list(self.heads)) | narrow_arrays(shared, list(self.kv_heads))
 
     @property
     def output_matrix(self) -> Floats | None:
@@ -180,8 +178,8 @@ class ComputedLayer(LayerAttention):
         found: Floats = streaming_change_of_call(self.call, context, first, last)
         return found
 
-    def arrays(self, rows: Sequence[int] | None = None) -> dict[str, Array]:
-        """Every array that is known of this layer, by its name in a trace, for some queries (None: all); NumPy."""
+    def record(self, rows: Sequence[int] | None = None) -> LayerTrace:
+        """Every array that is known of this layer, for some queries (None: all); NumPy."""
         forward, chosen = self.forward, None if rows is None else list(rows)
         heads = None if self._all_heads else list(self.heads)
         if self.n_q > LONG and not (chosen is None and heads is None):
@@ -191,7 +189,14 @@ class ComputedLayer(LayerAttention):
             steps = narrow_arrays(step_arrays(forward.call, forward.all_steps), heads, chosen)
         beside = dict(zip(("output", "residual"), forward.output_and_residual, strict=True)) | dict(forward.known)
         known = {name: as_numpy(array) for name, array in beside.items() if array is not None}
-        return steps | narrow_arrays(known, heads, chosen) | self._differences(chosen)
+        return LayerTrace(
+            self.layer,
+            self.heads,
+            self.kv_heads,
+            rows=None if rows is None else tuple(rows),
+            parameters=self.parameters,
+            **steps | narrow_arrays(known, heads, chosen) | self._differences(chosen),
+        )
 
     def _differences(self, rows: list[int] | None) -> dict[str, Array]:
         """Of differential attention, weights of the first head of each head's pair - λ × those of the second, and λ."""
@@ -200,7 +205,7 @@ class ComputedLayer(LayerAttention):
         half = self.forward.call.queries.shape[-3] // 2
         pairs = sorted({head % half for head in self.heads})
         both = replace(self, heads=(*pairs, *(pair + half for pair in pairs)))
-        weights = both.weights() if rows is None else both.rows(rows)  # (2 · pairs, rows, n_k)
+        weights = both.all_weights() if rows is None else both.rows_of(rows)  # (2 · pairs, rows, n_k)
         signed = weights[: len(pairs)] - np.float32(factor) * weights[len(pairs) :]  # (pairs, rows, n_k)
         signed = signed[[pairs.index(head % half) for head in self.heads]]  # (heads, rows, n_k)
         return {"signed_weights": signed, "differential_lambda": np.array([factor], np.float32)}
@@ -237,24 +242,29 @@ class SweptLayer(ComputedLayer):
         changed = None if self.changed is None else attention.select_call(self.changed, places)
         return replace(self, heads=tuple(heads), changed=changed)
 
-    def arrays(self, rows: Sequence[int] | None = None) -> dict[str, Array]:
-        """Every array that is known of this layer, by its name in a trace, for some queries (None: all); NumPy."""
+    def record(self, rows: Sequence[int] | None = None) -> LayerTrace:
+        """Every array that is known of this layer, for some queries (None: all); NumPy."""
         if self.changed is None and self.kept is None:
-            return super().arrays(rows)
+            return super().record(rows)
         call = attention.select_call(replace(self.call, keep=None), None, None if rows is None else list(rows))
         steps = attention.run_call(call)
-        known = {"weights": as_numpy(steps.weights)}
-        if steps.mask is not None:
-            known["mask"] = np.broadcast_to(as_numpy(steps.mask), known["weights"].shape[-2:])
-        return {name: self._left(array) for name, array in known.items()}
+        kept = LayerTrace(
+            self.layer,
+            self.heads,
+            self.kv_heads,
+            weights=as_numpy(steps.weights),
+            mask=None if steps.mask is None else np.broadcast_to(as_numpy(steps.mask), steps.weights.shape[-2:]),
+            rows=None if rows is None else tuple(rows),
+        )
+        return kept if self.kept is None else kept.select_keys(self.kept).record()
 
-    def weights(self) -> Floats:
+    def all_weights(self) -> Floats:
         """All the weights → (heads, n_q, n_k), before dropout. Memory grows with them."""
         if self.changed is None and (self._all_heads or self.forward.has_steps):
             return self._left(as_numpy(self.forward.all_steps.weights)[list(self.heads)])
         return self._left(as_numpy(attention.run_call(replace(self.call, keep=None)).weights))
 
-    def rows(self, queries: Sequence[int]) -> Floats:
+    def rows_of(self, queries: Sequence[int]) -> Floats:
         """The exact weights of some queries → (heads, rows, n_k)."""
         return self._left(exact_rows(self.call, queries))
 
@@ -274,7 +284,7 @@ class SweptLayer(ComputedLayer):
 
         queries, keys = single_tokens(rows), single_tokens(columns)
         if queries is not None and keys is not None:
-            return self.rows(queries)[..., keys]
+            return self.rows_of(queries)[..., keys]
         return pool_between_parts(self.call, rows, self._in_whole(columns), how, self.tick)  # type: ignore[no-any-return]
 
     def statistics(self, marks: Array | None = None, grid: int = 1) -> RowStatistics:
@@ -336,7 +346,7 @@ class SweptLayer(ComputedLayer):
         bias = bias if self.call.bias is None else self.call.bias + bias
         return replace(self, changed=replace(self.call, bias=bias, sinks=None, keep=None))
 
-    def select_keys(self, kept: Sequence[int]) -> SweptLayer:
+    def select_keys(self, kept: Sequence[int] | Array) -> SweptLayer:
         """The layer with some of its keys, by their places: its rows lack what the others take."""
         return replace(self, kept=np.asarray(kept))
 

@@ -6,11 +6,11 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 
-from attnctl.layer import LayerAttention, StoredLayer
+from attnctl.layer import LayerAttention, LayerTrace, layer_of_weights
 from attnctl.measures import Measure
 
 
-def attention_rollout(layers: Sequence[LayerAttention]) -> Iterator[StoredLayer]:
+def attention_rollout(layers: Sequence[LayerAttention]) -> Iterator[LayerTrace]:
     """One map a layer, of all layers from 0 on: how much of each token has reached each row by then.
 
     Half of each layer is its heads' mean, half the token itself, for the residual stream; the layers are multiplied.
@@ -19,12 +19,12 @@ def attention_rollout(layers: Sequence[LayerAttention]) -> Iterator[StoredLayer]
     reached, seen = own, own > 0  # (n, n) each: `seen` is what a row can have been reached by
     every = np.arange(len(own))[None]  # (1, n)
     for layer in layers:
-        mean = layer.weights().astype(np.float64).mean(axis=0)  # (n, n)
+        mean = layer.all_weights().astype(np.float64).mean(axis=0)  # (n, n)
         reached = (0.5 * mean + 0.5 * own) @ reached  # (n, n)
         reached /= reached.sum(axis=-1, keepdims=True)  # a sink may have kept a part
         seen = (layer.visible_at(every, every)[0] | (own > 0)).astype(np.float32) @ seen > 0  # (n, n)
         mask = None if seen.all() else seen
-        yield StoredLayer.of_weights(layer.layer, reached[None].astype(np.float32), mask=mask)
+        yield layer_of_weights(layer.layer, reached[None].astype(np.float32), mask)
 
 
 MEASURE = Measure(

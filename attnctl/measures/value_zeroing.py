@@ -7,11 +7,11 @@ from collections.abc import Iterable
 import numpy as np
 
 from attnctl.arrays import Floats
-from attnctl.layer import LayerAttention, StoredLayer
+from attnctl.layer import LayerAttention, LayerTrace, layer_of_weights
 from attnctl.measures import Measure
 
 
-def value_zeroing(layer: LayerAttention, output: Floats, zeroed: Iterable[Floats]) -> StoredLayer:
+def value_zeroing(layer: LayerAttention, output: Floats, zeroed: Iterable[Floats]) -> LayerTrace:
     """1 − cosine of a layer's output (n_q, d_model) and the same with one key's value zeroed, as a share of its row.
 
     `zeroed` are the outputs with each key's value zeroed in every head, some keys at a time, in order: (keys, n_q, d_model).
@@ -22,7 +22,7 @@ def value_zeroing(layer: LayerAttention, output: Floats, zeroed: Iterable[Floats
     distances = np.where(seen, np.concatenate(turned).T, 0.0)  # (n_q, n_k)
     sums = distances.sum(-1, keepdims=True)  # (n_q, 1)
     weights = (distances / np.where(sums > 0, sums, 1)).astype(np.float32)  # (n_q, n_k)
-    return StoredLayer.of_weights(layer.layer, weights[None], mask=None if seen.all() else seen)
+    return layer_of_weights(layer.layer, weights[None], None if seen.all() else seen)
 
 
 def _turned_by(a: Floats, b: Floats) -> Floats:

@@ -25,7 +25,7 @@ class RowReading:
 
     def take(self, layer: LayerAttention) -> None:
         """Take in one layer."""
-        rows = layer.rows([self._query])[:, 0]  # (heads, n_k)
+        rows = layer.rows_of([self._query])[:, 0]  # (heads, n_k)
         self._weights |= {(layer.layer, head): row for head, row in zip(layer.heads, rows, strict=True)}
 
     def kept_in(self, overview: Overview | LongRow, wanted: Callable[[int, int], bool], name: str) -> LongRow:

@@ -8,7 +8,8 @@ from dataclasses import replace
 import numpy as np
 
 from attnctl import tokens as cutting
-from attnctl.readings.traces.trace import LayerTrace, Trace
+from attnctl.layer import LayerTrace
+from attnctl.readings.traces.trace import Trace
 from attnctl.tokens import Token
 
 WORDS = (

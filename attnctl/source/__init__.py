@@ -16,17 +16,8 @@ import numpy as np
 from attnctl import limits
 from attnctl.argument_types import chosen_indices, parse_selection
 from attnctl.errors import AttnctlError, UsageError
-from attnctl.layer import LayerAttention, Run, StopForward
-from attnctl.readings.traces.trace import (
-    LayerTrace,
-    ModelInfo,
-    Note,
-    Trace,
-    TraceReading,
-    layer_trace,
-    notes_of_kind,
-    stored_layer,
-)
+from attnctl.layer import LayerAttention, LayerTrace, Run, StopForward
+from attnctl.readings.traces.trace import ModelInfo, Note, Trace, TraceReading, notes_of_kind
 from attnctl.readings.words import by_words
 from attnctl.text import number_list, visible_text
 from attnctl.tokens import AS_TEXT, Token, checked_text, find_several, find_token, is_index
@@ -274,10 +265,9 @@ class TraceSource:
             parts = tuple(self.trace.layer(index) for index in chosen_indices(layers, n_layers, "layer", self.name))
         some = None if heads is None else chosen_indices(heads, n_heads, "head", self.name)
         for part in parts:
-            layer = stored_layer(part)
-            layer = layer if some is None else layer.select_heads(some)
-            layer.tick = None if tick is None else lambda share: tick(share / len(parts))
-            reading.take(layer)
+            layer = part if some is None else part.select_heads(some)
+            heard = None if tick is None else lambda share: tick(share / len(parts))
+            reading.take(replace(layer, tick=heard))
         trace = self.trace
         said = (trace.predictions, trace.model, trace.notes, trace.text, trace.measure)
         return reading.value(Run(trace.tokens, trace.embeddings, trace.key_tokens, *said))
@@ -596,7 +586,7 @@ def _of_every_layer(source: Source, measure: Measure, last: int, say: Say | None
             raise UsageError(
                 f"{flag} follows every layer from 0 on, and layer {layer.layer} of {trace.model.name} is not there whole"
             )
-    return _joined_trace(trace, measure, measure.function([stored_layer(layer) for layer in trace.layers]))
+    return _joined_trace(trace, measure, measure.function(trace.layers))
 
 
 def _of_network(source: Source, measure: Measure, layers: Sequence[int] | None, say: Say | None) -> Trace:
@@ -607,7 +597,7 @@ def _of_network(source: Source, measure: Measure, layers: Sequence[int] | None, 
     run_again: Any = getattr(source.model, "run_with_zeroed_values", None)
     if run_again is None:
         raise UsageError(f"{flag} runs a model's layers again, and {source.name} has none")
-    n, made = len(source.key_tokens), list[LayerAttention]()
+    n, made = len(source.key_tokens), list[LayerTrace]()
     if n > limits.ZEROED_TOKENS:
         raise UsageError(
             f"{flag} runs every layer once for each of {n:,} tokens, at most {limits.ZEROED_TOKENS:,}: {SHORTER}"
@@ -626,12 +616,11 @@ def _of_network(source: Source, measure: Measure, layers: Sequence[int] | None, 
     return _joined_trace(trace, measure, made)
 
 
-def _joined_trace(trace: Trace, measure: Measure, layers: Iterable[LayerAttention]) -> Trace:
+def _joined_trace(trace: Trace, measure: Measure, layers: Iterable[LayerTrace]) -> Trace:
     """The trace with one map a layer, of all heads together; what it tells of single heads goes."""
-    joined: tuple[LayerTrace, ...] = tuple(layer_trace(layer) for layer in layers)
     model = replace(trace.model, n_heads=1, n_kv_heads=1, causal=None, finds=None)
     notes = (*trace.notes, measure.note)
-    return replace(trace, model=model, layers=joined, predictions=(), measure=measure.name, notes=notes)
+    return replace(trace, model=model, layers=tuple(layers), predictions=(), measure=measure.name, notes=notes)
 
 
 def is_long(source: Source) -> bool:

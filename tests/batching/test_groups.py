@@ -18,9 +18,9 @@ from PIL import Image
 
 from attnctl.batching.tallies import merge_tally, tally_of_values
 from attnctl.formats.documents.trace_json import trace_from_json
+from attnctl.layer import HEAD_FIELD_ARRAYS
 from attnctl.models import open_model
 from attnctl.readings.head_statistics import STATISTICS, HeadStatisticsReading
-from attnctl.readings.traces.trace import HEAD_FIELD_ARRAYS
 from attnctl.render.figure import contact_sheet
 from attnctl.source import TextSource, record_trace
 from tests.batching.test_resume import check_whole, contents, killed_midway, manifest, sentences

@@ -11,7 +11,7 @@ import pytest
 from attnctl import attention
 from attnctl.arrays import as_numpy
 from attnctl.errors import AttnctlError
-from attnctl.layer import ChangedWeights, LayerAttention, StoredLayer
+from attnctl.layer import ChangedWeights, LayerAttention, LayerTrace, layer_of_weights
 from attnctl.layer.computed import ComputedLayer
 from tests.blockwise.test_blockwise import KINDS, close, make
 
@@ -33,12 +33,12 @@ def layers(kind: str, n: int = N) -> list[LayerAttention]:
     call = make(n, heads=4, kv_heads=2, library=np, **KINDS[kind])
     steps = attention.run_call(call)
     mask = None if steps.mask is None else np.broadcast_to(as_numpy(steps.mask), (n, n))
-    stored = StoredLayer.of_weights(3, as_numpy(steps.weights), mask=mask, key_heads=(0, 0, 1, 1))
-    return [ComputedLayer.of_call(3, call), stored, replace(stored, stored=Rows(stored.stored))]
+    stored = replace(layer_of_weights(3, as_numpy(steps.weights), mask), kv_heads=(0, 0, 1, 1))
+    return [ComputedLayer.of_call(3, call), stored, replace(stored, weights=Rows(stored.weights))]
 
 
 QUESTIONS = {
-    "rows": lambda layer: layer.rows([5, 0, 400]),
+    "rows": lambda layer: layer.rows_of([5, 0, 400]),
     "block": lambda layer: layer.block(100, 110, 3, 90),
     "cells": lambda layer: layer.weights_at(np.array([[5, 400], [7, 0]]), np.array([[0, 5, 2], [7, 3, 1]])),
     "pooled": lambda layer: layer.pooled([((0, 100),), ((150, 400),)], [((0, 1), (90, 200)), ((1, 90),)], "mean"),
@@ -47,8 +47,8 @@ QUESTIONS = {
     "offset": lambda layer: layer.at_offset(-1),
     "copies": lambda layer: layer.on_copies([at % 9 for at in range(N)], 1),
     "links": lambda layer: layer.links(4)[1],
-    "weights": lambda layer: layer.weights(),
-    "some heads": lambda layer: layer.select_heads([3, 1]).rows([200]),
+    "weights": lambda layer: layer.all_weights(),
+    "some heads": lambda layer: layer.select_heads([3, 1]).rows_of([200]),
     "visible counts": lambda layer: layer.visible_counts(),
 }
 
@@ -78,8 +78,8 @@ def test_other_weights_over_the_same_keys_are_alike(kind: str, n: int) -> None:
     rows = [n - 1, 20, 3]
     for change in (lambda layer: layer.without_keys([0, 2]), lambda layer: layer.reweighted(factors)):
         for layer in (stored, elsewhere):
-            close(change(layer).rows(rows), change(computed).rows(rows), tolerance=1e-4)
-        sums = change(computed).rows(rows).sum(-1)
+            close(change(layer).rows_of(rows), change(computed).rows_of(rows), tolerance=1e-4)
+        sums = change(computed).rows_of(rows).sum(-1)
         close(sums, np.ones_like(sums), tolerance=1e-5)
     assert isinstance(elsewhere.reweighted(factors).stored, ChangedWeights)
 
@@ -89,7 +89,7 @@ def test_a_layer_without_some_keys_answers_as_the_columns_that_are_left() -> Non
     rows, columns = [((0, 100),), ((150, 400),)], [((0, 1), (90, 200)), ((250, 480),)]
     queries, keys = np.array([[5, 400]]), np.array([[0, 5, 299]])
     swept, stored, elsewhere = layers("causal")
-    direct = StoredLayer.of_weights(3, stored.weights()[..., kept], mask=stored.mask[:, kept])
+    direct = layer_of_weights(3, stored.weights[..., kept], stored.mask[:, kept])
     for layer in (swept.select_keys(kept), stored.select_keys(kept), elsewhere.select_keys(kept)):
         assert layer.n_k == len(kept)
         for how in ("mean", "max", "mass"):
@@ -98,9 +98,9 @@ def test_a_layer_without_some_keys_answers_as_the_columns_that_are_left() -> Non
         np.testing.assert_array_equal(layer.visible_at(queries, keys), direct.visible_at(queries, keys))
         close(layer.weights_at(queries, keys), direct.weights_at(queries, keys), tolerance=1e-4)
         close(layer.links(3)[1][:, 300:], direct.links(3)[1][:, 300:], tolerance=1e-4)
-        close(layer.weights(), direct.weights(), tolerance=1e-4)
-        close(layer.arrays([7])["weights"], direct.rows([7]), tolerance=1e-4)
-        np.testing.assert_array_equal(layer.arrays([7])["mask"], direct.mask[[7]])
+        close(layer.all_weights(), direct.all_weights(), tolerance=1e-4)
+        close(layer.record([7]).weights, direct.rows_of([7]), tolerance=1e-4)
+        np.testing.assert_array_equal(layer.record([7]).mask, direct.mask[[7]])
         assert layer.select_heads([1]).block(1, 3, 0, 2).shape == (1, 2, 2)
     with pytest.raises(AttnctlError, match="statistics need every key, and layer 3 lacks some"):
         swept.select_keys(kept).statistics()
@@ -110,10 +110,10 @@ def test_some_rows_are_found_by_their_queries() -> None:
     _, *whole = layers("causal")
     queries, keys, held = np.array([[400], [7]]), np.array([[300, 3], [5, 2]]), (5, 7, 400)
     for layer in whole:
-        assert isinstance(layer, StoredLayer) and layer.mask is not None
-        some = layer.rows(held)
-        stored = some if isinstance(layer.stored, np.ndarray) else Rows(some)
-        part = replace(layer, stored=stored, mask=layer.mask[list(held)], held=held)
+        assert isinstance(layer, LayerTrace) and layer.mask is not None
+        some = layer.rows_of(held)
+        weights = some if isinstance(layer.weights, np.ndarray) else Rows(some)
+        part = replace(layer, weights=weights, mask=layer.mask[list(held)], rows=held)
         np.testing.assert_array_equal(part.weights_at(queries, keys), layer.weights_at(queries, keys))
         np.testing.assert_array_equal(part.visible_at(queries, keys), layer.visible_at(queries, keys))
         for ask in (part.weights_at, part.visible_at):
@@ -124,10 +124,10 @@ def test_some_rows_are_found_by_their_queries() -> None:
 
 
 def test_what_is_not_there_is_named() -> None:
-    stored = StoredLayer.of_weights(2, np.eye(3, dtype=np.float32)[None], held=(1, 4, 5))
-    assert stored.rows([4]).shape == (1, 1, 3)
+    stored = LayerTrace(2, (0,), (0,), weights=np.eye(3, dtype=np.float32)[None], rows=(1, 4, 5))
+    assert stored.rows_of([4]).shape == (1, 1, 3)
     with pytest.raises(AttnctlError, match="query 0 is not in this trace: it holds 1, 4, 5"):
-        stored.rows([0])
+        stored.rows_of([0])
     with pytest.raises(AttnctlError, match="head 1 of layer 2 is not there: it has 0"):
         stored.select_heads([1])
     with pytest.raises(AttnctlError, match="need every query"):
@@ -138,5 +138,5 @@ def test_a_model_goes_on_with_the_steps_that_a_reading_had_computed() -> None:
     call = make(30, library=np, causal=True)
     layer = ComputedLayer.of_call(0, call)
     assert layer.forward.context_so_far is None
-    layer.select_heads([1]).arrays()
+    layer.select_heads([1]).record()
     assert layer.forward.context_so_far is layer.forward.context_of_heads is layer.forward.all_steps.context

@@ -95,7 +95,7 @@ def test_an_induction_head() -> None:
 
     def visit(layer: LayerAttention) -> None:
         if layer.layer == 18:
-            kept.append(layer.select_heads([6]).weights()[0])
+            kept.append(layer.select_heads([6]).all_weights()[0])
 
     open_model("smollm2").run(tokens, visit)
     assert np.diagonal(kept[0], -49)[2:].mean() == pytest.approx(0.9, abs=0.02)
@@ -147,7 +147,7 @@ def test_what_a_learned_sink_takes() -> None:
     tokens = [Token(str(at), at) for at in range(5)]
     for sinks in (None, np.array([0.0, 3.0], np.float32)):
         layer = ComputedLayer.of_call(0, Call(q, k, k, causal=True, sinks=sinks))
-        weights = layer.weights()
+        weights = layer.all_weights()
         for head, found in enumerate(head_statistics(layer, tokens)):
             assert found["confidence"] == pytest.approx(weights[head].max(-1).mean(), abs=1e-6)
             if sinks is None:
@@ -166,7 +166,7 @@ def test_what_a_sink_brings(n: int) -> None:
     v[1, 0] /= 100  # nearly all of head 1, and of its context's norm, though it passes nothing on
     sinks = np.array([-50, -50, -50, -50, 3 + np.log(n)], np.float32)
     layer = ComputedLayer.of_call(0, Call(q, k, v, bias=bias, sinks=sinks))
-    weights = layer.weights()  # (heads, n, n)
+    weights = layer.all_weights()  # (heads, n, n)
     lengths = weights * np.linalg.norm(v, axis=-1)[:, None]  # (heads, n, n)
     shares = (lengths / lengths.sum(-1, keepdims=True)).mean(1)  # (heads, n)
     found = head_statistics(layer, [Token(str(at), at) for at in range(n)])

@@ -12,10 +12,10 @@ import pytest
 
 from attnctl.errors import AttnctlError, UsageError
 from attnctl.formats.documents.trace_json import trace_from_document
-from attnctl.layer import LayerAttention, StoredLayer
+from attnctl.layer import LayerAttention, LayerTrace
 from attnctl.measures import measure_named, measure_names
 from attnctl.models import attend, open_model
-from attnctl.readings.traces.trace import LayerTrace, ModelInfo, Trace, TraceReading, sink_sentence, stored_layer
+from attnctl.readings.traces.trace import ModelInfo, Trace, TraceReading, sink_sentence
 from attnctl.readings.words import by_words, word_groups
 from attnctl.source import Changes, TextSource, TraceSource, prepare, record_trace
 from attnctl.source.cells import read_heatmap
@@ -92,9 +92,9 @@ def test_value_norm_by_hand() -> None:
     np.testing.assert_allclose(got.layers[0].weights[0], [[0.25, 0.75]] * 2)
     assert got.layers[0].values is None and "without W_O" in got.notes[-1] and got.measure == "value-norm"
     sent = replace(layer, parameters={"W_O": np.diag([1.0, 0.0]).astype(np.float32)})
-    np.testing.assert_allclose(value_norm(stored_layer(sent)).weights()[0], [[1, 0]] * 2)
+    np.testing.assert_allclose(value_norm(sent).all_weights()[0], [[1, 0]] * 2)
     with pytest.raises(UsageError, match="gives none"):
-        value_norm(stored_layer(replace(layer, values=None)))
+        value_norm(replace(layer, values=None))
 
 
 @pytest.mark.parametrize("kind", [{"causal": True}, {"window": 60, "temperature": 1.7}, {"rope_theta": 1e4}])
@@ -109,16 +109,10 @@ def test_value_norm_and_keys_left_out_need_no_matrix(kind: dict[str, object]) ->
 
     source.read(Kept(predictions=False))
     swept = layers[0]
-    stored = StoredLayer.of_weights(
-        0,
-        swept.weights(),
-        mask=swept.arrays().get("mask"),
-        known={"values": swept.values},
-        parameters=swept.parameters,
-    )
+    stored = swept.record()
     rows = [0, 100, 519]
     for change in (value_norm, lambda layer: layer.without_keys([0, 7])):
-        np.testing.assert_allclose(change(swept).rows(rows), change(stored).rows(rows), rtol=2e-4, atol=1e-7)
+        np.testing.assert_allclose(change(swept).rows_of(rows), change(stored).rows_of(rows), rtol=2e-4, atol=1e-7)
 
 
 def test_rollout_hides_what_cannot_be_reached() -> None:

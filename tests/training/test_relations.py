@@ -66,7 +66,7 @@ def word_weights(model: Any, text: str) -> Any:
     last = [int(np.nonzero(word_of == word)[0][-1]) for word in range(len(ends))]
     pool = (word_of[:, None] == np.arange(len(ends))).astype(np.float32)  # (n, words)
     kept: dict[int, Any] = {}
-    model.run(tokens, lambda layer: kept.update({layer.layer: layer.weights()[:, last] @ pool}), text)
+    model.run(tokens, lambda layer: kept.update({layer.layer: layer.all_weights()[:, last] @ pool}), text)
     return np.stack([kept[layer] for layer in sorted(kept)])
 
 

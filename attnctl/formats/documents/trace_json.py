@@ -28,17 +28,10 @@ from attnctl.formats.documents.json_documents import (
     write_json,
 )
 from attnctl.formats.validation import finite_floats, true_or_false
+from attnctl.layer import FIELD_ARRAYS, LAYER_TRACE_ARRAYS, TRACE_ARRAYS, LayerTrace, TraceArray
 from attnctl.measures import measure_named, measure_names
 from attnctl.readings.traces.consistency import checked_trace
-from attnctl.readings.traces.trace import (
-    FIELD_ARRAYS,
-    LAYER_TRACE_ARRAYS,
-    TRACE_ARRAYS,
-    LayerTrace,
-    Prediction,
-    Trace,
-    TraceArray,
-)
+from attnctl.readings.traces.trace import Prediction, Trace
 from attnctl.text import Document, as_json
 
 Field: TypeAlias = tuple[str, Any, Any]

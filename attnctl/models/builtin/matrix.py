@@ -15,11 +15,11 @@ from attnctl.errors import AttnctlError, UsageError
 from attnctl.files import read_bytes
 from attnctl.formats.arrays import finite_numbers, map_weights, read_array
 from attnctl.formats.validation import read_npz
-from attnctl.layer import LayerAttention, Run, StopForward
+from attnctl.layer import LayerAttention, LayerTrace, Run, StopForward
 from attnctl.layer.computed import ComputedLayer
 from attnctl.models.builtin.stack import Settings, chosen_settings, stack_info
 from attnctl.readings.traces.consistency import CELLS, check_head_count, weights_notes
-from attnctl.readings.traces.trace import LayerTrace, ModelInfo, Trace
+from attnctl.readings.traces.trace import ModelInfo, Trace
 from attnctl.tokens import Token, Tokenize, named_tokens, open_tokenizer
 
 if TYPE_CHECKING:

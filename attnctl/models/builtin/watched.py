@@ -57,7 +57,7 @@ class WatchedStack:
     def query_weights(self) -> dict[int, Floats]:
         """Layer → weights of the watched query: (heads, n)."""
         if not self.seen:
-            self.seen = {layer.layer: layer.rows([self.query])[:, 0] for layer in self._changed_layers(self.base)}
+            self.seen = {layer.layer: layer.rows_of([self.query])[:, 0] for layer in self._changed_layers(self.base)}
         return self.seen
 
     def outcomes(

@@ -15,7 +15,7 @@ from attnctl import attention
 from attnctl.argument_types import check_network, checked, checked_selection, chosen_indices
 from attnctl.attention import Array, Call
 from attnctl.errors import AttnctlError, UsageError
-from attnctl.layer import StopForward
+from attnctl.layer import LayerTrace, StopForward
 from attnctl.layer.computed import share_of_sink
 from attnctl.models.huggingface.attention_call import check_weights, key_counts, weights_of_layers
 from attnctl.models.huggingface.attention_interface import (
@@ -33,7 +33,7 @@ from attnctl.models.huggingface.attention_session import (
     uncompiled,
     unseen_sentence,
 )
-from attnctl.readings.traces.trace import SINK_NOTE, LayerTrace, ModelInfo, Trace
+from attnctl.readings.traces.trace import SINK_NOTE, ModelInfo, Trace
 from attnctl.text import number_list
 from attnctl.tokens import Token, named_tokens
 

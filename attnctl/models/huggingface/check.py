@@ -9,9 +9,10 @@ import numpy as np
 
 from attnctl.arrays import Floats
 from attnctl.attention import Array, default_scale
+from attnctl.layer import LayerTrace
 from attnctl.models import Model
 from attnctl.readings.traces.consistency import ROUNDING, Finding, row_sums
-from attnctl.readings.traces.trace import LayerTrace, Trace
+from attnctl.readings.traces.trace import Trace
 from attnctl.source import record_trace
 from attnctl.text import counted, number_list
 

@@ -15,7 +15,7 @@ from attnctl.arrays import Floats, as_numpy
 from attnctl.attention import Array, Call
 from attnctl.errors import AttnctlError, UsageError
 from attnctl.interventions import Intervention
-from attnctl.layer import LayerAttention, Run, StopForward, StoredLayer
+from attnctl.layer import LayerAttention, Run, StopForward, layer_of_weights
 from attnctl.layer.computed import ComputedLayer
 from attnctl.models.builtin.stack import MOST_LIKELY, predicted_places
 from attnctl.models.huggingface.attention_session import merges_source
@@ -170,7 +170,7 @@ class Checkpoint:
                             f"this architecture {why}, and they have no tokens to stand for"
                         )
                     ran.key_tokens = tokens_of_call_keys(stored.shape[2], tokens, source, ran.key_tokens)
-                    visit(StoredLayer.of_weights(number, stored))
+                    visit(layer_of_weights(number, stored))
             table = self.network.get_input_embeddings()
             if len(tokens) <= EMBEDDED and hasattr(table, "num_embeddings"):
                 ids = inputs["decoder_input_ids" if source is not None else "input_ids"]

@@ -49,9 +49,9 @@ def padding_changes_weights(model: Checkpoint, short: Sequence[Token], long: Seq
     """Whether a text's weights change when it is padded to another's length, or keys are picked, others beside padding."""
     alone: list[Array] = []  # a layer each: (heads, n, n)
     beside: list[Array] = []
-    run_padded(model, [tuple(short)], [lambda layer: alone.append(layer.weights())])
+    run_padded(model, [tuple(short)], [lambda layer: alone.append(layer.all_weights())])
     with _top_of(len(long)) as picked:
-        visits = [lambda layer: beside.append(layer.weights()), lambda _: None]
+        visits = [lambda layer: beside.append(layer.all_weights()), lambda _: None]
         run_padded(model, [tuple(short), tuple(long)], visits)
     near = CLOSE.get(model.info.dtype, ROUGH)
     return bool(picked) or any(np.abs(a - b).max() > near for a, b in zip(alone, beside, strict=True))

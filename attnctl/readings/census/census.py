@@ -259,5 +259,5 @@ class Census:
 def count_sentence(model: Any, sentence: AlignedSentence) -> SentenceCounts:
     """What the heads of a model do in one sentence; keys that stand for several tokens, after the others, are no words."""
     census, n = Census([sentence], (model.info.n_layers or 1, model.info.n_heads or 1)), len(sentence.tokens)
-    model.run(sentence.tokens, lambda one: census.count_layer(one.layer, one.weights()[None, ..., :n]), "")
+    model.run(sentence.tokens, lambda one: census.count_layer(one.layer, one.all_weights()[None, ..., :n]), "")
     return census.sentence_counts()[0]

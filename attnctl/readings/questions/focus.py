@@ -19,7 +19,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 import numpy.typing as npt
 
-from attnctl.readings.traces.trace import LayerTrace, ModelInfo, Trace
+from attnctl.layer import LayerTrace
+from attnctl.readings.traces.trace import ModelInfo, Trace
 from attnctl.text import plain_letters
 from attnctl.tokens import Token
 

@@ -14,9 +14,10 @@ import numpy.typing as npt
 
 from attnctl import attention
 from attnctl.errors import AttnctlError
+from attnctl.layer import LayerTrace
 from attnctl.readings.effects.effects import Effects, HeadEffect
 from attnctl.readings.questions.focus import focus
-from attnctl.readings.traces.trace import LayerTrace, Trace
+from attnctl.readings.traces.trace import Trace
 from attnctl.steps import is_default_scale, reach_of_mask
 from attnctl.text import counted, percent, visible_text
 from attnctl.tokens import BLANKS

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal, TypedDict, Unpack
 
@@ -11,9 +11,8 @@ import numpy as np
 
 from attnctl import __version__, call_named
 from attnctl.argument_types import Function, checked, checked_selection, plain_number, require_type
-from attnctl.attention import Array
 from attnctl.errors import AttnctlError
-from attnctl.layer import LayerAttention, Run, StoredLayer
+from attnctl.layer import LayerAttention, LayerTrace, Run
 from attnctl.text import counted, number_list, percent, quoted_beginning, spoken_heads, visible_text
 from attnctl.tokens import Token
 
@@ -21,7 +20,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
     from msgspec import Meta
 
-    from attnctl.arrays import Bools, Floats
+    from attnctl.arrays import Floats
     from attnctl.document_fields import ALWAYS, Count, Index, Portion, Positive, about
 
 
@@ -165,77 +164,6 @@ class ModelInfo:
         return f"attnctl {__version__}, {self.name}" + (f": {self.origin}" if self.origin else "")
 
 
-@dataclass(frozen=True, eq=False)
-class LayerTrace:
-    """One layer's attention. `heads` and `rows` say which heads and queries the arrays hold; None is absent.
-
-    Keys and values stand once per query head, as that head reads them, also where heads share them.
-    """
-
-    layer: int
-    heads: tuple[int, ...]
-    kv_heads: tuple[int, ...]
-    weights: Floats | None = None  # (heads, rows, n_k)
-    rows: tuple[int, ...] | None = None  # None: every query
-    input: Floats | None = None  # (n, d_model), the embeddings for layer 0, the residual stream after it
-    queries_before_rope: Floats | None = None  # (heads, rows, d_k)
-    keys_before_rope: Floats | None = None  # (heads, n_k, d_k)
-    rope_angles: Floats | None = None  # (n, d_k / 2), radians
-    queries: Floats | None = None  # (heads, rows, d_k)
-    keys: Floats | None = None  # (heads, n_k, d_k)
-    values: Floats | None = None  # (heads, n_k, d_v)
-    scores: Floats | None = None  # (heads, rows, n_k)
-    bias: Floats | None = None  # (heads, rows, n_k)
-    scaled_scores: Floats | None = None  # (heads, rows, n_k)
-    mask: Bools | None = None  # (rows, n_k)
-    index_scores: Floats | None = None  # (rows, n_k), by which an indexer picked what the mask shows
-    sink_weights: Floats | None = None  # (heads, rows), what a learned sink takes
-    differential_lambda: Floats | None = None  # (1,)
-    signed_weights: Floats | None = None  # (heads, rows, n_k), of the pair that each head belongs to
-    dropped_weights: Floats | None = None  # (heads, rows, n_k), after dropout
-    context: Floats | None = None  # (heads, rows, d_v)
-    gate: Floats | None = None  # (heads, rows), how far a learned gate after the context is open
-    output: Floats | None = None  # (n, d_model)
-    residual: Floats | None = None  # (n, d_model), input + output
-    parameters: Mapping[str, Floats] = field(default_factory=dict)  # W_Q (heads, d_model, d_k), …, W_O
-
-    def arrays_kept(self) -> Iterator[tuple[TraceArray, Floats | Bools]]:
-        """The arrays that this layer has, parameters too, in the order of TRACE_ARRAYS."""
-        for array in LAYER_TRACE_ARRAYS:
-            there = self.parameters.get(array.name) if array.parameter else getattr(self, array.name)
-            if there is not None:
-                yield array, there
-
-    def __repr__(self) -> str:
-        arrays = ", ".join(f"{array.name} {there.shape}" for array, there in self.arrays_kept())
-        rows = "" if self.rows is None else f", queries {number_list(self.rows)}"
-        return f"layer {self.layer}, heads {number_list(self.heads)}{rows}: {arrays or 'nothing kept'}"
-
-    @checked
-    def position_of(self, head: int) -> int:
-        """Where `head` stands in this layer's arrays. Raises AttnctlError where it was not kept."""
-        if head not in self.heads:
-            raise AttnctlError(
-                f"head {head} of layer {self.layer} is not in this trace: it holds {number_list(self.heads)}"
-            )
-        return self.heads.index(head)
-
-    def head_weights(self, head: int) -> Floats:
-        """The weights of one head: (rows, n_k). Raises AttnctlError where they were not kept."""
-        if self.weights is None:
-            raise AttnctlError(f"layer {self.layer} of this trace holds no weights")
-        weights: Floats = self.weights[self.position_of(head)]
-        return weights
-
-    def row_of(self, query: int) -> int:
-        """Where query token `query` stands in the arrays' rows. Raises AttnctlError where it was not kept."""
-        if self.rows is None:
-            return query
-        if query not in self.rows:
-            raise AttnctlError(f"query {query} is not in this trace: it holds {number_list(self.rows)}")
-        return self.rows.index(query)
-
-
 def reads_itself(tokens: tuple[Token, ...], key_tokens: tuple[Token, ...] | None, model: ModelInfo) -> bool:
     """Whether query i and key i are one token: self-attention, whatever other keys stand behind the text's own.
 
@@ -360,94 +288,6 @@ class Trace(WithAxes):
         return page
 
 
-Level = Literal["text", "layer", "head"]
-
-
-@dataclass(frozen=True, slots=True)
-class TraceArray:
-    """One array of a trace.
-
-    `level` is the object of the JSON document that it stands in; a head's arrays have the heads as a first axis in a
-    LayerTrace and in NPZ. `axes` are what the others count: rows (the queries kept), keys, tokens, or sizes of vectors.
-    `step` names the step that shows it.
-    """
-
-    name: str
-    level: Level
-    axes: tuple[str, ...]
-    step: str
-    meaning: str = ""
-    parameter: bool = False  # one of the model's own, in `LayerTrace.parameters`
-    boolean: bool = False
-
-
-def _parameter_array(name: str, level: Level, *axes: str) -> TraceArray:
-    return TraceArray(name, level, axes, "matrices", parameter=True)
-
-
-# in the order of the JSON document, which is that of the mathematics
-TRACE_ARRAYS = (
-    TraceArray("embeddings", "text", ("tokens", "d_model"), "embeddings", "X: what the first layer reads"),
-    TraceArray(
-        "input", "layer", ("tokens", "d_model"), "input", "X of this layer, where it is not the embeddings"
-    ),
-    TraceArray(
-        "rope_angles", "layer", ("tokens", "d_k / 2"), "rope", "Radians by which each pair of dimensions is turned"
-    ),
-    TraceArray(
-        "mask", "layer", ("rows", "keys"), "mask", "True where a query may look; absent where nothing is masked",
-        boolean=True,
-    ),
-    TraceArray(
-        "index_scores", "layer", ("rows", "keys"), "mask",
-        "Scores by which an indexer picks the keys that a query may see (DeepSeek-V3.2; of blocks at each key: Qwen 4), "
-        "0 for those in the future",
-    ),
-    TraceArray(
-        "differential_lambda", "layer", ("1",), "difference", "λ of differential attention (Ye et al. 2024)"
-    ),
-    TraceArray("queries_before_rope", "head", ("rows", "d_k"), "rope", "Q before the rotary positions"),
-    TraceArray("keys_before_rope", "head", ("keys", "d_k"), "rope", "K before the rotary positions"),
-    TraceArray("queries", "head", ("rows", "d_k"), "queries", "Q"),
-    TraceArray("keys", "head", ("keys", "d_k"), "keys", "K"),
-    TraceArray("values", "head", ("keys", "d_v"), "values", "V"),
-    TraceArray("scores", "head", ("rows", "keys"), "scores", "Q Kᵀ"),
-    TraceArray("bias", "head", ("rows", "keys"), "scaled", "Added to the scaled scores"),
-    TraceArray(
-        "scaled_scores", "head", ("rows", "keys"), "scaled",
-        "Scores × scale, soft cap and bias, before mask and temperature",
-    ),
-    TraceArray(
-        "weights", "head", ("rows", "keys"), "weights",
-        "Softmax of the masked scaled scores / temperature, before dropout; rows sum to 1, less what a sink takes",
-    ),
-    TraceArray("sink_weights", "head", ("rows",), "weights", "What a learned sink takes of each row"),
-    TraceArray(
-        "signed_weights", "head", ("rows", "keys"), "difference",
-        "Differential attention: weights of the first head of a pair - λ × those of the second",
-    ),
-    TraceArray("dropped_weights", "head", ("rows", "keys"), "dropout", "Weights after dropout"),
-    TraceArray("context", "head", ("rows", "d_v"), "context", "Weights V"),
-    TraceArray(
-        "gate", "head", ("rows",), "gate", "How far a learned gate after the context is open: ‖gated context‖ / ‖context‖"
-    ),
-    _parameter_array("W_Q", "head", "d_model", "d_k"),
-    _parameter_array("b_Q", "head", "d_k"),
-    _parameter_array("W_K", "head", "d_model", "d_k"),
-    _parameter_array("b_K", "head", "d_k"),
-    _parameter_array("W_V", "head", "d_model", "d_v"),
-    _parameter_array("b_V", "head", "d_v"),
-    _parameter_array("W_O", "layer", "heads · d_v", "d_out"),
-    _parameter_array("b_O", "layer", "d_out"),
-    TraceArray("output", "layer", ("tokens", "d_out"), "output", "What attention adds"),
-    TraceArray("residual", "layer", ("tokens", "d_model"), "residual", "Input + output"),
-)  # fmt: skip
-
-LAYER_TRACE_ARRAYS = tuple(array for array in TRACE_ARRAYS if array.level != "text")
-FIELD_ARRAYS = tuple(array for array in LAYER_TRACE_ARRAYS if not array.parameter)
-HEAD_FIELD_ARRAYS = tuple(array for array in FIELD_ARRAYS if array.level == "head")
-
-
 class TraceReading:
     """Everything that each layer knows, for some queries (None: all), as a Trace."""
 
@@ -458,7 +298,14 @@ class TraceReading:
 
     def take(self, layer: LayerAttention) -> None:
         """Keep one layer. Raises AttnctlError where its numbers overflow float32."""
-        self._layers.append(layer_trace(layer, self.rows))
+        kept = layer.record(self.rows)
+        for array, there in kept.arrays_kept():
+            if array.name in ("scores", "scaled_scores", "weights") and not np.isfinite(there).all():
+                what = array.name.replace("_", " ")
+                raise AttnctlError(
+                    f"the {what} of layer {layer.layer} are too large for float32: see the scale and temperature"
+                )
+        self._layers.append(kept)
 
     def value(self, run: Run) -> Trace:
         """The trace; of a checkpoint's, it is noted where the attention is parked."""
@@ -486,46 +333,6 @@ def _with_gates(layer: LayerTrace, run: Run) -> LayerTrace:
         return layer
     chosen = gate[list(layer.heads)]
     return replace(layer, gate=chosen if layer.rows is None else chosen[:, list(layer.rows)])
-
-
-def layer_trace(layer: LayerAttention, rows: Sequence[int] | None = None) -> LayerTrace:
-    """Everything that a layer knows, for some queries (None: all). Raises AttnctlError for scores that are not finite."""
-    known = layer.arrays(rows)
-    for name in ("scores", "scaled_scores", "weights"):
-        if name in known and not np.isfinite(known[name]).all():
-            what = name.replace("_", " ")
-            raise AttnctlError(
-                f"the {what} of layer {layer.layer} are too large for float32: see the scale and temperature"
-            )
-    held = layer.held if rows is None else rows
-    return LayerTrace(
-        layer=layer.layer,
-        heads=layer.heads,
-        kv_heads=layer.kv_heads,
-        rows=None if held is None else tuple(held),
-        parameters=layer.parameters,
-        **known,
-    )
-
-
-def stored_layer(layer: LayerTrace) -> StoredLayer:
-    """The layer of a trace, to be read. Raises AttnctlError where it holds no weights."""
-    if layer.weights is None:
-        raise AttnctlError(f"layer {layer.layer} of this trace holds no weights: write it without narrowing its steps")
-    names = [array.name for array in FIELD_ARRAYS]
-    known: dict[str, Array] = {name: array for name in names if (array := getattr(layer, name)) is not None}
-    del known["weights"]
-    known.pop("mask", None)
-    return StoredLayer(
-        layer.layer,
-        layer.heads,
-        layer.weights,
-        mask=layer.mask,
-        held=layer.rows,
-        known=known,
-        parameters=layer.parameters,
-        key_heads=layer.kv_heads,
-    )
 
 
 def sink_sentence(trace: Trace) -> str | None:

@@ -12,8 +12,9 @@ from functools import partial
 import numpy as np
 
 from attnctl.arrays import Bools, Floats
+from attnctl.layer import LayerTrace
 from attnctl.readings.questions.focus import Focus, may_stand_for, other_name, relation_of_pronoun, roles_of_heads
-from attnctl.readings.traces.trace import LayerTrace, ModelInfo, Trace, notes_of_kind, own_numbers
+from attnctl.readings.traces.trace import ModelInfo, Trace, notes_of_kind, own_numbers
 from attnctl.render.forms import (
     Column,
     Form,

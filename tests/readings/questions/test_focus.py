@@ -8,8 +8,9 @@ from typing import Any
 import numpy as np
 import pytest
 
+from attnctl.layer import LayerTrace
 from attnctl.readings.questions.focus import LARGEST, OUTSTANDING, focus, may_relate, word_classes
-from attnctl.readings.traces.trace import LayerTrace, ModelInfo, Trace
+from attnctl.readings.traces.trace import ModelInfo, Trace
 from attnctl.tokens import Token
 
 

@@ -17,8 +17,9 @@ import pytest
 
 import attnctl
 from attnctl.errors import AttnctlError
+from attnctl.layer import LayerTrace
 from attnctl.models import open_model
-from attnctl.readings.traces.trace import LayerTrace, ModelInfo, Trace
+from attnctl.readings.traces.trace import ModelInfo, Trace
 from attnctl.render.page.document import NAME_LETTERS, PageView, as_data, page_html, page_in_frame, trace_names
 from attnctl.render.page.packing import coded_levels, packed_tokens, word_numbers
 from attnctl.source import TextSource, record_trace

@@ -16,8 +16,9 @@ from rich.cells import cell_len
 
 import attnctl
 from attnctl.errors import UsageError
+from attnctl.layer import LayerTrace
 from attnctl.readings.questions.focus import Focus, focus
-from attnctl.readings.traces.trace import LayerTrace, ModelInfo, Trace
+from attnctl.readings.traces.trace import ModelInfo, Trace
 from attnctl.render.forms import Grid, label_fit, number_text, token_label
 from attnctl.render.terminal.console import SafeConsole, Shown, as_text, grid_lines, kept_lines, share_bar
 from attnctl.render.told.explanation import Explanation

@@ -13,10 +13,11 @@ pytest.importorskip("transformers", reason="attnctl[hf] is not installed")
 
 import torch
 
+from attnctl.layer import LayerTrace
 from attnctl.models.huggingface import check, module_outputs
 from attnctl.models.huggingface.check import EAGER, MULTIPLIED, OUTPUT, check_attention
 from attnctl.models.watching import switch_heads_off
-from attnctl.readings.traces.trace import LayerTrace, Trace
+from attnctl.readings.traces.trace import Trace
 from attnctl.source import record_trace
 from tests.sweep.checkpoints import TEXT, opened
 from tests.sweep.families import Family, build

@@ -20,9 +20,9 @@ from matplotlib.textpath import TextPath
 
 from attnctl.errors import AttnctlError, UsageError
 from attnctl.formats.pictures import figure_bytes as image
-from attnctl.layer import rescaled_rows
+from attnctl.layer import LayerTrace, rescaled_rows
 from attnctl.models import open_model
-from attnctl.readings.traces.trace import LayerTrace, ModelInfo, Trace
+from attnctl.readings.traces.trace import ModelInfo, Trace
 from attnctl.render.figure import heatmap as drawings
 from attnctl.render.figure import labels
 from attnctl.render.figure.drawing import Sheet, number_outline
