@@ -87,7 +87,8 @@ class Folder:
     first. Raises AttnctlError where another run writes it, UsageError where it holds something else.
 
     `done` and `failed` count the texts of this run, `kept_before` and `failed_before` those of its input that were there,
-    `gone` the results there whose texts are not in its input; `damaged` names the files that were made again.
+    `gone` the results there whose texts are not in its input; `damaged` are the files that were not as they were written,
+    and whether they were made again.
     """
 
     def __init__(
@@ -103,22 +104,23 @@ class Folder:
         self.path, self.said, self.shared, self.start_anew = Path(path), said, shared, start_anew
         self.formats = formats
         self.done = self.failed = self.kept_before = self.failed_before = self.gone = 0
-        self.damaged: dict[str, None] = {}
+        self.damaged: dict[str, bool] = {}
         self._size = max(GROUP, together) if shared else together  # of a group
         self._last, self._next = -1, 0  # the highest number in the manifest, and the next that no text had
         # numbers below it that are not done → fingerprint of the text, "" of an unknown
         self._lost: dict[int, str] = {}
         self._is_in_order = True  # what this run wrote into the manifest: by number
-        self._grown = bytearray()  # lines of traces that are yet to be appended
         self._group: list[ManifestLine] = []  # of items whose group is not full
         self._group_files: list[ManifestFile] = []  # that these share
 
     def damage_sentence(self) -> str:
-        """Which files were not, to the byte, what had been written, and were made again; "" where all were."""
-        if not self.damaged:
-            return ""
-        more = f" and {len(self.damaged) - 1:,} more" if len(self.damaged) > 1 else ""
-        return f"{next(iter(self.damaged))}{more} damaged or gone, and made again"
+        """Which files were not, to the byte, what had been written, and which of them were made again; "" where all were."""
+        parts = []
+        for again, what in ((True, "damaged or gone, and made again"), (False, "damaged or gone")):
+            first, *others = [name for name, is_made in self.damaged.items() if is_made == again] or [""]
+            more = f" and {len(others):,} more" if others else ""
+            parts += [f"{first}{more} {what}"] if first else []
+        return ", ".join(parts)
 
     def summary_sentence(self) -> str:
         """What was done, what is there, and where to read more."""
@@ -195,7 +197,7 @@ class Folder:
             numbers = [entry.number for entry in group.entries]
             is_twice = any(number < self._next and number not in self._lost for number in numbers)
             wrong = [file.file for file in group.files if not is_as_written(self.path, file)]
-            self.damaged |= dict.fromkeys(wrong)
+            self.damaged |= dict.fromkeys(wrong, False)
             self._lost |= dict.fromkeys(range(self._next, max(numbers) + 1), "")
             self._next = max(self._next, max(numbers) + 1)
             if wrong or is_twice:
@@ -288,7 +290,6 @@ class Folder:
                 self._end_group()
         if self._size == 1:
             self._commit()
-        self._append_grown()
 
     def finish_run(self) -> None:
         """End the run: what waits for its group to fill is written as it is, then what is made of all files."""
@@ -299,7 +300,8 @@ class Folder:
         for shared in self.shared:
             files = [file for group in self._groups() for file in group.files if file.file.startswith(shared.prefix)]
             self._remove_unlisted(shared.prefix, {file.file for file in files})
-            shared.finish(self.path, map(self._file_bytes, files))
+            with said_plainly("read", self.path):
+                shared.finish(self.path, ((self.path / file.file).read_bytes() for file in files))
 
     def _written_entry(self, result: Result) -> ManifestLine:
         """The line of an item, its own files written."""
@@ -309,8 +311,8 @@ class Folder:
                 name = f"{item.file_stem}.{form}"
                 files.append(self._write_file(name, result.made[form]))
         if self._lines is not None and "json" in result.made:
-            files.append(file_entry(LINES, result.made["json"], self._lines.end + len(self._grown)))
-            self._grown += result.made["json"]
+            files.append(self._entry_of(LINES, result.made["json"], self._lines.end))
+            self._lines.append_bytes(result.made["json"])
         return ManifestLine(
             number=item.number,
             id=item.id,
@@ -332,7 +334,12 @@ class Folder:
             if path.exists() and not path.is_file():  # a pipe would be written into
                 path.unlink()
         write_whole(path, data)
-        return file_entry(name, data)
+        return self._entry_of(name, data)
+
+    def _entry_of(self, name: str, data: bytes, offset: int | None = None) -> ManifestFile:
+        """The entry of a file, or of a part of one, that is made in this run."""
+        self.damaged |= {name: True} if name in self.damaged else {}
+        return file_entry(name, data, offset)
 
     def _write_shared(self, files: Iterable[tuple[str, bytes]]) -> None:
         self._group_files += [self._write_file(name, data) for name, data in files]
@@ -345,14 +352,8 @@ class Folder:
         self._commit()
         self._group_files = []
 
-    def _append_grown(self) -> None:
-        if self._lines is not None:
-            self._lines.append_bytes(bytes(self._grown))
-            self._grown.clear()
-
     def _commit(self) -> None:
         """Write the lines of the items that were taken in, behind their files."""
-        self._append_grown()
         if self._group:
             self._manifest.append_bytes(b"".join(sealed_line(entry, self._key) for entry in self._group))
             numbers = [entry.number for entry in self._group]
@@ -365,12 +366,3 @@ class Folder:
         for path in (self.path / prefix).glob("*"):
             if OWN_NAME.fullmatch(name := prefix + path.name) and name not in listed and not path.is_dir():
                 path.unlink()
-
-    def _file_bytes(self, file: ManifestFile) -> bytes:
-        """A file that was written whole. Raises AttnctlError where it is none any more."""
-        path = self.path / file.file
-        with said_plainly("read", path):
-            data = path.read_bytes()
-        if file_entry(file.file, data) != file:
-            raise AttnctlError(f"{path} is damaged: run again, which makes it anew")
-        return data

@@ -234,7 +234,8 @@ def test_lines_of_the_input_come_go_and_change_places(run: Any, tmp_path: Path) 
     (tmp_path / "out" / "0000001-two.npz").unlink()
     (tmp_path / "out" / "0000003-three.npz").unlink()  # of a text that is not in the input
     result = run_texts(run, tmp_path, "four", "one", "two", "five", "two", "two")
-    assert result.err.startswith("attnctl: 1 done, 5 there before, 0000001-two.npz")
+    said = "0000001-two.npz damaged or gone, and made again, 0000003-three.npz damaged or gone: see"
+    assert result.err.startswith(f"attnctl: 1 done, 5 there before, {said}")
     assert texts_there(tmp_path) == ["one", "two", "two", "four", "five", "two"]
     assert (tmp_path / "out" / "0000001-two.npz").read_bytes() == before["0000001-two.npz"]
 
