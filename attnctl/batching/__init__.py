@@ -44,7 +44,7 @@ def batch(
     Raises AttnctlError, naming the text, for one that cannot be read; the generator then ends.
     """
     from attnctl.batching.engines import chunks_of_items
-    from attnctl.batching.texts import of_row
+    from attnctl.batching.texts import numbered, of_row
     from attnctl.batching.work import Work, Worker
     from attnctl.steps import check_names
 
@@ -66,7 +66,7 @@ def batch(
     chosen = _selection_text(layers), _selection_text(heads), query
     work = Work(name | options, (), *chosen, steps=kept, precision=precision, batch_size=together, is_named=bool(name))
     worker = Worker(work, opened)
-    items = (of_row(_row_of_text(text, number), number, f"text {number}") for number, text in enumerate(texts))
+    items = numbered(of_row(f"text {number}", _row_of_text(text, number)) for number, text in enumerate(texts))
     for chunk in chunks_of_items(items, 4 * together if together > 1 else 1):
         for result in worker.chunk_results(chunk):
             if result.trace is None:

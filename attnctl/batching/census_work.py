@@ -372,7 +372,7 @@ class CensusProgress:
                 self.held.append(f"{result.item}: {result.error}")
         self.tick(len(chunk))
         self.done += len(chunk)
-        share, elapsed = self.treebank.share_read_so_far(), time.monotonic() - self.start
+        share, elapsed = self.treebank.share_read(), time.monotonic() - self.start
         if not share or not chunk or self.said or elapsed < self.least:
             return
         self.said = True

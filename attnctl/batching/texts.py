@@ -9,8 +9,9 @@ import os
 import re
 import sys
 import zlib
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import IO, Any, cast
 
@@ -90,8 +91,35 @@ BOM = b"\xef\xbb\xbf"
 JSON_BEGINS = re.compile(rb"\s*(\{|\[\s*([\[{\"]|$))")  # of a pipe: "[Music]" is text
 
 
-@dataclass
-class TextStream:
+class InputFiles:
+    """Files that are read one after another, and how much of them has been."""
+
+    def __init__(self, size: int = 0) -> None:
+        self._size, self._done = size, 0  # bytes: of all that is read, and of the files that are read
+        self._raw: IO[bytes] | None = None
+
+    def share_read(self) -> float | None:
+        """How much has been read, 0 to 1; None where nobody knows."""
+        if not self._size:
+            return None
+        inside = 0 if self._raw is None or self._raw.closed else self._raw.tell()
+        return min(1.0, (self._done + inside) / self._size)
+
+    @contextmanager
+    def open_file(self, path: str) -> Iterator[tuple[IO[bytes], str]]:
+        """A file, or of "-" standard input, decompressed, and its name."""
+        name = "standard input" if path == "-" else path
+        with said_plainly("read", name), open_stream(path) as raw:
+            self._raw = None if path == "-" else raw
+            yield decompressed(raw, name), name
+
+
+def numbered(items: Iterable[Item]) -> Iterator[Item]:
+    """The items, numbered from 0."""
+    return (replace(item, number=number) for number, item in enumerate(items))
+
+
+class TextStream(InputFiles):
     """The items of an input, read as they are asked for.
 
     `form` is one of FORMS (None: by the suffix, or a look at the first line of a pipe), `column` holds the texts of a
@@ -99,25 +127,16 @@ class TextStream:
     not there.
     """
 
-    path: str
-    form: str | None = None
-    column: str | None = None
-    id_column: str | None = None
-    _raw: IO[bytes] | None = None
-    _size: int = 0
+    def __init__(
+        self, path: str, form: str | None = None, column: str | None = None, id_column: str | None = None
+    ) -> None:
+        super().__init__()
+        self.path, self.form, self.column, self.id_column = path, form, column, id_column
 
     def __iter__(self) -> Iterator[Item]:
         folder = Path(self.path)
         is_folder = self.path != "-" and folder.is_dir()
-        items = self._items_of_folder(folder) if is_folder else self._items_of_file(self.path)
-        for number, item in enumerate(items):
-            yield item if item.number == number else replace(item, number=number)
-
-    def share_read(self) -> float | None:
-        """How much of a file has been read, 0 to 1; None where nobody knows."""
-        if self._raw is None or not self._size or self._raw.closed:
-            return None
-        return min(1.0, self._raw.tell() / self._size)
+        return numbered(self._items_of_folder(folder) if is_folder else self._items_of_file(self.path))
 
     def _items_of_folder(self, folder: Path) -> Iterator[Item]:
         """Every file with a known suffix, in the order of names: a .txt is one text, of others each line or row."""
@@ -135,7 +154,7 @@ class TextStream:
                 if not path.is_file():
                     yield Item(0, str(path), id=name, error="it is no regular file")
                 elif form == "text":
-                    yield _item_of_file(path, folder)
+                    yield self._item_of_file(path, folder)
                 else:
                     yield from self._items_of_file(str(path))
         for error in closed:  # folders, of which this may be the only one
@@ -148,54 +167,102 @@ class TextStream:
         if not any_there:
             raise AttnctlError(f"{folder} holds no texts: it may hold {', '.join(SUFFIXES)}, also .gz and .zst")
 
+    def _item_of_file(self, path: Path, folder: Path) -> Item:
+        """A file that is one text."""
+        where, name = str(path), path.relative_to(folder).with_suffix("").as_posix()
+        try:
+            with self.open_file(where) as (file, _):
+                data = file.read(LONGEST + 1)
+        except DAMAGE as error:
+            return Item(0, where, id=name, error=f"the file is damaged: {error}")
+        if len(data) > LONGEST:
+            return Item(0, where, id=name, error=f"the text is longer than {LONGEST >> 20} MB")
+        return replace(next(self._items_of_line(where, data.removeprefix(BOM), "text")), id=name)
+
     def _items_of_file(self, path: str) -> Iterator[Item]:
-        name = "standard input" if path == "-" else path
         form = self.form or form_of_path(path)
         if form == "parquet":
             yield from self._items_of_parquet(path)
             return
-        with said_plainly("read", name), open_stream(path) as raw:
+        with self.open_file(path) as (file, name):
             if path != "-":
-                self._raw, self._size = raw, os.fstat(raw.fileno()).st_size
+                self._size = Path(path).stat().st_size
             try:
-                file = decompressed(raw, name)
                 if form is None:
                     form = "jsonl" if JSON_BEGINS.match(first_bytes(file)) else "text"
-                yield from (
-                    self._items_of_table(file, name, form)
-                    if form in ("csv", "tsv")
-                    else self._items_of_lines(file, name, form)
-                )
+                items = self._items_of_table if form in ("csv", "tsv") else self._items_of_lines
+                yield from items(file, name, form)
             except DAMAGE as error:
                 raise AttnctlError(f"{name} is damaged: {error}") from error
 
     def _items_of_lines(self, file: IO[bytes], name: str, form: str) -> Iterator[Item]:
         if first_bytes(file)[:2] in (b"\xff\xfe", b"\xfe\xff"):
             raise AttnctlError(f"{name} is UTF-16, not UTF-8: iconv -f UTF-16 -t UTF-8 makes it so")
+        if first_bytes(file).startswith(BOM):
+            file.read(len(BOM))
         number = 0
         while line := file.readline(LONGEST):
-            if form == "jsonl" and not number and _is_cut_off(line):  # a list, or an object, over many lines
+            number += 1
+            if form == "jsonl" and number == 1 and _is_cut_off(line):  # a list, or an object, over many lines
                 whole = line + file.read(limits.CORPUS_BYTES)
                 if file.read(1):
                     raise AttnctlError(
                         f"{name} is one JSON value of too many bytes: give an object a line (jq -c '.[]')"
                     )
                 if not _is_cut_off(whole):
-                    yield from _of_line(0, name, whole, form, self)
+                    yield from self._items_of_line(f"{name}, line 1", whole, form)
                     return
                 file = io.BytesIO(whole)  # lines after all, of which the first is damaged
                 line = file.readline(LONGEST)
-            where = f"{name}, line {number + 1}"
+            where = f"{name}, line {number}"
             if len(line) == LONGEST and not line.endswith(b"\n"):
                 skipped = LONGEST
                 while (rest := file.readline(LONGEST)) and not rest.endswith(b"\n"):
                     skipped += len(rest)
                     if skipped > limits.ENDLESS_BYTES:
                         raise AttnctlError(f"{where} has no end in {limits.bytes_text(skipped)}: it is no text")
-                yield Item(number, where, error=f"the line is longer than {LONGEST >> 20} MB")
+                yield Item(0, where, error=f"the line is longer than {LONGEST >> 20} MB")
             else:
-                yield from _of_line(number, where, line, form, self)
-            number += 1
+                yield from self._items_of_line(where, line, form)
+
+    def _items_of_line(self, where: str, line: bytes, form: str) -> Iterator[Item]:
+        """The item of a line; of a list in JSON that is no conversation, one for each entry."""
+        import orjson
+
+        try:
+            text = line.decode().rstrip("\r\n")
+        except UnicodeDecodeError as error:
+            why = f"it is not UTF-8: byte 0x{line[error.start]:02x} at offset {error.start}"
+            yield Item(0, where, line.decode(errors="backslashreplace"), error=why)
+            return
+        if form == "text":
+            yield _of_text(where, text)
+            return
+        if not text.strip():
+            yield Item(0, where, error="the line is empty")
+            return
+        try:
+            document = orjson.loads(text)
+        except orjson.JSONDecodeError as error:
+            yield Item(0, where, text[:1000], error=f"the line is not JSON: {error}")
+            return
+        if isinstance(document, list) and not any(isinstance(entry, dict) and "role" in entry for entry in document):
+            for at, entry in enumerate(document):
+                yield self._item_of_document(f"{where}, entry {at}", entry)
+        else:
+            yield self._item_of_document(where, document)
+
+    def _item_of_document(self, where: str, document: Any) -> Item:
+        if isinstance(document, str):
+            return _of_text(where, document)
+        if isinstance(document, list) or (isinstance(document, dict) and "messages" in document):
+            return _of_messages(where, document if isinstance(document, dict) else {"messages": document})
+        if not isinstance(document, dict):
+            return Item(0, where, str(document)[:1000], error='it is no JSON object with a "text"')
+        if "schema" in document:
+            text = document.get("text")
+            return Item(0, where, text if isinstance(text, str) else "", _id_of(document.get("id")), trace=document)
+        return of_row(where, document, self.column or "text", self.id_column or "id")
 
     def _items_of_table(self, file: IO[bytes], name: str, form: str) -> Iterator[Item]:
         csv.field_size_limit(LONGEST)
@@ -208,9 +275,9 @@ class TextStream:
             columns = next(csv.reader([head], delimiter=mark), [])
             column, id_column = self._text_columns(columns, name)
             rows = csv.DictReader(lines, columns, delimiter=mark)
-            for number, row in enumerate(rows):
+            for row in rows:
                 where = f"{name}, line {rows.line_num + 1}"
-                yield _of_text(number, where, row[column] or "", row[id_column] if id_column else None)
+                yield _of_text(where, row[column] or "", row[id_column] if id_column else None)
         except csv.Error as error:
             line = 1 if rows is None else rows.line_num + 1
             raise AttnctlError(f"{name}, line {line} is no row of a table: {error}") from error
@@ -242,11 +309,9 @@ class TextStream:
                 names = file.schema_arrow.names
                 column, id_column = self._text_columns(names, path)
                 wanted = [column, *([id_column] if id_column else []), *({"tokens"} & set(names) - {column})]
-                number = 0
-                for rows in file.iter_batches(1024, columns=wanted):
-                    for row in rows.to_pylist():
-                        yield of_row(row, number, f"{path}, row {number}", column, id_column)
-                        number += 1
+                rows = (row for rows in file.iter_batches(1024, columns=wanted) for row in rows.to_pylist())
+                for number, row in enumerate(rows):
+                    yield of_row(f"{path}, row {number}", row, column, id_column)
         except pa.ArrowInvalid as error:
             raise AttnctlError(f"{path} is not a sound Parquet file: {in_one_line(error)}") from error
 
@@ -272,36 +337,11 @@ def form_of_path(path: str) -> str | None:
     return SUFFIXES.get(bare.suffix.lower())
 
 
-def _item_of_file(path: Path, folder: Path) -> Item:
-    """A file that is one text."""
-    where, name = str(path), path.relative_to(folder).with_suffix("").as_posix()
-    with said_plainly("read", path):
-        if path.stat().st_size > LONGEST:
-            return Item(0, where, id=name, error=f"the file is larger than {LONGEST >> 20} MB")
-        with open_regular(where) as raw:
-            data = decompressed(raw, where).read(LONGEST + 1)
-    if len(data) > LONGEST:
-        return Item(0, where, id=name, error=f"the text is longer than {LONGEST >> 20} MB")
-    return replace(next(_of_line(0, where, data, "text", None)), id=name)
-
-
-def _of_line(number: int, where: str, line: bytes, form: str, source: TextStream | None) -> Iterator[Item]:
-    """The item of a line; of a list in JSON that is no conversation, one for each entry."""
-    line = line if number else line.removeprefix(BOM)
-    try:
-        text = line.decode().rstrip("\r\n")
-    except UnicodeDecodeError as error:
-        why = f"it is not UTF-8: byte 0x{line[error.start]:02x} at offset {error.start}"
-        yield Item(number, where, line.decode(errors="backslashreplace"), error=why)
-        return
-    yield from [_of_text(number, where, text, None)] if form == "text" else _of_json(number, where, text, source)
-
-
 def _is_cut_off(text: bytes) -> bool:
     """Whether a list or an object in JSON begins that is not whole."""
     import orjson
 
-    text = text.removeprefix(BOM).strip()
+    text = text.strip()
     try:
         orjson.loads(text)
     except orjson.JSONDecodeError:
@@ -309,62 +349,29 @@ def _is_cut_off(text: bytes) -> bool:
     return False
 
 
-def _of_text(number: int, where: str, text: str, name: str | int | None) -> Item:
+def _of_text(where: str, text: str, name: str | int | None = None) -> Item:
     if not text.strip():
-        return Item(number, where, id=name, error="the text is empty")
+        return Item(0, where, id=name, error="the text is empty")
     if any("\ud800" <= char <= "\udfff" for char in text):
         clean = text.encode(errors="surrogateescape").decode(errors="backslashreplace")
-        return Item(number, where, clean, name, error="it is not UTF-8")
-    return Item(number, where, text, name)
+        return Item(0, where, clean, name, error="it is not UTF-8")
+    return Item(0, where, text, name)
 
 
-def _of_json(number: int, where: str, line: str, source: TextStream | None) -> Iterator[Item]:
-    import orjson
-
-    if not line.strip():
-        yield Item(number, where, error="the line is empty")
-        return
-    try:
-        document = orjson.loads(line)
-    except orjson.JSONDecodeError as error:
-        yield Item(number, where, line[:1000], error=f"the line is not JSON: {error}")
-        return
-    if isinstance(document, list) and not any(isinstance(entry, dict) and "role" in entry for entry in document):
-        for at, entry in enumerate(document):
-            yield _of_document(number, f"{where}, entry {at}", entry, source)
-    else:
-        yield _of_document(number, where, document, source)
-
-
-def _of_document(number: int, where: str, document: Any, source: TextStream | None) -> Item:
-    if isinstance(document, str):
-        return _of_text(number, where, document, None)
-    if isinstance(document, list) or (isinstance(document, dict) and "messages" in document):
-        return _of_messages(document if isinstance(document, dict) else {"messages": document}, number, where)
-    if not isinstance(document, dict):
-        return Item(number, where, str(document)[:1000], error='it is no JSON object with a "text"')
-    if "schema" in document:
-        text = document.get("text")
-        name = _id_of(document.get("id"))
-        return Item(number, where, text if isinstance(text, str) else "", name, trace=document)
-    column = (source.column if source else None) or "text"
-    return of_row(document, number, where, column, (source.id_column if source else None) or "id")
-
-
-def _of_messages(document: dict[str, object], number: int, where: str) -> Item:
+def _of_messages(where: str, document: dict[str, object]) -> Item:
     """A conversation: the messages and tools of an object, its id, and its options, or its answer outright."""
     from attnctl.formats.chat import conversation_of
 
     name, options = _id_of(document.get("id")), document.get("options") or {}
     if not isinstance(options, dict):
-        return Item(number, where, id=name, error='"options" is no JSON object')
+        return Item(0, where, id=name, error='"options" is no JSON object')
     try:
         conversation = conversation_of(as_json(document), "it")
     except AttnctlError as error:
-        return Item(number, where, id=name, error=str(error))
+        return Item(0, where, id=name, error=str(error))
     kept = {key: document[key] for key in ("messages", "tools") if key in document}
     text, answer = conversation.messages[-1].content, _answer_of(document)
-    return Item(number, where, text, name, options=options, messages=kept, answer=answer)
+    return Item(0, where, text, name, options=options, messages=kept, answer=answer)
 
 
 def _answer_of(row: dict[str, object]) -> str | None:
@@ -379,22 +386,22 @@ def _id_of(given: object) -> str | int | None:
     return given if given is None or whole else str(given)[:1000]  # type: ignore[return-value]
 
 
-def of_row(row: dict[str, object], number: int, where: str, column: str = "text", id_column: str | None = "id") -> Item:
+def of_row(where: str, row: dict[str, object], column: str = "text", id_column: str | None = "id") -> Item:
     """An item of a JSON object or a row: text, and where they are there id, tokens and options."""
     name = _id_of(row.get(id_column)) if id_column else None
     tokens, text, options = row.get("tokens"), row.get(column), row.get("options") or {}
     if tokens is not None and (
         not isinstance(tokens, list) or not tokens or not all(isinstance(t, str) for t in tokens)
     ):
-        return Item(number, where, id=name, error='"tokens" is no list of strings')
+        return Item(0, where, id=name, error='"tokens" is no list of strings')
     if text is None and tokens is not None:
         text = " ".join(tokens)
     if not isinstance(text, str):
         has = ", ".join(list(row)[:8])
-        return Item(number, where, id=name, error=f"there is no text in {column!r} (there is {has or 'nothing'})")
+        return Item(0, where, id=name, error=f"there is no text in {column!r} (there is {has or 'nothing'})")
     if not isinstance(options, dict):
-        return Item(number, where, text, name, error='"options" is no JSON object')
-    item = _of_text(number, where, text, name)
+        return Item(0, where, text, name, error='"options" is no JSON object')
+    item = _of_text(where, text, name)
     if item.error:
         return item
     return replace(item, tokens=None if tokens is None else tuple(tokens), options=options, answer=_answer_of(row))

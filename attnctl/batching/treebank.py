@@ -5,21 +5,20 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import IO
 
 from attnctl import limits
 from attnctl.batching.items import Item
-from attnctl.batching.texts import DAMAGE, decompressed, open_stream
+from attnctl.batching.texts import DAMAGE, InputFiles, numbered
 from attnctl.errors import AttnctlError, in_one_line
 from attnctl.files import said_plainly
 from attnctl.formats.conllu import Block, comment_value, document_begun, parsed_sentence, sentence_blocks
-from attnctl.readings.census.words import BadSentenceError, ParsedSentence, from_dict
+from attnctl.readings.census.words import BadSentenceError, ParsedSentence
 
 PARSE = "parse"  # the option under which an item carries its parse
 DOCUMENT = "document"  # the option under which an item carries the sentences of a document, for what spans them
 
 
-class Treebank:
+class Treebank(InputFiles):
     """The sentences of CoNLL-U files ("-": standard input), read as they are asked for.
 
     One that cannot be used is an item with an error, `reason: detail`. Behind the sentences of a document (`# newdoc`) that
@@ -30,8 +29,7 @@ class Treebank:
     def __init__(self, paths: Sequence[str]) -> None:
         self.paths = tuple(paths)
         self._sizes = [0 if path == "-" else _size_on_disk(path) for path in paths]
-        self._done = 0  # bytes of the files that are read
-        self._raw: IO[bytes] | None = None
+        super().__init__(0 if "-" in paths else sum(self._sizes))
 
     @property
     def corpus_name(self) -> str:
@@ -39,43 +37,32 @@ class Treebank:
         names = [Path(path).name if path != "-" else "standard input" for path in self.paths]
         return ", ".join(names) if len(names) < 4 else f"{names[0]} and {len(names) - 1} other files"
 
-    def share_read_so_far(self) -> float | None:
-        """How much has been read, 0 to 1; None where nobody knows."""
-        if "-" in self.paths or not sum(self._sizes):
-            return None
-        inside = 0 if self._raw is None or self._raw.closed else self._raw.tell()
-        return min(1.0, (self._done + inside) / sum(self._sizes))
-
     def __iter__(self) -> Iterator[Item]:
-        number, self._done = 0, 0
+        return numbered(self._items())
+
+    def _items(self) -> Iterator[Item]:
+        self._done = 0
         for path, size in zip(self.paths, self._sizes, strict=True):
-            for item in self._sentences_of_file(path, number):
-                yield item
-                number = item.number + 1
+            yield from self._items_of_file(path)
             self._done, self._raw = self._done + size, None
 
-    def _sentences_of_file(self, path: str, number: int) -> Iterator[Item]:
-        name = "standard input" if path == "-" else path
-        entity_parts = ""
-        document = _Document(name)
-        with said_plainly("read", name), open_stream(path) as raw:
-            self._raw = None if path == "-" else raw
+    def _items_of_file(self, path: str) -> Iterator[Item]:
+        with self.open_file(path) as (file, name):
+            parts = ""
+            document = _Document(name)
             try:
-                for block in sentence_blocks(decompressed(raw, name)):
+                for block in sentence_blocks(file):
                     said = comment_value(block.lines, "global.Entity")
-                    entity_parts = entity_parts if said is None else said
+                    parts = parts if said is None else said
                     begun = document_begun(block.lines)
                     if begun is not None or document.words >= limits.DOCUMENT_WORDS:
-                        for item in document.close_document(number, begun):
-                            yield item
-                            number += 1
-                    yield item_of(block, number, name, entity_parts, document)
-                    number += 1
-                yield from document.close_document(number, None)
+                        yield from document.close_document(begun)
+                    yield item_of(block, name, parts, document)
+                yield from document.close_document(None)
             except (*DAMAGE, OSError) as error:
                 if isinstance(error, OSError) and error.errno is not None:
                     raise
-                yield Item(number, name, error=f"damaged: the file ends early ({in_one_line(error, 80)})")
+                yield Item(0, name, error=f"damaged: the file ends early ({in_one_line(error, 80)})")
 
 
 class _Document:
@@ -94,40 +81,40 @@ class _Document:
         self._sentences.append(sentence)
         self.words += len(sentence.forms)
 
-    def close_document(self, number: int, begun: str | None) -> Iterator[Item]:
+    def close_document(self, begun: str | None) -> Iterator[Item]:
         """The item of what was taken in, where it mentions entities; then a document `begun` begins, or this goes on."""
         if any(sentence.mentions for sentence in self._sentences):
             text = " ".join(sentence.text for sentence in self._sentences)
-            said = [sentence.as_dict() for sentence in self._sentences]
-            yield Item(number, f"{self.name}, line {self._line}", text, self.id or None, options={DOCUMENT: said})
+            options = {DOCUMENT: self._sentences}
+            yield Item(0, f"{self.name}, line {self._line}", text, self.id or None, options=options)
         self.id = self.id if begun is None else begun
         self.words, self._sentences = 0, []
 
 
-def item_of(block: Block, number: int, name: str, entity_parts: str = "", document: _Document | None = None) -> Item:
+def item_of(block: Block, name: str, entity_parts: str = "", document: _Document | None = None) -> Item:
     """The item of a sentence's lines; within a document its mentions are the document's."""
     where = f"{name}, line {block.line}"
     try:
         sentence = parsed_sentence(block, entity_parts)
     except BadSentenceError as error:
-        return Item(number, where, id=block.sentence_id, error=str(error))
+        return Item(0, where, id=block.sentence_id, error=str(error))
     if document is not None and document.id is not None:
         document.append_sentence(sentence, block.line)
         sentence = replace(sentence, mentions=())
-    return Item(number, where, sentence.text, block.sentence_id, options={PARSE: sentence.as_dict()})
+    return Item(0, where, sentence.text, block.sentence_id, options={PARSE: sentence})
 
 
 def sentence_of(item: Item) -> ParsedSentence:
     """The parse that an item carries. Raises BadSentenceError where it has none."""
     if item.error is not None:
         raise BadSentenceError(item.error)
-    return from_dict(item.options[PARSE])
+    found: ParsedSentence = item.options[PARSE]
+    return found
 
 
 def sentences_of_document(item: Item) -> list[ParsedSentence] | None:
     """The sentences of the document that an item carries; None where it is a sentence."""
-    said = item.options.get(DOCUMENT)
-    return None if said is None else [from_dict(one) for one in said]
+    return item.options.get(DOCUMENT)
 
 
 def _size_on_disk(path: str) -> int:

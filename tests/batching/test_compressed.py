@@ -23,3 +23,10 @@ def test_gzip_and_zstd_are_told_by_their_bytes(tmp_path: Path) -> None:
     packed = pa.compress(plain.encode(), "zstd", asbytes=True)
     assert texts(put(tmp_path / "a.txt.zst", packed)) == expected
     assert texts(put(tmp_path / "two.zst", packed + packed))[5000] == (5000, None, "line 0")
+
+
+def test_a_damaged_text_of_a_folder_is_an_error_of_its_own(tmp_path: Path) -> None:
+    put(tmp_path / "in/a.txt.gz", gzip.compress(b"one text" * 999)[:-9])
+    put(tmp_path / "in/b.txt", "another")
+    damaged, whole = TextStream(str(tmp_path / "in"))
+    assert str(damaged.error).startswith("the file is damaged: ") and whole.text == "another"

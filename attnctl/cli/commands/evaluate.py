@@ -107,7 +107,7 @@ def _counted_census(corpus: list[str], folder: str | None, given: OptionValues, 
     model = open_census_model(work)
     if model.info.kind != "checkpoint":
         work = replace(work, batch_size=1)
-    with items_progress(treebank.share_read_so_far) as tick:
+    with items_progress(treebank.share_read) as tick:
         alone = by.engine == "local" and jobs == 1
         told = CensusProgress(treebank, folder is not None, alone, tick, arguments.say_note, print_complaint)
         how = {"jobs": jobs, "by": by, "folder": folder, "start_anew": anew}

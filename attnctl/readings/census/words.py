@@ -5,7 +5,7 @@ from __future__ import annotations
 import zlib
 from bisect import bisect_left, bisect_right
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
@@ -16,7 +16,7 @@ from attnctl.text import visible_text
 from attnctl.tokens import Token
 
 if TYPE_CHECKING:
-    from attnctl.text import Document
+    pass
 
 
 HALVES = ("choose", "score")  # where the best head is chosen, and where it is scored
@@ -53,18 +53,6 @@ class ParsedSentence:
     def scored_half(self) -> int:
         """0 where the sentence is one to choose heads on, 1 where it is one to score them on; by a hash of its text."""
         return zlib.crc32(self.text.encode()) & 1 if self.half is None else HALVES.index(self.half)
-
-    def as_dict(self) -> Document:
-        """The sentence as JSON has it; `from_dict` is the way back."""
-        return asdict(self)
-
-
-def from_dict(said: Document) -> ParsedSentence:
-    """The sentence that `as_dict` wrote."""
-    mentions = tuple(Mention(**mention) for mention in said["mentions"])
-    spans = tuple((start, end) for start, end in said["spans"])
-    rest = {name: tuple(said[name]) for name in ("forms", "tags", "heads", "relations")}
-    return ParsedSentence(said["text"], spans, mentions=mentions, half=said["half"], **rest)
 
 
 UP, DOWN = "dependent→head", "head→dependent"
