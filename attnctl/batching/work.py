@@ -21,7 +21,7 @@ from attnctl.measures import check_measure, needs_layers, needs_network
 from attnctl.models import Model, open_named_model
 from attnctl.models.builtin.stack import Stack, can_run_together, run_together
 from attnctl.readings.traces.trace import Trace, TraceReading, notes_of_kind
-from attnctl.source import Changes, Pass, TextSource, TraceSource, check_room, prepare, room_of_trace
+from attnctl.source import Changes, Pass, TextSource, TraceSource, check_room, prepare
 from attnctl.steps import check_names, narrow_trace, rounded_trace
 from attnctl.tokens import Token, checked_text, find_several
 
@@ -261,11 +261,10 @@ class Traces:
         layers, heads = self._chosen(item, model)
         layers = None if needs_layers(work.measure) else layers  # every one, whichever is shown
         rows = None if query is None else find_several(tokens, str(query))
-        check_room(info, len(tokens), layers, heads, rows)
+        room = check_room(info, len(tokens), layers, heads, rows)
         if "json" in work.formats:  # a number is 10 bytes of text for its 4, held once more as it is written
             what = f"the JSON of {len(tokens):,} tokens"
-            need = 6.0 * room_of_trace(info, len(tokens), layers, heads, rows)
-            limits.check_memory(need, what, "choose with --layer and --head, or --format npz")
+            limits.check_memory(6.0 * room, what, "choose with --layer and --head, or --format npz")
         return Pass(TextSource(model, item.text, tokens), TraceReading(rows, work.wants_predictions), layers, heads)
 
     def _chosen(self, item: Item, model: Model) -> tuple[list[int] | None, list[int] | None]:

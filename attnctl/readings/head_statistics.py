@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import unicodedata
-from collections.abc import Callable, Container, Mapping, Sequence
+from collections.abc import Container, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -56,12 +56,9 @@ class HeadStatisticsReading:
         """Take in one layer. Raises AttnctlError where its scores are NaN or infinite."""
         self._heads += head_statistics(layer, self._tokens, self._keys)
 
-    def kept_in(
-        self, overview: Overview | LongRow, wanted: Callable[[int, int], bool], name: str
-    ) -> tuple[HeadStatistics, ...]:
+    def kept_in(self, overview: Overview | LongRow, name: str) -> tuple[HeadStatistics, ...]:
         """The statistics of an overview. Raises AttnctlError where it has none of these heads."""
-        known = getattr(overview, "head_statistics", ())
-        found = tuple(head for head in known if wanted(head.layer, head.head))
+        found: tuple[HeadStatistics, ...] = getattr(overview, "head_statistics", ())
         if not found:
             raise AttnctlError(f"{name} holds no statistics of these heads: give the text and its model")
         return found

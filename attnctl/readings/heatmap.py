@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -40,7 +40,7 @@ class GridReading:
         if (mask := layer.visible_parts(*parts)) is not None:
             self._masks[layer.layer] = mask
 
-    def kept_in(self, overview: Overview | LongRow, wanted: Callable[[int, int], bool], name: str) -> PooledGrid:
+    def kept_in(self, overview: Overview | LongRow, name: str) -> PooledGrid:
         """These rows and columns of an overview's grid. Raises AttnctlError where it has none such."""
         grid = overview.grid if isinstance(overview, Overview) else None
         if (
@@ -52,11 +52,10 @@ class GridReading:
             held = "no grid" if grid is None else f"a grid of {len(grid.rows)} × {len(grid.columns)} cells, {grid.pool}"
             raise AttnctlError(f"{name} holds {held}, and not the cells asked for: give the text and its model")
         rows, columns = [grid.rows.index(row) for row in self.rows], [grid.columns.index(part) for part in self.columns]
-        weights = {at: cells[rows][:, columns] for at, cells in grid.weights.items() if wanted(*at)}
-        if not weights:
+        if not grid.weights:
             raise AttnctlError(f"{name} has no grid of these layers and heads")
-        shown = {layer for layer, _ in weights}
-        masks = {layer: mask[rows][:, columns] for layer, mask in grid.masks.items() if layer in shown}
+        weights = {at: cells[rows][:, columns] for at, cells in grid.weights.items()}
+        masks = {layer: mask[rows][:, columns] for layer, mask in grid.masks.items()}
         return PooledGrid(self.pool, self.rows, self.columns, weights, masks)
 
     def value(self, run: Run) -> PooledGrid:
@@ -83,16 +82,16 @@ class OverviewReading:
             if reading is not None:
                 reading.take(layer)
 
-    def kept_in(self, overview: Overview | LongRow, wanted: Callable[[int, int], bool], name: str) -> Overview:
+    def kept_in(self, overview: Overview | LongRow, name: str) -> Overview:
         """What an overview holds of it. Raises AttnctlError where it does not hold what is asked for."""
         return Overview(
             overview.text,
             overview.tokens,
             overview.model,
             None if overview.key_axis == overview.tokens else overview.key_axis,
-            grid=None if self._grid is None else self._grid.kept_in(overview, wanted, name),
-            head_statistics=() if self._statistics is None else self._statistics.kept_in(overview, wanted, name),
-            links={} if self._links is None else self._links.kept_in(overview, wanted, name),
+            grid=None if self._grid is None else self._grid.kept_in(overview, name),
+            head_statistics=() if self._statistics is None else self._statistics.kept_in(overview, name),
+            links={} if self._links is None else self._links.kept_in(overview, name),
             notes=overview.notes,
         )
 

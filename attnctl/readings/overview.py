@@ -147,6 +147,10 @@ class LongRow:
         """The tokens of the key axis."""
         return self.keys
 
+    def narrowed(self, wanted: Callable[[int, int], bool]) -> LongRow:
+        """What it holds of the layers and heads that are wanted."""
+        return replace(self, weights={at: row for at, row in self.weights.items() if wanted(*at)})
+
     @checked
     def save(self, path: str | Path) -> None:
         """Write to `path`, a .json file, whole or not at all; `attnctl.load` reads it back."""

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Sequence
+from dataclasses import dataclass
 from itertools import zip_longest
 
 import numpy as np
@@ -28,12 +28,12 @@ class RowReading:
         rows = layer.rows_of([self._query])[:, 0]  # (heads, n_k)
         self._weights |= {(layer.layer, head): row for head, row in zip(layer.heads, rows, strict=True)}
 
-    def kept_in(self, overview: Overview | LongRow, wanted: Callable[[int, int], bool], name: str) -> LongRow:
+    def kept_in(self, overview: Overview | LongRow, name: str) -> LongRow:
         """The row, where it is the one that was kept. Raises AttnctlError where not."""
         if not isinstance(overview, LongRow) or overview.query != self._query:
             held = f"query {overview.query} alone" if isinstance(overview, LongRow) else "no single rows"
             raise AttnctlError(f"{name} holds {held}, not query {self._query}: give the text and its model")
-        return replace(overview, weights={at: row for at, row in overview.weights.items() if wanted(*at)})
+        return overview
 
     def value(self, run: Run) -> LongRow:
         """The row of each layer and head."""
@@ -79,12 +79,9 @@ class LinksReading:
         for head, *link in zip(layer.heads, keys, weights, strict=True):
             self._links[layer.layer, head] = Links(*link)
 
-    def kept_in(
-        self, overview: Overview | LongRow, wanted: Callable[[int, int], bool], name: str
-    ) -> dict[tuple[int, int], Links]:
+    def kept_in(self, overview: Overview | LongRow, name: str) -> dict[tuple[int, int], Links]:
         """The links of an overview, the strongest of each query. Raises AttnctlError where it has fewer."""
-        links = overview.links if isinstance(overview, Overview) else {}
-        found = {at: link for at, link in links.items() if wanted(*at)}
+        found = overview.links if isinstance(overview, Overview) else {}
         held = min((link.keys.shape[1] for link in found.values()), default=0)
         if held < min(self._count, len(overview.key_axis)):
             links_held = f"{held} links a query, not {self._count}" if held else "no links of single queries"

@@ -19,7 +19,7 @@ from attnctl.errors import AttnctlError, UsageError
 from attnctl.layer import LayerAttention, LayerTrace, Run, StopForward
 from attnctl.readings.traces.trace import ModelInfo, Note, Trace, TraceReading, notes_of_kind
 from attnctl.readings.words import by_words
-from attnctl.text import number_list, visible_text
+from attnctl.text import counted, number_list, visible_text
 from attnctl.tokens import AS_TEXT, Token, checked_text, find_several, find_token, is_index
 
 if TYPE_CHECKING:
@@ -29,6 +29,8 @@ if TYPE_CHECKING:
     from attnctl.measures import Measure
     from attnctl.readings.overview import LongRow, Overview
 
+
+NARROWER = "choose with --layer, --head and --query"
 
 Value = TypeVar("Value", covariant=True)
 Result = TypeVar("Result")
@@ -49,20 +51,29 @@ class Reading(Protocol[Value]):
         """What has come of all layers; `run` is what the model told beside them."""
 
 
-class Source(Protocol):
-    """Where attention comes from."""
+class Source:
+    """Where attention comes from. `name` is for messages."""
 
-    name: str  # for messages
-    text: str
-    tokens: tuple[Token, ...]
-    info: ModelInfo
-    measure: str | None  # what stands in place of the weights
-    held_rows: tuple[int, ...] | None  # the queries whose weights are there; None where all are
-    counts: tuple[int, int]  # how many layers and heads there are to choose from
-
-    @property
-    def key_tokens(self) -> tuple[Token, ...]:
-        """The tokens of the key axis: the same tokens, but for cross attention."""
+    def __init__(
+        self,
+        name: str,
+        text: str,
+        tokens: tuple[Token, ...],
+        info: ModelInfo,
+        *,
+        key_tokens: tuple[Token, ...] | None = None,
+        counts: tuple[int, int] | None = None,
+        measure: str | None = None,
+        held_rows: tuple[int, ...] | None = None,
+    ) -> None:
+        self.name, self.text, self.tokens, self.info = name, text, tokens, info
+        self.key_tokens = tokens if key_tokens is None else key_tokens  # other than the tokens: cross attention, slots
+        self.counts = counts or (
+            info.n_layers or 1,
+            info.n_heads or 1,
+        )  # layers and heads that there are to choose from
+        self.measure = measure  # what stands in place of the weights
+        self.held_rows = held_rows  # the queries whose weights are there; None where all are
 
     def read(
         self,
@@ -75,6 +86,7 @@ class Source(Protocol):
 
         Raises UsageError for a layer or head that is not there.
         """
+        raise NotImplementedError
 
 
 class Model(Protocol):
@@ -142,25 +154,19 @@ class Pass(Generic[Result]):
         return self._reading.value(run)
 
 
-class TextSource:
-    """A text through a model. `tokens` are those of the text unless they are given."""
+class TextSource(Source):
+    """A text through a model, which runs once. `tokens` are those of the text unless they are given."""
 
-    held_rows: tuple[int, ...] | None = None
-    measure: str | None = None
     memory: RunMemory | None = None  # of all texts, where a session asks more than one question
 
     def __init__(self, model: Model, text: str, tokens: Sequence[Token] | None = None) -> None:
-        self.model, self.text, self.info, self.name = model, text, model.info, model.info.name
-        self.tokens = model.tokenize(checked_text(text)) if tokens is None else tuple(tokens)
-        if not self.tokens:
+        self.model = model
+        tokens = model.tokenize(checked_text(text)) if tokens is None else tuple(tokens)
+        if not tokens:
             raise AttnctlError("the text has no tokens: give at least one word")
-        self.counts = self.info.n_layers or 1, self.info.n_heads or 1
-
-    @property
-    def key_tokens(self) -> tuple[Token, ...]:
-        """The tokens of the key axis: the same tokens, but for cross attention."""
-        asked: Any = getattr(self.model, "tokens_of_keys", None)
-        return self.tokens if asked is None else asked(self.tokens, self.text) or self.tokens
+        of_keys: Any = getattr(model, "tokens_of_keys", None)
+        keys = None if of_keys is None else of_keys(tokens, text) or None
+        super().__init__(model.info.name, text, tokens, model.info, key_tokens=keys)
 
     def read(
         self,
@@ -169,7 +175,7 @@ class TextSource:
         heads: Sequence[int] | None = None,
         tick: Tick | None = None,
     ) -> Result:
-        """The reading's value over some layers and heads (None: all); the model runs once."""
+        """The reading's value over some layers and heads (None: all)."""
         forward = Pass(self, reading, layers, heads, tick)
         with np.errstate(all="ignore"):  # what overflows is refused by name, not warned of
             if self.memory is not None:
@@ -191,9 +197,7 @@ def record_trace(
     Without `predictions` the model is left after the last layer asked for. Raises AttnctlError for an empty text,
     UsageError for a selection that is not there.
     """
-    source = TextSource(model, text)
-    check_room(source.info, len(source.tokens), layers, heads, rows)
-    return source.read(TraceReading(rows, predictions), layers, heads)
+    return Prepared(TextSource(model, text), layers, heads, rows).trace(predictions)
 
 
 def check_room(
@@ -202,54 +206,41 @@ def check_room(
     layers: Sequence[int] | None,
     heads: Sequence[int] | None,
     rows: Sequence[int] | None,
-    instead: str = "choose with --layer, --head and --query",
-) -> None:
-    """Raise AttnctlError, before any work, where the scores, scaled scores and weights would fill the memory.
+    instead: str = NARROWER,
+) -> int:
+    """How many bytes the scores, scaled scores and weights of a trace are.
 
-    `instead` is what a user can do then.
+    Raises AttnctlError, before any work, with what to do `instead`, where they would fill the memory.
     """
-    many, each, queries = _sizes_of_trace(info, n, layers, heads, rows)
-    size = room_of_trace(info, n, layers, heads, rows)
+    sizes = (layers, info.n_layers or 1), (heads, info.n_heads or 1), (rows, n)
+    many, each, queries = (count if chosen is None else len(chosen) for chosen, count in sizes)
+    size = 3 * 4 * many * each * queries * n
     if size > limits.TRACE_BYTES:
         raise AttnctlError(
-            f"every step of {many} layer{'s' * (many != 1)} × {each} head{'s' * (each != 1)}, {queries:,} × {n:,} each, "
-            f"takes {size / 1e9:.0f} GB: {instead}"
+            f"every step of {counted(many, 'layer')} × {counted(each, 'head')}, {queries:,} × {n:,} each, takes "
+            f"{size / 1e9:.0f} GB: {instead}"
         )
     limits.check_memory(1.2 * size, f"every step of {n:,} tokens", instead)
+    return size
 
 
-def room_of_trace(
-    info: ModelInfo, n: int, layers: Sequence[int] | None, heads: Sequence[int] | None, rows: Sequence[int] | None
-) -> int:
-    """Bytes of the scores, scaled scores and weights of a trace."""
-    many, each, queries = _sizes_of_trace(info, n, layers, heads, rows)
-    return 3 * 4 * many * each * queries * n
-
-
-def _sizes_of_trace(
-    info: ModelInfo, n: int, layers: Sequence[int] | None, heads: Sequence[int] | None, rows: Sequence[int] | None
-) -> tuple[int, int, int]:
-    """How many layers, heads and queries were chosen."""
-    many = (info.n_layers or 1) if layers is None else len(layers)
-    return many, (info.n_heads or 1) if heads is None else len(heads), n if rows is None else len(rows)
-
-
-class TraceSource:
-    """A trace: its layers as they are stored. `name` is its file's, for messages."""
+class TraceSource(Source):
+    """A trace: its layers as they are kept. `name` is its file's, for messages."""
 
     def __init__(self, trace: Trace, name: str | None = None) -> None:
-        self.trace, self.text, self.tokens, self.info = trace, trace.text, trace.tokens, trace.model
-        self.name = trace.model.name if name is None else name
-        layers, info = trace.layers, trace.model
+        self.trace, layers, info = trace, trace.layers, trace.model
         n_layers = max(info.n_layers or 0, *(layer.layer + 1 for layer in layers), 0)
         n_heads = max(info.n_heads or 0, *(head + 1 for layer in layers for head in layer.heads), 0)
-        self.measure, self.counts = trace.measure, (n_layers, n_heads)  # as far as the trace tells
-        self.held_rows = layers[0].rows if layers else None
-
-    @property
-    def key_tokens(self) -> tuple[Token, ...]:
-        """The tokens of the key axis: the same tokens, but for cross attention."""
-        return self.trace.key_axis
+        super().__init__(
+            info.name if name is None else name,
+            trace.text,
+            trace.tokens,
+            info,
+            key_tokens=trace.key_tokens,
+            counts=(n_layers, n_heads),  # as far as the trace tells
+            measure=trace.measure,
+            held_rows=layers[0].rows if layers else None,
+        )
 
     def read(
         self,
@@ -273,20 +264,12 @@ class TraceSource:
         return reading.value(Run(trace.tokens, trace.embeddings, trace.key_tokens, *said))
 
 
-class OverviewSource:
+class OverviewSource(Source):
     """An overview, or one query's weights, from a file: a reading gets what was kept, where that is what it asks for."""
 
     def __init__(self, overview: Overview | LongRow, name: str) -> None:
-        self.overview, self.name = overview, name
-        self.text, self.tokens, self.info = overview.text, overview.tokens, overview.model
-        self.counts = self.info.n_layers or 1, self.info.n_heads or 1
-        self.held_rows: tuple[int, ...] | None = None
-        self.measure: str | None = None
-
-    @property
-    def key_tokens(self) -> tuple[Token, ...]:
-        """The tokens of the key axis: the same tokens, but for cross attention."""
-        return self.overview.key_axis
+        self.overview = overview
+        super().__init__(name, overview.text, overview.tokens, overview.model, key_tokens=overview.key_axis)
 
     def read(
         self,
@@ -295,23 +278,18 @@ class OverviewSource:
         heads: Sequence[int] | None = None,
         tick: Tick | None = None,
     ) -> Result:
-        """What the overview holds of a reading, for some layers and heads (None: all that there are).
-
-        Raises AttnctlError where it does not hold that.
-        """
+        """What the overview holds of a reading. Raises AttnctlError where it does not hold that."""
         keep: Any = getattr(reading, "kept_in", None)
         if keep is None:
             raise AttnctlError(
                 f"{self.name} holds an overview of a long text, not its every weight: give the text and its model"
             )
-        n_layers, n_heads = self.counts
-        some = None if layers is None else chosen_indices(layers, n_layers, "layer", self.name)
-        few = None if heads is None else chosen_indices(heads, n_heads, "head", self.name)
-        return keep(  # type: ignore[no-any-return]
-            self.overview,
-            lambda layer, head: (some is None or layer in some) and (few is None or head in few),
-            self.name,
+        some = chosen_indices(layers, self.counts[0], "layer", self.name)
+        few = chosen_indices(heads, self.counts[1], "head", self.name)
+        narrowed = self.overview.narrowed(
+            lambda layer, head: (layers is None or layer in some) and (heads is None or head in few)
         )
+        return keep(narrowed, self.name)  # type: ignore[no-any-return]
 
     def without_keys(self, out: Sequence[int]) -> OverviewSource:
         """The overview of cells without some of its keys. Raises AttnctlError where it holds none of single keys."""
@@ -329,7 +307,6 @@ def check_attention_weights(source: Source, command: str) -> None:
 
 LONG = 512  # tokens, beyond which a text has an overview instead of every weight
 TOLD_BYTES = 1e9  # of a trace, from which its size is said before it is made
-NARROWER = "choose with --layer, --head and --query"
 SHORTER = "leave it out, or take a shorter text"
 
 Selection = str | int | Sequence[int] | None  # as on the command line, or indices; None and "all": all that there is
@@ -370,7 +347,7 @@ class ChangedReading(Generic[Result]):
         return self._reading.value(run)
 
 
-class ChangedSource:
+class ChangedSource(Source):
     """Another source whose layers are changed, each by itself, before a reading takes them.
 
     `notes` are asked for when all layers have gone by: what a reader must know of the change, in sentences. `kept` are the
@@ -387,15 +364,16 @@ class ChangedSource:
     ) -> None:
         self.source, self.change, self.notes, self.kept = source, change, notes, kept
         self.holds_weights_alone = measure is None
-        self.measure = source.measure if measure is None else measure
-        self.name, self.text, self.tokens, self.info = source.name, source.text, source.tokens, source.info
-        self.held_rows, self.counts = source.held_rows, source.counts
-
-    @property
-    def key_tokens(self) -> tuple[Token, ...]:
-        """The tokens of the key axis."""
-        keys = self.source.key_tokens
-        return keys if self.kept is None else tuple(keys[at] for at in self.kept)
+        super().__init__(
+            source.name,
+            source.text,
+            source.tokens,
+            source.info,
+            key_tokens=source.key_tokens if kept is None else tuple(source.key_tokens[at] for at in kept),
+            counts=source.counts,
+            measure=measure or source.measure,
+            held_rows=source.held_rows,
+        )
 
     def read(
         self,
@@ -437,8 +415,7 @@ class Prepared(NamedTuple):
         Raises AttnctlError, before any work, with what to do `instead`, where it would fill the memory.
         """
         n, rows = len(self.source.tokens), self.rows
-        check_room(self.source.info, n, self.layers, self.heads, rows, instead)
-        room = room_of_trace(self.source.info, n, self.layers, self.heads, rows)
+        room = check_room(self.source.info, n, self.layers, self.heads, rows, instead)
         if room > TOLD_BYTES and self.say is not None:
             shape = f"{n if rows is None else len(rows):,} × {n:,}"
             self.say([f"whole matrices, {shape}: they take {room / 1e9:.1f} GB"])
