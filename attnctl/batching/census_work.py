@@ -13,7 +13,7 @@ import numpy as np
 
 from attnctl import limits
 from attnctl.batching.engines import LOCAL, Engine, chunks_of_items
-from attnctl.batching.folder import Folder, SharedFormat
+from attnctl.batching.folder import Folder, NamedFiles, SharedFormat
 from attnctl.batching.items import Item, Pending, Result
 from attnctl.batching.manifest import input_paths
 from attnctl.batching.treebank import Treebank, sentence_of, sentences_of_document
@@ -232,15 +232,15 @@ class Tallies(SharedFormat):
         self.whole = CensusTally(shape)  # at the end of the run, everything
         self._part = CensusTally(shape)
 
-    def add(self, made: CensusTally) -> Iterator[tuple[str, bytes]]:
+    def add(self, made: CensusTally) -> None:
         """Take in a sentence or a document, or that it could not be used."""
         self._part.merge_tally(made)
-        yield from ()
 
-    def rest(self) -> Iterator[tuple[str, bytes]]:
+    def rest(self) -> NamedFiles:
         """The group's counts."""
-        yield f"{self.prefix}{self.first:07d}.json.z", pack_tally(self._part)
+        packed = pack_tally(self._part)
         self._part = CensusTally(self.shape)
+        return [(f"{self.prefix}{self.first:07d}.json.z", packed)]
 
     def finish(self, folder: Path, parts: Iterator[bytes]) -> None:
         """All counts as one."""

@@ -201,16 +201,14 @@ def _end_pool(pool: ProcessPoolExecutor) -> None:
 @contextlib.contextmanager
 def _one_thread_each() -> Iterator[None]:
     """As many processes as cores leave each one thread."""
-    before = {name: os.environ.get(name) for name in THREADS}
+    before = dict(os.environ)
     os.environ.update(dict.fromkeys(THREADS, "1"))
     try:
         yield
     finally:
-        for name, value in before.items():
-            if value is None:
-                os.environ.pop(name, None)
-            else:
-                os.environ[name] = value
+        for name in THREADS:
+            del os.environ[name]
+        os.environ.update({name: before[name] for name in THREADS if name in before})
 
 
 _worker: Worker | None = None

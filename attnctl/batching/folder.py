@@ -11,11 +11,11 @@ import io
 import re
 import time
 from collections.abc import Container, Iterable, Iterator, Sequence
+from contextlib import ExitStack
 from dataclasses import replace
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
-from types import TracebackType
 from typing import IO, TYPE_CHECKING, Any
 
 from attnctl.batching.items import Item, Result
@@ -50,28 +50,31 @@ OWN_NAME = re.compile(
 )
 
 
+NamedFiles = list[tuple[str, bytes]]
+
+
 class SharedFormat:
     """A format that holds many items in a file, whose name begins with `prefix` and the number of the first of them."""
 
     form = prefix = ""
     first: int | None = None  # number of the first item that is not in a file yet
 
-    def take(self, number: int, made: Any) -> Iterator[tuple[str, bytes]]:
+    def take(self, number: int, made: Any) -> NamedFiles:
         """Take in what was made of an item; the files that are full, by name."""
         self.first = number if self.first is None else self.first
-        return self.add(made)
+        return self.add(made) or []
 
-    def end(self) -> Iterator[tuple[str, bytes]]:
+    def end(self) -> NamedFiles:
         """The files of what is left at the end of a group, by name."""
-        if self.first is not None:
-            yield from self.rest()
+        files = [] if self.first is None else self.rest()
         self.first = None
+        return files
 
-    def add(self, made: Any) -> Iterator[tuple[str, bytes]]:
+    def add(self, made: Any) -> NamedFiles | None:
         """Take in what was made of an item; the files that are full."""
         raise NotImplementedError
 
-    def rest(self) -> Iterator[tuple[str, bytes]]:
+    def rest(self) -> NamedFiles:
         """The files of what is left."""
         raise NotImplementedError
 
@@ -134,30 +137,25 @@ class Folder:
     # --- opening and closing ---------------------------------------------------------------------------------------
 
     def __enter__(self) -> Folder:
-        with said_plainly("write", self.path):
+        with said_plainly("write", self.path), ExitStack() as held:
             self.path.mkdir(parents=True, exist_ok=True)
             self._check_files()
-            self._lock = lock_folder(self.path)
-            try:
-                if self.start_anew:
-                    self._remove_results()
-                is_new = not (manifest := self.path / MANIFEST).exists() or not manifest.stat().st_size
-                self._key = check_run(self.path, self.said, is_new=is_new)
-                for pattern in (".*.part", "*/.*.part"):  # of a run that was killed as it wrote
-                    for part in self.path.glob(pattern):
-                        part.unlink(missing_ok=True)
-                self._open_files()
-                self._drop_damaged()
-            except BaseException:
-                self._lock.release()
-                raise
+            held.callback(lock_folder(self.path).release)
+            if self.start_anew:
+                self._remove_results()
+            is_new = not (manifest := self.path / MANIFEST).exists() or not manifest.stat().st_size
+            self._key = check_run(self.path, self.said, is_new=is_new)
+            for pattern in (".*.part", "*/.*.part"):  # of a run that was killed as it wrote
+                for part in self.path.glob(pattern):
+                    part.unlink(missing_ok=True)
+            self._open_files()
+            held.callback(self._close_files)
+            self._drop_damaged()
+            self._held = held.pop_all()
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self._close_files()
-        self._lock.release()
+    def __exit__(self, *_: object) -> None:
+        self._held.close()
 
     def _open_files(self) -> None:
         self._manifest = AppendedFile(self.path / MANIFEST)

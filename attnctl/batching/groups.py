@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from attnctl.batching.engines import SHARED
-from attnctl.batching.folder import Folder, SharedFormat
+from attnctl.batching.folder import Folder, NamedFiles, SharedFormat
 from attnctl.batching.manifest import input_paths
 from attnctl.batching.prompt_sources import PromptSources
 from attnctl.batching.tallies import MEASURES, MeanTallies
@@ -38,25 +38,24 @@ class Tables(SharedFormat):
         self._rows: list[pa.Table] = []
         self._bytes = 0
 
-    def add(self, made: bytes) -> Iterator[tuple[str, bytes]]:
+    def add(self, made: bytes) -> NamedFiles:
         """Take a trace's rows in; a file where they have become many."""
         import pyarrow as pa
 
         with pa.ipc.open_stream(made) as stream:
             self._rows.append(stream.read_all())
         self._bytes += len(made)
-        if self._bytes > LARGEST:
-            yield from self.end()
+        return self.end() if self._bytes > LARGEST else []
 
-    def rest(self) -> Iterator[tuple[str, bytes]]:
+    def rest(self) -> NamedFiles:
         """The file of what is left."""
         import pyarrow as pa
         import pyarrow.parquet as pq
 
         out = io.BytesIO()
         pq.write_table(pa.concat_tables(self._rows), out, compression="zstd")
-        yield f"{self.prefix}{self.first:07d}.parquet", out.getvalue()
         self._rows, self._bytes = [], 0
+        return [(f"{self.prefix}{self.first:07d}.parquet", out.getvalue())]
 
 
 class Contacts(SharedFormat):
@@ -69,20 +68,19 @@ class Contacts(SharedFormat):
         self._tiles: list[Any] = []
         self._page = 0
 
-    def add(self, made: bytes) -> Iterator[tuple[str, bytes]]:
+    def add(self, made: bytes) -> NamedFiles:
         """Take a text's tiles in; the pages that are full."""
         from attnctl.render.figure.contact_sheet import SHAPE, unpacked_tiles
 
         self._tiles += list(unpacked_tiles(made))
         full = SHAPE[0] * SHAPE[1]
-        while len(self._tiles) >= full:
-            yield self._contact_page(full)
+        return [self._contact_page(full) for _ in range(len(self._tiles) // full)]
 
-    def rest(self) -> Iterator[tuple[str, bytes]]:
+    def rest(self) -> NamedFiles:
         """The page of what is left."""
-        if self._tiles:
-            yield self._contact_page(len(self._tiles))
+        pages = [self._contact_page(len(self._tiles))] if self._tiles else []
         self._page = 0
+        return pages
 
     def _contact_page(self, count: int) -> tuple[str, bytes]:
         from attnctl.render.figure.contact_sheet import sheet_page

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
-from attnctl.batching.folder import SharedFormat
+from attnctl.batching.folder import NamedFiles, SharedFormat
 from attnctl.batching.items import Item, Pending, Result
 from attnctl.batching.tallies import Tally, merge_tally, tally_csv
 from attnctl.errors import AttnctlError, UsageError
@@ -99,15 +99,14 @@ class PromptSources(SharedFormat):
     def __init__(self) -> None:
         self._lines: list[bytes] = []
 
-    def add(self, made: bytes) -> Iterator[tuple[str, bytes]]:
+    def add(self, made: bytes) -> None:
         """Take a prompt's document in."""
         self._lines.append(made + b"\n")
-        yield from ()
 
-    def rest(self) -> Iterator[tuple[str, bytes]]:
+    def rest(self) -> NamedFiles:
         """The group's documents, a line each."""
-        yield f"{self.prefix}{self.first:07d}.jsonl", b"".join(self._lines)
-        self._lines = []
+        lines, self._lines = self._lines, []
+        return [(f"{self.prefix}{self.first:07d}.jsonl", b"".join(lines))]
 
     def finish(self, folder: Path, parts: Iterator[bytes]) -> None:
         """All documents as one file, and the tables made of them."""

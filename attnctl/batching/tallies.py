@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from attnctl.batching.folder import SharedFormat
+from attnctl.batching.folder import NamedFiles, SharedFormat
 from attnctl.batching.items import Item
 from attnctl.errors import AttnctlError
 from attnctl.files import write_whole
@@ -58,15 +58,15 @@ class MeanTallies(SharedFormat):
         self.form, self.prefix, self.measures, self.spread = form, prefix, measures, spread
         self._tally: Tally = {}
 
-    def add(self, made: Tally) -> Iterator[tuple[str, bytes]]:
+    def add(self, made: Tally) -> None:
         """Take a text's measurements in."""
         merge_tally(self._tally, made)
-        yield from ()
 
-    def rest(self) -> Iterator[tuple[str, bytes]]:
+    def rest(self) -> NamedFiles:
         """The group's tally."""
-        yield f"{self.prefix}{self.first:07d}.json", as_json([[*key, *value] for key, value in self._tally.items()])
+        rows = [[*key, *value] for key, value in self._tally.items()]
         self._tally = {}
+        return [(f"{self.prefix}{self.first:07d}.json", as_json(rows))]
 
     def finish(self, folder: Path, parts: Iterator[bytes]) -> None:
         """All tallies as one table."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -20,9 +20,6 @@ from attnctl.source import Model, TextSource
 from attnctl.text import spoken_heads, visible_text
 from attnctl.tokens import Token, named_tokens
 
-if TYPE_CHECKING:
-    pass
-
 
 def watched_text(model: Any, text: str, query: str | None = None, base: Intervention | None = None) -> Watched:
     """The text in a model, the prediction at `query` watched. Raises AttnctlError for a model with no heads to switch."""
@@ -32,7 +29,7 @@ def watched_text(model: Any, text: str, query: str | None = None, base: Interven
         from attnctl.models.huggingface.watched import watch_network
 
         return watch_network(model, text, query, base)
-    from attnctl.models.builtin.watched import watch_stack as watch_stack
+    from attnctl.models.builtin.watched import watch_stack
 
     return watch_stack(model, text, query, base)
 
