@@ -15,7 +15,7 @@ from attnctl.readings.overview import LongRow, Overview
 from attnctl.readings.questions.focus import focus
 from attnctl.readings.rows import ExactBlock
 from attnctl.readings.traces.trace import Trace, reads_itself
-from attnctl.render.page.document import PageView, page_html
+from attnctl.render.page.document import page_html
 from attnctl.source import NO_CHANGES, Changes, Say, Selection, Source, TextSource, prepare
 from attnctl.source.cells import survey_text
 from attnctl.text import Document
@@ -44,9 +44,9 @@ def page_of_sources(
     """The page of one source, of two side by side, or of a run's steps: of a long text an overview and exact blocks of it.
 
     `say` hears what large traces take, `check` the source and heads of a long text before it is read, `told` each trace.
-    Raises UsageError for what a page cannot show.
+    Raises UsageError for what a page cannot show, AttnctlError for more weights than a browser opens.
     """
-    _page_start(changes, log)
+    start = _page_start(changes, log) | ({"map": cmap} if cmap in PAGE_MAPS else {})
     check_measure(changes.measure, head is not None)
     alone = isinstance(sources, list) and len(sources) == 1
     traces: list[Trace | Overview] = []
@@ -54,11 +54,11 @@ def page_of_sources(
     for source in sources:
         part: Trace | Overview | None = _kept_overview(source, layer, head)
         if part is None and alone:
-            given = prepare(source, layer=layer, head=head)
-            if given.head_count * len(source.tokens) * len(source.key_tokens) > limits.PAGE_WEIGHTS:
+            shown = prepare(source, layer=layer, head=head)
+            if shown.head_count * len(source.tokens) * len(source.key_tokens) > limits.PAGE_WEIGHTS:
                 if check is not None:
-                    check(source, given.head_count)
-                part, exact = survey_text(given)
+                    check(source, shown.head_count)
+                part, exact = survey_text(shown)
         if part is None:
             part = trace = prepare(source, Changes(changes.measure), layer, head, say=say).trace()
             if told is not None:
@@ -72,38 +72,6 @@ def page_of_sources(
         if not watched.predicts_words or not reads_itself(watched.tokens, watched.key_tokens, watched.info):
             raise UsageError(f"--effects follows a prediction, and {watched.info.name} makes none here")
         document = plain(effects_document(measure_effects(watched, effects)))
-    return _page_of_traces(
-        traces,
-        changes,
-        query=query,
-        log=log,
-        cmap=cmap,
-        title=title,
-        exact=exact,
-        labels=labels,
-        effects=document,
-        over_training=over_training,
-    )
-
-
-def _page_of_traces(
-    traces: Sequence[Trace | Overview],
-    changes: Changes = NO_CHANGES,
-    *,
-    query: str | None = None,
-    log: bool = False,
-    cmap: str | None = None,
-    title: str | None = None,
-    exact: Sequence[ExactBlock] = (),
-    labels: Sequence[str] | None = None,
-    effects: Document | None = None,
-    over_training: bool = False,
-) -> str:
-    """The page of traces, or of one overview, which begins with `changes`, `query`, `log` and `cmap`.
-
-    Raises UsageError for what a page cannot begin with, AttnctlError for more weights than a browser opens.
-    """
-    start = _page_start(changes, log) | ({"map": cmap} if cmap in PAGE_MAPS else {})
     if any(isinstance(trace, Overview) for trace in traces):
         if len(traces) > 1:
             raise UsageError("an overview is shown alone: give one source")
@@ -120,14 +88,22 @@ def _page_of_traces(
             f"{size:,} weights are too many for a page: choose layers and heads with --layer and --head, or a shorter text"
         )
     first = traces[0] if len(traces) == 2 and not over_training else traces[-1]
-    query = query if effects is None else str(effects["query"])
+    query = query if document is None else str(document["query"])
     chosen: Document = {}
     if query is not None:
         chosen = {"query": find_token(first.tokens, query)}
         found = focus(first, query=chosen["query"]) if isinstance(first, Trace) else None
         if found is not None:
             chosen |= {"layer": found.layer, "head": found.head, "key": found.key, "reason": found.reason}
-    return page_html(traces, PageView(labels, over_training, chosen | start, effects, title), exact=exact)
+    return page_html(
+        traces,
+        labels=labels,
+        over_training=over_training,
+        start=chosen | start,
+        effects=document,
+        title=title,
+        exact=exact,
+    )
 
 
 def _page_start(changes: Changes, log: bool) -> Document:

@@ -11,7 +11,6 @@ import hashlib
 import html
 import json
 from collections.abc import Sequence
-from dataclasses import dataclass, field
 from functools import cache
 from importlib.resources import files
 
@@ -31,56 +30,43 @@ SCRIPTS = (  # in the order in which they stand in the page
 NAME_LETTERS = 60  # of a text, where it names one of two traces
 
 
-@dataclass(frozen=True)
-class PageView:
-    """How a page begins: the names of its traces, what is chosen and shaded in it, and its title.
-
-    `labels` None: named by what the traces differ in. `over_training`: the traces are the steps of a run. `start` says
-    what is chosen at first (`layer`, `head`, `query`, `key`: numbers); `effects`, a document of attnctl.effects/1, shades
-    the tokens by what they do for a prediction.
-    """
-
-    labels: Sequence[str] | None = None
-    over_training: bool = False
-    start: Document = field(default_factory=dict)
-    effects: Document | None = None
-    title: str | None = None
-
-
-PLAIN = PageView()
-
-
 def page_html(
     traces: Sequence[Trace | Overview],
-    view: PageView = PLAIN,
     *,
+    labels: Sequence[str] | None = None,
+    over_training: bool = False,
+    start: Document | None = None,
+    effects: Document | None = None,
+    title: str | None = None,
     exact: Sequence[ExactBlock] = (),
     max_bytes: int = 40_000_000,
 ) -> str:
-    """The HTML of one trace, of two side by side with their difference, of a training run, or of one overview.
+    """The HTML of one trace, of two side by side with their difference, of the steps of a training run, or of one overview.
 
-    Exact float32 where that stays small, otherwise as fine as `max_bytes` of HTML allow; the page says which.
+    `labels` None: named by what the traces differ in. `start` says what is chosen at first (`layer`, `head`, `query`, `key`:
+    numbers); `effects`, a document of attnctl.effects/1, shades the tokens by what they do for a prediction. Exact float32
+    where that stays small, otherwise as fine as `max_bytes` of HTML allow; the page says which.
     """
     blobs = Blobs()
     budget = max_bytes // len(traces)  # bytes of base64 for the weights of each, and twice what the rest may take
-    names = list(view.labels) if view.labels is not None else trace_names(traces)
+    names = trace_names(traces) if labels is None else list(labels)
     document = {
         "schema": "attnctl.page/1",
-        "mode": "steps" if view.over_training else "compare" if len(traces) == 2 else "one",
+        "mode": "steps" if over_training else "compare" if len(traces) == 2 else "one",
         "traces": [
             pack_overview(trace, name, blobs, exact)
             if isinstance(trace, Overview)
-            else pack_trace(trace, name, blobs, budget, walked=not view.over_training or at == 0)
+            else pack_trace(trace, name, blobs, budget, walked=not over_training or at == 0)
             for at, (trace, name) in enumerate(zip(traces, names, strict=True))
         ],
-        "aligned": aligned(traces) if len(traces) == 2 and not view.over_training else None,
-        "start": view.start,
-        "effects": view.effects,
+        "aligned": aligned(traces) if len(traces) == 2 and not over_training else None,
+        "start": start or {},
+        "effects": effects,
     }
     cited = "; ".join(dict.fromkeys(trace.cited for trace in traces))
     data = as_data(every_string(document | page_colours(), harmless_text))
     body = filled_template("page.html", data=data, blobs=blobs.blob_elements(), cited=escaped_html(cited))
-    return document_page(body, ["page.css"], SCRIPTS, view.title or tab_title(traces), cited)
+    return document_page(body, ["page.css"], SCRIPTS, title or tab_title(traces), cited)
 
 
 def aligned(traces: Sequence[Trace | Overview]) -> dict[str, list[list[int | None]]]:

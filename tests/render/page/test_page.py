@@ -20,7 +20,7 @@ from attnctl.errors import AttnctlError
 from attnctl.layer import LayerTrace
 from attnctl.models import open_model
 from attnctl.readings.traces.trace import ModelInfo, Trace
-from attnctl.render.page.document import NAME_LETTERS, PageView, as_data, page_html, page_in_frame, trace_names
+from attnctl.render.page.document import NAME_LETTERS, as_data, page_html, page_in_frame, trace_names
 from attnctl.render.page.packing import coded_levels, packed_tokens, word_numbers
 from attnctl.source import TextSource, record_trace
 from attnctl.tokens import Token
@@ -51,7 +51,7 @@ class Tab:
         self.count += 1
         path = self.folder / f"page-{self.count}.html"
         exact = options.pop("exact", ())
-        path.write_text(page_html(traces, PageView(**options), exact=exact), encoding="utf-8")
+        path.write_text(page_html(traces, exact=exact, **options), encoding="utf-8")
         self.go(path.as_uri() + fragment)
 
     def go(self, address: str) -> None:
@@ -584,7 +584,7 @@ def test_texts_are_never_markup(tab: Tab) -> None:
     weights = np.full((1, n, n), 1 / n, np.float32)
     info = ModelInfo("<b onclick=window.broken=1>", "matrix")
     trace = Trace("".join(HOSTILE), tokens, info, (LayerTrace(0, (0,), (0,), weights=weights),), notes=("<i>note</i>",))
-    html = page_html([trace], PageView(["<u>"], title=HOSTILE[0]))
+    html = page_html([trace], labels=["<u>"], title=HOSTILE[0])
     path = tab.folder / "hostile.html"
     path.write_bytes(html.encode())  # no half pairs are left in it
     tab.go(path.as_uri())
