@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import cached_property, partial
 from typing import Any
 
 import numpy as np
@@ -200,6 +201,19 @@ class Grid:
     max_rows: int = 24
     strong: tuple[int, ...] = ()  # the rows that stand out
     indent: int = 0
+
+    @cached_property
+    def number(self) -> Callable[[float], str]:
+        """How its numbers are told: in powers of ten where they all are next to nothing."""
+        tiny = not self.heat and 0 < float(np.abs(self.array).max()) < 0.5 * 10**-self.precision
+        return partial(number_text, precision=self.precision, tiny=tiny)
+
+    def cell_text(self, row: int, column: int) -> str:
+        """A number as text, of a boolean mask ✓; · where there is none."""
+        value = self.array[row, column]
+        if self.mask is not None and not self.mask[row][column] or value is np.False_:
+            return ABSENT
+        return "✓" if value is np.True_ else self.number(float(value))
 
 
 Form = Piece | Line | Table | Grid

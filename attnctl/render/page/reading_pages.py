@@ -4,14 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-import numpy as np
-
 from attnctl import __version__
 from attnctl.formats.census_table import census_document
 from attnctl.formats.documents.json_documents import plain
 from attnctl.readings.census.census_table import CensusTable, HeadRow
 from attnctl.readings.effects.answer_sources import AnswerSources
-from attnctl.render.forms import ABSENT, Form, Grid, Line, Table, number_text
+from attnctl.render.forms import Form, Grid, Line, Table, piece_parts
 from attnctl.render.page.document import as_data, document_page, escaped_html, filled_template, page_colours
 from attnctl.render.told.census import census_heading, layers_table, left_out, trees_text
 from attnctl.render.told.sources import parts_table, sources_sentences
@@ -57,19 +55,35 @@ def form_html(form: Form) -> str:
     if isinstance(form, Grid):
         return _grid_html(form)
     line = form if isinstance(form, Line) else Line(form)
-    said = line.said if isinstance(line.said, list) else [line.said]
-    pieces = [one if isinstance(one, str) else one[0] for one in said]
-    return f"<p>{escaped_html((line.between or '').join(pieces))}</p>"
+    said = (line.between or "").replace("   ", " \u2003").join(_piece_html(text, tone) for text, tone, _ in line.pieces)
+    aside = [_piece_html(*piece_parts(piece)[:2]) for piece in (line.mark, line.right)]
+    whole = " ".join(part for part in (aside[0], said, aside[1]) if part)
+    return f"<p>{_toned_html(whole, line.tone)}</p>" if whole else ""
+
+
+def _piece_html(text: str, tone: str) -> str:
+    return _toned_html(escaped_html(text), tone)
+
+
+def _toned_html(html: str, tone: str) -> str:
+    """HTML as its tone has it: bold, italic, or quiet where it is dim."""
+    for name, element in (("bold", "b"), ("italic", "i")):
+        html = f"<{element}>{html}</{element}>" if html and name in tone else html
+    return f"<span class=quiet>{html}</span>" if html and "dim" in tone else html
 
 
 def _grid_html(grid: Grid) -> str:
-    """A matrix with its labels; a number that the mask hides is absent."""
-    shown = np.ones(grid.array.shape, bool) if grid.mask is None else grid.mask  # (rows, columns)
-    head = "".join(f"<th>{escaped_html(name)}" for name in grid.columns)
+    """A matrix with its labels, and the sums of its rows."""
+    columns = [*grid.columns, *["Σ"] * grid.sums]
+    head = "".join(f"<th>{escaped_html(name)}" for name in columns)
     rows = []
-    for name, numbers, seen in zip(grid.rows, grid.array.tolist(), shown.tolist(), strict=True):
-        cells = (number_text(x, grid.precision) if there else ABSENT for x, there in zip(numbers, seen, strict=True))
-        rows.append(f"<tr><th scope=row>{escaped_html(name)}{''.join(f'<td>{cell}' for cell in cells)}")
+    for row, name in enumerate(grid.rows):
+        cells = [grid.cell_text(row, column) for column in range(len(grid.columns))]
+        cells += [grid.number(float(grid.array[row].sum()))] * grid.sums
+        start = (
+            f"<tr{' class=strongest' * (row in grid.marks or row in grid.strong)}><th scope=row>{escaped_html(name)}"
+        )
+        rows.append(start + "".join(f"<td>{cell}" for cell in cells))
     return f"<div class=scroll><table><thead><tr><th>{head}</thead><tbody>{''.join(rows)}</tbody></table></div>"
 
 
@@ -79,7 +93,8 @@ def table_html(table: Table, what: str = "") -> str:
     head = "".join("<th class=bar>" if one.kind == "bar" else f"<th>{escaped_html(one.heading)}" for one in columns)
     rows = []
     for at, values in enumerate(zip(*(one.values for one in columns), strict=True)):
-        cells = f"<tr data-{what}={at}>" if what else "<tr>"
+        strong = " class=strongest" * bool(table.strong and table.strong[at])
+        cells = f"<tr data-{what}={at}>" if what else f"<tr{strong}>"
         for one, value in zip(columns, values, strict=True):
             if one.kind == "bar" and not what:
                 cells += f"<td><meter value={value or 0:.3f}></meter>"
@@ -87,12 +102,14 @@ def table_html(table: Table, what: str = "") -> str:
                 cells += f"<td class=bar data-{'matters' if one.tone else 'looks'}={value or 0:.3f}>"
             else:
                 text = escaped_html(one.cell_text(value))
-                cells += f"<th scope=row title='{text}'>{text}" if one.kind == "text" else f"<td>{text}"
+                in_full = one.kind != "text" or isinstance(value, Line)
+                cells += f"<td>{text}" if in_full else f"<th scope=row title='{text}'>{text}"
         rows.append(cells)
     about = escaped_html(table.legend.replace("{}", "; ".join(one.about for one in columns if one.about)))
-    whole = f"<thead><tr>{head}</thead><tbody>{''.join(rows)}</tbody>"
-    legend = f"<p class=lead>{about}</p>" if about else ""
-    return f"<div class=scroll><table{' class=rows' * bool(what)}>{whole}</table></div>{legend}"
+    foot = "".join(f"<td>{escaped_html(text)}" for text in table.foot)
+    whole = f"<thead><tr>{head}</thead><tbody>{''.join(rows)}</tbody>{f'<tfoot><tr>{foot}</tfoot>' * bool(foot)}"
+    below = "".join(f"<p class=lead>{said}</p>" for said in (escaped_html(table.rest), about) if said)
+    return f"<div class=scroll><table{' class=rows' * bool(what)}>{whole}</table></div>{below}"
 
 
 def _answer_html(found: AnswerSources) -> str:

@@ -5,9 +5,8 @@ from __future__ import annotations
 import html
 import io
 import re
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import replace
-from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -27,7 +26,6 @@ from attnctl.render.forms import (
     Piece,
     Table,
     label_fit,
-    number_text,
     piece_parts,
     takes_dark_ink,
 )
@@ -169,12 +167,10 @@ def kept_lines(count: int, room: int, must: Sequence[int] = ()) -> list[int | No
 
 def grid_lines(grid: Grid, width: int) -> list[Text]:
     """A grid in at most `width` cells a line."""
-    tiny = not grid.heat and 0 < float(np.abs(grid.array).max()) < 0.5 * 10**-grid.precision
-    told = partial(number_text, precision=grid.precision, tiny=tiny)
     names = [label_fit(row, max(12, width // 4)) for row in grid.rows]
     left = max([cell_len(name) for name in names] + [1])
     rows = kept_lines(len(grid.array), grid.max_rows, grid.marks)
-    columns, widths, total = _column_widths(grid, [row for row in rows if row is not None], told, width - left - 2)
+    columns, widths, total = _column_widths(grid, [row for row in rows if row is not None], width - left - 2)
     shaded = grid.heat or grid.change  # from the cell before the number on
     out = []
     if any(grid.columns):
@@ -190,10 +186,10 @@ def grid_lines(grid: Grid, width: int) -> list[Text]:
         line = Text("▸ " if marked else "  ", ACCENT if marked else "")
         line.append(padded_text(names[row], left, right=False), "bold" if marked else "")
         for at, wide in zip(columns, widths, strict=True):
-            text, style = _grid_cell(grid, row, at, told)
+            text, style = _grid_cell(grid, row, at)
             line.append(" " * (GAP - shaded)).append(" " * shaded + padded_text(text, wide), style)
         if total:
-            line.append(" " * (GAP + 1) + padded_text(told(float(grid.array[row].sum())), total), DIM)
+            line.append(" " * (GAP + 1) + padded_text(grid.number(float(grid.array[row].sum())), total), DIM)
         if row in grid.strong:
             line.stylize("bold")
         out.append(line)
@@ -203,27 +199,22 @@ def grid_lines(grid: Grid, width: int) -> list[Text]:
     return [*out, Text(f"  … {', '.join(more)}", DIM)] if more else out
 
 
-def _grid_cell(grid: Grid, row: int, at: int | None, told: Callable[[float], str]) -> tuple[str, Style]:
+def _grid_cell(grid: Grid, row: int, at: int | None) -> tuple[str, Style]:
     """A number as text, and its colour; at None: what stands for columns that are left out."""
-    if at is None:
-        return "…", Style(dim=True)
+    text = "…" if at is None else grid.cell_text(row, at)
+    if at is None or text == ABSENT:
+        return text, Style(dim=True)
     value = grid.array[row, at]
-    if grid.mask is not None and not grid.mask[row][at] or value is np.False_:
-        return ABSENT, Style(dim=True)
-    if value is np.True_:
-        return "✓", Style()
-    return told(float(value)), heat_style(value) if grid.heat else change_style(value) if grid.change else Style()
+    return text, heat_style(value) if grid.heat else change_style(value) if grid.change else Style()
 
 
-def _column_widths(
-    grid: Grid, rows: Sequence[int], told: Callable[[float], str], width: int
-) -> tuple[list[int | None], list[int], int]:
+def _column_widths(grid: Grid, rows: Sequence[int], width: int) -> tuple[list[int | None], list[int], int]:
     """Which columns are shown (None: an ellipsis), how wide each, and how wide the sums; 0 where they do not fit."""
     seen = grid.array[rows]
-    wide = 1 if seen.dtype == np.bool_ else max(len(told(float(x))) for x in (seen.min(), seen.max()))
+    wide = 1 if seen.dtype == np.bool_ else max(len(grid.number(float(x))) for x in (seen.min(), seen.max()))
     names = [cell_len(name) for name in grid.columns]
     cell = max(wide, min(max([*names, 1]), NAME))
-    total = max(len(told(float(x))) for x in seen.sum(axis=1)) if grid.sums else 0
+    total = max(len(grid.number(float(x))) for x in seen.sum(axis=1)) if grid.sums else 0
     total *= width >= cell + total + 2 * GAP + 1
     room = width - (total + GAP + 1 if total else 0)  # cells for the columns
     own = [[max(wide, min(name, longest)) for name in names] for longest in range(NAME, 3, -1)]
@@ -290,16 +281,20 @@ def _styled(piece: Piece) -> Text:
 
 
 def _fitting_line(line: Line, width: int) -> Line:
-    """The line with the pieces that have room in `width` cells: of those with a rank the highest first."""
-    ranks, fitting = [rank for *_, rank in line.pieces if rank is not None], _with_ranks(line, ())
-    for rank in sorted(set(ranks), reverse=True):
-        kept = [one for *_, one in fitting.pieces if one is not None]
-        more = _with_ranks(line, [*kept, rank])
-        if cell_len(more.text) <= width:
-            fitting = more
-        elif line.rest or line.between:  # what comes after it is not told either
+    """The line with the pieces that have room in `width` cells: those of the lowest rank are left out first.
+
+    Pieces of a sentence, which are no list, stand each for itself: a lower one is told where it has room.
+    """
+    ranks = sorted({rank for *_, rank in line.pieces if rank is not None}, reverse=True)
+    kept: list[int] = []
+    for count in range(len(ranks), -1, -1):
+        kept = ranks[:count]
+        if cell_len(_with_ranks(line, kept).text) <= width:
             break
-    return fitting
+    for rank in () if line.rest or line.between else ranks[len(kept) :]:
+        if cell_len(_with_ranks(line, [*kept, rank]).text) <= width:
+            kept.append(rank)
+    return _with_ranks(line, kept)
 
 
 def _with_ranks(line: Line, ranks: Collection[int]) -> Line:

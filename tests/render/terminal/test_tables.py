@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import re
+
+import numpy as np
 import pytest
 
 from attnctl.readings.head_statistics import STATISTICS, HeadStatistics
-from attnctl.render.forms import Column, Table
+from attnctl.render.forms import Column, Grid, Line, Table, sum_columns
+from attnctl.render.page.reading_pages import form_html
 from attnctl.render.terminal.console import SafeConsole, Shown, as_text
 from attnctl.render.told.heads import heads_table
 
@@ -65,3 +69,41 @@ def test_statistics_of_heads_fit(width: int) -> None:
     legend = " ".join(shown.get().split("Means over the queries. ")[1].split())
     assert ("duplicate token: 0.4 or more" in legend) == (width == 200) and "Sorted by rank" in legend
     assert all(one.heading not in lines[0] or f"{one.heading}: " in legend for one in STATISTICS.values())
+
+
+LINE = Line(
+    [("a <b>", "bold"), "(first)", ("second", "", -1), ("third", "", -2)],
+    mark="1",
+    right=("2 × 3", "dim"),
+    between="   ",
+)
+
+
+def told(html: str) -> str:
+    return " ".join(re.sub("<[^>]*>", " ", html).split())
+
+
+def test_a_line_tells_its_ranked_pieces_where_there_is_room() -> None:
+    said = [lines_of_form(LINE, width)[0].split() for width in (60, 34, 26)]
+    assert said[0] == ["1a", "<b>", "(first)", "second", "third", "2", "×", "3"]
+    assert "third" not in said[1] and "second" in said[1] and "second" not in said[2] and "(first)" in said[2]
+    short = Line([*(f"{at} " for at in range(3)), *((f"{at}, ", "", -at) for at in range(9))], rest="{} more", cut=True)
+    assert lines_of_form(short, 20) == ["0 1 2 0, 1, 7 more"]
+    assert lines_of_form(Line("word " * 9, lines=2), 20) == ["word word word", "word word word …"]
+    assert lines_of_form(Line(["abcdefghijklmnop", " is ", "xyz"], cut=True), 20) == ["abcdefghijkl… is xyz"]
+
+
+def lines_of_form(form: Line | Grid, width: int) -> list[str]:
+    return as_text(Shown([form]), width).splitlines()
+
+
+def test_sums_keep_their_results_and_a_page_has_all_that_a_terminal_leaves_out() -> None:
+    sums = Table(
+        sum_columns(["q ="], [["1×2", " + 3×4", " + 5×6"]], ["44"]), rest="… 2 more rows", foot=["Σ", "", "", "44"]
+    )
+    assert lines(sums, 80) == ["q =  1×2 + 3×4 + 5×6 = 44", "… 2 more rows", "Σ" + " " * 22 + "44"]
+    assert lines(sums, 24)[0] == "q =  1×2 + … 2 more = 44"
+    assert told(form_html(sums)) == "q = 1×2 + 3×4 + 5×6 = 44 Σ 44 … 2 more rows"
+    assert told(form_html(LINE)) == "1 a &lt;b&gt; (first) second third 2 × 3" and form_html("") == ""
+    mask = Grid(np.array([[True, False]]), ["row"], ["x", "y"], strong=(0,))
+    assert told(form_html(mask)) == "x y row ✓ ·" == " ".join(" ".join(lines_of_form(mask, 40)).split())
