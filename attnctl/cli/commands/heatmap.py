@@ -158,6 +158,6 @@ def _show_grid(reading: HeatmapGrid, colour: Callable[[float], tuple[int, int, i
 
     page = safe_console()
     if not page.is_terminal:
-        print_lines(*tab_separated(reading))
+        print_lines(tab_separated(reading).rstrip("\n"))
         return
     page.print(Blocks(reading, colour=colour, **look))

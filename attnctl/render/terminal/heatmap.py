@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator, Sequence
 
 import numpy as np
 from rich.cells import cell_len
+from rich.color import Color
 from rich.console import Console, ConsoleOptions, RenderResult
 from rich.style import Style
 from rich.text import Text
@@ -25,7 +26,7 @@ from attnctl.render.terminal.console import (
     text_lines,
     viridis_colour,
 )
-from attnctl.text import in_a_cell
+from attnctl.text import csv_table, in_a_cell
 from attnctl.tokens import Token
 
 Colour = tuple[int, int, int]
@@ -174,10 +175,10 @@ class Blocks:
         if math.isnan(upper) and math.isnan(lower):
             return " ", Style()
         if math.isnan(upper):
-            return "▄", Style(color=_hex_colour(self.colour(lower)))
+            return "▄", Style(color=Color.from_rgb(*self.colour(lower)))
         if math.isnan(lower):
-            return "▀", Style(color=_hex_colour(self.colour(upper)))
-        return "▀", Style(color=_hex_colour(self.colour(upper)), bgcolor=_hex_colour(self.colour(lower)))
+            return "▀", Style(color=Color.from_rgb(*self.colour(upper)))
+        return "▀", Style(color=Color.from_rgb(*self.colour(upper)), bgcolor=Color.from_rgb(*self.colour(lower)))
 
     # --- many panels ---------------------------------------------------------------------------------------------
 
@@ -250,24 +251,20 @@ def pool_cells(weights: Floats, factor: int) -> Floats:
     return np.where(counts > 0, sums / np.where(counts > 0, counts, 1), np.nan)  # (rows, columns)
 
 
-def _hex_colour(colour: Colour) -> str:
-    return "#{:02x}{:02x}{:02x}".format(*colour)
-
-
-def tab_separated(reading: HeatmapGrid) -> list[str]:
-    """The weights as lines of tab-separated cells: layer, head, index and text of the query, then one column a key.
+def tab_separated(reading: HeatmapGrid) -> str:
+    """The weights as a table of tabs: layer, head, index and text of the query, then one column a key.
 
     A column is named by its key's index and text, "3:pizza"; of a pooled text the index, which its name begins with, is that
     of a part's first token. Masked cells are empty.
     """
     queries, keys = (
-        [(at, in_a_cell(one.text if reading.starts is None else one.text.removeprefix(f"{at} "))) for at, one in named]
+        [(at, one.text if reading.starts is None else one.text.removeprefix(f"{at} ")) for at, one in named]
         for named in map(zip, reading.numbers, (reading.queries, reading.keys))
     )
-    rows = [
-        (layer, head, *query, *("" if math.isnan(weight) else f"{weight:.6g}" for weight in row))
+    rows = (
+        (layer, head, *query, *(None if math.isnan(weight) else weight for weight in row))
         for layer, head, weights, mask in reading.panels()
         for query, row in zip(queries, _masked_as_nan(weights, mask).tolist(), strict=True)
-    ]
-    heading = ("layer", "head", "index", "query", *(f"{at}:{name}" for at, name in keys))
-    return ["\t".join(map(str, row)) for row in [heading, *rows]]
+    )
+    heading = ("layer", "head", "index", "query", *(f"{at}:{in_a_cell(name)}" for at, name in keys))
+    return csv_table(heading, rows, 6, "\t")

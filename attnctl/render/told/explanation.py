@@ -136,14 +136,13 @@ class Arithmetic:
         weights = self.layer.weights[self.at, self.row]  # (n_k,)
         scores, number, measure = self.layer.scaled_scores, self.number, self.trace.measure
         names, shown = [self.names[j] for j in self.keys], [float(weights[j]) for j in self.keys]
-        of_sink: list[str] = []  # cells of its line: it has neither score nor exponential
-        if self.layer.sink_weights is not None and measure is None:
+        sink = None if self.layer.sink_weights is None else float(self.layer.sink_weights[self.at, self.row])
+        if sink is not None and measure is None:
             names.append("sink")
-            shown.append(float(self.layer.sink_weights[self.at, self.row]))
-            of_sink.append("")
+            shown.append(sink)
         columns, foot, shift = [], [], 0.0
         # where a sink takes part of the sum the shares alone are shown
-        if scores is not None and self.visible and abs(1.0 - float(weights.sum())) <= 1e-3:
+        if scores is not None and self.visible and sink is None and abs(1.0 - float(weights.sum())) <= 1e-3:
             t = self.trace.model.temperature or 1.0
             scaled = {j: float(scores[self.at, self.row, j]) / t for j in self.visible}
             top = max(scaled.values())
@@ -151,7 +150,7 @@ class Arithmetic:
             e = {j: float(np.exp(scaled[j] - shift)) for j in self.visible}
             title = "scaled" if self.trace.model.temperature is None else "÷ T"
             for heading, values in ((title, scaled), (f"exp(· - {number(shift)})" if shift else "exp", e)):
-                columns.append(Column(heading, [*(values[j] for j in self.keys), *of_sink], told=number))
+                columns.append(Column(heading, [values[j] for j in self.keys], told=number))
             foot = ["Σ", "", number(sum(e.values())), number(float(weights.sum()))]
         formula = "exp(score) / Σ exp(scores)" if scores is not None else ""
         if measure is not None:
@@ -415,16 +414,14 @@ class Explanation:
     def _token_forms(self) -> Iterator[Form]:
         tokens = self.trace.tokens
         shown = tokens if len(tokens) <= MOST_ROWS else tokens[: MOST_ROWS - 1]
-        yield Table(
-            [
-                Column("index", range(len(shown)), tone="dim"),
-                Column("token", [token_label(token, 24) for token in shown], "text", tone="bold"),
-                Column("id", ["" if token.id is None else str(token.id) for token in shown]),
-                Column("", ["special" if token.special else "" for token in shown], "text", tone="dim"),
-            ]
-        )
-        if len(shown) < len(tokens):
-            yield f"    … {counted(len(tokens) - len(shown), 'more token')}", "dim"
+        columns = [
+            Column("index", range(len(shown)), tone="dim"),
+            Column("token", [token_label(token, 24) for token in shown], "text", tone="bold"),
+            Column("id", ["" if token.id is None else str(token.id) for token in shown]),
+            Column("", ["special" if token.special else "" for token in shown], "text", tone="dim"),
+        ]
+        more = counted(len(tokens) - len(shown), "more token")
+        yield Table(columns, rest=f"    … {more}" if len(shown) < len(tokens) else "")
 
     def _prediction_forms(self) -> Iterator[Form]:
         for position in dict.fromkeys(p.position for p in self.trace.predictions):

@@ -71,9 +71,8 @@ def row_forms(row: LongRow, parts: Sequence[TextPart] = (), top: int = 10, whole
             most = sorted(range(len(parts)), key=lambda at: -masses[at])[:top]
             yield ""
             names = Column("", [token_label(parts[at].name) for at in most], "text", cut="end")
-            yield Table([*bar_columns([masses[at] for at in most], ".3f", BAR), names], indent=2)
-            if len(parts) > len(most):
-                yield Line(f"… {len(parts) - len(most)} more parts", "dim", indent=2)
+            more = f"… {len(parts) - len(most)} more parts" if len(parts) > len(most) else ""
+            yield Table([*bar_columns([masses[at] for at in most], ".3f", BAR), names], indent=2, rest=more)
 
 
 def row_entropy(weights: Floats) -> float:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import io
 import json
 import os
@@ -103,8 +104,8 @@ def test_bare_matrices(run: Run, grid: np.ndarray, tmp_path: Path) -> None:
 @pytest.mark.parametrize("text", ["one, two\nthree, four", "1, 2, 3", '{"a": 1}', "α β\n"])
 def test_text_in_a_pipe_is_text(text: str, run: Run) -> None:
     out = run("heatmap", "-", "--model", "random", stdin=text.encode()).out
-    named = [name.partition(":")[2] for name in out.splitlines()[0].split("\t")[4:]]
-    assert [line.split("\t")[3] for line in out.splitlines()[1:]] == named
+    heading, *rows = csv.reader(io.StringIO(out), delimiter="\t")
+    assert [row[3] for row in rows] == [name.partition(":")[2] for name in heading[4:]]
 
 
 def test_drop_renormalise_and_choice(run: Run, trace: Trace) -> None:
