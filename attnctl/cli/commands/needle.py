@@ -16,7 +16,7 @@ from attnctl.errors import INTERRUPTED, AttnctlError, UsageError
 from attnctl.formats.documents.json_documents import write_json
 from attnctl.formats.documents.readings_json import cell_document, known_needles, needles_document
 from attnctl.formats.pictures import format_names
-from attnctl.readings.effects.needle import Needle, Needles
+from attnctl.readings.effects.needle import NEEDLE, Needles
 from attnctl.render.terminal.console import Shown
 from attnctl.render.told.needles import needle_cells, needles_forms
 
@@ -42,8 +42,8 @@ def needle_command(
     tokens, shares = _whole_numbers(lengths, "--lengths"), _whole_numbers(depths, "--depths")
     if max(shares) > 100:
         raise UsageError(f"--depths {depths}: they are in %, 0 to 100")
-    own = [part for part in (needle, question, expect) if part is not None]
-    if len(own) not in (0, 3) or not all(part.strip() for part in own):
+    own = tuple(part for part in (needle, question, expect) if part is not None) or NEEDLE
+    if len(own) != 3 or not all(part.strip() for part in own):
         raise UsageError("a needle of your own needs all three: --needle, --question and --expect")
     text = None if haystack is None else inputs.text_of(None, haystack)
     seed = options.pop("seed", None) or 0
@@ -52,7 +52,7 @@ def needle_command(
         raise UsageError(f"{model.info.name} answers no questions: name a checkpoint with --model (smollm2, a folder)")
     from attnctl.models.huggingface.needles import NeedleAsker
 
-    asker = NeedleAsker(model, Needle(*own), text, seed)
+    asker = NeedleAsker(model, own, text, seed)
     cells = known_needles(output, asker.run) if form == "jsonl" and output is not None else []
     if cells:
         arguments.say_notes((f"{len(cells)} needles are in {output} already",))

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from functools import cached_property
+from dataclasses import dataclass, replace
 from hashlib import sha256
 from itertools import cycle
 
@@ -17,9 +16,9 @@ from attnctl.models.huggingface.checkpoint import Checkpoint
 from attnctl.models.huggingface.intervention import apply_interventions
 from attnctl.models.huggingface.prompts import Prompt, chat_prompt, ids_of, prompt_tokens
 from attnctl.readings.effects.needle import (
+    NEEDLE,
     HeadPlace,
     HeadsOff,
-    Needle,
     NeedleCell,
     NeedleRun,
     Needles,
@@ -34,25 +33,20 @@ ANSWER = 24  # tokens of an answer
 
 @dataclass
 class NeedleAsker:
-    """A checkpoint, a needle, and a haystack's text: None for sentences made from the seed.
+    """A checkpoint, a needle with its question and what an answer must hold, and a haystack's text.
 
-    Raises AttnctlError for a haystack without sentences.
+    A haystack of None is sentences made from the seed. Raises AttnctlError for one without sentences.
     """
 
     model: Checkpoint
-    needle: Needle = field(default_factory=Needle)
+    needle: tuple[str, str, str] = NEEDLE
     haystack: str | None = None
     seed: int = 0
 
     def __post_init__(self) -> None:
         self._sentences = None if self.haystack is None else sentences_of(self.haystack)
-
-    @cached_property
-    def run(self) -> NeedleRun:
-        """What the answers have in common."""
         digest = None if self.haystack is None else sha256(self.haystack.encode()).hexdigest()
-        own = self.needle
-        return NeedleRun(self.model.info, own.text, own.question, own.expect, digest, self.seed)
+        self.run = NeedleRun(self.model.info, *self.needle, digest, self.seed)
 
     def check_length(self, length: int) -> None:
         """Raise AttnctlError for a prompt that is longer than the model reads."""
@@ -69,7 +63,7 @@ class NeedleAsker:
         except AttnctlError:
             return NeedleCell(length, depth, len(tokens), "", False, 0.0)
         answer = self._spelled_answer(read.answer)
-        answered = self.needle.is_answered(answer)
+        answered = self.run.is_answered(answer)
         looks = read.answer_looks()
         found = float(looks.mass_of_keys()[slice(*where)].sum())
         scores = retrieval_scores(looks.strongest, read.prompt, read.answer, where) if answered else {}
@@ -101,7 +95,7 @@ class NeedleAsker:
                 read.generate_answer(ANSWER)
             except AttnctlError:
                 return False
-        return self.needle.is_answered(self._spelled_answer(read.answer))
+        return self.run.is_answered(self._spelled_answer(read.answer))
 
     def _spelled_answer(self, answer: Sequence[int]) -> str:
         decoded: str = self.model.pieces.tokenizer.decode(list(answer), skip_special_tokens=True)
@@ -121,10 +115,10 @@ class NeedleAsker:
         if length < empty:
             raise AttnctlError(f"a prompt of {length:,} tokens has no room for the needle and its question: {empty:,}")
         at = round(depth * len(sentences))
-        prompt = self._rendered_prompt([*sentences[:at], self.needle.text, *sentences[at:]])
+        prompt = self._rendered_prompt([*sentences[:at], self.run.needle, *sentences[at:]])
         tokens = prompt_tokens(self.model, prompt.text)
-        start = prompt.text.index(self.needle.text)
-        end = start + len(self.needle.text)
+        start = prompt.text.index(self.run.needle)
+        end = start + len(self.run.needle)
         inside = [
             at
             for at, token in enumerate(tokens)
@@ -134,11 +128,11 @@ class NeedleAsker:
 
     def _rendered_prompt(self, sentences: Sequence[str]) -> Prompt:
         """The haystack and the question, by the checkpoint's chat template where it has one."""
-        body = " ".join(sentences or [self.needle.text])
-        said = f"{body}\n\n{self.needle.question}"
+        body = " ".join(sentences or [self.run.needle])
+        said = f"{body}\n\n{self.run.question}"
         if "chat_template" in self.model.pieces.settings:
             return chat_prompt(self.model, Conversation((Message("user", said),)))
-        return Prompt(f"{body}\n\nQuestion: {self.needle.question}\nAnswer:", ())
+        return Prompt(f"{body}\n\nQuestion: {self.run.question}\nAnswer:", ())
 
 
 def random_heads(

@@ -8,6 +8,7 @@ that were found. Heads with 0.1 and more are called retrieval heads there.
 from __future__ import annotations
 
 import random
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Annotated
@@ -26,9 +27,12 @@ if TYPE_CHECKING:
 
 RETRIEVAL = 0.1  # a head's score from which Wu et al. call it a retrieval head
 
-NEEDLE = "The key to the old lighthouse lies under the blue flowerpot by the door."
-QUESTION = "Where does the key to the old lighthouse lie? Answer with the place alone."
-EXPECT = "blue flowerpot"
+# what is planted, what is asked, and what the answer must hold, where nothing else is given
+NEEDLE = (
+    "The key to the old lighthouse lies under the blue flowerpot by the door.",
+    "Where does the key to the old lighthouse lie? Answer with the place alone.",
+    "blue flowerpot",
+)
 
 _PLACES = (
     "harbour", "market", "library", "station", "garden", "museum", "bakery", "workshop", "orchard", "mill",
@@ -50,19 +54,6 @@ _TIMES = (
 
 
 @dataclass(frozen=True)
-class Needle:
-    """What is planted, what is asked, and what the answer must hold (letter case aside)."""
-
-    text: str = NEEDLE
-    question: str = QUESTION
-    expect: str = EXPECT
-
-    def is_answered(self, answer: str) -> bool:
-        """Whether an answer holds what is expected."""
-        return " ".join(self.expect.casefold().split()) in " ".join(answer.casefold().split())
-
-
-@dataclass(frozen=True)
 class NeedleRun:
     """What the needles of one run share."""
 
@@ -72,6 +63,10 @@ class NeedleRun:
     expect: Annotated[str, about("What an answer must hold, letter case aside.")]
     haystack: Annotated[Sha256 | None, about("SHA-256 of the haystack's text; absent: made sentences.")] = None
     seed: Annotated[Whole, about("Of the made sentences, and of the heads switched off at random."), ALWAYS] = 0
+
+    def is_answered(self, answer: str) -> bool:
+        """Whether an answer holds what is expected."""
+        return " ".join(self.expect.casefold().split()) in " ".join(answer.casefold().split())
 
 
 def filler_sentences(seed: int) -> Iterator[str]:
@@ -83,8 +78,6 @@ def filler_sentences(seed: int) -> Iterator[str]:
 
 def sentences_of(text: str) -> list[str]:
     """A haystack's sentences, in order. Raises AttnctlError where it has none."""
-    import re
-
     found = [part.strip() for part in re.split(r"(?<=[.!?…])\s+", text) if part.strip()]
     if not found:
         raise AttnctlError("the haystack holds no sentences")

@@ -9,7 +9,7 @@ import pytest
 
 from attnctl.errors import AttnctlError
 from attnctl.readings.effects.needle import (
-    Needle,
+    NEEDLE,
     NeedleCell,
     NeedleRun,
     Needles,
@@ -36,7 +36,8 @@ def test_sentences() -> None:
 
 
 def test_an_answer_holds_what_is_expected() -> None:
-    assert Needle().is_answered("Under the BLUE\n flowerpot.") and not Needle().is_answered("Under the pot.")
+    run = NeedleRun(INFO, *NEEDLE)
+    assert run.is_answered("Under the BLUE\n flowerpot.") and not run.is_answered("Under the pot.")
 
 
 def test_retrieval_scores() -> None:

@@ -33,7 +33,7 @@ from attnctl.models.huggingface.contributions import writes_by_token
 from attnctl.models.huggingface.needles import NeedleAsker, random_heads
 from attnctl.models.huggingface.prompts import Prompt, SourceSearch, chat_prompt, ids_of, prompt_tokens
 from attnctl.readings.effects.answer_sources import search_parts
-from attnctl.readings.effects.needle import Needle, filler_sentences
+from attnctl.readings.effects.needle import NEEDLE, filler_sentences
 from tests.conftest import Result
 from tests.models.huggingface import folders
 
@@ -353,7 +353,7 @@ def test_a_needle_stands_where_it_is_wanted(folder: Path) -> None:
     for length, depth in ((600, 0.0), (600, 1.0), (900, 0.5)):
         prompt, tokens, (a, b) = asker._prompt_of_length(length, depth)
         assert length - 60 < len(tokens) <= length
-        assert Needle().text in prompt.text[tokens[a].start : tokens[b - 1].end]
+        assert NEEDLE[0] in prompt.text[tokens[a].start : tokens[b - 1].end]
         assert (a < 30) == (depth == 0.0)
     with pytest.raises(AttnctlError, match="no room"):
         asker.ask_needle(20, 0)
