@@ -180,11 +180,13 @@ def read_array(path: str, names: tuple[str, ...] = (), data: bytes | None = None
     data = read_bytes(path) if data is None else data
     if data[:2] == b"PK":
         arrays = read_npz(data, path)
-        labels = labels_of(arrays.pop("tokens", None), path)
+        tokens = arrays.pop("tokens", np.empty(0))
+        if tokens.ndim != 1:
+            raise AttnctlError(f"{path}: tokens has shape {tokens.shape}: it is a list of names")
         found = [name for name in names if name in arrays] or list(arrays)
         if len(found) != 1:
             raise AttnctlError(f"{path} holds {', '.join(found) or 'nothing'}: name one array {' or '.join(names)}")
-        return finite_numbers(arrays[found[0]], f"{path}: {found[0]}"), labels
+        return finite_numbers(arrays[found[0]], f"{path}: {found[0]}"), tuple(map(str, tokens))
     if data[:6] == b"\x93NUMPY":
         return finite_numbers(read_npy(data, path), path), ()
     if Path(path).suffix.lower() in (".npy", ".npz") and not is_table(data):  # a table may be called so
@@ -199,15 +201,6 @@ def is_table(data: bytes) -> bool:
         return False
     rows = (lines[-1].split(mark)[1:] for mark in (b"\t", b";", b","))  # the first cell may be a label
     return any(cells and all(_is_number(cell, float) for cell in cells) for cells in rows)
-
-
-def labels_of(tokens: npt.NDArray[Any] | None, path: str) -> tuple[str, ...]:
-    """The entry `tokens` of an .npz as labels. Raises AttnctlError where it is no list."""
-    if tokens is None:
-        return ()
-    if tokens.ndim != 1:
-        raise AttnctlError(f"{path}: tokens has shape {tokens.shape}: it is a list of names")
-    return tuple(str(name) for name in tokens)
 
 
 def read_csv(text: str, path: str) -> tuple[Floats, tuple[str, ...]]:

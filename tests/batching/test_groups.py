@@ -17,7 +17,7 @@ import pytest
 from PIL import Image
 
 from attnctl.batching.tallies import merge_tally, tally_of_values
-from attnctl.formats.documents.trace_json import trace_from_json
+from attnctl.formats.storage import from_json
 from attnctl.layer import HEAD_FIELD_ARRAYS
 from attnctl.models import open_model
 from attnctl.readings.head_statistics import STATISTICS, HeadStatisticsReading
@@ -41,7 +41,7 @@ def test_parquet_holds_every_array_of_every_head(run: Run, tmp_path: Path) -> No
     assert run("batch", file, "-o", tmp_path / "out", *args).code == 3
     assert len(list((tmp_path / "out" / "traces.parquet").iterdir())) == 2  # the texts from 0 and from 192 on
     rows = pq.read_table(tmp_path / "out" / "traces.parquet").to_pylist()
-    traces = [trace_from_json(line) for line in (tmp_path / "out" / "traces.jsonl").read_bytes().splitlines()]
+    traces = [from_json(line) for line in (tmp_path / "out" / "traces.jsonl").read_bytes().splitlines()]
     assert len(traces) == 209 and len(rows) == 4 * 209
     for at, row in enumerate(rows):
         trace, (layer, head) = traces[at // 4], divmod(at % 4, 2)

@@ -24,6 +24,7 @@ from attnctl.readings.overview import LongRow, Overview, TextPart
 from attnctl.readings.rows import LinksReading, RowReading
 from attnctl.source import TextSource
 from tests.conftest import attend
+from tests.formats.test_validation import put
 
 TEXT = "the cat sat on the mat because the cat was warm"
 
@@ -88,11 +89,7 @@ def test_a_trace_loads_by_what_the_file_holds(tmp_path: Path) -> None:
 )
 def test_a_damaged_overview_is_refused(path: str, value: Any) -> None:
     document = json.loads(overview_to_json(surveyed()))
-    into: Any = document
-    *way, last = [int(key) if key.isdigit() else key for key in path.split(".")]
-    for key in way:
-        into = into[key]
-    into[last] = value
+    put(document, path, value)
     with pytest.raises(AttnctlError, match=r"^x\.json ") as error:
         overview_from_document(document, "x.json")
     assert "\n" not in str(error.value)

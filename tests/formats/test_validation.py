@@ -20,8 +20,8 @@ from attnctl.errors import AttnctlError
 from attnctl.formats.census_table import read_census
 from attnctl.formats.documents.overview_json import overview_from_document
 from attnctl.formats.documents.readings_json import known_needles
-from attnctl.formats.documents.trace_json import trace_from_document, trace_from_json
-from attnctl.formats.storage import trace_from_npz, trace_to_npz
+from attnctl.formats.documents.trace_json import trace_from_document
+from attnctl.formats.storage import from_json, trace_from_npz, trace_to_npz
 from attnctl.formats.validation import read_npy, read_npz
 from attnctl.readings.effects.needle import NeedleRun
 from attnctl.readings.traces.trace import ModelInfo
@@ -101,7 +101,7 @@ def test_an_archive_of_complex_numbers_is_refused() -> None:
 @pytest.mark.parametrize("tail", ["", "[" * 5000, ": Infinity}", "9" * 5000])
 def test_json_with_a_lone_surrogate_and_more_wrong(tail: str) -> None:
     with pytest.raises(AttnctlError, match="is not JSON|is not a trace"):
-        trace_from_json('{"schema": "\\ud800", "x"' + (tail or ""), "x.json")
+        from_json('{"schema": "\\ud800", "x"' + (tail or ""), "x.json")
 
 
 @pytest.mark.parametrize("method", [zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED, zipfile.ZIP_BZIP2, zipfile.ZIP_LZMA])

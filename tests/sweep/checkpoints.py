@@ -10,7 +10,7 @@ import numpy as np
 import tokenizers
 
 from attnctl.errors import AttnctlError
-from attnctl.formats.documents.trace_json import trace_from_json
+from attnctl.formats.storage import from_json
 from attnctl.models.huggingface.check import check_attention
 from attnctl.models.huggingface.checkpoint import Checkpoint
 from attnctl.models.huggingface.network import network_info
@@ -86,7 +86,7 @@ def recorded_and_checked(family: Family, network: Any, kind: str) -> str | None:
     false = [finding for finding in check_attention(model, TEXT) if finding.holds is False]
     if false:
         return f"--check finds {kind} {false[0].what}: {false[0].found}"
-    if (again := trace_from_json(trace.to_json())).notes != trace.notes:
+    if (again := from_json(trace.to_json())).notes != trace.notes:
         return f"{kind}: read again, {again.notes[-1]}"
     false = [finding for finding in findings_of_trace(again) if finding.holds is False]
     return f"--check of the {kind} file finds {false[0].what}: {false[0].found}" if false else None

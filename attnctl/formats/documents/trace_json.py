@@ -14,7 +14,6 @@ from orjson import Fragment
 from attnctl.arrays import Bools, Floats
 from attnctl.document_fields import ALWAYS, Index, Mask, Matrix, Vector, about
 from attnctl.errors import AttnctlError
-from attnctl.files import parse_json
 from attnctl.formats.documents.json_documents import (
     Made,
     NoteKinds,
@@ -160,13 +159,11 @@ def _contiguous(array: Floats | Bools) -> npt.NDArray[np.generic]:
 # --- reading -----------------------------------------------------------------------------------------------------
 
 
-def trace_from_json(data: bytes | str, source: str = "this trace") -> Trace:
-    """Read one JSON trace. Raises AttnctlError where it is no trace, of another schema, or its shapes do not fit."""
-    return trace_from_document(parse_json(data, source), source)
-
-
 def trace_from_document(document: object, source: str = "this trace") -> Trace:
-    """A trace from its parsed JSON document, held against itself; errors as `trace_from_json`."""
+    """A trace from its parsed JSON document, held against itself.
+
+    Raises AttnctlError where it is no trace, of another schema, or its shapes do not fit.
+    """
     return checked_trace(read_document(document, source), source)
 
 

@@ -221,8 +221,10 @@ def focus(
         return _largest_of_row(trace.layer(layer), head, query)
     if layer is not None:
         trace = replace(trace, layers=tuple(part for part in trace.layers if part.layer == layer))
-    if heads is None and (known := _of_measured_heads(trace, query)) is not None:
-        return known
+    if heads is None and trace.model.finds and trace.reads_itself:
+        known = _of_pronoun(trace, query) or _of_relation(trace, query, "verb") or _of_relation(trace, query, "")
+        if known is not None:  # it stands out
+            return known
     rank, best = max(_links(trace, None, heads, query), key=itemgetter(0), default=(0.0, None))
     if best is None or not any(part.weights is not None and part.weights.any() for part in trace.layers):
         return best
@@ -260,14 +262,6 @@ def _largest_of_row(part: LayerTrace, head: int, query: int) -> Focus | None:
     row = part.head_weights(head)[rows.index(query)]  # (n_k,)
     key = int(np.argmax(row))
     return Focus(part.layer, head, query, key, float(row[key]))
-
-
-def _of_measured_heads(trace: Trace, query: int | None) -> Focus | None:
-    """What a head that was measured to find a relation finds in this text; None where no such link stands out."""
-    found = roles_of_heads(trace.model)
-    if not found or not trace.reads_itself:
-        return None
-    return _of_pronoun(trace, query) or _of_relation(trace, query, "verb") or _of_relation(trace, query, "")
 
 
 def _of_pronoun(trace: Trace, query: int | None) -> Focus | None:

@@ -15,7 +15,7 @@ import pytest
 import attnctl
 from attnctl.errors import AttnctlError
 from attnctl.formats.documents.schemas import SCHEMAS
-from attnctl.formats.documents.trace_json import trace_from_json
+from attnctl.formats.storage import from_json
 from attnctl.layer import FIELD_ARRAYS
 from attnctl.steps import NAMES
 from tests.conftest import attend
@@ -41,9 +41,9 @@ def test_json_is_valid_and_reads_back_exactly(how: dict[str, Any]) -> None:
     text = trace.to_json()
     jsonschema.Draft202012Validator(SCHEMA).validate(json.loads(text))
     assert "\n" not in text and "NaN" not in text
-    assert trace_from_json(text).to_json() == text
+    assert from_json(text).to_json() == text
     for name in (array.name for array in FIELD_ARRAYS):
-        ours, back = getattr(trace.layers[0], name), getattr(trace_from_json(text).layers[0], name)
+        ours, back = getattr(trace.layers[0], name), getattr(from_json(text).layers[0], name)
         assert (ours is None) == (back is None), name
         if ours is not None:
             np.testing.assert_array_equal(ours, back, err_msg=name)
@@ -98,7 +98,7 @@ def test_everything_shown_can_be_recomputed_in_float64() -> None:
 )
 def test_bad_json_is_refused(text: str, says: str) -> None:
     with pytest.raises(AttnctlError, match=says):
-        trace_from_json(text)
+        from_json(text)
 
 
 def test_a_grid_of_another_size_than_the_tokens_is_refused() -> None:
@@ -106,12 +106,12 @@ def test_a_grid_of_another_size_than_the_tokens_is_refused() -> None:
     document["tokens"].pop()
     del document["embeddings"]
     with pytest.raises(AttnctlError, match=r"of layer 0 has shape \(1, 4, 8\), not \(1, 3, 8\)"):
-        trace_from_json(json.dumps(document))
+        from_json(json.dumps(document))
 
 
 def test_lone_surrogates_in_json_become_replacement_characters() -> None:
     text = made().to_json().replace('"text":"Alice"', '"text":"Al\\ud800ice"')
-    assert trace_from_json(text).tokens[0].text == "Al\ufffdice"
+    assert from_json(text).tokens[0].text == "Al\ufffdice"
 
 
 def test_pickles_are_never_opened(tmp_path: Path) -> None:
