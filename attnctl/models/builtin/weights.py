@@ -32,8 +32,23 @@ if TYPE_CHECKING:
     from attnctl.text import Document
 
 
-LAYER_TENSORS = ("W_Q", "W_K", "W_V", "W_O", "b_Q", "b_K", "b_V", "b_O")
-MODEL_TENSORS = ("embedding", "pieces", "positions", "unembedding")
+# tensors by their axes, those of one name as long as each other
+LAYER_TENSORS = {
+    "W_Q": ("heads", "d_model", "d_k"),
+    "W_K": ("kv_heads", "d_model", "d_k"),
+    "W_V": ("kv_heads", "d_model", "d_v"),
+    "b_Q": ("heads", "d_k"),
+    "b_K": ("kv_heads", "d_k"),
+    "b_V": ("kv_heads", "d_v"),
+    "W_O": ("heads · d_v", "d_out"),
+    "b_O": ("d_out",),
+}
+MODEL_TENSORS = {
+    "embedding": ("words", "d_model"),
+    "pieces": ("pieces", "d_model"),
+    "positions": ("positions", "d_model"),
+    "unembedding": ("d_model", "words predicted"),
+}
 TABLES = ("embedding", "pieces", "unembedding")  # one row, or column, a word: of thousands, a text needs a few
 
 
@@ -165,8 +180,9 @@ def open_weights(
     file = read_weights(path)
     layers = _layers_of_file(file, bundled or path, how.pop("n_heads", None), how.pop("n_kv_heads", None))
     settings = _settings_of_file(file, how, seed)
-    d_model = layers[0]["W_Q"].shape[1]
-    _check_sizes(file, layers[0], settings)
+    d_model, d_k = layers[0]["W_Q"].shape[1:]
+    if settings.rope_theta is not None and d_k % 2:
+        raise AttnctlError(f"{path}: RoPE turns pairs of dimensions, but d_k is {d_k}")
     embed, vocabulary, notes = _embedding_of(file, d_model, seed, embeddings)
     tokenize = open_tokenizer(tokenizer)
     if vocabulary:
@@ -222,18 +238,6 @@ def _layers_of_file(
         raise UsageError(f"--n-heads {heads}: {name} has {counted(own, 'head')}: did you mean --head {heads}?")
     shared = n_heads if n_kv_heads is None else n_kv_heads
     return tuple(_fitted_shapes(file, layer, n_heads, shared) for layer in _layer_tensors(file))
-
-
-def _check_sizes(file: WeightFile, layer: dict[str, Floats], settings: Settings) -> None:
-    """Raise AttnctlError where RoPE, positions or unembedding do not fit the sizes of a layer."""
-    d_model, d_k = layer["W_Q"].shape[1:]
-    if settings.rope_theta is not None and d_k % 2:
-        raise AttnctlError(f"{file.path}: RoPE turns pairs of dimensions, but d_k is {d_k}")
-    for tensor, at in (("positions", 1), ("unembedding", 0)):
-        if tensor in file.tensors and (file.tensors[tensor].ndim != 2 or file.tensors[tensor].shape[at] != d_model):
-            raise AttnctlError(
-                f"{file.path}: {tensor} has shape {file.tensors[tensor].shape}, but d_model is {d_model}"
-            )
 
 
 def _known_of_file(file: WeightFile, bundled: str | None) -> Document:
@@ -343,58 +347,48 @@ def _layer_tensors(file: WeightFile) -> list[dict[str, Floats]]:
 def _fitted_shapes(
     file: WeightFile, tensors: dict[str, Floats], n_heads: int | None, n_kv_heads: int | None
 ) -> dict[str, Floats]:
-    """A layer's tensors as (heads, d_model, d_k) and so on. Raises AttnctlError naming both shapes that do not fit."""
-    given = {name: tensors[name].shape for name in tensors}
-    fitted: dict[str, Floats] = {}
+    """A layer's tensors, by head as LAYER_TENSORS has them. Raises AttnctlError where two do not fit each other."""
+    fitted = dict(tensors)
     for name in PROJECTIONS:
-        heads = n_heads if name == "W_Q" else n_kv_heads
-        fitted[name] = _by_head(file.path, name, tensors[name], heads)
-        bias = f"b_{name[-1]}"
-        if bias in tensors:
-            w = fitted[name]
-            if tensors[bias].size != w.shape[0] * w.shape[2]:
-                raise AttnctlError(f"{file.path}: {bias} {given[bias]} does not fit {name} {given[name]}")
-            fitted[bias] = tensors[bias].reshape(w.shape[0], w.shape[2])  # (heads, d)
-    q, k, v = (fitted[name] for name in PROJECTIONS)
-
-    def refuse_shapes(a: str, b: str, why: str) -> None:
-        raise AttnctlError(f"{file.path}: {a} {given[a]} and {b} {given[b]} do not fit: {why}")
-
-    if q.shape[2] != k.shape[2]:
-        refuse_shapes("W_Q", "W_K", f"queries have {q.shape[2]} dimensions a head, keys {k.shape[2]}")
-    for name, w in (("W_K", k), ("W_V", v)):
-        if w.shape[1] != q.shape[1]:
-            refuse_shapes("W_Q", name, f"one takes rows of {q.shape[1]}, the other of {w.shape[1]}")
-    if k.shape[0] != v.shape[0]:
-        refuse_shapes("W_K", "W_V", f"{k.shape[0]} key heads against {v.shape[0]} value heads")
-    if q.shape[0] % k.shape[0]:
-        refuse_shapes("W_Q", "W_K", f"{q.shape[0]} query heads cannot share {k.shape[0]} key heads evenly")
-    if "W_O" in tensors:
-        wide = q.shape[0] * v.shape[2]
-        if tensors["W_O"].ndim != 2 or tensors["W_O"].shape[0] != wide:
-            refuse_shapes("W_O", "W_V", f"the heads side by side are {wide} wide")
-        fitted["W_O"] = tensors["W_O"]
-        if "b_O" in tensors:
-            if tensors["b_O"].shape != tensors["W_O"].shape[1:]:
-                refuse_shapes("b_O", "W_O", "one number a column is wanted")
-            fitted["b_O"] = tensors["b_O"]
+        fitted[name] = _by_head(file.path, name, tensors[name], n_heads if name == "W_Q" else n_kv_heads)
+        bias, heads = f"b_{name[-1]}", fitted[name].shape[0]
+        if bias in tensors and tensors[bias].size % heads == 0:
+            fitted[bias] = tensors[bias].reshape(heads, -1)  # (heads, d)
+    there, said = file.tensors | fitted, dict[str, tuple[int, str]]()  # axis → its length, and the tensor that has it
+    for name, axes in (LAYER_TENSORS | MODEL_TENSORS).items():
+        if name not in there:
+            continue
+        tensor, shape = there[name], tensors.get(name, there[name]).shape
+        if tensor.ndim != len(axes) or 0 in shape:
+            raise AttnctlError(f"{file.path}: {name} has shape {shape}: it is ({', '.join(axes)})")
+        for axis, size in zip(axes, tensor.shape, strict=True):
+            length, first = said.setdefault(axis, (size, name))
+            if size != length:
+                why = f"{axis} is {length} in one, and {size} in the other"
+                other = (there | tensors)[first].shape
+                raise AttnctlError(f"{file.path}: {first} {other} and {name} {shape} do not fit: {why}")
+        if name == "W_V":
+            heads, kv_heads = said["heads"][0], said["kv_heads"][0]
+            said["heads · d_v"] = heads * said["d_v"][0], name
+            if heads % kv_heads:
+                raise AttnctlError(f"{file.path}: {heads} query heads cannot share {kv_heads} key heads evenly")
     return fitted
 
 
 def _by_head(path: str, name: str, w: Floats, heads: int | None) -> Floats:
     """A projection as (heads, d_model, d)."""
-    if w.ndim == 3 and 0 not in w.shape:
-        if heads is not None and heads != w.shape[0]:
-            raise AttnctlError(f"{path}: {name} has shape {w.shape}, {w.shape[0]} heads, but {heads} are asked for")
-        return w
-    if w.ndim == 2 and 0 not in w.shape:
+    if w.ndim == 3 and heads not in (None, w.shape[0]):
+        raise AttnctlError(f"{path}: {name} has shape {w.shape}, {w.shape[0]} heads, but {heads} are asked for")
+    if w.ndim == 2 and w.size:
         heads = 1 if heads is None else heads
         if heads < 1 or w.shape[1] % heads:
             raise AttnctlError(
                 f"{path}: {name} {w.shape} does not divide into {heads} heads: see --n-heads, --n-kv-heads"
             )
         return np.ascontiguousarray(w.reshape(w.shape[0], heads, -1).transpose(1, 0, 2))  # (heads, d_model, d)
-    raise AttnctlError(f"{path}: {name} has shape {w.shape}: it is (heads, d_model, d_k) or (d_model, heads · d_k)")
+    if w.ndim != 3 or not w.size:
+        raise AttnctlError(f"{path}: {name} has shape {w.shape}: it is (heads, d_model, d_k) or (d_model, heads · d_k)")
+    return w
 
 
 def _check_residual(file: WeightFile, layers: Sequence[dict[str, Floats]]) -> None:
@@ -426,18 +420,9 @@ def _embedding_of(
         from attnctl.models.builtin.random import random_rows
 
         return partial(random_rows, seed, d_model), vocabulary, (note,)
-    if table.ndim != 2 or table.shape[1] != d_model:
-        w_q = file.tensors.get("W_Q", file.tensors.get("layers.0.W_Q"))
-        shape = None if w_q is None else w_q.shape
-        raise AttnctlError(
-            f"{file.path}: embedding {table.shape} does not fit W_Q {shape}: rows of {d_model} are wanted"
-        )
     if vocabulary and len(vocabulary) != len(table):
         raise AttnctlError(f"{file.path}: {len(vocabulary)} tokens in the metadata, but {len(table)} rows of embedding")
-
     pieces = file.tensors.get("pieces")
-    if pieces is not None and (pieces.ndim != 2 or pieces.shape[1] != d_model or not len(pieces)):
-        raise AttnctlError(f"{file.path}: pieces {pieces.shape} do not fit embedding {table.shape}")
     read_by_letters = (file.metadata.get("unknown", ""), *SHAPES)  # a word's letters are added to the rows of these
     by_letters = {vocabulary.index(word) for word in read_by_letters if word in vocabulary}
 
