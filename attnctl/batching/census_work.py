@@ -23,18 +23,16 @@ from attnctl.files import decode_text, read_bytes
 from attnctl.models import Model, open_named_model
 from attnctl.readings.census.census import (
     Census,
-    SentenceCounts,
     count_sentence,
     joined_sentences,
     mention_counts,
+    tally_shape,
     windows_of_sizes,
 )
 from attnctl.readings.census.census_table import CensusTable
 from attnctl.readings.census.census_tally import (
     CensusTally,
-    count_answers,
     pack_tally,
-    tally_of_sentence,
     tally_of_skip,
     unpack_tally,
 )
@@ -94,19 +92,20 @@ class CensusCounts:
         except AttnctlError as error:
             raise AttnctlError(f"not read: {error}") from error
         return [
-            Result(item, {FORM: tally_of_sentence(sentence, *counts)}, len(tokens))
-            for (item, tokens, sentence), counts in zip(some, counted, strict=True)
+            Result(item, {FORM: tally}, len(tokens)) for (item, tokens, _), tally in zip(some, counted, strict=True)
         ]
 
     def failed(self, item: Item, why: str) -> Result:
         """What becomes of a sentence that cannot be used: it is counted as skipped."""
         return Result(item, {FORM: tally_of_skip(self.shape, why)}, error=why)
 
-    def _counts(self, sentences: Sequence[AlignedSentence]) -> list[tuple[SentenceCounts, SentenceCounts | None]]:
+    def _counts(self, sentences: Sequence[AlignedSentence]) -> list[CensusTally]:
         """What the heads find in sentences that share a pass, and those of the untrained model."""
         found = counts_of(self.model, sentences)
-        before = [None] * len(found) if self.untrained is None else counts_of(self.untrained, sentences)
-        return list(zip(found, before, strict=True))
+        if self.untrained is not None:
+            for tally, before in zip(found, counts_of(self.untrained, sentences), strict=True):
+                tally.merge_tally(before.of_untrained())
+        return found
 
     def _document_result(self, item: Item, sentences: Sequence[ParsedSentence]) -> Result:
         """What the mentions of a document look at, in windows of sentences that are read together."""
@@ -117,7 +116,7 @@ class CensusCounts:
             for window in aligned:
                 size += len(window.tokens)
                 if window.questions:
-                    count_answers(tally, window, *self._counts([window])[0])
+                    tally.merge_tally(self._counts([window])[0].relabelled(str))  # the answers alone
         except Exception as found:  # ours to mend, or the model's; the other items go on
             why = f"not read: {found}" if isinstance(found, AttnctlError) else reason_of(found)
             tally, error, windows = CensusTally(self.shape), f"document {why}", []
@@ -167,12 +166,7 @@ class CensusCounts:
         return tokens
 
 
-def tally_shape(model: Any) -> tuple[int, int]:
-    """Layers and heads of a model, as they are counted."""
-    return model.info.n_layers or 1, model.info.n_heads or 1
-
-
-def counts_of(model: Any, sentences: Sequence[AlignedSentence]) -> list[SentenceCounts]:
+def counts_of(model: Any, sentences: Sequence[AlignedSentence]) -> list[CensusTally]:
     """What the heads of a model do in sentences, in one pass where there are several.
 
     Raises AttnctlError where the weights are no numbers, or the model cannot read a sentence.
@@ -184,7 +178,7 @@ def counts_of(model: Any, sentences: Sequence[AlignedSentence]) -> list[Sentence
 
         census = Census(sentences, tally_shape(model))
         weights_of_several(model, [sentence.tokens for sentence in sentences], census.count_layer)
-        return census.sentence_counts()
+        return census.tallies()
 
 
 def _has_own_way(model: Any) -> bool:

@@ -16,8 +16,8 @@ from attnctl.errors import AttnctlError
 from attnctl.formats.documents.model_documents import RelationDocument
 from attnctl.models import open_named_model
 from attnctl.models.builtin.stack import Stack
-from attnctl.readings.census.census import count_sentence
-from attnctl.readings.census.census_tally import CensusTally, tally_of_sentence
+from attnctl.readings.census.census import count_sentence, tally_shape
+from attnctl.readings.census.census_tally import CensusTally
 from attnctl.readings.census.table_of_tally import table_of_tally
 from attnctl.readings.census.words import HALVES, UP, AlignedSentence, ParsedSentence, TreeQuestion, align_words
 from attnctl.training import english, network
@@ -81,13 +81,14 @@ def measure_relations(model: Model, *, count: int = 1000, untrained_seed: int = 
 
 def _count_parts(model: Model, fresh: Model | None, parts: Sequence[str], count: int) -> CensusTally:
     """What the heads of the model, and of it before training, find in two parts of the corpus, the halves of a census."""
-    tally = CensusTally((model.info.n_layers or 1, model.info.n_heads or 1))
+    tally = CensusTally(tally_shape(model))
     for half, part in zip(HALVES, parts, strict=True):
         for block in islice(blocks_of(HELD_OUT, part), None if part == "by hand" else count):
             sentence = _read_sentence(model, block, half)
             if sentence.questions:
-                before = None if fresh is None else count_sentence(fresh, sentence)
-                tally.merge_tally(tally_of_sentence(sentence, count_sentence(model, sentence), before))
+                tally.merge_tally(count_sentence(model, sentence))
+                if fresh is not None:
+                    tally.merge_tally(count_sentence(fresh, sentence).of_untrained())
     return tally
 
 

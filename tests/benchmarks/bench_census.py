@@ -13,11 +13,11 @@ from collections.abc import Sequence
 from itertools import islice
 from typing import Any
 
-from attnctl.batching.census_work import CensusWork, census_results, tally_shape
+from attnctl.batching.census_work import CensusWork, census_results
 from attnctl.batching.items import Item
 from attnctl.batching.treebank import Treebank, sentence_of
 from attnctl.models import open_model
-from attnctl.readings.census.census import Census
+from attnctl.readings.census.census import Census, tally_shape
 from attnctl.readings.census.census_tally import CensusTally
 from attnctl.readings.census.words import align_words
 
@@ -40,7 +40,7 @@ def eager_rates(model: Any, items: Sequence[Item]) -> dict[str, float]:
                 census = Census([aligned], (model.info.n_layers, model.info.n_heads))
                 for layer, own in enumerate(weights):
                     census.count_layer(layer, own)
-                census.sentence_counts()
+                census.tallies()
         name = "counted" if counting else "bare"
         rates[name] = max(rates.get(name, 0.0), len(parsed) / (time.process_time() - start))
     return rates

@@ -10,7 +10,6 @@ the other word that gets most; special tokens and the word itself are set apart.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -18,6 +17,7 @@ import numpy as np
 from attnctl.arrays import as_numpy, place_array
 from attnctl.attention import Array, array_namespace
 from attnctl.errors import AttnctlError
+from attnctl.readings.census.census_tally import CensusTally, Label
 from attnctl.readings.census.words import FARTHEST, AlignedSentence, Mention, ParsedSentence
 
 # of the mentions of documents: the first of their entity, those whose antecedents stand before the window, those not read
@@ -118,18 +118,8 @@ def right_branching(there: Array) -> Array:
     return parents
 
 
-# what is added up for each head over the words of a sentence
+# what is added up for each head over the words of a sentence; edges are those of the gold tree that the head's tree has
 SUMS = ("entropy", "self", "special", "words", "distance", "linked", "edges", "looking")
-
-
-@dataclass(frozen=True, eq=False)
-class SentenceCounts:
-    """What the heads of a model do in one sentence."""
-
-    right: Array  # (questions, layers, heads) bool: whether the word found is the one asked for
-    sums: dict[str, Array]  # each of SUMS → (layers, heads); "edges" those of the gold tree that the head's tree has
-    offsets: Array  # (layers, heads, 2 · FARTHEST + 1): how often the word found stands so far away, -5 first
-    layer_edges: Array  # (layers,): edges that the tree of a layer's mean has
 
 
 class Census:
@@ -183,24 +173,50 @@ class Census:
             **sums,
         }
 
-    def sentence_counts(self) -> list[SentenceCounts]:
-        """The counts of each sentence."""
-        return [self._counts_of_sentence(b, len(sentence.questions)) for b, sentence in enumerate(self.sentences)]
+    def tallies(self) -> list[CensusTally]:
+        """What was counted, sentence by sentence."""
+        return [self._tally_of(b, sentence) for b, sentence in enumerate(self.sentences)]
 
-    def _counts_of_sentence(self, b: int, questions: int) -> SentenceCounts:
-        layers, heads = self.shape
-        right = np.zeros((questions, layers, heads), bool)  # (questions, layers, heads)
-        sums = {name: np.zeros((layers, heads)) for name in SUMS}
-        offsets = np.zeros((layers, heads, 2 * FARTHEST + 1), np.int64)  # (layers, heads, 11)
-        layer_edges = np.zeros(layers, np.int64)  # (layers,)
+    def _tally_of(self, b: int, sentence: AlignedSentence) -> CensusTally:
+        tally, half = CensusTally(self.shape), sentence.scored
+        self._count_answers(tally, b, sentence)
+        chain = edges_found(right_branching(sentence.kept)[None], sentence.edges[None])  # (1,)
+        edges = int(sentence.edges.sum()) // 2
+        tally.count(np.array([1, sentence.unit_count, sentence.within, edges, chain[0]]), half, "sentences")
+        tally.count(self._of_heads("offsets", b, 2 * FARTHEST + 1).astype(np.int32), half, "offsets")
+        layer_edges = np.zeros(self.shape[0], np.int64)  # (layers,), edges that the tree of a layer's mean has
         for layer, taken in self._taken.items():
-            own = taken["right"][b].shape[-1]  # heads of this layer
-            right[:, layer, :own] = taken["right"][b]
-            offsets[layer, :own] = taken["offsets"][b]
             layer_edges[layer] = taken["layer_edges"][b]
-            for name in SUMS:
-                sums[name][layer, :own] = taken[name][b]
-        return SentenceCounts(right, sums, offsets, layer_edges)
+        tally.count(layer_edges, half, "layer_edges")
+        for name in SUMS:
+            tally.count(self._of_heads(name, b), half, "sums", name)
+        return tally
+
+    def _of_heads(self, name: str, b: int, *more: int) -> Array:
+        """What was taken of a sentence: (layers, heads, *more), 0 of heads that there are not."""
+        found = np.zeros((*self.shape, *more))  # (layers, heads, *more)
+        for layer, taken in self._taken.items():
+            own = taken[name][b]  # (heads of the layer, *more)
+            found[layer, : len(own)] = own
+        return found
+
+    def _count_answers(self, tally: CensusTally, b: int, sentence: AlignedSentence) -> None:
+        """Count what the heads, and simple rules, answer to the questions of a sentence."""
+        half, questions = sentence.scored, sentence.questions
+        right = self._of_heads("right", b, len(questions))  # (layers, heads, questions)
+        places: dict[Label, list[int]] = {}
+        for at, question in enumerate(questions):
+            places.setdefault((question.relation, question.direction), []).append(at)
+        for label, several in places.items():
+            tally.count(right[..., several].sum(-1).astype(np.int32), half, "right", *label)
+            for question in (questions[at] for at in several):
+                tally.count(np.array([1, question.first, question.head_match, 0]), half, "rules", *label)
+                tally.count(np.array([1, *question.nearest]), half, "tags", *label, question.tag)
+            offsets = [questions[at].target - questions[at].query for at in several]
+            near = [offset + FARTHEST for offset in offsets if abs(offset) <= FARTHEST]
+            tally.count(np.bincount(np.array(near, int), minlength=2 * FARTHEST + 1), half, "offsets", *label)
+        for label in sentence.ahead:
+            tally.count(np.array([0, 0, 0, 1]), half, "rules", *label)
 
     def _word_weights(self, weights: Array) -> tuple[Array, Array, Array]:
         """Weights between units (batch, heads, units, units); of their rows, the mass elsewhere and the entropy, summed."""
@@ -218,18 +234,17 @@ class Census:
         return words, as_numpy(elsewhere), as_numpy(entropy)
 
     def _right_answers(self, given: Array, found: Array) -> list[Array]:
-        """Each sentence's answers: (questions, heads) bool."""
-        heads = given.shape[1]
-        right = [np.zeros((len(s.questions), heads), bool) for s in self.sentences]
+        """Each sentence's answers: (heads, questions) bool."""
+        right = [np.zeros((given.shape[1], len(s.questions)), bool) for s in self.sentences]
         sentence, question, query, target = self._plain.T
         answers = found[sentence, :, query] == target[:, None]  # (questions, heads)
         for b, own in enumerate(right):
             mine = sentence == b
-            own[question[mine]] = answers[mine]
+            own[:, question[mine]] = answers[mine].T
         for b, at, asked in self._choosing:
             choices = given[b, :, asked.query][:, list(asked.choices)]  # (heads, choices)
             picked = np.asarray(asked.choices)[choices.argmax(-1)]  # (heads,)
-            right[b][at] = np.isin(picked, asked.right) & (choices.max(-1) > 0)
+            right[b][:, at] = np.isin(picked, asked.right) & (choices.max(-1) > 0)
         return right
 
     def _mass_sums(self, given: Array) -> dict[str, Array]:
@@ -256,8 +271,13 @@ class Census:
         return edges_found(parents, edges).reshape(batch, heads + 1)  # (batch, heads + 1)
 
 
-def count_sentence(model: Any, sentence: AlignedSentence) -> SentenceCounts:
+def count_sentence(model: Any, sentence: AlignedSentence) -> CensusTally:
     """What the heads of a model do in one sentence; keys that stand for several tokens, after the others, are no words."""
-    census, n = Census([sentence], (model.info.n_layers or 1, model.info.n_heads or 1)), len(sentence.tokens)
+    census, n = Census([sentence], tally_shape(model)), len(sentence.tokens)
     model.run(sentence.tokens, lambda one: census.count_layer(one.layer, one.all_weights()[None, ..., :n]), "")
-    return census.sentence_counts()[0]
+    return census.tallies()[0]
+
+
+def tally_shape(model: Any) -> tuple[int, int]:
+    """Layers and heads of a model, as they are counted."""
+    return model.info.n_layers or 1, model.info.n_heads or 1

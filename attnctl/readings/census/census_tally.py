@@ -11,8 +11,7 @@ import numpy as np
 
 from attnctl import limits
 from attnctl.attention import Array
-from attnctl.readings.census.census import SentenceCounts, edges_found, right_branching
-from attnctl.readings.census.words import FARTHEST, AlignedSentence
+from attnctl.readings.census.words import FARTHEST
 
 Label = tuple[str, str]  # relation as the corpus labels it, direction
 # half (0: of sentences to choose heads on, 1: of those to score them on), what is counted, and more to tell it apart by
@@ -96,6 +95,16 @@ class CensusTally:
                 found.count(value, half, what, name, *label[1:])
         return found
 
+    def of_untrained(self) -> CensusTally:
+        """What is kept of what an untrained model finds: the right answers and the edges."""
+        found = CensusTally(self.shape)
+        for (half, what, *more), value in self.counts.items():
+            if what == "right":
+                found.count(value, half, "untrained", *more)
+            elif (what, *more) == ("sums", "edges"):
+                found.count(value, half, "sums", "edges_untrained")
+        return found
+
     def attending_heads(self) -> Array:
         """Which heads attend, (layers, heads): others are of layers that hold no attention, or fewer. All, of no words."""
         if not self.both_halves((5,), "sentences")[:, 1].sum():
@@ -106,47 +115,6 @@ class CensusTally:
 def tally_of_skip(shape: tuple[int, int], reason: str) -> CensusTally:
     """A sentence that could not be used; what follows the reason's colon names it and is not counted."""
     return CensusTally(shape, {(0, "skipped", reason.partition(":")[0]): np.int64(1)})
-
-
-def tally_of_sentence(
-    sentence: AlignedSentence, found: SentenceCounts, untrained: SentenceCounts | None = None
-) -> CensusTally:
-    """What was found in a sentence, also by the untrained model."""
-    tally, half = CensusTally(found.layer_edges.shape + found.sums["edges"].shape[1:]), sentence.scored
-    count_answers(tally, sentence, found, untrained)
-    chain = edges_found(right_branching(sentence.kept)[None], sentence.edges[None])  # (1,)
-    edges = int(sentence.edges.sum()) // 2
-    tally.count(np.array([1, sentence.unit_count, sentence.within, edges, chain[0]]), half, "sentences")
-    tally.count(found.offsets.astype(np.int32), half, "offsets")
-    tally.count(found.layer_edges, half, "layer_edges")
-    for name, sums in found.sums.items():
-        tally.count(sums, half, "sums", name)
-    if untrained is not None:
-        tally.count(untrained.sums["edges"], half, "sums", "edges_untrained")
-    return tally
-
-
-def count_answers(
-    tally: CensusTally, sentence: AlignedSentence, found: SentenceCounts, untrained: SentenceCounts | None
-) -> None:
-    """Take in what the heads, and simple rules, answer to the questions of a sentence."""
-    half = sentence.scored
-    places: dict[Label, list[int]] = {}
-    for at, question in enumerate(sentence.questions):
-        places.setdefault((question.relation, question.direction), []).append(at)
-    for label, several in places.items():
-        tally.count(found.right[several].sum(0, np.int32), half, "right", *label)
-        if untrained is not None:
-            tally.count(untrained.right[several].sum(0, np.int32), half, "untrained", *label)
-        for at in several:
-            question = sentence.questions[at]
-            tally.count(np.array([1, question.first, question.head_match, 0]), half, "rules", *label)
-            tally.count(np.array([1, *question.nearest]), half, "tags", *label, question.tag)
-        offsets = [sentence.questions[at].target - sentence.questions[at].query for at in several]
-        near = [offset + FARTHEST for offset in offsets if abs(offset) <= FARTHEST]
-        tally.count(np.bincount(np.array(near, int), minlength=2 * FARTHEST + 1), half, "offsets", *label)
-    for label in sentence.ahead:
-        tally.count(np.array([0, 0, 0, 1]), half, "rules", *label)
 
 
 def pack_tally(tally: CensusTally) -> bytes:

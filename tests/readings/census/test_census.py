@@ -10,7 +10,7 @@ import pytest
 
 from attnctl.readings.census.census import Census
 from attnctl.readings.census.census_table import CensusTable, head_names
-from attnctl.readings.census.census_tally import CensusTally, pack_tally, tally_of_sentence, tally_of_skip, unpack_tally
+from attnctl.readings.census.census_tally import CensusTally, pack_tally, tally_of_skip, unpack_tally
 from attnctl.readings.census.table_of_tally import best_of, table_of_tally, wilson_interval
 from attnctl.readings.census.words import DOWN, UP, BadSentenceError, Mention, ParsedSentence, align_words
 from attnctl.tokens import Token
@@ -71,8 +71,8 @@ def test_counts_are_those_of_plain_loops_however_sentences_are_batched() -> None
                 padded[b, ..., : w.shape[-1], : w.shape[-1]] = w
             for layer in range(LAYERS):
                 census.count_layer(layer, padded[:, layer])
-            for one, counts in zip(own, census.sentence_counts(), strict=True):
-                tally.merge_tally(tally_of_sentence(one, counts))
+            for counts in census.tallies():
+                tally.merge_tally(counts)
         assert {key: int(own.count_by_half.sum()) for key, own in tally.cases().items()} == dict(cases)
         for (name, way), own in tally.cases().items():
             wanted = [[right[name, way, layer, head] for head in range(HEADS)] for layer in range(LAYERS)]
@@ -88,7 +88,7 @@ def counted(sentences: list[ParsedSentence], attend: Any, **how: Any) -> CensusT
         census = Census([own], (LAYERS, HEADS))
         for layer, given in enumerate(attend(one)):
             census.count_layer(layer, given[None])
-        tally.merge_tally(tally_of_sentence(own, census.sentence_counts()[0]))
+        tally.merge_tally(census.tallies()[0])
     return tally
 
 
