@@ -38,7 +38,7 @@ def by_cross_attention(model: Any) -> Any:
     """An encoder-decoder looked into by its cross attention, or by the decoder's that holds it; any other model as it is."""
     if getattr(model, "kind", None) != "encoder":
         return model
-    from attnctl.models.huggingface.attention_session import merges_source
+    from attnctl.models.huggingface.attention_sites import merges_source
     from attnctl.models.huggingface.network import network_info
 
     told = {name: getattr(model.info, name) for name in ("source", "revision", "sha256", "quantised", "off")}

@@ -21,7 +21,7 @@ from attnctl.attention import Array, Call
 from attnctl.errors import AttnctlError, UsageError
 from attnctl.interventions import Cut, Intervention, seen_keys
 from attnctl.models.huggingface.attention_interface import watch_attention
-from attnctl.models.huggingface.attention_session import Site
+from attnctl.models.huggingface.attention_sites import Site
 from attnctl.models.huggingface.checkpoint import Checkpoint
 from attnctl.models.huggingface.intervention import apply_interventions
 from attnctl.models.huggingface.network import running_network
@@ -30,7 +30,7 @@ from attnctl.models.huggingface.packed_linear import PackedLinear, packed_produc
 if TYPE_CHECKING:
     from transformers import Cache, PreTrainedModel
 
-    from attnctl.models.huggingface.attention_session import Output
+    from attnctl.models.huggingface.attention_sites import Output
 
 
 CHUNK = 512  # tokens of the prompt that are read at once

@@ -1,25 +1,23 @@
-"""What an architecture hands to its attention function, as an `attention.Call`.
-
-Some layers put out something else, which their weights follow from: scores before the softmax, or columns of a window.
-"""
+"""What an architecture hands to its attention function, as an `attention.Call`, held against what that answers."""
 
 from __future__ import annotations
 
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
 
-from attnctl import attention, limits
+from attnctl import attention
 from attnctl.attention import Array, Call
 from attnctl.errors import AttnctlError
-from attnctl.models.huggingface.attention_session import attention_modules, names_of_modules
 
 if TYPE_CHECKING:
     from torch.nn import Module
-    from transformers import PreTrainedModel
+
+
+Answer = tuple[Array, Array | None]  # of an attention function: context (batch, n_q, heads, d_v), weights
 
 
 class HandedCall(NamedTuple):
@@ -64,12 +62,13 @@ def check_keywords(architecture: str, how: Mapping[str, object]) -> None:
             )
 
 
-def call_of(handed: HandedCall) -> Call:
+def call_of(handed: HandedCall, architecture: str) -> Call:
     """The Call of what an architecture hands over; batch first, shapes as `attention.Call` has them.
 
     Without a mask, transformers' eager functions hide nothing; torch's fused kernel hides the future where the module is
-    causal and there are several queries. Raises AttnctlError for masks and sinks of shapes it does not read.
+    causal and there are several queries. Raises AttnctlError for keywords, masks and sinks that it does not know to read.
     """
+    check_keywords(architecture, handed.keywords)
     (query, key, value, attention_mask), known = handed.arrays, handed.keywords
     n_q, n_k, fused = query.shape[-2], key.shape[-2], handed.implementation != "eager"
     position_bias, scaling, is_causal = known.get("position_bias"), known.get("scaling"), known.get("is_causal")
@@ -223,24 +222,20 @@ def _shares_of_row(weights: Array) -> Array:
     return weights / weights.sum(-1, keepdim=True).clamp(min=NOTHING)  # (..., n_k)
 
 
-def joined_calls(
-    module: Module, query: Array, value: Array, own: tuple[Array, Array | None]
-) -> tuple[int, tuple[Array, tuple[Array, Array | None]] | None]:
-    """The values of a call and what came of it; of differential attention (Ye et al. 2024), of its two calls as one.
+def joined_calls(module: Module, query: Array, value: Array, own: Answer) -> tuple[int, Array, Answer | None]:
+    """Of differential attention (Ye et al. 2024) its two calls as one: where the second's half begins, values, answer.
 
-    There a module attends twice with the same queries and keys, to one half of each value at a time: nothing is shown
-    until the second (None), whose own half begins at the index that comes first.
+    There a module attends twice with the same queries and keys, to one half of each value at a time: after the first,
+    None, as nothing can be shown yet.
     """
-    if not hasattr(module, "lambda_init"):
-        return 0, (value, own)
     place = (threading.get_ident(), id(module))
     first = _halves.pop(place, None)
     if first is None or first[0] is not query:
         _halves[place] = (query, value, own[0])
-        return 0, None
+        return 0, value, None
     values = torch.cat([first[1], value], dim=-1)  # (batch, kv_heads, n_k, d_v)
     context = torch.cat([first[2], own[0]], dim=-1)  # (batch, n_q, heads, d_v)
-    return first[1].shape[-1], (values, (context, own[1]))
+    return first[1].shape[-1], values, (context, own[1])
 
 
 # of each thread and module that has made the first of its two calls: queries, values, context
@@ -259,101 +254,3 @@ def without_batch(call: Call) -> Call:
     if call.sinks is not None and call.sinks.ndim == 3:
         flat["sinks"] = call.sinks[0]  # (heads, n_q)
     return replace(call, **flat)
-
-
-# modules that put out scores, masked and scaled
-SCORES = frozenset({"ProphetNetAttention", "SqueezeBertSelfAttention"})
-
-
-def weights_of_layers(
-    network: PreTrainedModel, kind: str, layers: tuple[Array | None, ...]
-) -> tuple[Array | None, ...]:
-    """What a network put out for each layer of a kind, as weights (batch, heads, n_q, n_k) where these follow from it."""
-    names = names_of_modules(network)
-    modules = {
-        layer: module
-        for module in attention_modules(network).values()
-        for layer in names[id(module)].layers
-        if names[id(module)].kind == kind
-    }
-    windows = [
-        part for layer, part in enumerate(layers) if part is not None and side_of_window(modules.get(layer), part)
-    ]
-    need = sum(4.0 * part[..., 0].numel() * part.shape[-2] for part in windows)
-    limits.check_memory(need, "laying windows out as n × n of every layer", "give a shorter text")
-    return tuple(_weights_of_layer(modules.get(layer), part) for layer, part in enumerate(layers))
-
-
-def _weights_of_layer(module: Module | None, part: Array | None) -> Array | None:
-    if module is None or getattr(part, "ndim", 0) != 4 or part is None:
-        return part
-    if type(module).__name__ in SCORES:
-        return torch.softmax(part, dim=-1)  # (batch, heads, n_q, n_k)
-    side = side_of_window(module, part)
-    if side is None and isinstance(getattr(module, "one_sided_attn_window_size", None), int):
-        raise AttnctlError(
-            f"{type(module).__name__} puts out columns of tokens that every token looks at (global attention) before those "
-            "of its window: only windows are laid out as weights of each query on each key"
-        )
-    return part if side is None else from_window(part, side)
-
-
-def side_of_window(module: Module | None, part: Array) -> int | None:
-    """How many tokens before and after each are in the window whose columns were put out; None for anything else."""
-    side = getattr(module, "one_sided_attn_window_size", None)
-    return side if isinstance(side, int) and getattr(part, "ndim", 0) == 4 and part.shape[-1] == 2 * side + 1 else None
-
-
-def from_window(window: Array, side: int) -> Array:
-    """Weights (batch, heads, n, n) of those on the `side` tokens before and after each, (batch, heads, n, 2 side + 1).
-
-    Longformer's (Beltagy et al. 2020), where no token looks, or is seen, everywhere.
-    """
-    n = window.shape[-2]
-    beside = torch.arange(-side, side + 1, device=window.device)  # (2 side + 1,)
-    keys = torch.arange(n, device=window.device)[:, None] + beside  # (n, 2 side + 1)
-    there = (keys >= 0) & (keys < n)  # (n, 2 side + 1)
-    weights = window.new_zeros((*window.shape[:-1], n))  # (batch, heads, n, n)
-    shown = torch.where(there, window, torch.zeros_like(window))
-    return weights.scatter_add_(-1, keys.clamp(0, n - 1).expand(window.shape), shown)
-
-
-def to_window(weights: Array, side: int) -> Array:
-    """The columns (heads, n, 2 side + 1) of weights (heads, n, n) on the `side` tokens before and after each."""
-    padded = torch.nn.functional.pad(weights, (side, side))  # (heads, n, n + 2 side)
-    return torch.stack([padded[:, at, at : at + 2 * side + 1] for at in range(weights.shape[-2])], dim=1)
-
-
-def key_counts(layers: Sequence[Array | None], cached: int = 0) -> set[int]:
-    """How many keys a layer may have that attends to the text itself: one for each query of a layer, after those cached."""
-    queries = {weights.shape[-2] for weights in layers if getattr(weights, "ndim", 0) == 4 and weights is not None}
-    return queries | {cached + n_q for n_q in queries}
-
-
-def _fits_lengths(weights: Array, lengths: set[int]) -> bool:
-    most = max(lengths)
-    return weights.shape[-1] in lengths or (weights.shape[-1] > most and not bool(weights[..., most:].any()))
-
-
-def check_weights(weights: Array, whose: str, lengths: set[int] | None = None) -> None:
-    """Raise AttnctlError where what a model puts out as attention are no weights (batch, heads, n_q, n_k).
-
-    `lengths` are the numbers of keys that there may be (None: any); a static cache has more, of which nothing is read.
-    """
-    what = None
-    if getattr(weights, "ndim", 0) == 4 and lengths and not _fits_lengths(weights, lengths):
-        what = f"in {weights.shape[-1]} columns for {max(lengths)} keys"
-    elif isinstance(weights, tuple):
-        what = f"of {len(weights)} streams at once, in a tuple"  # XLNet as it generates
-    elif getattr(weights, "ndim", 0) != 4 or not weights.numel():
-        what = f"of shape {tuple(weights.shape)}" if hasattr(weights, "shape") else f"a {type(weights).__name__}"
-    elif float(weights.min()) < -1e-3 or float(weights.max()) > 1.001:
-        what = f"from {float(weights.min()):.2g} to {float(weights.max()):.2g}"
-    else:
-        sums = weights.float().sum(-1)  # (batch, heads, n_q)
-        whole = (sums - 1).abs() < 2e-2
-        if not bool((whole | (sums < 1e-3)).all()):  # a row that may see nothing may have none
-            odd = float(sums[~whole][0])
-            what = f"whose rows sum to {odd:.2f}"
-    if what is not None:
-        raise AttnctlError(f"{whose} puts out no attention weights of each query on each key, but numbers {what}")

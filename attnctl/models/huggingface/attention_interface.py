@@ -8,44 +8,133 @@ which a visitor is shown. The model keeps its configuration, its masks and its k
 
 from __future__ import annotations
 
+import re
+import sys
 import threading
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from collections import Counter
+from collections.abc import Callable, Hashable, Iterator
+from contextlib import AbstractContextManager, ExitStack, contextmanager
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from attnctl.attention import Array, Call
 from attnctl.errors import AttnctlError
 from attnctl.layer import StopForward
-from attnctl.models.huggingface import attention_session as sites
 from attnctl.models.huggingface.attention_call import (
+    Answer,
     HandedCall,
     call_of,
     changed_context,
-    check_keywords,
     context_disagreement,
     joined_calls,
 )
-from attnctl.models.huggingface.attention_session import (
-    LOOKING_ON,
+from attnctl.models.huggingface.attention_sites import (
     Site,
-    Visit,
-    WatchOptions,
-    WatchSession,
-    enter_readable,
-    held,
-    lock,
-    uncompiled,
+    attention_modules,
+    model_follows_interface,
+    shares_modules,
+    sites_of_modules,
 )
 
 if TYPE_CHECKING:
     from torch.nn import Module
-    from transformers import PreTrainedModel
+    from transformers import PreTrainedConfig, PreTrainedModel
 
-AttentionFunction = Callable[..., tuple[Array, Array | None]]  # as a module calls it: its context, its weights
+    from attnctl.models.huggingface.family_traits import ContextReaders
+    from attnctl.models.huggingface.intervention import Applied
+
+AttentionFunction = Callable[..., Answer]  # as a module calls it: its context, its weights
+Visit = Callable[[Site, Call], Array | None]
 
 
-_sessions: list[WatchSession] = []
+@dataclass(frozen=True)
+class WatchOptions:
+    """What a visitor does beside looking on.
+
+    `change` alters the call before any visitor sees it, and the context before the model goes on. With `replaces` the model
+    goes on with what the visitor answers. `own` is shown what the model's own function answers: context (batch, n_q, heads,
+    d_v) and weights; `after` what a module goes on with. `trusted`: the model's fused kernel was held against calls of this
+    length in a forward before, and is not run where nobody else watches: the model goes on with what the visitor answers.
+    """
+
+    change: Applied | None = None
+    replaces: bool = False
+    own: Callable[[Site, Array, Array | None], None] | None = None
+    after: ContextReaders | None = None
+    trusted: bool = False
+
+
+LOOKING_ON = WatchOptions()
+
+
+@dataclass(eq=False)
+class WatchSession:
+    """One model being watched: the sites of its modules, who wants which, who is shown what, and what was seen."""
+
+    model: PreTrainedModel
+    visit: Visit
+    wants: Callable[[Site], bool]
+    options: WatchOptions
+    architecture: str = field(init=False)
+    sites: dict[int, tuple[Site, ...]] = field(init=False)  # of each module, by its id
+    modules: list[Module] = field(init=False)  # kept: one that another takes the place of would leave that its id
+    thread: int = field(default_factory=threading.get_ident)
+    seen: set[Site] = field(default_factory=set)
+    silent_modules: dict[Site, str] = field(default_factory=dict)  # those that ended without a call: their class
+    done: bool = False  # the visitor has seen all it wants
+    ran: bool = False
+    depth: int = 0  # of the model's parts that are running now
+    calls: Counter[int] = field(default_factory=Counter)  # of each module, in this forward
+    forwards: Counter[int] = field(default_factory=Counter)  # in which each module attended
+
+    def __post_init__(self) -> None:
+        self.architecture = architecture_name(self.model)
+        self.sites, self.modules = sites_of_modules(self.model), list(self.model.modules())
+
+    @property
+    def silent(self) -> dict[Site, str]:
+        """Who attends in code of its own: its class; with those that took another's place as the model ran (BigBird)."""
+        if not self.ran:
+            return {}
+        came = [part for part in attention_modules(self.model).values() if id(part) not in self.sites]
+        sites = sites_of_modules(self.model) if came else {}
+        return self.silent_modules | {sites[id(part)][0]: type(part).__name__ for part in came}
+
+    def site_of_call(self, module: Module) -> Site:
+        """The site of this call of a module."""
+        key, sites = id(module), self.sites[id(module)]
+        recurrence, at = divmod(self.calls[key], len(sites))
+        self.forwards[key] += not self.calls[key]
+        site = replace(sites[at], recurrence=recurrence, step=self.forwards[key] - 1)
+        if shares_modules(self.model):
+            site = replace(site, layer=self.calls.total(), recurrence=0)
+        self.calls[key] += 1
+        self.seen.add(site)
+        return site
+
+    # --- the model runs: it, or a part of it that is called alone, as an encoder in generation ---
+
+    def begin_part(self, part: Module, *_: object) -> None:
+        """A model begins: one that is in no other begins a forward."""
+        if self in _sessions_of(part):
+            if part is self.model or not self.depth:
+                self.ran, self.depth = True, 0
+                self.calls.clear()
+            self.depth += 1
+
+    def end_part(self, part: Module, *_: object) -> None:
+        """A model ends, or is left."""
+        if self in _sessions_of(part):
+            self.depth = max(0, self.depth - 1)
+
+    def end_attention(self, module: Module, *_: object) -> None:
+        """A module of attention ends: one that made no call is silent. Left where nothing more is wanted."""
+        sessions = _sessions_of(module)
+        if self in sessions:
+            if not self.calls[id(module)]:
+                self.silent_modules[self.sites[id(module)][0]] = type(module).__name__
+            _leave_where_done(sessions)
 
 
 @contextmanager
@@ -66,20 +155,28 @@ def watch_attention(
     interface, for a keyword that may change a score unknown to us, and where the model's own function answers otherwise
     than the Call says.
     """
+    from transformers.modeling_utils import PreTrainedModel
+
     check_inference(model)
     if not model_follows_interface(model):
         raise AttnctlError(
             f"{architecture_name(model)} computes its attention in code of its own: only its weights can be read"
         )
-    shares = hasattr(model.config, "num_hidden_groups")
-    names = sites.names_of_modules(model)
-    session = WatchSession(architecture_name(model), model, names, visit, wants, options, shares)
+    session = WatchSession(model, visit, wants, options)
     with ExitStack() as stack:
-        enter_readable(model, stack)
+        # flash and flex attention hide keys by other means than masks: such a model runs on torch's fused kernel here
+        fused = "sdpa" if model._supports_sdpa else "eager"
+        stack.enter_context(attention_set_to(model, fused, only=re.compile("flash|flex|paged").search))
         stack.enter_context(uncompiled())
-        _watch_forwards(model, session, stack)
-        _watch_silence(model, session, stack)
-        stack.enter_context(_session_listed(session))
+        for part in model.modules():
+            if part is model or isinstance(part, PreTrainedModel):
+                stack.callback(part.register_forward_pre_hook(session.begin_part).remove)
+                stack.callback(part.register_forward_hook(session.end_part, always_call=True).remove)
+        for part in attention_modules(model).values():
+            stack.callback(part.register_forward_hook(session.end_attention).remove)
+        stack.enter_context(held("interface", _wrap_interface))
+        _sessions.append(session)
+        stack.callback(_sessions.remove, session)
         yield session
 
 
@@ -96,30 +193,17 @@ def check_inference(model: Module) -> None:
         )
 
 
-def model_follows_interface(model: PreTrainedModel) -> bool:
-    """Whether any part of `model` that attends asks transformers' interface for its function."""
-    modules = sites.attention_modules(model)
-    text = [module for name, module in modules.items() if sites.reads_text(name)]
-    following = [module for module in text or modules.values() if sites.follows_interface(module)]
-    if following and len(text) < len(modules):  # its encoder of pictures may, in the same file, and it may not (GIT)
-        return any(sites.calls_interface(module) for module in following)
-    return bool(following)
-
-
 # --- around the function that a model attends with -----------------------------------------------------------------
 
+_sessions: list[WatchSession] = []
+# of a thread and a module that is run once more: the context (batch, n_q, heads, d_v) that it is given instead of its own
+contexts_instead: dict[tuple[int, int], Array] = {}
 
-@contextmanager
-def _session_listed(session: WatchSession) -> Iterator[None]:
-    """The session in the list; with the first of all, our function around transformers', and gone with the last."""
-    with held("interface", _wrap_interface):
-        with lock:
-            _sessions.append(session)
-        try:
-            yield
-        finally:
-            with lock:
-                _sessions.remove(session)
+
+def _sessions_of(module: Module) -> list[WatchSession]:
+    """Who watches this module: those of this thread; where it has none, those of any."""
+    watching = [session for session in list(_sessions) if id(module) in session.sites]
+    return [session for session in watching if session.thread == threading.get_ident()] or watching
 
 
 def _wrap_interface(stack: ExitStack) -> None:
@@ -145,76 +229,60 @@ def _attend_call(
     attention_mask: Array | None = None,
     *args: object,
     **how: object,
-) -> tuple[Array, Array | None]:
+) -> Answer:
     """What a module calls: query (batch, heads, n_q, d_k) → context (batch, n_q, heads, d_v), weights or None.
 
     `attend` is the function that it would attend with, `implementation` the name by which transformers lists that.
     """
+    if (instead := contexts_instead.get((threading.get_ident(), id(module)))) is not None:
+        return instead, None
+    run = partial(attend, module, query, key, value, attention_mask, *args, **how)
+    own, whole, half = None, None, 0
     sessions = _sessions_of(module)
-    afters = [session.options.after for session in sessions if session.options.after is not None]
-    if tried := [context for after in afters if (context := after.trial_context()) is not None]:
-        return tried[0], None
+    if sessions and hasattr(module, "lambda_init"):
+        own = run()
+        half, value, whole = joined_calls(module, query, value, own)
+        if whole is None:
+            return own
+    asked = [(session, session.site_of_call(module)) for session in sessions]
+    asked = [(session, site) for session, site in asked if session.wants(site) and not session.done]
+    if not asked:
+        _leave_where_done(sessions)
+        return own or run()
+    session, site = asked[0]
     given = dict(zip(("scaling", "dropout"), args, strict=False)) | how
-    handed = HandedCall(module, (query, key, value, attention_mask), given, implementation)
-    if len(sessions) == 1 and sessions[0].options.trusted and _may_trust(sessions[0], handed):
-        context = _visitor_answer(sessions[0], sessions[0].site_of_call(module), _call_handed(sessions[0], handed))
-        leave_where_done(module)
-        assert context is not None, "the visitor of a trusted session answers the context"
-        return context.transpose(1, 2).contiguous(), None
-    own: tuple[Array, Array | None] = attend(module, query, key, value, attention_mask, *args, **how)
-    half, whole = joined_calls(module, query, value, own) if sessions else (0, None)
-    if whole is None:
-        return own
-    handed = handed._replace(arrays=(query, key, whole[0], attention_mask))
-    asked = [
-        (session, site)
-        for session in sessions
-        if session.wants(site := session.site_of_call(module)) and not session.done
-    ]
-    context = None
-    if asked:
-        call = _call_handed(asked[0][0], handed)
-        if (gap := context_disagreement(call, *whole[1])) is not None:
+    if module.training:
+        check_inference(module)
+    call = call_of(HandedCall(module, (query, key, value, attention_mask), given, implementation), session.architecture)
+    trusted = session.options.trusted and len(sessions) == 1 and own is None and implementation == "sdpa"
+    if not trusted or shares_modules(session.model):
+        own = own or run()
+        whole = whole or own
+        if (gap := context_disagreement(call, *whole)) is not None:
             raise AttnctlError(
-                f"layer {asked[0][1].layer} of {asked[0][0].architecture} attends otherwise than by the softmax of its "
-                f"scores (off by {gap:.1e}): nothing is shown rather than something wrong"
+                f"layer {site.layer} of {session.architecture} attends otherwise than by the softmax of its scores (off by "
+                f"{gap:.1e}): nothing is shown rather than something wrong"
             )
-        context = _show_call(asked, call, whole[1], half)
-    answer = own if context is None else (context[..., half:].transpose(1, 2).contiguous(), own[1])
-    options = (session.options for session, _ in asked)
-    reading = [one.after for one in options if one.after is not None and id(module) in one.after.modules]
-    for after in reading:
-        after.see_context(id(module), answer[0])
-    if not reading:
-        leave_where_done(module)
+    context = _show_call(asked, call, whole, half)
+    readers = [one.options.after for one, _ in asked if one.options.after and id(module) in one.options.after.modules]
+    if not readers:
+        _leave_where_done(sessions)
+    if context is None:
+        answer = own or run()
+    else:
+        answer = context[..., half:].transpose(1, 2).contiguous(), None if own is None else own[1]
+    for reader in readers:
+        reader.see_context(id(module), answer[0])
     return answer
 
 
-def _may_trust(session: WatchSession, handed: HandedCall) -> bool:
-    """Whether a trusted visitor's answer stands for a call: of the fused kernel, one a layer, at a site that it wants."""
-    if (
-        handed.implementation != "sdpa"
-        or hasattr(handed.module, "lambda_init")
-        or session.shares_layers
-        or session.done
-    ):
-        return False
-    occurrence = session.occurrences.get(id(handed.module), 0)
-    return session.wants(session.names[id(handed.module)].site_of_occurrence(occurrence))
-
-
-def leave_where_done(module: Module) -> None:
-    """Raise StopForward where every visitor that watches this module, in this thread, has seen all it wants."""
-    sessions = _sessions_of(module)
+def _leave_where_done(sessions: list[WatchSession]) -> None:
+    """Raise StopForward where every visitor that watches a module, in this thread, has seen all it wants."""
     if sessions and all(session.done and session.thread == threading.get_ident() for session in sessions):
-        for session in sessions:
-            session.depth = 0
         raise StopForward
 
 
-def _show_call(
-    asked: list[tuple[WatchSession, Site]], given: Call, own: tuple[Array, Array | None], half: int
-) -> Array | None:
+def _show_call(asked: list[tuple[WatchSession, Site]], given: Call, own: Answer | None, half: int) -> Array | None:
     """The call, changed where an intervention says so, shown to each visitor; the context in place of the model's own.
 
     (batch, heads, n_q, d_v), or None where the model goes on with its own.
@@ -229,76 +297,84 @@ def _show_call(
     for change, site in changes:
         call = change.change_call(site, call)
     for session, site in asked:
-        if session.options.own is not None:
+        if session.options.own is not None and own is not None:
             session.options.own(site, *own)
-        answer = _visitor_answer(session, site, call)
-        if context is None and (session.options.replaces or own[1] is None or call is not given):
+        try:
+            answer = session.visit(site, call)
+        except StopForward:  # kept until all have had enough
+            session.done, answer = True, None
+        if context is None and (session.options.replaces or own is None or own[1] is None or call is not given):
             context = answer
     if context is None and call is not given:
         context = changed_context(call)  # (batch, heads, n_q, d_v)
     for change, site in changes:
-        context = change.change_context(site, own[0].transpose(1, 2) if context is None else context)
+        if context is None and own is not None:
+            context = own[0].transpose(1, 2)
+        context = change.change_context(site, context)
     return context
 
 
-def _sessions_of(module: Module) -> list[WatchSession]:
-    """Who watches this module: those of this thread; where it has none, those of any."""
-    watching = [session for session in list(_sessions) if id(module) in session.names]
-    mine = [session for session in watching if session.thread == threading.get_ident()]
-    return mine or watching
+# --- what is held while anybody watches, in any thread ----------------------------------------------------------------
+
+_lock = threading.RLock()
+_held: dict[Hashable, tuple[int, ExitStack]] = {}  # how often each thing is held, and how it is put back
 
 
-def _visitor_answer(session: WatchSession, site: Site, call: Call) -> Array | None:
-    """What the visitor answers to a call; StopForward is kept until all have had enough."""
+@contextmanager
+def held(name: Hashable, hold: Callable[[ExitStack], object]) -> Iterator[None]:
+    """Within this, a thing is held: `hold` begins it for the first who asks, its stack puts it back with the last."""
+    with _lock:
+        count, stack = _held.get(name, (0, ExitStack()))
+        if not count:
+            hold(stack)
+        _held[name] = (count + 1, stack)
     try:
-        return session.visit(site, call)
-    except StopForward:
-        session.done = True
-        return None
+        yield
+    finally:
+        with _lock:
+            count, stack = _held.pop(name)
+            if count > 1:
+                _held[name] = (count - 1, stack)
+            else:
+                stack.close()
 
 
-def _call_handed(session: WatchSession, handed: HandedCall) -> Call:
-    """The Call of what a module hands over."""
-    if handed.module.training:
-        check_inference(handed.module)
-    check_keywords(session.architecture, handed.keywords)
-    return call_of(handed)
+def uncompiled() -> AbstractContextManager[None]:
+    """Within this, what torch.compile made runs as it is written: compiled code calls nobody who looks on.
+
+    Where nobody has imported the compiler, nothing was compiled.
+    """
+
+    def hold(stack: ExitStack) -> None:
+        if (compiler := sys.modules.get("torch._dynamo")) is not None:
+            stack.enter_context(compiler.set_stance("force_eager"))
+
+    return held("compiler", hold)
 
 
-# --- what else is seen of a forward --------------------------------------------------------------------------------
+@contextmanager
+def attention_set_to(
+    model: PreTrainedModel, name: str, only: Callable[[str], object] = lambda name: True
+) -> Iterator[None]:
+    """Every configuration within `model` set to attention `name`, `only` those that this is true of, and put back."""
+    with ExitStack() as stack:
+        for config in attention_configurations(model):
+            before = config._attn_implementation_internal
+            key, own = ("configuration", id(config)), partial(setattr, config, "_attn_implementation_internal", before)
+            if only(before or "") or key in _held:
+                stack.enter_context(held(key, lambda back, own=own: back.callback(own)))  # type: ignore[misc]
+            if only(before or ""):
+                config._attn_implementation_internal = name
+        yield
 
 
-def _watch_forwards(model: PreTrainedModel, session: WatchSession, stack: ExitStack) -> None:
-    """Count the forwards: of the model, or of a part of it that is called alone, as an encoder in generation."""
-    from transformers.modeling_utils import PreTrainedModel
-
-    def enter_part(part: Module, *_: object) -> None:
-        if session not in _sessions_of(part):
-            return
-        if part is model:
-            session.depth = 0
-        if session.depth == 0:
-            session.forwards += 1
-            session.occurrences.clear()
-            session.layers_met.clear()
-        session.depth += 1
-
-    def leave_part(part: Module, *_: object) -> None:
-        if session in _sessions_of(part):
-            session.depth = max(0, session.depth - 1)
-
-    for part in model.modules():
-        if part is model or isinstance(part, PreTrainedModel):
-            stack.callback(part.register_forward_pre_hook(enter_part).remove)
-            stack.callback(part.register_forward_hook(leave_part, always_call=True).remove)
-
-
-def _watch_silence(model: PreTrainedModel, session: WatchSession, stack: ExitStack) -> None:
-    """Note the modules that attend without a call of the interface."""
-
-    def leave_part(module: Module, *_: object) -> None:
-        if session in _sessions_of(module) and not session.occurrences.get(id(module)):
-            session.silent_modules[session.names[id(module)].site_of_occurrence(0)] = type(module).__name__
-
-    for module in sites.attention_modules(model).values():
-        stack.callback(module.register_forward_hook(leave_part).remove)
+def attention_configurations(model: PreTrainedModel) -> list[PreTrainedConfig]:
+    """Every configuration within `model` that names an attention, those without a module of their own too."""
+    found: dict[int, PreTrainedConfig] = {}
+    waiting: list[Any] = [part.config for part in model.modules() if hasattr(part, "config")]
+    while waiting:
+        config = waiting.pop()
+        if id(config) not in found and hasattr(config, "_attn_implementation_internal"):
+            found[id(config)] = config
+            waiting += list(vars(config).values())
+    return list(found.values())

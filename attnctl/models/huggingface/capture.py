@@ -2,37 +2,43 @@
 
 from __future__ import annotations
 
+import itertools
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
-from dataclasses import dataclass
-from functools import cached_property
+from dataclasses import dataclass, field
+from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from attnctl import attention
 from attnctl.argument_types import check_network, checked, checked_selection, chosen_indices
+from attnctl.arrays import as_numpy
 from attnctl.attention import Array, Call
 from attnctl.errors import AttnctlError, UsageError
 from attnctl.layer import LayerTrace, StopForward
 from attnctl.layer.computed import share_of_sink
-from attnctl.models.huggingface.attention_call import check_weights, key_counts, weights_of_layers
 from attnctl.models.huggingface.attention_interface import (
     architecture_name,
+    attention_configurations,
     check_inference,
-    model_follows_interface,
+    uncompiled,
     watch_attention,
 )
-from attnctl.models.huggingface.attention_session import (
+from attnctl.models.huggingface.attention_sites import (
+    Output,
     Site,
-    WatchSession,
-    attention_configurations,
     attention_modules,
+    attention_sites,
+    follows_interface,
     layer_count,
-    uncompiled,
+    layers_recur,
+    model_follows_interface,
+    shares_modules,
     unseen_sentence,
 )
+from attnctl.models.huggingface.put_out import FIELDS, parts_put_out, weights_put_out
 from attnctl.readings.traces.trace import SINK_NOTE, ModelInfo, Trace
 from attnctl.text import number_list
 from attnctl.tokens import Token, named_tokens
@@ -40,8 +46,7 @@ from attnctl.tokens import Token, named_tokens
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
 
-    from attnctl.arrays import Bools, Floats
-    from attnctl.models.huggingface.attention_session import Output
+    from attnctl.arrays import Bools
 
 
 STEPS = ("queries", "keys", "values", "scores", "scaled_scores", "mask", "context")
@@ -188,22 +193,16 @@ def _tokens_for(name: str, names: Sequence[str] | None, count: int) -> tuple[Tok
 def _layer_of_call(call: Captured, item: int, rows: tuple[int, ...] | None) -> LayerTrace:
     """One text of a call as a layer of a trace."""
     arrays: dict[str, Array] = {
-        name: _as_floats(there[item]) for name in STEPS if name != "mask" and (there := getattr(call, name)) is not None
+        name: as_numpy(there[item]) for name in STEPS if name != "mask" and (there := getattr(call, name)) is not None
     }
     mask: Bools | None = None  # where every query sees every key
     if call.mask is not None:
         seen = (call.mask if call.mask.ndim == 2 else call.mask[item]).cpu().numpy().astype(bool)  # (1 or n_q, n_k)
         mask = None if seen.all() else np.broadcast_to(seen, call.weights.shape[-2:])  # (n_q, n_k)
-    weights = _as_floats(call.weights[item])  # (heads, n_q, n_k)
+    weights = as_numpy(call.weights[item])  # (heads, n_q, n_k)
     if call.has_sink:
         arrays["sink_weights"] = share_of_sink(weights)
     return LayerTrace(call.layer, call.heads, call.heads, weights=weights, rows=rows, mask=mask, **arrays)
-
-
-def _as_floats(array: Array) -> Floats:
-    """A tensor as float32 of NumPy."""
-    floats: Floats = array.detach().float().cpu().numpy()
-    return floats
 
 
 @checked
@@ -235,67 +234,37 @@ def capture(
     them. What cannot be shown of the attention asked for is warned of, and said in `traces.unseen` and in a trace's notes.
     Raises UsageError for a layer or head that is not there, AttnctlError as `watch_attention`.
     """
-    _check_arguments(model, keep)
+    check_network("capture", model)
+    if isinstance(keep, str) or not isinstance(keep, Collection):
+        raise TypeError(f"capture(): keep is a list of steps, not {type(keep).__name__}: {repr(keep)[:80]}")
     some_layers = checked_selection("capture", "layer", layer)
     some_heads = checked_selection("capture", "head", head)
     some_rows = checked_selection("capture", "rows", rows)
     if attention not in (None, "encoder", "decoder", "cross"):
         raise UsageError(f"no attention {attention!r}: it is encoder, decoder or cross")
-    unknown = set(keep) - set(STEPS)
-    if unknown:
-        raise UsageError(f"no step {sorted(unknown)[0]!r} to keep: the steps are {', '.join(STEPS)}")
-    wanted = _Wanted(model, some_layers, some_heads, some_rows, attention, tuple(keep))
-    traces = Captures()
+    if unknown := sorted(str(name) for name in keep if name not in STEPS):
+        raise UsageError(f"no step {unknown[0]!r} to keep: the steps are {', '.join(STEPS)}")
     check_inference(model)
-    if not model_follows_interface(model):
-        with _take_outputs(model, wanted, traces):
-            yield traces
-        if traces.unseen:
-            warnings.warn(f"{architecture_name(model)}: {traces.unseen}", stacklevel=3)
-        return
-
-    def see_call(site: Site, call: Call) -> Array | None:
-        context = _keep_call(wanted, session, traces, site, call)
-        missing.discard(site)
-        if stop and not missing:
-            raise StopForward
-        return context
-
-    with watch_attention(model, see_call, wanted.wants_site) as session:
-        missing = {site for site in session.sites_of_model(model) if wanted.wants_site(site)}
-        stop = stop and bool(missing)
-        with suppress(StopForward):
-            yield traces
-        if session.forwards or session.seen:
-            silent = {site: name for site, name in session.silent.items() if wanted.of_kind(site.kind)}
-            met = {site.layer for site in session.seen if wanted.of_kind(site.kind)}
-            wanted.check_seen(met, session.architecture, list(silent.values()))
-            traces.unseen = unseen_sentence({site: name for site, name in silent.items() if wanted.wants_site(site)})
-            if traces.unseen:
-                warnings.warn(f"{session.architecture}: {traces.unseen}", stacklevel=3)
+    kept = frozenset(keep)
+    recording = _Recording(model, architecture_name(model), some_layers, some_heads, some_rows, attention, kept)
+    with recording.of_calls(stop) if model_follows_interface(model) else recording.of_outputs():
+        yield recording.traces
+    if recording.traces.unseen:
+        warnings.warn(f"{recording.name}: {recording.traces.unseen}", stacklevel=3)
 
 
-def _check_arguments(model: object, keep: object) -> None:
-    """Raise TypeError naming an argument of another type."""
-    check_network("capture", model)
-    if (
-        isinstance(keep, str)
-        or not isinstance(keep, Sequence | set | frozenset)
-        or not all(isinstance(n, str) for n in keep)
-    ):
-        raise TypeError(f"capture(): keep is a list of steps, not {type(keep).__name__}: {repr(keep)[:80]}")
-
-
-@dataclass(frozen=True)
-class _Wanted:
-    """What a capture was asked for."""
+@dataclass
+class _Recording:
+    """What a capture was asked for, and what it recorded."""
 
     model: PreTrainedModel
+    name: str
     layers: Sequence[int] | None
     heads: Sequence[int] | None
     rows: Sequence[int] | None
     attention: str | None
-    keep: tuple[str, ...]
+    keep: frozenset[str]
+    traces: Captures = field(default_factory=Captures)
 
     def of_kind(self, kind: str) -> bool:
         return self.attention is None or kind == self.attention
@@ -309,143 +278,136 @@ class _Wanted:
     @cached_property
     def layers_by_kind(self) -> dict[str, int]:
         """How many layers of each kind there are."""
-        return {kind: layer_count(self.model, kind) for kind in ("self", "encoder", "decoder", "cross")}
+        return {kind: layer_count(self.model, kind) for kind in FIELDS}
 
-    def check_seen(self, seen: set[int], name: str, silent: Sequence[str] = ()) -> None:
+    def check_seen(self, seen: set[int], silent: Sequence[str] = ()) -> None:
         """Raise where nothing went by, or a layer asked for did not."""
         if not seen:
             kind = f"{self.attention} attention" if self.attention else "attention"
             why = (
                 f"{silent[0]} attends in code of its own" if silent else "it has none, or calls it in a way of its own"
             )
-            raise AttnctlError(f"no {kind} of {name} went by: {why}")
+            raise AttnctlError(f"no {kind} of {self.name} went by: {why}")
         for index in self.layers or ():
             if index not in seen and (index >= 0 or index < -1 - max(seen)):
-                raise UsageError(f"no layer {index} in {name}: attention went by in layers {min(seen)} to {max(seen)}")
+                raise UsageError(
+                    f"no layer {index} in {self.name}: attention went by in layers {min(seen)} to {max(seen)}"
+                )
 
+    def chosen(self, layer: int, n_heads: int, n_q: int) -> tuple[tuple[int, ...], tuple[int, ...] | None]:
+        """The heads and the queries to keep of a call; None: all queries. Raises UsageError for one that is not there."""
+        heads = chosen_indices(self.heads, n_heads, "head", f"layer {layer} of {self.name}")
+        return heads, None if self.rows is None else chosen_indices(self.rows, n_q, "row", "this call")
 
-def _keep_call(wanted: _Wanted, session: WatchSession, traces: list[Captured], site: Site, call: Call) -> Array | None:
-    """Compute and keep one call; the context where all of it was computed."""
-    n_heads = call.queries.shape[-3]
-    heads = chosen_indices(wanted.heads, n_heads, "head", f"layer {site.layer} of {session.architecture}")
-    whole = wanted.rows is None and len(heads) == n_heads
-    rows = None if wanted.rows is None else list(chosen_indices(wanted.rows, call.n_q, "row", "this call"))
-    narrow = call if whole else attention.select_call(call, list(heads), rows)
-    steps = attention.run_call(narrow)
-    arrays = {
-        "queries": narrow.queries,
-        "keys": _copied_cache(narrow.keys, len(heads)) if "keys" in wanted.keep else None,
-        "values": _copied_cache(narrow.values, len(heads)) if "values" in wanted.keep else None,
-        "scores": steps.scores,
-        "scaled_scores": steps.scaled_scores,
-        "mask": steps.mask,
-        "context": steps.context,
-    }
-    kept = {name: array.detach() for name, array in arrays.items() if array is not None and name in wanted.keep}
-    step = session.steps[site.module][1]  # how many forwards called this module before: one a new token in generation
-    traces.append(
-        Captured(
-            site.name,
-            site.kind,
-            site.layer,
-            heads,
-            step,
-            steps.weights.detach(),
-            recurrence=site.recurrence,
-            model=session.architecture,
-            rows=None if rows is None else tuple(rows),
-            n_heads=n_heads,
-            n_queries=call.queries.shape[-2],
-            has_sink=call.sinks is not None,
-            **kept,
+    # --- inside transformers' interface ---
+
+    @contextmanager
+    def of_calls(self, stop: bool) -> Iterator[None]:
+        """Within this, calls of attention are recorded; with `stop` the forward is left after all that were asked for."""
+        missing: set[Site] = set()
+        if stop and not (shares_modules(self.model) or layers_recur(self.model)):  # else which call cannot be foretold
+            sites = [site for kind in FIELDS for site in attention_sites(self.model, kind).items()]
+            missing = {site for site, module in sites if self.wants_site(site) and follows_interface(module)}
+        stop = bool(missing)
+
+        def see_call(site: Site, call: Call) -> Array | None:
+            context = self.keep_call(site, call)
+            missing.discard(site)
+            if stop and not missing:
+                raise StopForward
+            return context
+
+        with watch_attention(self.model, see_call, self.wants_site) as session:
+            with suppress(StopForward):
+                yield
+            if session.ran or session.seen:
+                silent = {site: name for site, name in session.silent.items() if self.of_kind(site.kind)}
+                self.check_seen({s.layer for s in session.seen if self.of_kind(s.kind)}, list(silent.values()))
+                self.traces.unseen = unseen_sentence({s: name for s, name in silent.items() if self.wants_site(s)})
+
+    def keep_call(self, site: Site, call: Call) -> Array | None:
+        """Compute and keep one call; the context where all of it was computed."""
+        n_heads = call.queries.shape[-3]
+        heads, rows = self.chosen(site.layer, n_heads, call.n_q)
+        whole = rows is None and len(heads) == n_heads
+        narrow = call if whole else attention.select_call(call, list(heads), None if rows is None else list(rows))
+        steps = attention.run_call(narrow)
+        arrays = {name: getattr(steps, name) for name in ("scores", "scaled_scores", "mask", "context")}
+        arrays["queries"] = narrow.queries
+        for name in {"keys", "values"} & self.keep:
+            arrays[name] = _copied_cache(getattr(narrow, name), len(heads))
+        kept = {name: array.detach() for name, array in arrays.items() if array is not None and name in self.keep}
+        self.keep_weights(
+            site, heads, rows, steps.weights, (n_heads, call.n_q), has_sink=call.sinks is not None, **kept
         )
-    )
-    return steps.context if whole else None
+        return steps.context if whole else None
+
+    def keep_weights(
+        self,
+        site: Site,
+        heads: tuple[int, ...],
+        rows: tuple[int, ...] | None,
+        weights: Array,
+        whole: tuple[int, int],
+        **known: Any,
+    ) -> None:
+        """Keep the weights of the chosen heads and queries of a call that has `whole` many, and what else is known of it."""
+        known |= {"recurrence": site.recurrence, "model": self.name, "rows": rows}
+        known |= {"n_heads": whole[0], "n_queries": whole[1]}
+        self.traces.append(
+            Captured(site.name, site.kind, site.layer, heads, site.step, weights.detach(), **known),
+        )
+
+    # --- outside ---
+
+    @contextmanager
+    def of_outputs(self) -> Iterator[None]:
+        """Within this, the weights are kept that the model itself puts out under eager, forward by forward."""
+        if not attention_modules(self.model):
+            raise AttnctlError(f"{self.name} has no attention: no part of it is named so")
+        if any(config._attn_implementation_internal != "eager" for config in attention_configurations(self.model)):
+            raise AttnctlError(
+                f"{self.name} attends in code of its own, which tells its weights under eager only: load it with "
+                'attn_implementation="eager"'
+            )
+        steps, keys = itertools.count(), dict[str, int]()  # kind → how many keys there were at the step before
+
+        def ask_for_weights(_: object, args: tuple[object, ...], given: dict[str, object]) -> tuple[Any, Any]:
+            check_inference(self.model)
+            return args, given | {"output_attentions": True, "return_dict": True}
+
+        def take_output(_: object, __: object, output: Output) -> None:
+            self.keep_output(output, next(steps), keys)
+
+        with ExitStack() as stack:
+            stack.enter_context(uncompiled())
+            stack.callback(self.model.register_forward_pre_hook(ask_for_weights, with_kwargs=True).remove)
+            stack.callback(self.model.register_forward_hook(take_output).remove)
+            yield
+        there = {kind for kind, count in self.layers_by_kind.items() if count and self.of_kind(kind)}
+        if keys and (lost := sorted(there - keys.keys())):
+            self.traces.unseen = f"its {' and '.join(lost)} attention is not shown: no forward put out its weights"
+
+    def keep_output(self, output: Output, step: int, keys: dict[str, int]) -> None:
+        """Keep the weights in a model's output. Raises AttnctlError where it has none, or puts out something else."""
+        counts = {kind: len(parts_put_out(output, kind)) for kind in FIELDS if self.of_kind(kind)}
+        if not any(counts.values()):
+            raise AttnctlError(f"{self.name} puts out no attention weights: it attends in a way that tells none")
+        for kind, count in counts.items():
+            if not count:
+                continue
+            self.check_seen(set(range(count)))
+            wants, cached = partial(self.wants_index, count=count), keys.get(kind, 0)
+            found = weights_put_out(self.model, output, kind, self.name, cached, wants)
+            keys[kind] = max((min(part.shape[3], cached + part.shape[2]) for part in found.values()), default=0)
+            for layer, weights in found.items():
+                n_heads, n_q = weights.shape[1:3]
+                heads, rows = self.chosen(layer, n_heads, n_q)
+                part = weights[:, list(heads)] if rows is None else weights[:, list(heads)][:, :, list(rows)]
+                self.keep_weights(Site("", kind, layer, step=step), heads, rows, part, (n_heads, n_q))
 
 
 def _copied_cache(cached: Array, n_heads: int) -> Array:
     """Keys or values for every head; a copy, since the cache they lie in is written over as a text grows."""
     shared = attention.share_heads(cached, n_heads)  # (batch, heads, n_k, d)
     return shared.clone() if shared is cached else shared
-
-
-# --- architectures outside the interface -------------------------------------------------------------------------
-
-_OUTPUTS = (
-    ("attentions", "self"),
-    ("encoder_attentions", "encoder"),
-    ("decoder_attentions", "decoder"),
-    ("cross_attentions", "cross"),
-)
-
-
-@contextmanager
-def _take_outputs(model: PreTrainedModel, wanted: _Wanted, traces: Captures) -> Iterator[None]:
-    """Take the weights that `model` itself puts out under eager, forward by forward."""
-    if not attention_modules(model):
-        raise AttnctlError(f"{architecture_name(model)} has no attention: no part of it is named so")
-    if any(name != "eager" for _, name in attention_configurations(model)):
-        raise AttnctlError(
-            f"{architecture_name(model)} attends in code of its own, which tells its weights under eager only: load it with "
-            'attn_implementation="eager"'
-        )
-    steps = iter(range(1 << 62))
-    known: dict[str, int] = {}
-
-    def ask_for_weights(
-        _: object, args: tuple[object, ...], kwargs: dict[str, object]
-    ) -> tuple[tuple[object, ...], dict[str, object]]:
-        check_inference(model)
-        return args, kwargs | {"output_attentions": True, "return_dict": True}
-
-    def take_output(_: object, args: object, kwargs: dict[str, object], output: Output) -> None:
-        step = next(steps)
-        traces.extend(weights_of_output(output, wanted, step, architecture_name(model), known))
-
-    with ExitStack() as stack:
-        stack.enter_context(uncompiled())
-        stack.callback(model.register_forward_pre_hook(ask_for_weights, with_kwargs=True).remove)
-        stack.callback(model.register_forward_hook(take_output, with_kwargs=True).remove)
-        yield
-    there = {kind for kind, count in wanted.layers_by_kind.items() if count and wanted.of_kind(kind)}
-    if known and (lost := sorted(there - known.keys())):
-        traces.unseen = f"its {' and '.join(lost)} attention is not shown: no forward put out its weights"
-
-
-def weights_of_output(
-    output: Output, wanted: _Wanted, step: int, name: str, known: dict[str, int] | None = None
-) -> Iterator[Captured]:
-    """The weights in a model's output. Raises AttnctlError where it has none, or puts out something else.
-
-    `known` holds, for each kind, how many keys there were at the step before, and is brought up to date.
-    """
-    known = {} if known is None else known
-    found = [
-        (kind, weights_of_layers(wanted.model, kind, tuple(getattr(output, key, None) or ()))) for key, kind in _OUTPUTS
-    ]
-    found = [(kind, weights) for kind, weights in found if wanted.of_kind(kind) and any(w is not None for w in weights)]
-    if not found:
-        raise AttnctlError(f"{name} puts out no attention weights: it attends in a way that tells none")
-    for kind, layers in found:
-        wanted.check_seen(set(range(len(layers))), name)
-        lengths = None if kind == "cross" else key_counts(layers, known.get(kind, 0))
-        longest = max((w.shape[-1] for w in layers if w is not None and getattr(w, "ndim", 0) == 4), default=0)
-        known[kind] = min(longest, max(lengths)) if lengths else longest
-        for layer, weights in enumerate(layers):
-            if weights is not None and wanted.wants_index(layer, len(layers)):
-                check_weights(weights, f"{kind if kind != 'self' else ''} layer {layer} of {name}".strip(), lengths)
-                heads = chosen_indices(wanted.heads, weights.shape[1], "head", f"layer {layer} of {name}")
-                part = weights[:, list(heads)]  # (batch, heads, n_q, n_k)
-                rows = None if wanted.rows is None else chosen_indices(wanted.rows, part.shape[2], "row", "this call")
-                yield Captured(
-                    "",
-                    kind,
-                    layer,
-                    heads,
-                    step,
-                    (part if rows is None else part[:, :, list(rows)]).detach(),
-                    model=name,
-                    rows=rows,
-                    n_heads=weights.shape[1],
-                    n_queries=weights.shape[2],
-                )

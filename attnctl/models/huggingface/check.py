@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 import numpy as np
 
-from attnctl.arrays import Floats
+from attnctl.arrays import Bools, Floats
 from attnctl.attention import Array, default_scale
 from attnctl.layer import LayerTrace
 from attnctl.models import Model
@@ -15,10 +15,6 @@ from attnctl.readings.traces.consistency import ROUNDING, Finding, row_sums
 from attnctl.readings.traces.trace import Trace
 from attnctl.source import record_trace
 from attnctl.text import counted, number_list
-
-if TYPE_CHECKING:
-    from attnctl.models.huggingface.module_outputs import ModuleOutputs
-
 
 # what each number type resolves
 RESOLVES = {"float64": 2.0**-52, "float32": 2.0**-23, "bfloat16": 2.0**-7, "float16": 2.0**-10}
@@ -29,8 +25,7 @@ def check_attention(
 ) -> tuple[Finding, ...]:
     """Recompute the attention over `text` by the model's own eager path and by torch's fused kernel.
 
-    What each module of attention hands on is held against what it hands on with the shown weights and values in the place
-    of its own. Raises AttnctlError as `record_trace`.
+    Raises AttnctlError as `record_trace`.
     """
     trace = record_trace(model, text, layers=layers, heads=heads, predictions=False)
     limit = ROUNDING.get(trace.model.dtype, 1e-5)
@@ -46,33 +41,23 @@ def check_attention(
 
 EAGER = "weights against the model's own eager path, max |Δ|"
 MULTIPLIED = "weights against those its code multiplies values with, max |Δ|"
-OUTPUT = "layer output with what is shown, max |Δ| / max |output|"
+CONTEXT = "layer context against what is shown, max |Δ| / max |context|"
 
 
 def _against_model(model: Any, trace: Trace, limit: float) -> tuple[Finding, Finding]:
-    """The weights against the model's own, and what its modules hand on with the weights and values that are shown."""
+    """The weights against the model's own, and the weights and values that are shown against the context that it makes."""
     if model.info.kind != "checkpoint":
         why = "a built-in model has no other path"
-        return Finding(EAGER, None, why), Finding(OUTPUT, None, why)
-    from attnctl.models.huggingface.module_outputs import ShownLayer
-
-    shown = {
-        part.layer: ShownLayer(part.heads, part.weights, part.values, part.sink_weights is not None)
-        for part in trace.layers
-        if part.weights is not None
-    }
-    own = model.layer_outputs(trace.tokens, trace.text, shown)
-    ours = model.layer_outputs(trace.tokens, trace.text, shown, own)
-    if not model.puts_out_weights:
-        eager = model.own_weights(trace.tokens, trace.text)
-        weights = _own_weights_finding(
-            EAGER, trace, eager, _limit_of_weights(trace, limit), "its eager path puts out no weights"
-        )
+        return Finding(EAGER, None, why), Finding(CONTEXT, None, why)
+    shapes = {part.layer: part.weights.shape[-2:] for part in trace.layers if part.weights is not None}
+    weights, contexts = model.own_attention(trace.tokens, trace.text, shapes)
+    if model.puts_out_weights:
+        why = "where its code multiplies weights with values is not seen: the weights are its own, their rows alone checked"
+        found = _own_weights_finding(MULTIPLIED, trace, weights, limit, why)
     else:
-        why = "its code multiplies none: the weights are its own, and their rows alone are checked"
-        weights = _own_weights_finding(MULTIPLIED, trace, own.weights_by_layer, limit, why)
-    output = _output_finding(own, ours, shown.keys(), limit)
-    return tuple(_as_picked(trace, finding) for finding in (weights, output))  # type: ignore[return-value]
+        why = "its eager path puts out no weights"
+        found = _own_weights_finding(EAGER, trace, weights, _limit_of_weights(trace, limit), why)
+    return _as_picked(trace, found), _as_picked(trace, _context_finding(trace, contexts, limit))
 
 
 def _as_picked(trace: Trace, finding: Finding) -> Finding:
@@ -109,20 +94,29 @@ def _own_weights_finding(what: str, trace: Trace, own: Mapping[int, Floats], lim
             return Finding(what, False, f"layer {layer.layer}: {ours.shape} for {theirs.shape}")
         if has_sinks(trace):  # some eager paths tell the tokens' shares without the sink's
             ours, theirs = _rescaled_rows(ours), _rescaled_rows(theirs)
-        blind = np.zeros(theirs.shape[1], dtype=bool) if layer.mask is None else ~layer.mask.any(axis=-1)  # (n_q,)
-        worst = worse_error(worst, float(np.abs(ours - theirs)[:, ~blind].max(initial=0)))
+        worst = worse_error(worst, float(np.abs(ours - theirs)[:, _seeing_rows(layer)].max(initial=0)))
     return _finding_of_layers(what, worst, limit, missing, len(trace.layers), why)
 
 
-def _output_finding(own: ModuleOutputs, ours: ModuleOutputs, layers: Collection[int], limit: float) -> Finding:
-    """What the modules hand on with what is shown, against what they hand on."""
-    errors = ours.errors_by_layer(own)
-    worst = 0.0
-    for layer in layers:
-        worst = worse_error(worst, errors.get(layer, 0.0))
-    missing = [layer for layer in layers if layer not in errors]
-    why = "where its code multiplies weights with values is not seen, and the context is not recomputed"
-    return _finding_of_layers(OUTPUT, worst, 10 * limit, missing, len(layers), why)
+def _context_finding(trace: Trace, own: Mapping[int, Floats], limit: float) -> Finding:
+    """What is shown, weights × values, against the model's `own` context of each layer, (heads, n_q, d_v)."""
+    worst, missing = 0.0, []
+    for layer in trace.layers:
+        if layer.weights is None or layer.values is None or layer.layer not in own:
+            missing.append(layer.layer)
+            continue
+        ours, theirs = layer.weights @ layer.values, own[layer.layer][list(layer.heads)]  # (heads, n_q, d_v)
+        largest = max(float(np.abs(theirs).max(initial=0)), 1e-9)
+        worst = worse_error(worst, float(np.abs(ours - theirs)[:, _seeing_rows(layer)].max(initial=0)) / largest)
+    why = "its code makes the context by itself, of the weights above and values that are not shown"
+    return _finding_of_layers(CONTEXT, worst, 10 * limit, missing, len(trace.layers), why)
+
+
+def _seeing_rows(layer: LayerTrace) -> Bools:
+    """Which queries see some key, (n_q,): for the others the eager path makes weights up."""
+    assert layer.weights is not None
+    seen = np.ones((layer.weights.shape[1], 1), dtype=bool) if layer.mask is None else layer.mask  # (n_q, n_k)
+    return np.asarray(seen.any(axis=-1))
 
 
 def _finding_of_layers(what: str, worst: float, limit: float, missing: Sequence[int], count: int, why: str) -> Finding:

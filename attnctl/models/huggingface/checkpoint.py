@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, suppress
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, TypeVar, cast
@@ -18,10 +18,9 @@ from attnctl.interventions import Intervention
 from attnctl.layer import LayerAttention, Run, StopForward, layer_of_weights
 from attnctl.layer.computed import ComputedLayer
 from attnctl.models.builtin.stack import MOST_LIKELY, predicted_places
-from attnctl.models.huggingface.attention_session import merges_source
-from attnctl.models.huggingface.key_slots import tokens_of_call_keys
+from attnctl.models.huggingface.attention_sites import merges_source
 from attnctl.models.huggingface.network import running_network
-from attnctl.models.huggingface.run_notes import RunNotes, nothing_seen_sentence, text_notes
+from attnctl.models.huggingface.run_notes import RunNotes, nothing_seen_sentence, text_notes, tokens_of_call_keys
 from attnctl.models.huggingface.tokenizer import Pieces, named_token
 from attnctl.readings.traces.trace import ModelInfo, Prediction
 from attnctl.tokens import Token
@@ -29,10 +28,9 @@ from attnctl.tokens import Token
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
 
-    from attnctl.models.huggingface.attention_session import Output, Site
+    from attnctl.models.huggingface.attention_sites import Output, Site
     from attnctl.models.huggingface.family_traits import FamilyTraits
     from attnctl.models.huggingface.key_slots import KeySlots
-    from attnctl.models.huggingface.module_outputs import ModuleOutputs, ShownLayer
 
 
 def generated_tokens(model: Checkpoint, tokens: Sequence[Token], known: int) -> tuple[Token, ...]:
@@ -132,7 +130,7 @@ class Checkpoint:
         Raises AttnctlError where the architecture hands over what attnctl does not know.
         """
         from attnctl.models.huggingface.attention_call import check_finite, without_batch
-        from attnctl.models.huggingface.attention_session import may_repeat_layers
+        from attnctl.models.huggingface.attention_sites import may_repeat_layers
         from attnctl.models.huggingface.family_traits import FamilyTraits
 
         self.check_tokens(tokens)
@@ -228,8 +226,8 @@ class Checkpoint:
         """One forward, its calls shown to `seen`: the output, if it came to an end, who attended unseen, and the weights
         of each layer where the network tells no more than those.
         """
-        from attnctl.models.huggingface.attention_interface import model_follows_interface, watch_attention
-        from attnctl.models.huggingface.attention_session import WatchOptions
+        from attnctl.models.huggingface.attention_interface import WatchOptions, watch_attention
+        from attnctl.models.huggingface.attention_sites import model_follows_interface
 
         if not model_follows_interface(self.network):
             with traits.watch_traits():
@@ -269,57 +267,44 @@ class Checkpoint:
             ran.notes += (self.intervention.note,)
 
     @_with_heads_off
-    def own_weights(self, tokens: Sequence[Token], text: str = "") -> dict[int, Array]:
-        """The weights by the model's own eager functions: layer → (heads, n_q, n_k). Memory grows with all of them."""
-        from attnctl.models.huggingface.attention_interface import model_follows_interface, watch_attention
-        from attnctl.models.huggingface.attention_session import WatchOptions, attention_set_to
+    def own_attention(
+        self, tokens: Sequence[Token], text: str, shapes: Mapping[int, tuple[int, ...]]
+    ) -> tuple[dict[int, Array], dict[int, Array]]:
+        """By the model's own eager functions: layer → weights (heads, n_q, n_k), layer → context (heads, n_q, d_v).
+
+        Of a network outside the interface the weights that it multiplies its values with, where that is seen, by the
+        `shapes` (n_q, n_k) of its layers, and no context. Memory grows with all of them.
+        """
+        from attnctl.models.huggingface.attention_interface import WatchOptions, attention_set_to, watch_attention
+        from attnctl.models.huggingface.put_out import weights_multiplied
 
         source = self.pieces.tokenize_text(text) if self.kind in ("decoder", "cross") else None
-        inputs, found = self._forward_inputs(tokens, source), {}
+        inputs, slots = self._forward_inputs(tokens, source), self._slots(len(tokens))
+        weights: dict[int, Array] = {}
+        contexts: dict[int, Array] = {}
+
+        def keep_own(site: Site, context: Array, own: Array | None) -> None:
+            contexts[site.layer] = as_numpy(context[0].transpose(0, 1))  # (heads, n_q, d_v)
+            if own is not None:
+                weights[site.layer] = as_numpy(slots.widened(site.layer, own[0]))  # (heads, n_q, n_k)
+
         total = len(tokens) + len(source or ())
-
-        slots = self._slots(len(tokens))
-
-        def keep_own_weights(site: Site, _: Array, weights: Array | None) -> None:
-            if weights is not None:
-                found[site.layer] = slots.widened_weights(site.layer, as_numpy(weights[0]))  # (heads, n_q, n_k)
-
         with running_network(self.network, total, self.info.name), attention_set_to(self.network, "eager"):
-            if not model_follows_interface(self.network):
-                return self._own_weights(self._put_out(inputs))
-            with watch_attention(self.network, lambda *_: None, self._of_own_kind, WatchOptions(own=keep_own_weights)):
+            self._take_modules(inputs)
+            if self.puts_out_weights:
+                watched: Any = weights_multiplied(self.network, self.kind, shapes)
+            else:
+                watched = watch_attention(self.network, lambda *_: None, self._of_own_kind, WatchOptions(own=keep_own))
+            with watched as found:
                 self.network(**inputs)
-        return found
+        return (found, contexts) if self.puts_out_weights else (weights, contexts)
 
     @property
     def puts_out_weights(self) -> bool:
         """Whether the weights are those that the network itself puts out, in code of its own."""
-        from attnctl.models.huggingface.attention_interface import model_follows_interface
+        from attnctl.models.huggingface.attention_sites import model_follows_interface
 
         return not model_follows_interface(self.network)
-
-    @_with_heads_off
-    def layer_outputs(
-        self, tokens: Sequence[Token], text: str, shown: Mapping[int, ShownLayer], own: ModuleOutputs | None = None
-    ) -> ModuleOutputs:
-        """What each layer's attention hands on, after its output projection, and what it multiplied its values with.
-
-        With `own`, of a run before, by the eager functions, what is shown in the place of their own weights and values.
-        """
-        from attnctl.models.huggingface.attention_session import attention_set_to
-        from attnctl.models.huggingface.module_outputs import module_outputs
-
-        source = self.pieces.tokenize_text(text) if self.kind in ("decoder", "cross") else None
-        inputs, slots = self._forward_inputs(tokens, source), self._slots(len(tokens))
-        parts = {layer: slots.narrowed_layer(layer, part) for layer, part in shown.items()}
-        with ExitStack() as stack:
-            stack.enter_context(running_network(self.network, len(tokens) + len(source or ()), self.info.name))
-            if own is not None or self.puts_out_weights:
-                stack.enter_context(attention_set_to(self.network, "eager"))
-            self._take_modules(inputs)
-            found = stack.enter_context(module_outputs(self.network, self.kind, parts, own))
-            self.network(**inputs)
-        return found
 
     def check_tokens(self, tokens: Sequence[Token]) -> None:
         """Raise AttnctlError for no tokens, more than the network reads, or ids that it has no embeddings for."""
@@ -397,18 +382,12 @@ class Checkpoint:
             self.network(**inputs)
 
     def _own_weights(self, output: Output) -> dict[int, Array]:
-        from attnctl.models.huggingface.attention_call import check_weights, key_counts, weights_of_layers
+        from attnctl.models.huggingface.put_out import weights_put_out
 
-        key = {"self": "attentions", "cross": "cross_attentions"}.get(self.kind, f"{self.kind}_attentions")
-        weights = weights_of_layers(self.network, self.kind, tuple(getattr(output, key, None) or ()))
-        if not any(part is not None for part in weights):
+        found = weights_put_out(self.network, output, self.kind, self.info.name)
+        if not found:
             raise AttnctlError(nothing_seen_sentence(type(self.network).__name__, self.kind, {}))
-        found, lengths = {}, None if self.kind == "cross" else key_counts(weights)
-        for layer, part in enumerate(weights):
-            if part is not None:
-                check_weights(part, f"layer {layer} of {self.info.name}", lengths)
-                found[layer] = as_numpy(part[0])  # (heads, n, n)
-        return found
+        return {layer: as_numpy(part[0]) for layer, part in found.items()}  # (heads, n, n)
 
     def mask_positions(self, tokens: Sequence[Token]) -> list[int]:
         """Where the model is asked to fill in: its mask tokens."""

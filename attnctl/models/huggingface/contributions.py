@@ -26,7 +26,7 @@ from attnctl.errors import AttnctlError
 from attnctl.interventions import Intervention
 from attnctl.models.huggingface.answers import AnsweredPrompt
 from attnctl.models.huggingface.attention_interface import architecture_name, watch_attention
-from attnctl.models.huggingface.attention_session import Site
+from attnctl.models.huggingface.attention_sites import Site
 from attnctl.models.huggingface.network import running_network
 from attnctl.models.huggingface.replay import RecordedForward, RefusedError, SeenBlock, SeenCall, is_near
 from attnctl.readings.effects.effects import ContributionPart, Contributions

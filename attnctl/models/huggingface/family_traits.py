@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import threading
 import weakref
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
@@ -15,8 +16,8 @@ from torch.overrides import TorchFunctionMode
 from attnctl.arrays import Floats, as_numpy
 from attnctl.attention import Array, Call
 from attnctl.errors import AttnctlError
-from attnctl.models.huggingface.attention_interface import architecture_name, leave_where_done
-from attnctl.models.huggingface.attention_session import Site, attention_modules, blocks_of, names_of_modules
+from attnctl.models.huggingface.attention_interface import architecture_name, contexts_instead
+from attnctl.models.huggingface.attention_sites import Site, attention_modules, blocks_of, sites_of_modules
 from attnctl.models.huggingface.key_slots import KeySlots
 from attnctl.text import number_list
 
@@ -36,13 +37,13 @@ def output_projections(network: PreTrainedModel, own: bool = False) -> dict[int,
 
     It is a part of the module, or else of what holds that (`own`: never). Differential attention's two calls have none.
     """
-    names, found = names_of_modules(network), {}
+    sites, found = sites_of_modules(network), {}
     for name, module in attention_modules(network).items():
         holders = [module] if own or "." not in name else [module, network.get_submodule(name.rpartition(".")[0])]
         parts = [part for holder in holders for part in (_named_part(holder, one) for one in OUTPUT_NAMES) if part]
         if parts and not hasattr(module, "lambda_init"):
             projection = min(parts, key=lambda part: getattr(part, "weight", None) is None)  # one may wrap another
-            found[id(module)] = names[id(module)].site_of_occurrence(0), projection
+            found[id(module)] = sites[id(module)][0], projection
     return found
 
 
@@ -51,14 +52,6 @@ def _named_part(module: Module, name: str) -> Module | None:
     for one in name.split("."):
         module = getattr(module, one, None)  # type: ignore[assignment]
     return module if isinstance(module, torch.nn.Module) else None
-
-
-class _TriedError(Exception):
-    """Leaves a module that is run once more; whether its projection reads the context as it is."""
-
-    def __init__(self, same: bool) -> None:
-        super().__init__()
-        self.same = same
 
 
 class ContextReaders:
@@ -74,20 +67,14 @@ class ContextReaders:
         self._attending = {id(part): part for part in network.modules() if id(part) in self._projections}
         self.modules = frozenset(self._projections)
         self.gates: dict[int, Array] = {}
-        self._trial: Array | None = None  # the context (batch, n_q, heads, d_v) that a module is tried on
-        self._tried: Array | None = None  # the same, once the module has it
         self._given: dict[int, tuple[tuple[Any, ...], dict[str, Any]]] = {}  # what each running module was called with
-        self._contexts: dict[int, Array] = {}
-        self._as_is: dict[int, bool] = {}  # of the modules whose W_O was asked for
+        self._contexts: dict[int, Array] = {}  # that each module goes on with, until it is read
+        self._trying = False
+        self._as_is: dict[int, bool] = {}  # of the modules whose W_O was asked for: whether it reads the context so
 
     def see_context(self, module: int, context: Array) -> None:
         """The context (batch, n_q, heads, d_v) that a module goes on with."""
         self._contexts[module] = context
-
-    def trial_context(self) -> Array | None:
-        """The context that a module is tried on, in place of its own: (batch, n_q, heads, d_v); None while none is."""
-        self._tried = self._trial
-        return self._trial
 
     def output_matrix(self, site: Site, call: Call) -> Floats | None:
         """W_O (heads · d_v, d_out) of the module that makes this call, before it goes on.
@@ -103,33 +90,30 @@ class ContextReaders:
         if matrix.shape[0] != heads * call.values.shape[-1]:
             return None
         if site.module not in self._as_is:
-            context = call.values.new_ones(batch, n_q, heads, call.values.shape[-1]).cumsum(1)
-            self._as_is[site.module] = self._reads_as_is(site.module, context)
+            self._try_context(site.module, call.values.new_ones(batch, n_q, heads, call.values.shape[-1]).cumsum(1))
         return as_numpy(matrix.detach()) if self._as_is[site.module] else None
 
-    def _reads_as_is(self, key: int, context: Array) -> bool:
-        """Whether a module that is running, run once more, hands its projection this context as it is."""
+    def _try_context(self, key: int, context: Array) -> None:
+        """Find out whether a module that is running, run once more, hands its projection this context as it is."""
         module, projection = self._attending[key], self._projections[key][1]
-        if key not in self._given or all(part is not projection for part in module.modules()):
-            return True  # the projection of what holds it: seen as it is read
+        self._as_is[key] = all(
+            part is not projection for part in module.modules()
+        )  # of what holds it: seen as it is read
         args, given = self._given[key]
-        if any(hasattr(one, "get_seq_length") for one in (*args, *given.values())):
-            return False  # a cache, which it would fill twice
-        self._trial = context
+        if self._as_is[key] or any(hasattr(one, "get_seq_length") for one in (*args, *given.values())):
+            return  # a cache it would fill twice
+        self._trying, self._contexts[key] = True, context
+        contexts_instead[threading.get_ident(), key] = context
         try:
             module.forward(*args, **given)
-        except _TriedError as tried:
-            return tried.same
         finally:
-            self._trial = self._tried = None
-        return False
+            del contexts_instead[threading.get_ident(), key]
+            self._contexts.pop(key, None)
+            self._trying = False
 
     @contextmanager
     def watch_readers(self) -> Iterator[None]:
-        """Within this, a network runs, and is left where all that is wanted was seen.
-
-        Raises AttnctlError where a matrix was told, and is not what reads the context.
-        """
+        """Within this, a network runs. Raises AttnctlError where a matrix was told, and is not what reads the context."""
 
         def begin_module(module: Module, args: tuple[Any, ...], given: dict[str, Any]) -> None:
             self._given[id(module)] = args, given
@@ -150,23 +134,23 @@ class ContextReaders:
     def _read(self, key: int, part: Module, args: tuple[Array, ...]) -> None:
         """A projection or a norm begins: note what it reads of the context of module `key`."""
         site, projection = self._projections[key]
-        context = self._contexts.get(key) if self._trial is None else self._tried
+        context = self._contexts.get(key)
         if context is None or not args or args[0].numel() != context.numel():
             return
         given = args[0].reshape(context.shape)  # (batch, n_q, heads, d_v)
         same = given.data_ptr() == context.data_ptr() or bool(
             (given - context).abs().nan_to_num(0.0).max() <= SAME * context.abs().nan_to_num(0.0).max()
         )
-        if self._trial is not None and (same or part is projection):
-            raise _TriedError(same and part is projection)
         if part is not projection and not same:
             return
         del self._contexts[key]
-        if self._as_is.get(key) and not (same and part is projection):
+        as_is = same and part is projection
+        if self._trying:
+            self._as_is[key] = as_is
+        elif self._as_is.get(key) and not as_is:
             raise AttnctlError(f"layer {site.layer} of {self._name} does more to its heads' outputs than a projection")
-        if part is projection and not same and (share := passed(context, given)) is not None:
+        elif part is projection and not same and (share := passed(context, given)) is not None:
             self.gates[site.layer] = share.transpose(1, 2)  # (batch, heads, n_q)
-        leave_where_done(self._attending[key])
 
 
 @torch.no_grad()
@@ -182,26 +166,7 @@ def passed(context: Array, gated: Array) -> Array | None:
 # --- indexers ---------------------------------------------------------------------------------------------------------
 
 
-class _TopK(TorchFunctionMode):
-    """Keeps what each top-k was taken of."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.taken_of: list[Array] = []
-
-    def __torch_function__(
-        self,
-        func: Callable[..., Array],
-        types: object,
-        args: tuple[Array, ...] = (),
-        kwargs: dict[str, object] | None = None,
-    ) -> Array:
-        if getattr(func, "__name__", "") == "topk" and args:
-            self.taken_of.append(args[0])
-        return func(*args, **(kwargs or {}))
-
-
-class IndexerScores:
+class IndexerScores(TorchFunctionMode):
     """The scores by which indexers pick the keys that queries may see (DeepSeek-V3.2), as a network runs.
 
     An indexer is a module whose class says so; its scores are what it takes the highest of. `scores` holds them by layer:
@@ -209,51 +174,54 @@ class IndexerScores:
     """
 
     def __init__(self, network: PreTrainedModel) -> None:
-        names = names_of_modules(network)
+        super().__init__()
+        sites = sites_of_modules(network)
         self._indexers = [part for part in network.modules() if type(part).__name__.endswith("Indexer")]
-        self._layers = {id(part): names[id(part)].site_of_occurrence(0).layer for part in self._indexers}
+        self._layers = {id(part): sites[id(part)][0].layer for part in self._indexers}
+        self._layer: int | None = None  # whose indexer is running
         self.scores: dict[int, Array] = {}
         self.not_shown = False  # some are not of each query's keys
-        self._modes: dict[int, _TopK] = {}
 
     @contextmanager
     def watch_indexers(self) -> Iterator[None]:
         """Within this, the scores are seen."""
         with ExitStack() as stack:
             for part in self._indexers:
-                stack.callback(part.register_forward_pre_hook(self._begins).remove)
-                stack.callback(part.register_forward_hook(self._leave_indexer, always_call=True).remove)
+                stack.callback(part.register_forward_pre_hook(self._begin).remove)
+                stack.callback(part.register_forward_hook(self._end, always_call=True).remove)
+            if self._indexers:
+                stack.enter_context(self)
             yield
 
-    def _begins(self, part: Module, _: object) -> None:
-        self._modes[id(part)] = _TopK()
-        self._modes[id(part)].__enter__()  # type: ignore[no-untyped-call]
+    def _begin(self, part: Module, _: object) -> None:
+        self._layer = self._layers[id(part)]
 
-    def _leave_indexer(self, part: Module, _: object, __: object) -> None:
-        mode = self._modes.pop(id(part), None)
-        if mode is not None:
-            mode.__exit__(None, None, None)  # type: ignore[no-untyped-call]
-            if mode.taken_of:
-                self.scores[self._layers[id(part)]] = mode.taken_of[-1]
+    def _end(self, *_: object) -> None:
+        self._layer = None
+
+    def __torch_function__(
+        self, func: Callable[..., Array], types: object, args: tuple[Array, ...] = (), kwargs: Any = None
+    ) -> Array:
+        """Keep what a running indexer takes the highest of."""
+        if self._layer is not None and getattr(func, "__name__", "") == "topk" and args:
+            self.scores[self._layer] = args[0]
+        return func(*args, **(kwargs or {}))
 
     def scores_of_layer(self, layer: int, n_q: int, n_k: int, slots: KeySlots | None = None) -> Array | None:
         """The scores of a layer (n_q, n_k), 0 where a query may not look; None where there is none for each key.
 
         Of compressed slots, with a column for every key and slot of the text.
         """
-        found = self._scores_of_keys(layer, n_q, n_k, slots)
-        self.not_shown |= found is None and layer in self.scores
+        scores, found = self.scores.get(layer), None
+        if scores is not None and scores.ndim >= 2 and scores.shape[-2] == n_q and scores.numel():
+            found = scores.reshape(-1, n_q, scores.shape[-1])[0].float()  # (n_q, keys)
+            found = torch.where(found > torch.finfo(torch.float32).min / 2, found, torch.zeros_like(found))
+            if slots is not None and slots.every_span:
+                found = slots.widened_index(layer, found)
+            elif found.shape[-1] != n_k:
+                found = None
+        self.not_shown |= found is None and scores is not None
         return found
-
-    def _scores_of_keys(self, layer: int, n_q: int, n_k: int, slots: KeySlots | None) -> Array | None:
-        scores = self.scores.get(layer)
-        if scores is None or scores.ndim < 2 or scores.shape[-2] != n_q or not scores.numel():
-            return None
-        found = scores.reshape(-1, n_q, scores.shape[-1])[0].float()  # (n_q, keys)
-        found = torch.where(found > torch.finfo(torch.float32).min / 2, found, torch.zeros_like(found))
-        if slots is not None and slots.every_span:
-            return slots.widened_index(layer, found)
-        return found if found.shape[-1] == n_k else None
 
 
 # --- all that one run tells -------------------------------------------------------------------------------------------

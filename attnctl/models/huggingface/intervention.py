@@ -15,8 +15,8 @@ from attnctl.argument_types import check_network, checked, checked_pairs, checke
 from attnctl.attention import Array, Call
 from attnctl.errors import AttnctlError
 from attnctl.interventions import Cut, Intervention, checked_heads, cut_edges, replaced_heads, seen_keys
-from attnctl.models.huggingface.attention_interface import architecture_name, watch_attention
-from attnctl.models.huggingface.attention_session import Site, WatchOptions, unseen_sentence
+from attnctl.models.huggingface.attention_interface import WatchOptions, architecture_name, watch_attention
+from attnctl.models.huggingface.attention_sites import Site, unseen_sentence
 from attnctl.models.huggingface.family_traits import output_projections
 
 if TYPE_CHECKING:

@@ -9,18 +9,16 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
+import torch
 
 from attnctl.attention import Array, Call
 from attnctl.errors import AttnctlError
-from attnctl.models.huggingface.attention_session import names_of_modules
+from attnctl.models.huggingface.attention_sites import sites_of_modules
 from attnctl.text import number_list
 from attnctl.tokens import Token
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
-
-    from attnctl.models.huggingface.module_outputs import ShownLayer
 
 
 Span = tuple[int, int]  # the first and the last token that a slot holds
@@ -65,66 +63,40 @@ class KeySlots:
         """
         if not self.every_span:
             return call
-        columns = self.columns(layer)
-        if call.n_k != len(columns):
+        if call.n_k != len(self.columns(layer)):
             raise AttnctlError(
-                f"layer {layer} has {call.n_k} keys for {self.n} tokens and {len(columns) - self.n} compressed slots"
+                f"layer {layer} has {call.n_k} keys for {self.n} tokens and {len(self.columns(layer)) - self.n} "
+                "compressed slots"
             )
-        there = call.queries.new_zeros(self.n + len(self.every_span)).bool()  # (n + slots,)
-        there[columns] = True
-        mask = there.expand(1, call.n_q, -1)  # (1, n_q, n + slots)
-        if call.mask is not None:
-            mask = self._widened_keys(layer, call.mask, axis=-1)  # (..., n_q, n + slots)
-        bias = None if call.bias is None else self._widened_keys(layer, call.bias, axis=-1)
-        keys, values = (self._widened_keys(layer, part, axis=-2) for part in (call.keys, call.values))
-        return replace(call, keys=keys, values=values, mask=mask, bias=bias, offset=0)
+        mask = call.queries.new_ones(1, call.n_q, call.n_k).bool() if call.mask is None else call.mask
+        parts = {"keys": (call.keys, -2), "values": (call.values, -2), "mask": (mask, -1), "bias": (call.bias, -1)}
+        wide = {name: self.widened(layer, part, axis) for name, (part, axis) in parts.items() if part is not None}
+        return replace(call, **wide, offset=0)
 
-    def widened_weights(self, layer: int, weights: Array) -> Array:
-        """Weights (heads, n_q, n_k) of a layer, as NumPy, with a column of zeros for every slot that it lacks."""
-        if not self.every_span:
-            return weights
-        wide = np.zeros((*weights.shape[:-1], self.n + len(self.every_span)), weights.dtype)  # (heads, n_q, n + slots)
-        wide[..., self.columns(layer)] = weights
-        return wide
-
-    def narrowed_layer(self, layer: int, shown: ShownLayer) -> ShownLayer:
-        """What is shown of a layer, without the slots that it lacks."""
-        if not self.every_span:
-            return shown
-        columns = self.columns(layer)
-        values = None if shown.values is None else shown.values[:, columns]
-        return replace(shown, weights=shown.weights[..., columns], values=values)
-
-    def widened_index(self, layer: int, scores: Array | None) -> Array | None:
-        """An indexer's scores of the slots (n_q, slots of the layer) with a column for every key; 0 for all others."""
-        slots = self.columns(layer)[self.n :]
-        if scores is None or not slots or scores.shape[-1] != len(slots):
-            return None
-        wide = scores.new_zeros((scores.shape[0], self.n + len(self.every_span)))  # (n_q, n + slots)
-        wide[:, slots] = scores
-        return wide
-
-    def _widened_keys(self, layer: int, array: Array, axis: int) -> Array:
-        """An array with zeros (false) along `axis` for the slots that a layer lacks; an axis of 1 stays."""
-        if array.shape[axis] == 1:
+    def widened(self, layer: int, array: Array, axis: int = -1) -> Array:
+        """A tensor with zeros (false) along its axis of keys for every slot that a layer lacks; an axis of 1 stays."""
+        if not self.every_span or array.shape[axis] == 1:
             return array
-        shape = list(array.shape)
-        shape[axis] = self.n + len(self.every_span)
-        wide = array.new_zeros(shape)
-        where: list[slice | list[int]] = [slice(None)] * array.ndim
-        where[axis] = self.columns(layer)
-        wide[tuple(where)] = array
-        return wide
+        columns = torch.tensor(self.columns(layer), device=array.device)
+        wide = array.new_zeros([*array.shape[:axis], self.n + len(self.every_span), *array.shape[axis:][1:]])
+        return wide.index_copy_(axis, columns, array)
+
+    def widened_index(self, layer: int, scores: Array) -> Array | None:
+        """An indexer's scores of the slots (n_q, slots of the layer) with a column for every key; 0 for all others."""
+        if scores.shape[-1] != len(self.of_layer.get(layer, ())):
+            return None
+        tokens = scores.new_zeros(scores.shape[0], self.n)
+        return self.widened(layer, torch.cat([tokens, scores], dim=-1))  # (n_q, n + slots)
 
 
 def slots_of_text(network: PreTrainedModel, kind: str, n: int) -> KeySlots:
     """The compressed slots of a text of n tokens that is read in one forward, without a cache."""
-    names = names_of_modules(network)
+    sites = sites_of_modules(network)
     found: dict[int, tuple[Span, ...]] = {}
     for module in network.modules():
         rate = getattr(module, "compress_rate", None)
         if isinstance(rate, int) and rate > 0 and type(module).__name__.endswith("Compressor"):
-            site = names[id(module)].site_of_occurrence(0)
+            site = sites[id(module)][0]
             if site.kind == kind:
                 part: Any = module  # each token is compressed twice: for its own window's slot, and for the next
                 twice = bool(part.kv_proj.out_features == 2 * part.head_dim)
@@ -135,16 +107,3 @@ def slots_of_text(network: PreTrainedModel, kind: str, n: int) -> KeySlots:
 def slot_spans(n: int, rate: int, overlaps: bool) -> tuple[Span, ...]:
     """The slots of n tokens, one for each whole window of `rate`; where windows overlap, it holds the one before too."""
     return tuple((max(0, (at - overlaps) * rate), (at + 1) * rate - 1) for at in range(n // rate))
-
-
-def tokens_of_call_keys(
-    n_k: int, tokens: Sequence[Token], source: Sequence[Token] | None, known: tuple[Token, ...] | None
-) -> tuple[Token, ...] | None:
-    """The tokens that n_k keys stand for; None: the queries' own. Raises AttnctlError where they stand for others."""
-    if n_k == len(tokens if known is None else known):
-        return known
-    if source is not None and n_k == len(tokens) + len(source):  # decoder and cross attention in one
-        return (*tokens, *source)
-    raise AttnctlError(
-        f"{n_k} keys for {len(tokens)} tokens: this architecture makes keys of its own, which have no tokens to stand for"
-    )

@@ -18,7 +18,7 @@ from attnctl.errors import AttnctlError, error_place, in_one_line
 from attnctl.files import write_whole
 from attnctl.formats.arrays import safetensors_header
 from attnctl.light_import import import_lightly
-from attnctl.models.huggingface.attention_session import layer_count, reads_text
+from attnctl.models.huggingface.attention_sites import layer_count, reads_text
 from attnctl.models.huggingface.hub import KNOWN, import_extra, stored_files
 from attnctl.readings.traces.trace import ModelInfo
 

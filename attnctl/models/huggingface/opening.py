@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from attnctl.argument_types import instead_of
 from attnctl.errors import AttnctlError, UsageError, in_one_line
-from attnctl.models.huggingface.attention_session import merges_source
+from attnctl.models.huggingface.attention_sites import merges_source
 from attnctl.models.huggingface.checkpoint import Checkpoint
 from attnctl.models.huggingface.hub import check_extra, find_checkpoint, import_extra, read_json
 from attnctl.models.huggingface.network import load_network, network_info, origin_of, says_direction

@@ -24,7 +24,8 @@ from attnctl.tokens import Token
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
 
-    from attnctl.models.huggingface.attention_session import Output, Site, WatchOptions, WatchSession
+    from attnctl.models.huggingface.attention_interface import WatchOptions, WatchSession
+    from attnctl.models.huggingface.attention_sites import Output, Site
     from attnctl.source import Model
 
 
@@ -40,7 +41,7 @@ def can_batch(model: Model) -> bool:
         return False
     if model.predict is not None or model.intervention is not None:
         return False
-    from attnctl.models.huggingface.attention_interface import model_follows_interface
+    from attnctl.models.huggingface.attention_sites import model_follows_interface
 
     return model_follows_interface(model.network)
 
@@ -112,7 +113,7 @@ def padded_forward(
 
 def run_padded(model: Checkpoint, texts: Sequence[tuple[Token, ...]], visits: Sequence[Visit]) -> list[Run]:
     """One pass; each text's visitor sees each layer's call cut to that text. Raises AttnctlError of one of them."""
-    from attnctl.models.huggingface.attention_session import WatchOptions
+    from attnctl.models.huggingface.attention_interface import WatchOptions
     from attnctl.models.huggingface.family_traits import FamilyTraits
 
     traits = FamilyTraits(model.network, model.kind)
@@ -221,7 +222,7 @@ _checked_lengths: WeakKeyDictionary[PreTrainedModel, dict[bool, int]] = WeakKeyD
 
 def weights_of_several(model: Checkpoint, texts: Sequence[Sequence[Token]], take: Take) -> None:
     """Hand each layer's weights to `take`, then leave the network. Raises AttnctlError where a text cannot be read."""
-    from attnctl.models.huggingface.attention_session import WatchOptions
+    from attnctl.models.huggingface.attention_interface import WatchOptions
 
     whole = [tuple(tokens) for tokens in texts]
     last = (model.info.n_layers or 0) - 1

@@ -21,8 +21,8 @@ from attnctl.errors import AttnctlError
 from attnctl.interventions import Intervention, context_instead, zeroed_values
 from attnctl.layer import LayerAttention
 from attnctl.models.huggingface.attention_call import ROUNDING, changed_context
-from attnctl.models.huggingface.attention_interface import watch_attention
-from attnctl.models.huggingface.attention_session import Site, WatchOptions, blocks_of
+from attnctl.models.huggingface.attention_interface import WatchOptions, watch_attention
+from attnctl.models.huggingface.attention_sites import Site, blocks_of
 from attnctl.models.huggingface.family_traits import ContextReaders, output_projections
 from attnctl.models.huggingface.intervention import Applied, apply_interventions
 from attnctl.models.huggingface.network import running_network
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from torch.nn import Module
     from transformers import PreTrainedModel
 
-    from attnctl.models.huggingface.attention_session import Output
+    from attnctl.models.huggingface.attention_sites import Output
     from attnctl.models.huggingface.watched import WatchedNetwork
 
 

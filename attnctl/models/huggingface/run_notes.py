@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from attnctl.arrays import Floats
 from attnctl.attention import Array, Call
 from attnctl.errors import AttnctlError
-from attnctl.models.huggingface.attention_session import Site, unseen_sentence
+from attnctl.models.huggingface.attention_sites import Site, unseen_sentence
 from attnctl.readings.traces.trace import SINK_NOTE, ModelInfo
 from attnctl.text import visible_text
 from attnctl.tokens import Token
@@ -124,4 +124,17 @@ def _spelled_tokens(model: Checkpoint, tokens: Sequence[Token]) -> str:
     """The text that tokens spell, safe in a terminal."""
     return visible_text(
         model.pieces.tokenizer.decode([token.id or 0 for token in tokens], skip_special_tokens=False).strip()
+    )
+
+
+def tokens_of_call_keys(
+    n_k: int, tokens: Sequence[Token], source: Sequence[Token] | None, known: tuple[Token, ...] | None
+) -> tuple[Token, ...] | None:
+    """The tokens that n_k keys stand for; None: the queries' own. Raises AttnctlError where they stand for others."""
+    if n_k == len(tokens if known is None else known):
+        return known
+    if source is not None and n_k == len(tokens) + len(source):  # decoder and cross attention in one
+        return (*tokens, *source)
+    raise AttnctlError(
+        f"{n_k} keys for {len(tokens)} tokens: this architecture makes keys of its own, which have no tokens to stand for"
     )

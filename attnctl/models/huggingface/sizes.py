@@ -295,17 +295,19 @@ def usable_positions(network: PreTrainedModel, longest: int | None) -> int | Non
 
 def attention_layers(network: PreTrainedModel) -> tuple[AttentionLayers, ...]:
     """The layers of a network that attend to text, those of the same sizes together, in the order of the network."""
-    from attnctl.models.huggingface.attention_session import layer_count, names_of_modules
+    from attnctl.models.huggingface.attention_sites import layer_count, sites_of_modules
 
-    names, found = names_of_modules(network), dict[AttentionLayers, AttentionLayers]()
+    sites, found = sites_of_modules(network), dict[AttentionLayers, AttentionLayers]()
     sizes = network.config.get_text_config()
     for module, whole in _text_attentions(network):
-        own = names[id(module)]
+        own = sites[id(module)]
         matrices = {key: p.numel() for key, p in whole.named_parameters() if p.ndim >= 2 and not NO_MATRIX.search(key)}
         named = tuple((key.removesuffix(".weight"), count) for key, count in matrices.items())
-        alike = AttentionLayers((), own.kind, *_sizes_of_heads(module, sizes), named, 0)
+        alike = AttentionLayers((), own[0].kind, *_sizes_of_heads(module, sizes), named, 0)
         before = found.get(alike, alike)
-        found[alike] = replace(alike, layers=(*before.layers, *own.layers), distinct=before.distinct + 1)
+        found[alike] = replace(
+            alike, layers=(*before.layers, *(site.layer for site in own)), distinct=before.distinct + 1
+        )
     if hasattr(network.config, "num_hidden_groups"):  # a few modules stand for all layers (ALBERT)
         return tuple(replace(one, layers=range(layer_count(network, one.kind))) for one in found.values())
     return tuple(found.values())
@@ -319,7 +321,7 @@ def _text_parts(network: PreTrainedModel) -> list[Any]:
 
 def _text_attentions(network: PreTrainedModel) -> Iterator[tuple[Module, Module]]:
     """Each module that attends to text, and the one that holds it with its output projection."""
-    from attnctl.models.huggingface.attention_session import attention_modules
+    from attnctl.models.huggingface.attention_sites import attention_modules
 
     inside = {id(part) for root in _text_parts(network) for part in root.modules()}
     for name, part in attention_modules(network).items():

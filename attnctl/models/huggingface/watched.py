@@ -12,8 +12,7 @@ from attnctl.attention import Array, Call
 from attnctl.errors import AttnctlError, UsageError
 from attnctl.interventions import Intervention
 from attnctl.models.huggingface.attention_call import check_finite
-from attnctl.models.huggingface.attention_interface import model_follows_interface
-from attnctl.models.huggingface.attention_session import Site
+from attnctl.models.huggingface.attention_sites import Site, model_follows_interface
 from attnctl.models.huggingface.checkpoint import Checkpoint
 from attnctl.models.huggingface.key_slots import KeySlots, slots_of_text
 from attnctl.models.huggingface.network import running_network
@@ -133,8 +132,7 @@ class WatchedNetwork:
         if site.layer not in self.seen:
             check_finite(call, f"layer {site.layer} of {self.info.name}")
             row = attention.run_call(attention.select_call(call, None, [self.query])).weights  # (1, heads, 1, n_k)
-            looks = as_numpy(row)[0, :, 0]  # (heads, n_k)
-            looks = looks if self.slots is None else self.slots.widened_weights(site.layer, looks)
+            looks = as_numpy(row[0, :, 0] if self.slots is None else self.slots.widened(site.layer, row[0, :, 0]))
             if looks.shape[-1] != len(self.key_tokens or self.tokens):
                 raise AttnctlError(
                     f"{looks.shape[-1]} keys for {len(self.key_tokens or self.tokens)} tokens in layer {site.layer} of "

@@ -280,12 +280,10 @@ def test_refusals() -> None:
         pass
     with pytest.raises(UsageError, match="no step 'wights'"), capture(model, keep=["wights"]):
         pass
-    with pytest.raises(AttnctlError, match="X puts out no attention weights"):
-        list(
-            capturing.weights_of_output(
-                SimpleNamespace(attentions=()), capturing._Wanted(model, None, None, None, None, ()), 0, "X"
-            )
-        )
+    outside, given = zoo.build("bloom, ALiBi", "eager"), zoo.inputs("bloom, ALiBi")
+    outside.register_forward_hook(lambda *_: SimpleNamespace(attentions=()))
+    with pytest.raises(AttnctlError, match="Bloom.* puts out no attention weights"), capture(outside):
+        outside(**given)
     model.train()
     with pytest.raises(AttnctlError, match="training mode"), capture(model):
         pass
@@ -386,16 +384,6 @@ def test_layers_of_other_keys_are_no_trace() -> None:
     with pytest.raises(UsageError, match=r"layer 1 has 1 queries and 5 keys, layer 0 1 and 3.*give one call"):
         traces.trace()
     assert traces[1].trace().layers[0].weights.shape == (1, 1, 5)
-
-
-def test_weights_put_out_as_pairs_are_refused() -> None:
-    """XLNet while generating puts out two streams a layer: one line, no AttributeError."""
-    from attnctl.models.huggingface.attention_call import check_weights, key_counts
-
-    pairs: list[Any] = [(torch.ones(1, 1, 2, 2),) * 2]
-    assert key_counts(pairs) == set()
-    with pytest.raises(AttnctlError, match="numbers of 2 streams at once, in a tuple"):
-        check_weights(pairs[0], "layer 0 of XLNetLMHeadModel")
 
 
 @pytest.mark.parametrize(

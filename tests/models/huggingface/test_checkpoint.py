@@ -549,7 +549,7 @@ def test_a_gguf_file_is_dequantised_once(tmp_path: Path, monkeypatch: pytest.Mon
         ("gpt_oss, sinks", {}, 0),
         ("t5, bias", {"attention": "cross", "target": "ta"}, 0),
         ("t5, bias", {"attention": "decoder", "target": "ta"}, 0),
-        ("bloom, ALiBi", {}, 1),
+        ("bloom, ALiBi", {}, 2),
         ("llama", {"dtype": "bfloat16"}, 0),
     ],
 )

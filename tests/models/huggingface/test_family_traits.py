@@ -21,8 +21,7 @@ from attnctl.attention import Call
 from attnctl.errors import AttnctlError, UsageError
 from attnctl.formats.documents.schemas import SCHEMAS
 from attnctl.formats.storage import load, save_value
-from attnctl.models.huggingface.attention_interface import watch_attention
-from attnctl.models.huggingface.attention_session import WatchOptions
+from attnctl.models.huggingface.attention_interface import WatchOptions, watch_attention
 from attnctl.models.huggingface.capture import capture
 from attnctl.models.huggingface.check import check_attention
 from attnctl.models.huggingface.checkpoint import Checkpoint
@@ -302,7 +301,7 @@ def test_sinks_of_each_query_are_read() -> None:
     """Inkling 2: a learned sink that depends on the query; trace, statistics by tiles and --check agree with eager."""
     model = opened(Family("inkling2_text", "causal"), build(Family("inkling2_text", "causal")), "self")
     trace = record_trace(model, TEXT)
-    own = model.own_weights(trace.tokens, TEXT)
+    own, _ = model.own_attention(trace.tokens, TEXT, {})
     statistics = TextSource(model, TEXT).read(HeadStatisticsReading(trace.tokens))
     by_head = {(head.layer, head.head): head for head in statistics}
     for layer in trace.layers:

@@ -12,8 +12,8 @@ import torch
 
 from attnctl import limits
 from attnctl.errors import AttnctlError
-from attnctl.models.huggingface.attention_call import from_window
 from attnctl.models.huggingface.capture import capture
+from attnctl.models.huggingface.put_out import from_window
 from tests.sweep.families import Family, build
 from tests.sweep.modes import ids
 

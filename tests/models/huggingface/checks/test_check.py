@@ -1,4 +1,4 @@
-"""`--check`: what a module of attention hands on, made again of what is shown; whatever is wrong there is found. 7 s."""
+"""`--check`: the weights and values that are shown against those of the model; whatever is wrong there is found. 5 s."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ pytest.importorskip("transformers", reason="attnctl[hf] is not installed")
 import torch
 
 from attnctl.layer import LayerTrace
-from attnctl.models.huggingface import check, module_outputs
-from attnctl.models.huggingface.check import EAGER, MULTIPLIED, OUTPUT, check_attention
+from attnctl.models.huggingface import check, put_out
+from attnctl.models.huggingface.check import CONTEXT, EAGER, MULTIPLIED, check_attention
 from attnctl.models.watching import switch_heads_off
 from attnctl.readings.traces.trace import Trace
 from attnctl.source import record_trace
@@ -75,28 +75,27 @@ def with_wrong_weight(layer: LayerTrace) -> LayerTrace:
 
 @pytest.mark.parametrize("case", INSIDE + OUTSIDE)
 def test_a_weight_that_is_off_by_a_hundredth_is_found(monkeypatch: pytest.MonkeyPatch, case: Case) -> None:
-    model, weights = checkpoint(case), EAGER if case in INSIDE else MULTIPLIED
+    model, inside = checkpoint(case), case in INSIDE
+    weights = EAGER if inside else MULTIPLIED
     found = marks(model)
-    assert found[weights] is True and found[OUTPUT] is True and False not in found.values()
+    assert found[weights] is True and found[CONTEXT] is (True if inside else None) and False not in found.values()
     shown_otherwise(monkeypatch, with_wrong_weight)
     found = marks(model)
-    assert found[weights] is False and found[OUTPUT] is False
+    assert found[weights] is False and found[CONTEXT] is (False if inside else None)
 
 
-@pytest.mark.parametrize("case", [case for case in INSIDE if case[0] != "diffllama"])  # its values come in halves
+@pytest.mark.parametrize("case", INSIDE)
 def test_values_that_are_not_the_models_are_found(monkeypatch: pytest.MonkeyPatch, case: Case) -> None:
     shown_otherwise(monkeypatch, lambda layer: replace(layer, values=np.asarray(layer.values) * np.float32(1.01)))
     found = marks(checkpoint(case))
-    assert found[EAGER] is True and found[OUTPUT] is False
+    assert found[EAGER] is True and found[CONTEXT] is False
 
 
-@pytest.mark.parametrize("case", [INSIDE[0], OUTSIDE[0]])
-def test_what_is_not_recomputed_is_not_called_right(monkeypatch: pytest.MonkeyPatch, case: Case) -> None:
-    monkeypatch.setattr(module_outputs, "PRODUCTS", frozenset())
-    by_what = {finding.what: finding for finding in check_attention(checkpoint(case), TEXT)}
-    assert by_what[OUTPUT].holds is None and "the context is not recomputed" in by_what[OUTPUT].found
-    if case in OUTSIDE:
-        assert by_what[MULTIPLIED].holds is None and "their rows alone are checked" in by_what[MULTIPLIED].found
+def test_what_is_not_recomputed_is_not_called_right(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(put_out, "PRODUCTS", frozenset())
+    by_what = {finding.what: finding for finding in check_attention(checkpoint(OUTSIDE[0]), TEXT)}
+    assert by_what[CONTEXT].holds is None and "values that are not shown" in by_what[CONTEXT].found
+    assert by_what[MULTIPLIED].holds is None and "their rows alone checked" in by_what[MULTIPLIED].found
 
 
 @pytest.mark.parametrize(("dtype", "said"), [("float32", False), ("bfloat16", None)])
@@ -113,21 +112,21 @@ def test_keys_that_an_indexer_picks_otherwise_by_rounding(
 
     shown_otherwise(monkeypatch, with_other_keys)
     found = {finding.what: finding for finding in check_attention(model, TEXT)}
-    assert found[OUTPUT].holds is said and found[EAGER].holds is said
-    assert ("picks other keys by rounding (bfloat16)" in found[OUTPUT].found) is (said is None)
+    assert found[CONTEXT].holds is said and found[EAGER].holds is said
+    assert ("picks other keys by rounding (bfloat16)" in found[CONTEXT].found) is (said is None)
 
 
 def test_a_chosen_head_is_checked_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     model = checkpoint(INSIDE[0])
     shown_otherwise(monkeypatch, with_wrong_weight)
     found = {finding.what: finding.holds for finding in check_attention(model, TEXT, layers=[1], heads=[2])}
-    assert found[EAGER] is False and found[OUTPUT] is False
+    assert found[EAGER] is False and found[CONTEXT] is False
 
 
 @pytest.mark.parametrize("case", [INSIDE[0], INSIDE[1]])
 def test_a_model_with_a_head_off_is_checked_with_it_off(monkeypatch: pytest.MonkeyPatch, case: Case) -> None:
     model = switch_heads_off(checkpoint(case), "0.1")
     found = marks(model)
-    assert found[EAGER] is True and found[OUTPUT] is True
+    assert found[EAGER] is True and found[CONTEXT] is True
     shown_otherwise(monkeypatch, with_wrong_weight)
-    assert marks(model)[OUTPUT] is False
+    assert marks(model)[CONTEXT] is False

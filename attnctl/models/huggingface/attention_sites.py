@@ -1,0 +1,181 @@
+"""Which modules of a transformers model attend, and which layer and kind of attention each call of theirs is."""
+
+from __future__ import annotations
+
+import inspect
+import re
+import sys
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from torch.nn import Module
+    from transformers import PreTrainedModel
+
+
+Output = Any  # what a network's forward returns: each class of transformers has its own fields
+_CROSS = re.compile(r"cross|encoder_attn|encdec|enc_dec", re.IGNORECASE)
+_ATTENTION = re.compile(r"Attention|Attn")
+_NO_ATTENTION = re.compile(r"(Output|Norm|Pool|Pooling|PoolingHead|Embedding|Mask|Gate|Bias)$")
+
+
+@dataclass(frozen=True)
+class Site:
+    """Where in the model a call of attention stands: its module's name, its kind, its layer."""
+
+    name: str
+    kind: str  # self, or for encoder-decoders: encoder, decoder, cross
+    layer: int
+    recurrence: int = 0  # how often the module has attended before in this forward, where a model repeats its layers
+    step: int = field(default=0, compare=False)  # how many forwards called the module before: one a new token
+    module: int = field(default=0, compare=False, repr=False)  # id of the module
+
+
+def unseen_sentence(silent: dict[Site, str]) -> str:
+    """Who attends in code of its own, and is not shown, as a sentence; empty where nobody does."""
+    parts = []
+    for name in dict.fromkeys(silent.values()):
+        there = [site for site in silent if silent[site] == name]
+        kind = "" if there[0].kind == "self" else f"{there[0].kind} "
+        layers = sorted({site.layer for site in there})
+        parts.append(f"{kind}layer{'s' * (len(layers) > 1)} {', '.join(map(str, layers))} ({name})")
+    verb = "attend in code of their own, and what they attend to"
+    verb = verb if len(silent) > 1 else "attends in code of its own, and what it attends to"
+    return f"{' and '.join(parts)} {verb} is not shown" if parts else ""
+
+
+def modules_named_attention(model: PreTrainedModel) -> dict[str, Module]:
+    """The modules that attend by the names of their classes, with those that are within others: name → module."""
+    return {name: module for name, module in model.named_modules() if _module_attends(module)}
+
+
+def attention_modules(model: PreTrainedModel) -> dict[str, Module]:
+    """The innermost modules that attend, by the names of their classes: name → module."""
+    return {
+        name: module
+        for name, module in modules_named_attention(model).items()
+        if not any(part is not module and _module_attends(part) for part in module.modules())
+    }
+
+
+def _module_attends(module: Module) -> bool:
+    name = type(module).__name__
+    named = bool(_ATTENTION.search(name)) or hasattr(module, "num_key_value_groups")
+    return named and not _NO_ATTENTION.search(name)
+
+
+def model_follows_interface(model: PreTrainedModel) -> bool:
+    """Whether any part of `model` that attends asks transformers' interface for its function."""
+    modules = attention_modules(model)
+    text = [module for name, module in modules.items() if reads_text(name)]
+    following = [module for module in text or modules.values() if follows_interface(module)]
+    if following and len(text) < len(modules):  # its encoder of pictures may, in the same file, and it may not (GIT)
+        return any(_calls_interface(module) for module in following)
+    return bool(following)
+
+
+def follows_interface(module: Module) -> bool:
+    """Whether a module's code calls transformers' attention interface, so that another function can take its place.
+
+    GPT-2 under eager does not where it is told to scale and upcast in another order, as many of its retrained kin are.
+    """
+    config = getattr(module, "config", None)
+    if getattr(module, "reorder_and_upcast_attn", False) and getattr(config, "_attn_implementation", None) == "eager":
+        return False
+    files = (sys.modules.get(kind.__module__) for kind in type(module).__mro__)
+    return any(hasattr(file, "ALL_ATTENTION_FUNCTIONS") for file in files)
+
+
+def _calls_interface(module: Module) -> bool:
+    """Whether a method of a module's class names the interface's functions."""
+    methods = (inspect.unwrap(own) for kind in type(module).__mro__ for own in vars(kind).values() if callable(own))
+    return any(
+        "ALL_ATTENTION_FUNCTIONS" in method.__code__.co_names for method in methods if inspect.isfunction(method)
+    )
+
+
+def reads_text(name: str) -> bool:
+    """Whether a module is on the way of the text, not of pictures or sound."""
+    return not re.search("vision|visual|image|audio", name)
+
+
+# --- layers and kinds ----------------------------------------------------------------------------------------------
+
+
+def sites_of_modules(model: PreTrainedModel) -> dict[int, tuple[Site, ...]]:
+    """The sites of every module that could attend: id of the module → one for each layer that it stands for."""
+    two = bool(getattr(model.config, "is_encoder_decoder", False))
+    found: dict[int, dict[int, Site]] = {}
+    for name, module in model.named_modules(remove_duplicate=False):
+        layer = _layer_number(name, module)
+        site = Site(name, _kind_of_attention(name.split("."), two), layer, module=id(module))
+        found.setdefault(id(module), {}).setdefault(layer, site)  # aliases of one layer count once
+    return {key: tuple(by_layer.values()) for key, by_layer in found.items()}
+
+
+def attention_sites(model: PreTrainedModel, kind: str) -> dict[Site, Module]:
+    """The sites of one kind, those of modules that stand for several layers apart: site → module."""
+    sites = sites_of_modules(model)
+    return {
+        site: module for module in attention_modules(model).values() for site in sites[id(module)] if site.kind == kind
+    }
+
+
+def _kind_of_attention(parts: list[str], two: bool) -> str:
+    if any(_CROSS.search(part) for part in parts[-3:]):
+        return "cross"
+    if not two:
+        return "self"
+    return "decoder" if any(part.endswith("decoder") for part in parts) else "encoder"
+
+
+def _layer_number(name: str, module: Module) -> int:
+    """The layer as the model counts it: the number in the name, or what the module says itself."""
+    numbers = [int(part) for part in name.split(".") if part.isdigit()]
+    said = getattr(module, "layer_idx", None)
+    if isinstance(said, int) and said in numbers:
+        return said
+    return numbers[0] if numbers else said if isinstance(said, int) and said >= 0 else 0
+
+
+def shares_modules(model: PreTrainedModel) -> bool:
+    """Whether a few modules stand for all layers in turn, as in ALBERT: its calls count them."""
+    return hasattr(model.config, "num_hidden_groups")
+
+
+def layer_count(model: PreTrainedModel, kind: str) -> int:
+    """How many layers of a kind of attention a model has, as it counts them; those that do not attend count too."""
+    if shares_modules(model):
+        return int(model.config.num_hidden_layers) * int(getattr(model.config, "inner_group_num", 1))
+    return max((site.layer for site in attention_sites(model, kind)), default=-1) + 1
+
+
+def may_repeat_layers(model: PreTrainedModel, kind: str) -> bool:
+    """Whether several modules of the text's way bear one layer's number (BLT's three stacks), or layers recur (HRM)."""
+    layers = [site.layer for site in attention_sites(model, kind) if reads_text(site.name)]
+    return len(set(layers)) < len(layers) or layers_recur(model)
+
+
+def layers_recur(model: PreTrainedModel) -> bool:
+    """Whether a model runs its layers in several cycles, by its configuration (HRM)."""
+    cycles = [value for name, value in vars(model.config).items() if name.endswith("_cycles")]
+    return any(isinstance(count, int) and count > 1 for count in cycles)
+
+
+def blocks_of(network: PreTrainedModel) -> list[Module]:
+    """The modules of the network's outermost lists of layers that hold an attention."""
+    from torch.nn import ModuleList
+
+    outermost: list[str] = []
+    found = []
+    for name, several in network.named_modules():
+        inner = any(name.startswith(other + ".") for other in outermost)
+        if isinstance(several, ModuleList) and not inner and any(map(_module_attends, several.modules())):
+            outermost.append(name)
+            found += list(several)
+    return found
+
+
+def merges_source(network: PreTrainedModel) -> bool:
+    """Whether a decoder attends to itself and to the source in one softmax (T5Gemma 2)."""
+    return any(type(part).__name__.endswith("MergedAttention") for part in network.modules())

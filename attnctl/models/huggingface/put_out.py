@@ -1,0 +1,195 @@
+"""The weights of architectures outside transformers' attention interface: those they put out, and those they multiply with.
+
+Under eager. Some put out something else, which the weights follow from: scores before the softmax, or a window's columns.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch.overrides import TorchFunctionMode
+
+from attnctl import limits
+from attnctl.arrays import Floats, as_numpy
+from attnctl.attention import Array
+from attnctl.errors import AttnctlError
+from attnctl.models.huggingface.attention_sites import (
+    Output,
+    attention_sites,
+    modules_named_attention,
+    sites_of_modules,
+)
+
+if TYPE_CHECKING:
+    from torch.nn import Module
+    from transformers import PreTrainedModel
+
+
+SCORES = frozenset(
+    {"ProphetNetAttention", "SqueezeBertSelfAttention"}
+)  # modules that put out scores, masked and scaled
+FIELDS = {  # kind → where an output holds its weights
+    "self": "attentions",
+    "encoder": "encoder_attentions",
+    "decoder": "decoder_attentions",
+    "cross": "cross_attentions",
+}
+
+
+def parts_put_out(output: Output, kind: str) -> tuple[Array | None, ...]:
+    """What a network put out as the attention of each layer of a kind; empty where it tells none."""
+    parts = tuple(getattr(output, FIELDS[kind], None) or ())
+    return parts if any(part is not None for part in parts) else ()
+
+
+def weights_put_out(
+    network: PreTrainedModel,
+    output: Output,
+    kind: str,
+    name: str,
+    cached: int = 0,
+    wants: Callable[[int], bool] = lambda layer: True,
+) -> dict[int, Array]:
+    """Layer → weights (batch, heads, n_q, n_k) of one kind that a network put out; `cached` keys stand before the text's.
+
+    Raises AttnctlError where what it put out for a layer that is wanted are no such weights.
+    """
+    modules = {site.layer: module for site, module in attention_sites(network, kind).items()}
+    parts = {layer: part for layer, part in enumerate(parts_put_out(output, kind)) if part is not None}
+    windows = [part for layer, part in parts.items() if side_of_window(modules.get(layer), part)]
+    need = sum(4.0 * part[..., 0].numel() * part.shape[-2] for part in windows)
+    limits.check_memory(need, "laying windows out as n × n of every layer", "give a shorter text")
+    found = {layer: _as_weights(modules.get(layer), part) for layer, part in parts.items()}
+    n_q = {part.shape[-2] for part in found.values() if getattr(part, "ndim", 0) == 4}
+    lengths = set() if kind == "cross" else n_q | {cached + n for n in n_q}  # some pool the tokens from layer to layer
+    found = {layer: part for layer, part in found.items() if wants(layer)}
+    for layer, part in found.items():
+        _check_weights(part, f"{'' if kind == 'self' else f'{kind} '}layer {layer} of {name}", lengths)
+    return found
+
+
+def _as_weights(module: Module | None, part: Array) -> Array:
+    """Weights (batch, heads, n_q, n_k), where they follow from what a module put out; else that."""
+    if type(module).__name__ in SCORES and getattr(part, "ndim", 0) == 4:
+        return torch.softmax(part, dim=-1)  # (batch, heads, n_q, n_k)
+    side = side_of_window(module, part)
+    if side is None and isinstance(getattr(module, "one_sided_attn_window_size", None), int):
+        raise AttnctlError(
+            f"{type(module).__name__} puts out columns of tokens that every token looks at (global attention) before those "
+            "of its window: only windows are laid out as weights of each query on each key"
+        )
+    return part if side is None else from_window(part, side)
+
+
+def side_of_window(module: Module | None, part: Array) -> int | None:
+    """How many tokens before and after each are in the window whose columns were put out; None for anything else."""
+    side = getattr(module, "one_sided_attn_window_size", None)
+    return side if isinstance(side, int) and getattr(part, "ndim", 0) == 4 and part.shape[-1] == 2 * side + 1 else None
+
+
+def from_window(window: Array, side: int) -> Array:
+    """Weights (batch, heads, n, n) of those on the `side` tokens before and after each, (batch, heads, n, 2 side + 1).
+
+    Longformer's (Beltagy et al. 2020), where no token looks, or is seen, everywhere.
+    """
+    n = window.shape[-2]
+    beside = torch.arange(-side, side + 1, device=window.device)  # (2 side + 1,)
+    keys = torch.arange(n, device=window.device)[:, None] + beside  # (n, 2 side + 1)
+    there = (keys >= 0) & (keys < n)  # (n, 2 side + 1)
+    weights = window.new_zeros((*window.shape[:-1], n))  # (batch, heads, n, n)
+    shown = torch.where(there, window, torch.zeros_like(window))
+    return weights.scatter_add_(-1, keys.clamp(0, n - 1).expand(window.shape), shown)
+
+
+def _check_weights(weights: Array, whose: str, lengths: set[int]) -> None:
+    """Raise AttnctlError where what a model puts out as attention are no weights (batch, heads, n_q, n_k).
+
+    `lengths` are the numbers of keys that there may be (empty: any); a static cache has more, of which nothing is read.
+    """
+    what, most = None, max(lengths, default=0)
+    if isinstance(weights, tuple):
+        what = f"of {len(weights)} streams at once, in a tuple"  # XLNet as it generates
+    elif getattr(weights, "ndim", 0) != 4 or not weights.numel():
+        what = f"of shape {tuple(weights.shape)}" if hasattr(weights, "shape") else f"a {type(weights).__name__}"
+    elif lengths and weights.shape[-1] not in lengths and (weights.shape[-1] < most or bool(weights[..., most:].any())):
+        what = f"in {weights.shape[-1]} columns for {most} keys"
+    elif float(weights.min()) < -1e-3 or float(weights.max()) > 1.001:
+        what = f"from {float(weights.min()):.2g} to {float(weights.max()):.2g}"
+    else:
+        sums = weights.float().sum(-1)  # (batch, heads, n_q)
+        whole = ((sums - 1).abs() < 2e-2) | (sums < 1e-3)  # a row that may see nothing may have none
+        if not bool(whole.all()):
+            what = f"whose rows sum to {float(sums[~whole][0]):.2f}"
+    if what is not None:
+        raise AttnctlError(f"{whose} puts out no attention weights of each query on each key, but numbers {what}")
+
+
+# --- among the operations of a module ------------------------------------------------------------------------------
+
+SOFTMAX = frozenset({"softmax", "exp"})  # torch's functions that make weights: Reformer takes exp(scores - logsumexp)
+PRODUCTS = frozenset({"matmul", "bmm", "einsum"})  # those that multiply weights with values
+
+
+@contextmanager
+def weights_multiplied(
+    network: PreTrainedModel, kind: str, shapes: Mapping[int, tuple[int, ...]]
+) -> Iterator[dict[int, Floats]]:
+    """Within this, one forward of `network` fills what is yielded: layer → the weights that it multiplies its values with.
+
+    (heads, n_q, n_k), where the product of its softmax with something was met; `shapes` are the (n_q, n_k) of each layer.
+    Neither transformers' interface nor what a module puts out is asked.
+    """
+    sites, calls, watch = sites_of_modules(network), Counter[int](), _ProductWatch(shapes)
+
+    def begin(module: Module, _: object) -> None:
+        own = sites[id(module)]
+        watch.within.append((own[calls[id(module)] % len(own)].layer, module))
+        calls[id(module)] += 1
+
+    def end(*_: object) -> None:
+        watch.within.pop()
+
+    with ExitStack() as stack:
+        for module in modules_named_attention(network).values():
+            if sites[id(module)][0].kind == kind:
+                stack.callback(module.register_forward_pre_hook(begin).remove)
+                stack.callback(module.register_forward_hook(end, always_call=True).remove)
+        stack.enter_context(watch)
+        yield watch.found
+
+
+class _ProductWatch(TorchFunctionMode):
+    """Sees the softmax of a running module, and follows its numbers to the product with the values."""
+
+    def __init__(self, shapes: Mapping[int, tuple[int, ...]]) -> None:
+        super().__init__()
+        self._shapes = shapes
+        self._derived: dict[int, Array] = {}  # the softmax, and what was made of it
+        self.within: list[tuple[int, Module]] = []  # layers and modules that are running: the innermost has the softmax
+        self.found: dict[int, Floats] = {}
+
+    def __torch_function__(
+        self, func: Callable[..., Array], types: object, args: tuple[Array, ...] = (), kwargs: Any = None
+    ) -> Array:
+        result, name = func(*args, **(kwargs or {})), getattr(func, "__name__", "").strip("_")
+        layer, module = self.within[-1] if self.within else (-1, None)
+        if layer not in self._shapes:
+            self._derived.clear()
+            return result
+        shape = self._shapes[layer]
+        operand = next((part for part in args if id(part) in self._derived), None)
+        if name in PRODUCTS:
+            if operand is not None and tuple(operand.shape[-2:]) == shape:
+                self.found[layer] = as_numpy(operand.reshape(-1, *shape))  # (heads, n_q, n_k)
+        elif isinstance(result, torch.Tensor) and (name in SOFTMAX or operand is not None):
+            self._derived[id(result)] = result
+            side = side_of_window(module, result)
+            if (
+                name == "softmax" and side is not None and result.shape[1] >= shape[0]
+            ):  # (batch, n and padding, heads, …)
+                self.found[layer] = as_numpy(from_window(result[:, : shape[0]].transpose(1, 2), side)[0])
+        return result
