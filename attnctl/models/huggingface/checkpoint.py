@@ -20,7 +20,7 @@ from attnctl.layer.computed import ComputedLayer
 from attnctl.models.builtin.stack import MOST_LIKELY, predicted_places
 from attnctl.models.huggingface.attention_sites import merges_source
 from attnctl.models.huggingface.network import running_network
-from attnctl.models.huggingface.run_notes import RunNotes, nothing_seen_sentence, text_notes, tokens_of_call_keys
+from attnctl.models.huggingface.run_notes import nothing_seen_sentence, text_notes, tokens_of_call_keys
 from attnctl.models.huggingface.tokenizer import Pieces, named_token
 from attnctl.readings.traces.trace import ModelInfo, Prediction
 from attnctl.tokens import Token
@@ -138,19 +138,18 @@ class Checkpoint:
         ran, slots = Run(tuple(tokens), key_tokens=self.tokens_of_keys(tokens, text)), self._slots(len(tokens))
         inputs = self._forward_inputs(tokens, source)
         traits = FamilyTraits(self.network, self.kind)
-        told = RunNotes(type(self.network).__name__, traits=traits)
         if may_repeat_layers(self.network, self.kind):  # it is run to the end, and a layer's second attention refused
             visit = _without_leaving(visit)
 
         def see_call_of_run(site: Site, call: Call) -> Array | None:
-            told.note_call(site, call)
-            if call.queries.shape[-2] != len(tokens):
+            known = traits.traits_of_call(site, call, slots)
+            if call.n_q != len(tokens):
                 raise AttnctlError(
-                    f"layer {site.layer} of {self.info.name} has {call.queries.shape[-2]} queries for {len(tokens)} "
+                    f"layer {site.layer} of {self.info.name} has {call.n_q} queries for {len(tokens)} "
                     "tokens: this architecture has queries of its own, which have no tokens to stand for"
                 )
             check_finite(call, f"layer {site.layer} of {self.info.name}")
-            known, call = traits.traits_of_call(site, call, slots), slots.widened_call(site.layer, call)
+            call = slots.widened_call(site.layer, call)
             ran.key_tokens = tokens_of_call_keys(call.keys.shape[-2], tokens, source, ran.key_tokens)
             layer = ComputedLayer.of_call(site.layer, without_batch(call), **known)
             visit(layer)
@@ -174,7 +173,7 @@ class Checkpoint:
                 ids = inputs["decoder_input_ids" if source is not None else "input_ids"]
                 ran.embeddings = as_numpy(table(ids)[0])  # (n, d_model)
         ran.gates = traits.gates_of_text(0, len(tokens))
-        self.told_by_run(ran, told, silent, output, source=source, weights=weights)
+        self.told_by_run(ran, traits, silent, output, source=source, weights=weights)
         return ran
 
     def run_with_zeroed_values(
@@ -245,7 +244,7 @@ class Checkpoint:
     def told_by_run(
         self,
         ran: Run,
-        told: RunNotes,
+        traits: FamilyTraits,
         silent: dict[Site, str],
         output: Output,
         *,
@@ -253,7 +252,7 @@ class Checkpoint:
         weights: dict[int, Array] | None = None,
     ) -> None:
         """What a run tells beside its attention: the model's description, predictions, notes."""
-        ran.model = told.described_model(self.info, output is not None)
+        ran.model = traits.described_model(self.info, output is not None)
         if weights:
             square = [w for w in weights.values() if w.shape[-1] == w.shape[-2] > 1]
             ahead = any(np.triu(np.abs(w[0]), 1).any() for w in square)
@@ -262,7 +261,7 @@ class Checkpoint:
             if heads != {ran.model.n_heads} and len(heads) == 1:
                 ran.model = replace(ran.model, n_heads=heads.pop(), n_kv_heads=None)
         ran.predictions = self._predicted_tokens(ran.tokens, output, bool(ran.model.causal))
-        ran.notes = text_notes(self, ran.tokens, source, bool(weights)) + told.reader_notes(silent, ran.gates)
+        ran.notes = text_notes(self, ran.tokens, source, bool(weights)) + traits.reader_notes(silent, ran.gates)
         if self.intervention is not None:
             ran.notes += (self.intervention.note,)
 

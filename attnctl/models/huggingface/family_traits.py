@@ -5,8 +5,9 @@ from __future__ import annotations
 import re
 import threading
 import weakref
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -17,8 +18,15 @@ from attnctl.arrays import Floats, as_numpy
 from attnctl.attention import Array, Call
 from attnctl.errors import AttnctlError
 from attnctl.models.huggingface.attention_interface import architecture_name, contexts_instead
-from attnctl.models.huggingface.attention_sites import Site, attention_modules, blocks_of, sites_of_modules
+from attnctl.models.huggingface.attention_sites import (
+    Site,
+    attention_modules,
+    blocks_of,
+    sites_of_modules,
+    unseen_sentence,
+)
 from attnctl.models.huggingface.key_slots import KeySlots
+from attnctl.readings.traces.trace import SINK_NOTE, ModelInfo
 from attnctl.text import number_list
 
 if TYPE_CHECKING:
@@ -230,16 +238,23 @@ _NO_MIXER = re.compile(r"Norm|MLP|MoE|Moe|Expert|FeedForward|Dropout|Embedding|R
 
 
 class FamilyTraits:
-    """What one run of a network tells beside its calls of attention of one kind."""
+    """What one run of a network tells beside its calls of attention of one kind, for `described_model` and `reader_notes`.
 
-    def __init__(self, network: PreTrainedModel, kind: str) -> None:
-        self._network, self._kind = network, kind
+    Where texts are `padded` the masks hide padding too, and do not tell who looks ahead.
+    """
+
+    def __init__(self, network: PreTrainedModel, kind: str, *, padded: bool = False) -> None:
+        self._network, self._kind, self._padded = network, kind, padded
         self.readers, self._indexers = ContextReaders(network, kind), IndexerScores(network)
         self.final_norm: bool | None = None  # a norm follows the last block, before the head; None: no block ran
-        self.lambdas: dict[int, float] = {}  # by layer, of differential attention
-        self.indexed: list[int] = []  # layers whose keys an indexer picked
-        self.shared: dict[int, int] = {}  # layer → the layer whose keys and values it reads
-        self.slots: KeySlots | None = None  # compressed keys of the text, beside those of its tokens
+        self.causal: bool | None = None
+        self._sizes: dict[int, tuple[int, int, int, int]] = {}  # of each layer: heads, key/value heads, d_k, d_v
+        self._scales: set[float] = set()
+        self._sinks = False
+        self._lambdas: dict[int, float] = {}  # by layer, of differential attention
+        self._indexed: list[int] = []  # layers whose keys an indexer picked
+        self._shared: dict[int, int] = {}  # layer → the layer whose keys and values it reads
+        self._slots: KeySlots | None = None  # compressed keys of the text, beside those of its tokens
         self._keys: dict[int, weakref.ref[Array]] = {}
 
     @contextmanager
@@ -268,18 +283,31 @@ class FamilyTraits:
             yield
 
     def traits_of_call(self, site: Site, call: Call, slots: KeySlots | None = None) -> dict[str, object]:
-        """What is known of a layer as it attends, by the fields of `Forward`; `slots` are its text's compressed keys."""
-        self.slots = slots
+        """What is known of a layer as it attends, by the fields of `Forward`; `slots` are its text's compressed keys.
+
+        Raises AttnctlError for a layer that attends a second time in one forward.
+        """
+        if site.layer in self._sizes:
+            raise AttnctlError(
+                f"{type(self._network).__name__} attends several times in what it calls layer {site.layer}, and a trace "
+                "holds one attention a layer: attnctl.capture keeps them all"
+            )
+        if self.causal is None and not self._padded:
+            self.causal = hides_future(call)
+        sizes = call.queries.shape[-3], call.keys.shape[-3], call.queries.shape[-1], call.values.shape[-1]
+        self._sizes[site.layer], self._slots = sizes, slots
+        self._scales.add(call.effective_scale)
+        self._sinks |= call.sinks is not None
         factor = differential_lambda(self._network.get_submodule(site.name))
         if factor is not None:
-            self.lambdas[site.layer] = factor
+            self._lambdas[site.layer] = factor
         if site.layer in self._indexers.scores:
-            self.indexed.append(site.layer)
+            self._indexed.append(site.layer)
         owner = next((layer for layer, keys in self._keys.items() if keys() is call.keys), None)
         if owner is None:
             self._keys[site.layer] = weakref.ref(call.keys)
         else:
-            self.shared[site.layer] = owner
+            self._shared[site.layer] = owner
         index_scores = self._indexers.scores_of_layer(site.layer, call.n_q, call.n_k, slots)
         return {
             "known": {} if index_scores is None else {"index_scores": index_scores},
@@ -287,33 +315,57 @@ class FamilyTraits:
             "output_matrix": partial(self.readers.output_matrix, site, call),
         }
 
+    def described_model(self, info: ModelInfo, whole: bool) -> ModelInfo:
+        """The model's description, with what the calls said; what differs from layer to layer is not given.
+
+        Of a `whole` run it is known whether a norm follows the last layer.
+        """
+        info = replace(info, final_norm=self.final_norm if whole else None)
+        if not self._sizes:
+            return replace(info, scale=None)
+        columns = [set(column) for column in zip(*self._sizes.values(), strict=True)]
+        heads, kv_heads, d_k, d_v = (column.pop() if len(column) == 1 else None for column in columns)
+        return replace(
+            info,
+            n_heads=heads or info.n_heads,
+            n_kv_heads=kv_heads,
+            d_k=d_k,
+            d_v=d_v,
+            scale=next(iter(self._scales)) if len(self._scales) == 1 else None,
+            causal=info.causal if self.causal is None else self.causal,
+        )
+
     def gates_of_text(self, item: int, n: int) -> dict[int, Floats]:
         """Layer → how far the gates were open for the first n tokens of one text of the batch: (heads, n)."""
         return {layer: as_numpy(share[item, :, :n]) for layer, share in self.readers.gates.items()}
 
-    def trait_notes(self, gates: Mapping[int, Floats]) -> tuple[str, ...]:
-        """What a reader must know of them, in sentences; `gates` are those of his text."""
-        notes = []
+    def reader_notes(self, silent: dict[Site, str], gates: Mapping[int, Floats]) -> tuple[str, ...]:
+        """What a reader must know of the run: `silent` attended in code of their own, `gates` are those of the text."""
+        told = unseen_sentence(silent)
+        notes = [f"{told[0].upper()}{told[1:]}."] if told else []
+        if self._sinks:
+            notes.append(SINK_NOTE)
         if self._kind == "self":
             for name, layers in layers_without_attention(self._network).items():
                 notes.append(f"{_layers(layers)} no softmax attention: {_it(layers)} {name} in its place.")
-        if self.lambdas:
-            values = list(self.lambdas.values())
+        if self._lambdas:
+            values = list(self._lambdas.values())
             span = f"{values[0]:.2f}" if len(values) == 1 else f"{min(values):.2f} to {max(values):.2f} by layer"
             notes.append(
                 "Differential attention (Ye et al. 2024): heads are pairs, h and h + heads / 2, and what counts is the "
                 f"weights of the first - λ × those of the second, λ {span}."
             )
-        if self.indexed:
+        if self._indexed:
             notes.append("An indexer picks the keys that each query may see: the others are masked.")
             if self._indexers.not_shown:
                 notes.append("Its scores are not of one key each: what it picks is shown, and they are not.")
-        if self.slots is not None and self.slots.every_span:
-            notes.append(self.slots.slots_sentence())
-        if self.shared:
-            whose = [f"layer {layer} reads those of layer {owner}" for layer, owner in self.shared.items()]
+        if self._slots is not None and self._slots.every_span:
+            notes.append(self._slots.slots_sentence())
+        if self._shared:
+            whose = [f"layer {layer} reads those of layer {owner}" for layer, owner in self._shared.items()]
             said = "; ".join(whose if len(whose) <= 4 else [*whose[:3], "…", whose[-1]])
-            notes.append(f"{_layers(list(self.shared))} no keys and values of {_its(self.shared)} own: {said}.")
+            its = "its" if len(self._shared) == 1 else "their"
+            notes.append(f"{_layers(list(self._shared))} no keys and values of {its} own: {said}.")
         if gates:
             means = [100 * float(share) for layer in gates.values() for share in layer.mean(-1)]
             low, high = f"{min(means):.0f}", f"{max(means):.0f}"
@@ -330,8 +382,15 @@ def _it(layers: Sequence[int]) -> str:
     return "it holds" if len(layers) == 1 else "they hold"
 
 
-def _its(layers: Collection[int]) -> str:
-    return "its" if len(layers) == 1 else "their"
+def hides_future(call: Call) -> bool | None:
+    """Whether no query of a call may look at a later key; None where its only query cannot tell."""
+    n_q, n_k = call.queries.shape[-2], call.keys.shape[-2]
+    if n_q == 1 or n_q != n_k:
+        return None
+    if call.causal or call.mask is None:
+        return call.causal
+    mask: Array = call.mask[0] if call.mask.ndim == 3 else call.mask  # (n_q, n_k)
+    return not bool(mask.triu(1).any())
 
 
 def differential_lambda(module: Any) -> float | None:

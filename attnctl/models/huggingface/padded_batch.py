@@ -18,7 +18,6 @@ from attnctl.errors import AttnctlError
 from attnctl.layer import LayerAttention, Run, StopForward
 from attnctl.layer.computed import ComputedLayer
 from attnctl.models.huggingface.checkpoint import Checkpoint
-from attnctl.models.huggingface.run_notes import RunNotes
 from attnctl.tokens import Token
 
 if TYPE_CHECKING:
@@ -116,12 +115,10 @@ def run_padded(model: Checkpoint, texts: Sequence[tuple[Token, ...]], visits: Se
     from attnctl.models.huggingface.attention_interface import WatchOptions
     from attnctl.models.huggingface.family_traits import FamilyTraits
 
-    traits = FamilyTraits(model.network, model.kind)
-    told = RunNotes(type(model.network).__name__, padded=True, traits=traits)
+    traits = FamilyTraits(model.network, model.kind, padded=True)
     over: set[int] = set()  # the texts of which all is seen
 
     def see_padded(site: Site, call: Call) -> Array | None:
-        told.note_call(site, call)
         known = traits.traits_of_call(site, call)
         contexts: list[Array | None] = []
         for b, visit in enumerate(visits):
@@ -149,7 +146,7 @@ def run_padded(model: Checkpoint, texts: Sequence[tuple[Token, ...]], visits: Se
         own = None if output is None else SimpleNamespace(logits=_text_logits(output, b, len(tokens), at))
         ran = Run(tokens, embeddings[b, : len(tokens)])
         ran.gates = traits.gates_of_text(b, len(tokens))
-        model.told_by_run(ran, told, session.silent, own)
+        model.told_by_run(ran, traits, session.silent, own)
         runs.append(ran)
     return runs
 

@@ -1,89 +1,17 @@
-"""What the calls of one run tell of the model beside its weights: sizes, scale, direction, and what a reader must know."""
+"""What a reader must know of a checkpoint's text: its tokens, what its keys stand for, and why nothing is shown."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from attnctl.arrays import Floats
-from attnctl.attention import Array, Call
 from attnctl.errors import AttnctlError
-from attnctl.models.huggingface.attention_sites import Site, unseen_sentence
-from attnctl.readings.traces.trace import SINK_NOTE, ModelInfo
+from attnctl.models.huggingface.attention_sites import Site
 from attnctl.text import visible_text
 from attnctl.tokens import Token
 
 if TYPE_CHECKING:
     from attnctl.models.huggingface.checkpoint import Checkpoint
-    from attnctl.models.huggingface.family_traits import FamilyTraits
-
-
-@dataclass
-class RunNotes:
-    """Collects what each call of one run tells; `info` and `notes` say it at the end."""
-
-    architecture: str
-    padded: bool = False  # the masks hide padding too, and do not tell who looks ahead
-    layers: set[int] = field(default_factory=set)
-    sizes: set[tuple[int, int, int, int]] = field(default_factory=set)  # heads, key/value heads, d_k, d_v
-    scales: set[float] = field(default_factory=set)
-    sinks: bool = False
-    causal: bool | None = None
-    traits: FamilyTraits | None = None
-
-    def note_call(self, site: Site, call: Call) -> None:
-        """Note one call. Raises AttnctlError for a layer that attends a second time in one forward."""
-        if site.layer in self.layers:
-            raise AttnctlError(
-                f"{self.architecture} attends several times in what it calls layer {site.layer}, and a trace holds one "
-                "attention a layer: attnctl.capture keeps them all"
-            )
-        if self.causal is None and not self.padded:
-            self.causal = hides_future(call)
-        self.layers.add(site.layer)
-        self.sizes.add((call.queries.shape[-3], call.keys.shape[-3], call.queries.shape[-1], call.values.shape[-1]))
-        self.scales.add(call.effective_scale)
-        self.sinks |= call.sinks is not None
-
-    def described_model(self, info: ModelInfo, whole: bool) -> ModelInfo:
-        """The model's description, with what the calls said; what differs from layer to layer is not given.
-
-        Of a `whole` run it is known whether a norm follows the last layer.
-        """
-        info = replace(info, final_norm=self.traits.final_norm if whole and self.traits is not None else None)
-        if not self.sizes:
-            return replace(info, scale=None)
-        heads, kv_heads, d_k, d_v = (set(column) for column in zip(*self.sizes, strict=True))
-        return replace(
-            info,
-            n_heads=info.n_heads if len(heads) > 1 else heads.pop(),
-            n_kv_heads=None if len(kv_heads) > 1 else kv_heads.pop(),
-            d_k=None if len(d_k) > 1 else d_k.pop(),
-            d_v=None if len(d_v) > 1 else d_v.pop(),
-            scale=next(iter(self.scales)) if len(self.scales) == 1 else None,
-            causal=info.causal if self.causal is None else self.causal,
-        )
-
-    def reader_notes(self, silent: dict[Site, str], gates: Mapping[int, Floats]) -> tuple[str, ...]:
-        """What a reader must know of the run, `silent` being who attended in code of its own, `gates` as of `Run`."""
-        told = unseen_sentence(silent)
-        notes = [f"{told[0].upper()}{told[1:]}."] if told else []
-        if self.sinks:
-            notes.append(SINK_NOTE)
-        notes += () if self.traits is None else self.traits.trait_notes(gates)
-        return tuple(notes)
-
-
-def hides_future(call: Call) -> bool | None:
-    """Whether no query of a call may look at a later key; None where its only query cannot tell."""
-    n_q, n_k = call.queries.shape[-2], call.keys.shape[-2]
-    if n_q == 1 or n_q != n_k:
-        return None
-    if call.causal or call.mask is None:
-        return call.causal
-    mask: Array = call.mask[0] if call.mask.ndim == 3 else call.mask  # (n_q, n_k)
-    return not bool(mask.triu(1).any())
 
 
 def nothing_seen_sentence(name: str, kind: str, silent: dict[Site, str]) -> str:
