@@ -11,8 +11,9 @@ this text a logit is a sum over all heads and the tokens that they read (direct 
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field
 from itertools import combinations
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -26,13 +27,35 @@ from attnctl.errors import AttnctlError
 from attnctl.interventions import Intervention
 from attnctl.models.huggingface.answers import AnsweredPrompt
 from attnctl.models.huggingface.attention_interface import architecture_name, watch_attention
-from attnctl.models.huggingface.attention_sites import Site
+from attnctl.models.huggingface.attention_sites import Site, blocks_of
+from attnctl.models.huggingface.intervention import apply_interventions
 from attnctl.models.huggingface.network import running_network
-from attnctl.models.huggingface.replay import RecordedForward, RefusedError, SeenBlock, SeenCall, is_near
+from attnctl.models.huggingface.replay import first_of
 from attnctl.readings.effects.effects import ContributionPart, Contributions
 
 if TYPE_CHECKING:
+    from torch.nn import Module
     from transformers import PreTrainedConfig, PreTrainedModel
+
+    from attnctl.models.huggingface.attention_sites import Output
+
+
+NEAR = 2e-5  # how close what was put together must come to what the model made, of the largest number
+
+
+class RefusedError(Exception):
+    """Why an architecture cannot be taken apart."""
+
+
+@contextmanager
+def _refusing_by_name(network: PreTrainedModel) -> Iterator[None]:
+    """Within this, a RefusedError is an AttnctlError that names the architecture."""
+    try:
+        yield
+    except RefusedError as why:
+        raise AttnctlError(
+            f"{architecture_name(network)} cannot be taken apart into direct contributions: {why}"
+        ) from why
 
 
 class TargetLogit(NamedTuple):
@@ -50,18 +73,130 @@ def taken_apart(
     """A logit as a sum over the model's parts. Raises AttnctlError, naming the architecture, where its logits are no
     such sum.
     """
-    name = architecture_name(network)
-    try:
+    with _refusing_by_name(network):
         forward = RecordedForward(network, logit.tail, logit.query)
         forward.record(inputs, base)
-        assert forward.logits is not None
         mix = torch.zeros_like(forward.logits)  # (1, vocabulary)
         mix[0, logit.target] = 1
         if logit.against is not None:
             mix[0, logit.against] -= 1
         return _sum_of_parts(forward, mix)
-    except RefusedError as why:
-        raise AttnctlError(f"{name} cannot be taken apart into direct contributions: {why}") from why
+
+
+# --- the forward, recorded -----------------------------------------------------------------------------------------
+
+
+@dataclass
+class SeenCall:
+    """One call of a module: what went in and came out at the watched positions, (rows, d) each, in float64."""
+
+    module: Module
+    given: Array
+    made: Array
+
+
+@dataclass
+class SeenBlock:
+    """One block's way: its own call, its children's, and its attention."""
+
+    whole: SeenCall | None = None  # None: it passes on more than one stream
+    children: list[SeenCall] = field(default_factory=list)
+    linear: list[SeenCall] = field(default_factory=list)  # projections called after the attention
+    layer: int = -1
+    context: Array | None = None  # weights · values: (heads, rows, d_v)
+    weights: Array | None = None  # (heads, rows, n_k), where kept
+    values: Array | None = None  # (heads, n_k, d_v), where kept
+
+    @property
+    def stream(self) -> SeenCall:
+        """The residual stream before and after the block, (rows, d_model) each. Raises RefusedError for several."""
+        if self.whole is None:
+            raise RefusedError("its blocks pass on more than one stream")
+        return self.whole
+
+    @property
+    def added(self) -> Array:
+        """What the block adds to the stream: (rows, d_model)."""
+        return self.stream.made - self.stream.given
+
+
+class RecordedForward:
+    """A forward, recorded at the watched positions: `rows` of them, the first `tail` positions from the end of the stream.
+
+    `query` is the first one's place among the queries. With `keep_weights` each block keeps its weights and values.
+    """
+
+    logits: Array  # (rows, vocabulary)
+
+    def __init__(
+        self, network: PreTrainedModel, tail: int, query: int, rows: int = 1, *, keep_weights: bool = True
+    ) -> None:
+        self.network, self.keep_weights = network, keep_weights
+        self.tail, self.rows, self.queries = tail, slice(-tail, rows - tail or None), range(query, query + rows)
+        self.blocks: list[SeenBlock] = []
+        self.outside: list[SeenCall] = []  # norms after the blocks
+        self.head: SeenCall | None = None
+
+    def record(self, inputs: dict[str, object], base: Intervention) -> None:
+        """Run the text, and keep what every part made of it."""
+        head = self.network.get_output_embeddings()  # type: ignore[no-untyped-call]
+        if not isinstance(getattr(head, "weight", None), torch.Tensor):
+            raise RefusedError("it has no unembedding matrix")
+        blocks = blocks_of(self.network)
+        inner = {id(module) for block in blocks for module in block.modules()}
+        with ExitStack() as stack:
+            for block in blocks:
+                stack.callback(block.register_forward_pre_hook(lambda *_: self.blocks.append(SeenBlock())).remove)
+                self._keep_calls(block, lambda seen: setattr(self.blocks[-1], "whole", seen), stack)
+                children = set(block.children())
+                for part in set(block.modules()) - {block}:
+                    if part in children:
+                        self._keep_calls(part, lambda seen: self.blocks[-1].children.append(seen), stack)
+                    if getattr(getattr(part, "weight", None), "ndim", 0) == 2:
+                        self._keep_calls(part, lambda seen: self.blocks[-1].linear.append(seen), stack)
+            for module in self.network.modules():
+                if id(module) not in inner and "norm" in type(module).__name__.lower():
+                    self._keep_calls(module, self.outside.append, stack)
+            self._keep_calls(head, lambda seen: setattr(self, "head", seen), stack)
+            stack.enter_context(apply_interventions(self.network, [base], "self"))
+            stack.enter_context(watch_attention(self.network, self._attended, lambda site: site.kind == "self"))
+            self.logits = self.network(**inputs).logits[0, self.rows].double()  # (rows, vocabulary)
+
+    def _keep_calls(self, module: Module, keep: Callable[[SeenCall], object], stack: ExitStack) -> None:
+        """Hand each call of a module to `keep`, where it has one stream in and one out."""
+
+        def end_call(module: Module, args: tuple[Array, ...], kwargs: dict[str, Array], output: Output) -> None:
+            given = self._row(args[0] if args else kwargs.get("hidden_states"))
+            made = self._row(first_of(output))
+            if given is not None and made is not None:
+                keep(SeenCall(module, given, made))
+
+        stack.callback(module.register_forward_hook(end_call, with_kwargs=True).remove)
+
+    def _row(self, value: Array) -> Array | None:
+        """The watched positions of (1, n, d) or (n, d); None for anything else."""
+        if not isinstance(value, torch.Tensor) or value.ndim not in (2, 3):
+            return None
+        rows = value[0] if value.ndim == 3 else value
+        return rows[self.rows].double() if rows.shape[0] >= self.tail else None
+
+    def _attended(self, site: Site, call: Call) -> None:
+        block = self.blocks[-1] if self.blocks else None
+        if block is None or block.context is not None:
+            raise RefusedError("it attends outside its blocks, or twice in one")
+        steps = attention.run_call(attention.select_call(call, None, list(self.queries)))
+        block.layer, block.context = site.layer, steps.context[0].double()  # (heads, rows, d_v)
+        if self.keep_weights:
+            block.weights = steps.weights[0].double()  # (heads, rows, n_k)
+            block.values = attention.share_heads(call.values, block.weights.shape[0])[0].double()  # (heads, n_k, d_v)
+        block.linear.clear()  # what was called before it are its own projections
+
+
+def is_near(one: Array, other: Array) -> bool:
+    """Whether two arrays of one shape agree to NEAR of the largest number."""
+    if one.shape != other.shape:
+        return False
+    return float((one - other).abs().max()) <= NEAR * max(float(other.abs().max()), 1e-6)
 
 
 # --- the sum -----------------------------------------------------------------------------------------------------
@@ -72,18 +207,16 @@ def stream_direction(forward: RecordedForward, mix: Array) -> tuple[Array, float
 
     (rows, d_model), and what biases add along it, the mixed logits themselves, and notes. Raises RefusedError.
     """
-    blocks = forward.blocks
-    if not blocks or any(block.given is None or block.made is None for block in blocks):
-        raise RefusedError("its blocks pass on more than one stream")
-    for one, other in zip(blocks, blocks[1:], strict=False):
+    streams = [block.stream for block in forward.blocks or [SeenBlock()]]
+    for one, other in zip(streams, streams[1:], strict=False):
         if not is_near(other.given, one.made):
             raise RefusedError("what a block puts out is changed before the next one reads it")
-    head, last, logits = forward.head, blocks[-1].made, forward.logits
-    if head is None or logits is None or last is None:
+    head, last = forward.head, streams[-1].made
+    if head is None:
         raise RefusedError("its unembedding is not called as one")
-    scale, cap, notes = _after_head(forward, head.made, logits)
+    scale, cap, notes = _after_head(forward, head.made, forward.logits)
     way, bias = _unembedded(head.module, mix)
-    made = head.made if cap is not None else logits
+    made = head.made if cap is not None else forward.logits
     linear = _Linear.identity() if is_near(head.given, last) else None
     for norm in forward.outside:
         if linear is None and is_near(norm.given, last) and is_near(head.given, norm.made):
@@ -96,7 +229,7 @@ def stream_direction(forward: RecordedForward, mix: Array) -> tuple[Array, float
 
 def _sum_of_parts(forward: RecordedForward, mix: Array) -> Contributions:
     direction, bias, logit, notes = stream_direction(forward, mix)
-    parts = [ContributionPart(part="embedding", value=_along(forward.blocks[0].given, direction))]
+    parts = [ContributionPart(part="embedding", value=_along(forward.blocks[0].stream.given, direction))]
     for block in forward.blocks:
         parts += _block_parts(block, direction, forward.network.config)
     parts.append(ContributionPart(part="bias", value=bias))
@@ -176,16 +309,14 @@ class _Linear:
 
 def _block_parts(block: SeenBlock, direction: Array, config: PreTrainedConfig) -> Iterator[ContributionPart]:
     """What a block adds: its heads, its output projection's bias, and its MLP."""
-    assert block.given is not None and block.made is not None
-    added = block.made - block.given  # (rows, d_model)
     if block.context is None:  # no attention in it: a convolution, a state space
-        yield ContributionPart(part="mlp", value=_along(added, direction))
+        yield ContributionPart(part="mlp", value=_along(block.added, direction))
         return
     read = head_directions(block, direction, config)
     yield from _head_parts(block, read.along, read.given)
     if read.bias:
         yield ContributionPart(part="bias", layer=block.layer, value=read.bias)
-    yield ContributionPart(part="mlp", layer=block.layer, value=_along(added, direction) - read.attended)
+    yield ContributionPart(part="mlp", layer=block.layer, value=_along(block.added, direction) - read.attended)
 
 
 @dataclass
@@ -200,9 +331,9 @@ class HeadDirections:
 
 def head_directions(block: SeenBlock, direction: Array, config: PreTrainedConfig) -> HeadDirections:
     """What each head's context is worth along `direction` (rows, d_model). Raises RefusedError where it is no such sum."""
-    assert block.given is not None and block.made is not None and block.context is not None
+    assert block.context is not None
     projection = _output_projection(block)
-    written, linear = _attention_branch(block, projection, block.made - block.given, config)
+    written, linear = _attention_branch(block, projection, block.added, config)
     way = linear.back(direction) * written  # (rows, d_model)
     matrix, shift = _projection_matrix(projection, way)
     heads, _, d_v = block.context.shape
@@ -220,7 +351,7 @@ def _output_projection(block: SeenBlock) -> SeenCall:
     assert block.context is not None
     width = block.context.shape[0] * block.context.shape[-1]
     for seen in block.linear:
-        if seen.given.shape[-1] == width and block.given is not None and seen.made.shape == block.given.shape:
+        if seen.given.shape[-1] == width and seen.made.shape == block.stream.given.shape:
             return seen
     raise RefusedError("its heads do not go through an output projection of their own")
 
@@ -284,12 +415,8 @@ def writes_by_token(read: AnsweredPrompt) -> tuple[Floats, tuple[str, ...]]:
     logits are no such sum.
     """
     network = read.model.network
-    try:
+    with _refusing_by_name(network):
         along, notes = _directions(read)
-    except RefusedError as why:
-        raise AttnctlError(
-            f"{architecture_name(network)} cannot be taken apart into direct contributions: {why}"
-        ) from why
     total = np.zeros(len(read.prompt) + len(read.answer) - 1)  # (n_k,)
 
     def add_writes(site: Site, call: Call) -> Array | None:
@@ -313,7 +440,6 @@ def _directions(read: AnsweredPrompt) -> tuple[dict[int, Array], tuple[str, ...]
     forward = RecordedForward(read.model.network, m, 0, m, keep_weights=False)
     with running_network(read.model.network, m, read.model.info.name):
         forward.record(read.answer_inputs(), read.base)
-        assert forward.logits is not None
         mix = -torch.softmax(forward.logits, -1)  # (m, vocabulary)
         mix[torch.arange(m), list(read.answer)] += 1
         direction, _, _, notes = stream_direction(forward, mix)
