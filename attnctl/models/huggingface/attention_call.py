@@ -242,15 +242,31 @@ def joined_calls(module: Module, query: Array, value: Array, own: Answer) -> tup
 _halves: dict[tuple[int, int], tuple[Array, Array, Array]] = {}
 
 
-def without_batch(call: Call) -> Call:
-    """The call of a batch of one, its arrays without that axis."""
-    parts = {name: getattr(call, name) for name in ("queries", "keys", "values", "bias", "mask")}
-    flat = {
-        name: part[0] if part is not None and part.ndim >= (3 if name == "mask" else 4) else part
-        for name, part in parts.items()
-    }
-    if flat["mask"] is not None and bool(flat["mask"].all()):
-        flat["mask"] = None  # it hides nothing
-    if call.sinks is not None and call.sinks.ndim == 3:
-        flat["sinks"] = call.sinks[0]  # (heads, n_q)
-    return replace(call, **flat)
+def call_of_text(call: Call, item: int = 0, n: int | None = None) -> Call:
+    """One text's part of a batch's call, without that axis; of its `n` tokens alone, where others are padding behind them.
+
+    A mask that hides nothing is none, and a bias that adds nothing.
+    """
+
+    def own(part: Array | None, ndim: int, *axes: int) -> Array | None:
+        """The text's part of an array that has `ndim` axes where it is a batch's, its first n along `axes`."""
+        if part is None:
+            return None
+        part = part[item if part.shape[0] > 1 else 0] if part.ndim == ndim else part
+        for axis in axes if n is not None else ():
+            part = part.narrow(axis, 0, min(n, part.shape[axis]))
+        return part
+
+    mask, bias = own(call.mask, 3, -2, -1), own(call.bias, 4, -2, -1)
+    alone = n == 1
+    return replace(
+        call,
+        queries=own(call.queries, 4, -2),
+        keys=own(call.keys, 4, -2),
+        values=own(call.values, 4, -2),
+        mask=None if mask is None or bool(mask.all()) else mask,
+        bias=None if bias is None or not bool(bias.any()) else bias,  # it was of padding alone
+        sinks=call.sinks if call.sinks is None or call.sinks.ndim == 1 else own(call.sinks, 3, -1),  # or (heads, n_q)
+        causal=call.causal and not alone,
+        offset=None if alone else call.offset,
+    )

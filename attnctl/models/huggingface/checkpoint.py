@@ -129,7 +129,7 @@ class Checkpoint:
         Where `visit` raises StopForward, the network is left, and predicts nothing.
         Raises AttnctlError where the architecture hands over what attnctl does not know.
         """
-        from attnctl.models.huggingface.attention_call import check_finite, without_batch
+        from attnctl.models.huggingface.attention_call import call_of_text, check_finite
         from attnctl.models.huggingface.attention_sites import may_repeat_layers
         from attnctl.models.huggingface.family_traits import FamilyTraits
 
@@ -151,7 +151,7 @@ class Checkpoint:
             check_finite(call, f"layer {site.layer} of {self.info.name}")
             call = slots.widened_call(site.layer, call)
             ran.key_tokens = tokens_of_call_keys(call.keys.shape[-2], tokens, source, ran.key_tokens)
-            layer = ComputedLayer.of_call(site.layer, without_batch(call), **known)
+            layer = ComputedLayer.of_call(site.layer, call_of_text(call), **known)
             visit(layer)
             context = layer.forward.context_so_far
             return None if context is None else context[None]

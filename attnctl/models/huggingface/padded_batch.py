@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import replace
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 from weakref import WeakKeyDictionary
@@ -112,6 +111,7 @@ def padded_forward(
 
 def run_padded(model: Checkpoint, texts: Sequence[tuple[Token, ...]], visits: Sequence[Visit]) -> list[Run]:
     """One pass; each text's visitor sees each layer's call cut to that text. Raises AttnctlError of one of them."""
+    from attnctl.models.huggingface.attention_call import call_of_text
     from attnctl.models.huggingface.attention_interface import WatchOptions
     from attnctl.models.huggingface.family_traits import FamilyTraits
 
@@ -122,7 +122,7 @@ def run_padded(model: Checkpoint, texts: Sequence[tuple[Token, ...]], visits: Se
         known = traits.traits_of_call(site, call)
         contexts: list[Array | None] = []
         for b, visit in enumerate(visits):
-            layer = ComputedLayer.of_call(site.layer, _text_part(call, b, len(texts[b])), **known)
+            layer = ComputedLayer.of_call(site.layer, call_of_text(call, b, len(texts[b])), **known)
             try:
                 visit(layer)
             except StopForward:
@@ -179,35 +179,6 @@ def _text_logits(output: Output, b: int, n: int, at: list[int] | None) -> Array 
         return logits[b : b + 1, :n]
     place = at.index(n - 1)
     return logits[b : b + 1, place : place + 1]
-
-
-def _text_part(call: Call, b: int, n: int) -> Call:
-    """Text b's part of a call: its n queries and keys, without the batch; a mask that hides nothing is none."""
-
-    def own_mask(part: Array | None) -> Array | None:
-        """(batch or 1, …, n_q, n_k) → (…, n, n)."""
-        return None if part is None else part[b if part.shape[0] > 1 else 0][..., :n, :n]
-
-    mask = call.mask
-    mask = own_mask(mask) if mask is not None and mask.ndim == 3 else None if mask is None else mask[:n, :n]
-    if mask is not None and bool(mask.all()):
-        mask = None
-    queries, keys, values = (part[b, :, :n] for part in (call.queries, call.keys, call.values))
-    bias = own_mask(call.bias) if call.bias is not None and call.bias.ndim == 4 else call.bias
-    if bias is not None and not bool(bias.any()):
-        bias = None  # it was of padding alone
-    sinks = call.sinks if call.sinks is None or call.sinks.ndim == 1 else call.sinks[b, :, :n]  # or (heads, n)
-    return replace(
-        call,
-        sinks=sinks,
-        queries=queries,
-        keys=keys,
-        values=values,
-        mask=mask,
-        bias=bias,
-        causal=call.causal and n > 1,
-        offset=call.offset if n > 1 else None,
-    )
 
 
 Take = Callable[[int, Array], None]  # called with a layer and its weights (batch, heads, n, n), padding at the end
