@@ -167,14 +167,13 @@ def watch_attention(
         # flash and flex attention hide keys by other means than masks: such a model runs on torch's fused kernel here
         fused = "sdpa" if model._supports_sdpa else "eager"
         stack.enter_context(attention_set_to(model, fused, only=re.compile("flash|flex|paged").search))
-        stack.enter_context(uncompiled())
+        stack.enter_context(watching())
         for part in model.modules():
             if part is model or isinstance(part, PreTrainedModel):
                 stack.callback(part.register_forward_pre_hook(session.begin_part).remove)
                 stack.callback(part.register_forward_hook(session.end_part, always_call=True).remove)
         for part in attention_modules(model).values():
             stack.callback(part.register_forward_hook(session.end_attention).remove)
-        stack.enter_context(held("interface", _wrap_interface))
         _sessions.append(session)
         stack.callback(_sessions.remove, session)
         yield session
@@ -206,8 +205,15 @@ def _sessions_of(module: Module) -> list[WatchSession]:
     return [session for session in watching if session.thread == threading.get_ident()] or watching
 
 
+def watching() -> AbstractContextManager[None]:
+    """Within this, modules are handed the functions that they attend with ours around each, and run as they are written.
+
+    What torch.compile made calls nobody who looks on; where nobody has imported the compiler, nothing was compiled.
+    """
+    return held("watching", _wrap_interface)
+
+
 def _wrap_interface(stack: ExitStack) -> None:
-    """Hand out the functions that modules attend with, ours around each."""
     from transformers.modeling_utils import AttentionInterface
 
     original = AttentionInterface.get_interface
@@ -217,6 +223,8 @@ def _wrap_interface(stack: ExitStack) -> None:
 
     AttentionInterface.get_interface = get_interface  # type: ignore[assignment, method-assign]
     stack.callback(setattr, AttentionInterface, "get_interface", original)
+    if (compiler := sys.modules.get("torch._dynamo")) is not None:
+        stack.enter_context(compiler.set_stance("force_eager"))
 
 
 def _attend_call(
@@ -337,19 +345,6 @@ def held(name: Hashable, hold: Callable[[ExitStack], object]) -> Iterator[None]:
                 _held[name] = (count - 1, stack)
             else:
                 stack.close()
-
-
-def uncompiled() -> AbstractContextManager[None]:
-    """Within this, what torch.compile made runs as it is written: compiled code calls nobody who looks on.
-
-    Where nobody has imported the compiler, nothing was compiled.
-    """
-
-    def hold(stack: ExitStack) -> None:
-        if (compiler := sys.modules.get("torch._dynamo")) is not None:
-            stack.enter_context(compiler.set_stance("force_eager"))
-
-    return held("compiler", hold)
 
 
 @contextmanager

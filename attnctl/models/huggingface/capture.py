@@ -23,8 +23,8 @@ from attnctl.models.huggingface.attention_interface import (
     architecture_name,
     attention_configurations,
     check_inference,
-    uncompiled,
     watch_attention,
+    watching,
 )
 from attnctl.models.huggingface.attention_sites import (
     Output,
@@ -380,7 +380,7 @@ class _Recording:
             self.keep_output(output, next(steps), keys)
 
         with ExitStack() as stack:
-            stack.enter_context(uncompiled())
+            stack.enter_context(watching())
             stack.callback(self.model.register_forward_pre_hook(ask_for_weights, with_kwargs=True).remove)
             stack.callback(self.model.register_forward_hook(take_output).remove)
             yield

@@ -138,8 +138,7 @@ class Checkpoint:
         ran, slots = Run(tuple(tokens), key_tokens=self.tokens_of_keys(tokens, text)), self._slots(len(tokens))
         inputs = self._forward_inputs(tokens, source)
         traits = FamilyTraits(self.network, self.kind)
-        if may_repeat_layers(self.network, self.kind):  # it is run to the end, and a layer's second attention refused
-            visit = _without_leaving(visit)
+        to_its_end, seen_enough = may_repeat_layers(self.network, self.kind), False  # a second attention is refused
 
         def see_call_of_run(site: Site, call: Call) -> Array | None:
             known = traits.traits_of_call(site, call, slots)
@@ -152,7 +151,14 @@ class Checkpoint:
             call = slots.widened_call(site.layer, call)
             ran.key_tokens = tokens_of_call_keys(call.keys.shape[-2], tokens, source, ran.key_tokens)
             layer = ComputedLayer.of_call(site.layer, call_of_text(call), **known)
-            visit(layer)
+            nonlocal seen_enough
+            if not seen_enough:
+                try:
+                    visit(layer)
+                except StopForward:
+                    seen_enough = True
+            if seen_enough and not to_its_end:
+                raise StopForward
             context = layer.forward.context_so_far
             return None if context is None else context[None]
 
@@ -412,18 +418,3 @@ class Checkpoint:
                 text = self.pieces.tokenizer.decode([number], skip_special_tokens=False)
                 found.append(Prediction(at, text.strip() or text, number, value))
         return tuple(found)
-
-
-def _without_leaving(visit: Callable[[LayerAttention], None]) -> Callable[[LayerAttention], None]:
-    """`visit` until it has seen enough, and nothing after that: it does not leave the forward."""
-    seen_enough = False
-
-    def visit_until_enough(layer: LayerAttention) -> None:
-        nonlocal seen_enough
-        if not seen_enough:
-            try:
-                visit(layer)
-            except StopForward:
-                seen_enough = True
-
-    return visit_until_enough

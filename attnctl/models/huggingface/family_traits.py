@@ -174,7 +174,22 @@ def passed(context: Array, gated: Array) -> Array | None:
 # --- indexers ---------------------------------------------------------------------------------------------------------
 
 
-class IndexerScores(TorchFunctionMode):
+class TopK(TorchFunctionMode):
+    """Within this, what each top-k was taken of is kept."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.taken_of: list[Array] = []
+
+    def __torch_function__(
+        self, func: Callable[..., Array], types: object, args: tuple[Array, ...] = (), kwargs: Any = None
+    ) -> Array:
+        if getattr(func, "__name__", "") == "topk" and args:
+            self.taken_of.append(args[0])
+        return func(*args, **(kwargs or {}))
+
+
+class IndexerScores:
     """The scores by which indexers pick the keys that queries may see (DeepSeek-V3.2), as a network runs.
 
     An indexer is a module whose class says so; its scores are what it takes the highest of. `scores` holds them by layer:
@@ -182,38 +197,29 @@ class IndexerScores(TorchFunctionMode):
     """
 
     def __init__(self, network: PreTrainedModel) -> None:
-        super().__init__()
         sites = sites_of_modules(network)
         self._indexers = [part for part in network.modules() if type(part).__name__.endswith("Indexer")]
         self._layers = {id(part): sites[id(part)][0].layer for part in self._indexers}
-        self._layer: int | None = None  # whose indexer is running
         self.scores: dict[int, Array] = {}
         self.not_shown = False  # some are not of each query's keys
 
     @contextmanager
     def watch_indexers(self) -> Iterator[None]:
         """Within this, the scores are seen."""
-        with ExitStack() as stack:
-            for part in self._indexers:
-                stack.callback(part.register_forward_pre_hook(self._begin).remove)
-                stack.callback(part.register_forward_hook(self._end, always_call=True).remove)
-            if self._indexers:
-                stack.enter_context(self)
+        if not self._indexers:
             yield
+            return
+        with ExitStack() as stack:
+            picks = stack.enter_context(TopK())
 
-    def _begin(self, part: Module, _: object) -> None:
-        self._layer = self._layers[id(part)]
+            def end_indexer(part: Module, *_: object) -> None:
+                self.scores |= {self._layers[id(part)]: scores for scores in picks.taken_of}
+                picks.taken_of.clear()
 
-    def _end(self, *_: object) -> None:
-        self._layer = None
-
-    def __torch_function__(
-        self, func: Callable[..., Array], types: object, args: tuple[Array, ...] = (), kwargs: Any = None
-    ) -> Array:
-        """Keep what a running indexer takes the highest of."""
-        if self._layer is not None and getattr(func, "__name__", "") == "topk" and args:
-            self.scores[self._layer] = args[0]
-        return func(*args, **(kwargs or {}))
+            for part in self._indexers:
+                stack.callback(part.register_forward_pre_hook(lambda *_: picks.taken_of.clear()).remove)
+                stack.callback(part.register_forward_hook(end_indexer).remove)
+            yield
 
     def scores_of_layer(self, layer: int, n_q: int, n_k: int, slots: KeySlots | None = None) -> Array | None:
         """The scores of a layer (n_q, n_k), 0 where a query may not look; None where there is none for each key.

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Sequence
+from contextlib import suppress
 from types import SimpleNamespace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 from weakref import WeakKeyDictionary
 
 import numpy as np
@@ -46,32 +46,17 @@ def can_batch(model: Model) -> bool:
 
 def padding_changes_weights(model: Checkpoint, short: Sequence[Token], long: Sequence[Token]) -> bool:
     """Whether a text's weights change when it is padded to another's length, or keys are picked, others beside padding."""
+    from attnctl.models.huggingface.family_traits import TopK
+
     alone: list[Array] = []  # a layer each: (heads, n, n)
     beside: list[Array] = []
     run_padded(model, [tuple(short)], [lambda layer: alone.append(layer.all_weights())])
-    with _top_of(len(long)) as picked:
+    with TopK() as picks:
         visits = [lambda layer: beside.append(layer.all_weights()), lambda _: None]
         run_padded(model, [tuple(short), tuple(long)], visits)
     near = CLOSE.get(model.info.dtype, ROUGH)
-    return bool(picked) or any(np.abs(a - b).max() > near for a, b in zip(alone, beside, strict=True))
-
-
-@contextmanager
-def _top_of(n: int) -> Iterator[list[bool]]:
-    """A list that is not empty once the best of n values were picked, as of so many keys (DeepSeek-V3.2, Doge)."""
-    from torch import Tensor, topk
-    from torch.overrides import TorchFunctionMode
-
-    picked: list[bool] = []
-
-    class SeesPicks(TorchFunctionMode):
-        def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-            if func in (topk, Tensor.topk) and args[0].shape[-1] == n:
-                picked.append(True)
-            return func(*args, **(kwargs or {}))
-
-    with SeesPicks():
-        yield picked
+    picked = any(scores.shape[-1] == len(long) for scores in picks.taken_of)  # as of keys (DeepSeek-V3.2, Doge)
+    return picked or any(np.abs(a - b).max() > near for a, b in zip(alone, beside, strict=True))
 
 
 def padded_forward(
