@@ -193,13 +193,15 @@ def _tokens_for(name: str, names: Sequence[str] | None, count: int) -> tuple[Tok
 def _layer_of_call(call: Captured, item: int, rows: tuple[int, ...] | None) -> LayerTrace:
     """One text of a call as a layer of a trace."""
     arrays: dict[str, Array] = {
-        name: as_numpy(there[item]) for name in STEPS if name != "mask" and (there := getattr(call, name)) is not None
+        name: as_numpy(there[item].float())
+        for name in STEPS
+        if name != "mask" and (there := getattr(call, name)) is not None
     }
     mask: Bools | None = None  # where every query sees every key
     if call.mask is not None:
         seen = (call.mask if call.mask.ndim == 2 else call.mask[item]).cpu().numpy().astype(bool)  # (1 or n_q, n_k)
         mask = None if seen.all() else np.broadcast_to(seen, call.weights.shape[-2:])  # (n_q, n_k)
-    weights = as_numpy(call.weights[item])  # (heads, n_q, n_k)
+    weights = as_numpy(call.weights[item].float())  # (heads, n_q, n_k)
     if call.has_sink:
         arrays["sink_weights"] = share_of_sink(weights)
     return LayerTrace(call.layer, call.heads, call.heads, weights=weights, rows=rows, mask=mask, **arrays)
