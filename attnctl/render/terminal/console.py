@@ -340,10 +340,10 @@ def text_lines(line: Line, width: int) -> list[Text]:
             lines.append(first.append_text(whole[start : start + len(part)]))
             first, start, edge = Text(" " * below, style), start + len(part), width
         end = after
+        if 0 < line.lines <= len(lines):
+            lines[-1].append(" …").truncate(width, overflow="ellipsis")
+            return lines
     lines.append(first.append_text(whole[start:end]))
-    if line.lines and len(lines) > line.lines:
-        lines = text_lines(replace(line, lines=0), width - 2)[: line.lines]
-        lines[-1].append(" …")
     if right:
         lines[0].append(" " * (width - lines[0].cell_len - right.cell_len)).append_text(right)
     return lines

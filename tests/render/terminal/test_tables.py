@@ -89,7 +89,7 @@ def test_a_line_tells_its_ranked_pieces_where_there_is_room() -> None:
     assert "third" not in said[1] and "second" in said[1] and "second" not in said[2] and "(first)" in said[2]
     short = Line([*(f"{at} " for at in range(3)), *((f"{at}, ", "", -at) for at in range(9))], rest="{} more", cut=True)
     assert lines_of_form(short, 20) == ["0 1 2 0, 1, 7 more"]
-    assert lines_of_form(Line("word " * 9, lines=2), 20) == ["word word word", "word word word …"]
+    assert lines_of_form(Line("word " * 9, lines=2), 20) == ["word word word word", "word word word word…"]
     assert lines_of_form(Line(["abcdefghijklmnop", " is ", "xyz"], cut=True), 20) == ["abcdefghijkl… is xyz"]
 
 
