@@ -13,6 +13,7 @@ import json
 from collections.abc import Sequence
 from functools import cache
 from importlib.resources import files
+from string import Template
 
 from attnctl.readings.overview import Overview
 from attnctl.readings.rows import ExactBlock
@@ -93,7 +94,7 @@ def trace_names(traces: Sequence[Trace | Overview]) -> list[str]:
 def tab_title(traces: Sequence[Trace | Overview]) -> str:
     """The title of the browser's tab."""
     text = visible_text(traces[0].text) or traces[0].model.name
-    return f"{text[:80]}{'…' if len(text) > 80 else ''} · attnctl"
+    return f"{shortened(text, 81)} · attnctl"
 
 
 def page_colours() -> Document:
@@ -129,13 +130,8 @@ def escaped_html(text: str) -> str:
 
 
 def filled_template(name: str, **parts: str) -> str:
-    """A file of web/ with each {{name}} in it put in; what was put in is never searched again."""
-    pieces = web_source(name).split("{{")
-    out = [pieces[0]]
-    for piece in pieces[1:]:
-        part, _, rest = piece.partition("}}")
-        out += [parts[part], rest]
-    return "".join(out)
+    """A file of web/ with each ${name} in it put in; what was put in is never searched again."""
+    return Template(web_source(name)).substitute(parts)
 
 
 def security_policy(style: str, script: str) -> str:

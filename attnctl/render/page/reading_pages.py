@@ -11,7 +11,7 @@ from attnctl.readings.census.census_table import CensusTable, HeadRow
 from attnctl.readings.effects.answer_sources import AnswerSources
 from attnctl.render.forms import Form, Grid, Line, Table, piece_parts
 from attnctl.render.page.document import as_data, document_page, escaped_html, filled_template, page_colours
-from attnctl.render.told.census import census_heading, layers_table, left_out, trees_text
+from attnctl.render.told.census import census_heading, layers_table, left_out, positional_heads, trees_text
 from attnctl.render.told.sources import parts_table, sources_sentences
 from attnctl.text import percent, probability_text, visible_text
 
@@ -156,13 +156,12 @@ def census_page(census: CensusTable) -> str:
     document = {"relations": relations, "heads": heads, "untrained": census.untrained} | page_colours()
     title = f"{visible_text(census.model)} on {visible_text(census.corpus)}"
     cited = f"attnctl {__version__}, {title}"
-    positional = [f"{h.layer}.{h.head} ({h.positional.offset:+d})" for h in census.heads if h.positional is not None]
     syntactic = [f"{h.layer}.{h.head}: {_findings(h)}" for h in census.heads if h.syntactic]
     out, trees = left_out(census), trees_text(census.trees)
     parts = {
         "facts": census_heading(census) + (f"; left out: {', '.join(out)}" if out else ""),
         "trees": f"Maximum spanning trees, undirected attachment (UUAS, %): {trees or 'the corpus has no edges'}.",
-        "positional": ", ".join(positional) or "none",
+        "positional": ", ".join(positional_heads(census)) or "none",
         "syntactic": "; ".join(syntactic) or "none",
         "cited": cited,
     }

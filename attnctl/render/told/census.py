@@ -113,6 +113,11 @@ def left_out(census: CensusTable) -> list[str]:
     return [f"{visible_text(reason)} {count:,}" for reason, count in census.skipped.items()]
 
 
+def positional_heads(census: CensusTable) -> list[str]:
+    """The heads that look to one offset, which stands behind each."""
+    return [f"{h.layer}.{h.head} ({h.positional.offset:+d})" for h in census.heads if h.positional is not None]
+
+
 def trees_text(trees: Trees) -> str:
     """How well spanning trees do, in percent; empty where the corpus has no edges to compare them with."""
     if trees.best_head is None or trees.best_layer is None:
@@ -154,7 +159,6 @@ def _layer_lines(census: CensusTable) -> Iterator[Form]:
 
 
 def _head_lines(census: CensusTable) -> Iterator[Form]:
-    positional = [f"{h.layer}.{h.head} ({h.positional.offset:+d})" for h in census.heads if h.positional is not None]
     syntactic = []
     for head in census.heads:
         if head.syntactic:
@@ -162,7 +166,7 @@ def _head_lines(census: CensusTable) -> Iterator[Form]:
             found = f"{visible_text(best.relation)} {ARROWS[best.direction]}{f', {more} more' * bool(more)}"
             syntactic.append(f"{head.layer}.{head.head} ({found})")
     for start, heads in (
-        ("positional (90 % at one offset):", positional),
+        ("positional (90 % at one offset):", positional_heads(census)),
         ("syntactic (10 points above the best offset):", syntactic),
     ):
         if len(heads) > MOST_HEADS + 1:

@@ -571,7 +571,7 @@ HOSTILE = (
     "]]>",
     "a\u2028b\u2029c\u202ed\x00\x1b[31m",
     "half \ud800 pair",
-    "{{script}} {{data}} &lt;b&gt; &amp;",
+    "${script} ${data} $$ &lt;b&gt; &amp;",
     "javascript:window.broken=1",
     "עברית 日本語 e\u0301 👩\u200d👧",
 )
