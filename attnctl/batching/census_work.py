@@ -43,7 +43,6 @@ from attnctl.tokens import Token, checked_text
 
 if TYPE_CHECKING:
     from attnctl.argument_types import OptionValues
-    from attnctl.text import Document
 
 
 FORM = "census"  # under which a result carries a sentence's counts
@@ -242,33 +241,11 @@ class Tallies(SharedFormat):
             self.whole.merge_tally(unpack_tally(part))
 
 
-def census_results(
-    work: CensusWork, items: Iterable[Item], jobs: int, model: Model | None = None, by: Engine = LOCAL
-) -> Iterator[list[Result]]:
-    """What becomes of each sentence, in their order, by `jobs` processes, or by the workers of a cluster."""
-    return by.results(work, _census_chunks(items), None if jobs == 1 else jobs, model)
-
-
-def _census_chunks(items: Iterable[Item]) -> Iterator[list[Item]]:
+def census_chunks(items: Iterable[Item]) -> Iterator[list[Item]]:
     """The sentences that are counted at a time. One begins where a folder's group does, so that a run that goes on there
     pads each sentence as a run without interruption, and ends with the same last digits.
     """
     return chunks_of_items(items, TOGETHER, TOGETHER_LETTERS, FIRST_TOGETHER)
-
-
-def census_folder(
-    path: str, work: CensusWork, corpus: Sequence[str], tallies: Tallies, *, start_anew: bool = False
-) -> Folder:
-    """The folder of a census: the same work on the same corpus goes on in it, anything else is refused."""
-    said: Document = {
-        "formats": [FORM],
-        "model": work.options,
-        "input": input_paths(corpus, path),
-        "relations": work.relations,
-    }
-    said |= {"untrained": work.untrained, "seed": work.seed, "max_tokens": work.max_tokens}
-    said |= {"batch_size": work.batch_size, "tallies": TALLIES}
-    return Folder(path, said, (FORM,), [tallies], TOGETHER, start_anew=start_anew)
 
 
 def count_corpus(
@@ -290,7 +267,7 @@ def count_corpus(
     tallies = Tallies(tally_shape(model))
 
     def results_of(items: Iterable[Item]) -> Iterator[list[Result]]:
-        return census_results(work, items, jobs, model, by)
+        return by.results(work, census_chunks(items), None if jobs == 1 else jobs, model)
 
     if folder is None:
         for chunk in results_of(treebank):
@@ -298,7 +275,9 @@ def count_corpus(
                 tallies.whole.merge_tally(result.made[FORM])
             hear(chunk)
     else:
-        with census_folder(folder, work, treebank.paths, tallies, start_anew=start_anew) as opened:
+        said = {"formats": [FORM], "input": input_paths(treebank.paths, folder), "model": work.options} | vars(work)
+        said = {name: value for name, value in said.items() if name != "options"} | {"tallies": TALLIES}
+        with Folder(folder, said, (FORM,), [tallies], TOGETHER, start_anew=start_anew) as opened:
             for chunk in results_of(opened.items_to_do(treebank)):
                 opened.write_results(chunk)
                 hear(chunk)

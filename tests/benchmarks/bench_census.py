@@ -13,7 +13,8 @@ from collections.abc import Sequence
 from itertools import islice
 from typing import Any
 
-from attnctl.batching.census_work import CensusWork, census_results
+from attnctl.batching.census_work import CensusWork, census_chunks
+from attnctl.batching.engines import run_here
 from attnctl.batching.items import Item
 from attnctl.batching.treebank import Treebank, sentence_of
 from attnctl.models import open_model
@@ -57,7 +58,7 @@ def main() -> None:
     for together in (32, 1, 32, 1):
         tally = CensusTally(tally_shape(model))
         start = time.process_time()
-        for chunk in census_results(CensusWork({"name": name}, batch_size=together), iter(items), 1, model):
+        for chunk in run_here(CensusWork({"name": name}, batch_size=together), census_chunks(items), model):
             for result in chunk:
                 tally.merge_tally(result.made["census"])
         rate = len(items) / (time.process_time() - start)

@@ -187,14 +187,14 @@ def test_an_interrupted_folder_goes_on_and_ends_the_same(run: Run, grammar: Path
 
 
 def test_sentences_share_a_pass_with_the_same_wherever_a_run_goes_on() -> None:
-    from attnctl.batching.census_work import TOGETHER, _census_chunks
+    from attnctl.batching.census_work import TOGETHER, census_chunks
     from attnctl.batching.items import Item
 
     items = [Item(number, "x", "w" * (1 + 37 * number % 900)) for number in range(3 * TOGETHER)]
-    chunks = [[item.number for item in chunk] for chunk in _census_chunks(items)]
+    chunks = [[item.number for item in chunk] for chunk in census_chunks(items)]
     assert len(chunks) > 6 and sum(chunks, []) == list(range(3 * TOGETHER))
     for begin in (0, TOGETHER, 2 * TOGETHER):  # a folder holds whole groups of so many
-        again = [[item.number for item in chunk] for chunk in _census_chunks(items[begin:])]
+        again = [[item.number for item in chunk] for chunk in census_chunks(items[begin:])]
         assert again == chunks[-len(again) :]
 
 

@@ -9,11 +9,9 @@ from typing import Any
 import pytest
 from msgspec import structs
 
-from attnctl.batching.census_work import CensusWork, census_results
+from attnctl.batching.census_work import CensusWork, count_corpus, open_census_model
 from attnctl.batching.treebank import Treebank
 from attnctl.readings.census.census_table import CensusTable
-from attnctl.readings.census.census_tally import CensusTally
-from attnctl.readings.census.table_of_tally import table_of_tally
 from tests.conftest import SAMPLES
 from tests.render.page.test_page import Tab, browser, in_browser, keys, tab  # noqa: F401
 
@@ -22,12 +20,9 @@ HOSTILE = "</script><img src=x onerror=alert(1)>\x1b[31m"
 
 @pytest.fixture(scope="module")
 def census() -> CensusTable:
-    tally = CensusTally((2, 3))
     work = CensusWork({"name": "random", "n_heads": 3, "d_k": 4, "n_layers": 2})
-    for chunk in census_results(work, Treebank([str(SAMPLES / "sentences.conllu")]), 1):
-        for result in chunk:
-            tally.merge_tally(result.made["census"])
-    return table_of_tally(tally, "random", HOSTILE)
+    found = count_corpus(work, Treebank([str(SAMPLES / "sentences.conllu")]), open_census_model(work))
+    return replace(found, corpus=HOSTILE)
 
 
 @pytest.fixture
