@@ -50,41 +50,39 @@ def again(run: Run, file: Path, out: Path) -> None:
     assert check_whole(out) == 4
 
 
-def test_a_line_that_is_there_twice_takes_no_file_away(run: Run, file: Path, out: Path) -> None:
-    entries = lines_of(out)
-    write(out, [entries[0], *entries])
-    again(run, file, out)
+def changed_files(entry: Any, **changes: Any) -> Any:
+    """A line of a manifest with other entries of its files."""
+    return {**entry, "files": [{**file, **changes} for file in entry["files"]]}
 
 
-def test_one_line_too_many_takes_no_file_away(run: Run, file: Path, out: Path) -> None:
-    entries = lines_of(out)
-    extra = [{**file, "file": f"./{file['file']}"} for file in entries[-1]["files"]]  # by another name
-    write(out, [*entries, {**entries[-1], "number": 4, "files": extra}])
-    again(run, file, out)
+def with_name(entry: Any, name: str, size: int = 1, **more: Any) -> Any:
+    return {**entry, "files": [{"file": name, "bytes": size}], **more}
 
 
-@pytest.mark.parametrize("name", ["traces.jsonl", "run.json", "manifest.jsonl"])
-def test_the_files_of_the_run_itself_stay(run: Run, file: Path, out: Path, name: str) -> None:
-    entries = lines_of(out)
-    write(out, [*entries, {**entries[-1], "number": 4, "files": [{"file": name, "bytes": 1}]}])
-    again(run, file, out)
-    size = (out / "traces.jsonl").stat().st_size
-    write(out, [*entries[:3], {**entries[3], "files": [{"file": name, "bytes": size}]}])
-    again(run, file, out)
+OWN = ("traces.jsonl", "run.json", "manifest.jsonl")
+# manifests that something else wrote, of the four lines that were there
+MANIFESTS: dict[str, Callable[[list[Any]], list[Any]]] = {
+    "a line twice": lambda e: [e[0], *e],
+    "files by another name": lambda e: [
+        *e,
+        {**e[3], "number": 4, "files": [{**file, "file": f"./{file['file']}"} for file in e[3]["files"]]},
+    ],
+    **{f"{name}, past the last": lambda e, name=name: [*e, with_name(e[3], name, number=4)] for name in OWN},
+    **{f"{name}, of the last": lambda e, name=name: [*e[:3], with_name(e[3], name, 900)] for name in OWN},
+    **{
+        f"a file elsewhere: {name[:9]}": lambda e, name=name: [*e, with_name(e[3], name, number=4)]
+        for name in ("../in.txt", "/etc/hosts", "", ".", "x" * 300)
+    },
+    "a part that begins elsewhere": lambda e: [*e[:3], changed_files(e[3], offset=0)],
+    "no files": lambda e: [*e[:2], {key: value for key, value in e[2].items() if key != "files"}, e[3]],
+    "lines of other types": lambda e: [*e[:3], 5, None, ["a"]],
+    "a status of another type": lambda e: [*e[:3], {**e[3], "status": []}],
+}
 
 
-def test_what_lies_elsewhere_or_is_a_folder_stays(run: Run, file: Path, out: Path) -> None:
-    entries = lines_of(out)
-    names = [f"../{file.name}", str(file), "", ".", "x" * 300]
-    write(out, [*entries, {**entries[3], "number": 4, "files": [{"file": name, "bytes": 1} for name in names]}])
-    again(run, file, out)
-
-
-def test_what_grows_is_cut_only_where_its_lines_follow_each_other(run: Run, file: Path, out: Path) -> None:
-    entries = lines_of(out)
-    grown = next(file for file in entries[3]["files"] if "offset" in file)
-    grown["offset"] = 0
-    write(out, entries)
+@pytest.mark.parametrize("name", MANIFESTS)
+def test_a_manifest_that_something_else_wrote_takes_no_file_away(run: Run, file: Path, out: Path, name: str) -> None:
+    write(out, MANIFESTS[name](lines_of(out)))
     again(run, file, out)
 
 
@@ -137,17 +135,6 @@ def test_a_digest_that_is_another_is_mended_in_the_manifest(run: Run, file: Path
 def test_a_pipe_in_a_finished_file_s_place_is_replaced(run: Run, file: Path, out: Path) -> None:
     (out / "0000001-two.npz").unlink()
     os.mkfifo(out / "0000001-two.npz")
-    again(run, file, out)
-
-
-def test_a_line_that_lists_no_files_is_not_whole(run: Run, file: Path, out: Path) -> None:
-    entries = lines_of(out)
-    del entries[2]["files"]
-    write(out, entries)
-    again(run, file, out)
-    write(out, [*lines_of(out)[:3], 5, None, ["a"]])
-    again(run, file, out)
-    write(out, [*lines_of(out)[:3], {**lines_of(out)[3], "status": []}])
     again(run, file, out)
 
 
