@@ -462,13 +462,12 @@ class LayerTrace(LayerAttention):
         if tuple(heads) == self.heads:
             return self
         places = self._head_places(heads)
-        own = {array.name: there for array, there in self.arrays_kept() if not array.parameter}
         return replace(
             self,
             heads=tuple(heads),
             kv_heads=tuple(self.kv_heads[place] for place in places),
             parameters=narrow_arrays(self.parameters, places),
-            **narrow_arrays(own, places),
+            **self.narrowed_arrays(places),
         )
 
     def record(self, rows: Sequence[int] | None = None) -> LayerTrace:
@@ -476,8 +475,13 @@ class LayerTrace(LayerAttention):
         whole = replace(self, weights=self.all_weights(), tick=None)
         if rows is None:
             return whole
-        own = {array.name: there for array, there in whole.arrays_kept() if not array.parameter}
-        return replace(whole, rows=tuple(rows), **narrow_arrays(own, rows=self._row_places(rows)))
+        return replace(whole, rows=tuple(rows), **whole.narrowed_arrays(rows=self._row_places(rows)))
+
+    def narrowed_arrays(self, heads: list[int] | None = None, rows: list[int] | slice | None = None) -> dict[str, Any]:
+        """The fields that are arrays, of some heads and rows by their places (None: all)."""
+        return narrow_arrays(
+            {array.name: there for array, there in self.arrays_kept() if not array.parameter}, heads, rows
+        )
 
 
 _OF_FIELDS = [replace(one.metadata["array"], name=one.name) for one in fields(LayerTrace) if one.metadata]
@@ -501,7 +505,7 @@ _BY_NAME = {array.name: array for array in LAYER_TRACE_ARRAYS}
 
 
 def narrow_arrays(
-    arrays: Mapping[str, Array], heads: list[int] | None = None, rows: list[int] | None = None
+    arrays: Mapping[str, Array], heads: list[int] | None = None, rows: list[int] | slice | None = None
 ) -> dict[str, Array]:
     """The same arrays of a layer, by their names, of some heads and query rows, by their places (None: all)."""
     found = dict(arrays)

@@ -135,11 +135,7 @@ def _some_rows(trace: Trace) -> Trace:
     heads, n_q, n_k = first.shape
     count = min(n_q, max(2, CELLS // (len(trace.layers) * heads * n_k)))
     rows = tuple(int(row) for row in np.linspace(0, n_q - 1, count).round())
-    layers = []
-    for layer in trace.layers:
-        grid: Any = layer.weights
-        weights = np.stack([np.concatenate([grid[head, row : row + 1] for row in rows]) for head in range(heads)])
-        layers.append(replace(layer, weights=weights, rows=rows))  # (heads, rows, n_k)
+    layers = (replace(layer, weights=layer.rows_of(rows), rows=rows) for layer in trace.layers)  # (heads, rows, n_k)
     return replace(trace, layers=tuple(layers))
 
 

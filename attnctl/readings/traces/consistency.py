@@ -321,50 +321,43 @@ def _gaps_of_rows(trace: Trace, layer: LayerTrace, before: LayerTrace | None, st
 
 def _gaps_of_scores(trace: Trace, layer: LayerTrace, step: int) -> Iterator[Gap]:
     """Scores, weights and context of some rows of queries, over all keys."""
-    model = trace.model
-    some = slice(None, None, step)  # of the rows kept
-    scores, scaled, weights, bias, sinks, signed, dropped = (
-        None if array is None else array[:, some]
-        for array in (
-            *(layer.scores, layer.scaled_scores, layer.weights, layer.bias, layer.sink_weights),
-            *(layer.signed_weights, layer.dropped_weights),
-        )
-    )  # (heads, some, n_k), sinks (heads, some)
-    mask = None if layer.mask is None else layer.mask[some]  # (some, n_k)
-    if scores is not None and layer.queries is not None and layer.keys is not None:
-        yield _gap("scores", layer, scores, attention.scores(layer.queries[:, some], layer.keys))
+    model, later = trace.model, _later_keys(trace, layer)
+    rows = slice(None, None, step)  # of those kept
+    part = replace(layer, **layer.narrowed_arrays(rows=rows))
+    scores, scaled, weights, mask = part.scores, part.scaled_scores, part.weights, part.mask
+    if scores is not None and part.queries is not None and part.keys is not None:
+        yield _gap("scores", layer, scores, attention.scores(part.queries, part.keys))
     if scaled is not None and scores is not None and model.scale is not None:
-        follows = attention.scale_scores(scores, model.scale, model.soft_cap, bias)
+        follows = attention.scale_scores(scores, model.scale, model.soft_cap, part.bias)
         yield _gap("scaled_scores", layer, scaled, follows)
     if weights is None:
         return
     if scaled is not None and trace.measure is None:
-        shares = attention.softmax(scaled, mask, temperature=model.temperature or 1.0)  # (heads, some, n_k)
-        if sinks is not None:
-            shares = shares * (1 - sinks[..., None])
+        shares = attention.softmax(scaled, mask, temperature=model.temperature or 1.0)  # (heads, rows, n_k)
+        if part.sink_weights is not None:
+            shares = shares * (1 - part.sink_weights[..., None])
         elif "sink" in trace.noted:
             shares = shares * weights.sum(axis=-1, keepdims=True)
         yield _gap("weights", layer, weights, shares, 1.0)
     if mask is not None:
         yield _gap("hidden", layer, np.where(mask, ZERO, weights), ZERO, 1.0)
-    if (later := _later_keys(trace, layer)) is not None:
-        yield _gap("future", layer, np.where(later[some], weights, ZERO), ZERO, 1.0)
-    if signed is not None and layer.differential_lambda is not None and model.n_heads:
+    if later is not None:
+        yield _gap("future", layer, np.where(later[rows], weights, ZERO), ZERO, 1.0)
+    if part.signed_weights is not None and layer.differential_lambda is not None and model.n_heads:
         half = model.n_heads // 2
         for at, head in enumerate(layer.heads):
             pair = head % half, head % half + half
             if set(pair) <= set(layer.heads):
-                one, other = (weights[layer.position_of(each)] for each in pair)  # (some, n_k)
-                difference = _gap(
-                    "difference", layer, signed[at : at + 1], one - layer.differential_lambda * other, 1.0
-                )
-                yield replace(difference, head=head)
-    if dropped is not None:
-        kept = attention.drop_weights(weights, dropped != 0, model.dropout or 0.0)
-        yield _gap("dropped_weights", layer, dropped, kept, 1.0)
-    if layer.context is not None and layer.values is not None:
-        follows = attention.context(weights if dropped is None else dropped, layer.values)  # (heads, some, d_v)
-        yield _gap("context", layer, layer.context[:, some], follows, float(np.abs(layer.values).max(initial=0)))
+                one, other = (weights[layer.position_of(each)] for each in pair)  # (rows, n_k)
+                signed, difference = part.signed_weights[at : at + 1], one - layer.differential_lambda * other
+                yield replace(_gap("difference", layer, signed, difference, 1.0), head=head)
+    if part.dropped_weights is not None:
+        kept = attention.drop_weights(weights, part.dropped_weights != 0, model.dropout or 0.0)
+        yield _gap("dropped_weights", layer, part.dropped_weights, kept, 1.0)
+    if part.context is not None and part.values is not None:
+        used = weights if part.dropped_weights is None else part.dropped_weights
+        follows = attention.context(used, part.values)  # (heads, rows, d_v)
+        yield _gap("context", layer, part.context, follows, float(np.abs(part.values).max(initial=0)))
 
 
 def _later_keys(trace: Trace, layer: LayerTrace) -> Bools | None:
