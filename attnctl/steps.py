@@ -431,32 +431,33 @@ def walk_steps(
 
 
 def _all_steps(trace: Trace, heads: Collection[int] | None) -> Iterator[Step]:
-    yield _tokens_step(trace)
+    n = len(trace.tokens)
+    known = trace.tokens and trace.tokens[0].id is not None
+    ids = ", each with the id by which the model knows it" if known else ""
+    yield Step("tokens", "tokens", "", f"The text is cut into {n} token{'s' * (n != 1)}{ids}.")
     if trace.embeddings is not None:
         yield _embeddings_step(trace)
     for layer in trace.layers:
         if layer.input is not None:
-            yield _input_step(layer)
+            title, formula = f"input of layer {layer.layer}", f"X of layer {layer.layer} = residual stream"
+            sentence = "What the layers before have made of each token; it takes the place of the embeddings."
+            yield Step(
+                "input", title, formula, sentence, (Part("input", "X", layer.input, "tokens"),), layer=layer.layer
+            )
         for at, head in enumerate(layer.heads):
             if heads is None or head in heads:
                 yield from head_steps(trace, layer, at)
         if layer.output is not None and (len(layer.heads) > 1 or "W_O" in layer.parameters):
             yield _output_step(trace, layer)
         if layer.residual is not None:
-            yield _residual_step(layer)
+            sentence = "What attention found is added to what was there."
+            parts = (Part("residual", "X + output", layer.residual, "tokens"),)
+            yield Step("residual", "residual stream", "X + output", sentence, parts, layer=layer.layer)
     if trace.predictions:
         yield _prediction_step(trace)
     if "no-weights" not in trace.noted and any(layer.weights is not None for layer in trace.layers):
         left = ", once keys are left out and rows rescaled" if trace.noted >= {"left-out", "rescaled"} else ""
         yield Step("summary", "where attention went", "", f"The largest weights of each row, as shares of one{left}.")
-
-
-def _tokens_step(trace: Trace) -> Step:
-    n = len(trace.tokens)
-    many = f"{n} tokens" if n != 1 else "1 token"
-    known = trace.tokens and trace.tokens[0].id is not None
-    ids = ", each with the id by which the model knows it" if known else ""
-    return Step("tokens", "tokens", "", f"The text is cut into {many}{ids}.")
 
 
 def _embeddings_step(trace: Trace) -> Step:
@@ -469,18 +470,6 @@ def _embeddings_step(trace: Trace) -> Step:
     return Step("embeddings", "embeddings", "X", sentence, (Part("embeddings", "X", trace.embeddings, "tokens"),))
 
 
-def _input_step(layer: LayerTrace) -> Step:
-    assert layer.input is not None
-    return Step(
-        "input",
-        f"input of layer {layer.layer}",
-        f"X of layer {layer.layer} = residual stream",
-        "What the layers before have made of each token; it takes the place of the embeddings.",
-        (Part("input", "X", layer.input, "tokens"),),
-        layer=layer.layer,
-    )
-
-
 def _output_step(trace: Trace, layer: LayerTrace) -> Step:
     assert layer.output is not None
     n_heads, projected = trace.model.n_heads or len(layer.heads), "W_O" in layer.parameters
@@ -491,35 +480,17 @@ def _output_step(trace: Trace, layer: LayerTrace) -> Step:
         contexts = [np.zeros_like(c) if at in off else c for at, c in enumerate(layer.context)]  # heads × (n, d_v)
         side_by_side = np.concatenate(contexts, axis=-1)  # (n, heads · d_v)
         parts.insert(0, Part("concatenated", "side by side", side_by_side, "tokens"))
+    off_said = f" Head {off[0]} is off: 0 stands in its place." if off else ""
+    if len(off) > 1:
+        off_said = f" Heads {', '.join(map(str, off[:-1]))} and {off[-1]} are off: 0 stands in their place."
     bias = " + b_O" if "b_O" in layer.parameters else ""
     heads = "[head 0 … head " + str(n_heads - 1) + "]" if n_heads > 1 else "context"
     return Step(
         "output",
         "output",
         f"output = {heads}{' W_O' if projected else ''}{bias}",
-        joined + (", and W_O mixes them into one row again." if projected else ".") + _said_off(off),
+        joined + (", and W_O mixes them into one row again." if projected else ".") + off_said,
         tuple(parts),
-        layer=layer.layer,
-    )
-
-
-def _said_off(heads: Sequence[int]) -> str:
-    """What stands in place of the contexts of heads that are off; nothing where none is."""
-    if not heads:
-        return ""
-    if len(heads) == 1:
-        return f" Head {heads[0]} is off: 0 stands in its place."
-    return f" Heads {', '.join(map(str, heads[:-1]))} and {heads[-1]} are off: 0 stands in their place."
-
-
-def _residual_step(layer: LayerTrace) -> Step:
-    assert layer.residual is not None
-    return Step(
-        "residual",
-        "residual stream",
-        "X + output",
-        "What attention found is added to what was there.",
-        (Part("residual", "X + output", layer.residual, "tokens"),),
         layer=layer.layer,
     )
 
