@@ -5,8 +5,9 @@ from __future__ import annotations
 import html
 import io
 import re
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -165,8 +166,9 @@ def kept_lines(count: int, room: int, must: Sequence[int] = ()) -> list[int | No
     return result if chosen[-1] == count - 1 else [*result, None]
 
 
-def grid_lines(grid: Grid, width: int) -> list[Text]:
-    """A grid in at most `width` cells a line."""
+def grid_lines(grid: Grid, width: int, style: Callable[[int, int], Style] | None = None) -> list[Text]:
+    """A grid in at most `width` cells a line; `style` gives a cell's colours by row and column (None: the form's)."""
+    style = style or partial(_cell_style, grid)
     names = [label_fit(row, max(12, width // 4)) for row in grid.rows]
     left = max([cell_len(name) for name in names] + [1])
     rows = kept_lines(len(grid.array), grid.max_rows, grid.marks)
@@ -186,8 +188,9 @@ def grid_lines(grid: Grid, width: int) -> list[Text]:
         line = Text("▸ " if marked else "  ", ACCENT if marked else "")
         line.append(padded_text(names[row], left, right=False), "bold" if marked else "")
         for at, wide in zip(columns, widths, strict=True):
-            text, style = _grid_cell(grid, row, at)
-            line.append(" " * (GAP - shaded)).append(" " * shaded + padded_text(text, wide), style)
+            text = "…" if at is None else grid.cell_text(row, at)
+            cell = Style(dim=True) if at is None or text == ABSENT else style(row, at)
+            line.append(" " * (GAP - shaded)).append(" " * shaded + padded_text(text, wide), cell)
         if total:
             line.append(" " * (GAP + 1) + padded_text(grid.number(float(grid.array[row].sum())), total), DIM)
         if row in grid.strong:
@@ -199,13 +202,9 @@ def grid_lines(grid: Grid, width: int) -> list[Text]:
     return [*out, Text(f"  … {', '.join(more)}", DIM)] if more else out
 
 
-def _grid_cell(grid: Grid, row: int, at: int | None) -> tuple[str, Style]:
-    """A number as text, and its colour; at None: what stands for columns that are left out."""
-    text = "…" if at is None else grid.cell_text(row, at)
-    if at is None or text == ABSENT:
-        return text, Style(dim=True)
+def _cell_style(grid: Grid, row: int, at: int) -> Style:
     value = grid.array[row, at]
-    return text, heat_style(value) if grid.heat else change_style(value) if grid.change else Style()
+    return heat_style(value) if grid.heat else change_style(value) if grid.change else Style()
 
 
 def _column_widths(grid: Grid, rows: Sequence[int], width: int) -> tuple[list[int | None], list[int], int]:

@@ -97,7 +97,8 @@ class Blocks:
             keys = [token_label(token) for token in self.reading.keys]
             mask = np.isfinite(weights)  # (n_q, n_k)
             grid = Grid(np.nan_to_num(weights), names, keys, mask=mask, heat=True, max_rows=n_q)
-            yield from grid_lines(grid, width)
+            shares = self._colour_shares(weights)  # (n_q, n_k)
+            yield from grid_lines(grid, width, lambda row, at: self._cell_style(float(shares[row, at])))
         elif self.values is not False and room >= 6:
             yield from self._valued_lines(weights, names, left, min(room, max(6, min(longest + 2, 12))))
         else:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import re
 from typing import Any
 
 import numpy as np
@@ -111,3 +112,13 @@ def test_the_lightest_weight_does_not_look_masked() -> None:
     from attnctl.render.terminal.heatmap import SHADES
 
     assert ABSENT not in SHADES and " " not in SHADES
+
+
+@pytest.mark.parametrize("width", [60, 120])
+def test_values_have_the_colours_of_the_legend(width: int) -> None:
+    """In narrow columns they had viridis, on a scale of its own, whatever --cmap said."""
+    reading = read_heatmap(record_trace(open_model("random"), " ".join("abcdefghijkl")))
+    console = Console(file=io.StringIO(), width=width, force_terminal=True, color_system="truecolor", record=True)
+    console.print(Blocks(reading, values=True, colour=lambda share: (9, 8, 7)))
+    backgrounds = set(re.findall(r"48;2;[0-9;]*", console.export_text(styles=True)))
+    assert backgrounds == {"48;2;9;8;7"}
