@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from attnctl.arrays import Bools, Floats
+from attnctl.arrays import Floats
 from attnctl.attention import Array, default_scale
 from attnctl.layer import LayerTrace
 from attnctl.models import Model
@@ -80,10 +80,9 @@ def _limit_of_weights(trace: Trace, limit: float) -> float:
 
 def _own_weights_finding(what: str, trace: Trace, own: Mapping[int, Floats], limit: float, why: str) -> Finding:
     """The weights of each layer against the model's `own`, (heads, n_q, n_k); `why` a layer may have none there."""
-    worst, missing = 0.0, []
+    found: dict[int, float] = {}
     for layer in trace.layers:
         if layer.weights is None or layer.layer not in own:
-            missing.append(layer.layer)
             continue
         if max(layer.heads) >= len(own[layer.layer]):
             return Finding(
@@ -94,37 +93,36 @@ def _own_weights_finding(what: str, trace: Trace, own: Mapping[int, Floats], lim
             return Finding(what, False, f"layer {layer.layer}: {ours.shape} for {theirs.shape}")
         if has_sinks(trace):  # some eager paths tell the tokens' shares without the sink's
             ours, theirs = _rescaled_rows(ours), _rescaled_rows(theirs)
-        worst = worse_error(worst, float(np.abs(ours - theirs)[:, _seeing_rows(layer)].max(initial=0)))
-    return _finding_of_layers(what, worst, limit, missing, len(trace.layers), why)
+        found[layer.layer] = _worst_of_rows(layer, ours, theirs)
+    return _finding_of_layers(what, trace, found, limit, why)
 
 
 def _context_finding(trace: Trace, own: Mapping[int, Floats], limit: float) -> Finding:
     """What is shown, weights × values, against the model's `own` context of each layer, (heads, n_q, d_v)."""
-    worst, missing = 0.0, []
+    found: dict[int, float] = {}
     for layer in trace.layers:
-        if layer.weights is None or layer.values is None or layer.layer not in own:
-            missing.append(layer.layer)
-            continue
-        ours, theirs = layer.weights @ layer.values, own[layer.layer][list(layer.heads)]  # (heads, n_q, d_v)
-        largest = max(float(np.abs(theirs).max(initial=0)), 1e-9)
-        worst = worse_error(worst, float(np.abs(ours - theirs)[:, _seeing_rows(layer)].max(initial=0)) / largest)
+        if layer.weights is not None and layer.values is not None and layer.layer in own:
+            theirs = own[layer.layer][list(layer.heads)]  # (heads, n_q, d_v)
+            largest = max(float(np.abs(theirs).max(initial=0)), 1e-9)
+            found[layer.layer] = _worst_of_rows(layer, layer.weights @ layer.values, theirs) / largest
     why = "its code makes the context by itself, of the weights above and values that are not shown"
-    return _finding_of_layers(CONTEXT, worst, 10 * limit, missing, len(trace.layers), why)
+    return _finding_of_layers(CONTEXT, trace, found, 10 * limit, why)
 
 
-def _seeing_rows(layer: LayerTrace) -> Bools:
-    """Which queries see some key, (n_q,): for the others the eager path makes weights up."""
-    assert layer.weights is not None
-    seen = np.ones((layer.weights.shape[1], 1), dtype=bool) if layer.mask is None else layer.mask  # (n_q, n_k)
-    return np.asarray(seen.any(axis=-1))
+def _worst_of_rows(layer: LayerTrace, ours: Floats, theirs: Floats) -> float:
+    """How far two arrays (heads, n_q, …) lie apart, where a query sees some key: else the eager path makes weights up."""
+    seeing = slice(None) if layer.mask is None else layer.mask.any(axis=-1)  # (n_q,)
+    return float(np.abs(ours - theirs)[:, seeing].max(initial=0))
 
 
-def _finding_of_layers(what: str, worst: float, limit: float, missing: Sequence[int], count: int, why: str) -> Finding:
+def _finding_of_layers(what: str, trace: Trace, found: Mapping[int, float], limit: float, why: str) -> Finding:
     """The worst error of the layers that could be checked; where some could not, it holds of none."""
+    worst = float(np.max([0.0, *found.values()]))  # NaN is the worst of all
+    missing = [layer.layer for layer in trace.layers if layer.layer not in found]
     said = f"{worst:.1e}" if worst else "0, bit for bit"
     if not missing or not worst <= limit:
         return Finding(what, worst <= limit, said)
-    if len(missing) == count:
+    if not found:
         return Finding(what, None, why)
     return Finding(what, None, f"{said}, but not of layers {number_list(missing)}: {why}")
 
