@@ -286,19 +286,18 @@ def logits_of(output: Output) -> Array:
 
 
 @dataclass
-class _Kept:
-    """What each layer's attention made of one text, part of the graph."""
+class _KeptLayer:
+    """What one layer's attention made of one text, part of the graph."""
 
-    contexts: dict[int, Array] = field(default_factory=dict)  # (1, heads, n_q, d_v)
-    weights: dict[int, Array] = field(default_factory=dict)  # of the watched query: (heads, n_k)
-    values: dict[int, Array] = field(default_factory=dict)  # (heads, n_k, d_v)
-    sites: dict[int, Site] = field(default_factory=dict)
-    projected: dict[int, Array] = field(default_factory=dict)  # what a projection reads: (1, n_q, heads · d_v)
+    context: Array  # (1, heads, n_q, d_v)
+    weights: Array  # of the watched query: (heads, n_k)
+    values: Array  # (heads, n_k, d_v)
+    projected: Array | None = None  # what its projection reads of the context: (1, n_q, heads · d_v)
 
 
 def first_order(watched: WatchedNetwork, target: Word, against: Word | None) -> FirstOrder:
     """The first-order effect of ablating each head as `watched.base` says how, and of cutting each key from the query."""
-    kept = _Kept()
+    kept: dict[int, _KeptLayer] = {}
     with (
         running_network(watched.network, len(watched.tokens), watched.info.name),
         torch.inference_mode(False),
@@ -308,33 +307,33 @@ def first_order(watched: WatchedNetwork, target: Word, against: Word | None) -> 
         numbers = {"log_probability": _sum_of_word(torch.log_softmax(said, -1), target)}
         if against is not None and not against.ids:
             numbers["logit_difference"] = _sum_of_word(said, target) - _sum_of_word(said, against)
-        layers, projected = sorted(kept.contexts), sorted(kept.projected)
-        arrays = [*(kept.contexts[layer] for layer in layers), *(kept.projected[layer] for layer in projected)]
+        layers = sorted(kept)
+        behind = [layer for layer in layers if kept[layer].projected is not None]
+        arrays = [*(kept[layer].context for layer in layers), *(kept[layer].projected for layer in behind)]
         found = FirstOrder()
         for name, number in numbers.items():
             slopes = torch.autograd.grad(number, arrays, retain_graph=True)
-            behind = dict(zip(projected, slopes[len(layers) :], strict=True))
+            projected = dict(zip(behind, slopes[len(layers) :], strict=True))
             for layer, slope in zip(layers, slopes[: len(layers)], strict=True):
-                of_heads = _of_heads(watched.base, kept, layer, behind.get(layer, slope))
+                of_heads = _of_heads(watched.base, layer, kept[layer], projected.get(layer, slope))
                 found.heads.setdefault(layer, {})[name] = as_numpy(of_heads)
-                of_edges = as_numpy(_of_edges(kept, layer, slope[0, :, watched.query]))  # (heads, n_k)
-                found.edges.setdefault(layer, {})[name] = of_edges
+                of_edges = _of_edges(kept[layer], slope[0, :, watched.query])  # (heads, n_k)
+                found.edges.setdefault(layer, {})[name] = as_numpy(of_edges)
     return found
 
 
-def _watched_logits(watched: WatchedNetwork, target: Word, kept: _Kept) -> Array:
+def _watched_logits(watched: WatchedNetwork, target: Word, kept: dict[int, _KeptLayer]) -> Array:
     """The logits from the watched position on: (1 + continuation, vocabulary)."""
 
     def visit_call(site: Site, call: Call) -> Array:
         steps = attention.run_call(call)
         context = steps.context if steps.context.requires_grad else steps.context.requires_grad_()
-        kept.contexts[site.layer], kept.sites[site.layer] = context, site
-        kept.weights[site.layer] = steps.weights[0, :, watched.query].detach()
-        kept.values[site.layer] = attention.share_heads(call.values, call.queries.shape[-3])[0].detach()
+        values = attention.share_heads(call.values, call.queries.shape[-3])[0].detach()
+        kept[site.layer] = _KeptLayer(context, steps.weights[0, :, watched.query].detach(), values)
         return context
 
     def keep_projected(layer: int, _: object, args: tuple[Array, ...]) -> None:
-        kept.projected[layer] = args[0]
+        kept[layer].projected = args[0]
 
     more = len(target.all_ids) - 1
     with (
@@ -358,27 +357,25 @@ def _sum_of_word(said: Array, word: Word) -> Array:
     return sum((said[at, number] for at, number in enumerate(word.all_ids)), torch.zeros((), device=said.device))
 
 
-def _of_heads(base: Intervention, kept: _Kept, layer: int, slope: Array) -> Array:
+def _of_heads(base: Intervention, layer: int, kept: _KeptLayer, slope: Array) -> Array:
     """(what takes the place of each head's context - the context) · gradient, over positions: (heads,).
 
     `slope` is of the context (1, heads, n_q, d_v), or of what its projection reads (1, n_q, heads · d_v).
     """
-    context = kept.contexts[layer].detach()  # (1, heads, n_q, d_v)
-    if layer in kept.projected:
+    context = kept.context.detach()  # (1, heads, n_q, d_v)
+    if kept.projected is not None:
         heads, n_q = context.shape[1:3]
-        context, slope = (
-            part.reshape(1, n_q, heads, -1).transpose(1, 2) for part in (kept.projected[layer].detach(), slope)
-        )
+        context, slope = (part.reshape(1, n_q, heads, -1).transpose(1, 2) for part in (kept.projected.detach(), slope))
     instead = context_instead(context, base, layer)  # (1, heads, n_q or 1, d_v)
     return ((instead - context) * slope).sum((0, 2, 3))
 
 
-def _of_edges(kept: _Kept, layer: int, slope: Array) -> Array:
+def _of_edges(kept: _KeptLayer, slope: Array) -> Array:
     """Each key cut from the query, its weight shared among the rest: (heads, n_k).
 
     The context then moves by w / (1 - w) · (context - value); a query never loses its only key.
     """
-    weights, values = kept.weights[layer], kept.values[layer]  # (heads, n_k), (heads, n_k, d_v)
+    weights, values = kept.weights, kept.values  # (heads, n_k), (heads, n_k, d_v)
     context = torch.einsum("hk,hkd->hd", weights, values)  # (heads, d_v)
     along = torch.einsum("hd,hd->h", context, slope)[:, None]  # (heads, 1)
     along = along - torch.einsum("hkd,hd->hk", values, slope)  # (heads, n_k)
