@@ -26,7 +26,7 @@ from attnctl.models.huggingface.attention_sites import Site, blocks_of
 from attnctl.models.huggingface.family_traits import ContextReaders, output_projections
 from attnctl.models.huggingface.intervention import Applied, apply_interventions
 from attnctl.models.huggingface.network import running_network
-from attnctl.models.huggingface.packed_linear import PackedLinear, packed_products, packing_mode
+from attnctl.models.huggingface.packed_linear import packed_products, packing_mode
 from attnctl.readings.effects.ablation import FirstOrder
 from attnctl.readings.effects.effects import Word
 
@@ -70,117 +70,91 @@ def block_calls(network: PreTrainedModel) -> Iterator[list[BlockCall]]:
         yield calls
 
 
-@dataclass
 class Replay:
-    """A network's forward over one text, what each block put out kept: `resume` goes on from any of them, many rows at once.
+    """A network's forward over one text, what each block put out kept: `resume_from_change` goes on from any of them, many
+    rows at once.
 
-    A block is a module of the network's outermost lists of layers that holds an attention. `inputs` is a batch of one.
+    A block is a module of the network's outermost lists of layers that holds an attention. `inputs` is a batch of one, run
+    under `base`, each call of attention of this kind shown to `visit`. `result` is what the network put out; `gated`: a
+    learned gate stands between heads and their output projection; `resumes`: from the middle it comes to the same.
     """
 
-    network: PreTrainedModel
-    inputs: dict[str, object]
-    kind: str = "self"
-    base: Intervention = field(default_factory=Intervention)
-    calls: list[BlockCall] = field(default_factory=list)
-    starts: dict[int, int] = field(default_factory=dict)  # layer → the first block call in which it attends
-    sound: bool = True  # whether a forward from the middle comes to the same
-    kernels: PackedLinear | None = None
-    result: Output = None  # what the network put out, nothing changed but `base`
-    gated: bool = False  # a learned gate stands between heads and their output projection
-
-    @classmethod
-    def of_forward(
-        cls,
+    def __init__(
+        self,
         network: PreTrainedModel,
         inputs: dict[str, object],
         kind: str = "self",
         base: Intervention | None = None,
         visit: Callable[[Site, Call], Array | None] = lambda *_: None,
-    ) -> Replay:
-        """Run the text once under `base`, `visit` shown each call of attention of this kind; then try the replay itself."""
-        replay = cls(network, inputs, kind, Intervention() if base is None else base)
-        replay.kernels = packing_mode(network)
-        replay._record_forward(visit)
-        replay._try_resuming()
-        return replay
+    ) -> None:
+        self.network, self.inputs, self.kind, self.base = network, inputs, kind, base or Intervention()
+        self._kernels = packing_mode(network)
+        self._starts: dict[int, int] = {}  # layer → the first block call in which it attends
 
-    def _record_forward(self, visit: Callable[[Site, Call], Array | None]) -> None:
         def see_block_call(site: Site, call: Call) -> Array | None:
-            self.starts.setdefault(site.layer, max(0, len(self.calls) - 1))
+            self._starts.setdefault(site.layer, max(0, len(self._calls) - 1))
             return visit(site, call)
 
         with ExitStack() as stack:
-            self.calls = stack.enter_context(block_calls(self.network))
-            stack.enter_context(apply_interventions(self.network, [self.base], self.kind))
-            own, readers = lambda site: site.kind == self.kind, ContextReaders(self.network, self.kind)
-            stack.enter_context(watch_attention(self.network, see_block_call, own, WatchOptions(after=readers)))
+            self._calls = stack.enter_context(block_calls(network))
+            stack.enter_context(apply_interventions(network, [self.base], kind))
+            readers = ContextReaders(network, kind)
+            options = WatchOptions(after=readers)
+            stack.enter_context(watch_attention(network, see_block_call, lambda site: site.kind == kind, options))
             stack.enter_context(readers.watch_readers())
-            stack.enter_context(packed_products(self.kernels))
-            self.result = self.network(**self.inputs)
+            stack.enter_context(packed_products(self._kernels))
+            self.result: Output = network(**inputs)
         self.gated = bool(readers.gates)
+        blocks = {
+            id(call.block) for call in self._calls
+        }  # those of layers that share one are told apart by counting calls
+        self.resumes = 0 < len(blocks) == len(self._calls) and self._resumes_to_the_same()
 
-    def _try_resuming(self) -> None:
-        """Find out whether this network may be resumed: two rows from the last block must equal the first forward."""
-        called = [id(call.block) for call in self.calls]
-        if not called or len(set(called)) < len(called):  # layers that share a module are told apart by counting calls
-            self.sound = False
-            return
-        whole = logits_of(self.result)
-        rows = [self.base, self.base]
-        try:
-            again = logits_of(self._run_from(len(self.calls) - 1, rows))
-            middle = logits_of(self._run_from(len(self.calls) // 2, rows))
-        except (RuntimeError, TypeError, ValueError, LookupError, AttributeError):  # also of keys that others share
-            self.sound = False
-            return
+    def _resumes_to_the_same(self) -> bool:
+        """Whether two rows, from the last block and from the middle, equal the first forward."""
+        whole, rows = logits_of(self.result), [self.base, self.base]
         near = CLOSE * float(whole.abs().max())
-        self.sound = all(
-            other.shape[1:] == whole.shape[1:] and bool((other - whole).abs().max() <= near)
-            for other in (again, middle)
-        )
+        try:
+            found = [logits_of(self._run_from(at, rows)) for at in (len(self._calls) - 1, len(self._calls) // 2)]
+        except (RuntimeError, TypeError, ValueError, LookupError, AttributeError):  # also of keys that others share
+            return False
+        return all(other.shape[1:] == whole.shape[1:] and bool((other - whole).abs().max() <= near) for other in found)
 
     def resume_from_change(self, interventions: Sequence[Intervention]) -> Output:
         """The network's output, a row for each intervention, from the first block where any of them changes something."""
         first = min(one.first_layer() for one in interventions)
-        at = self.starts.get(first)
-        if at is None:
-            at = min((start for layer, start in self.starts.items() if layer >= first), default=0)
-        return self._run_from(at if self.sound else 0, interventions)
+        at = min((start for layer, start in self._starts.items() if layer >= first), default=0)
+        return self._run_from(at if self.resumes else 0, interventions)
 
     def _run_from(self, at: int, interventions: Sequence[Intervention]) -> Output:
         rows = len(interventions)
         with (
             self._skipping_blocks(at, rows),
             apply_interventions(self.network, interventions, self.kind),
-            packed_products(self.kernels),
+            packed_products(self._kernels),
         ):
             return self.network(**{name: expanded_rows(value, rows) for name, value in self.inputs.items()})
 
     @contextmanager
     def _skipping_blocks(self, count: int, rows: int) -> Iterator[None]:
         """Within this, the first `count` calls of blocks answer what they put out before."""
-        made = 0
-        replaced: list[tuple[Module, Callable[..., Output] | None]] = []
+        kept = iter(self._calls[:count])
 
         def skipped_forward(run: Callable[..., Output]) -> Callable[..., Output]:
             def answer_kept(*args: object, **kwargs: object) -> Output:
-                nonlocal made
-                made += 1
-                return expanded_rows(self.calls[made - 1].output, rows) if made <= count else run(*args, **kwargs)
+                call = next(kept, None)
+                return run(*args, **kwargs) if call is None else expanded_rows(call.output, rows)
 
             return answer_kept
 
-        try:
+        with ExitStack() as stack:
             for block in blocks_of(self.network) if count else ():
-                replaced.append((block, block.__dict__.get("forward")))
+                if (own := block.__dict__.get("forward")) is None:
+                    stack.callback(delattr, block, "forward")
+                else:
+                    stack.callback(setattr, block, "forward", own)
                 block.forward = skipped_forward(block.forward)
             yield
-        finally:
-            for block, own in replaced:
-                if own is None:
-                    del block.forward
-                else:
-                    block.forward = own
 
 
 @dataclass

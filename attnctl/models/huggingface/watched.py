@@ -122,9 +122,7 @@ class WatchedNetwork:
         if continuation not in self.replays:
             look = (lambda *_: None) if continuation else self._keep_look
             with running_network(self.network, len(self.tokens) + len(continuation), self.info.name):
-                self.replays[continuation] = Replay.of_forward(
-                    self.network, self.inputs(continuation), self.kind, self.base, look
-                )
+                self.replays[continuation] = Replay(self.network, self.inputs(continuation), self.kind, self.base, look)
         return self.replays[continuation]
 
     def _keep_look(self, site: Site, call: Call) -> Array | None:

@@ -297,8 +297,8 @@ def test_a_replay_from_the_middle_equals_the_whole_forward(case: str) -> None:
     model, given = zoo.build(case), zoo.inputs(case)
     kinds = ("encoder", "decoder", "cross") if case in zoo.PAIRS else ("self",)
     for kind in kinds:
-        replay = Replay.of_forward(model, given, kind)
-        assert replay.sound == ("shared" not in case)  # layers of one module are run again from the start
+        replay = Replay(model, given, kind)
+        assert replay.resumes == ("shared" not in case)  # layers of one module are run again from the start
         rows = [Intervention({1: (head,)}) for head in range(HEADS)]
         together = logits_of(replay.resume_from_change(rows))
         for row, one in zip(together, rows, strict=True):
