@@ -217,7 +217,7 @@ def stream_direction(forward: RecordedForward, mix: Array) -> tuple[Array, float
     scale, cap, notes = _after_head(forward, head.made, forward.logits)
     way, bias = _unembedded(head.module, mix)
     made = head.made if cap is not None else forward.logits
-    linear = _Linear.identity() if is_near(head.given, last) else None
+    linear = _Linear() if is_near(head.given, last) else None
     for norm in forward.outside:
         if linear is None and is_near(norm.given, last) and is_near(head.given, norm.made):
             linear = _Linear.of_norm(norm)
@@ -269,15 +269,11 @@ def _after_head(forward: RecordedForward, made: Array, logits: Array) -> tuple[f
 
 @dataclass
 class _Linear:
-    """A norm at the scale it had: x → (x - its mean, where centred) · scale + shift."""
+    """A norm at the scale it had: x → (x - its mean, where centred) · scale + shift; without a scale nothing changes."""
 
     scale: Array | None = None  # (rows, d)
     shift: Array | None = None  # (d,)
     centred: bool = False
-
-    @classmethod
-    def identity(cls) -> _Linear:
-        return cls()
 
     @classmethod
     def of_norm(cls, seen: SeenCall) -> _Linear:
@@ -363,7 +359,7 @@ def _attention_branch(
 
     Raises RefusedError where what the block adds is not the sum of its children: the stream is normalised in it.
     """
-    candidates: list[tuple[Array, _Linear]] = [(projection.made, _Linear.identity())]
+    candidates: list[tuple[Array, _Linear]] = [(projection.made, _Linear())]
     for child in block.children:
         if is_near(child.given, projection.made) and "norm" in type(child.module).__name__.lower():
             candidates.insert(0, (child.made, _Linear.of_norm(child)))
