@@ -218,7 +218,8 @@ def read_number(text: str, option: Option) -> int | float:
     return number
 
 
-AS_IT_GOES = ("batch", "quiz", "shell", "train", "view")  # commands that ask, or write as they go on
+ASKS = ("quiz", "shell", "train")  # commands that ask, or show what they do, all the time
+AS_IT_GOES = ("batch", "view")  # commands that write as they go on
 
 
 class Commands(TyperGroup):
@@ -355,7 +356,14 @@ def run_command(argv: Sequence[str] | None = None) -> int:
     """Run one command, by these arguments or those of the process, every error told in one line: its exit code."""
     given = sys.argv[1:] if argv is None else list(argv)
     try:
-        with paged_output() if _is_read_at_once(given) else contextlib.nullcontext():
+        command = next((word for word in given if not word.startswith("-")), "")
+        with contextlib.ExitStack() as streams:
+            if _is_read_at_once(command, given):
+                streams.enter_context(paged_output())
+            if sys.stderr.isatty() and command not in ASKS:
+                from attnctl.cli.progress import waiting_told  # not of a run in a pipe
+
+                streams.enter_context(waiting_told())
             code = app(given, standalone_mode=False)
         sys.stdout.flush()
         if code == INTERRUPTED and interrupts.came:  # as Typer made its arguments ready, and said nothing
@@ -381,13 +389,12 @@ def run_command(argv: Sequence[str] | None = None) -> int:
     return code if isinstance(code, int) else DONE
 
 
-def _is_read_at_once(argv: Sequence[str]) -> bool:
+def _is_read_at_once(command: str, argv: Sequence[str]) -> bool:
     """Whether all that a command writes is a page for a terminal: it neither asks, nor writes as it goes on."""
     piped_lines = arguments.current is not None and not sys.stdin.isatty()
     if piped_lines or not sys.stdout.isatty() or "--no-pager" in argv:
         return False
-    command = next((word for word in argv if not word.startswith("-")), "")
-    return command not in AS_IT_GOES or not {"-h", "--help"}.isdisjoint(argv)
+    return command not in (*ASKS, *AS_IT_GOES) or not {"-h", "--help"}.isdisjoint(argv)
 
 
 def _usage_message(said: str, error: Exception) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from time import monotonic
@@ -17,6 +18,52 @@ if TYPE_CHECKING:
     from attnctl.source import Prepared
 
 SHOWN = 0.5  # seconds, after which there is a bar
+SILENT = 1.0  # seconds without a word, after which there is one
+
+
+@contextmanager
+def waiting_told() -> Iterator[None]:
+    """From SILENT seconds on "working …" stands on standard error, a terminal, until anything else is written."""
+    out, err, lock, told = sys.stdout, sys.stderr, threading.Lock(), False
+
+    def tell() -> None:
+        nonlocal told
+        with lock:
+            if not output.quiet and not timer.finished.is_set():
+                told = True
+                err.write("attnctl: working …")
+                err.flush()
+
+    def end() -> None:
+        nonlocal told
+        with lock:
+            timer.cancel()
+            if told:
+                told = False
+                err.write("\r\x1b[K")
+                err.flush()
+
+    class Heard:
+        """A stream that says, before anything is written to it, that there is something to write."""
+
+        def __init__(self, stream: Any) -> None:
+            self._stream = stream
+
+        def __getattr__(self, name: str) -> Any:
+            if name in ("write", "writelines", "buffer"):
+                end()
+            return getattr(self._stream, name)
+
+    timer = threading.Timer(SILENT, tell)
+    timer.daemon = True
+    timer.start()
+    heard: Any = (Heard(out), Heard(err))
+    sys.stdout, sys.stderr = heard
+    try:
+        yield
+    finally:
+        end()
+        sys.stdout, sys.stderr = out, err
 
 
 @contextmanager
