@@ -77,14 +77,15 @@ def heatmap_command(
     opened = arguments.open_source(source, file, tokens, options)
     given = prepare(opened, changes, layer, head, say=arguments.say_notes)
     room = max(16, page.width - LABELS) if page.is_terminal and not picture else None
-    cells = _cells_of(given, zoom, room)
+    coloured = picture is not None or page.is_terminal
+    cells = _cells_of(given, zoom, room, not coloured)
     if picture == "json":
         from attnctl.formats.storage import save_value
 
         save_value(cells, str(output))
         return
     seen = heatmap_grid(given, cells)
-    if any_scale and is_long(opened) and look.vmin is None and is_drowned(seen):
+    if coloured and any_scale and is_long(opened) and look.vmin is None and is_drowned(seen):
         said = "a few cells hold most of the weight: colours are on a logarithmic scale, --no-log makes it linear"
         arguments.say_note(said)
         look = replace(look, log=True)
@@ -121,12 +122,12 @@ def _write_page(
     put_bytes(html.encode(), output)
 
 
-def _cells_of(given: Prepared, zoom: Zoom, room: int | None) -> Overview:
-    """The cells of what was prepared, read in one way whatever it comes from."""
+def _cells_of(given: Prepared, zoom: Zoom, room: int | None, bare: bool) -> Overview:
+    """The cells of what was prepared, read in one way whatever it comes from; beside `bare` numbers stand no notes."""
     arguments.say_cost(cost_of_heads(given.source, given.head_count))
     with cost_progress(heads_over_tokens(given)) as tick:
         found = read_cells(given, zoom, room, tick)
-    every = found.model.kind in ("checkpoint", "matrix")
+    every = bare or found.model.kind in ("checkpoint", "matrix")
     arguments.say_unknown(found.tokens, found.key_axis, notes=found.notes, every=every)
     return found
 

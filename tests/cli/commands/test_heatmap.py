@@ -20,7 +20,7 @@ from matplotlib.image import imread
 from attnctl.formats.documents.trace_json import trace_to_json
 from attnctl.models import attend
 from attnctl.readings.traces.trace import Trace
-from tests.conftest import Result
+from tests.conftest import SAMPLES, Result
 
 TEXT = "Alice will eat pizza"
 Run = Callable[..., Result]
@@ -38,7 +38,7 @@ def grid() -> np.ndarray:
 
 
 def cells(result: Result) -> np.ndarray:
-    assert (result.code, result.err) == (0, "")
+    assert result.code == 0
     rows = [line.split("\t")[4:] for line in result.out.splitlines()[1:]]
     return np.array([[float(cell or "nan") for cell in row] for row in rows])
 
@@ -76,6 +76,22 @@ def test_in_a_pipe_come_numbers(run: Run, trace: Trace) -> None:
     assert weights is not None
     np.testing.assert_allclose(cells(result)[np.tri(4, dtype=bool)], weights[0][np.tri(4, dtype=bool)], rtol=1e-5)
     assert np.isnan(cells(result)[0, 1:]).all()  # masked, so empty
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ((), ""),
+        (("--off", "1.3"), "Off (layer.head): 1.3."),
+        (("--measure", "rollout"), "Shown is attention rollout"),
+        (("--drop", "first", "--measure", "value-norm"), "Key “The” (0) left out"),
+    ],
+)
+def test_what_numbers_in_a_pipe_are_is_said_beside_them(options: tuple[str, ...], said: str, run: Run) -> None:
+    err = run("heatmap", "The cat sat", *options).err
+    assert said in err and (bool(said) or err == "")
+    story = run("heatmap", "--file", SAMPLES / "story.txt", *options).err
+    assert "logarithmic" not in story  # of colours that are not there
 
 
 def test_bare_matrices(run: Run, grid: np.ndarray, tmp_path: Path) -> None:
