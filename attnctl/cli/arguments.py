@@ -283,8 +283,10 @@ def check_mode(command: str, *modes: str) -> None:
         if name in typed - allowed:  # a default of the user's own just does not apply
             flag = next((flag for flag in option.every_flag if flag.startswith("--")), name.upper())
             others = next(several for several in entry.modes if modes[0] in several)
-            fits = " or ".join(mode for mode in others if mode != flag and name in honoured(mode))
-            raise UsageError(f"{flag} does not go with {' and '.join(modes)}{fits and f': it goes with {fits}'}")
+            fits = [mode for mode in others if mode != flag and name in honoured(mode)]
+            *most, last = [mode for mode in fits if mode.partition(" as ")[0] not in fits or " as " not in mode] or [""]
+            fit = last and f": it goes with {', '.join(most)}{' or ' * bool(most)}{last}"
+            raise UsageError(f"{flag} does not go with {' and '.join(modes)}{fit}")
 
 
 def look_of(options: OptionValues, dpi: int = 200) -> Look:

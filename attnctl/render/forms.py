@@ -88,7 +88,9 @@ class Line:
     cut: bool = False  # one line, in which the longest pieces give way; so is a line in a table
     lines: int = 0  # at most so many, the last one cut; 0: any number
     right: Piece = ""  # at the right edge of the first line
-    rest: str = ""  # in place of the pieces that are left out: {} is how many
+    rest: tuple[str, str] | None = (
+        None  # in place of the pieces that are left out, beside others or alone: {} is how many
+    )
 
     @property
     def pieces(self) -> list[tuple[str, str, int | None]]:
@@ -153,8 +155,9 @@ def sum_columns(
     names: Sequence[str], terms: Sequence[Sequence[str]], results: Sequence[str], last: str = ""
 ) -> list[Column]:
     """Sums worked out, each in a row: its name, as many of its terms as fit, the last one, and its result."""
-    ranked = [[(term, "", -at) for at, term in enumerate(one)] for one in terms]
-    shown = [Line([*one, last], rest=" + … {} more") for one in ranked]
+    # the first term is kept longest, then the last one
+    ranked = [[*((term, "", -2 * at) for at, term in enumerate(one)), (last, "", -1)] for one in terms]
+    shown = [Line(list(one), rest=(" + … {} more", "… {} terms")) for one in ranked]
     return [
         Column("", names, "text"),
         Column("", shown, "text", cut="end"),

@@ -301,8 +301,7 @@ def _with_ranks(line: Line, ranks: Collection[int]) -> Line:
     told: list[Piece] = [one for one in line.pieces if one[2] is None or one[2] in ranks]
     if line.rest and len(told) < len(line.pieces):
         at = next(at for at, one in enumerate(line.pieces) if one not in told)
-        rest = line.rest.format(len(line.pieces) - len(told))
-        told.insert(at, rest if at else rest.lstrip(" +"))
+        told.insert(at, line.rest[at == 0].format(len(line.pieces) - len(told)))
     return replace(line, said=told)
 
 

@@ -41,7 +41,13 @@ def census_forms(census: CensusTable, subtypes: bool = False, least: int = FEWES
         scored = any(one.best is not None for one in rare)
         how = "--json has them all, --least 1 shows them" if scored else "no cases in one half of the sentences"
         rows, are = ("row", "is") if len(rare) == 1 else ("rows", "are")
-        yield f"{len(rare)} rarer {rows} {are} left out ({how}).", "dim"
+        if listed or scored:
+            yield f"{len(rare)} rarer {rows} {are} left out ({how}).", "dim"
+        else:
+            said = (
+                "its head is chosen on one half of the sentences and measured on the other: these are too few for that."
+            )
+            yield f"No relation can be told: {said}"
     yield ""
     if mentions:
         yield _relation_table(mentions, "mention")
@@ -52,7 +58,8 @@ def census_forms(census: CensusTable, subtypes: bool = False, least: int = FEWES
     yield from _head_lines(census)
     yield from _remark_lines(census, listed)
     yield ""
-    yield NOTE, "dim"
+    if listed:
+        yield NOTE, "dim"
     if mentions:
         yield MENTION_NOTE, "dim"
 

@@ -87,8 +87,11 @@ def test_a_line_tells_its_ranked_pieces_where_there_is_room() -> None:
     said = [lines_of_form(LINE, width)[0].split() for width in (60, 34, 26)]
     assert said[0] == ["1a", "<b>", "(first)", "second", "third", "2", "×", "3"]
     assert "third" not in said[1] and "second" in said[1] and "second" not in said[2] and "(first)" in said[2]
-    short = Line([*(f"{at} " for at in range(3)), *((f"{at}, ", "", -at) for at in range(9))], rest="{} more", cut=True)
+    rest = ("{} more", "{} numbers")
+    short = Line([*(f"{at} " for at in range(3)), *((f"{at}, ", "", -at) for at in range(9))], rest=rest, cut=True)
     assert lines_of_form(short, 20) == ["0 1 2 0, 1, 7 more"]
+    alone = Line([*((f"{at} thousand millions, ", "", -at) for at in range(1, 9)), " = 36"], rest=rest)
+    assert lines_of_form(alone, 20) == ["8 numbers = 36"]
     assert lines_of_form(Line("word " * 9, lines=2), 20) == ["word word word word", "word word word word…"]
     assert lines_of_form(Line(["abcdefghijklmnop", " is ", "xyz"], cut=True), 20) == ["abcdefghijkl… is xyz"]
 
