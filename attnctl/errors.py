@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from attnctl.text import shortened, visible_text
+from attnctl.text import harmless_line, shortened, visible_text
 
 DONE, FAILED, USAGE, PARTIAL, INTERRUPTED = 0, 1, 2, 3, 130
 LONGEST = 1000  # characters of a message
@@ -63,12 +63,12 @@ def error_place(error: BaseException) -> str:
 
 def print_complaint(message: str) -> None:
     """One line on stderr, on a terminal cut between words. Whatever a user's text put into it cannot steer the terminal."""
-    line = f"attnctl: {visible_text(_shortened(message))}"
+    line = f"attnctl: {harmless_line(_shortened(message), visible_text)}"
     if sys.stderr.isatty():
         from textwrap import fill
 
         with suppress(OSError):
-            columns = max(20, os.get_terminal_size(sys.stderr.fileno()).columns)
+            columns = max(20, os.get_terminal_size(sys.stderr.fileno()).columns or 80)  # some say that they have none
             line = fill(line, columns, subsequent_indent="  ", break_long_words=False, break_on_hyphens=False)
     print(line, file=sys.stderr)
 

@@ -143,13 +143,13 @@ def isolated(text: str) -> str:
     return f"\u2068{text}\u2069" if _RIGHT_TO_LEFT.search(text) else text
 
 
-def harmless_line(text: str) -> str:
-    """As `harmless_text`, but what `isolated` made stays whole; of an isolate that was cut, only its text stays."""
+def harmless_line(text: str, shown: Callable[[str], str] = harmless_text) -> str:
+    """As `shown` has it, but what `isolated` made stays whole; of an isolate that was cut, only its text stays."""
     if "\u2068" not in text and "\u2069" not in text:
-        return harmless_text(text)
+        return shown(text)
     parts = _ISOLATE.split(text)
     return "".join(
-        f"\u2068{harmless_text(part[1:-1])}\u2069" if at % 2 else harmless_text(re.sub("[\u2068\u2069]", "", part))
+        f"\u2068{shown(part[1:-1])}\u2069" if at % 2 else shown(re.sub("[\u2068\u2069]", "", part))
         for at, part in enumerate(parts)
     )
 

@@ -96,13 +96,16 @@ def _chosen_formats(asked: str, output: str | None) -> tuple[str, ...]:
 
 def _write_lines(do: Do, source: TextStream, strict: bool) -> int:
     """JSON lines to stdout, each as soon as it is there. → how many failed."""
-    failed = 0
+    failed = count = 0
     for chunk in do(source, flowing=source.path == "-"):
+        count += len(chunk)
         for result in chunk:
             failed += _report_result(result, strict)
             if result.error is None:
                 put_bytes(result.made["json"])
         sys.stdout.flush()
+    if not count:
+        say_unless_quiet(f"note: there are no texts in {source.path}")
     if sys.stdout.isatty():
         say_unless_quiet(
             "note: these are traces as JSON, one a line, for a program to read: > runs.jsonl keeps them, and "
@@ -126,7 +129,7 @@ def _fill_folder(work: Work, do: Do, source: TextStream, output: str, strict: bo
             folder.write_results(chunk)
             tick(len(chunk))
         folder.finish_run()
-    say_unless_quiet(folder.summary_sentence())
+    (print_complaint if folder.failed_before else say_unless_quiet)(folder.summary_sentence())
     return folder.failed + folder.failed_before
 
 

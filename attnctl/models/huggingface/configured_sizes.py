@@ -136,6 +136,11 @@ def _check_sizes(settings: Document) -> None:
             checked_size(key, value, least=1 if value is False or value else 0)
         elif value is not None and any(key in names for names in NAMES.values()):
             checked_size(key, value)
+    heads, kv_heads = (
+        next((settings[k] for k in NAMES[name] if settings.get(k)), None) for name in ("heads", "kv_heads")
+    )
+    if heads and kv_heads and heads % kv_heads:
+        raise ValueError(f"{heads} heads cannot share {kv_heads} key/value heads evenly")
 
 
 def checked_size(key: str, value: object, least: int = 1) -> int:
@@ -175,8 +180,6 @@ def stated_sizes(settings: Document, name: str, source: str) -> ModelSizes:
     kv_heads = said["kv_heads"] or heads
     if said["d_k"] is None and d_model % heads:
         raise ValueError(f"d_model {d_model} does not divide by {heads} heads, and no head_dim is given")
-    if heads % kv_heads:
-        raise ValueError(f"{heads} heads cannot share {kv_heads} key/value heads evenly")
     d_k = said["d_k"] or d_model // heads
     d_v = said["d_v"] or d_k
     sizes = {"W_Q": heads * d_k, "W_K": kv_heads * d_k, "W_V": kv_heads * d_v, "W_O": heads * d_v}
@@ -192,7 +195,7 @@ def stated_sizes(settings: Document, name: str, source: str) -> ModelSizes:
     vocabulary = said["vocabulary"]
     return ModelSizes(
         name,
-        str(settings.get("model_type", "unknown")),
+        str(settings.get("model_type") or "unknown"),
         tuple(groups),
         d_model,
         vocabulary,
