@@ -415,6 +415,8 @@ class Prepared(NamedTuple):
         Raises AttnctlError, before any work, with what to do `instead`, where it would fill the memory.
         """
         n, rows = len(self.source.tokens), self.rows
+        if isinstance(self.source, OverviewSource):  # it holds none of them, and refuses
+            return self.read(TraceReading(rows, predictions))
         room = check_room(self.source.info, n, self.layers, self.heads, rows, instead)
         if room > TOLD_BYTES and self.say is not None:
             shape = f"{n if rows is None else len(rows):,} × {n:,}"

@@ -355,6 +355,18 @@ def test_the_size_of_whole_matrices_is_said_before_they_are_made(run, file, monk
     assert "note: whole matrices, 800 × 800: they take 0.0 GB" in run("heatmap", "--file", file, "--words", *MODEL).err
 
 
+@pytest.mark.parametrize("option", [("--words",), ("--measure", "rollout")])
+def test_an_overview_is_refused_without_a_size_of_what_it_does_not_hold(
+    option, run, refused, file, monkeypatch, tmp_path
+):
+
+    overview = str(tmp_path / "overview.json")
+    assert run("heatmap", "--file", file, *MODEL, "-o", overview).code == 0
+    monkeypatch.setattr("attnctl.source.TOLD_BYTES", 0)
+    monkeypatch.setattr("attnctl.limits.TRACE_BYTES", 100_000)
+    assert "overview.json holds an overview of a long text" in refused("heatmap", overview, *option)
+
+
 def test_what_stands_before_a_key_is_cut_where_that_can_be_seen(tmp_path: Any, run: Any) -> None:
     """ "r that the room" began in the middle of a word without a sign; of a wide script twice the cells were taken."""
     text = tmp_path / "text.txt"
