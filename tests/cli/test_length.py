@@ -148,27 +148,6 @@ def test_tokens_of_no_part_are_the_rest(tmp_path):
     assert named(parts_of(str(spans), "one two three four", special)) == {"all": ((1, 5),), "(special)": ((0, 1),)}
 
 
-@pytest.mark.parametrize(
-    ("content", "said"),
-    [
-        (
-            '[{"name": "a", "start": 0, "end": 9}, {"name": "b", "start": 8, "end": 12}]',
-            "'a' and 'b' overlap at character 8",
-        ),
-        ('[{"name": "a", "start": 0, "end": 99999}]', "characters 0 to 99999, but the text has characters 0 to"),
-        ('[{"name": "a", "start": 5, "end": 5}]', "characters 5 to 5"),
-        ('[{"name": "a"}]', "needs start and end"),
-        ("[3]", "no list of spans"),
-        ("[]", "holds no spans"),
-        ("[{", "is not JSON"),
-        ("a,b\n1,2\n", "needs the columns name, start, end"),
-    ],
-)
-def test_spans_that_cannot_be(refused, file, tmp_path, content, said):
-    (tmp_path / "spans.json").write_text(content)
-    assert said in refused("heatmap", "--file", file, *MODEL, "--spans", str(tmp_path / "spans.json"))
-
-
 # --- heads -------------------------------------------------------------------------------------------------------
 
 

@@ -11,7 +11,6 @@ import numpy as np
 import pytest
 
 import attnctl
-from attnctl.errors import UsageError
 from attnctl.formats.storage import from_json
 from attnctl.steps import walk_steps
 from tests.conftest import SAMPLES
@@ -71,17 +70,6 @@ def test_in_python_the_residual_stream_lacks_what_the_head_wrote() -> None:
     lost = layer.context[1] @ layer.parameters["W_O"][width : 2 * width]
     np.testing.assert_allclose(other.output, layer.output - lost, atol=1e-5)
     np.testing.assert_array_equal(other.context, layer.context)
-
-
-def test_what_cannot_be_off_is_one_line(refused: Callable[..., str], tmp_path: Any) -> None:
-    assert "no head 9 in layer 0" in refused("explain", TEXT, "--off", "0.9", code=2)
-    assert "LAYER.HEAD" in refused("heatmap", TEXT, "--off", "x", code=2)
-    assert "every head" in refused("explain", TEXT, "--model", "random", "--off", "0.0", code=2)
-    matrix = tmp_path / "weights.npy"
-    np.save(matrix, np.eye(3, dtype=np.float32))
-    assert "--off does not go with" in refused("heatmap", str(matrix), "--off", "0.0", code=2)
-    with pytest.raises(UsageError, match="no layer 7"):
-        attnctl.open_model("demo", off="7.0")
 
 
 def test_what_is_shown_of_a_head_that_is_off_adds_up(run: Callable[..., Any]) -> None:

@@ -187,13 +187,6 @@ def test_a_pipe_of_text_is_held_to_what_a_file_may_have(monkeypatch: pytest.Monk
         assert "larger than the 3.1 MB" in refused("explain", "-", stdin=text)
 
 
-def test_spans_are_whole_numbers(refused: Refused) -> None:
-    """1.9 was read as 1, and true as well."""
-    for start in (1.9, True, "1_0", "٣", 10**400, None, [1]):
-        Path("s.json").write_text(json.dumps([{"name": "a", "start": start, "end": 5}]))
-        assert "whole numbers of characters" in refused("heatmap", TEXT, "--spans", "s.json") or start == 10**400
-
-
 def test_a_packed_text_that_unpacks_to_gigabytes(run: Callable[..., Result]) -> None:
     import gzip
 

@@ -30,14 +30,6 @@ def test_every_page_is_listed() -> None:
     assert files == {topic for pages in WRITTEN.values() for topic in pages}
 
 
-@pytest.mark.parametrize("columns", [80, 40])
-def test_the_topics(run: Run, columns: int) -> None:
-    listed = run("docs", columns=columns)
-    assert listed.code == 0 and listed.err == ""
-    assert all(f"  {topic}" in listed.out for pages in WRITTEN.values() for topic in pages)
-    assert max(map(len, listed.out.splitlines())) <= columns
-
-
 @pytest.mark.parametrize("topic", all_topics())
 def test_a_page_in_a_pipe_and_in_a_terminal(run: Run, topic: str) -> None:
     piped = run("docs", topic)
@@ -56,15 +48,6 @@ def test_a_page_in_a_pipe_and_in_a_terminal(run: Run, topic: str) -> None:
         lines = [line.strip() for line in re.sub(r"\x1b\[[0-9;]*m", "", screen.getvalue()).splitlines()]
         assert code <= set(lines)  # whole: it is copied
         assert max(len(line) for line in lines if line not in code | indented) <= width
-
-
-@pytest.mark.parametrize(
-    "typed, meant",
-    [("leson", "lesson"), ("heatmpa", "heatmap"), ("my_chekpoint", "my-checkpoint"), ("format", "formats")],
-)
-def test_a_misspelt_topic(refused: Refused, typed: str, meant: str) -> None:
-    assert refused("docs", typed, code=2).endswith(f"did you mean attnctl docs {meant}?")
-    assert "lists the topics" in refused("docs", "qwertz", code=2)
 
 
 def test_a_command_is_a_topic(run: Run) -> None:
@@ -180,11 +163,6 @@ def test_open(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None
     assert seen[0].startswith(str(tmp_path))
 
 
-def test_one_thing_at_a_time(refused: Refused) -> None:
-    assert "--open does not go with --site" in refused("docs", "--open", "--site", "b", code=2)
-    assert "TOPIC does not go with --site" in refused("docs", "lesson", "--site", "a", code=2)
-
-
 def test_a_site_is_built_whole(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("material")
     (tmp_path / "site").mkdir()
@@ -245,7 +223,6 @@ def test_the_samples_of_the_pages(run: Run, refused: Refused, tmp_path: Path) ->
     (target / "mat.txt").write_text("mine")
     assert "mat.txt is another file" in refused("docs", "--samples", target, code=2)
     assert (target / "mat.txt").read_text() == "mine"
-    assert "TOPIC does not go with --samples" in refused("docs", "lesson", "--samples", target, code=2)
 
 
 @pytest.mark.parametrize("page", [page for page in PAGES if page.startswith("attnctl/")])

@@ -152,21 +152,6 @@ def test_an_archive_of_no_arrays_and_an_array_that_is_no_archive() -> None:
         read_npz(single.getvalue(), "x")
 
 
-def test_by_every_door(refused: Refused, tmp_path: Path) -> None:
-    (tmp_path / "p.npz").write_bytes(b"\x80\x04\x95\x10\x00\x00\x00\x00\x00\x00\x00K\x01.")
-    (tmp_path / "d.csv").write_text("1,5;2,5\n3;4\n")
-    for command in (["heatmap"], ["explain", "a b", "--model"], ["explain", "a b", "--qkv"]):
-        assert "not a sound" in refused(*command, str(tmp_path / "p.npz"))
-    assert "decimal commas" in refused("heatmap", str(tmp_path / "d.csv"))
-    for option in ("--layer", "--query"):
-        refused("explain", "a b", option, "9" * 5000, code=2)
-    for name in ("--model", "--tokenizer"):
-        refused("explain", "a b", name, "x" * 300, code=2)
-    refused("explain", "a b", "--model", "random", "--layers", "1000000000", code=2)
-    refused("explain", "a b", "--model", "random", "--d-model", "9" * 30, code=2)
-    assert "no rope step" in refused("explain", "a b", "--model", "random", "--steps", "rope", code=2)
-
-
 def test_old_encodings_and_closed_streams() -> None:
     ascii_only = os.environ | {"PYTHONIOENCODING": "ascii"}
     for arguments in (["explain", "é 你 b"], ["schema"], ["model", "gpt2"], ["softmax", "1", "2"]):

@@ -1,4 +1,4 @@
-"""`attnctl train` and `evaluate` from outside: what they write, how they stop, and every kind of bad input."""
+"""`attnctl train` and `evaluate` from outside: what they write, and how they stop."""
 
 from __future__ import annotations
 
@@ -19,7 +19,6 @@ from attnctl.render.told.training import live_forms
 from tests.conftest import Result
 
 Run = Callable[..., Result]
-Refused = Callable[..., str]
 LINES = "the cat sat on the mat\nthe dog ran home\na bird sang\nthe cat ran on the mat today\n"
 SMALL = ("--d-model", "8", "--heads", "2", "--batch-size", "8")
 
@@ -54,42 +53,14 @@ def test_a_folder_and_standard_input(run: Run, corpus: Path, tmp_path: Path) -> 
     assert len(weights) == 1
 
 
-def test_resume_with_more_steps(run: Run, refused: Refused, corpus: Path, tmp_path: Path) -> None:
+def test_resume_with_more_steps(run: Run, corpus: Path, tmp_path: Path) -> None:
     out = tmp_path / "run"
     run("train", corpus, "-o", out, "--max-steps", "5", *SMALL)
     corpus.unlink()  # the run keeps its own
-    assert "holds a run already" in refused("train", "-o", out)
     done = run("train", "-o", out, "--resume")
     assert done.code == 0 and done.out == "" and "all its 5 steps" in done.err
-    assert "--lr does not go with --resume" in refused("train", "-o", out, "--resume", "--lr", "1", code=2)
     more = run("train", "-o", out, "--resume", "--max-steps", "8")
     assert [json.loads(line)["step"] for line in more.out.splitlines()] == [6, 7, 8]
-
-
-def test_refusals(refused: Refused, corpus: Path, tmp_path: Path) -> None:
-    out = tmp_path / "run"
-    assert "-o RUN" in refused("train", corpus, code=2)
-    (tmp_path / "empty.txt").write_text(" \n\n")
-    assert "is empty" in refused("train", tmp_path / "empty.txt", "-o", out)
-    (tmp_path / "one.txt").write_text("tea\ntea tea\n")
-    assert "only one word ('tea')" in refused("train", tmp_path / "one.txt", "-o", out)
-    (tmp_path / "words.txt").write_text("tea\ncoffee\n")
-    assert "no sentence of two words" in refused("train", tmp_path / "words.txt", "-o", out)
-    (tmp_path / "latin.txt").write_bytes(b"caf\xe9 au lait\n")
-    assert "not UTF-8" in refused("train", tmp_path / "latin.txt", "-o", out)
-    (tmp_path / "folder").mkdir()
-    assert "no .txt file" in refused("train", tmp_path / "folder", "-o", out)
-    assert "cannot read" in refused("train", tmp_path / "missing.txt", "-o", out)
-    assert "next-word or masked-word" in refused("train", corpus, "-o", out, "--objective", "both", code=2)
-    assert "does not divide" in refused("train", corpus, "-o", out, "--d-model", "9", code=2)
-    assert "--max-steps 0" in refused("train", corpus, "-o", out, "--max-steps", "0", code=2)
-    assert "smaller --lr" in refused("train", corpus, "-o", tmp_path / "nan", "--lr", "1e30", *SMALL)
-    assert not out.exists()
-    assert "no run to go on with" in refused("train", "-o", tmp_path / "folder", "--resume")
-    assert "is no run" in refused("train", corpus, "-o", tmp_path)
-    assert "there already" in refused("train", corpus, "-o", tmp_path / "words.txt")
-    assert "is the file that is read" in refused("train", corpus, "-o", corpus, code=2)
-    assert "--watch" in refused("train", corpus, "-o", out, "--watch", "cat")
 
 
 def test_one_gradient_step(run: Run) -> None:
@@ -103,9 +74,6 @@ def test_one_gradient_step(run: Run) -> None:
     assert f"loss {told['loss']:.4f} → {told['loss_after']:.4f}" in shown and "1 is the learning rate" in shown
     added = [float(line.rpartition("−ln")[2]) for line in shown.splitlines() if "  −ln " in line]
     assert len(added) == 4 and sum(added) / 4 == pytest.approx(told["loss"], abs=1e-4)  # the loss, by hand
-    assert f"All {len(told['falls'])} matrices step" in shown and "embedding" in shown
-    narrow = run("train", "--explain", columns=40).out
-    assert max(map(len, narrow.splitlines())) <= 40 and "W_O" in narrow
 
 
 def test_the_fall_of_a_short_step_is_the_sum_of_its_parts(run: Run) -> None:
@@ -187,14 +155,6 @@ def test_the_live_view(corpus: Path, tmp_path: Path) -> None:
     assert "tokens/s" in child.before and "layer 0, head" in child.before and "{" not in child.before
 
 
-def test_evaluate(run: Run, refused: Refused) -> None:
-    rows = [json.loads(line) for line in run("evaluate", "demo", "--sentences", "60", "--json").out.splitlines()]
-    assert {"relation", "held_out", "unseen", "untrained", "by_offset", "by_nearest"} <= set(rows[0])
-    table = run("evaluate", "demo", "--sentences", "60").out
-    assert rows[0]["relation"] in table and "untrained" in table
-    assert "no model" in refused("evaluate", "nonsense", code=2)
-
-
 def test_the_bundled_corpus_is_named_before_it_is_read(run: Run, tmp_path: Path) -> None:
     args = ("train", "-o", tmp_path / "run", "--max-steps", "1", "--batch-size", "4")
     result = run(*args)
@@ -202,16 +162,6 @@ def test_the_bundled_corpus_is_named_before_it_is_read(run: Run, tmp_path: Path)
     assert json.loads(result.out)["watch"]["tokens"] == ["Alice", "will", "eat", "pizza"]
     recipe = run("model", tmp_path / "run", "--json").json["metadata"]["recipe"]
     assert (recipe["corpus"], recipe["sentences"]) == ("grammar", 65_000)
-
-
-@pytest.mark.parametrize(
-    "args", [("evaluate", "demo", "--sentences", "60"), ("model", "demo"), ("model", "demo-causal")]
-)
-def test_what_heads_learned_fits_80_columns(args: tuple[str, ...], run: Run) -> None:
-    narrow, wide = (run(*args, columns=columns).out.splitlines() for columns in (80, 120))
-    assert max(map(len, narrow)) <= 80
-    numbers = {line.split("%")[0].rsplit(" ", 1)[-1] for line in wide if "→" in line and "%" in line}
-    assert numbers and numbers <= {line.split("%")[0].rsplit(" ", 1)[-1] for line in narrow if "%" in line}
 
 
 @pytest.mark.parametrize("name", ["demo", "demo-causal"])
