@@ -94,7 +94,21 @@ def as_svg(content: RenderableType, title: str, cited: str = "") -> str:
     if cited:
         said = html.escape(harmless_text(cited)).replace("{", "{{").replace("}", "}}")
         form = form.replace(">", f"><desc>{said}</desc>", 1)
-    return console.export_svg(title=title, code_format=form, theme=SVG_EXPORT_THEME, unique_id="attnctl")
+    picture = console.export_svg(title=title, code_format=form, theme=SVG_EXPORT_THEME, unique_id="attnctl")
+    return re.sub(r'(<text [^>]* x=")([^"]+)(" [^>]*textLength=")[^"]+("[^>]*>)([^<]*)</text>', _placed_texts, picture)
+
+
+SVG_CELL = 12.2  # the width of a cell in rich's picture
+
+
+def _placed_texts(found: re.Match[str]) -> str:
+    """A text of rich's picture as one for each cell of a table, at its column and of its length, whatever the fonts."""
+    before, left, between, after, text = found.groups()
+    said, placed = html.unescape(text), ""
+    for part in re.finditer(r"\S+(\s\S+)*", said):
+        at, length = float(left) + SVG_CELL * cell_len(said[: part.start()]), SVG_CELL * cell_len(part[0])
+        placed += f"{before}{at:g}{between}{length:g}{after}{html.escape(part[0])}</text>"
+    return placed
 
 
 def has_colours(console: Console) -> bool:

@@ -722,6 +722,31 @@ def test_what_is_said_of_a_pooled_row_is_a_share_of_attention(tab: Tab, pool: st
         assert "pay 100 % of their attention to themselves" in said
 
 
+# --- a terminal as a picture -------------------------------------------------------------------------------------
+
+
+@in_browser
+def test_every_cell_of_a_saved_terminal_stands_at_its_column(tab: Tab, run: Any, tmp_path: Path) -> None:
+    picture = tmp_path / "steps.svg"
+    asked = ["--layer", "1", "--head", "1", "--steps", "weights"]
+    assert run("explain", "dog القط 😀 猫 cat", *asked, "-o", picture).code == 0
+    tab.driver.get(picture.as_uri())
+    texts = tab.js(
+        "return [...document.querySelectorAll('g[clip-path] text')].map((node) => "
+        "[node.textContent, node.getBoundingClientRect().right, Number(node.getAttribute('y'))])"
+    )
+    frame = tab.js("return document.querySelector('svg > rect').getBoundingClientRect().right")
+    assert max(right for _, right, _ in texts) < frame
+    scale = frame / tab.js("return document.documentElement.viewBox.baseVal.width")
+    rows: dict[float, list[float]] = {}
+    for text, right, y in texts:
+        if re.fullmatch(r"\d\.\d\d", text):
+            rows.setdefault(y, []).append(right / scale)
+    grid, shares = ([row for row in rows.values() if len(row) == many] for many in (6, 3))
+    assert len(grid) == len(shares) == 5
+    assert np.ptp(grid, axis=0).max() < 4 and np.ptp(shares, axis=0).max() < 4  # of cells 12.2 wide
+
+
 # --- light and dark, narrow, in a notebook -----------------------------------------------------------------------
 
 
