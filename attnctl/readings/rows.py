@@ -8,7 +8,7 @@ from itertools import zip_longest
 
 import numpy as np
 
-from attnctl.arrays import Floats
+from attnctl.arrays import Bools, Floats
 from attnctl.errors import AttnctlError
 from attnctl.layer import LayerAttention, Run
 from attnctl.readings.overview import Links, LongRow, Overview
@@ -45,22 +45,23 @@ Block = tuple[int, int, int, int]  # first query, one past the last, first key, 
 
 
 class BlocksReading:
-    """The weights of some blocks: (layer, head) → one (rows, keys) each."""
+    """The weights of some blocks, and which queries may look where: (layer, head) → two (rows, keys) each."""
 
     predicts = False
 
     def __init__(self, blocks: Sequence[Block]) -> None:
         self._blocks = blocks
-        self._weights: dict[tuple[int, int], list[Floats]] = {}
+        self._weights: dict[tuple[int, int], list[tuple[Floats, Bools]]] = {}
 
     def take(self, layer: LayerAttention) -> None:
         """Take in one layer."""
-        for block in self._blocks:
-            for head, weights in zip(layer.heads, layer.block(*block), strict=True):
-                self._weights.setdefault((layer.layer, head), []).append(weights)
+        for a, b, c, d in self._blocks:
+            visible = layer.visible_at(np.arange(a, b)[None], np.arange(c, d)[None])[0]  # (rows, keys)
+            for head, weights in zip(layer.heads, layer.block(a, b, c, d), strict=True):
+                self._weights.setdefault((layer.layer, head), []).append((weights, visible))
 
-    def value(self, run: Run) -> dict[tuple[int, int], list[Floats]]:
-        """(layer, head) → the weights of each block."""
+    def value(self, run: Run) -> dict[tuple[int, int], list[tuple[Floats, Bools]]]:
+        """(layer, head) → the weights of each block, and which queries may look where."""
         return self._weights
 
 
@@ -100,13 +101,14 @@ SIDE = 64  # of an exact block, tokens
 
 @dataclass(frozen=True)
 class ExactBlock:
-    """Weights of one head kept exactly: queries [a, b), keys [a, b), weights (queries, keys)."""
+    """Weights of one head kept exactly: queries [a, b), keys [a, b), weights and mask (queries, keys)."""
 
     layer: int
     head: int
     rows: tuple[int, int]
     keys: tuple[int, int]
     weights: Floats
+    visible: Bools
 
 
 def strongest_links(links: Links, causal: bool) -> list[tuple[int, int, float]]:

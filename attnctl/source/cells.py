@@ -219,9 +219,9 @@ def survey_text(given: Prepared) -> tuple[Overview, list[ExactBlock]]:
     blocks = telling_blocks(overview)
     found = given.read(BlocksReading(blocks))
     exact = [
-        ExactBlock(at_layer, at_head, block[:2], block[2:], weights)
+        ExactBlock(at_layer, at_head, block[:2], block[2:], *arrays)
         for (at_layer, at_head), grids in found.items()
-        for block, weights in zip(blocks, grids, strict=True)
+        for block, arrays in zip(blocks, grids, strict=True)
     ]
     return overview, exact
 

@@ -103,7 +103,12 @@ def _packed_head(
         "details": {},
         "links": [] if links is None else strongest_links(links, bool(overview.model.causal)),
         "blocks": [
-            {"rows": block.rows, "keys": block.keys, "blob": blobs.add_blob(block.weights.astype("<f4").tobytes())}
+            {
+                "rows": block.rows,
+                "keys": block.keys,
+                "blob": blobs.add_blob(block.weights.astype("<f4").tobytes()),
+                "hidden": _pack_hidden(None if block.visible.all() else block.visible, blobs),
+            }
             for block in own
         ],
     }

@@ -705,6 +705,21 @@ def test_a_long_text_is_an_overview_with_exact_blocks(tab: Tab) -> None:
 
 
 @in_browser
+def test_an_exact_block_hatches_what_a_window_hides(tab: Tab) -> None:
+    from attnctl.source import prepare
+    from attnctl.source.cells import survey_text
+
+    model, text = open_model("demo"), "the cat sat on the mat and the dog saw it there " * 60
+    overview, exact = survey_text(prepare(TextSource(model, text), layer="0"))
+    tab.open(overview, exact=exact)
+    a, b, c, d = tab.js("const b = blockFor(view.head); return [...b.rows, ...b.keys]")
+    hidden = np.reshape(tab.js("return Array.from(view.panels[1].grid.hidden)"), (b - a, d - c))
+    mask = record_trace(model, text, layers=[0], heads=[0], rows=list(range(a, b))).layers[0].mask
+    assert mask is not None and np.array_equal(hidden == 0, mask[:, c:d])
+    assert 0 < hidden.sum() < hidden.size and tab.js("return svgText()").count("masked") == 2
+
+
+@in_browser
 @pytest.mark.parametrize("pool", ["mean", "max", "mass"])
 def test_what_is_said_of_a_pooled_row_is_a_share_of_attention(tab: Tab, pool: str, run: Any, tmp_path: Path) -> None:
     (tmp_path / "long.txt").write_text(" ".join(f"w{at * 7919 % 97}" for at in range(600)))

@@ -55,7 +55,9 @@ async function unpackHead(trace, layer, head) {
   const sums = await floatsOf(head.sums);
   const hidden = await bytesOf(layer.hidden);
   const blocks = await Promise.all(
-    (head.blocks ?? []).map(async (block) => ({ ...block, weights: await floatsOf(block.blob) })),
+    (head.blocks ?? []).map(async (block) => {
+      return { ...block, weights: await floatsOf(block.blob), hidden: await bytesOf(block.hidden) };
+    }),
   );
   return { ...layer, ...head, trace, rows, nk: weights.length / rows.length, weights, details, sums, hidden, blocks };
 }

@@ -31,10 +31,8 @@ function blockPanels(head) {
   if (!block) return [];
   const [queries, keys] = [range(...block.rows), range(...block.keys)];
   const groups = [groupsOf(head.trace.tokens, queries), groupsOf(keyTokens(head.trace), keys)];
-  const future = queries.flatMap((i) => keys.map((j) => (j > i ? 1 : 0)));
-  const hidden = head.trace.model.causal ? Uint8Array.from(future) : null;
   const title = `exact: queries ${queries[0]}–${queries.at(-1)}, keys ${keys[0]}–${keys.at(-1)}`;
-  return [{ title, grid: makeGrid(head, ...groups, block.weights, hidden) }];
+  return [{ title, grid: makeGrid(head, ...groups, block.weights, block.hidden) }];
 }
 
 // --- beside the picture ----------------------------------------------------------------------------------------
