@@ -62,7 +62,6 @@ def test_a_trace_holds_the_steps_and_decimals_that_are_asked_for(run: Run, three
     assert run(*asked, "--precision", "3").code == 0
     assert "differs in precision" in run(*asked).err and run(*asked, "--precision", "3").code == 0
     assert attnctl.load(next((tmp_path / "out").glob("*.npz"))).layers[0].scores is None
-    assert "did you mean weights" in run("batch", three, "--steps", "softmax").err
     with pytest.raises(AttnctlError, match="precision 10"):
         next(attnctl.batch(["a"], precision=10))
 
@@ -203,34 +202,6 @@ def test_a_file_that_went_missing_is_made_again(run: Run, three: str, tmp_path: 
     assert contents(tmp_path / "out") == contents(tmp_path / "fresh")
 
 
-@pytest.mark.parametrize(
-    "args, code, words",
-    [
-        (("{dir}/none.txt",), 1, "there is no file"),
-        (("{three}", "--format", "png"), 2, "needs a folder"),
-        (("{three}", "--format", "gif", "-o", "{dir}/o"), 2, "json, npz, parquet, png"),
-        (("{three}", "--input", "xml"), 2, "text, jsonl, csv"),
-        (("{three}", "--model", "nowhere"), 2, "no model 'nowhere'"),
-        (("{three}", "--head", "6"), 2, "no head 6 in demo"),
-        (("{three}", "--cmap", "virids", "--format", "png", "-o", "{dir}/o"), 2, "did you mean viridis"),
-        (("{three}", "--size", "big", "--format", "png", "-o", "{dir}/o"), 2, "WIDTHxHEIGHT"),
-        (("{three}", "-o", "{dir}/traces.jsonl"), 2, "a batch writes a folder"),
-        (("{three}", "-o", "{dir}"), 2, "is not empty and holds no batch"),
-        (("{three}", "-o", "{three}"), 2, "is the file that is read"),
-        (("{three}", "-o", "{dir}/done", "--causal"), 2, "holds a batch that differs in model: give"),
-        (("{three}", "-o", "{dir}/done", "--format", "npz"), 2, "holds a batch that differs in formats: give"),
-        (("-", "--input", "parquet"), 2, "Parquet cannot be read from a pipe"),
-    ],
-)
-def test_mistakes_are_one_line(
-    run: Run, refused: Run, three: str, tmp_path: Path, args: tuple[str, ...], code: int, words: str
-) -> None:
-    run("batch", three, "-o", tmp_path / "done", "--jobs", "1")
-    before = sorted(tmp_path.rglob("*"))
-    assert words in refused("batch", *(arg.format(dir=tmp_path, three=three) for arg in args), code=code)
-    assert sorted(tmp_path.rglob("*")) == before
-
-
 def test_python_has_a_generator() -> None:
     came = []
 
@@ -314,13 +285,9 @@ def test_words_and_measures_are_those_of_the_other_commands(run: Run, tmp_path: 
         assert len(weights) == (1 if "rollout" in asked else 2 if "value-zeroing" in asked else 4)
         alone = run("explain", text, *model, *asked, "--json").json
         assert weights[-1] == alone["layers"][-1]["heads"][-1]["weights"]
-    refused = run("batch", tmp_path / "in.txt", "--measure", "rollout", "--head", "1")
-    assert refused.code == 2 and "of all heads together" in refused.err
     (tmp_path / "trace.jsonl").write_text(run("explain", text, *model, "--json").out)
     refused = run("batch", tmp_path / "trace.jsonl", "--measure", "value-zeroing")
     assert refused.code == 3 and "give the text and its model, not random" in refused.err
-    refused = run("batch", tmp_path / "in.txt", "-o", tmp_path / "out", "--format", "statistics", "--words")
-    assert refused.code == 2 and "--format statistics" in refused.err
 
 
 def test_a_long_text_that_a_few_cells_drown_is_drawn_on_a_logarithmic_scale(run: Run, tmp_path: Path) -> None:

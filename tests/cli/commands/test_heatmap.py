@@ -5,7 +5,6 @@ from __future__ import annotations
 import csv
 import io
 import json
-import os
 import subprocess
 import sys
 from collections.abc import Callable
@@ -20,7 +19,7 @@ from matplotlib.image import imread
 from attnctl.formats.documents.trace_json import trace_to_json
 from attnctl.models import attend
 from attnctl.readings.traces.trace import Trace
-from tests.conftest import SAMPLES, Result
+from tests.conftest import SAMPLES, Result, spawned
 
 TEXT = "Alice will eat pizza"
 Run = Callable[..., Result]
@@ -159,15 +158,8 @@ def test_reading_imports_no_model(kind: str, trace: Trace, tmp_path: Path) -> No
 # --- on a terminal -----------------------------------------------------------------------------------------------
 
 
-def on_a_terminal(*arguments: str, width: int = 80, **environment: str) -> str:
-    child = pexpect.spawn(
-        sys.executable,
-        ["-m", "attnctl", "heatmap", *arguments],
-        dimensions=(60, width),
-        env=dict(os.environ) | {"TERM": "xterm-256color", "COLORTERM": "truecolor"} | environment,
-        encoding="utf-8",
-        timeout=60,
-    )
+def on_a_terminal(*arguments: str, **environment: str) -> str:
+    child = spawned("heatmap", *arguments, rows=60, COLORTERM="truecolor", **environment)
     child.expect(pexpect.EOF)
     child.close()
     assert child.exitstatus == 0

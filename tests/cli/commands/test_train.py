@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import signal
 import subprocess
 import sys
@@ -16,7 +15,7 @@ import pytest
 
 from attnctl.render.terminal.console import Shown, as_text
 from attnctl.render.told.training import live_forms
-from tests.conftest import Result
+from tests.conftest import Result, spawned
 
 Run = Callable[..., Result]
 LINES = "the cat sat on the mat\nthe dog ran home\na bird sang\nthe cat ran on the mat today\n"
@@ -95,7 +94,7 @@ def test_one_gradient_step_on_a_text(run: Run, corpus: Path) -> None:
     assert told["predictions"][1][:2] == ["the ____ sat on the mat", "cat"]
 
 
-def spawned(corpus: Path, out: Path) -> subprocess.Popen[bytes]:
+def started(corpus: Path, out: Path) -> subprocess.Popen[bytes]:
     args = ("train", corpus, "-o", out, "--max-steps", "1000000", *SMALL)
     process = subprocess.Popen(
         [sys.executable, "-m", "attnctl", *map(str, args)], stdout=subprocess.PIPE, stderr=subprocess.PIPE
@@ -109,7 +108,7 @@ def spawned(corpus: Path, out: Path) -> subprocess.Popen[bytes]:
 
 @pytest.mark.parametrize("sent", [signal.SIGINT, signal.SIGHUP], ids=["ctrl-c", "the terminal closed"])
 def test_ctrl_c_saves_and_exits_130(sent: signal.Signals, run: Run, corpus: Path, tmp_path: Path) -> None:
-    process = spawned(corpus, tmp_path / "run")
+    process = started(corpus, tmp_path / "run")
     done = run("train", "-o", tmp_path / "run", "--resume", "--max-steps", "5")
     assert done.code == 1 and "run is being written by another run: wait for it" in done.err, done
     process.send_signal(sent)
@@ -122,7 +121,7 @@ def test_ctrl_c_saves_and_exits_130(sent: signal.Signals, run: Run, corpus: Path
 
 
 def test_a_kill_leaves_a_sound_run(run: Run, corpus: Path, tmp_path: Path) -> None:
-    process = spawned(corpus, tmp_path / "run")
+    process = started(corpus, tmp_path / "run")
     process.kill()
     process.communicate()
     assert run("explain", "the cat ran", "--model", tmp_path / "run", "--json").code == 0
@@ -130,26 +129,10 @@ def test_a_kill_leaves_a_sound_run(run: Run, corpus: Path, tmp_path: Path) -> No
 
 
 def test_the_live_view(corpus: Path, tmp_path: Path) -> None:
-    args = [
-        "train",
-        str(corpus),
-        "-o",
-        str(tmp_path / "run"),
-        "--max-steps",
-        "20",
-        *SMALL,
-        "--watch",
-        "the cat ran home",
-    ]
-    child = pexpect.spawn(
-        sys.executable,
-        ["-m", "attnctl", *args],
-        encoding="utf-8",
-        dimensions=(40, 100),
-        env=os.environ | {"TERM": "xterm"},
-    )
-    child.expect("step 20 of 20", timeout=60)
-    child.expect(pexpect.EOF, timeout=60)
+    more = ("--max-steps", "20", *SMALL, "--watch", "the cat ran home")
+    child = spawned("train", corpus, "-o", tmp_path / "run", *more, rows=40, columns=100)
+    child.expect("step 20 of 20")
+    child.expect(pexpect.EOF)
     child.close()
     assert child.exitstatus == 0
     assert "tokens/s" in child.before and "layer 0, head" in child.before and "{" not in child.before
@@ -166,16 +149,6 @@ def test_the_bundled_corpus_is_named_before_it_is_read(run: Run, tmp_path: Path)
 
 @pytest.mark.parametrize("name", ["demo", "demo-causal"])
 def test_the_card_of_a_bundled_model(name: str, run: Run) -> None:
-    shown = run("model", name)
-    assert shown.code == 0
-    for piece in (
-        "objective",
-        "cross-entropy of words, none on attention",
-        "verb → subject",
-        "held out",
-        "A teaching model",
-    ):
-        assert piece in shown.out
     card = run("model", name, "--json").json
     told = card["metadata"]
     assert told["objective"] in ("next-word", "masked-word") and len(told["tokens"]) == card["shapes"]["embedding"][0]

@@ -31,25 +31,6 @@ def drawn(text: str, width: int = 80, colour: bool = False, layers: int = 1, hea
     return out.getvalue()
 
 
-def test_values_where_they_fit() -> None:
-    assert drawn("Alice will eat pizza") == (
-        "random, layer 0, head 0\n"
-        "       Alice  will    eat   pizza \n"
-        "Alice  1.00     ·      ·      ·   \n"
-        "will   0.80   0.20     ·      ·   \n"
-        "eat    0.13   0.48   0.39     ·   \n"
-        "pizza  0.10   0.51   0.24   0.14  \n"
-        "\n"
-        "weight 0 ▁▁▁▁░░▒▒▒▒▓▓████ 1   · or blank: masked\n"
-    )
-
-
-def test_what_was_done_is_said() -> None:
-    said = drawn("Alice will eat pizza", drop=["first"], renormalise=True, log=True)
-    for line in ("key “Alice” (0) left out", "rows rescaled to sum to 1", "colours on a logarithmic scale"):
-        assert line in said.splitlines()
-
-
 @pytest.mark.parametrize("colour", [False, True])
 @pytest.mark.parametrize("width", [40, 80, 120])
 @pytest.mark.parametrize(
@@ -64,12 +45,6 @@ def test_no_line_is_too_wide(width: int, n: int, layers: int, heads: int, values
     assert all(cell_len(line) <= width for line in plain.splitlines())
 
 
-def test_large_grids_are_pooled_and_say_so() -> None:
-    assert "each cell is the mean of 5 × 5 weights" in drawn("a b c " * 100)
-    many = drawn("a b c d", layers=2, heads=4)
-    assert many.count("head 3") == 2 and "layer 1" in many and "tokens  0 a  1 b  2 c  3 d" in many
-
-
 def test_pooling_counts_only_what_is_seen() -> None:
     weights = np.array([[1, np.nan, np.nan], [3, 2, np.nan], [5, 5, 7]])
     pooled = pool_cells(weights, 2)
@@ -79,11 +54,6 @@ def test_pooling_counts_only_what_is_seen() -> None:
 def test_half_blocks_carry_two_weights() -> None:
     text = drawn("a b c d e f g h i j k l m n o p q r s t u v w x y z " * 2, colour=True)
     assert "▀" in text and "\x1b[38;2;253;231;37" in text  # the brightest: the first token looks at itself
-
-
-def test_a_logarithmic_scale_ends_somewhere_and_says_where() -> None:
-    said = drawn("a b c", temperature=0.01, log=True)
-    assert "colours on a logarithmic scale, all below 1e-6 alike" in said
 
 
 @pytest.mark.parametrize(
@@ -97,14 +67,6 @@ def test_scores_are_not_named_weights(numbers: Any, named: str, tmp_path: Any) -
     console = Console(file=io.StringIO(), width=80, highlight=False)
     console.print(Blocks(grid))
     assert grid.unit_of_cells == named and f"\n{named} " in console.file.getvalue()
-
-
-@pytest.mark.parametrize("how", [{"drop": ["b"]}, {}])
-def test_columns_are_numbered_as_in_the_text(how: dict[str, Any]) -> None:
-    lines = drawn("a b c d e f g h i j k l m n", 60, **how).splitlines()
-    ruler = next(line for line in lines if line.split() and all(map(str.isdecimal, line.split()))).split()
-    assert ruler == (["0", "6", "11"] if how else ["0", "5", "10"])
-    assert not how or "keys  0 a  2 c  3 d" in "\n".join(lines)
 
 
 def test_the_lightest_weight_does_not_look_masked() -> None:
