@@ -74,13 +74,8 @@ function drawRow({ grid, panel: spokenOf, own: all, head: { trace } }) {
   const columns = panels.map((panel) => others.map(({ tokens }) => weightOfToken(panel, tokens[0], trace)));
   const compared = panels.length === 2;
   const numbers = (values) => values.map((w) => (w === null ? "·" : cellText(w, grid.nk > 60 ? 4 : 3)));
-  const ofOthers = (places) =>
-    columns.map((weights) =>
-      fixed(
-        places.reduce((sum, other) => sum + (weights[other] ?? 0), 0),
-        3,
-      ),
-    );
+  const sumOf = (weights, places) => places.reduce((sum, other) => sum + (weights[other] ?? 0), 0);
+  const ofOthers = (places) => columns.map((weights) => fixed(sumOf(weights, places), 3));
   const closing = (name, cells, kind) => tableRow(kind, name, cells, compared ? "" : [], "");
 
   const masked = others.map((_, other) => other).filter((other) => grid.hidden?.[cell(other)]);
@@ -101,14 +96,8 @@ function drawRow({ grid, panel: spokenOf, own: all, head: { trace } }) {
   });
   const rest = told.filter((other) => !order.includes(other));
   if (rest.length) rows.push(closing(`${rest.length} more`, ofOthers(rest), "quiet"));
-  if (apart)
-    rows.push(
-      closing(
-        `${masked.length} masked`,
-        panels.map(() => "·"),
-        "quiet",
-      ),
-    );
+  const unseen = panels.map(() => "·");
+  if (apart) rows.push(closing(`${masked.length} masked`, unseen, "quiet"));
   const sums = (name) => panels.map((panel) => fixed(panel.grid[name][chosenRow(panel.grid)], 3));
   if (!isFrom() && grid.sums) rows.push(closing("Σ", sums("sums"), "total"));
   if (!isFrom() && panels.every((panel) => panel.grid.sinks)) rows.push(closing("sink", sums("sinks"), "quiet"));

@@ -50,14 +50,8 @@ function sliderRow(label, at, min, max) {
   const look = { type: "range", min, max, step: 0.01, value: explorer.scores[at], "aria-label": `score of ${label}` };
   const cells = ["score", "exp", "weight"].map((name) => el("td", { "data-is": name }));
   const bar = el("td.bar", { "aria-hidden": "true" });
-  return tableRow(
-    null,
-    label,
-    el("td.slide", el("input", look, { oninput })),
-    cells,
-    bar,
-    el("td", { "data-is": "plain" }),
-  );
+  const slide = el("td.slide", el("input", look, { oninput }));
+  return tableRow(null, label, slide, cells, bar, el("td", { "data-is": "plain" }));
 }
 
 function change(changes) {
