@@ -15,9 +15,10 @@ from functools import cache
 from importlib.resources import files
 from string import Template
 
+from attnctl.errors import AttnctlError
 from attnctl.readings.overview import Overview
 from attnctl.readings.rows import ExactBlock
-from attnctl.readings.traces.comparison import aligned_tokens
+from attnctl.readings.traces.comparison import aligned_tokens, compare_traces
 from attnctl.readings.traces.trace import Trace
 from attnctl.render import forms
 from attnctl.render.page.packing import Blobs, pack_overview, pack_trace
@@ -51,16 +52,20 @@ def page_html(
     blobs = Blobs()
     budget = max_bytes // len(traces)  # bytes of base64 for the weights of each, and twice what the rest may take
     names = trace_names(traces) if labels is None else list(labels)
+    compared = len(traces) == 2 and not over_training
+    packed = [
+        pack_overview(trace, name, blobs, exact)
+        if isinstance(trace, Overview)
+        else pack_trace(trace, name, blobs, budget, walked=not over_training or at == 0)
+        for at, (trace, name) in enumerate(zip(traces, names, strict=True))
+    ]
+    for one, place in zip(packed, largest_change(traces) if compared else [], strict=False):
+        one["focus"] = place
     document = {
         "schema": "attnctl.page/1",
-        "mode": "steps" if over_training else "compare" if len(traces) == 2 else "one",
-        "traces": [
-            pack_overview(trace, name, blobs, exact)
-            if isinstance(trace, Overview)
-            else pack_trace(trace, name, blobs, budget, walked=not over_training or at == 0)
-            for at, (trace, name) in enumerate(zip(traces, names, strict=True))
-        ],
-        "aligned": aligned(traces) if len(traces) == 2 and not over_training else None,
+        "mode": "steps" if over_training else "compare" if compared else "one",
+        "traces": packed,
+        "aligned": aligned(traces) if compared else None,
         "start": start or {},
         "effects": effects,
     }
@@ -79,6 +84,23 @@ def aligned(traces: Sequence[Trace | Overview]) -> dict[str, list[list[int | Non
         axis: [aligned_tokens(ours, theirs, *texts), aligned_tokens(theirs, ours, *reversed(texts))]
         for axis, (ours, theirs) in sides.items()
     }
+
+
+def largest_change(traces: Sequence[Trace | Overview]) -> list[Document]:
+    """Where two traces differ most, in the numbers of either; empty where nothing can be compared, or is other."""
+    a, b = traces
+    if not isinstance(a, Trace) or not isinstance(b, Trace):
+        return []
+    try:
+        pair = compare_traces(a, b)
+    except AttnctlError:  # no token or head of both: side by side they are shown all the same
+        return []
+    layer, head, i, j = pair.largest_difference()
+    if not pair.gap_of_head((layer, head)):
+        return []
+    queries, keys = ((i, i), (j, j)) if pair.aligned is None else (pair.aligned.queries[i], pair.aligned.keys[j])
+    place = {"layer": layer, "head": head, "reason": "the largest change of all"}
+    return [place | {"query": query, "key": key} for query, key in zip(queries, keys, strict=True)]
 
 
 def trace_names(traces: Sequence[Trace | Overview]) -> list[str]:

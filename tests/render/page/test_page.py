@@ -19,6 +19,7 @@ import attnctl
 from attnctl.errors import AttnctlError
 from attnctl.layer import LayerTrace
 from attnctl.models import open_model
+from attnctl.readings.traces.comparison import compare_traces
 from attnctl.readings.traces.trace import ModelInfo, Trace
 from attnctl.render.page.document import NAME_LETTERS, as_data, page_html, page_in_frame, trace_names
 from attnctl.render.page.packing import coded_levels, packed_tokens, word_numbers
@@ -463,6 +464,25 @@ def test_two_texts_are_matched_by_their_words(tab: Tab) -> None:
     tab.js("document.querySelectorAll('.sentence')[0].querySelectorAll('.token')[0].click()")
     tab.settled("state.of === 0 && state.query === 0")
     assert tab.texts("#finding .line")[1] == "B has no such token."
+
+
+@in_browser
+def test_two_texts_open_where_they_differ_most(tab: Tab, run: Any, tmp_path: Path) -> None:
+    page, texts = tmp_path / "two.html", ("The cat sat on the mat because it was warm.", "The dog sat on a mat.")
+    assert run("view", *texts, "-o", page).code == 0
+    tab.go(page.as_uri())
+    assert "no such token" not in tab.text("#finding") and "the largest change of all" in tab.text("#caption")
+    found = compare_traces(*(record_trace(open_model("demo"), text) for text in texts))
+    layer, head, i, j = found.largest_difference()
+    rows, columns = found.axis_labels()
+    assert tab.js("return [state.layer, state.head]") == [layer, head]
+    names = "return [grid.rows, grid.cols].map((groups) => groups.map(({ label }) => label))"
+    assert tab.js(f"const {{ grid }} = view.panels[2]; {names}") == [rows, columns] and "the/a" in rows
+    assert tab.js("const { grid } = view.panels[2]; return [chosenRow(grid), chosenCol(grid)]") == [i, j]
+    sizes = tab.js("return [...document.querySelectorAll('.words')].map((node) => getComputedStyle(node).fontSize)")
+    assert sizes[0] == sizes[1]
+    tab.js("return choose({ query: 9, key: null })")  # warm, which the other lacks: no room is kept for its arcs
+    assert tab.js("return document.querySelectorAll('.words.one-line').length") == 1
 
 
 @in_browser

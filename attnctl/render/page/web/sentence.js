@@ -9,14 +9,15 @@ function drawSentences({ own, head }) {
     refill(
       host,
       { "data-of": state.step },
-      own.map((panel) => buildSentence(panel, own.length > 1)),
+      own.map((panel) => buildSentence(panel, own)),
     );
+  fitOneLine([...host.querySelectorAll(".words.few")]);
   own.forEach((panel, at) => shadeSentence(host.children[at], panel));
 }
 
-function buildSentence({ head: { trace }, title }, named) {
+function buildSentence({ head: { trace }, title }, own) {
   const { labels, special, glued } = trace.tokens;
-  const size = labels.length > MOST_ARCS ? "many" : "few";
+  const size = own.some((panel) => panel.head.trace.tokens.labels.length > MOST_ARCS) ? "many" : "few";
   const onkeydown = (event) => onTokenKey(event, trace);
   const words = labels.map((label, token) => {
     const kind = special.includes(token) ? "button.token.special" : "button.token";
@@ -26,7 +27,7 @@ function buildSentence({ head: { trace }, title }, named) {
   });
   const group = { role: "group", "aria-label": "Tokens: choose a query", onkeydown };
   const arcs = svgEl("svg", { "aria-hidden": "true" });
-  return el("div.sentence", named && el("p.small", title), el(`div.words.${size}`, group, words), arcs);
+  return el("div.sentence", own.length > 1 && el("p.small", title), el(`div.words.${size}`, group, words), arcs);
 }
 
 /** What a token chosen in the sentence is: the query that looks, or the key that is looked at. */
@@ -77,10 +78,9 @@ function drawArcs(host, words, buttons, found, chosen) {
   const svg = refill(host.querySelector("svg"));
   words.classList.remove("one-line", "below");
   if (!words.classList.contains("few")) return;
-  fitOneLine(words);
   const middle = (button) => button.offsetTop + button.offsetHeight / 2; // special tokens are smaller than words
   const oneLine = buttons.every((button) => Math.abs(middle(button) - middle(buttons[0])) < 12);
-  if (!oneLine || buttons.length < 2) return;
+  if (!oneLine || buttons.length < 2 || chosen === null) return;
   words.classList.add(isFrom() ? "below" : "one-line");
   const centre = (button) => {
     const [area, box] = [host.getBoundingClientRect(), button.getBoundingClientRect()];
@@ -90,19 +90,22 @@ function drawArcs(host, words, buttons, found, chosen) {
   const most = Math.min(74, 26 + widest * 0.14);
   words.style.setProperty("--room", `${most + 10}px`);
   const ends = buttons.map(centre); // the room for the arcs has moved the words
-  if (!ends[chosen]) return;
   for (const [token, w] of found)
     if (w >= 0.005) svg.append(arc(ends[chosen], ends[token], Math.min(1, w), most / Math.sqrt(widest)));
 }
 
-/** Set the words smaller where that brings them onto one line. */
-function fitOneLine(words) {
-  words.style.removeProperty("font-size");
-  const size = parseFloat(getComputedStyle(words).fontSize);
-  words.style.setProperty("white-space", "nowrap");
-  const fitting = (size * words.clientWidth) / (words.scrollWidth + 2);
-  words.style.removeProperty("white-space");
-  if (fitting < size && fitting >= 21) words.style.setProperty("font-size", `${Math.floor(fitting * 10) / 10}px`);
+/** Set all sentences smaller where that brings them onto one line each. */
+function fitOneLine(sentences) {
+  const sizes = sentences.map((words) => {
+    words.style.removeProperty("font-size");
+    const size = parseFloat(getComputedStyle(words).fontSize);
+    words.style.setProperty("white-space", "nowrap");
+    const fitting = (size * words.clientWidth) / (words.scrollWidth + 2);
+    words.style.removeProperty("white-space");
+    return fitting < size && fitting >= 21 ? Math.floor(fitting * 10) / 10 : Infinity;
+  });
+  const least = Math.min(...sizes);
+  for (const words of sentences) if (least < Infinity) words.style.setProperty("font-size", `${least}px`);
 }
 
 function arc(from, to, w, rise) {

@@ -202,10 +202,17 @@ function differencePanels(a, b) {
   const masked = ([one, other]) => gridA.hidden?.[one] || gridB.hidden?.[other];
   const hidden = gridA.hidden || gridB.hidden ? Uint8Array.from(pairs, (pair) => (masked(pair) ? 1 : 0)) : null;
   const high = w.reduce((most, value, at) => (hidden?.[at] ? most : Math.max(most, Math.abs(value))), 0) || 1;
-  const groups = [rows.map(([i]) => gridA.rows[i]), cols.map(([j]) => gridA.cols[j])];
+  const groups = [namedByBoth(rows, gridA.rows, gridB.rows), namedByBoth(cols, gridA.cols, gridB.cols)];
   const scale = { kind: "difference", low: -high, high, map: "difference" };
   return [{ title: "B − A", grid: makeGrid(a.head, ...groups, w, hidden), scale }];
 }
+
+/** The groups of one trace that another has, too; where they differ there, by the names of both. */
+const namedByBoth = (pairs, ours, theirs) =>
+  pairs.map(([at, other]) => {
+    const [one, two] = [ours[at].label, theirs[other].label].map((label) => label.replace("†", "").trim());
+    return one === two ? ours[at] : { ...ours[at], label: `${one}/${two}` };
+  });
 
 /** Pairs [place in a, place in b] of the groups whose tokens both have. */
 function sharedGroups(groups, placesInB, axis, a, b) {
