@@ -296,13 +296,14 @@ class Checkpoint:
         total = len(tokens) + len(source or ())
         with running_network(self.network, total, self.info.name), attention_set_to(self.network, "eager"):
             self._take_modules(inputs)
-            if self.puts_out_weights:
+            own_code = self.puts_out_weights  # under eager: GPT-2 that scales in another order has code of its own there
+            if own_code:
                 watched: Any = weights_multiplied(self.network, self.kind, shapes)
             else:
                 watched = watch_attention(self.network, lambda *_: None, self._of_own_kind, WatchOptions(own=keep_own))
             with watched as found:
                 self.network(**inputs)
-        return (found, contexts) if self.puts_out_weights else (weights, contexts)
+        return (found, contexts) if own_code else (weights, contexts)
 
     @property
     def puts_out_weights(self) -> bool:
