@@ -296,7 +296,7 @@ class Checkpoint:
         total = len(tokens) + len(source or ())
         with running_network(self.network, total, self.info.name), attention_set_to(self.network, "eager"):
             self._take_modules(inputs)
-            own_code = self.puts_out_weights  # under eager: GPT-2 that scales in another order has code of its own there
+            own_code = self.puts_out_weights  # under eager, where GPT-2 may have code of its own
             if own_code:
                 watched: Any = weights_multiplied(self.network, self.kind, shapes)
             else:
