@@ -41,8 +41,11 @@ class Result:
         return json.loads(self.out)
 
 
+Run = Callable[..., Result]
+
+
 @pytest.fixture
-def run(monkeypatch: pytest.MonkeyPatch) -> Callable[..., Result]:
+def run(monkeypatch: pytest.MonkeyPatch) -> Run:
     """Run `attnctl ARGS…` in this process, as if its output went to a pipe 80 columns wide."""
 
     def attnctl(*args: str, stdin: bytes = b"", columns: int = 80) -> Result:
@@ -70,7 +73,7 @@ Refused = Callable[..., str]
 
 
 @pytest.fixture
-def refused(run: Callable[..., Result]) -> Refused:
+def refused(run: Run) -> Refused:
     """Run `attnctl ARGS…`, which must fail with one line on stderr and nothing on stdout; answers that line."""
 
     def attnctl(*args: str, code: int = 1, **more: Any) -> str:

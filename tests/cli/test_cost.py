@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 import pytest
 
 from attnctl import limits
@@ -11,9 +9,7 @@ from attnctl.errors import AttnctlError
 from attnctl.readings.traces.trace import ModelInfo
 from attnctl.source import cells
 from attnctl.source.cells import cost_of_passes
-from tests.conftest import Result
-
-Run = Callable[..., Result]
+from tests.conftest import Run
 
 TEXT = "Alice will eat pizza"
 DEMO = ModelInfo("demo", "demo", n_layers=2, n_heads=6, causal=False)

@@ -7,16 +7,15 @@ from __future__ import annotations
 
 import json
 import random
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from tests import read_back
-from tests.conftest import Result
+from tests.conftest import Refused, Run
 from tests.fuzz import Worker
 
-Run = Callable[..., Result]
 EACH = 9  # damages of a file that are tried here
 
 
@@ -74,7 +73,7 @@ def test_every_file_that_is_read_back_is_made(files: dict[str, bytes]) -> None:
     ],
 )
 def test_a_head_is_a_whole_number(
-    field: str, value: object, said: str, tmp_path: Path, refused: Callable[..., str], run: Callable[..., Result]
+    field: str, value: object, said: str, tmp_path: Path, refused: Refused, run: Run
 ) -> None:
     """A head of 1e308 was an error of ours, and of 0.5 was read as 0."""
     path = tmp_path / "t.json"
@@ -90,9 +89,7 @@ def test_a_head_is_a_whole_number(
     assert "is a damaged trace: model.n_heads is" in refused("explain", path)
 
 
-def test_a_pool_of_another_name_and_a_link_beyond_any_weight(
-    tmp_path: Path, refused: Callable[..., str], run: Callable[..., Result]
-) -> None:
+def test_a_pool_of_another_name_and_a_link_beyond_any_weight(tmp_path: Path, refused: Refused, run: Run) -> None:
     """The page had a KeyError of ours, and NumPy warned of the overflow."""
     (tmp_path / "long.txt").write_text("one two three " * 200)
     small = ["--file", tmp_path / "long.txt", "--model", "random", "--layers", "1", "--heads", "1", "--d-model", "8"]

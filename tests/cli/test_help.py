@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -12,10 +11,7 @@ import pytest
 from attnctl.cli import Command
 from attnctl.cli.command_table import COMMANDS
 from attnctl.cli.options import OPTIONS
-from tests.conftest import Result
-
-Run = Callable[..., Result]
-Refused = Callable[..., str]
+from tests.conftest import Refused, Run
 
 
 def options_of(name: str) -> dict[str, Any]:

@@ -351,20 +351,8 @@ def test_what_stands_before_a_key_is_cut_where_that_can_be_seen(tmp_path: Any, r
     text = tmp_path / "text.txt"
     text.write_text("The woman said that the room was taken\n吾輩は猫である名前はまだ無いどこで生れたか\n")
     for columns in (50, 80):
-        told = run(
-            "explain",
-            "--file",
-            str(text),
-            "--spans",
-            "lines",
-            "--query",
-            "20",
-            "--head",
-            "1",
-            "--layer",
-            "0",
-            columns=columns,
-        )
+        asked = "--spans lines --query 20 --head 1 --layer 0"
+        told = run("explain", "--file", str(text), *asked.split(), columns=columns)
         lines = [line for line in told.out.splitlines() if "‹" in line]
         assert lines and all(cell_len(line) <= columns for line in lines)
         assert len({cell_len(line.partition("‹")[0]) for line in lines[1:]}) == 1

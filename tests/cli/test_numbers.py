@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import csv
 import json
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -15,8 +14,7 @@ from attnctl.models import open_model
 from attnctl.readings.spans import parts_of
 from attnctl.tokens import split_words
 from attnctl.training.run import DEFAULTS, TrainingRun, checked_recipe
-
-Refused = Callable[..., str]
+from tests.conftest import Refused
 
 
 @pytest.mark.parametrize("option", ["--rows", "--columns", "--layer", "--head", "--query", "--scale"])

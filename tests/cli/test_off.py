@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
@@ -13,19 +12,19 @@ import pytest
 import attnctl
 from attnctl.formats.storage import from_json
 from attnctl.steps import walk_steps
-from tests.conftest import SAMPLES
+from tests.conftest import SAMPLES, Run
 
 TEXT = "Alice will eat"
 
 
 @pytest.fixture
-def off(run: Callable[..., Any]) -> str:
+def off(run: Run) -> str:
     """The head of the demo whose absence does most to the prediction."""
     best = run("ablate", TEXT, "--json").json["heads"][0]
     return f"{best['layer']}.{best['head']}"
 
 
-def test_the_prediction_is_that_of_ablate(run: Callable[..., Any], off: str) -> None:
+def test_the_prediction_is_that_of_ablate(run: Run, off: str) -> None:
     best = run("ablate", TEXT, "--json").json["heads"][0]["best"]
     trace = run("explain", TEXT, "--json", "--off", off, "--predict", "eat").json
     assert trace["predictions"][0]["text"] == best["text"]
@@ -35,14 +34,14 @@ def test_the_prediction_is_that_of_ablate(run: Callable[..., Any], off: str) -> 
 
 
 @pytest.mark.parametrize("command", ["explain", "heatmap", "heads", "quiz"])
-def test_every_command_that_runs_a_model_takes_it(run: Callable[..., Any], command: str, off: str) -> None:
+def test_every_command_that_runs_a_model_takes_it(run: Run, command: str, off: str) -> None:
     result = run(command, TEXT, "--off", off)
     assert result.code == 0, result.err
     assert result.out
 
 
 @pytest.mark.parametrize("in_a_file", [False, True])
-def test_compare_of_without_and_with(run: Callable[..., Any], off: str, tmp_path: Any, in_a_file: bool) -> None:
+def test_compare_of_without_and_with(run: Run, off: str, tmp_path: Any, in_a_file: bool) -> None:
     (tmp_path / "text.txt").write_text(TEXT)
     words = ("--file", tmp_path / "text.txt") if in_a_file else (TEXT,)
     result = run("compare", "demo-causal", "demo-causal", *words, "--off", off)
@@ -53,7 +52,7 @@ def test_compare_of_without_and_with(run: Callable[..., Any], off: str, tmp_path
     assert second.startswith(f"attnctl: note: demo-causal without {off} goes on with")
 
 
-def test_view_and_batch(run: Callable[..., Any], off: str, tmp_path: Any) -> None:
+def test_view_and_batch(run: Run, off: str, tmp_path: Any) -> None:
     page = tmp_path / "page.html"
     assert run("view", TEXT, "--off", off, "-o", str(page)).code == 0
     assert f"demo without {off}" in page.read_text()
@@ -72,7 +71,7 @@ def test_in_python_the_residual_stream_lacks_what_the_head_wrote() -> None:
     np.testing.assert_array_equal(other.context, layer.context)
 
 
-def test_what_is_shown_of_a_head_that_is_off_adds_up(run: Callable[..., Any]) -> None:
+def test_what_is_shown_of_a_head_that_is_off_adds_up(run: Run) -> None:
     """The contexts side by side, times W_O, are the output: a head that is off stands there as zeros."""
     trace = attnctl.attend("Alice will eat pizza", off="1.2,1.4")
     assert trace.model.off == {1: (2, 4)} and trace.model.card_name == "demo"
@@ -87,7 +86,7 @@ def test_what_is_shown_of_a_head_that_is_off_adds_up(run: Callable[..., Any]) ->
     assert "is off" not in run("explain", "Alice will eat pizza", "--off", "1.2", "--layer", "0").out
 
 
-def test_the_untrained_network_beside_it_has_the_same_heads_off(run: Callable[..., Any]) -> None:
+def test_the_untrained_network_beside_it_has_the_same_heads_off(run: Run) -> None:
     off = ("--off", "0.1,0.2,0.3,0.4,0.5,1.0")
     found = [run("evaluate", "--sentences", "60", "--json", *more).out.splitlines() for more in ((), off)]
     whole, without = ([json.loads(line)["untrained"] for line in lines] for lines in found)

@@ -19,11 +19,10 @@ import numpy as np
 import pytest
 from safetensors.numpy import save_file
 
-from tests.conftest import Result
+from tests.conftest import Refused, Run
 
 pytestmark = pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="no named pipes on this system")
 
-Refused = Callable[..., str]
 TEXT = "Alice will eat"
 
 # every command line that reads a file; {} is its name
@@ -86,7 +85,7 @@ def in_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 @pytest.mark.parametrize("make", [fifo, zeros, loop, folder, sparse], ids=lambda make: make.__name__)
 @pytest.mark.parametrize("reader", READERS)
-def test_what_is_no_file_is_refused(reader: str, make: Callable[[Path], None], run: Callable[..., Result]) -> None:
+def test_what_is_no_file_is_refused(reader: str, make: Callable[[Path], None], run: Run) -> None:
     if reader in ("gguf", "gguf card"):
         pytest.importorskip("transformers")
     if reader == "parquet":
@@ -137,7 +136,7 @@ def test_standard_input_that_never_ends_is_left(monkeypatch: pytest.MonkeyPatch,
     assert "larger than" in refused("explain", "-", stdin=b"a " * (1 << 20))
 
 
-def test_a_batch_does_not_read_its_own_output(run: Callable[..., Result], refused: Refused) -> None:
+def test_a_batch_does_not_read_its_own_output(run: Run, refused: Refused) -> None:
     assert refused("batch", "", "-o", "out", code=2).startswith("the source is empty")
     Path("a.txt").write_text(TEXT)
     for _ in range(3):
@@ -173,7 +172,7 @@ def test_a_named_pipe_that_nobody_reads_is_not_waited_for(monkeypatch: pytest.Mo
     assert refused("explain", TEXT, "-o", "x.json") == "cannot write x.json: nothing reads from this named pipe"
 
 
-def test_a_named_pipe_with_a_reader_is_written_to(run: Callable[..., Result]) -> None:
+def test_a_named_pipe_with_a_reader_is_written_to(run: Run) -> None:
     fifo(Path("x.json"))
     reader = subprocess.Popen(["sh", "-c", "sleep 0.2; cat x.json > y.json"])
     assert run("explain", TEXT, "-o", "x.json").code == 0
@@ -187,7 +186,7 @@ def test_a_pipe_of_text_is_held_to_what_a_file_may_have(monkeypatch: pytest.Monk
         assert "larger than the 3.1 MB" in refused("explain", "-", stdin=text)
 
 
-def test_a_packed_text_that_unpacks_to_gigabytes(run: Callable[..., Result]) -> None:
+def test_a_packed_text_that_unpacks_to_gigabytes(run: Run) -> None:
     import gzip
 
     Path("in").mkdir()
@@ -276,7 +275,7 @@ def test_headers_of_safetensors(data: bytes, refused: Refused) -> None:
 
 
 @pytest.mark.parametrize("dtype", ["float64", "float16", "int64", "int32", "uint8", "bool"])
-def test_tensors_of_any_type_and_rank(dtype: str, run: Callable[..., Result]) -> None:
+def test_tensors_of_any_type_and_rank(dtype: str, run: Run) -> None:
     rng = np.random.default_rng(0)
     good = {name: rng.standard_normal((2, 8, 4)).astype(dtype) for name in ("W_Q", "W_K", "W_V")}
     shapes = ((), (1,), (0,), (8,), (8, 8), (2, 8, 4), (1, 1, 1, 1), (2, 8, 0))
@@ -293,7 +292,7 @@ def test_tensors_of_any_type_and_rank(dtype: str, run: Callable[..., Result]) ->
                 assert "Traceback" not in result.err and "Warning" not in result.err
 
 
-def test_float8_is_read(run: Callable[..., Result]) -> None:
+def test_float8_is_read(run: Run) -> None:
     torch = pytest.importorskip("torch")
     from safetensors.torch import save_file as save
 
@@ -388,7 +387,7 @@ def test_what_a_gguf_header_says_of_its_tensors(data: bytes, why: str, refused: 
     ],
     ids=str,
 )
-def test_tokenizers_made_to_explode(part: dict[str, Any], run: Callable[..., Result], capfd: Any) -> None:
+def test_tokenizers_made_to_explode(part: dict[str, Any], run: Run, capfd: Any) -> None:
     tokenizer = {
         "version": "1.0",
         "added_tokens": [],

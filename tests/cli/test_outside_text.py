@@ -7,7 +7,7 @@ import json
 import os
 import re
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree
@@ -21,9 +21,7 @@ from attnctl.cli import app
 from attnctl.cli.command_table import COMMANDS
 from attnctl.models.builtin.weights import path_of
 from attnctl.text import as_json, harmless_text
-from tests.conftest import Result
-
-Run = Callable[..., Result]
+from tests.conftest import Run
 
 STEERING = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u200e\u200f\u202a-\u202e\u2028\u2029\u2066-\u2069\ud800-\udfff]")
 TEXTS = (
@@ -38,28 +36,11 @@ TEXTS = (
 
 HOSTILE = "\x1b]0;x\x07\u202e\x9b2J\r\x7f\u2028 {{data}} [bold]"
 
-# what each command works with, where nothing is wrong
-ARGUMENTS: dict[str, list[str]] = {
-    "explain": ["Alice will eat"],
-    "heatmap": ["Alice will eat"],
-    "heads": ["Alice will eat"],
-    "compare": ["Alice will eat", "Bob will eat"],
-    "batch": ["in.txt"],
-    "view": ["Alice will eat"],
-    "train": ["in.txt"],
-    "evaluate": ["random"],
-    "model": ["demo"],
-    "softmax": ["1", "2"],
-    "quiz": ["Alice will eat"],
-    "schema": ["trace"],
-    "ablate": ["Alice will eat"],
-    "config": [],
-    "help": [],
-    "docs": ["lesson"],
-    "shell": ["Alice will eat"],
-    "sources": ["Alice will eat"],
-    "needle": [],
-}
+# what each command works with, where nothing is wrong, if that is not a text
+ARGUMENTS = {
+    "compare": ["Alice will eat", "Bob will eat"], "batch": ["in.txt"], "train": ["in.txt"], "evaluate": ["random"],
+    "model": ["demo"], "softmax": ["1", "2"], "schema": ["trace"], "config": [], "help": [], "docs": ["lesson"], "needle": [],
+}  # fmt: skip
 NEEDED = {"view": ["-o", "-"], "train": ["--explain"]}
 
 
@@ -87,7 +68,7 @@ def test_no_argument_of_any_command_steers(
     monkeypatch.setattr("attnctl.cli.commands.view.show_in_browser", lambda page: None)
     Path("in.txt").write_text("Alice will eat\nBob will eat\n")
     for text in (HOSTILE, "\udcff\u2066", "", "x" * 5000):
-        arguments = list(ARGUMENTS[name])
+        arguments = list(ARGUMENTS.get(name, ["Alice will eat"]))
         if parameter.param_type_name == "argument":
             own = [part.name for part in typer_arguments(name)]
             arguments += ["x"] * (own.index(parameter.name) + 1 - len(arguments))
@@ -161,6 +142,7 @@ def test_readers_and_writers_of_any_name(model: str, named: str, run: Run) -> No
     np.save(f"{named}.npy", np.eye(3, dtype=np.float32))
     rows = f"{named}.csv"
     Path(rows).write_text("name,start,end\n\x1b[31mwho\u202e,0,5\n")
+    forms = "json,png,svg,npz,statistics"
     assert run("explain", "Alice will eat", "-o", f"{named}.json").code == 0
     for arguments in (
         ["explain", "--file", named],
@@ -176,30 +158,7 @@ def test_readers_and_writers_of_any_name(model: str, named: str, run: Run) -> No
         ["compare", f"{named}.json", f"{named}.json"],
         ["compare", "demo", model, "Alice will eat", "--json"],
         ["batch", named, "--input", "text"],
-        [
-            "batch",
-            named,
-            "--input",
-            "text",
-            "-o",
-            f"{named}-out",
-            "-m",
-            model,
-            "--format",
-            "json,png,svg,npz,statistics",
-        ],
-        [
-            "batch",
-            named,
-            "--input",
-            "text",
-            "-o",
-            f"{named}-out",
-            "-m",
-            model,
-            "--format",
-            "json,png,svg,npz,statistics",
-        ],
+        *[["batch", named, "--input", "text", "-o", f"{named}-out", "-m", model, "--format", forms]] * 2,
         ["batch", "..", "-o", f"{named}-all"],
         ["batch", rows, "--column", named],
         ["evaluate", model, "--sentences", "20", "--json"],
@@ -213,9 +172,7 @@ def test_readers_and_writers_of_any_name(model: str, named: str, run: Run) -> No
         result = run(*arguments)
         assert result.code in (0, 1, 2, 3), (arguments, result)
         clean(result.out, result.err)
-    for path in Path.cwd().rglob("*.svg"):
-        clean(path.read_text(encoding="utf-8"))
-    for path in Path.cwd().rglob("*.jsonl"):
+    for path in (*Path.cwd().rglob("*.svg"), *Path.cwd().rglob("*.jsonl")):
         clean(path.read_text(encoding="utf-8"))
 
 

@@ -10,9 +10,8 @@ import json
 import os
 import random
 import shutil
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import pytest
@@ -20,8 +19,7 @@ import pytest
 from attnctl.cli import arguments
 from attnctl.cli.command_table import COMMANDS
 from attnctl.cli.options import MODEL_OPTIONS, OPTIONS
-
-Run = Callable[..., Any]
+from tests.conftest import Run
 
 TEXT = "Alice will eat pizza\n\nBob likes tea"
 OTHER = "Alice will eat soup\n\nBob likes tea"

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import math
 import shlex
-from collections.abc import Callable, Iterator
-from typing import Any
+from collections.abc import Iterator
 
 import pytest
 
@@ -13,8 +12,7 @@ from attnctl import limits
 from attnctl.cli import Command
 from attnctl.cli.command_table import COMMANDS
 from attnctl.cli.options import Option
-
-Run = Callable[..., Any]
+from tests.conftest import Refused
 
 # what no number of any option may be, beside what lies outside its own range
 NEVER = (
@@ -46,7 +44,7 @@ def options() -> Iterator[tuple[str, Option]]:
 
 @pytest.mark.parametrize(("name", "option"), list(options()), ids=lambda x: x if isinstance(x, str) else x.flags)
 def test_a_number_outside_its_range_is_refused_before_any_work(
-    name: str, option: Option, refused: Run, monkeypatch: pytest.MonkeyPatch
+    name: str, option: Option, refused: Refused, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("attnctl.models.open_model", lambda *_, **__: pytest.fail("a model was opened"))
     allowed = option.range

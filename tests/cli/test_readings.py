@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import jsonschema
@@ -14,13 +13,14 @@ from attnctl.measures import measure_named, measure_names
 from attnctl.models import open_model
 from attnctl.models.huggingface import check as checking
 from attnctl.source import record_trace
+from tests.conftest import Run
 
 SCHEMA = SCHEMAS["trace"]()
 MODEL = ["--model", "random", "--layers", "3", "--heads", "2", "--d-model", "8"]
 TEXT = "Alice will eat pizza"
 
 
-def test_another_measure_is_told_as_what_it_is(run: Callable[..., Any]) -> None:
+def test_another_measure_is_told_as_what_it_is(run: Run) -> None:
     for measure in measure_names():
         formula = measure_named(measure).formula
         shown = run("explain", TEXT, *MODEL, "--measure", measure, "--steps", "weights,summary").out
@@ -28,7 +28,7 @@ def test_another_measure_is_told_as_what_it_is(run: Callable[..., Any]) -> None:
 
 
 @pytest.mark.parametrize("measure", measure_names())
-def test_measures_are_named_wherever_they_are_shown(measure: str, run: Callable[..., Any]) -> None:
+def test_measures_are_named_wherever_they_are_shown(measure: str, run: Run) -> None:
     done = run("explain", TEXT, *MODEL, "--measure", measure, "--layer", "2", "--json")
     jsonschema.validate(done.json, SCHEMA)
     assert done.json["measure"] == measure
@@ -39,7 +39,7 @@ def test_measures_are_named_wherever_they_are_shown(measure: str, run: Callable[
     assert "softmax(" not in walk
 
 
-def test_words_on_the_command_line(run: Callable[..., Any]) -> None:
+def test_words_on_the_command_line(run: Run) -> None:
     chars = ["--tokenizer", "chars", "--query", "eat"]
     trace = run("explain", TEXT, *MODEL, *chars, "--words", "--json").json
     shown = [token["text"] for token in trace["tokens"]]
@@ -49,7 +49,7 @@ def test_words_on_the_command_line(run: Callable[..., Any]) -> None:
     assert "Alice" in table
 
 
-def test_check(run: Callable[..., Any], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_check(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     done = run("explain", TEXT, *MODEL, "--causal", "--check")
     assert done.code == 0 and "✗" not in done.out and "✓ context against torch's fused kernel" in done.out
     model = open_model("random", causal=True)
@@ -71,7 +71,7 @@ def test_check(run: Callable[..., Any], monkeypatch: pytest.MonkeyPatch) -> None
 @pytest.mark.parametrize(
     "how", [["--temperature", "2"], ["--dropout", "0.3"], ["--dropout", "0.2", "--temperature", "0.5"]]
 )
-def test_a_temperature_and_dropout_pass_the_check(how: list[str], run: Callable[..., Any]) -> None:
+def test_a_temperature_and_dropout_pass_the_check(how: list[str], run: Run) -> None:
     """Both were ✗: the kernel was asked for neither."""
     found = run("explain", TEXT, "--model", "random", "--causal", "--check", *how)
     assert found.code == 0 and "✗" not in found.out

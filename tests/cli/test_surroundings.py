@@ -6,7 +6,6 @@ import errno
 import os
 import re
 import shutil
-from collections.abc import Callable
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -16,7 +15,7 @@ import pytest
 
 from attnctl.cli import arguments
 from attnctl.errors import AttnctlError
-from tests.conftest import SAMPLES, process, spawned
+from tests.conftest import SAMPLES, Refused, Run, process, spawned
 
 COMMANDS = (
     ["explain", "Alice will eat pizza"],
@@ -34,7 +33,7 @@ COMMANDS = (
 
 @pytest.mark.parametrize("command", COMMANDS, ids=lambda command: "-".join(command[:2])[:30])
 @pytest.mark.parametrize("columns", [1, 7, 1000, 10**12])
-def test_a_terminal_of_any_width_is_written_to(columns: int, command: list[str], run: Callable[..., Any]) -> None:
+def test_a_terminal_of_any_width_is_written_to(columns: int, command: list[str], run: Run) -> None:
     """explain in one column was an error of ours."""
     done = run(*command, columns=columns)
     assert done.code == 0 and done.out, done
@@ -59,7 +58,7 @@ CLOSED = "/" + "x" * 300  # nothing in it can be looked at, by root either: as w
 
 
 def test_a_home_that_may_not_be_looked_into_holds_no_defaults(
-    run: Callable[..., Any], refused: Callable[..., str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    run: Run, refused: Refused, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     """A service with the home of somebody else could run no command at all."""
     for name in ("XDG_CONFIG_HOME", "XDG_CACHE_HOME", "HF_HOME"):
@@ -78,7 +77,7 @@ def test_a_home_that_may_not_be_looked_into_holds_no_defaults(
 
 
 def test_a_folder_of_texts_that_may_not_be_looked_into_is_named(
-    run: Callable[..., Any], refused: Callable[..., str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    run: Run, refused: Refused, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     """Its texts were left out without a word."""
     (tmp_path / "texts" / "closed").mkdir(parents=True)
@@ -101,7 +100,7 @@ def test_a_folder_of_texts_that_may_not_be_looked_into_is_named(
     assert refused("batch", "texts", "-o", "other") == "cannot read texts: permission denied"
 
 
-def test_a_default_that_is_none_is_said_to_be_one(refused: Callable[..., str], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_default_that_is_none_is_said_to_be_one(refused: Refused, monkeypatch: pytest.MonkeyPatch) -> None:
     for name, value in (("MODEL", "nope"), ("LAYER", "77"), ("DEVICE", "abacus")):
         monkeypatch.setenv(f"ATTNCTL_{name}", value)
         assert refused("explain", "a b", code=2).endswith(f" ($ATTNCTL_{name})")
@@ -119,7 +118,7 @@ def test_a_default_that_is_none_is_said_to_be_one(refused: Callable[..., str], m
     ],
 )
 def test_what_is_read_is_not_written_over(
-    command: list[str], tmp_path: Path, run: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
+    command: list[str], tmp_path: Path, run: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A grid took the place of the trace that it was drawn from, and a walk that of its text."""
     monkeypatch.chdir(tmp_path)
@@ -135,7 +134,7 @@ def test_what_is_read_is_not_written_over(
     assert run("heatmap", "t.json", "--title", "new.png", "-o", "new.png").code == 0
 
 
-def test_a_note_is_said_once_a_command(run: Callable[..., Any], capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_note_is_said_once_a_command(run: Run, capsys: pytest.CaptureFixture[str]) -> None:
     """The page of a run said of each of its steps that it does not know the same word."""
     run("softmax", "1", "2")  # whose notes are forgotten with it
     for _ in range(2):

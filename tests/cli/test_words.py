@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -13,9 +12,8 @@ import pytest
 
 from attnctl.formats.documents.readings_json import comparison_to_json
 from attnctl.readings.traces.comparison import compare_traces
-from tests.conftest import Result, attend
+from tests.conftest import Run, attend
 
-Run = Callable[..., Result]
 UNKNOWN = "not among the words the model knows, read by their shape or as its unknown word (†): Wugs"
 
 

@@ -5,14 +5,13 @@ from __future__ import annotations
 import re
 import shlex
 import shutil
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from attnctl.cli.command_table import COMMANDS
 from attnctl.docs.references import command_page
-from tests.conftest import SAMPLES, Result
+from tests.conftest import SAMPLES, Run
 
 CHECKPOINTS = ("minilm", "smollm2")
 CHATML = "{% for m in messages %}<{{ m.role }}>{{ m.content }}\n{% endfor %}"
@@ -49,9 +48,7 @@ def room(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 @pytest.mark.parametrize("command", COMMANDS)
-def test_the_example_of_a_command(
-    command: str, room: Path, run: Callable[..., Result], request: pytest.FixtureRequest
-) -> None:
+def test_the_example_of_a_command(command: str, room: Path, run: Run, request: pytest.FixtureRequest) -> None:
     example = COMMANDS[command].example
     assert example in command_page(command)
     words = shlex.split(example)

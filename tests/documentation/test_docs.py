@@ -7,7 +7,6 @@ import re
 import shutil
 import subprocess
 import sys
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -18,11 +17,8 @@ from attnctl.docs.references import code, command_page, docstring, python_page
 from attnctl.docs.site import FOLDER, MARK, WRITTEN, all_topics, build_site
 from attnctl.render.terminal.console import SafeConsole
 from attnctl.render.terminal.markdown import THEME, markdown_page, plain_source
-from tests.conftest import Result
+from tests.conftest import Refused, Run
 from tests.documentation.examples import PAGES, ROOT, sections_of
-
-Run = Callable[..., Result]
-Refused = Callable[..., str]
 
 
 def test_every_page_is_listed() -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import csv
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -11,9 +10,8 @@ import numpy as np
 import pytest
 
 from attnctl.batching.prompt_sources import means_csv, tally_of_prompt
-from tests.conftest import Result
+from tests.conftest import Run
 
-Run = Callable[..., Result]
 FORMULAS = ("=cmd|' /C calc'!A0", "+1+1", "-x()", "@SUM(1)")
 
 

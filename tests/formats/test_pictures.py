@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +10,7 @@ import pytest
 from attnctl import __version__, find_named
 from attnctl.formats import pictures
 from attnctl.formats.pictures import PictureFormat
-from tests.conftest import SAMPLES, Result
+from tests.conftest import SAMPLES, Refused, Run
 
 
 def written(figure: Any) -> bytes:
@@ -30,16 +29,14 @@ def invented(monkeypatch: pytest.MonkeyPatch) -> None:
     "arguments",
     [("heatmap", "a b"), ("heads", "a b"), ("compare", "random", "dot", "a b"), ("heatmap", "a b", "--log")],
 )
-def test_a_new_format_is_written_by_every_command(
-    run: Callable[..., Any], tmp_path: Path, arguments: list[str]
-) -> None:
+def test_a_new_format_is_written_by_every_command(run: Run, tmp_path: Path, arguments: list[str]) -> None:
     result = run(*arguments, "-o", str(tmp_path / "x.fig"))
     assert result.code == 0, result.err
     assert (tmp_path / "x.fig").read_bytes().startswith(b"a figure of ")
 
 
 @pytest.mark.usefixtures("invented")
-def test_the_errors_name_a_new_format(refused: Callable[..., str]) -> None:
+def test_the_errors_name_a_new_format(refused: Refused) -> None:
     for command in (("heatmap", "a b"), ("heads", "a b"), ("compare", "random", "dot", "a b")):
         assert ".svg, .pdf or .fig" in refused(*command, "-o", "x.nope", code=2)
 
@@ -51,9 +48,7 @@ def test_every_writer_is_there() -> None:
 
 
 @pytest.mark.parametrize("command", ["heatmap", "heads", "ablate", "compare", "view", "explain", "evaluate", "batch"])
-def test_every_picture_and_page_says_what_it_came_from(
-    command: str, run: Callable[..., Result], tmp_path: Path
-) -> None:
+def test_every_picture_and_page_says_what_it_came_from(command: str, run: Run, tmp_path: Path) -> None:
     cited = f"attnctl {__version__}, demo: bundled with attnctl {__version__}"
     text = "Alice will eat pizza"
     (tmp_path / "in.txt").write_text(text)

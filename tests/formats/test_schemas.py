@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -17,10 +17,8 @@ from attnctl.cli.options import MODEL_OPTIONS
 from attnctl.formats.documents.schemas import SCHEMAS
 from attnctl.models.huggingface.configured_sizes import known_configurations
 from tests.cli.test_pairs import VALUES
-from tests.conftest import SAMPLES
+from tests.conftest import SAMPLES, Run
 from tests.models.huggingface import folders
-
-Run = Callable[..., Any]
 
 TEXT = "Alice will eat pizza\n\nBob likes tea"
 SMALL = ["--model", "random", "--layers", "2", "--heads", "2", "--d-model", "8"]

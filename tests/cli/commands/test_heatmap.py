@@ -7,7 +7,6 @@ import io
 import json
 import subprocess
 import sys
-from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -19,10 +18,9 @@ from matplotlib.image import imread
 from attnctl.formats.documents.trace_json import trace_to_json
 from attnctl.models import attend
 from attnctl.readings.traces.trace import Trace
-from tests.conftest import SAMPLES, Result, spawned
+from tests.conftest import SAMPLES, Result, Run, spawned
 
 TEXT = "Alice will eat pizza"
-Run = Callable[..., Result]
 
 
 @pytest.fixture

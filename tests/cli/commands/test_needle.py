@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -13,11 +12,9 @@ pytest.importorskip("transformers", reason="attnctl[hf] is not installed")
 import jsonschema
 
 from attnctl.formats.documents.schemas import SCHEMAS
-from tests.conftest import Result
+from tests.conftest import Run
 from tests.models.huggingface import folders
 
-Run = Callable[..., Result]
-Refused = Callable[..., str]
 OWN = ("--needle", "The cat is red.", "--question", "What is the cat?", "--expect", "red")
 
 

@@ -14,10 +14,9 @@ import pytest
 from attnctl.cli import arguments
 from attnctl.models.huggingface import network
 from attnctl.source import TextSource
-from tests.conftest import Result
+from tests.conftest import Run
 
 TEXT = "Alice will eat pizza"
-Run = Callable[..., Result]
 
 QUESTIONS = (
     ("explain", "--query", "eat", "--steps", "weights,summary"),

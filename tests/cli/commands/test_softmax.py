@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Callable
 
 import numpy as np
 import pytest
@@ -12,10 +11,7 @@ import pytest
 from attnctl.readings.questions.softmax import SoftmaxSteps
 from attnctl.render.terminal.console import Shown, as_text
 from attnctl.render.told.softmax import softmax_forms
-from tests.conftest import Result
-
-Run = Callable[..., Result]
-Refused = Callable[..., str]
+from tests.conftest import Run
 
 
 def by_hand(scores: list[float]) -> np.ndarray:
@@ -73,7 +69,7 @@ def test_it_fits_any_width() -> None:
 
 
 @pytest.mark.parametrize("columns", range(60, 90))
-def test_no_end_of_a_line_is_lost(columns: int, run: Callable[..., Result]) -> None:
+def test_no_end_of_a_line_is_lost(columns: int, run: Run) -> None:
     told = " ".join(run("softmax", "1", "2", "--temperature", "0.01", columns=columns).out.split())
     assert "is taken off each score before exp, so that none overflows: the shares stay the same." in told
 

@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 pytest.importorskip("transformers", reason="attnctl[hf] is not installed")
 
-from tests.conftest import Result
+from tests.conftest import Run
 
-Run = Callable[..., Result]
 USER = {"role": "user", "content": "Who?"}
 
 

@@ -7,7 +7,6 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable
 from pathlib import Path
 
 import pexpect
@@ -15,9 +14,8 @@ import pytest
 
 from attnctl.render.terminal.console import Shown, as_text
 from attnctl.render.told.training import live_forms
-from tests.conftest import Result, spawned
+from tests.conftest import Run, spawned
 
-Run = Callable[..., Result]
 LINES = "the cat sat on the mat\nthe dog ran home\na bird sang\nthe cat ran on the mat today\n"
 SMALL = ("--d-model", "8", "--heads", "2", "--batch-size", "8")
 

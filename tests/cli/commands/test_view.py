@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable
 from importlib.resources import files
 from pathlib import Path
 from typing import Any
@@ -19,11 +18,9 @@ from attnctl.models import attend, open_model
 from attnctl.readings.traces.trace import Trace
 from attnctl.source import TextSource, prepare
 from attnctl.source.cells import survey_text
-from tests.conftest import Result
+from tests.conftest import Refused, Result, Run
 
 TEXT = "Alice will eat pizza"
-Run = Callable[..., Result]
-Refused = Callable[..., str]
 
 
 def data(html: str) -> Any:

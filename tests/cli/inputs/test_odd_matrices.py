@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import io
 import zipfile
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -12,10 +11,7 @@ import numpy as np
 import pytest
 from safetensors.numpy import save_file
 
-from tests.conftest import Result
-
-Run = Callable[..., Result]
-Refused = Callable[..., str]
+from tests.conftest import Refused, Run
 
 
 @pytest.fixture(autouse=True)

@@ -4,17 +4,14 @@ from __future__ import annotations
 
 import subprocess
 import sys
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
-from tests.conftest import Result
+from tests.conftest import Refused, Run
 
-Run = Callable[..., Result]
-Refused = Callable[..., str]
 TEXT = "one two three. four five six. seven eight nine. ten eleven twelve."
 MODEL = ("--model", "random", "--heads", "2", "--layers", "2", "--causal", "--d-model", "16")
 
@@ -185,7 +182,7 @@ def test_a_damaged_large_matrix_is_refused(refused: Refused, tmp_path: Path, mon
 
 
 def test_a_trace_is_read_as_one_whatever_it_is_called(
-    run: Callable[..., Result], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
     run("explain", "Alice will eat", "-m", "random", "-o", "run.json")
@@ -196,14 +193,14 @@ def test_a_trace_is_read_as_one_whatever_it_is_called(
         assert told.code == 0 and told.out == run(first, "walk", *rest).out, told
 
 
-def test_numbers_that_no_softmax_gives_are_noted(run: Callable[..., Result], tmp_path: Path) -> None:
+def test_numbers_that_no_softmax_gives_are_noted(run: Run, tmp_path: Path) -> None:
     np.save(tmp_path / "scores.npy", np.array([[-1.0, 2.0], [0.5, 0.5]]))
     np.save(tmp_path / "weights.npy", np.array([[1.0, 0.0], [0.5, 0.5]]))
     assert "from -1 to 2" in run("heatmap", str(tmp_path / "scores.npy")).err
     assert run("heatmap", str(tmp_path / "weights.npy")).err == ""
 
 
-def test_qkv_is_read_by_what_the_file_holds(run: Callable[..., Result], tmp_path: Path) -> None:
+def test_qkv_is_read_by_what_the_file_holds(run: Run, tmp_path: Path) -> None:
     parts = {name: np.ones((2, 3), np.float32) for name in "QKV"}
     np.savez(tmp_path / "it.npz", **parts)
     (tmp_path / "w.csv").write_bytes((tmp_path / "it.npz").read_bytes())
