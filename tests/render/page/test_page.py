@@ -757,6 +757,23 @@ def test_what_is_said_of_a_pooled_row_is_a_share_of_attention(tab: Tab, pool: st
         assert "pay 100 % of their attention to themselves" in said
 
 
+@in_browser
+def test_nothing_unfinished_is_shown_before_the_first_drawing(tab: Tab) -> None:
+    tab.open(trace_of())
+    shown = "return document.querySelector('main').checkVisibility({ visibilityProperty: true })"
+    said = "return getComputedStyle(document.querySelector('main'), '::before').content"
+    assert tab.js(shown) and tab.js(said) == "none"
+    tab.js("delete document.documentElement.dataset.ready")
+    assert not tab.js(shown) and "Loading" in tab.js(said)
+    tab.driver.execute_cdp_cmd("Emulation.setScriptExecutionDisabled", {"value": True})
+    try:
+        tab.driver.refresh()
+        seen = tab.driver.find_element("css selector", "body").text
+    finally:
+        tab.driver.execute_cdp_cmd("Emulation.setScriptExecutionDisabled", {"value": False})
+    assert "JavaScript, which is switched off here" in seen and "These are the" not in seen
+
+
 # --- a terminal as a picture -------------------------------------------------------------------------------------
 
 
