@@ -1,0 +1,265 @@
+"""Which changes of the program its tests notice: `python -m tests.tools.mutation [FOLDER …] [--each 40] [--seed 0]`.
+
+A sample of small changes (Cosmic Ray's operators: + for -, < for <=, a number one larger, `not` gone), drawn by the seed, is
+made one by one in a copy of the repository. The tests that run the changed line, as a recording of the whole suite says, are
+run against it, the quickest first. Printed are the changes that no test noticed, and for each folder the share of those noticed.
+Needs `pip install cosmic-ray pytest-cov`. The recording takes as long as two runs of the tests; `--recorded FOLDER` keeps it there,
+and takes it from there while the package and its tests stand as they stood.
+"""
+
+from __future__ import annotations
+
+import argparse
+import ast
+import difflib
+import hashlib
+import os
+import random
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+ROOT = Path(__file__).parents[2]
+# what is changed, and the share of changes that tests are to notice
+WANTED = {
+    "attnctl/attention.py": 0.95,
+    "attnctl/blockwise": 0.95,
+    "attnctl/layer": 0.95,
+    "attnctl/measures": 0.95,
+    "attnctl/readings": 0.85,
+    "attnctl/formats": 0.85,
+    "attnctl/cli/options.py": 0.85,
+    "attnctl/cli/command_table.py": 0.85,
+}
+OPERATORS = [
+    *(
+        "AddNot",
+        "NumberReplacer",
+        "ReplaceAndWithOr",
+        "ReplaceOrWithAnd",
+        "ReplaceTrueWithFalse",
+        "ReplaceFalseWithTrue",
+    ),
+    *("ReplaceBreakWithContinue", "ReplaceContinueWithBreak", "ZeroIterationForLoop", "ExceptionReplacer"),
+    *("ReplaceUnaryOperator_Delete_Not", "ReplaceUnaryOperator_Delete_USub", "ReplaceUnaryOperator_Delete_Invert"),
+    *(
+        f"ReplaceBinaryOperator_{pair}"
+        for pair in ("Add_Sub", "Sub_Add", "Mul_Div", "Div_Mul", "FloorDiv_Mul", "Mod_FloorDiv")
+    ),
+    *(f"ReplaceBinaryOperator_{pair}" for pair in ("Pow_Mul", "BitOr_BitAnd", "BitAnd_BitOr", "BitXor_BitAnd")),
+    *(f"ReplaceComparisonOperator_{pair}" for pair in ("Eq_NotEq", "NotEq_Eq", "Lt_LtE", "LtE_Lt", "Gt_GtE", "GtE_Gt")),
+    *(f"ReplaceComparisonOperator_{pair}" for pair in ("Lt_GtE", "Gt_LtE", "Is_IsNot", "IsNot_Is")),
+]
+SECONDS = 60.0  # of tests, by the recording, that are run against one change
+LIMIT = 300  # seconds after which a change counts as noticed: it made a loop that does not end
+
+
+@dataclass(frozen=True)
+class Change:
+    """One change of one file: the operator, which of its places in the file, and the lines of the statement there."""
+
+    path: str
+    operator: str
+    occurrence: int
+    lines: range
+
+
+@dataclass
+class Recording:
+    """Which tests run each line, and how long each test takes."""
+
+    tests: dict[str, dict[int, set[str]]]  # path → line → tests
+    seconds: dict[str, float]
+
+    def tests_of(self, change: Change) -> list[str]:
+        """The tests that run a change's statement, quickest first, up to SECONDS; of what is run by an import those of its file."""
+        lines = self.tests.get(change.path, {})
+        found = set().union(*(lines.get(line, set()) for line in change.lines)) - {""}
+        found = found or set().union(*lines.values()) - {""}
+        chosen, total = [], 0.0
+        for test in sorted(found, key=lambda test: (self.seconds.get(test, 0.0), test)):
+            total += self.seconds.get(test, 0.0)
+            if total > SECONDS:
+                break
+            chosen.append(test)
+        return chosen
+
+
+def copy_of_repository(folder: Path) -> Path:
+    """The files of the repository as they stand here, in a new folder."""
+    copy = folder / "copy"
+    listed = subprocess.run(["git", "ls-files", "-z"], cwd=ROOT, capture_output=True, text=True, check=True).stdout
+    for name in filter(None, listed.split("\0")):
+        (copy / name).parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy(ROOT / name, copy / name)
+    return copy
+
+
+def record(copy: Path, kept: Path) -> Recording:
+    """Run the suite once in the copy, with what each test runs written down; `kept` holds it afterwards."""
+    data, times = kept / "coverage", kept / "times.txt"
+    if not data.exists() or not times.exists():
+        kept.mkdir(parents=True, exist_ok=True)
+        command = [
+            sys.executable,
+            "-m",
+            "pytest",
+            "-q",
+            "-n",
+            "auto",
+            "-p",
+            "no:cacheprovider",
+            "--durations=0",
+            "--durations-min=0",
+        ]
+        told = subprocess.run(
+            [*command, "--cov=attnctl", "--cov-context=test", "--cov-report="],
+            cwd=copy, env=_environment(copy) | {"COVERAGE_FILE": str(data)}, capture_output=True, text=True,
+        )  # fmt: skip
+        if told.returncode not in (0, 1):
+            sys.exit(told.stdout[-2000:] + told.stderr[-2000:])
+        times.write_text(told.stdout)
+    from coverage import CoverageData
+
+    read = CoverageData(str(data))
+    read.read()
+    tests: dict[str, dict[int, set[str]]] = {}
+    for file in read.measured_files():
+        if "/attnctl/" in file:
+            path = "attnctl/" + file.rpartition("/attnctl/")[2]
+            lines = read.contexts_by_lineno(file).items()
+            tests[path] = {line: {context.partition("|")[0] for context in contexts} for line, contexts in lines}
+    seconds: Counter[str] = Counter()
+    for amount, test in re.findall(r"^([\d.]+)s (?:call|setup|teardown)\s+(.*?)\s*$", times.read_text(), re.MULTILINE):
+        seconds[test] += float(amount)
+    return Recording(tests, dict(seconds))
+
+
+def changes_of(copy: Path, path: str) -> Iterator[Change]:
+    """Every change of a file: but for annotations, decorators, imports of types, and the texts of documentation."""
+    from cosmic_ray.ast import Visitor, get_ast
+    from cosmic_ray.plugins import get_operator
+
+    source = (copy / path).read_text(encoding="utf-8")
+    tree, passed_over, statements = ast.parse(source), [], []
+    for node in ast.walk(tree):
+        if isinstance(node, ast.stmt) and not hasattr(node, "body"):
+            statements.append(node)
+        elif isinstance(node, ast.stmt):
+            statements.append(ast.Pass(lineno=node.lineno, end_lineno=max(node.lineno, node.body[0].lineno - 1)))
+        passed_over += [
+            getattr(node, name) for name in ("annotation", "returns") if getattr(node, name, None) is not None
+        ]
+        passed_over += getattr(node, "decorator_list", [])
+        if isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING":
+            passed_over.append(node)
+
+    class Places(Visitor):
+        def visit(self, node: object) -> object:
+            for start, _ in operator.mutation_positions(node):
+                places.append(start)
+            return node
+
+    for name in OPERATORS:
+        operator, places = get_operator(f"core/{name}")(), []
+        Places().walk(get_ast(source))
+        for occurrence, (line, column) in enumerate(places):
+            if any(_holds(node, line, column) for node in passed_over):
+                continue
+            inner = [node for node in statements if node.lineno <= line <= (node.end_lineno or line)]
+            smallest = min(inner, key=lambda node: (node.end_lineno or 0) - node.lineno, default=None)
+            lines = range(smallest.lineno, (smallest.end_lineno or line) + 1) if smallest else range(line, line + 1)
+            yield Change(path, name, occurrence, lines)
+
+
+def _holds(node: ast.AST, line: int, column: int) -> bool:
+    start, end = (node.lineno, node.col_offset), (node.end_lineno or 0, node.end_col_offset or 0)  # type: ignore[attr-defined]
+    return start <= (line, column) <= end
+
+
+def noticed(copy: Path, change: Change, recording: Recording) -> str | None:
+    """None where a test notices a change, else the change as a difference of lines."""
+    from cosmic_ray.mutating import mutate_code
+    from cosmic_ray.plugins import get_operator
+
+    file = copy / change.path
+    sound = file.read_text(encoding="utf-8")
+    changed = mutate_code(sound, get_operator(f"core/{change.operator}")(), change.occurrence)
+    assert changed is not None and changed != sound, change
+    tests = recording.tests_of(change)
+    file.write_text(changed, encoding="utf-8")
+    try:
+        listed = copy / ".chosen-tests"
+        listed.write_text("\n".join(test for test in tests if test.isprintable()), encoding="utf-8")
+        if tests and tests_fail(copy, [f"@{listed}"]):
+            return None
+    finally:
+        file.write_text(sound, encoding="utf-8")
+    lines = difflib.unified_diff(
+        sound.splitlines(), changed.splitlines(), change.path, f"{len(tests)} tests", lineterm="", n=1
+    )
+    return "\n".join(lines)
+
+
+def tests_fail(copy: Path, tests: Sequence[str]) -> bool:
+    """Whether one of these tests fails in the copy, or does not end."""
+    command = [sys.executable, "-m", "pytest", "-x", "-q", "-n", "0", "-p", "no:cacheprovider", *tests]
+    try:
+        done = subprocess.run(command, cwd=copy, env=_environment(copy), capture_output=True, timeout=LIMIT)
+    except subprocess.TimeoutExpired:
+        return True
+    assert done.returncode in (0, 1, 2, 3, 4), done.stdout[-2000:]
+    return done.returncode != 0
+
+
+def _environment(copy: Path) -> dict[str, str]:
+    return os.environ | {"PYTHONPATH": str(copy), "PYTHONDONTWRITEBYTECODE": "1", "OMP_NUM_THREADS": "1"}
+
+
+def main() -> None:
+    """Draw the changes, run the tests against each, and print what they did not notice."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("folders", nargs="*", default=list(WANTED), metavar="FOLDER")
+    parser.add_argument("--each", type=int, default=40, help="changes of a folder (40)")
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--recorded", type=Path, help="a folder that keeps the recording")
+    given = parser.parse_args()
+    files = subprocess.run(
+        ["git", "ls-files"], cwd=ROOT, capture_output=True, text=True, check=True
+    ).stdout.splitlines()
+    with tempfile.TemporaryDirectory() as temporary:
+        copy, digest = Path(temporary, "copy"), hashlib.sha256()
+        for name in files:
+            (copy / name).parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy(ROOT / name, copy / name)
+            digest.update((ROOT / name).read_bytes() if name.endswith(".py") else b"")
+        recording = record(copy, (given.recorded or Path(temporary)) / digest.hexdigest()[:12])
+        table = []
+        for folder in given.folders:
+            paths = sorted(
+                name for name in files if name == folder or (name.startswith(f"{folder}/") and name.endswith(".py"))
+            )
+            every = [change for path in paths for change in changes_of(copy, path)]
+            drawn = random.Random(f"{given.seed} {folder}").sample(every, min(given.each, len(every)))
+            left = 0
+            for change in drawn:
+                if (lines := noticed(copy, change, recording)) is not None:
+                    left += 1
+                    print(lines, flush=True)
+            share = 1 - left / len(drawn)
+            wanted = f", wanted {WANTED[folder]:.0%}" if folder in WANTED else ""
+            table.append(
+                f"{folder}: {len(drawn) - left} of {len(drawn)} changes noticed, {share:.0%}{wanted} ({len(every):,} possible)"
+            )
+            print(table[-1], flush=True)
+        print("\n" + "\n".join(table))
+
+
+if __name__ == "__main__":
+    main()
