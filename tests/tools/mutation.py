@@ -3,8 +3,8 @@
 A sample of small changes (Cosmic Ray's operators: + for -, < for <=, a number one larger, `not` gone), drawn by the seed, is
 made one by one in a copy of the repository. The tests that run the changed line, as a recording of the whole suite says, are
 run against it, the quickest first. Printed are the changes that no test noticed, and for each folder the share of those noticed.
-Needs `pip install cosmic-ray pytest-cov`. The recording takes as long as two runs of the tests; `--recorded FOLDER` keeps it there,
-and takes it from there while the package and its tests stand as they stood.
+Needs `pip install cosmic-ray pytest-cov`. The recording takes as long as two runs of the tests (--tests names fewer);
+`--recorded FOLDER` keeps it there, and takes it from there while the package and its tests stand as they stood.
 """
 
 from __future__ import annotations
@@ -101,8 +101,8 @@ def copy_of_repository(folder: Path) -> Path:
     return copy
 
 
-def record(copy: Path, kept: Path) -> Recording:
-    """Run the suite once in the copy, with what each test runs written down; `kept` holds it afterwards."""
+def record(copy: Path, kept: Path, tests: Sequence[str]) -> Recording:
+    """Run the tests (none: all) once in the copy, with what each runs written down; `kept` holds it afterwards."""
     data, times = kept / "coverage", kept / "times.txt"
     if not data.exists() or not times.exists():
         kept.mkdir(parents=True, exist_ok=True)
@@ -119,7 +119,7 @@ def record(copy: Path, kept: Path) -> Recording:
             "--durations-min=0",
         ]
         told = subprocess.run(
-            [*command, "--cov=attnctl", "--cov-context=test", "--cov-report="],
+            [*command, "--cov=attnctl", "--cov-context=test", "--cov-report=", *tests],
             cwd=copy, env=_environment(copy) | {"COVERAGE_FILE": str(data)}, capture_output=True, text=True,
         )  # fmt: skip
         if told.returncode not in (0, 1):
@@ -129,16 +129,16 @@ def record(copy: Path, kept: Path) -> Recording:
 
     read = CoverageData(str(data))
     read.read()
-    tests: dict[str, dict[int, set[str]]] = {}
+    found: dict[str, dict[int, set[str]]] = {}
     for file in read.measured_files():
         if "/attnctl/" in file:
             path = "attnctl/" + file.rpartition("/attnctl/")[2]
             lines = read.contexts_by_lineno(file).items()
-            tests[path] = {line: {context.partition("|")[0] for context in contexts} for line, contexts in lines}
+            found[path] = {line: {context.partition("|")[0] for context in contexts} for line, contexts in lines}
     seconds: Counter[str] = Counter()
     for amount, test in re.findall(r"^([\d.]+)s (?:call|setup|teardown)\s+(.*?)\s*$", times.read_text(), re.MULTILINE):
         seconds[test] += float(amount)
-    return Recording(tests, dict(seconds))
+    return Recording(found, dict(seconds))
 
 
 def changes_of(copy: Path, path: str) -> Iterator[Change]:
@@ -228,23 +228,17 @@ def main() -> None:
     parser.add_argument("folders", nargs="*", default=list(WANTED), metavar="FOLDER")
     parser.add_argument("--each", type=int, default=40, help="changes of a folder (40)")
     parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--tests", nargs="*", default=[], metavar="PATH", help="tests that may notice them (all)")
     parser.add_argument("--recorded", type=Path, help="a folder that keeps the recording")
     given = parser.parse_args()
-    files = subprocess.run(
-        ["git", "ls-files"], cwd=ROOT, capture_output=True, text=True, check=True
-    ).stdout.splitlines()
     with tempfile.TemporaryDirectory() as temporary:
-        copy, digest = Path(temporary, "copy"), hashlib.sha256()
-        for name in files:
-            (copy / name).parent.mkdir(parents=True, exist_ok=True)
-            shutil.copy(ROOT / name, copy / name)
-            digest.update((ROOT / name).read_bytes() if name.endswith(".py") else b"")
-        recording = record(copy, (given.recorded or Path(temporary)) / digest.hexdigest()[:12])
+        copy = copy_of_repository(Path(temporary))
+        files = sorted(str(path.relative_to(copy)) for path in copy.rglob("*.py"))
+        digest = hashlib.sha256(b"".join((copy / name).read_bytes() for name in files) + str(given.tests).encode())
+        recording = record(copy, (given.recorded or Path(temporary)) / digest.hexdigest()[:12], given.tests)
         table = []
         for folder in given.folders:
-            paths = sorted(
-                name for name in files if name == folder or (name.startswith(f"{folder}/") and name.endswith(".py"))
-            )
+            paths = [name for name in files if name == folder or name.startswith(f"{folder}/")]
             every = [change for path in paths for change in changes_of(copy, path)]
             drawn = random.Random(f"{given.seed} {folder}").sample(every, min(given.each, len(every)))
             left = 0
