@@ -288,11 +288,6 @@ def test_gradients_flow() -> None:
     assert all(x.grad is not None and torch.isfinite(x.grad).all() for x in (q, k, v))
 
 
-def test_heads_that_do_not_share_evenly_are_refused() -> None:
-    with pytest.raises(ValueError, match="4 query heads cannot share 3"):
-        a.attend(*qkv(kv_heads=3))
-
-
 @given(heads=st.integers(1, 4), n=st.integers(1, 5), d=st.integers(1, 4))
 def test_split_heads_undoes_concatenate(heads: int, n: int, d: int) -> None:
     x = normal(heads, n, d)
