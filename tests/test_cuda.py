@@ -25,10 +25,10 @@ from attnctl.blockwise.rows import fused_context
 from attnctl.blockwise.sweep import pool_between_parts
 from attnctl.source import record_trace
 from tests.conftest import SAMPLES, Result
-from tests.models.huggingface import architectures, folders
-from tests.pretend_cuda import PretendCuda, pretend_cuda
-from tests.sweep.checkpoints import opened
-from tests.sweep.families import Family, build
+from tests.tools import architectures, folders
+from tests.tools.pretend_cuda import PretendCuda, pretend_cuda
+from tests.tools.sweep.checkpoints import opened
+from tests.tools.sweep.families import Family, build
 
 Run = Callable[..., Result]
 Device = Callable[[], Any]

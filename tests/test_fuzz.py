@@ -8,12 +8,12 @@ from pathlib import Path
 
 import pytest
 
-from tests import fuzz
+from tests.tools import fuzz
 
 
 def test_finds_of_before_and_a_fixed_seed() -> None:
     before = fuzz.FINDS.read_text(encoding="utf-8")
-    command = [sys.executable, "-m", "tests.fuzz", "--minutes", "0.04", "--seed", "0"]
+    command = [sys.executable, "-m", "tests.tools.fuzz", "--minutes", "0.04", "--seed", "0"]
     done = subprocess.run(command, capture_output=True, timeout=300, text=True, cwd=Path(__file__).parents[1])
     assert done.returncode == 0, done.stdout + done.stderr
     assert fuzz.FINDS.read_text(encoding="utf-8") == before

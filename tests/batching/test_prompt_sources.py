@@ -17,7 +17,7 @@ import jsonschema
 
 from attnctl.formats.documents.schemas import SCHEMAS
 from tests.conftest import Result
-from tests.models.huggingface import folders
+from tests.tools import folders
 
 Run = Callable[..., Result]
 Refused = Callable[..., str]

@@ -1,6 +1,6 @@
 """Files that attnctl reads back itself, damaged: one line, no traceback, and nothing that was sound is lost.
 
-A part of what `python -m tests.read_back` does.
+A part of what `python -m tests.tools.read_back` does.
 """
 
 from __future__ import annotations
@@ -12,9 +12,9 @@ from pathlib import Path
 
 import pytest
 
-from tests import read_back
 from tests.conftest import Refused, Run
-from tests.fuzz import Worker
+from tests.tools import read_back
+from tests.tools.fuzz import Worker
 
 EACH = 9  # damages of a file that are tried here
 

@@ -236,7 +236,7 @@ def test_every_pair_is_honoured_or_refused(named: str, run: Run, place: Path, mo
     if {"FOLDER", "chat.json"} & set(case.given):
         pytest.importorskip("transformers", reason="attnctl[hf] is not installed")
         from attnctl.models.huggingface import network
-        from tests.models.huggingface import folders
+        from tests.tools import folders
 
         if not Path("FOLDER").exists():
             folders.write(Path("FOLDER"), "llama", max_position_embeddings=256)

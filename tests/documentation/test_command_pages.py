@@ -20,7 +20,7 @@ CHATML = "{% for m in messages %}<{{ m.role }}>{{ m.content }}\n{% endfor %}"
 @pytest.fixture(scope="module")
 def checkpoint(tmp_path_factory: pytest.TempPathFactory) -> Path:
     pytest.importorskip("transformers", reason="attnctl[hf] is not installed")
-    from tests.models.huggingface import folders
+    from tests.tools import folders
 
     made = folders.write(tmp_path_factory.mktemp("tiny"), "llama", max_position_embeddings=8192)
     (made / "chat_template.jinja").write_text(CHATML)

@@ -18,7 +18,7 @@ from attnctl.docs.site import FOLDER, MARK, WRITTEN, all_topics, build_site
 from attnctl.render.terminal.console import SafeConsole
 from attnctl.render.terminal.markdown import THEME, markdown_page, plain_source
 from tests.conftest import Refused, Run
-from tests.documentation.examples import PAGES, ROOT, sections_of
+from tests.tools.documentation.examples import PAGES, ROOT, sections_of
 
 
 def test_every_page_is_listed() -> None:

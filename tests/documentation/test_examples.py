@@ -11,8 +11,18 @@ from pathlib import Path
 import pytest
 
 from attnctl import __version__
-from tests.documentation.__main__ import abridged, with_heads
-from tests.documentation.examples import ALL, PAGES, ROOT, Section, agrees, fill_room, missing, run_command, run_doctest
+from tests.tools.documentation.__main__ import abridged, with_heads
+from tests.tools.documentation.examples import (
+    ALL,
+    PAGES,
+    ROOT,
+    Section,
+    agrees,
+    fill_room,
+    missing,
+    run_command,
+    run_doctest,
+)
 
 
 @pytest.mark.parametrize("section", ALL, ids=lambda section: section.name)
@@ -67,7 +77,7 @@ def test_every_block_is_run(page: str) -> None:
 @pytest.mark.parametrize("page", PAGES)
 def test_the_heads_shown_are_those_measured(page: str) -> None:
     text = (ROOT / page).read_text(encoding="utf-8")
-    assert with_heads(text) == text, "python -m tests.documentation writes them anew"
+    assert with_heads(text) == text, "python -m tests.tools.documentation writes them anew"
 
 
 @pytest.mark.parametrize("page", PAGES)

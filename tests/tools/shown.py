@@ -17,8 +17,7 @@ import tempfile
 from pathlib import Path
 from unittest.mock import patch
 
-from tests import read_back
-from tests.models.huggingface import folders
+from tests.tools import folders, read_back
 
 ROOT = Path(__file__).parents[2]
 CASES = sorted((ROOT / "tests" / "shown").glob("*.txt"))

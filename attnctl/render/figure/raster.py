@@ -1,7 +1,7 @@
 """The same heatmap as pixels, without a Figure: what makes a batch of pictures ten times as quick as a loop of seaborn.
 
-Kept for the budget of `tests/benchmarks/bench_batch.py`: a head of 12 tokens takes 14 ms so, 76 ms by `draw_heatmap`, 330 ms
-by seaborn (one core, 100 dpi).
+Kept for the budget of `tests/tools/benchmarks/bench_batch.py`: a head of 12 tokens takes 14 ms so, 76 ms by
+`draw_heatmap`, 330 ms by seaborn (one core, 100 dpi).
 A `Sheet` whose parts are drawn at once. Paths are Agg's own; cells are blocks of colour; a text is set by matplotlib once,
 kept, and put where it belongs, up to a pixel elsewhere than in a figure.
 """

@@ -13,7 +13,7 @@ from jsonschema import Draft202012Validator
 
 from attnctl.formats.documents.schemas import SCHEMAS
 from tests.conftest import Refused, Run
-from tests.models.huggingface import folders
+from tests.tools import folders
 
 VALID = Draft202012Validator(SCHEMAS["effects"]())
 TEXT = "Alice will eat"

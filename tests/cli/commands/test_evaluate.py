@@ -16,7 +16,7 @@ from rich.cells import cell_len
 from attnctl.formats.documents.schemas import SCHEMAS
 from tests.conftest import SAMPLES, Run, process
 from tests.formats.test_conllu import GOOD
-from tests.readings.census.census_reference import counts, differences, eager, read
+from tests.tools.census_reference import counts, differences, eager, read
 
 SENTENCES = str(SAMPLES / "sentences.conllu")
 
@@ -240,7 +240,7 @@ def test_every_count_of_a_checkpoint_is_that_of_eager_weights(run: Run, tmp_path
 @pytest.mark.parametrize(("case", "causal"), [("llama", True), ("bert", False)])
 def test_a_checkpoint_counts_the_same_alone_and_in_company(run: Run, tmp_path: Path, case: str, causal: bool) -> None:
     pytest.importorskip("transformers", reason="attnctl[hf] is not installed")
-    from tests.models.huggingface import folders
+    from tests.tools import folders
 
     folder = folders.write(tmp_path / case, case)
     args = ("evaluate", SENTENCES, "--model", folder, "--json")

@@ -13,7 +13,7 @@ import jsonschema
 
 from attnctl.formats.documents.schemas import SCHEMAS
 from tests.conftest import Run
-from tests.models.huggingface import folders
+from tests.tools import folders
 
 OWN = ("--needle", "The cat is red.", "--question", "What is the cat?", "--expect", "red")
 

@@ -25,7 +25,7 @@ from attnctl.models.huggingface.attention_call import check_keywords, context_di
 from attnctl.models.huggingface.capture import capture
 from attnctl.models.huggingface.intervention import intervene
 from attnctl.readings.traces.trace import SINK_NOTE
-from tests.models.huggingface import architectures as zoo
+from tests.tools import architectures as zoo
 
 KINDS = {
     "attentions": "self",

@@ -29,8 +29,8 @@ from attnctl.readings.words import by_words
 from attnctl.render.terminal.console import Shown, as_text
 from attnctl.render.told.rows import row_forms
 from attnctl.source import TextSource, record_trace
-from tests.models.huggingface import architectures as zoo
-from tests.models.huggingface import folders
+from tests.tools import architectures as zoo
+from tests.tools import folders
 
 TEXT = "Alice eats é 🍕"
 

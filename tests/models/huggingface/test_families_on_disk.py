@@ -17,8 +17,8 @@ from attnctl.formats.census_table import read_census
 from attnctl.readings.heatmap import SINK_TAKES_PART, of_overview
 from attnctl.source.cells import read_heatmap
 from tests.conftest import Result
-from tests.sweep.checkpoints import saved
-from tests.sweep.families import Family
+from tests.tools.sweep.checkpoints import saved
+from tests.tools.sweep.families import Family
 
 Run = Callable[..., Result]
 Shelf = Callable[[str], str]

@@ -32,9 +32,9 @@ from attnctl.readings.traces.trace import Trace, TraceReading
 from attnctl.render.terminal.console import Shown, as_text
 from attnctl.render.told.explanation import Explanation
 from attnctl.source import Changes, TextSource, TraceSource, prepare, record_trace
-from tests.sweep.checkpoints import TEXT, opened
-from tests.sweep.families import Family, build
-from tests.sweep.modes import given, ids, takes
+from tests.tools.sweep.checkpoints import TEXT, opened
+from tests.tools.sweep.families import Family, build
+from tests.tools.sweep.modes import given, ids, takes
 
 
 @pytest.fixture(scope="module")

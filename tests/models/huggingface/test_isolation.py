@@ -14,7 +14,7 @@ import torch
 from attnctl.errors import AttnctlError
 from attnctl.models.huggingface.attention_call import mask_and_bias
 from attnctl.models.huggingface.capture import capture
-from tests.models.huggingface import architectures as zoo
+from tests.tools import architectures as zoo
 
 
 def looked_up() -> Any:

@@ -16,11 +16,11 @@ from attnctl.models.huggingface.key_slots import slot_spans
 from attnctl.readings.effects.ablation import EffectRequest, measure_effects
 from attnctl.readings.head_statistics import HeadStatisticsReading
 from attnctl.source import TextSource, record_trace
-from tests.models.huggingface import folders
-from tests.sweep.checkpoints import TEXT, opened
-from tests.sweep.families import Family, build, configuration
-from tests.sweep.modes import N
-from tests.sweep.reference import recorded
+from tests.tools import folders
+from tests.tools.sweep.checkpoints import TEXT, opened
+from tests.tools.sweep.families import Family, build, configuration
+from tests.tools.sweep.modes import N
+from tests.tools.sweep.reference import recorded
 
 RATES = {"compressed_sparse_attention": 4, "heavily_compressed_attention": 3}
 

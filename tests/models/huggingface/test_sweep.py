@@ -1,4 +1,4 @@
-"""A fast part of the sweep (python -m tests.sweep): the families that were shown wrongly once, and one of each usual kind."""
+"""A fast part of the sweep (python -m tests.tools.sweep): the families that were shown wrongly once, and one of each usual kind."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ pytest.importorskip("transformers", reason="attnctl[hf] is not installed")
 
 import torch
 
-from tests.sweep import families
-from tests.sweep.families import Family
-from tests.sweep.modes import MODES
-from tests.sweep.verdict import EXACT, REFUSED, UNBUILT, verdicts
+from tests.tools.sweep import families
+from tests.tools.sweep.families import Family
+from tests.tools.sweep.modes import MODES
+from tests.tools.sweep.verdict import EXACT, REFUSED, UNBUILT, verdicts
 
 EXACTLY = {
     "albert masked": "one module for all layers",

@@ -19,9 +19,9 @@ from attnctl.models import attend
 from attnctl.models.huggingface.capture import Captures, capture
 from attnctl.models.huggingface.configured_sizes import sizes_of_settings
 from attnctl.models.huggingface.network import network_info
-from tests.models.huggingface import architectures as zoo
-from tests.models.huggingface import folders
 from tests.models.huggingface.test_capture import eager
+from tests.tools import architectures as zoo
+from tests.tools import folders
 
 
 @pytest.fixture(autouse=True)

@@ -14,8 +14,8 @@ from attnctl import limits
 from attnctl.errors import AttnctlError
 from attnctl.models.huggingface.capture import capture
 from attnctl.models.huggingface.put_out import from_window
-from tests.sweep.families import Family, build
-from tests.sweep.modes import ids
+from tests.tools.sweep.families import Family, build
+from tests.tools.sweep.modes import ids
 
 
 def test_columns_of_a_window_are_put_where_their_keys_are() -> None:

@@ -14,7 +14,7 @@ from attnctl.readings.census.census_tally import CensusTally, pack_tally, tally_
 from attnctl.readings.census.table_of_tally import best_of, table_of_tally, wilson_interval
 from attnctl.readings.census.words import DOWN, UP, BadSentenceError, Mention, ParsedSentence, align_words
 from attnctl.tokens import Token
-from tests.readings.census.census_reference import counts as reference_counts
+from tests.tools.census_reference import counts as reference_counts
 
 LAYERS, HEADS = 2, 3
 TAGS = ("NOUN", "VERB", "ADJ", "PUNCT")

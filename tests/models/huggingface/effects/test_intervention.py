@@ -22,8 +22,8 @@ from attnctl.models import open_model
 from attnctl.models.huggingface.intervention import apply_interventions, intervene
 from attnctl.models.huggingface.replay import Replay, blocks_of, first_of, logits_of
 from attnctl.source import Changes, TextSource, prepare
-from tests.models.huggingface import architectures as zoo
-from tests.models.huggingface import folders
+from tests.tools import architectures as zoo
+from tests.tools import folders
 
 DECODERS = [case for case in zoo.DECODERS if "indexer" not in case]
 ENCODERS = [case for case in zoo.ENCODERS if case != "vit"]
@@ -374,7 +374,7 @@ GATED = ["qwen3_next", "afmoe", "laguna", "lfm3"]
 def gated(kind: str) -> tuple[Any, Any, int]:
     """A tiny network with a learned gate after its attention, the output projection of one layer, and that layer."""
     from attnctl.models.huggingface.family_traits import output_projections
-    from tests.sweep.families import Family, build
+    from tests.tools.sweep.families import Family, build
 
     network = build(Family(kind, "causal"), "eager").eval()
     site, _ = list(output_projections(network, own=True).values())[-1]
@@ -442,8 +442,8 @@ def test_effects_behind_a_gate_are_those_of_hooks_and_of_their_gradient() -> Non
 
 def test_a_reference_file_tells_what_the_gate_lets_through(tmp_path: Any) -> None:
     from attnctl.models.watching import reference_contexts
-    from tests.sweep.checkpoints import TEXT, opened
-    from tests.sweep.families import Family
+    from tests.tools.sweep.checkpoints import TEXT, opened
+    from tests.tools.sweep.families import Family
 
     network, projection, layer = gated("qwen3_next")
     model = opened(Family("qwen3_next", "causal"), network, "self")

@@ -7,8 +7,8 @@ import pytest
 pytest.importorskip("transformers", reason="attnctl[hf] is not installed")
 
 from attnctl.source import record_trace
-from tests.sweep.checkpoints import TEXT, opened
-from tests.sweep.families import Family, build
+from tests.tools.sweep.checkpoints import TEXT, opened
+from tests.tools.sweep.families import Family, build
 
 WITH = ["gpt2", "llama", "gpt_neox", "opt", "bloom", "gemma3_text", "qwen3_next", "falcon", "mpt", "jamba", "xglm"]
 WITH += ["phi", "lfm2", "deepseek_v4", "qwen4_exp", "phi4_multimodal", "longcat_flash"]

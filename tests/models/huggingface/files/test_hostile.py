@@ -20,7 +20,7 @@ from safetensors.numpy import load_file, save_file
 from attnctl.api import ablate, heads
 from attnctl.errors import AttnctlError
 from attnctl.models import attend
-from tests.models.huggingface import folders
+from tests.tools import folders
 
 
 @pytest.fixture(scope="module")

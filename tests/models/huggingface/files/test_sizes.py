@@ -198,11 +198,11 @@ COUNTED = (
 def test_what_is_told_of_every_family_is_that_of_its_network() -> None:
     """Every family that can be built small: parameters are the network's, the cache what it keeps, or not counted.
 
-    A family without a head is left to `python -m tests.sweep.counted` where it has one as well: it attends the same.
+    A family without a head is left to `python -m tests.tools.sweep.counted` where it has one as well: it attends the same.
     """
     pytest.importorskip("transformers", reason="attnctl[hf] is not installed")
-    from tests.sweep.counted import verdicts
-    from tests.sweep.families import families
+    from tests.tools.sweep.counted import verdicts
+    from tests.tools.sweep.families import families
 
     every = list(families())
     headed = {family.kind for family in every if family.head != "base"}
@@ -258,8 +258,8 @@ def test_families_that_have_more_are_said_to(
     run: Callable[..., Any], refused: Callable[..., str], tmp_path: Path
 ) -> None:
     pytest.importorskip("transformers", reason="attnctl[hf] is not installed")
-    from tests.sweep.counted import attention_parameters
-    from tests.sweep.families import Family, build
+    from tests.tools.sweep.counted import attention_parameters
+    from tests.tools.sweep.families import Family, build
 
     network = build(Family("doge", "causal"))
     network.config.to_json_file(tmp_path / "config.json")
@@ -282,7 +282,7 @@ OWN_CACHES = ("deepseek_v4", "cpmant", "xlnet", "reformer", "minimax_m3_vl_text"
 def test_a_cache_of_its_own_kind_is_not_counted(run: Callable[..., Any], tmp_path: Path, kind: str) -> None:
     """It is not guessed."""
     pytest.importorskip("transformers", reason="attnctl[hf] is not installed")
-    from tests.sweep.families import configuration
+    from tests.tools.sweep.families import configuration
 
     config = configuration(kind)
     config.save_pretrained(tmp_path)
@@ -347,8 +347,8 @@ def test_positions_that_begin_after_the_padding_tokens_id(kind: str) -> None:
     import torch
 
     from attnctl.models.huggingface.sizes import usable_positions
-    from tests.sweep.families import Family, build
-    from tests.sweep.modes import ids
+    from tests.tools.sweep.families import Family, build
+    from tests.tools.sweep.modes import ids
 
     network = build(Family(kind, "causal" if kind in ("prophetnet", "biogpt") else "base"))
     longest = usable_positions(network, network.config.max_position_embeddings) or 0

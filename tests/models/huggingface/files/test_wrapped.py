@@ -17,8 +17,8 @@ import torch
 import attnctl
 from attnctl.errors import AttnctlError
 from attnctl.models.huggingface.attention_log import AttentionLog, head_measures
-from tests.models.huggingface import architectures as zoo
-from tests.models.huggingface.folders import VOCABULARY, tokenizer, write
+from tests.tools import architectures as zoo
+from tests.tools.folders import VOCABULARY, tokenizer, write
 
 TEXT = "Alice will eat pizza"
 SIZES = {"vocab_size": len(VOCABULARY) + 10, "bos_token_id": 1, "eos_token_id": 2, "pad_token_id": 0}

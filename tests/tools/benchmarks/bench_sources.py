@@ -1,7 +1,7 @@
 """Where answers came from, on prompts whose truth is planted: is the source named, and how long does the search take?
 
-python -m tests.benchmarks.bench_sources planted [MODEL] [PROMPTS]: a fact in one of twenty documents, swapped between them.
-python -m tests.benchmarks.bench_sources search [MODEL] [PROMPTS]: three facts in sixty documents, against the plain loop.
+python -m tests.tools.benchmarks.bench_sources planted [MODEL] [PROMPTS]: a fact in one of twenty documents, swapped between them.
+python -m tests.tools.benchmarks.bench_sources search [MODEL] [PROMPTS]: three facts in sixty documents, against the plain loop.
 """
 
 from __future__ import annotations

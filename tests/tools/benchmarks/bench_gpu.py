@@ -1,4 +1,4 @@
-"""Long texts and capture on a GPU: `python -m tests.benchmarks.bench_gpu [TOKENS …]`. Needs a CUDA device.
+"""Long texts and capture on a GPU: `python -m tests.tools.benchmarks.bench_gpu [TOKENS …]`. Needs a CUDA device.
 
 Overview and the statistics of every head over 32 heads, d 128, bfloat16, causal, against one fused attention (torch's
 FlashAttention kernel) of the same call: time (goal ≤ 3) and peak memory (goal ≤ 2); then one forward under capture of one

@@ -1,9 +1,9 @@
 """Writes the documentation anew after the trained models, or what a command prints, have changed.
 
-    python -m tests.documentation            the outputs in README.md, samples/README.md and attnctl/docs/*.md
-    python -m tests.documentation pictures   attnctl/docs/pictures (needs Chromium and chromedriver)
-    python -m tests.documentation pictures --run RUN    the same; the picture of a training from the folder RUN
-    python -m tests.documentation evolution             that picture alone, after a training of some minutes
+    python -m tests.tools.documentation            the outputs in README.md, samples/README.md and attnctl/docs/*.md
+    python -m tests.tools.documentation pictures   attnctl/docs/pictures (needs Chromium and chromedriver)
+    python -m tests.tools.documentation pictures --run RUN    the same; the picture of a training from the folder RUN
+    python -m tests.tools.documentation evolution             that picture alone, after a training of some minutes
 
 Of an output that the page abridges with "…" the lines that are most like those shown before are kept. Afterwards read what
 `git diff` shows: a sentence around an example may say what the example no longer does.
@@ -21,7 +21,7 @@ import tempfile
 from difflib import SequenceMatcher
 from pathlib import Path
 
-from tests.documentation.examples import (
+from tests.tools.documentation.examples import (
     GAP,
     PAGES,
     ROOT,
@@ -156,7 +156,7 @@ def main() -> None:
     if asked.what in ("outputs", "all"):
         refresh_outputs(asked.pages)
     if asked.what != "outputs":
-        from tests.documentation import pictures
+        from tests.tools.documentation import pictures
 
         pictures.make(asked.what, asked.run)
 

@@ -1,7 +1,7 @@
-"""`python -m tests.fuzz --minutes 10`: the command line fed with damaged files, odd options and hostile text, until it breaks.
+"""`python -m tests.tools.fuzz --minutes 10`: the command line fed with damaged files, odd options and hostile text, until it breaks.
 
 A command may end in 0 to 3, with at most a few lines on stderr; a traceback, a warning, a control character that gets
-through, a hang or a process that dies is a find. Finds are kept in tests/fuzz_finds.jsonl, which a test plays again.
+through, a hang or a process that dies is a find. Finds are kept in tests/tools/fuzz_finds.jsonl, which a test plays again.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from typing import Any
 import numpy as np
 import typer.main
 
-from tests import read_back
+from tests.tools import read_back
 
 FINDS = Path(__file__).with_name("fuzz_finds.jsonl")
 SECONDS = 90  # of processor time: a command that takes more hangs

@@ -1,6 +1,6 @@
 """Counts of a census by another way: transformers' eager weights, a sentence at a time, in plain loops.
 
-By hand: python -m tests.readings.census.census_reference FILE.conllu CHECKPOINT [SENTENCES] compares them with `attnctl evaluate`.
+By hand: python -m tests.tools.census_reference FILE.conllu CHECKPOINT [SENTENCES] compares them with `attnctl evaluate`.
 It knows CoNLL-U without multi-word tokens that share a place, and `# text`; other sentences are left to attnctl's own tests.
 """
 

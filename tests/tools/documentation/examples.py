@@ -22,7 +22,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from unittest.mock import patch
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 PAGES = (
     "README.md",
     "samples/README.md",

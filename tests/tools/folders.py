@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, processors
 
-from tests.models.huggingface import architectures as zoo
+from tests.tools import architectures as zoo
 
 SPECIAL = ["<pad>", "<s>", "</s>", "<mask>"]
 ALPHABET = sorted(pre_tokenizers.ByteLevel.alphabet())

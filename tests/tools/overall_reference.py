@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from tests.readings.census.census_reference import units
+from tests.tools.census_reference import units
 
 UP, DOWN = "dependent→head", "head→dependent"
 VOITA = ("nsubj", "obj", "dobj", "amod", "advmod")

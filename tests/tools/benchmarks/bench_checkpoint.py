@@ -1,4 +1,4 @@
-"""Checkpoints, as ratios: `python tests/benchmarks/bench_checkpoint.py`. Asserts nothing.
+"""Checkpoints, as ratios: `python tests/tools/benchmarks/bench_checkpoint.py`. Asserts nothing.
 
 One head of a GPT-2-small-sized checkpoint at 1,024 tokens against the usual way (eager, output_attentions), and against the
 same without the logits that nobody reads; and the whole process on SmolLM2, as safetensors, against the twelve lines that people write. Peak memory is measured in processes of

@@ -1,4 +1,4 @@
-"""Start-up, as ratios of whole processes: `python tests/benchmarks/bench_startup.py [pairs]`.
+"""Start-up, as ratios of whole processes: `python tests/tools/benchmarks/bench_startup.py [pairs]`.
 
 Prints medians of paired runs, one after the other, so that a machine that slows down slows both. Asserts nothing.
 """

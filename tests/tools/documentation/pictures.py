@@ -1,4 +1,4 @@
-"""Makes the pictures of the documentation, `attnctl/docs/pictures`; see `python -m tests.documentation --help`."""
+"""Makes the pictures of the documentation, `attnctl/docs/pictures`; see `python -m tests.tools.documentation --help`."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from tests.documentation.examples import ROOT
+from tests.tools.documentation.examples import ROOT
 
 FOLDER = ROOT / "attnctl/docs/pictures"
 MARY, MAT = "Mary thanked Tom because he likes tea", "The cat sat on the mat because it is warm"
@@ -57,7 +57,7 @@ def attnctl(*arguments: str) -> None:
 
 def head_that_finds(relation: str) -> list[str]:
     """--layer and --head of what demo was measured to find."""
-    from tests.documentation.__main__ import heads_of_relations
+    from tests.tools.documentation.__main__ import heads_of_relations
 
     layer, head = heads_of_relations()[relation]
     return ["--layer", str(layer), "--head", str(head)]

@@ -9,7 +9,7 @@ from typing import Any
 
 import torch
 
-from tests.sweep.families import Family
+from tests.tools.sweep.families import Family
 
 N, TARGET, NEW = 11, 5, 3  # tokens of the text (beyond every window), of the decoder's text, and generated ones
 

@@ -164,4 +164,4 @@ if __name__ == "__main__":
         pictures()
         lines()
         minilm()
-        subprocess.run([sys.executable, "-m", "tests.benchmarks.bench_batch", "memory"], check=True)
+        subprocess.run([sys.executable, "-m", "tests.tools.benchmarks.bench_batch", "memory"], check=True)

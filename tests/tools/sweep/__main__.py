@@ -1,6 +1,6 @@
-"""python -m tests.sweep [words…] [--mode plain,stop]: all families, or those whose name holds one of the words.
+"""python -m tests.tools.sweep [words…] [--mode plain,stop]: all families, or those whose name holds one of the words.
 
-`python -m tests.sweep --page attnctl/docs/architectures.md` writes the page of the documentation.
+`python -m tests.tools.sweep --page attnctl/docs/architectures.md` writes the page of the documentation.
 """
 
 from __future__ import annotations
@@ -11,9 +11,9 @@ import time
 from collections import Counter
 from pathlib import Path
 
-from tests.sweep.families import families
-from tests.sweep.modes import MODES
-from tests.sweep.verdict import ERROR, EXACT, REFUSED, UNBUILT, WRONG, Verdict, verdicts
+from tests.tools.sweep.families import families
+from tests.tools.sweep.modes import MODES
+from tests.tools.sweep.verdict import ERROR, EXACT, REFUSED, UNBUILT, WRONG, Verdict, verdicts
 
 
 def main() -> None:
@@ -21,7 +21,7 @@ def main() -> None:
     import torch
     import transformers
 
-    parser = argparse.ArgumentParser(prog="python -m tests.sweep")
+    parser = argparse.ArgumentParser(prog="python -m tests.tools.sweep")
     parser.add_argument("words", nargs="*", help="families whose name holds one of these (all)")
     parser.add_argument("--mode", help="modes, by comma (all): " + ", ".join(mode.name for mode in MODES))
     parser.add_argument("--all", action="store_true", help="print every line, the exact ones too")
@@ -97,7 +97,7 @@ def page(found: list[Verdict], when: str) -> str:
             "*Refused* means one line that says why. A family with one of its heads is as good as its worst way of running.",
             "",
             f"**{said}** ({when}).",
-            "To make this page again: `python -m tests.sweep --page attnctl/docs/architectures.md`.",
+            "To make this page again: `python -m tests.tools.sweep --page attnctl/docs/architectures.md`.",
             "",
             "| way of running | " + " | ".join(OUTCOMES) + " |",
             "| --- |" + " --- |" * len(OUTCOMES),

@@ -1,6 +1,6 @@
 """Sentences a second of a census: 32 that share a pass against one at a time, and against transformers' eager loop.
 
-python -m tests.benchmarks.bench_census CORPUS.conllu [MODEL] [SENTENCES]: CPU seconds of one thread, the best of two runs.
+python -m tests.tools.benchmarks.bench_census CORPUS.conllu [MODEL] [SENTENCES]: CPU seconds of one thread, the best of two runs.
 The eager loop is one sentence at a time with output_attentions=True: bare, without counting anything; and with the very
 counts of a census made of each sentence's weights.
 """

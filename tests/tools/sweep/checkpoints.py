@@ -17,8 +17,8 @@ from attnctl.models.huggingface.network import network_info
 from attnctl.models.huggingface.tokenizer import Pieces
 from attnctl.readings.traces.consistency import findings_of_trace
 from attnctl.source import record_trace
-from tests.sweep.families import Family, build
-from tests.sweep.modes import N, ids
+from tests.tools.sweep.families import Family, build
+from tests.tools.sweep.modes import N, ids
 
 WORDS = {f"w{number}": number for number in range(128)}
 TEXT = " ".join(f"w{number}" for number in ids(1, N)[0].tolist())

@@ -1,6 +1,6 @@
 """How fast effects are: every head of SmolLM2 on 15 tokens, against a loop of full forwards with hooks, in one run.
 
-Ratios are taken within one run, alternating; nothing is asserted. `python -m tests.benchmarks.bench_effects`
+Ratios are taken within one run, alternating; nothing is asserted. `python -m tests.tools.benchmarks.bench_effects`
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The page of 12 layers × 12 heads × 512 tokens: `python tests/benchmarks/bench_page.py`.
+"""The page of 12 layers × 12 heads × 512 tokens: `python tests/tools/benchmarks/bench_page.py`.
 
 Prints how large the file is, how long it takes to make, and how long Chromium takes to open it and to change the head.
 Budget: 45 MB, 3 s. Asserts nothing. Dense random scores of several spreads: the hardest to pack.
@@ -12,7 +12,7 @@ import tempfile
 import time
 from pathlib import Path
 
-sys.path.insert(0, str(Path(__file__).parents[2]))
+sys.path.insert(0, str(Path(__file__).parents[3]))
 
 from attnctl.render.page.document import page_html
 from tests.render.page.test_page import FLAGS, Tab, large

@@ -1,4 +1,4 @@
-"""Do parameters and cache that `attnctl model` tells equal those of the built network? `python -m tests.sweep.counted` lists them.
+"""Do parameters and cache that `attnctl model` tells equal those of the built network? `python -m tests.tools.sweep.counted` lists them.
 
 Each family is saved as its config.json, as small as the sweep builds it. Its parameters, counted on the meta device, are to
 be those of the network on the CPU; what is told of its cache is to be what that network keeps of a text, or "not counted".
@@ -16,8 +16,8 @@ import torch
 
 from attnctl.models.huggingface.configured_sizes import model_sizes
 from attnctl.models.huggingface.sizes import ModelSizes, attention_layers
-from tests.sweep.families import Family, build, families
-from tests.sweep.modes import N, given
+from tests.tools.sweep.families import Family, build, families
+from tests.tools.sweep.modes import N, given
 
 
 def told_sizes(network: Any) -> ModelSizes:

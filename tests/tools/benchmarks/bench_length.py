@@ -1,7 +1,7 @@
-"""Statistics of a long text against one fused attention: `python -m tests.benchmarks.bench_length [TOKENS]`.
+"""Statistics of a long text against one fused attention: `python -m tests.tools.benchmarks.bench_length [TOKENS]`.
 
 Each measurement runs in a process of its own and prints seconds (best of three) and the memory it took beyond its inputs.
-Ratios are taken within one run; nothing is asserted. `python -m tests.benchmarks.bench_length smollm2` measures the overview
+Ratios are taken within one run; nothing is asserted. `python -m tests.tools.benchmarks.bench_length smollm2` measures the overview
 of all 270 heads of SmolLM2 over 4,096 tokens against its plain forward pass.
 """
 

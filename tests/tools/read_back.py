@@ -1,6 +1,6 @@
 """Every kind of file that attnctl reads back itself, made once, and each way that one may be damaged.
 
-`python -m tests.read_back` damages each file in every way and runs the commands that read it; a test does a part of it.
+`python -m tests.tools.read_back` damages each file in every way and runs the commands that read it; a test does a part of it.
 """
 
 from __future__ import annotations
@@ -118,7 +118,7 @@ def made_files() -> dict[str, bytes]:
                 code = run_command(arguments)
             assert code == 0, (arguments, code)
         with contextlib.suppress(ImportError):
-            from tests.models.huggingface import folders
+            from tests.tools import folders
 
             template = "{% for m in messages %}{{ m.role }}: {{ m.content }}\n{% endfor %}"
             (folders.write(Path("ckpt"), "llama", max_position_embeddings=512) / "chat_template.jinja").write_text(
@@ -128,7 +128,7 @@ def made_files() -> dict[str, bytes]:
 
 
 def cases_of(name: str, files: dict[str, bytes], rng: random.Random, flips: int = 24) -> Iterator[dict[str, Any]]:
-    """The cases of one file (see tests.fuzz): each damage of it, read by each of its readers in turn."""
+    """The cases of one file (see tests.tools.fuzz): each damage of it, read by each of its readers in turn."""
     folder = name.partition("/")[0] + "/" if "/" in name else None
     beside = {other: data for other, data in files.items() if folder and other.startswith(folder)}
     for at, (what, data) in enumerate(damages_of(name, files[name], rng, flips)):
@@ -232,7 +232,7 @@ def _places(value: Any, at: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
 
 def main() -> None:
     """Damage each file in every way, and tell what comes of it that should not."""
-    from tests.fuzz import Worker
+    from tests.tools.fuzz import Worker
 
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("files", nargs="*")

@@ -13,10 +13,10 @@ import torch
 
 from attnctl.errors import AttnctlError, UsageError
 from attnctl.models.huggingface.capture import Captured, capture
-from tests.sweep.checkpoints import trace_of
-from tests.sweep.families import Family, build
-from tests.sweep.modes import Mode, NotMeantError
-from tests.sweep.reference import PUT_OUT_OTHERWISE, Reference, recorded, softmaxes, true_weights
+from tests.tools.sweep.checkpoints import trace_of
+from tests.tools.sweep.families import Family, build
+from tests.tools.sweep.modes import Mode, NotMeantError
+from tests.tools.sweep.reference import PUT_OUT_OTHERWISE, Reference, recorded, softmaxes, true_weights
 
 EXACT, REFUSED, WRONG, ERROR, UNBUILT = "exact", "refused", "wrong", "error", "not built"
 CLOSE = {"float32": 1e-5, "bfloat16": 3e-2}  # how near weights are to eager's: some units in the last place
