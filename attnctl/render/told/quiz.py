@@ -32,7 +32,7 @@ def answer_forms(question: QuizQuestion, given: str, good: bool) -> Iterator[For
     """What became of an answer, and why."""
     if good:
         return _beside("right", "bold accent", question.why)
-    whole = question.choices or question.tolerance == 0
+    whole = question.choices or not question.tolerance
     answer = question.answer if whole else f"{float(question.answer):.2f}"
     return _beside("wrong" if given else "passed", "bold", f"It is {visible_text(answer)}. {question.why}")
 
