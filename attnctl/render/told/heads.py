@@ -27,7 +27,14 @@ def ranked_by(heads: Sequence[HeadStatistics], measure: str | None) -> list[Head
 
 def heads_table(heads: Sequence[HeadStatistics], measure: str | None = None, more: str = "") -> Table:
     """The statistics that any head has, `measure` standing out; `more` are sentences that end the legend."""
-    by = "" if measure is None else f" Sorted by {STATISTICS[measure].heading}, the largest first."
+    by = ""
+    if measure is not None:
+        one, told = STATISTICS[measure], any(head[measure] is not None for head in heads)
+        by = (
+            f" Sorted by {one.heading}, the largest first."
+            if told
+            else f" No head has {one.heading} ({one.title_with_unit}) on this text."
+        )
     doubt = DOUBT * any(head.is_doubted for head in heads)
     return Table(
         [
