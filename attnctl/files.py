@@ -221,13 +221,13 @@ def parse_json(data: bytes | str, source: str) -> Any:
             raise AttnctlError(f"{source} is not JSON: {error}") from error
     import json  # reads what orjson refuses; the halves become U+FFFD
 
-    if isinstance(data, bytes):
-        data = decode_text(data, source)
     try:
         loaded = json.loads(data, parse_constant=_refuse_constant)
         text = json.dumps(loaded, ensure_ascii=False).encode("utf-16", "surrogatepass").decode("utf-16", "replace")
         return json.loads(text)
     except (ValueError, RecursionError) as error:
+        if isinstance(error, UnicodeDecodeError) and isinstance(data, bytes):
+            decode_text(data, source)  # which names the byte
         raise AttnctlError(f"{source} is not JSON: {in_one_line(error)}") from error
 
 

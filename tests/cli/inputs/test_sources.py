@@ -254,3 +254,10 @@ def test_a_token_of_a_matrix_may_be_a_mark_between_cells(run: Run, tmp_path: Pat
     path.write_text(table)
     for source, stdin in ((str(path), b""), ("-", table.encode())):
         np.testing.assert_array_equal(grids(run("heatmap", source, stdin=stdin).out), [[1, 0], [0.5, 0.5]])
+
+
+def test_a_trace_in_utf_16_is_read_as_shells_of_windows_write_it(run: Run, tmp_path: Path) -> None:
+    told = run("explain", "a b", "--model", "random", "--json")
+    (tmp_path / "t.json").write_bytes(told.out.encode("utf-16"))
+    shown = run("heatmap", tmp_path / "t.json")
+    assert shown.code == 0 and shown.out == run("heatmap", "-", stdin=told.out.encode()).out
