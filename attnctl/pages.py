@@ -72,21 +72,7 @@ def page_of_sources(
         if not watched.predicts_words or not reads_itself(watched.tokens, watched.key_tokens, watched.info):
             raise UsageError(f"--effects follows a prediction, and {watched.info.name} makes none here")
         document = plain(effects_document(measure_effects(watched, effects)))
-    if any(isinstance(trace, Overview) for trace in traces):
-        if len(traces) > 1:
-            raise UsageError("an overview is shown alone: give one source")
-        lost = {"--drop": changes.drop, "--renormalise": changes.renormalise, "--words": changes.words}
-        for option, given in (lost | {"--measure": changes.measure}).items():
-            if given:
-                raise UsageError(
-                    f"{option} needs every weight, and a long text is pooled: shorten it, or choose --layer and --head"
-                )
-    layers = [layer for trace in traces if isinstance(trace, Trace) for layer in trace.layers]
-    size = sum(layer.weights.size for layer in layers if layer.weights is not None)
-    if size > limits.PAGE_NUMBERS:
-        raise AttnctlError(
-            f"{size:,} weights are too many for a page: choose layers and heads with --layer and --head, or a shorter text"
-        )
+    _check_traces(traces, changes)
     first = traces[0] if len(traces) == 2 and not over_training else traces[-1]
     query = query if document is None else str(document["query"])
     chosen: Document = {}
@@ -104,6 +90,25 @@ def page_of_sources(
         title=title,
         exact=exact,
     )
+
+
+def _check_traces(traces: Sequence[Trace | Overview], changes: Changes) -> None:
+    """Raise UsageError for what an overview cannot show, AttnctlError for more weights than a browser opens."""
+    if any(isinstance(trace, Overview) for trace in traces):
+        if len(traces) > 1:
+            raise UsageError("an overview is shown alone: give one source")
+        lost = {"--drop": changes.drop, "--renormalise": changes.renormalise, "--words": changes.words}
+        for option, given in (lost | {"--measure": changes.measure}).items():
+            if given:
+                raise UsageError(
+                    f"{option} needs every weight, and a long text is pooled: shorten it, or choose --layer and --head"
+                )
+    layers = [layer for trace in traces if isinstance(trace, Trace) for layer in trace.layers]
+    size = sum(layer.weights.size for layer in layers if layer.weights is not None)
+    if size > limits.PAGE_NUMBERS:
+        raise AttnctlError(
+            f"{size:,} weights are too many for a page: choose layers and heads with --layer and --head, or a shorter text"
+        )
 
 
 def _page_start(changes: Changes, log: bool) -> Document:

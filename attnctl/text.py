@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import re
 import unicodedata
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 Document = dict[str, Any]  # a JSON object, as it is read and written; its arrays may still be NumPy's
@@ -68,6 +68,12 @@ def quoted_beginning(text: str) -> str:
 def counted(count: int, noun: str) -> str:
     """A count and its noun, singular for one: "1 token", "2,000 tokens"."""
     return f"{count:,} {noun}{'' if count == 1 else 's'}"
+
+
+def either(names: Sequence[str], last: str = " or ") -> str:
+    """Several names for a sentence, with what stands before the last: a, b or c."""
+    *most, end = names
+    return f"{', '.join(most)}{last}{end}" if most else end
 
 
 def percent(share: float, decimals: int = 0) -> str:

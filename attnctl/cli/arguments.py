@@ -27,6 +27,7 @@ from attnctl.cli.suggestions import suggest_choice
 from attnctl.errors import AttnctlError, UsageError
 from attnctl.files import read_bytes
 from attnctl.formats.pictures import figure_bytes
+from attnctl.text import either
 
 if TYPE_CHECKING:
     from typer._click.core import Command as ClickCommand
@@ -284,8 +285,7 @@ def check_mode(command: str, *modes: str) -> None:
             flag = next((flag for flag in option.every_flag if flag.startswith("--")), name.upper())
             others = next(several for several in entry.modes if modes[0] in several)
             fits = [mode for mode in others if mode != flag and name in honoured(mode)]
-            *most, last = [mode for mode in fits if mode.partition(" as ")[0] not in fits or " as " not in mode] or [""]
-            fit = last and f": it goes with {', '.join(most)}{' or ' * bool(most)}{last}"
+            fit = f": it goes with {either(fits)}" if fits else ""
             raise UsageError(f"{flag} does not go with {' and '.join(modes)}{fit}")
 
 

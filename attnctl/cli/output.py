@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 from attnctl import __version__
 from attnctl.errors import UsageError, print_complaint
 from attnctl.files import check_writable, write_whole
-from attnctl.text import as_json, harmless_text
+from attnctl.text import as_json, either, harmless_text
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -86,8 +86,7 @@ def output_format(command: str, output: str | None, suffixes: Sequence[str], ask
         return asked or "terminal"
     suffix = Path(output).suffix.lower()[1:]
     if suffix not in suffixes or (asked and suffix != asked):
-        *most, last = (f".{name}" for name in suffixes)
-        raise UsageError(f"-o {output}: {command} writes {', '.join(most)} or {last}{hint}")
+        raise UsageError(f"-o {output}: {command} writes {either([f'.{name}' for name in suffixes])}{hint}")
     check_writable(output)
     return suffix
 

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from attnctl import find_named
 from attnctl.errors import UsageError
+from attnctl.text import either
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -51,8 +52,7 @@ def format_names(*kinds: str) -> tuple[str, ...]:
 
 def suffixes_listed(*kinds: str, last: str = " or ") -> str:
     """For a sentence: .png, .svg or .pdf."""
-    *most, end = (f".{name}" for name in format_names(*kinds))
-    return f"{', '.join(most)}{last}{end}" if most else end
+    return either([f".{name}" for name in format_names(*kinds)], last)
 
 
 def picture_format(path: str | Path, *kinds: str) -> str | None:

@@ -71,9 +71,7 @@ class LayerAttention:
     mask: Bools | None  # (rows, n_k), true where a query may look; None where it may anywhere
     rows: tuple[int, ...] | None = None  # the queries whose rows are there; None where all are, in order
     values: Array | None  # what the weights are taken of (heads, n_k, d_v), where known
-    parameters: Mapping[
-        str, Floats
-    ]  # matrices that made queries, keys, values and output, where known, for these heads
+    parameters: Mapping[str, Floats]  # what made queries, keys, values and output of these heads, where known
     tick: Tick | None  # hears which share of the layer's work was just done
 
     @property
@@ -204,11 +202,8 @@ class LayerAttention:
         """
         if self.values is None:
             return None
-        values, places, keys = (
-            as_numpy(self.values),
-            self.positions,
-            np.arange(self.n_k),
-        )  # (heads, n_k, d_v), (n_q,), …
+        values = as_numpy(self.values)  # (heads, n_k, d_v)
+        places, keys = self.positions, np.arange(self.n_k)  # (n_q,), (n_k,)
         changes = []
         for lo in range(int((places < first + last).sum()), self.n_q, ROWS):
             rows = range(lo, min(lo + ROWS, self.n_q))

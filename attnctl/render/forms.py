@@ -88,9 +88,7 @@ class Line:
     cut: bool = False  # one line, in which the longest pieces give way; so is a line in a table
     lines: int = 0  # at most so many, the last one cut; 0: any number
     right: Piece = ""  # at the right edge of the first line
-    rest: tuple[str, str] | None = (
-        None  # in place of the pieces that are left out, beside others or alone: {} is how many
-    )
+    rest: tuple[str, str] | None = None  # for pieces left out, beside others or alone: {} is how many
 
     @property
     def pieces(self) -> list[tuple[str, str, int | None]]:
@@ -124,9 +122,7 @@ class Column:
     most: int = 0  # cells: what is longer is cut at its end, and a bar of 1 is as long; 0: any number
     cut: str = ""  # where room is short, text gives way: cut at its "end", at its "start", or going on "below"
     tone: str = ""
-    shade: Sequence[
-        float | None
-    ] = ()  # of heat from 0 to 1, of a change from -1 to 1; (): heat is shaded by its values
+    shade: Sequence[float | None] = ()  # of heat from 0 to 1, of a change from -1 to 1; (): heat by its values
     about: str = ""  # what it holds, for the legend
     name: str | None = None  # in a file; None: its heading, "": it is in none
     hidden: bool = False  # it is in a file alone

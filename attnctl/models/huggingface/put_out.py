@@ -29,9 +29,8 @@ if TYPE_CHECKING:
     from transformers import PreTrainedModel
 
 
-SCORES = frozenset(
-    {"ProphetNetAttention", "SqueezeBertSelfAttention"}
-)  # modules that put out scores, masked and scaled
+# modules that put out scores, masked and scaled
+SCORES = frozenset({"ProphetNetAttention", "SqueezeBertSelfAttention"})
 FIELDS = {  # kind → where an output holds its weights
     "self": "attentions",
     "encoder": "encoder_attentions",
@@ -187,9 +186,7 @@ class _ProductWatch(TorchFunctionMode):
                 self.found[layer] = as_numpy(operand.reshape(-1, *shape))  # (heads, n_q, n_k)
         elif isinstance(result, torch.Tensor) and (name in SOFTMAX or operand is not None):
             self._derived[id(result)] = result
-            side = side_of_window(module, result)
-            if (
-                name == "softmax" and side is not None and result.shape[1] >= shape[0]
-            ):  # (batch, n and padding, heads, …)
+            side = side_of_window(module, result)  # of (batch, n and padding, heads, window)
+            if name == "softmax" and side is not None and result.shape[1] >= shape[0]:
                 self.found[layer] = as_numpy(from_window(result[:, : shape[0]].transpose(1, 2), side)[0])
         return result
