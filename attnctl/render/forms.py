@@ -90,7 +90,7 @@ class Line:
     right: Piece = ""  # at the right edge of the first line
     rest: tuple[str, str] | None = None  # for pieces left out, beside others or alone: {} is how many
 
-    @property
+    @cached_property
     def pieces(self) -> list[tuple[str, str, int | None]]:
         """Each piece's text, tone and rank."""
         return [piece_parts(one) for one in (self.said if isinstance(self.said, list) else [self.said])]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import html
 import io
 import re
+from bisect import bisect_left
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
@@ -299,11 +300,13 @@ def _fitting_line(line: Line, width: int) -> Line:
     Pieces of a sentence, which are no list, stand each for itself: a lower one is told where it has room.
     """
     ranks = sorted({rank for *_, rank in line.pieces if rank is not None}, reverse=True)
-    kept: list[int] = []
-    for count in range(len(ranks), -1, -1):
-        kept = ranks[:count]
-        if cell_len(_with_ranks(line, kept).text) <= width:
-            break
+
+    def is_wide(count: int) -> bool:
+        return cell_len(_with_ranks(line, ranks[:count]).text) > width
+
+    # with all of them nothing is said of others; else the more, the wider
+    count = bisect_left(range(1, len(ranks)), True, key=is_wide) if is_wide(len(ranks)) else len(ranks)
+    kept = ranks[:count]
     for rank in () if line.rest or line.between else ranks[len(kept) :]:
         if cell_len(_with_ranks(line, [*kept, rank]).text) <= width:
             kept.append(rank)
