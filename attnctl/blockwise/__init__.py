@@ -112,6 +112,8 @@ def cut_call(call: Call, lo: int, hi: int) -> Call:
         if part is not None:
             part = part[..., lo:hi, :] if part.shape[-2] == n_q else part
             changes[name] = part[..., a:b] if part.shape[-1] == n_k else part
+    if call.sinks is not None and call.sinks.ndim > 1:
+        changes["sinks"] = call.sinks[..., lo:hi]  # (heads, rows)
     return replace(call, **changes)
 
 

@@ -232,6 +232,7 @@ def _streaming(call: Call, rows: Array, lo: int, hi: int, first: int, last: int)
         values=call.values[..., _like(keys, call.values), :],
         mask=_like(shown, call.queries),
         bias=bias,
+        sinks=call.sinks if call.sinks is None or call.sinks.ndim == 1 else call.sinks[..., lo:hi],
         causal=False,
         window=None,
         offset=None,

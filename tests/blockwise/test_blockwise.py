@@ -28,23 +28,24 @@ KINDS = {
     "sinks": {"causal": True, "sinks": True},
     "padding": {"mask": True},
     "causal, padding, sinks, window": {"causal": True, "mask": True, "sinks": True, "window": 90},
+    "bias and padding of keys, sinks of queries": {"causal": True, "bias": "keys", "mask": "keys", "sinks": "queries"},
 }
 
 
 def make(n=300, heads=4, kv_heads=2, d=16, n_k=None, seed=0, strength=1.5, library=torch, **kind):
-    """A call whose caps, windows, sinks and biases bite."""
+    """A call whose caps, windows, sinks and biases bite; a bias and a mask of "keys" are one row for all queries."""
     rng = np.random.default_rng(seed)
     n_k = n_k or n
     q, k, v = (
         rng.standard_normal(shape).astype(np.float32) * strength
         for shape in ((heads, n, d), (kv_heads, n_k, d), (kv_heads, n_k, d))
     )
-    if kind.pop("bias", False):
-        kind["bias"] = rng.standard_normal((heads, n, n_k)).astype(np.float32)
-    if kind.pop("sinks", False):
-        kind["sinks"] = rng.standard_normal(heads).astype(np.float32) + 3
-    if kind.pop("mask", False):
-        kind["mask"] = np.broadcast_to(np.arange(n_k) >= n_k // 5, (n, n_k)).copy()
+    if bias := kind.pop("bias", None):
+        kind["bias"] = rng.standard_normal((heads, 1 if bias == "keys" else n, n_k)).astype(np.float32)
+    if sinks := kind.pop("sinks", None):
+        kind["sinks"] = rng.standard_normal((heads, n) if sinks == "queries" else heads).astype(np.float32) + 3
+    if mask := kind.pop("mask", None):
+        kind["mask"] = np.broadcast_to(np.arange(n_k) >= n_k // 5, (1 if mask == "keys" else n, n_k)).copy()
         kind["mask"][:, n // 2] = False
     arrays = {"queries": q, "keys": k, "values": v} | kind
     if library is torch:

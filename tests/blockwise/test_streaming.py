@@ -34,7 +34,7 @@ def by_hand(call: Any) -> np.ndarray:
     return np.asarray(change[:, FIRST + LAST :])
 
 
-@pytest.mark.parametrize("kind", ["causal", "window", "bias", "sinks", "padding", "soft cap, temperature"])
+@pytest.mark.parametrize("kind", KINDS)
 def test_it_is_the_renormalised_rest_of_each_row(kind: str) -> None:
     call = make(600, heads=4, kv_heads=2, library=np, **KINDS[kind] | {"causal": True})
     layer = ComputedLayer.of_call(0, call)
