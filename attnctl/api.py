@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from attnctl.blockwise import Tick
     from attnctl.formats.chat import Conversation
     from attnctl.formats.documents.model_documents import RelationDocument
+    from attnctl.formats.pictures import Look
     from attnctl.models import Model
     from attnctl.models.huggingface.checkpoint import Checkpoint
     from attnctl.models.huggingface.prompts import Prompt, SourceSearch
@@ -40,7 +41,6 @@ if TYPE_CHECKING:
     from attnctl.readings.traces.comparison import Comparison
     from attnctl.readings.traces.consistency import Finding
     from attnctl.readings.traces.trace import ModelInfo
-    from attnctl.render.figure.look import Look
     from attnctl.source import Prepared, Say, Source
     from attnctl.source import Selection as Chosen
 
@@ -589,8 +589,8 @@ def census_bytes(found: CensusTable, suffix: str, look: Look | None = None, say:
         from attnctl.render.page.reading_pages import census_page
 
         return census_page(found).encode()
+    from attnctl.formats.pictures import PLAIN
     from attnctl.render.figure.charts import census_drawing
-    from attnctl.render.figure.look import PLAIN
 
     drawing = census_drawing(found, look or PLAIN)
     if say is not None:

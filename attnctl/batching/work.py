@@ -359,8 +359,8 @@ class Traces:
         raise ValueError(form)
 
     def _picture_of_trace(self, form: str, item: Item, trace: Trace, notes: list[str]) -> bytes:
+        from attnctl.formats.pictures import Look
         from attnctl.readings.heatmap import is_drowned
-        from attnctl.render.figure.look import Look
         from attnctl.source.cells import read_heatmap
 
         look = self.work.look | ({"title": item.options["title"]} if "title" in item.options else {})

@@ -35,8 +35,8 @@ if TYPE_CHECKING:
 
     from attnctl.argument_types import OptionValues
     from attnctl.batching.engines import Engine
+    from attnctl.formats.pictures import Look
     from attnctl.render.figure.layout import Drawing
-    from attnctl.render.figure.look import Look
     from attnctl.source import Model, OverviewSource, TextSource, TraceSource
     from attnctl.text import Document
     from attnctl.tokens import Token
@@ -291,7 +291,7 @@ def check_mode(command: str, *modes: str) -> None:
 
 def look_of(options: OptionValues, dpi: int = 200) -> Look:
     """Take LOOK_OPTIONS out of `options`. Raises UsageError for one that cannot be."""
-    from attnctl.render.figure.look import Look, size_in_inches
+    from attnctl.formats.pictures import Look, size_in_inches
 
     chosen = {name: options.pop(name, None) for name in LOOK_OPTIONS}
     bar = not chosen.pop("no_colorbar")

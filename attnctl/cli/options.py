@@ -498,7 +498,7 @@ MODEL_OPTIONS = (
 WEIGHTS_MODEL_OPTIONS = tuple(name for name in MODEL_OPTIONS if name != "predict")  # where no prediction is told
 # of a checkpoint that is asked a prompt: what its numbers are made of is its own
 PROMPT_OPTIONS = ("chat", "model", "off", "seed", "generate", "bos", "truncate", "dtype", "device")
-# how a picture looks: the fields of render.figure.look.Look
+# how a picture looks: the fields of formats.pictures.Look
 LOOK_OPTIONS = ("cmap", "size", "dpi", "title", "values", "log", "font_size", "vmin", "vmax", "no_colorbar")
 PICTURE_ONLY = ("size", "dpi", "font_size", "vmin", "vmax", "no_colorbar")  # which a terminal has not
 MAP_OPTIONS = ("cmap", "dpi", "title")  # those of a page of small maps

@@ -14,11 +14,10 @@ from attnctl.cli.progress import cost_progress, heads_over_tokens
 from attnctl.errors import UsageError
 from attnctl.files import check_writable
 from attnctl.formats import pictures
-from attnctl.formats.pictures import suffixes_listed
+from attnctl.formats.pictures import Look, suffixes_listed
 from attnctl.pages import PAGE_MAPS, page_of_sources
 from attnctl.readings.heatmap import HeatmapGrid, is_drowned
 from attnctl.readings.overview import Overview
-from attnctl.render.figure.look import Look
 from attnctl.source import Changes, Prepared, Source, is_long, prepare
 from attnctl.source.cells import Zoom, cost_of_heads, heatmap_grid, read_cells
 

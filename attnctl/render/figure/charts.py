@@ -13,6 +13,7 @@ from matplotlib.figure import Figure
 
 from attnctl import __version__
 from attnctl.attention import Array
+from attnctl.formats.pictures import CMAP, DPI, PLAIN, Look
 from attnctl.readings.census.census_table import ALL, FEWEST, CensusTable, Relation
 from attnctl.readings.census.words import DOWN, TO_ANTECEDENT, UP
 from attnctl.readings.effects.answer_sources import AnswerSources
@@ -24,7 +25,6 @@ from attnctl.render.figure.drawing import INK, QUIET
 from attnctl.render.figure.heatmap import colour_map, drawing_of
 from attnctl.render.figure.labels import LONGEST, Labels
 from attnctl.render.figure.layout import Drawing, Grids, Panel, Scale
-from attnctl.render.figure.look import CMAP, DPI, PLAIN, Look
 from attnctl.render.figure.saving import plain_settings
 from attnctl.render.forms import CHANGE
 from attnctl.text import percent, probability_text, shortened, visible_text

@@ -12,11 +12,11 @@ from PIL import Image
 
 from attnctl import __version__
 from attnctl.arrays import Bytes
+from attnctl.formats.pictures import CMAP
 from attnctl.readings.traces.trace import Trace
 from attnctl.render.figure.drawing import HATCHED, INK, QUIET
 from attnctl.render.figure.heatmap import colour_map
 from attnctl.render.figure.labels import Labels
-from attnctl.render.figure.look import CMAP
 from attnctl.render.figure.raster import Canvas
 from attnctl.render.figure.saving import png_of_pixels
 

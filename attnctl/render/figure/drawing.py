@@ -27,6 +27,7 @@ from matplotlib.textpath import TextPath
 from matplotlib.transforms import Bbox, Transform, TransformedBbox
 
 from attnctl.arrays import Bytes
+from attnctl.formats.pictures import Look
 from attnctl.render.figure.labels import BASE, Labels
 from attnctl.render.figure.layout import (
     ASIDE,
@@ -41,7 +42,6 @@ from attnctl.render.figure.layout import (
     Scale,
     TextSetting,
 )
-from attnctl.render.figure.look import Look
 from attnctl.render.forms import DARK_INK_FROM, LINEAR_OF_BYTE, LUMINANCE
 
 Doubles = npt.NDArray[np.float64]

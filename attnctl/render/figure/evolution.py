@@ -9,11 +9,11 @@ from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple
 
+from attnctl.formats.pictures import PLAIN, Look
 from attnctl.readings.heatmap import HeatmapGrid
 from attnctl.readings.questions.focus import focus
 from attnctl.render.figure.heatmap import draw_heatmap
 from attnctl.render.figure.layout import Drawing
-from attnctl.render.figure.look import PLAIN, Look
 from attnctl.render.figure.saving import png_bytes
 from attnctl.source import Changes, Say, Source, prepare, selected_indices
 from attnctl.source.cells import read_heatmap

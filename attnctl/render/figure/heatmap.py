@@ -12,11 +12,11 @@ from matplotlib.colors import Colormap, LogNorm, Normalize
 from matplotlib.figure import Figure
 
 from attnctl.errors import UsageError
+from attnctl.formats.pictures import PLAIN, Look
 from attnctl.readings.heatmap import HeatmapGrid, log_span, weight_span
 from attnctl.readings.traces.trace import Trace, notes_of_kind
 from attnctl.render.figure.drawing import Sheet
 from attnctl.render.figure.layout import Drawing, Grids, Panel, Scale, token_labels
-from attnctl.render.figure.look import PLAIN, Look
 from attnctl.render.figure.saving import plain_settings
 from attnctl.source.cells import read_heatmap
 

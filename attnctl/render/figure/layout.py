@@ -12,8 +12,8 @@ from matplotlib.figure import Figure
 
 from attnctl.arrays import Bools, Floats
 from attnctl.errors import UsageError
+from attnctl.formats.pictures import Look
 from attnctl.render.figure.labels import LONGEST, Labels
-from attnctl.render.figure.look import Look
 from attnctl.tokens import Token
 
 UNKNOWN = "† not among the words the model knows"

@@ -20,11 +20,11 @@ from matplotlib.text import Text
 from matplotlib.transforms import Affine2D
 
 from attnctl.arrays import Bytes
+from attnctl.formats.pictures import Look
 from attnctl.readings.heatmap import HeatmapGrid
 from attnctl.render.figure.drawing import INK, LEAST_CELL, Sheet
 from attnctl.render.figure.heatmap import draw_heatmap, grids_of_reading
 from attnctl.render.figure.layout import TextSetting
-from attnctl.render.figure.look import Look
 from attnctl.render.figure.saving import plain_settings, png_bytes, png_of_pixels
 
 _agg: Any = RendererAgg  # which has no types

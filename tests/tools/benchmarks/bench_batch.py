@@ -62,8 +62,8 @@ def pictures() -> None:
     except ImportError:
         print("pictures: seaborn is not installed")
         return
+    from attnctl.formats.pictures import Look
     from attnctl.models import open_model
-    from attnctl.render.figure.look import Look
     from attnctl.render.figure.raster import heatmap_png
     from attnctl.source import record_trace
     from attnctl.source.cells import read_heatmap

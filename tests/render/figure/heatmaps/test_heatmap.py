@@ -19,6 +19,7 @@ from matplotlib.path import Path
 from matplotlib.textpath import TextPath
 
 from attnctl.errors import AttnctlError, UsageError
+from attnctl.formats.pictures import Look
 from attnctl.formats.pictures import figure_bytes as image
 from attnctl.layer import LayerTrace, rescaled_rows
 from attnctl.models import open_model
@@ -29,7 +30,6 @@ from attnctl.render.figure.drawing import Sheet, number_outline
 from attnctl.render.figure.heatmap import figure_of_trace as heatmap
 from attnctl.render.figure.labels import Labels
 from attnctl.render.figure.layout import Drawing, TypeSizes
-from attnctl.render.figure.look import Look
 from attnctl.source import keys_left_out, record_trace
 from attnctl.source.cells import read_heatmap
 from attnctl.tokens import Token

@@ -11,11 +11,11 @@ import pytest
 from PIL import Image
 
 from attnctl import __version__
+from attnctl.formats.pictures import Look
 from attnctl.models import open_model
 from attnctl.readings.heatmap import HeatmapGrid
 from attnctl.readings.traces.trace import Trace
 from attnctl.render.figure.heatmap import draw_heatmap
-from attnctl.render.figure.look import Look
 from attnctl.render.figure.raster import heatmap_png
 from attnctl.render.figure.saving import png_bytes as figure_png
 from attnctl.render.figure.saving import png_of_pixels
