@@ -15,8 +15,7 @@ from attnctl.formats.documents.trace_json import trace_from_document
 from attnctl.layer import LayerAttention, LayerTrace
 from attnctl.measures import measure_named, measure_names
 from attnctl.models import attend, open_model
-from attnctl.readings.traces.trace import ModelInfo, Trace, TraceReading, sink_sentence
-from attnctl.readings.words import by_words, word_groups
+from attnctl.readings.traces.trace import ModelInfo, Trace, TraceReading, by_words, sink_sentence, word_groups
 from attnctl.source import Changes, TextSource, TraceSource, prepare, record_trace
 from attnctl.source.cells import read_heatmap
 from attnctl.tokens import Token

@@ -19,8 +19,7 @@ from attnctl.measures import measure_named
 from attnctl.readings.overview import Overview, PooledGrid
 from attnctl.readings.questions.focus import focus
 from attnctl.readings.rows import ExactBlock, strongest_links
-from attnctl.readings.traces.trace import ModelInfo, Trace, notes_of_kind
-from attnctl.readings.words import word_groups
+from attnctl.readings.traces.trace import ModelInfo, Trace, notes_of_kind, word_groups
 from attnctl.steps import is_default_scale
 from attnctl.text import Document, counted, visible_text
 from attnctl.tokens import Token

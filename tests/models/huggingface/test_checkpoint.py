@@ -25,7 +25,7 @@ from attnctl.models import attend, open_model, open_named_model
 from attnctl.models.huggingface import attention_interface, hub
 from attnctl.models.huggingface.check import check_attention
 from attnctl.readings.rows import RowReading
-from attnctl.readings.words import by_words
+from attnctl.readings.traces.trace import by_words
 from attnctl.render.terminal.console import Shown, as_text
 from attnctl.render.told.rows import row_forms
 from attnctl.source import TextSource, record_trace

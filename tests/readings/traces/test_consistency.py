@@ -20,8 +20,7 @@ from attnctl.formats.documents.trace_json import trace_from_document
 from attnctl.formats.storage import trace_from_npz, trace_to_npz
 from attnctl.models.builtin.matrix import trace_of_mapped_matrix, trace_of_matrix
 from attnctl.readings.traces.consistency import CELLS, findings_of_trace
-from attnctl.readings.traces.trace import Note, NoteKind, Trace, TraceReading, notes_of_kind
-from attnctl.readings.words import by_words
+from attnctl.readings.traces.trace import Note, NoteKind, Trace, TraceReading, by_words, notes_of_kind
 from attnctl.source import Changes, TraceSource, prepare
 from attnctl.source.cells import read_heatmap
 from attnctl.steps import NAMES, narrow_trace
