@@ -13,8 +13,7 @@ from attnctl.tokens import split_words
 from attnctl.training import network
 from attnctl.training.objectives import FIRST_WORD
 from attnctl.training.run import read_corpus, recipe_of
-from attnctl.training.train import Training, begin_training, watched_sentence
-from attnctl.training.watch import Watch
+from attnctl.training.train import Training, Watch, begin_training, watched_sentence
 
 LESSON_RATE = 1.0  # plain gradient descent on one sentence takes a far larger step than Adam on many
 

@@ -20,7 +20,7 @@ from attnctl.render.told.training import lesson_forms, live_forms
 from attnctl.text import Document
 from attnctl.training.relations import measure_run
 from attnctl.training.run import TrainingRun, recipe_to_train
-from attnctl.training.watch import Watch
+from attnctl.training.train import Watch
 
 # Imports inside functions are of torch, which a mistake in the options need not wait for.
 Training = Any  # attnctl.training.train.Training
