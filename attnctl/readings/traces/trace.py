@@ -1,4 +1,4 @@
-"""The trace: every array of a text's attention, how it is recorded, its pieces merged into words, the options of its figure."""
+"""The trace: every array of a text's attention, how it is recorded, and merged into words; the options of its figure."""
 
 from __future__ import annotations
 
