@@ -54,7 +54,7 @@ def heatmap_command(
         if picture == "html":
             _write_page(steps, changes, layer, head, look, str(output), list(labels.values()))
             return
-        from attnctl.render.figure.evolution import draw_strip, evolution_of_run, moving_picture  # matplotlib
+        from attnctl.render.figure.heatmap import draw_strip, evolution_of_run, moving_picture  # matplotlib
 
         evolution = evolution_of_run(steps, labels, run, changes, layer, head, arguments.say_notes)
         if picture != "gif":
