@@ -33,10 +33,10 @@ from attnctl.readings.census.census_table import CensusTable
 from attnctl.readings.census.census_tally import (
     CensusTally,
     pack_tally,
+    table_of_tally,
     tally_of_skip,
     unpack_tally,
 )
-from attnctl.readings.census.table_of_tally import table_of_tally
 from attnctl.readings.census.words import AlignedSentence, BadSentenceError, ParsedSentence, align_words
 from attnctl.text import duration_text
 from attnctl.tokens import Token, checked_text

@@ -17,8 +17,7 @@ from attnctl.formats.documents.model_documents import RelationDocument
 from attnctl.models import open_named_model
 from attnctl.models.builtin.stack import Stack
 from attnctl.readings.census.census import count_sentence, tally_shape
-from attnctl.readings.census.census_tally import CensusTally
-from attnctl.readings.census.table_of_tally import table_of_tally
+from attnctl.readings.census.census_tally import CensusTally, table_of_tally
 from attnctl.readings.census.words import HALVES, UP, AlignedSentence, ParsedSentence, TreeQuestion, align_words
 from attnctl.training import english, network
 from attnctl.training.english import HELD_OUT, Link, blocks_of, links_said

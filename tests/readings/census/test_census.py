@@ -10,8 +10,15 @@ import pytest
 
 from attnctl.readings.census.census import Census
 from attnctl.readings.census.census_table import CensusTable, head_names
-from attnctl.readings.census.census_tally import CensusTally, pack_tally, tally_of_skip, unpack_tally
-from attnctl.readings.census.table_of_tally import best_of, table_of_tally, wilson_interval
+from attnctl.readings.census.census_tally import (
+    CensusTally,
+    best_of,
+    pack_tally,
+    table_of_tally,
+    tally_of_skip,
+    unpack_tally,
+    wilson_interval,
+)
 from attnctl.readings.census.words import DOWN, UP, BadSentenceError, Mention, ParsedSentence, align_words
 from attnctl.tokens import Token
 from tests.tools.census_reference import counts as reference_counts
