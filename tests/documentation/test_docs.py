@@ -14,9 +14,8 @@ import pytest
 from attnctl.cli import Command
 from attnctl.cli.command_table import COMMANDS
 from attnctl.docs.references import code, command_page, docstring, python_page
-from attnctl.docs.site import FOLDER, MARK, WRITTEN, all_topics, build_site
+from attnctl.docs.site import FOLDER, MARK, THEME, WRITTEN, all_topics, build_site, markdown_page, plain_source
 from attnctl.render.terminal.console import SafeConsole
-from attnctl.render.terminal.markdown import THEME, markdown_page, plain_source
 from tests.conftest import Refused, Run
 from tests.tools.documentation.examples import PAGES, ROOT, sections_of
 

@@ -13,7 +13,7 @@ from attnctl.cli.arguments import check_mode
 from attnctl.cli.commands import view
 from attnctl.cli.output import print_lines, safe_console
 from attnctl.docs import site as pages
-from attnctl.render.terminal.markdown import THEME, WIDEST_PAGE, markdown_page, plain_source
+from attnctl.docs.site import THEME, WIDEST_PAGE, markdown_page, plain_source
 
 
 def docs_command(*, topic: str | None, open_: bool, site: str | None, samples: str | None) -> None:
