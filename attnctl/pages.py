@@ -15,7 +15,7 @@ from attnctl.readings.overview import LongRow, Overview
 from attnctl.readings.questions.focus import focus
 from attnctl.readings.rows import ExactBlock
 from attnctl.readings.traces.trace import Trace, reads_itself
-from attnctl.render.page.document import page_html
+from attnctl.render.page import page_html
 from attnctl.source import NO_CHANGES, Changes, Say, Selection, Source, TextSource, prepare
 from attnctl.source.cells import survey_text
 from attnctl.text import Document

@@ -289,7 +289,7 @@ class Trace(WithAxes):
 
     def _repr_html_(self) -> str:
         """The page of this trace, as a notebook shows it."""
-        page: str = call_named("attnctl.render.page.document:page_in_frame", self)
+        page: str = call_named("attnctl.render.page:page_in_frame", self)
         return page
 
 

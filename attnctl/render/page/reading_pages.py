@@ -10,7 +10,7 @@ from attnctl.formats.documents.json_documents import plain
 from attnctl.readings.census.census_table import CensusTable, HeadRow
 from attnctl.readings.effects.answer_sources import AnswerSources
 from attnctl.render.forms import Form, Grid, Line, Table, piece_parts
-from attnctl.render.page.document import as_data, document_page, escaped_html, filled_template, page_colours
+from attnctl.render.page import as_data, document_page, escaped_html, filled_template, page_colours
 from attnctl.render.told.census import census_heading, layers_table, left_out, positional_heads, trees_text
 from attnctl.render.told.sources import parts_table, sources_sentences
 from attnctl.text import percent, probability_text, visible_text

@@ -21,7 +21,7 @@ from attnctl.layer import LayerTrace
 from attnctl.models import open_model
 from attnctl.readings.traces.comparison import compare_traces
 from attnctl.readings.traces.trace import ModelInfo, Trace
-from attnctl.render.page.document import NAME_LETTERS, as_data, page_html, page_in_frame, trace_names
+from attnctl.render.page import NAME_LETTERS, as_data, page_html, page_in_frame, trace_names
 from attnctl.render.page.packing import coded_levels, packed_tokens, word_numbers
 from attnctl.source import TextSource, record_trace
 from attnctl.tokens import Token

@@ -14,7 +14,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parents[3]))
 
-from attnctl.render.page.document import page_html
+from attnctl.render.page import page_html
 from tests.render.page.test_page import FLAGS, Tab, large
 
 
