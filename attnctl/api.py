@@ -32,9 +32,9 @@ if TYPE_CHECKING:
     from attnctl.models.huggingface.checkpoint import Checkpoint
     from attnctl.models.huggingface.prompts import Prompt, SourceSearch
     from attnctl.readings.census.census_table import CensusTable
+    from attnctl.readings.effects import Effects
     from attnctl.readings.effects.ablation import EffectRequest, Watched
     from attnctl.readings.effects.answer_sources import AnswerSources
-    from attnctl.readings.effects.effects import Effects
     from attnctl.readings.head_statistics import HeadStatistics
     from attnctl.readings.overview import Overview
     from attnctl.readings.questions.quiz import QuizQuestion

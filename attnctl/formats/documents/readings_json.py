@@ -28,8 +28,8 @@ from attnctl.formats.documents.json_documents import (
     write_json,
 )
 from attnctl.formats.validation import finite_floats
+from attnctl.readings.effects import ContributionPart, Effects
 from attnctl.readings.effects.answer_sources import AnswerSources, PartSource
-from attnctl.readings.effects.effects import ContributionPart, Effects
 from attnctl.readings.effects.needle import HeadPlace, HeadsOff, NeedleCell, NeedleRun, Needles
 from attnctl.readings.questions.quiz import QuizQuestion
 from attnctl.readings.questions.softmax import SoftmaxSteps

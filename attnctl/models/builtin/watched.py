@@ -13,8 +13,8 @@ from attnctl.interventions import Intervention
 from attnctl.layer import LayerAttention
 from attnctl.layer.computed import ComputedLayer
 from attnctl.models.builtin.stack import Stack, changed_visit
+from attnctl.readings.effects import ContributionPart, Contributions, Word
 from attnctl.readings.effects.ablation import FirstOrder
-from attnctl.readings.effects.effects import ContributionPart, Contributions, Word
 from attnctl.text import visible_text
 from attnctl.tokens import BLANKS, Token, find_token
 

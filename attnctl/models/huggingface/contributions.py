@@ -31,7 +31,7 @@ from attnctl.models.huggingface.attention_sites import Site, blocks_of
 from attnctl.models.huggingface.intervention import apply_interventions
 from attnctl.models.huggingface.network import running_network
 from attnctl.models.huggingface.replay import first_of
-from attnctl.readings.effects.effects import ContributionPart, Contributions
+from attnctl.readings.effects import ContributionPart, Contributions
 
 if TYPE_CHECKING:
     from torch.nn import Module

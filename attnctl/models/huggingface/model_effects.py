@@ -22,8 +22,8 @@ from attnctl.interventions import Intervention
 from attnctl.models.huggingface.attention_interface import architecture_name
 from attnctl.models.huggingface.network import network_info
 from attnctl.models.huggingface.watched import WatchedNetwork, check_switchable
+from attnctl.readings.effects import Effects, Word, spelled_word
 from attnctl.readings.effects.ablation import EffectRequest, measure_effects
-from attnctl.readings.effects.effects import Effects, Word, spelled_word
 from attnctl.tokens import Token, checked_text
 
 if TYPE_CHECKING:

@@ -27,8 +27,8 @@ from attnctl.models.huggingface.family_traits import ContextReaders, output_proj
 from attnctl.models.huggingface.intervention import Applied, apply_interventions
 from attnctl.models.huggingface.network import running_network
 from attnctl.models.huggingface.packed_linear import packed_products, packing_mode
+from attnctl.readings.effects import Word
 from attnctl.readings.effects.ablation import FirstOrder
-from attnctl.readings.effects.effects import Word
 
 if TYPE_CHECKING:
     from torch.nn import Module

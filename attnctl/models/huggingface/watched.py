@@ -17,8 +17,8 @@ from attnctl.models.huggingface.checkpoint import Checkpoint
 from attnctl.models.huggingface.key_slots import KeySlots, slots_of_text
 from attnctl.models.huggingface.network import running_network
 from attnctl.models.huggingface.replay import Replay, logits_of
+from attnctl.readings.effects import Contributions, Word, spelled_word
 from attnctl.readings.effects.ablation import FirstOrder
-from attnctl.readings.effects.effects import Contributions, Word, spelled_word
 from attnctl.readings.traces.trace import ModelInfo
 from attnctl.text import visible_text
 from attnctl.tokens import Token, find_token

@@ -15,7 +15,7 @@ from attnctl.arrays import Floats
 from attnctl.attention import Array
 from attnctl.errors import AttnctlError, UsageError
 from attnctl.interventions import Cut, Intervention
-from attnctl.readings.effects.effects import (
+from attnctl.readings.effects import (
     Agreement,
     Approximation,
     Contributions,

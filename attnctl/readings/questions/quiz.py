@@ -15,7 +15,7 @@ import numpy.typing as npt
 from attnctl import attention
 from attnctl.errors import AttnctlError
 from attnctl.layer import LayerTrace
-from attnctl.readings.effects.effects import Effects, HeadEffect
+from attnctl.readings.effects import Effects, HeadEffect
 from attnctl.readings.questions.focus import focus
 from attnctl.readings.traces.trace import Trace
 from attnctl.steps import is_default_scale, reach_of_mask

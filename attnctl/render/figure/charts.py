@@ -16,8 +16,8 @@ from attnctl.attention import Array
 from attnctl.formats.pictures import CMAP, DPI, PLAIN, Look
 from attnctl.readings.census.census_table import ALL, FEWEST, CensusTable, Relation
 from attnctl.readings.census.words import DOWN, TO_ANTECEDENT, UP
+from attnctl.readings.effects import EdgeEffect, Effects, SpanEffect
 from attnctl.readings.effects.answer_sources import AnswerSources
-from attnctl.readings.effects.effects import EdgeEffect, Effects, SpanEffect
 from attnctl.readings.effects.needle import Needles
 from attnctl.readings.head_statistics import STATISTICS, HeadStatistics
 from attnctl.readings.traces.comparison import Comparison

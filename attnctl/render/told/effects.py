@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from attnctl.interventions import TOLD
-from attnctl.readings.effects.effects import (
+from attnctl.readings.effects import (
     ContributionPart,
     EdgeEffect,
     Effect,

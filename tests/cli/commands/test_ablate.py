@@ -11,7 +11,7 @@ from jsonschema import Draft202012Validator
 
 import attnctl
 from attnctl.formats.documents.schemas import SCHEMAS
-from attnctl.readings.effects.effects import kendall_tau
+from attnctl.readings.effects import kendall_tau
 from attnctl.render.figure.charts import effects_drawing
 from tests.conftest import Refused, Run
 

@@ -16,7 +16,7 @@ import attnctl
 from attnctl.errors import AttnctlError
 from attnctl.interventions import Intervention
 from attnctl.models.huggingface.contributions import TargetLogit, taken_apart
-from attnctl.readings.effects.effects import ContributionPart, Contributions
+from attnctl.readings.effects import ContributionPart, Contributions
 from tests.tools import architectures as zoo
 
 TARGET, AGAINST = 5, 7
