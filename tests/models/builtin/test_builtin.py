@@ -54,30 +54,6 @@ def test_heads_layers_and_sizes() -> None:
     np.testing.assert_allclose(layer.residual, layer.input + layer.output, atol=1e-6)  # type: ignore[operator]
 
 
-@pytest.mark.parametrize(
-    ("how", "says"),
-    [
-        ({"n_heads": 3}, "does not divide into n_heads 3"),
-        ({"n_heads": 0}, "n_heads 0: it is 1 to"),
-        ({"n_heads": 4, "n_kv_heads": 3}, "evenly"),
-        ({"d_k": 3, "rope_theta": 1e4}, "even d_k"),
-        ({"dropout": 1.0}, "dropout 1"),
-        ({"dropout": -0.1}, "dropout -0.1"),
-        ({"temperature": 0.0}, "temperature 0"),
-        ({"temperature": float("nan")}, "temperature nan"),
-        ({"scale": float("inf")}, "scale inf"),
-        ({"window": 0}, "window 0"),
-        ({"layer": 1}, "no layer 1 in random: it has layer 0 only"),
-        ({"head": -3, "n_heads": 2}, "no head -3 in random: it has heads 0 to 1"),
-        ({"model": "dot", "n_kv_heads": 1}, "needs weights"),
-        ({"model": "nonsense"}, "no model 'nonsense'"),
-    ],
-)
-def test_wrong_options_are_refused(how: dict[str, Any], says: str) -> None:
-    with pytest.raises(UsageError, match=says):
-        attend(TEXT, **how)
-
-
 @pytest.mark.parametrize("model", ["demo", "dot", "random"])
 def test_the_seed_by_which_weights_are_dropped_is_told(model: str) -> None:
     """Of a model without a seed of its own, too: whoever has the JSON can do the same again."""
@@ -101,30 +77,14 @@ def test_dropout_is_seeded_and_scales_what_it_keeps() -> None:
 
 
 def test_torch_gives_what_numpy_gives(monkeypatch: pytest.MonkeyPatch) -> None:
-    how: dict[str, Any] = {
-        "n_heads": 4,
-        "n_kv_heads": 2,
-        "n_layers": 2,
-        "causal": True,
-        "rope_theta": 1e4,
-        "dropout": 0.2,
-    }
+    how: dict[str, Any] = {"n_heads": 4, "n_kv_heads": 2, "n_layers": 2, "causal": True, "rope_theta": 1e4}
+    how["dropout"] = 0.2
     on_numpy = attend(TEXT, **how)
     monkeypatch.setattr("attnctl.arrays.LONG", 1)  # every text counts as long: torch does the work
     on_torch = attend(TEXT, **how)
     for ours, theirs in zip(on_numpy.layers, on_torch.layers, strict=True):
         np.testing.assert_allclose(ours.weights, theirs.weights, atol=1e-6)
         np.testing.assert_allclose(ours.residual, theirs.residual, atol=1e-5)
-
-
-@pytest.mark.parametrize("device", ["cuda", "cuda:7", "mps", "tpu"])
-def test_a_device_that_is_not_there(device: str) -> None:
-    import torch
-
-    if device in ("cuda", "mps") and (torch.cuda.is_available() or torch.backends.mps.is_available()):
-        pytest.skip("this machine has one")
-    with pytest.raises(AttnctlError, match=f"no device '?{device}"):
-        attend(TEXT, device=device)
 
 
 # --- weight files ------------------------------------------------------------------------------------------------
@@ -196,27 +156,6 @@ def test_weights_that_do_not_fit_are_refused(tensors: dict[str, np.ndarray], say
     save_file(small() | tensors, tmp_path / "w.safetensors")
     with pytest.raises(AttnctlError, match=says):
         attend(TEXT, str(tmp_path / "w.safetensors"))
-
-
-def test_damaged_files_are_refused(tmp_path: Path) -> None:
-    save_file(small(), tmp_path / "good.safetensors")
-    good = (tmp_path / "good.safetensors").read_bytes()
-    cases = {
-        "missing.safetensors": None,
-        "truncated.safetensors": good[:-20],
-        "terabytes.safetensors": (2**43).to_bytes(8, "little") + b"{}",
-        "empty.safetensors": b"",
-        "pickle.npz": b"\x80\x04\x95\x10\x00\x00\x00\x00\x00\x00\x00K\x01.",
-        "cut.npz": b"PK\x03\x04" + bytes(40),
-        "other.safetensors": None,
-    }
-    save_file({"model.layers.0.q_proj.weight": rng(2, 2)}, tmp_path / "other.safetensors")
-    for name, data in cases.items():
-        if data is not None:
-            (tmp_path / name).write_bytes(data)
-        with pytest.raises(AttnctlError, match=name) as error:
-            attend(TEXT, str(tmp_path / name))
-        assert "\n" not in str(error.value)
 
 
 # --- given outright ----------------------------------------------------------------------------------------------

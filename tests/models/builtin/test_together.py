@@ -13,25 +13,7 @@ from attnctl.models.builtin.stack import can_run_together, run_together
 from attnctl.readings.traces.trace import TraceReading
 from attnctl.source import Pass, TextSource
 
-WORDS = [
-    "Alice",
-    "will",
-    "eat",
-    "the",
-    "pizza",
-    "that",
-    "Tom",
-    "made",
-    "while",
-    "Zara",
-    "and",
-    "her",
-    "old",
-    "dog",
-    "were",
-    "in",
-    "town",
-]
+WORDS = "Alice will eat the pizza that Tom made while Zara and her old dog were in town"
 
 
 @pytest.mark.parametrize("length", [1, 2, 5, 12, 16])
@@ -40,7 +22,7 @@ WORDS = [
 )
 def test_a_text_has_the_numbers_it_has_alone(options: dict[str, Any], length: int) -> None:
     model: Any = open_model(**options)
-    texts = [" ".join(WORDS[at : at + length]) for at in range(min(4, 17 - length))]
+    texts = [" ".join(WORDS.split()[at : at + length]) for at in range(min(4, 17 - length))]
     together = [Pass(TextSource(model, text), TraceReading()) for text in texts]
     runs = run_together(model, [one.tokens for one in together], [one.visit for one in together])
     for text, one, ran in zip(texts, together, runs, strict=True):

@@ -1,4 +1,4 @@
-"""How words outside a vocabulary are read."""
+"""How words outside a vocabulary are read, and what a trained model says of sentences unlike those it was trained on."""
 
 from __future__ import annotations
 
@@ -8,42 +8,48 @@ import numpy as np
 import pytest
 
 from attnctl.models import open_model
-from attnctl.models.builtin.vocabulary import SHAPES, in_parts, letter_pieces, part_clitic, shape_of, word_spellings
-from attnctl.tokens import split_words
-
-
-@pytest.mark.parametrize(
-    ("word", "first", "shape"),
-    [
-        ("Zara", False, "[Name]"),
-        ("Zara", True, "[Name]"),
-        ("Wugs", True, "[-s]"),
-        ("Wugs", False, "[Name]"),
-        ("blicking", False, "[-ing]"),
-        ("blicked", False, "[-ed]"),
-        ("wugs", False, "[-s]"),
-        ("glass", False, "[word]"),
-        ("blickly", False, "[-ly]"),
-        ("blickness", False, "[-ness]"),
-        ("blickful", False, "[-ful]"),
-        ("blicker", False, "[-er]"),
-        ("42", False, "[0]"),
-        ("3.14", False, "[0]"),
-        ("wug", False, "[word]"),
-        ("→", False, None),
-        ("a_b", False, None),
-        ("naïve-ish", False, "[-ful]"),
-    ],
+from attnctl.models.builtin.vocabulary import (
+    ANY,
+    SHAPES,
+    Phrasing,
+    in_parts,
+    letter_pieces,
+    number_kinds,
+    part_clitic,
+    shape_of,
+    word_spellings,
 )
-def test_shapes(word: str, first: bool, shape: str | None) -> None:
-    assert shape_of(word, first=first) == shape
-    assert shape is None or shape in SHAPES
+from attnctl.tokens import Token, split_words
+
+# word → its shape, in a sentence; of the first word of one where that differs
+SHAPE_OF = """
+Zara [Name]
+Wugs [Name] [-s]
+blicking [-ing]
+blicked [-ed]
+wugs [-s]
+glass [word]
+blickly [-ly]
+blickness [-ness]
+blickful [-ful]
+blicker [-er]
+42 [0]
+3.14 [0]
+wug [word]
+naïve-ish [-ful]
+"""
+
+
+def test_shapes() -> None:
+    for word, inside, *first in map(str.split, SHAPE_OF.split("\n")[1:-1]):
+        assert shape_of(word, first=False) == inside and inside in SHAPES
+        assert shape_of(word, first=True) == (first or [inside])[0]
+    assert shape_of("→", first=False) is shape_of("a_b", first=False) is None
 
 
 def test_spellings() -> None:
-    assert (
-        word_spellings("It")[:2] == ("It", "it") and "don't" in word_spellings("Don’t") and "UK" in word_spellings("uk")
-    )
+    assert word_spellings("It")[:2] == ("It", "it")
+    assert "don't" in word_spellings("Don’t") and "UK" in word_spellings("uk")
     assert "Jose" in word_spellings("José") and "jose" in word_spellings("José")
 
 
@@ -58,11 +64,7 @@ def test_unknown_words_are_told_apart_by_their_letters() -> None:
 def test_a_clitic_is_a_word_of_its_own_where_the_vocabulary_has_it() -> None:
     known = {"'s", "'ll", "don't", "Alice"}
     assert part_clitic("Alice's", known) == ("Alice", "'s") and part_clitic("Alice’s", known) == ("Alice", "’s")
-    assert (
-        part_clitic("don't", known) is None
-        and part_clitic("o'clock", known) is None
-        and part_clitic("Alice's", {"Alice"}) is None
-    )
+    assert part_clitic("don't", known) is part_clitic("o'clock", known) is part_clitic("Alice's", {"Alice"}) is None
     text = "Alice’s cat, they'll say, don't bite."
     tokens = list(in_parts(split_words(text), known))
     assert [t.text for t in tokens] == ["Alice", "’s", "cat", ",", "they", "'ll", "say", ",", "don't", "bite", "."]
@@ -71,3 +73,48 @@ def test_a_clitic_is_a_word_of_its_own_where_the_vocabulary_has_it() -> None:
     tokens = list(in_parts(split_words(apart), known))
     assert [t.text for t in tokens] == ["Alice", "'s", "cat", "says", "'", "so", "'", "s"]
     assert all(apart[t.start : t.end] == t.text for t in tokens)
+
+
+# --- sentences unlike those of training ---------------------------------------------------------------------------
+
+WORDS = ["[UNK]", "the", "dog", "cat", "sees", "why", "zorp"]
+KINDS = number_kinds([None, "the", "noun", "noun", "verb", "why", None])
+
+
+def tokens(text: str) -> list[Token]:
+    return [Token(word, WORDS.index(word)) for word in text.split()]
+
+
+@pytest.fixture
+def phrasing() -> Phrasing:
+    rows = [[WORDS.index(word) for word in text.split()] for text in 2 * ["the dog sees the cat", "the cat sees"]]
+    ids = np.array([row + [-1] * (5 - len(row)) for row in rows])
+    return Phrasing.of_sentences(ids, KINDS)
+
+
+def test_kinds_that_were_met_are_no_news(phrasing: Phrasing) -> None:
+    assert phrasing.doubt("demo", tokens("the cat sees the dog")) is None  # of the same kinds, though never met itself
+    assert phrasing.doubt("demo", tokens("the dog sees")) is None
+
+
+def test_a_sentence_of_new_turns_is_doubted_and_named(phrasing: Phrasing) -> None:
+    said = phrasing.doubt("demo", tokens("sees why the why dog dog"))
+    assert said is not None and said.endswith("are new to it)") and '"sees why"' in said
+    assert phrasing.doubt("demo", tokens("sees the cat")) is None  # one or two new turns are none too many
+
+
+def test_words_of_any_kind_say_nothing(phrasing: Phrasing) -> None:
+    assert KINDS[0] == ANY
+    assert phrasing.doubt("demo", tokens("zorp zorp zorp zorp zorp")) is None
+
+
+def test_what_a_file_says_is_read_back(phrasing: Phrasing) -> None:
+    told = phrasing.as_metadata()
+    again = Phrasing.of_metadata(told, len(WORDS))
+    assert again is not None and again.met == phrasing.met and np.array_equal(again.kinds, phrasing.kinds)
+
+
+@pytest.mark.parametrize("damage", [{}, {"kinds": "?"}, {"met": "AAAA"}, {"kinds": "AAAA"}])
+def test_damaged_metadata_says_nothing(phrasing: Phrasing, damage: dict[str, str]) -> None:
+    told = phrasing.as_metadata() | damage if damage else {}
+    assert Phrasing.of_metadata(told, len(WORDS)) is None
