@@ -45,6 +45,7 @@ def fill_room(room: Path) -> None:
             template
         )
         folders.write(room / "bert", "bert")
+        folders.write(room / "t5", "t5, bias")
     (room / "answers.txt").write_text("a\n0.5\n\n")
 
 

@@ -1,25 +1,22 @@
-"""Capture of a model that its owner runs in ways of their own: compiled, under autocast. Costs 3 seconds."""
+"""Capture of a model that its owner runs in ways of their own: compiled, under autocast, wrapped, in threads, captured twice."""
 
 from __future__ import annotations
 
+import threading
 import warnings
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from types import SimpleNamespace
 from typing import Any
 
-import pytest
-
-pytest.importorskip("transformers", reason="attnctl[hf] is not installed")
-
 import numpy as np
+import pytest
 import torch
+from transformers.modeling_utils import AttentionInterface
 
-from attnctl.errors import AttnctlError, UsageError
+from attnctl.errors import AttnctlError
 from attnctl.models import attend
-from attnctl.models.huggingface.capture import Captures, capture
-from attnctl.models.huggingface.configured_sizes import sizes_of_settings
-from attnctl.models.huggingface.network import network_info
-from tests.models.huggingface.test_capture import eager
+from attnctl.models.huggingface.capture import capture
+from tests.models.huggingface.test_capture import assert_as_eager
 from tests.tools import architectures as zoo
 from tests.tools import folders
 
@@ -32,11 +29,8 @@ def quiet_compiler() -> Iterator[None]:
     torch.compiler.reset()
 
 
-def assert_as_eager(case: str, traces: Captures) -> None:
-    reference = eager(case, zoo.inputs(case))
-    assert [(t.kind, t.layer) for t in traces] == sorted(reference)
-    for t in traces:
-        assert torch.equal(t.weights, reference[t.kind, t.layer]), t.layer
+def compiler_stance() -> str:
+    return torch._dynamo.eval_frame._stance.stance
 
 
 @pytest.mark.parametrize("how", ["wrapped", "in place", "its forward"])
@@ -62,28 +56,16 @@ def test_a_compiled_model_is_seen_as_one_that_is_not(how: str) -> None:
     assert traces[0].model == "LlamaForCausalLM"
     model(**given)
     assert compiled and len(runs) == compiled, "what was compiled before runs again, and nothing was compiled besides"
-    assert torch._dynamo.eval_frame._stance.stance == "default", "and the compiler is as it was"
+    assert compiler_stance() == "default", "and the compiler is as it was"
 
 
 def test_a_compiled_model_outside_the_interface() -> None:
-    model, given = zoo.build("bloom, ALiBi", "eager"), zoo.inputs("bloom, alibi")
+    model, given = zoo.build("bloom, ALiBi", "eager"), zoo.inputs("bloom, ALiBi")
     model.compile(backend="eager")
     model(**given)
     with capture(model) as traces:
         model(**given)
     assert_as_eager("bloom, ALiBi", traces)
-
-
-def test_overlapping_captures_leave_the_compiler_as_it_was() -> None:
-    model = zoo.build("llama")
-    first, second = capture(model), capture(model)
-    traces = [first.__enter__(), second.__enter__()]
-    model(**zoo.inputs("llama"))
-    assert [len(one) for one in traces] == [2, 2]
-    first.__exit__(None, None, None)
-    assert torch._dynamo.eval_frame._stance.stance == "force_eager"
-    second.__exit__(None, None, None)
-    assert torch._dynamo.eval_frame._stance.stance == "default"
 
 
 @pytest.mark.parametrize("case", ["llama", "gemma2, soft cap and window", "gpt2"])
@@ -93,26 +75,6 @@ def test_under_autocast_weights_are_those_of_eager_under_autocast(case: str) -> 
         with capture(model) as traces:
             model(**zoo.inputs(case))
         assert_as_eager(case, traces)
-
-
-def test_a_layer_before_the_first_is_refused() -> None:
-    model = zoo.build("llama")
-    with pytest.raises(UsageError, match="no layer -3 in LlamaForCausalLM"), capture(model, layer=[-3]):
-        model(**zoo.inputs("llama"))
-
-
-def test_layers_that_attend_twice_are_layers_of_their_own() -> None:
-    """ALBERT's groups may hold several layers each, which transformers counts in what it puts out."""
-    case = "albert, one layer shared"
-    model, given = zoo.build(case, inner_group_num=2), zoo.inputs(case)
-    reference = eager(case, given, inner_group_num=2)
-    assert len(reference) == 4 == network_info(model, "albert", "self").n_layers
-    for asked, layer in ((1, 1), (-1, 3), (-4, 0)):
-        with capture(model, layer=[asked]) as traces:
-            model(**given)
-        assert [t.layer for t in traces] == [layer]
-        torch.testing.assert_close(traces[0].weights, reference["self", layer])
-    assert sizes_of_settings(model.config.to_dict(), "albert", "").layers == 4
 
 
 class Adapted(torch.nn.Module):
@@ -138,3 +100,64 @@ def test_a_wrapped_model_reads_a_text() -> None:
             np.testing.assert_array_equal(layer.weights, same.weights)
     with pytest.raises(AttnctlError, match="Adapted puts learned prompts before the text"):
         attend("at ate", model=Adapted(model, prompts=True).eval(), tokenizer=reader)
+
+
+# --- captures that overlap, nest or run in several threads ---------------------------------------------------------
+
+
+def test_overlapping_captures_leave_the_model_and_the_compiler_as_they_were() -> None:
+    model, given, before = zoo.build("llama"), zoo.inputs("llama"), AttentionInterface.get_interface
+    first, second = capture(model), capture(model)
+    one, other = first.__enter__(), second.__enter__()
+    model(**given)
+    first.__exit__(None, None, None)
+    assert compiler_stance() == "force_eager"
+    model(**given)
+    second.__exit__(None, None, None)
+    assert ([t.step for t in one], [t.step for t in other]) == ([0, 0], [0, 0, 1, 1])
+    assert AttentionInterface.get_interface is before and model.config._attn_implementation == "sdpa"
+    assert compiler_stance() == "default"
+
+
+@pytest.mark.parametrize("stop", [False, True])
+def test_captures_may_be_nested(stop: bool) -> None:
+    """Also where the inner one would leave the forward."""
+    model, given = zoo.build("llama"), zoo.inputs("llama")
+    with capture(model) as outer, capture(model, layer=0, stop=stop) as inner:
+        output = model(**given)
+    assert ([t.layer for t in outer], [t.layer for t in inner]) == ([0, 1], [0]) and output is not None
+    assert torch.equal(outer[0].weights, inner[0].weights)
+
+
+def run_all(*runs: Callable[[], object]) -> None:
+    threads = [threading.Thread(target=run) for run in runs]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+
+
+def test_threads_see_their_own_forwards() -> None:
+    model, found = zoo.build("llama"), {}
+    ready = threading.Barrier(2)
+
+    def run(n: int) -> None:
+        with torch.no_grad(), capture(model) as traces:
+            ready.wait(30)
+            model(**zoo.inputs("llama", n=n))
+            ready.wait(30)
+        found[n] = [trace.weights.shape[-1] for trace in traces]
+
+    run_all(lambda: run(5), lambda: run(8))
+    assert found == {5: [5, 5], 8: [8, 8]}
+    with capture(model) as traces:
+        run_all(lambda: model(**zoo.inputs("llama")))
+    assert [trace.layer for trace in traces] == [0, 1], "a thread that watches nothing is watched"
+
+
+def test_an_encoder_called_alone_has_steps_too() -> None:
+    model = zoo.build("t5, bias")
+    with capture(model, layer=[0]) as traces:
+        model.generate(input_ids=zoo.inputs("t5, bias")["input_ids"], max_new_tokens=3, min_new_tokens=3)
+    steps = [(trace.kind, trace.step) for trace in traces]
+    assert steps == [("encoder", 0), *[(kind, step) for step in range(3) for kind in ("decoder", "cross")]]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
 import subprocess
 import sys
@@ -12,201 +13,237 @@ from typing import Any
 
 import numpy as np
 import pytest
-
-pytest.importorskip("transformers", reason="attnctl[hf] is not installed")
-
+import torch
 from safetensors.numpy import load_file, save_file
 
 from attnctl.api import ablate, heads
 from attnctl.errors import AttnctlError
-from attnctl.models import attend
+from attnctl.models import attend, open_model
+from tests.models.huggingface.conftest import Shelf
+from tests.tools import architectures as zoo
 from tests.tools import folders
+
+Damage = Callable[[Path], object]
 
 
 @pytest.fixture(scope="module")
-def sound(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return folders.write(tmp_path_factory.mktemp("sound") / "llama", "llama")
+def sound(shelf: Shelf) -> str:
+    assert attend("a" * 40 + "b", shelf("llama")).layers
+    return shelf("llama")
 
 
 @pytest.fixture
-def folder(sound: Path, tmp_path: Path) -> Path:
-    shutil.copytree(sound, tmp_path / "llama")
-    return tmp_path / "llama"
+def folder(sound: str, tmp_path: Path) -> Path:
+    """A sound checkpoint of one's own."""
+    return Path(shutil.copytree(sound, tmp_path / "llama"))
 
 
-def change(path: Path, **values: Any) -> None:
-    path.write_text(json.dumps(json.loads(path.read_text()) | values))
+def settings(file: str = "config.json", /, **values: Any) -> Damage:
+    """Change what a file of JSON says."""
+
+    def damage(folder: Path) -> None:
+        (folder / file).write_text(json.dumps(json.loads((folder / file).read_text()) | values))
+
+    return damage
 
 
-def reweigh(folder: Path, alter: Callable[[dict[str, Any]], None]) -> None:
-    path = folder / "model.safetensors"
-    tensors = load_file(path)
-    alter(tensors)
-    save_file(tensors, path, metadata={"format": "pt"})
+def weights(alter: Callable[[dict[str, Any]], object]) -> Damage:
+    """Change the weights by name."""
+
+    def damage(folder: Path) -> None:
+        tensors = load_file(folder / "model.safetensors")
+        alter(tensors)
+        save_file(tensors, folder / "model.safetensors", metadata={"format": "pt"})
+
+    return damage
 
 
-@pytest.mark.parametrize(
-    "lost", ["model.embed_tokens.weight", "model.norm.weight", "model.layers.1.self_attn.q_proj.weight"]
-)
-def test_weights_that_are_lacking_are_never_made_up(folder: Path, lost: str) -> None:
-    reweigh(folder, lambda tensors: tensors.pop(lost))
-    with pytest.raises(AttnctlError, match=rf"llama lacks 1 of its weights, {lost} first: its file is not whole"):
-        attend("at", str(folder))
+def without(name: str) -> Damage:
+    return weights(lambda tensors: tensors.pop(name))
+
+
+def filled(name: str, value: float) -> Damage:
+    return weights(lambda tensors: tensors[name].fill(value))
+
+
+def wrapped(prefix: str) -> Damage:
+    def rename(tensors: dict[str, Any]) -> None:
+        for name in list(tensors):
+            tensors[f"{prefix}{name}"] = tensors.pop(name)
+
+    return weights(rename)
+
+
+def files(**contents: str | bytes | None) -> Damage:
+    """Write files, two underscores in a name for its dot, and take those away that are None."""
+
+    def damage(folder: Path) -> None:
+        for name, content in contents.items():
+            path = folder / name.replace("__", ".")
+            if content is None:
+                path.unlink()
+            else:
+                path.write_bytes(content if isinstance(content, bytes) else content.encode())
+
+    return damage
+
+
+def index(name: Any) -> Damage:
+    """Weights in a part of their own, where an index says that they are in the file of that name."""
+
+    def damage(folder: Path) -> None:
+        (folder / "model.safetensors").rename(folder / "part.safetensors")
+        files = dict.fromkeys(load_file(folder / "part.safetensors"), name)
+        (folder / "model.safetensors.index.json").write_text(json.dumps({"metadata": {}, "weight_map": files}))
+
+    return damage
+
+
+def pickled(folder: Path) -> None:
+    (folder / "model.safetensors").rename(folder / "pytorch_model.bin")
+
+
+QUERIES = "model.layers.1.self_attn.q_proj.weight"
+NO_TOKENIZER = r"(the tokenizer of llama fails on this text|no tokenizer that can be read) \("
+SPLIT = {"type": "Split", "pattern": {"Regex": "(a+)+$"}, "behavior": "Isolated", "invert": False}
+REFUSED: list[tuple[Damage, str]] = [
+    (without(QUERIES), f"llama lacks 1 of its weights, {QUERIES} first: its file is not whole"),
+    (without("model.embed_tokens.weight"), "lacks 1 of its weights, model.embed_tokens.weight first"),
+    (without("model.norm.weight"), "lacks 1 of its weights, model.norm.weight first"),
+    (wrapped("module."), "otherwise: module.model.embed_tokens.weight for model.embed_tokens"),
+    (wrapped("_orig_mod."), "otherwise: _orig_mod.model.embed_tokens.weight for model.embed_tokens"),
+    (filled(QUERIES, np.nan), "the queries of layer 1 of llama are no finite numbers"),
+    (filled(QUERIES, np.inf), "the queries of layer 1 of llama are no finite numbers"),
+    (weights(lambda t: t.update({"model.norm.weight": np.ones(7, np.float32)})), r"is \(7,\) in its file and \(32,\)"),
+    (files(model__safetensors=b"x" * 100), "cannot read llama"),
+    (files(model__safetensors=None), "holds no weights"),
+    (pickled, r"only pytorch_model.bin.*safetensors.*weights_only=True"),
+    (files(adapter_config__json="{}"), "holds a PEFT adapter, .* merge it"),
+    (files(adapter_config__json="{}", config__json=None), "holds a PEFT adapter, .* merge it"),
+    (files(config__json=None), "holds no config.json"),
+    (files(config__json="{"), "config.json is not JSON"),
+    (settings(model_type="llama-of-ours", auto_map={"AutoModel": "own.Own"}), "is llama-of-ours, .* never runs code"),
+    (settings(architectures=["Strange"], auto_map={"AutoModel": "x.Y"}), "is Strange, .* never runs code"),
+    (settings(architectures="LlamaForCausalLM"), "which is no list of names"),
+    (settings(architectures=["logging"]), "is logging, which transformers .* does not know"),
+    (settings(architectures=["AutoModel"]), "is AutoModel, which transformers .* does not know"),
+    (settings(architectures=[""]), "which is no list of names"),
+    (settings(num_hidden_layers=3), "lacks .* of its weights, model.layers.2"),
+    (settings(num_hidden_layers=10**6), "num_hidden_layers 1000000, its files hold"),
+    (settings(num_hidden_layers=0), "has no layers, by its config.json"),
+    (settings(num_hidden_layers=-1), "has no layers, by its config.json"),
+    (settings(hidden_size=48), "cannot read llama: "),
+    (settings(hidden_size=0), "cannot read llama: lm_head.weight is "),  # torch warns of it on several lines
+    (index("../other.safetensors"), "attnctl reads safetensors files of the same folder"),
+    (index("pytorch_model.bin"), "attnctl reads safetensors files of the same folder"),
+    (index("/etc/passwd"), "attnctl reads safetensors files of the same folder"),
+    (index(5), "attnctl reads safetensors files of the same folder"),
+    (
+        files(tokenizer__json=None, tokenizer_config__json='{"tokenizer_class": "ByT5Tokenizer"}'),
+        "the tokenizer of llama is of type ByT5Tokenizer, which tells no spans",
+    ),
+    (settings("tokenizer.json", pre_tokenizer=SPLIT), NO_TOKENIZER),
+    (settings("tokenizer.json", normalizer={"type": "Precompiled", "precompiled_charsmap": "AAAA"}), NO_TOKENIZER),
+    (settings("tokenizer.json", model={"type": "WordLevel", "vocab": {"at": 0}, "unk_token": "nowhere"}), NO_TOKENIZER),
+]
+
+
+@pytest.mark.parametrize(("damage", "said"), REFUSED)
+def test_a_damaged_folder_is_refused_in_one_line(folder: Path, damage: Damage, said: str, capfd: Any) -> None:
+    damage(folder)
+    with pytest.raises(AttnctlError, match=said) as caught:
+        attend("a" * 40 + "b", str(folder))
+    assert "\n" not in str(caught.value)
+
+
+READ: list[Damage] = [
+    settings(auto_map={"AutoModel": "own.Own"}),  # code of its own beside a class that transformers knows too
+    settings("tokenizer_config.json", bos_token=5),
+    settings(model_type=None),
+    index("part.safetensors"),
+]
+
+
+@pytest.mark.parametrize("change", READ)
+def test_what_does_no_harm_is_read(folder: Path, change: Damage) -> None:
+    change(folder)
+    assert attend("at", str(folder)).layers
+
+
+def test_a_layer_whose_numbers_are_none_is_shown_by_no_command(folder: Path) -> None:
+    filled(QUERIES, np.nan)(folder)
+    for command in (heads, ablate):
+        with pytest.raises(AttnctlError, match="the queries of layer 1 of llama are no finite numbers"):
+            command("at ate", str(folder))
 
 
 def test_of_a_head_that_is_lacking_or_no_number_nothing_is_predicted(folder: Path) -> None:
     whole = attend("at ate", str(folder))
-    reweigh(folder, lambda tensors: tensors["lm_head.weight"].fill(np.nan))
+    filled("lm_head.weight", np.nan)(folder)
     none = attend("at ate", str(folder))
-    reweigh(folder, lambda tensors: tensors.pop("lm_head.weight"))
+    without("lm_head.weight")(folder)
     lacking = attend("at ate", str(folder))
     assert whole.predictions and none.predictions == lacking.predictions == ()
     np.testing.assert_array_equal(lacking.layers[1].weights, whole.layers[1].weights)
 
 
-@pytest.mark.parametrize("wrapper", ["module.", "_orig_mod."])
-def test_weights_under_the_names_of_a_wrapper(folder: Path, wrapper: str) -> None:
-    def rename(tensors: dict[str, Any]) -> None:
-        for name in list(tensors):
-            tensors[f"{wrapper}{name}"] = tensors.pop(name)
-
-    reweigh(folder, rename)
-    with pytest.raises(AttnctlError, match=rf"otherwise: {wrapper}model.embed_tokens.weight for model.embed_tokens"):
-        attend("at", str(folder))
-
-
-@pytest.mark.parametrize("value", [np.nan, np.inf])
-def test_a_layer_whose_numbers_are_none_is_shown_by_no_command(folder: Path, value: float) -> None:
-    reweigh(folder, lambda tensors: tensors["model.layers.1.self_attn.q_proj.weight"].fill(value))
-    commands: list[Callable[[], object]] = [
-        lambda: attend("at ate", str(folder)),
-        lambda: heads("at ate", str(folder)),
-        lambda: ablate("at ate", str(folder)),
-    ]
-    for command in commands:
-        with pytest.raises(AttnctlError, match="the queries of layer 1 of llama are no finite numbers"):
-            command()
-
-
-def test_an_adapter_is_no_model(folder: Path) -> None:
-    (folder / "adapter_config.json").write_text("{}")
-    with pytest.raises(AttnctlError, match="holds a PEFT adapter, .* merge it"):
-        attend("at", str(folder))
-    (folder / "config.json").unlink()
-    with pytest.raises(AttnctlError, match="holds a PEFT adapter, .* merge it"):
-        attend("at", str(folder))
-
-
-def test_code_of_its_own_under_a_known_class(folder: Path) -> None:
-    change(folder / "config.json", auto_map={"AutoModel": "own.Own"})
-    assert attend("at", str(folder)).layers, "transformers knows the architecture too"
-    change(folder / "config.json", model_type="llama-of-ours")
-    with pytest.raises(AttnctlError, match="llama is llama-of-ours, which transformers .* never runs code"):
-        attend("at", str(folder))
+@pytest.mark.parametrize("case", ["gpt2", "bert"])
+def test_what_is_saved_without_a_tokenizer_has_no_vocabulary(shelf: Shelf, tmp_path: Path, case: str) -> None:
+    folder = Path(shutil.copytree(shelf(case), tmp_path / case))
+    files(tokenizer__json=None)(folder)
+    with pytest.raises(AttnctlError, match=f"{case} has no vocabulary .*tokenizer.json"):
+        open_model(str(folder))
 
 
 def test_a_tokenizer_that_needs_what_is_not_installed(folder: Path) -> None:
     """In a process of attnctl's own, where torch is imported in part."""
-    (folder / "tokenizer.json").unlink()
-    (folder / "tokenizer.model").write_bytes(b"no vocabulary")
-    done = subprocess.run(
-        [sys.executable, "-m", "attnctl", "explain", "at", "--model", str(folder)], capture_output=True, text=True
-    )
+    files(tokenizer__json=None, tokenizer__model="no vocabulary")(folder)
+    command = [sys.executable, "-m", "attnctl", "explain", "at", "--model", str(folder)]
+    done = subprocess.run(command, capture_output=True, text=True)
     assert done.returncode == 1 and "has no tokenizer that can be read" in done.stderr
     assert "partially initialized" not in done.stderr
 
 
-def test_a_tokenizer_without_spans(folder: Path) -> None:
-    (folder / "tokenizer.json").unlink()
-    (folder / "tokenizer_config.json").write_text('{"tokenizer_class": "ByT5Tokenizer"}')
-    with pytest.raises(AttnctlError, match="the tokenizer of llama is of type ByT5Tokenizer, which tells no spans"):
-        attend("at", str(folder))
-
-
-def test_a_tensor_of_another_shape(folder: Path) -> None:
-    reweigh(folder, lambda tensors: tensors.update({"model.norm.weight": np.ones(7, np.float32)}))
-    with pytest.raises(AttnctlError, match=r"model.norm.weight is \(7,\) in its file and \(32,\) by its config.json"):
-        attend("at", str(folder))
-
-
 @pytest.mark.parametrize(
-    ("settings", "said"),
+    ("case", "sizes", "said"),
     [
-        ({"num_hidden_layers": 10**6}, "num_hidden_layers 1000000, its files hold"),
-        ({"num_hidden_layers": 0}, "has no layers, by its config.json"),
-        ({"num_hidden_layers": -1}, "has no layers, by its config.json"),
-        ({"architectures": "LlamaForCausalLM"}, "which is no list of names"),
-        ({"architectures": ["logging"]}, "is logging, which transformers .* does not know"),
-        ({"architectures": ["AutoModel"]}, "is AutoModel, which transformers .* does not know"),
-        ({"architectures": [""]}, "which is no list of names"),
-        ({"hidden_size": 48}, "cannot read llama: "),
-        ({"hidden_size": 0}, "cannot read llama: lm_head.weight is "),  # torch warns of it on several lines
-    ],
-)
-def test_settings_that_cannot_be(folder: Path, settings: dict[str, Any], said: str) -> None:
-    change(folder / "config.json", **settings)
-    with pytest.raises(AttnctlError, match=said) as caught:
-        attend("at", str(folder))
-    assert "\n" not in str(caught.value)
-
-
-@pytest.mark.parametrize(
-    ("settings", "said"),
-    [
-        ({"vocab_size": 1 << 23}, r"lm_head.weight is \(274, 32\) in its file and \(8388608, 32\) by its config.json"),
-        ({"intermediate_size": 1 << 23}, r"down_proj.weight is \(32, 48\) in its file and \(32, 8388608\) by its"),
-        ({"hidden_size": 1 << 23}, r"\(274, 8388608\) by its config.json"),
+        ("llama", {"vocab_size": 1 << 23}, r"lm_head.weight is \(\d+, 32\) in its file and \(8388608, 32\) by its"),
+        ("llama", {"intermediate_size": 1 << 23}, r"down_proj.weight is \(32, 48\) in its file and \(32, 8388608\)"),
+        ("llama", {"hidden_size": 1 << 23}, r"\(\d+, 8388608\) by its config.json"),
+        # experts lie one by one in its file, and no tensor has the name of all
+        ("mixtral", {"num_local_experts": 1 << 23}, r"config.json asks for 77,\S+ numbers that its files, with 60,960"),
     ],
 )
 def test_sizes_are_held_against_the_file_before_memory_is_taken(
-    folder: Path, settings: dict[str, Any], said: str, monkeypatch: pytest.MonkeyPatch
+    shelf: Shelf, tmp_path: Path, case: str, sizes: dict[str, Any], said: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    change(folder / "config.json", **settings)
-    monkeypatch.setattr("transformers.LlamaForCausalLM.from_pretrained", lambda *_, **__: pytest.fail("was loaded"))
+    folder = Path(shutil.copytree(shelf(case), tmp_path / case))
+    assert attend("at", str(folder)).layers
+    settings(**sizes)(folder)
+    loader = f"transformers.{case.capitalize()}ForCausalLM.from_pretrained"
+    monkeypatch.setattr(loader, lambda *_, **__: pytest.fail("was loaded"))
     with pytest.raises(AttnctlError, match=said):
         attend("at", str(folder))
 
 
-def test_numbers_that_no_tensor_has_the_name_of_are_counted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    folder = folders.write(tmp_path / "mixtral", "mixtral")
-    assert attend("at", str(folder)).layers  # its experts lie one by one in its file
-    change(folder / "config.json", num_local_experts=1 << 23)
-    monkeypatch.setattr("transformers.MixtralForCausalLM.from_pretrained", lambda *_, **__: pytest.fail("was loaded"))
-    with pytest.raises(AttnctlError, match=r"mixtral: config.json asks for 77,\S+ numbers that its files, with 60,960"):
-        attend("at", str(folder))
+def test_a_tokenizer_of_another_network_is_said(folder: Path, shelf: Shelf) -> None:
+    """Much smaller than its network: told. With more ids than the network has rows: refused."""
+    assert not any("rows for" in note for note in attend("at", str(folder)).notes)
+    zoo.build("llama", vocab_size=2000).save_pretrained(folder)
+    known = len(folders.VOCABULARY) - 2  # its tokenizer has no "Ġwill", "lic"
+    said = f"has {known:,} tokens, its network rows for 2,000"
+    assert any(said in note for note in attend("at", str(folder)).notes)
+    with pytest.raises(AttnctlError, match=r"'at' the id 263, but its network has embeddings for 64 ids"):
+        attend("at", shelf("t5gemma, two halves"))
 
 
-def test_settings_of_another_type_do_no_harm(folder: Path) -> None:
-    change(folder / "tokenizer_config.json", bos_token=5)
-    assert attend("at", str(folder)).layers
-    change(folder / "config.json", model_type=None)
-    assert attend("at", str(folder)).layers
-
-
-@pytest.mark.parametrize("name", ["../other.safetensors", "pytorch_model.bin", "/etc/passwd", 5])
-def test_an_index_names_safetensors_of_its_own_folder(folder: Path, name: Any) -> None:
-    (folder / "model.safetensors").rename(folder / "part.safetensors")
-    files = dict.fromkeys(load_file(folder / "part.safetensors"), name)
-    (folder / "model.safetensors.index.json").write_text(json.dumps({"metadata": {}, "weight_map": files}))
-    with pytest.raises(AttnctlError, match="attnctl reads safetensors files of the same folder"):
-        attend("at", str(folder))
-    (folder / "model.safetensors.index.json").write_text(
-        json.dumps({"metadata": {}, "weight_map": dict.fromkeys(files, "part.safetensors")})
-    )
-    assert attend("at", str(folder)).layers
-
-
-@pytest.mark.parametrize(
-    "part",
-    [
-        {"pre_tokenizer": {"type": "Split", "pattern": {"Regex": "(a+)+$"}, "behavior": "Isolated", "invert": False}},
-        {"model": {"type": "WordLevel", "vocab": {"at": 0, "be": 1, "on": 2}, "unk_token": "nowhere"}},
-        {"normalizer": {"type": "Precompiled", "precompiled_charsmap": "AAAA"}},
-    ],
-)
-def test_a_tokenizer_that_fails_or_panics(folder: Path, part: dict[str, Any], capfd: Any) -> None:
-    change(folder / "tokenizer.json", **part)
-    with pytest.raises(
-        AttnctlError, match=r"(the tokenizer of llama fails on this text|no tokenizer that can be read) \("
-    ):
-        attend("a" * 40 + "b", str(folder))
+def test_pickled_weights_are_converted_as_it_is_said(folder: Path) -> None:
+    before = attend("at ate", str(folder)).layers[0].weights
+    tensors = {name: torch.from_numpy(array) for name, array in load_file(folder / "model.safetensors").items()}
+    torch.save(tensors, folder / "pytorch_model.bin")
+    torch.save({}, folder / "optimizer.pt")
+    files(model__safetensors=None)(folder)
+    with pytest.raises(AttnctlError) as caught:
+        open_model(str(folder))
+    exec(re.search('python -c "(.*)"$', str(caught.value))[1], {})
+    np.testing.assert_array_equal(attend("at ate", str(folder)).layers[0].weights, before)

@@ -1,0 +1,79 @@
+"""What a process of attnctl's own imports: no compiler and no other architecture, unless something needs them."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+
+from attnctl import light_import
+from tests.models.huggingface.conftest import Shelf
+
+
+def printed(code: str, *args: str) -> str:
+    """What code prints in a process of its own, silent on stderr."""
+    done = subprocess.run([sys.executable, "-c", code, *args], capture_output=True, text=True, check=True)
+    assert done.stderr == ""
+    return done.stdout
+
+
+def test_a_process_of_its_own_imports_no_compiler_and_no_other_architecture(shelf: Shelf) -> None:
+    code = (
+        "import sys; from attnctl import light_import; from attnctl.models import attend; light_import.alone = sys.argv[1] == 'alone';"
+        "weights = [layer.weights.tolist() for path in sys.argv[2:] for layer in attend('at', path).layers];"
+        "compilers = ('torch._dynamo', 'torch.distributed.tensor', 'scipy', 'sympy'); other = ('bert', 'qwen2', 'gemma');"
+        "print(weights, *(name in sys.modules for name in (*compilers, *(f'transformers.models.{name}' for name in other))))"
+    )
+    paths = [shelf(case) for case in ("mixtral", "t5, bias", "llama")]
+    lean, whole = (printed(code, how, *paths) for how in ("alone", "in company"))
+    assert lean.endswith("] False False False False False False False\n")
+    assert lean.rpartition("]")[0] == whole.rpartition("]")[0]
+
+
+def test_the_quick_listing_is_the_same_list() -> None:
+    code = (
+        "import hashlib, sys; from attnctl import light_import; from attnctl.models.huggingface.hub import import_extra\n"
+        "light_import.alone = sys.argv[1] == 'alone'; listed = import_extra('transformers')\n"
+        "names = sorted((key, value) for key, value in listed._class_to_module.items())\n"
+        "print(listed.__version__, len(names), hashlib.sha256(repr(names).encode()).hexdigest())"
+    )
+    lean, whole = (printed(code, how) for how in ("alone", "in company"))
+    assert lean == whole and int(lean.split()[1]) > 4000
+
+
+LOADS = {
+    "an operation whose shape is known in Python alone": (
+        "    tries.append(light_import.SHAPES in sys.modules)\n"
+        "    row = torch.ones(3, device='meta')\n"
+        "    return tuple(row.dot(row).shape)\n",
+        "() [False, True]\n",
+    ),
+    "a version that wants the compiler": (
+        "    import transformers.utils as utils\n"
+        "    tries.append(utils.is_torch_distributed_available())\n"
+        "    from torch._dynamo import config\n"
+        "    return config.__name__\n",
+        "torch._dynamo.config [False, True]\n",
+    ),
+}
+
+
+@pytest.mark.parametrize("needs", LOADS)
+def test_what_needs_more_than_a_light_import_gets_it(needs: str) -> None:
+    body, wanted = LOADS[needs]
+    code = (
+        "import sys; from attnctl import light_import; from attnctl.models.huggingface.hub import import_extra\n"
+        f"light_import.alone = True; torch = import_extra('torch'); tries = []\ndef load():\n{body}print(light_import.import_lightly(load), tries)"
+    )
+    assert printed(code) == wanted
+
+
+def test_versions_that_were_not_tested_are_imported_plainly(monkeypatch: pytest.MonkeyPatch) -> None:
+    for transformers, torch, tested in (
+        ("5.23.1", "2.13.0+cpu", True),
+        ("5.24.0", "2.13.0", False),
+        ("5.23.0", "2.14.0", False),
+    ):
+        monkeypatch.setattr(light_import, "version", {"transformers": transformers, "torch": torch}.__getitem__)
+        assert light_import.are_tested() is tested
