@@ -44,7 +44,7 @@ BUGS = (
         "attnctl/models/huggingface/packed_linear.py",
         "return PackedLinear() if same else None",
         'return network.__dict__.setdefault("_packed", PackedLinear()) if same else None',
-        ("tests/models/huggingface/batches",),
+        ("tests/models/huggingface/test_batches.py",),
     ),
     Bug(
         "texts with options of their own ran on another model than the opened one",
@@ -100,14 +100,14 @@ BUGS = (
         "attnctl/batching/work.py",
         "fitting = sum(count * size <= limits.PASS_TOKENS",
         "fitting = sum(count * sizes[0] <= limits.PASS_TOKENS",
-        ("tests/batching", "tests/models/huggingface/batches"),
+        ("tests/batching", "tests/models/huggingface/test_batches.py"),
     ),
     Bug(
         "whether padding changes a model was tried once, on the first lengths",
         "attnctl/batching/work.py",
         "if padded and self._sound_to < len(long) < self._changed_from:",
         "if padded and not self._sound_to and len(long) < self._changed_from:",
-        ("tests/batching", "tests/models/huggingface/batches"),
+        ("tests/batching", "tests/models/huggingface/test_batches.py"),
     ),
     Bug(
         "a snapshot of the hub that holds only a configuration counted as whole",

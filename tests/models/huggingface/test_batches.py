@@ -1,4 +1,4 @@
-"""Several texts in one pass through a checkpoint: each as if it were alone."""
+"""Several texts in one pass through a checkpoint: each as if it were alone; the products of packed weights."""
 
 from __future__ import annotations
 
@@ -9,18 +9,22 @@ from typing import Any
 
 import numpy as np
 import pytest
-
-pytest.importorskip("transformers", reason="attnctl[hf] is not installed")
+import torch
 
 import attnctl
+from attnctl.arrays import as_numpy
 from attnctl.batching import census_work
 from attnctl.batching.items import Item
 from attnctl.batching.work import SharedPasses, Work, Worker
 from attnctl.errors import AttnctlError
 from attnctl.models import open_model
 from attnctl.models.huggingface import padded_batch
+from attnctl.models.huggingface.attention_interface import watch_attention
+from attnctl.models.huggingface.packed_linear import PackedLinear, packed_products, packing_mode
+from attnctl.models.huggingface.padded_batch import weights_of_several
 from attnctl.readings.traces.trace import Trace
 from attnctl.source import record_trace
+from tests.models.huggingface.conftest import FamilyTrace, Shelf
 from tests.tools import architectures as zoo
 from tests.tools import folders
 
@@ -33,17 +37,6 @@ TEXTS = [
     "eats eats Alice",
     "with pizza Bob eats Alice a a",
 ]
-
-
-@pytest.fixture(scope="module")
-def shelf(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], str]:
-    root = tmp_path_factory.mktemp("several")
-
-    def folder(case: str) -> str:
-        path: Path = root / case.replace(",", "-")
-        return str(path if path.exists() else folders.write(path, case))
-
-    return folder
 
 
 def assert_same(one: Trace, other: Trace) -> None:
@@ -64,20 +57,20 @@ def assert_same(one: Trace, other: Trace) -> None:
 
 
 @pytest.mark.parametrize("case", [*zoo.DECODERS, *(name for name in zoo.ENCODERS if name != "vit"), *zoo.SPARSE])
-def test_each_text_is_as_if_alone(shelf: Callable[[str], str], case: str) -> None:
+def test_each_text_is_as_if_alone(shelf: Shelf, case: str) -> None:
     model: Any = open_model(shelf(case))
     assert padded_batch.can_batch(model)
     for got, text in zip(attnctl.batch(TEXTS, model, batch_size=4), TEXTS, strict=True):
         assert_same(got, record_trace(model, text))
 
 
-def test_selections_hold_for_each(shelf: Callable[[str], str]) -> None:
+def test_selections_hold_for_each(shelf: Shelf) -> None:
     model: Any = open_model(shelf("llama"))
     for got, text in zip(attnctl.batch(TEXTS, model, head=[1, 3], layer=1, query=0), TEXTS, strict=True):
         assert_same(got, record_trace(model, text, heads=[1, 3], layers=[1], rows=[0]))
 
 
-def test_one_that_fails_leaves_the_others(shelf: Callable[[str], str]) -> None:
+def test_one_that_fails_leaves_the_others(shelf: Shelf) -> None:
     model: Any = open_model(shelf("llama"))
     items = [Item(at, "here", text) for at, text in enumerate(TEXTS)]
     items[2] = Item(2, "here", "Alice " * (model.pieces.limit + 1))
@@ -88,9 +81,7 @@ def test_one_that_fails_leaves_the_others(shelf: Callable[[str], str]) -> None:
         list(attnctl.batch([item.text for item in items], model))
 
 
-def test_a_model_that_minds_padding_reads_one_text_at_a_time(
-    shelf: Callable[[str], str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_model_that_minds_padding_reads_one_text_at_a_time(shelf: Shelf, monkeypatch: pytest.MonkeyPatch) -> None:
     model: Any = open_model(shelf("bert"))
     asked: list[bool] = []
     own = padded_batch.padded_inputs
@@ -108,14 +99,9 @@ def test_a_model_that_minds_padding_reads_one_text_at_a_time(
 
 
 @pytest.mark.parametrize("kind", ["doge", "deepseek_v32"])
-def test_keys_that_are_picked_are_not_picked_beside_padding(kind: str) -> None:
+def test_keys_that_are_picked_are_not_picked_beside_padding(family: FamilyTrace, kind: str) -> None:
     """Doge looks at the best 4 keys, and at others beside padding: each of its texts is read alone."""
-    from tests.tools.sweep.checkpoints import opened
-    from tests.tools.sweep.families import Family, build
-
-    model: Any = opened(
-        Family(kind, "causal"), build(Family(kind, "causal"), "sdpa" if kind == "doge" else "eager"), "self"
-    )
+    model, _ = family(kind, kernel="sdpa" if kind == "doge" else "eager")
     short, long = (model.tokenize(" ".join(f"w{at}" for at in range(n))) for n in (5, 9))
     assert padded_batch.padding_changes_weights(model, short, long)
     texts = ["w10 w33 w71 w20 w10 w45 w90 w12", "w99", "w50 w51 w52", "w10 w33"]
@@ -124,7 +110,7 @@ def test_keys_that_are_picked_are_not_picked_beside_padding(kind: str) -> None:
 
 
 def test_padding_is_tried_where_a_pass_is_longer_than_those_before(
-    shelf: Callable[[str], str], monkeypatch: pytest.MonkeyPatch
+    shelf: Shelf, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """In later chunks too, and behind one whose texts are of one length; a single token has a weight of 1 in any company."""
     tried: list[tuple[int, int]] = []
@@ -142,7 +128,7 @@ def test_padding_is_tried_where_a_pass_is_longer_than_those_before(
 
 
 @pytest.mark.parametrize(("size", "most"), [(600, 6), (5000, 1)])
-def test_tokens_of_a_pass_are_counted_with_their_padding(shelf: Callable[[str], str], size: int, most: int) -> None:
+def test_tokens_of_a_pass_are_counted_with_their_padding(shelf: Shelf, size: int, most: int) -> None:
     passes = SharedPasses(open_model(shelf("llama")), 32)
     assert passes.next_size([["token"] * size] * 10) == most
     assert passes.next_size([["token"]] * 3 + [["token"] * 4000]) == 3
@@ -150,15 +136,113 @@ def test_tokens_of_a_pass_are_counted_with_their_padding(shelf: Callable[[str], 
 
 
 def test_a_census_tries_padding_behind_sentences_of_one_length(
-    shelf: Callable[[str], str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    shelf: Shelf, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setattr(census_work, "FIRST_TOGETHER", 2)
     tried: list[int] = []
-    monkeypatch.setattr(
-        padded_batch, "padding_changes_weights", lambda _, short, long: tried.append(len(long)) or len(long) > 0
-    )
+    monkeypatch.setattr(padded_batch, "padding_changes_weights", lambda _, short, long: not tried.append(len(long)))
     sentence = "1\tBob\tBob\tNOUN\t_\t_\t0\troot\t_\t_\n"
     longer = sentence + "2\teats\teat\tVERB\t_\t_\t1\tdep\t_\t_\n"
     (tmp_path / "some.conllu").write_text("\n".join([sentence, sentence, sentence, longer, ""]))
     attnctl.evaluate(tmp_path / "some.conllu", open_model(shelf("llama")))
     assert len(tried) == 1
+
+
+# --- the model's own kernel runs until its weights were checked -----------------------------------------------------
+
+SHORT, LONG = "the cat sat", "the cat sat on the mat because it was warm"
+
+
+@pytest.mark.parametrize("case", ["llama", "bert", "mistral, window"])
+def test_a_kernel_is_run_until_it_was_held_against_calls_of_a_length(
+    shelf: Shelf, monkeypatch: pytest.MonkeyPatch, case: str
+) -> None:
+    model: Any = open_model(shelf(case))
+    runs: list[int] = []
+    kernel = torch.nn.functional.scaled_dot_product_attention
+
+    def counted_kernel(*args: torch.Tensor, **how: object) -> torch.Tensor:
+        runs.append(1)
+        return kernel(*args, **how)
+
+    monkeypatch.setattr(torch.nn.functional, "scaled_dot_product_attention", counted_kernel)
+
+    def weights_of(*texts: str) -> list[np.ndarray]:
+        kept: list[np.ndarray] = []
+        runs.clear()
+        weights_of_several(model, [model.tokenize(text) for text in texts], lambda _, own: kept.append(as_numpy(own)))
+        return kept
+
+    fused = model.network.config._attn_implementation == "sdpa"
+    first = weights_of(SHORT)
+    assert len(runs) == fused * len(first)
+    for texts, is_checked in (((SHORT,), True), ((LONG,), False), ((SHORT, LONG), False), ((SHORT, LONG), True)):
+        found = weights_of(*texts)
+        assert len(runs) == fused * (not is_checked) * len(found)
+        if texts[0] == SHORT:
+            n = first[0].shape[-1]
+            for own, alone in zip(found, first, strict=True):
+                assert np.abs(own[:1, :, :n, :n] - alone).max() < 1e-6
+    with watch_attention(model.network, lambda *_: None):  # who watches beside it sees the model's own kernel
+        weights_of(SHORT)
+        assert len(runs) == fused * len(first)
+
+
+# --- packed weights: oneDNN's products equal torch's own, and nothing else is touched ------------------------------
+
+
+@pytest.mark.parametrize("bias", [True, False])
+@pytest.mark.parametrize("shape", [(9, 15, 32), (40, 32), (3, 32)])
+def test_products_are_those_of_torch(shape: tuple[int, ...], bias: bool) -> None:
+    generator = torch.Generator().manual_seed(0)
+    layer = torch.nn.Linear(32, 48, bias=bias)
+    x = torch.randn(*shape, generator=generator)
+    with torch.no_grad():
+        plain = layer(x)
+        mode = packing_mode(zoo.build("llama"))
+        with packed_products(mode):
+            torch.testing.assert_close(layer(x), plain, atol=1e-5, rtol=1e-5)
+            assert layer(x.double().float()[:0]).shape == (0, *shape[1:-1], 48)
+
+
+def test_with_gradients_or_halves_torch_does_it_alone() -> None:
+    layer, x = torch.nn.Linear(32, 48), torch.randn(40, 32)
+    mode = PackedLinear()
+    with packed_products(mode):
+        layer(x).sum().backward()
+        with torch.no_grad():
+            layer.bfloat16()(x.bfloat16())
+    assert layer.weight.grad is not None
+    assert not mode._packed
+    assert packing_mode(zoo.build("llama", dtype=torch.bfloat16)) is None
+
+
+TEXT = "Alice eats pizza with Bob " * 2
+
+
+def batch_weights(model: Any) -> np.ndarray:
+    return [trace.layers[-1].weights for trace in attnctl.batch([TEXT] * 4, model)][0]
+
+
+def census_weights(model: Any) -> np.ndarray:
+    kept: list[np.ndarray] = []
+    weights_of_several(model, [model.tokenize(TEXT)] * 4, lambda _, weights: kept.append(as_numpy(weights)[0]))
+    return kept[-1]
+
+
+def part_measures(model: Any) -> np.ndarray:
+    found = attnctl.sources("Alice eats pizza with Bob\n" * 2, model, answer="pizza", spans="lines")
+    return np.array([found.log_probability, *(part.matters for part in found.parts)], dtype=float)
+
+
+@pytest.mark.parametrize("measure", [batch_weights, census_weights, part_measures])
+def test_a_network_changed_in_place_is_read_as_it_is_now(tmp_path: Path, measure: Callable[[Any], np.ndarray]) -> None:
+    """Not with the weights of the first run; `.data` changes a tensor without raising its version."""
+    model: Any = open_model(str(folders.write(tmp_path / "model", "llama")))
+    before = measure(model)
+    for parameter in model.network.parameters():
+        parameter.data.mul_(1.5)
+    changed = measure(model)
+    assert np.abs(changed - before).max() > 0.01
+    model.network.save_pretrained(tmp_path / "model")
+    np.testing.assert_allclose(changed, measure(open_model(str(tmp_path / "model"))), atol=1e-5)
