@@ -4,16 +4,12 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import jsonschema
 import numpy as np
 import pytest
-
-pytest.importorskip("transformers", reason="attnctl[hf] is not installed")
-
 import torch
 
 from attnctl import attention
@@ -32,25 +28,10 @@ from attnctl.readings.traces.trace import Trace, TraceReading
 from attnctl.render.terminal.console import Shown, as_text
 from attnctl.render.told.explanation import Explanation
 from attnctl.source import Changes, TextSource, TraceSource, prepare, record_trace
+from tests.models.huggingface.conftest import FamilyTrace
 from tests.tools.sweep.checkpoints import TEXT, opened
 from tests.tools.sweep.families import Family, build
 from tests.tools.sweep.modes import given, ids, takes
-
-
-@pytest.fixture(scope="module")
-def family() -> Callable[[str], tuple[Checkpoint, Trace]]:
-    """A family's tiny model as a checkpoint, and its trace, made once."""
-    made: dict[str, tuple[Checkpoint, Trace]] = {}
-
-    def of(kind: str) -> tuple[Checkpoint, Trace]:
-        if kind not in made:
-            torch.set_num_threads(1)
-            wanted = Family(kind, "causal")
-            model = opened(wanted, build(wanted, "eager"), "self")
-            made[kind] = model, record_trace(model, TEXT)
-        return made[kind]
-
-    return of
 
 
 def ran(model: Checkpoint, name: str) -> tuple[Any, Any]:
@@ -85,9 +66,7 @@ def kept_whole(trace: Trace, tmp_path: Path) -> None:
                 np.testing.assert_array_equal(one, other, err_msg=array.name)
 
 
-def test_differential_attention_shows_both_maps_and_their_difference(
-    family: Callable[..., Any], tmp_path: Path
-) -> None:
+def test_differential_attention_shows_both_maps_and_their_difference(family: FamilyTrace, tmp_path: Path) -> None:
     model, trace = family("diffllama")
     for layer in trace.layers:
         module = model.network.get_submodule(f"model.layers.{layer.layer}.self_attn")
@@ -107,7 +86,7 @@ def test_differential_attention_shows_both_maps_and_their_difference(
     kept_whole(trace, tmp_path)
 
 
-def test_a_learned_sink_is_a_column(family: Callable[..., Any], tmp_path: Path) -> None:
+def test_a_learned_sink_is_a_column(family: FamilyTrace, tmp_path: Path) -> None:
     model, trace = family("gpt_oss")
     for layer in trace.layers:
         sinks = model.network.get_submodule(f"model.layers.{layer.layer}.self_attn").sinks.detach().numpy()
@@ -124,7 +103,7 @@ def test_a_learned_sink_is_a_column(family: Callable[..., Any], tmp_path: Path) 
     kept_whole(trace, tmp_path)
 
 
-def test_a_learned_gate_says_how_far_it_is_shut(family: Callable[..., Any], tmp_path: Path) -> None:
+def test_a_learned_gate_says_how_far_it_is_shut(family: FamilyTrace, tmp_path: Path) -> None:
     model, trace = family("qwen3_next")
     layer = trace.layer(1)
     module = model.network.get_submodule("model.layers.1.self_attn")
@@ -145,20 +124,15 @@ def test_a_learned_gate_says_how_far_it_is_shut(family: Callable[..., Any], tmp_
     kept_whole(trace, tmp_path)
 
 
-@pytest.mark.parametrize("kind", ["afmoe", "lfm3"])
-def test_gates_of_other_families_are_seen(family: Callable[..., Any], kind: str) -> None:
-    _, trace = family(kind)
-    for layer in trace.layers:
-        assert layer.gate is not None and layer.gate.min() > 0 and layer.gate.max() <= 1
+@pytest.mark.parametrize("kind", ["afmoe", "lfm3", "llama", "bitnet", "diffllama"])
+def test_gates_are_those_of_families_that_have_one(family: FamilyTrace, kind: str) -> None:
+    """A norm after the context is none."""
+    for layer in family(kind)[1].layers:
+        assert (layer.gate is not None) is (kind in ("afmoe", "lfm3"))
+        assert layer.gate is None or (layer.gate.min() > 0 and layer.gate.max() <= 1)
 
 
-@pytest.mark.parametrize("kind", ["llama", "bitnet", "diffllama"])
-def test_a_norm_after_the_context_is_no_gate(family: Callable[..., Any], kind: str) -> None:
-    _, trace = family(kind)
-    assert all(layer.gate is None for layer in trace.layers)
-
-
-def test_an_indexers_scores_stand_beside_the_keys_it_picks(family: Callable[..., Any], tmp_path: Path) -> None:
+def test_an_indexers_scores_stand_beside_the_keys_it_picks(family: FamilyTrace, tmp_path: Path) -> None:
     _, trace = family("deepseek_v32")
     for layer in trace.layers:
         for query, (scores, shown) in enumerate(zip(layer.index_scores, layer.mask, strict=True)):
@@ -171,7 +145,7 @@ def test_an_indexers_scores_stand_beside_the_keys_it_picks(family: Callable[...,
 
 
 @pytest.mark.parametrize("kind", ["gemma3n_text", "gemma4_text"])
-def test_shared_keys_say_whose_they_are(family: Callable[..., Any], kind: str) -> None:
+def test_shared_keys_say_whose_they_are(family: FamilyTrace, kind: str) -> None:
     model, trace = family(kind)
     note = next(note for note in trace.notes if "no keys and values of their own" in note)
     assert "layer 2 reads those of layer 0; layer 3 reads those of layer 1" in note
@@ -182,21 +156,18 @@ def test_shared_keys_say_whose_they_are(family: Callable[..., Any], kind: str) -
 
 
 @pytest.mark.parametrize(
-    ("kind", "layers", "mixer"),
+    ("kind", "said"),
     [
-        ("jamba", "Layers 0, 2 have", "JambaMambaMixer"),
-        ("qwen3_next", "Layer 0 has", "Qwen3NextGatedDeltaNet"),
-        ("recurrent_gemma", "Layers 0, 1 have", "RecurrentGemmaRecurrentBlock"),
+        ("jamba", "Layers 0, 2 have no softmax attention.*JambaMambaMixer"),
+        ("qwen3_next", "Layer 0 has no softmax attention.*Qwen3NextGatedDeltaNet"),
+        ("recurrent_gemma", "Layers 0, 1 have no softmax attention.*RecurrentGemmaRecurrentBlock"),
     ],
 )
-def test_layers_without_softmax_attention_are_named(
-    family: Callable[..., Any], kind: str, layers: str, mixer: str
-) -> None:
-    _, trace = family(kind)
-    assert any(note.startswith(f"{layers} no softmax attention") and mixer in note for note in trace.notes)
+def test_layers_without_softmax_attention_are_named(family: FamilyTrace, kind: str, said: str) -> None:
+    assert any(re.match(said, note) for note in family(kind)[1].notes)
 
 
-def test_a_plain_model_is_said_nothing_of(family: Callable[..., Any]) -> None:
+def test_a_plain_model_is_said_nothing_of(family: FamilyTrace) -> None:
     _, trace = family("llama")
     assert [note for note in trace.notes if not note.startswith("Of the attention")] == []
     for layer in trace.layers:
@@ -205,30 +176,28 @@ def test_a_plain_model_is_said_nothing_of(family: Callable[..., Any]) -> None:
 
 
 @pytest.mark.parametrize(
-    ("kind", "head", "name"),
-    [
-        ("llama", "causal", "model.layers.1.self_attn.o_proj"),
-        ("gpt2", "causal", "transformer.h.1.attn.c_proj"),
-        ("bert", "masked", "bert.encoder.layer.1.attention.output.dense"),
-        ("gpt_neox", "causal", "gpt_neox.layers.1.attention.dense"),
-        ("opt", "causal", "model.decoder.layers.1.self_attn.out_proj"),
-    ],
+    ("name", "projection"),
+    {
+        "llama causal": "model.layers.1.self_attn.o_proj",
+        "gpt2 causal": "transformer.h.1.attn.c_proj",
+        "bert masked": "bert.encoder.layer.1.attention.output.dense",
+        "gpt_neox causal": "gpt_neox.layers.1.attention.dense",
+        "opt causal": "model.decoder.layers.1.self_attn.out_proj",
+    }.items(),
 )
-def test_value_norms_go_through_the_output_projection(kind: str, head: str, name: str) -> None:
+def test_value_norms_go_through_the_output_projection(family: FamilyTrace, name: str, projection: str) -> None:
     """Kobayashi et al. 2020: ‖weight · value W_O‖, of each key and head, against the projection's own product."""
-    wanted = Family(kind, head)
-    model = opened(wanted, build(wanted, "eager"), "self")
-    trace = record_trace(model, TEXT, layers=[1], predictions=False)
-    values = torch.tensor(trace.layers[0].values)  # (heads, n, d_v)
-    projection = model.network.get_submodule(name)
+    model, trace = family(*name.split())
+    layer, project = trace.layers[1], model.network.get_submodule(projection)
+    values = torch.tensor(layer.values)  # (heads, n, d_v)
     heads, n, d_v = values.shape
     lengths = np.zeros((heads, n))
     for at in range(heads):
         alone = torch.zeros(n, heads * d_v)
         alone[:, at * d_v : (at + 1) * d_v] = values[at]
         with torch.no_grad():
-            lengths[at] = (projection(alone) - projection(torch.zeros(1, heads * d_v))).norm(dim=-1).numpy()
-    expected = trace.layers[0].weights * lengths[:, None]
+            lengths[at] = (project(alone) - project(torch.zeros(1, heads * d_v))).norm(dim=-1).numpy()
+    expected = layer.weights * lengths[:, None]
     expected /= expected.sum(-1, keepdims=True)
     found = prepare(TextSource(model, TEXT), Changes("value-norm"), 1).trace(predictions=False)
     np.testing.assert_allclose(found.layers[0].weights, expected, atol=1e-5)
@@ -243,9 +212,9 @@ def test_value_norms_go_through_the_output_projection(kind: str, head: str, name
 )
 def test_the_output_projection_is_what_the_context_goes_into(name: str) -> None:
     """W_O told is the matrix whose input the context is, as the network runs; where it goes into none, none is told."""
-    family = Family(*name.rsplit(" ", 1))
-    network, fed, calls, told = build(family), [], {}, {}
-    kind = {"t5gemma2 seq2seq": "decoder"}.get(name, "cross" if family.head == "seq2seq" else "self")
+    wanted = Family(*name.split())
+    network, fed, calls, told = build(wanted), [], {}, {}
+    kind = {"t5gemma2 seq2seq": "decoder"}.get(name, "cross" if wanted.head == "seq2seq" else "self")
     readers = ContextReaders(network, kind)
 
     def keep_input(module: Any, args: tuple[Any, ...], _: object) -> None:
@@ -259,7 +228,7 @@ def test_the_output_projection_is_what_the_context_goes_into(name: str) -> None:
         if type(part).__name__ in ("Linear", "Conv1D", "BitLinear"):
             part.register_forward_hook(keep_input)
     own = watch_attention(network, keep_call, lambda site: site.kind == kind, WatchOptions(after=readers))
-    inputs = given(family, network) | ({"use_cache": False} if takes(network, "use_cache") else {})
+    inputs = given(wanted, network) | ({"use_cache": False} if takes(network, "use_cache") else {})
     with torch.no_grad(), own, readers.watch_readers():
         network(**inputs)
     assert calls
@@ -276,9 +245,8 @@ def test_the_output_projection_is_what_the_context_goes_into(name: str) -> None:
 
 @pytest.mark.parametrize("kind", ["bitnet", "qwen3_next", "diffllama", "deepseek_v4"])
 @pytest.mark.parametrize("layers", [None, [1]])
-def test_value_norms_say_where_more_than_a_projection_follows(kind: str, layers: list[int] | None) -> None:
-    wanted = Family(kind, "causal")
-    source = TextSource(opened(wanted, build(wanted, "eager"), "self"), TEXT)
+def test_value_norms_say_where_more_than_a_projection_follows(family: FamilyTrace, kind: str, layers: Any) -> None:
+    source = TextSource(family(kind)[0], TEXT)
     found = prepare(source, Changes("value-norm"), layers).trace(predictions=False)
     assert any("without W_O" in note for note in found.notes)
     plain = source.read(TraceReading(None, False), layers)
@@ -287,7 +255,7 @@ def test_value_norms_say_where_more_than_a_projection_follows(kind: str, layers:
         np.testing.assert_allclose(layer.weights, lengths / lengths.sum(-1, keepdims=True), atol=1e-5)
 
 
-def test_rollout_names_what_it_cannot_follow(family: Callable[..., Any]) -> None:
+def test_rollout_names_what_it_cannot_follow(family: FamilyTrace) -> None:
     model, trace = family("jamba")
     with pytest.raises(
         UsageError, match=r"rollout follows .* every layer: layer 0 of jamba has no attention: it is in 1, 3"
@@ -297,10 +265,9 @@ def test_rollout_names_what_it_cannot_follow(family: Callable[..., Any]) -> None
         prepare(TraceSource(trace), Changes("rollout"))
 
 
-def test_sinks_of_each_query_are_read() -> None:
+def test_sinks_of_each_query_are_read(family: FamilyTrace) -> None:
     """Inkling 2: a learned sink that depends on the query; trace, statistics by tiles and --check agree with eager."""
-    model = opened(Family("inkling2_text", "causal"), build(Family("inkling2_text", "causal")), "self")
-    trace = record_trace(model, TEXT)
+    model, trace = family("inkling2_text")
     own, _ = model.own_attention(trace.tokens, TEXT, {})
     statistics = TextSource(model, TEXT).read(HeadStatisticsReading(trace.tokens))
     by_head = {(head.layer, head.head): head for head in statistics}
@@ -322,7 +289,7 @@ def test_a_layer_that_attends_twice_is_refused_where_one_layer_is_asked_for(kind
 
 
 @pytest.mark.parametrize("kind", ["minimax_m3_vl_text", "qwen4_exp_text"])
-def test_an_indexers_scores_of_blocks_are_not_shown_as_those_of_keys(family: Callable[..., Any], kind: str) -> None:
+def test_an_indexers_scores_of_blocks_are_not_shown_as_those_of_keys(family: FamilyTrace, kind: str) -> None:
     """MiniMax M3 scores blocks for each group of heads apart, Qwen 4 one query's after another's: the mask is shown."""
     _, trace = family(kind)
     assert all(layer.index_scores is None for layer in trace.layers)
@@ -331,11 +298,8 @@ def test_an_indexers_scores_of_blocks_are_not_shown_as_those_of_keys(family: Cal
         weights = trace.layers[1].weights
         assert ((weights[0] < 1e-6) != (weights[3] < 1e-6)).any()
     else:  # of a query's whole blocks of 2 keys the 4 best are seen, and the key after the last of them
-        shown = [
-            [int(row[: at + 1].sum()) for at, row in enumerate(layer.mask)]
-            for layer in trace.layers
-            if layer.mask is not None
-        ]
+        masks = [layer.mask for layer in trace.layers if layer.mask is not None]
+        shown = [[int(row[: at + 1].sum()) for at, row in enumerate(mask)] for mask in masks]
         assert [2 * min((at + 1) // 2, 4) + (at + 1) % 2 for at in range(len(trace.tokens))] in shown
 
 
@@ -367,7 +331,22 @@ def test_a_mask_of_each_heads_own_is_read(kind: str, kernel: str) -> None:
         ("deepseek_v32", 1, "no token may look at the ones after it, of the others an indexer picks"),
     ],
 )
-def test_what_a_layers_own_mask_hides_is_said(family: Callable[..., Any], kind: str, layer: int, words: str) -> None:
+def test_what_a_layers_own_mask_hides_is_said(family: FamilyTrace, kind: str, layer: int, words: str) -> None:
     """A window, or a chunk of the text, in the layers that have one: read off the mask itself."""
     _, trace = family(kind)
     assert words in " ".join(explained(trace, layer, "mask").split())
+
+
+WITH_NORM = ["gpt2", "llama", "gpt_neox", "opt", "bloom", "gemma3_text", "qwen3_next", "falcon", "mpt", "jamba", "xglm"]
+WITH_NORM += ["phi", "lfm2", "deepseek_v4", "qwen4_exp", "phi4_multimodal", "longcat_flash"]
+WITH_NORM += ["t5 seq2seq", "pegasus seq2seq", "bigbird_pegasus seq2seq"]
+WITHOUT_NORM = ["openai-gpt", "bert", "roberta", "electra", "bart", "bart seq2seq"]
+
+
+@pytest.mark.parametrize("name", [*WITH_NORM, *WITHOUT_NORM])
+def test_the_norm_before_the_head(family: FamilyTrace, name: str) -> None:
+    """Told where the run calls one: after the last layer, before the head; of two halves it is the decoder's."""
+    model, trace = family(*name.split(), attention="decoder" if "seq2seq" in name else "self")
+    assert trace.model.final_norm is (name in WITH_NORM)
+    part = record_trace(model, TEXT, layers=[trace.layers[0].layer], predictions=False)  # left early, it is not known
+    assert part.model.final_norm in (None, name in WITH_NORM)
