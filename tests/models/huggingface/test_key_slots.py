@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -10,13 +9,17 @@ import pytest
 import torch
 
 from attnctl.errors import AttnctlError, UsageError
+from attnctl.models import open_model
+from attnctl.models.huggingface.answers import AnsweredPrompt
 from attnctl.models.huggingface.check import check_attention
 from attnctl.models.huggingface.checkpoint import Checkpoint
 from attnctl.models.huggingface.key_slots import slot_spans
+from attnctl.models.huggingface.watched import watch_network
 from attnctl.readings.effects.ablation import EffectRequest, measure_effects
 from attnctl.readings.head_statistics import HeadStatisticsReading
 from attnctl.source import TextSource, record_trace
-from tests.tools import folders
+from tests.conftest import Run
+from tests.models.huggingface.conftest import FamilyTrace, Shelf
 from tests.tools.sweep.checkpoints import TEXT, opened
 from tests.tools.sweep.families import Family, build, configuration
 from tests.tools.sweep.modes import N
@@ -64,7 +67,7 @@ def test_weights_on_compressed_slots_are_those_of_eager(model: Checkpoint) -> No
 
 
 def test_effects_beside_compressed_slots(model: Checkpoint) -> None:
-    watched = model_watched(model)
+    watched = watch_network(model, TEXT)
     found = measure_effects(watched, EffectRequest(every_edge=True, sweep_heads=True))
     assert {edge.key for edge in found.edges} <= set(range(N))  # slots are no tokens, and cannot be cut
     assert len(found.heads) == 8 and any("they stay" in note for note in found.notes)
@@ -72,15 +75,7 @@ def test_effects_beside_compressed_slots(model: Checkpoint) -> None:
         measure_effects(watched, EffectRequest(edges=((10, N),)))
 
 
-def model_watched(model: Checkpoint) -> Any:
-    from attnctl.models.huggingface.watched import watch_network
-
-    return watch_network(model, TEXT)
-
-
 def test_a_cache_of_compressed_slots_is_refused_by_name(model: Checkpoint) -> None:
-    from attnctl.models.huggingface.answers import AnsweredPrompt
-
     with pytest.raises(AttnctlError, match="DeepseekV4ForCausalLM keeps no keys and values of every token"):
         AnsweredPrompt(model, (5, 6, 7, 8))
 
@@ -90,32 +85,25 @@ def test_texts_shorter_than_a_window_have_no_slots(model: Checkpoint) -> None:
     assert trace.key_tokens is None and all(layer.index_scores is None for layer in trace.layers)
 
 
-def test_columns_of_cross_attention_are_the_source_tokens(tmp_path: Path, run: Any) -> None:
-    folder = folders.write(tmp_path / "t5", "t5, bias")
-    where = ("-m", str(folder), "--attention", "cross", "--layer", "0", "--head", "0")
+def test_columns_of_cross_attention_are_the_source_tokens(shelf: Shelf, run: Run) -> None:
+    where = ("-m", shelf("t5, bias"), "--attention", "cross", "--layer", "0", "--head", "0")
     shown = run("heatmap", "abcd efg", "--target", "xy", *where).out.splitlines()
     assert shown[0].split("\t")[4:] == ["0:a", "1:b", "2:c", "3:d", "4:e", "5:f", "6:g"]
     assert abs(sum(map(float, shown[1].split("\t")[4:])) - 1) < 1e-4
 
 
-def test_no_distance_between_two_texts_of_one_length(tmp_path: Path) -> None:
-    from attnctl.models.huggingface.opening import open_checkpoint
-
-    folder = folders.write(tmp_path / "t5", "t5, bias")
-    source = TextSource(open_checkpoint(str(folder), target="xy"), "abc")
+def test_no_distance_between_two_texts_of_one_length(shelf: Shelf) -> None:
+    source = TextSource(open_model(shelf("t5, bias"), target="xy"), "abc")
     assert len(source.tokens) == len(source.key_tokens) and source.tokens != source.key_tokens
     for head in source.read(HeadStatisticsReading(source.tokens, source.key_tokens)):
         assert head["self"] is None and head["previous"] is None and head["distance"] is None
         assert head["entropy"] is not None and head["spread"] is not None
 
 
-def test_a_decoder_that_merges_the_source_has_columns_for_both() -> None:
-    merged = opened(Family("t5gemma2", "seq2seq"), build(Family("t5gemma2", "seq2seq")), "decoder")
+def test_a_decoder_that_merges_the_source_has_columns_for_both(family: FamilyTrace) -> None:
+    merged, trace = family("t5gemma2", "seq2seq", attention="decoder")
     source = TextSource(merged, TEXT)
     assert [token.text for token in source.key_tokens] == [*(t.text for t in source.tokens), *TEXT.split()]
-    trace = record_trace(merged, TEXT)
     assert trace.key_tokens == source.key_tokens
-    from attnctl.models.huggingface.watched import watch_network
-
     watched = watch_network(merged, TEXT)
     assert {looks.shape[-1] for looks in watched.query_weights().values()} == {len(watched.key_tokens or ())}
