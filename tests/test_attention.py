@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import math
+from typing import Any
+
 import array_api_strict
 import numpy as np
 import pytest
@@ -75,6 +78,67 @@ def test_small_sums_of_the_lessons() -> None:
 # --- independent references --------------------------------------------------------------------------------------
 
 
+def by_hand(
+    queries, keys, values, scale=None, soft_cap=None, bias=None, causal=False, window=None, offset=None, mask=None, sinks=None,
+    temperature=1.0, keep=None, dropout=0.0,
+) -> tuple[np.ndarray, ...]:  # fmt: skip
+    """Attention as its definition has it, one weight at a time, in float64: scaled scores, weights, context."""
+    (heads, n_q, d), n_k = queries.shape, keys.shape[1]
+    scaled, weights = np.zeros((2, heads, n_q, n_k))
+    first = n_k - n_q if offset is None else offset
+    for h, i, j in np.ndindex(heads, n_q, n_k):
+        score = math.fsum(queries[h, i].astype(float) * keys[h * len(keys) // heads, j])
+        score *= d**-0.5 if scale is None else scale
+        score = score if soft_cap is None else soft_cap * math.tanh(score / soft_cap)
+        scaled[h, i, j] = score if bias is None else score + np.broadcast_to(bias, weights.shape)[h, i, j]
+        gap = i + first - j
+        hidden = (causal and gap < 0) or (window and abs(gap) >= window)
+        if not hidden and (mask is None or np.broadcast_to(mask, (n_q, n_k))[i, j]):
+            weights[h, i, j] = math.exp(scaled[h, i, j] / temperature)
+    sums = weights.sum(-1, keepdims=True)
+    if sinks is not None:
+        sums += np.exp((sinks[:, None] if sinks.ndim == 1 else sinks)[..., None] / temperature)
+    weights /= np.where(sums == 0, 1, sums)
+    dropped = weights if keep is None else weights * keep / (1 - dropout)
+    return scaled, weights, dropped @ np.repeat(values, heads // len(values), axis=0).astype(float)
+
+
+HOW: list[dict[str, Any]] = [
+    {},
+    {"causal": True, "n": 4},
+    {"causal": True, "window": 3},
+    {"window": 2, "n": 3},
+    {"causal": True, "offset": 1, "n": 4},
+    {"scale": 1.0, "soft_cap": 2.0},
+    {"temperature": 0.5, "sinks": normal(4)},
+    {"sinks": normal(4, 7), "window": 4},
+    {"bias": normal(4, 7, 7), "causal": True, "scale": 0.1},
+    {"bias": normal(4, 1, 7), "soft_cap": 0.5, "temperature": 2.0, "n": 4},
+    {"mask": normal(7, 7) > 0.8},  # also rows with nothing to look at
+    {"mask": normal(1, 7) > 0, "causal": True, "window": 4},
+    {"keep": normal(4, 7, 7) > 0, "dropout": 0.25},
+]
+
+
+@pytest.mark.parametrize("how", HOW, ids=lambda how: ", ".join(how) or "plain")
+@pytest.mark.parametrize("xp", [np, array_api_strict, torch], ids=["numpy", "strict", "torch"])
+def test_every_library_does_what_the_definition_says(how: dict[str, Any], xp: Any) -> None:
+    """One text, and a batch of it and another, with a mask of its own."""
+    n, how = how.get("n", 7), {name: part for name, part in how.items() if name != "n"}
+    one = dict(zip(("queries", "keys", "values"), qkv(kv_heads=2, n=n), strict=True)) | how
+    other = one | {name: one[name][:, ::-1] for name in ("queries", "keys", "values")}
+    if "mask" in how:
+        other["mask"] = ~one["mask"]
+    batch = one | {name: np.stack([one[name], other[name]]) for name in one if one[name] is not other[name]}
+    wanted = [by_hand(**one), by_hand(**other)]
+    for call, answers in ((one, wanted[0]), (batch, [np.stack(pair) for pair in zip(*wanted, strict=True)])):
+        steps = a.attend(
+            **{key: xp.asarray(part) if isinstance(part, np.ndarray) else part for key, part in call.items()}
+        )
+        for found, answer in zip((steps.scaled_scores, steps.weights, steps.context), answers, strict=True):
+            np.testing.assert_allclose(np.asarray(found), answer, atol=2e-6)
+
+
 @pytest.mark.parametrize("causal", [False, True])
 @pytest.mark.parametrize("kv_heads", [4, 2, 1])
 def test_context_equals_the_fused_kernel(causal: bool, kv_heads: int) -> None:
@@ -82,63 +146,57 @@ def test_context_equals_the_fused_kernel(causal: bool, kv_heads: int) -> None:
     fused = torch.nn.functional.scaled_dot_product_attention(
         q[None], k[None], v[None], is_causal=causal, enable_gqa=True, scale=0.3
     )
-    ours = a.attend(q, k, v, causal=causal, scale=0.3)
-    torch.testing.assert_close(ours.context, fused[0], atol=1e-6, rtol=1e-5)
-    on_numpy = a.attend(*qkv(kv_heads=kv_heads), causal=causal, scale=0.3)
-    np.testing.assert_allclose(on_numpy.context, ours.context.numpy(), atol=1e-6)
+    torch.testing.assert_close(a.attend(q, k, v, causal=causal, scale=0.3).context, fused[0], atol=1e-6, rtol=1e-5)
 
 
-def test_weights_and_output_equal_multihead_attention() -> None:
+@pytest.mark.parametrize("batched", [False, True])
+def test_weights_and_output_equal_multihead_attention(batched: bool) -> None:
     torch.manual_seed(0)
-    theirs = torch.nn.MultiheadAttention(8, 2, batch_first=True).eval()
-    x = torch.randn(1, 5, 8)
-    out, weights = theirs(x, x, x, average_attn_weights=False)
-    w, b = theirs.in_proj_weight.detach().numpy(), theirs.in_proj_bias.detach().numpy()
-    parts = [w[at * 8 : at * 8 + 8].reshape(2, 4, 8).transpose(0, 2, 1) for at in range(3)]
-    biases = [b[at * 8 : at * 8 + 8].reshape(2, 4) for at in range(3)]
-    steps = a.attend(*(a.project_heads(x[0].numpy(), w, b) for w, b in zip(parts, biases, strict=True)))
-    np.testing.assert_allclose(steps.weights, weights[0].detach().numpy(), atol=1e-6)
-    w_o, b_o = theirs.out_proj.weight.detach().numpy().T, theirs.out_proj.bias.detach().numpy()
+    theirs = torch.nn.MultiheadAttention(8, 2, batch_first=True).eval().requires_grad_(False)
+    for bias in (theirs.in_proj_bias, theirs.out_proj.bias):
+        torch.nn.init.normal_(bias)  # zero as they are made
+    x = torch.randn(2, 5, 8)
+    wanted = theirs(x, x, x, average_attn_weights=False)
+    matrices = theirs.in_proj_weight.reshape(3, 2, 4, 8).mT  # (3, heads, d_model, d)
+    biases = theirs.in_proj_bias.reshape(3, 2, 4)
+    own = [theirs.out_proj.weight.T, theirs.out_proj.bias]
+    if not batched:
+        x, matrices, biases, *own = (part.numpy() for part in (x[1], matrices, biases, *own))
+    steps = a.attend(*(a.project_heads(x, w, b) for w, b in zip(matrices, biases, strict=True)))
+    output = a.project_output(a.concatenate_heads(steps.context), *own)
+    for found, theirs_ in zip((output, steps.weights), wanted, strict=True):
+        np.testing.assert_allclose(np.asarray(found), theirs_ if batched else theirs_[1], atol=1e-6)
+
+
+@pytest.mark.parametrize("xp", [np, array_api_strict, torch], ids=["numpy", "strict", "torch"])
+def test_positions_equal_their_formulas(xp: Any) -> None:
+    """RoPE turns a pair of dimensions as a complex number, and passes over those beyond the angles."""
+    x, at = normal(2, 5, 6), np.arange(5, dtype=np.float32) + 3
+    frequencies = 10.0 ** (-np.arange(2))  # of theta 100, in 4 dimensions
     np.testing.assert_allclose(
-        a.project_output(a.concatenate_heads(steps.context), w_o, b_o), out[0].detach().numpy(), atol=1e-6
+        np.asarray(a.rope_angles(xp.asarray(at), 4, 100.0)), at[:, None] * frequencies, rtol=1e-6
     )
+    turn = np.exp(1j * at[:, None] * frequencies)  # (n, pairs)
+    for pairs, first, second in (("half", [0, 1], [2, 3]), ("interleaved", [0, 2], [1, 3])):
+        wanted = x.copy()
+        turned = (x[..., first] + 1j * x[..., second]) * turn
+        wanted[..., first], wanted[..., second] = turned.real, turned.imag
+        found = a.rotate_positions(xp.asarray(x), a.rope_angles(xp.asarray(at), 4, 100.0), pairs)
+        np.testing.assert_allclose(np.asarray(found), wanted, atol=1e-6)
+        whole = a.rotate_positions(xp.asarray(x[..., :4].copy()), a.rope_angles(xp.asarray(at), 4, 100.0), pairs)
+        np.testing.assert_allclose(np.asarray(whole), wanted[..., :4], atol=1e-6)
+    for width in (6, 7):
+        waves = [[(math.sin, math.cos)[k % 2](p / 10000 ** (2 * (k // 2) / width)) for k in range(width)] for p in at]
+        np.testing.assert_allclose(np.asarray(a.sinusoidal_positions(xp.asarray(at), width)), waves, atol=1e-6)
 
 
-EVERYTHING = [
-    {},
-    {"causal": True},
-    {"causal": True, "window": 3},
-    {"window": 2},
-    {"scale": 1.0, "soft_cap": 2.0},
-    {"temperature": 0.5},
-    {"sinks": [0.5, -1.0, 2.0, 0.0]},
-]
-
-
-@pytest.mark.parametrize("how", EVERYTHING, ids=str)
-def test_the_same_lines_run_on_the_strict_array_api(how: dict) -> None:
-    def arrays(xp: object, x: np.ndarray) -> object:
-        return xp.asarray(x)  # type: ignore[attr-defined]
-
-    made = {}
-    for name, xp in (("numpy", np), ("strict", array_api_strict), ("torch", torch)):
-        own = {k: arrays(xp, np.asarray(v, np.float32)) if k == "sinks" else v for k, v in how.items()}
-        steps = a.attend(*(arrays(xp, x) for x in qkv(kv_heads=2)), **own)
-        made[name] = [np.asarray(part) for part in (steps.weights, steps.context)]
-    for name in ("strict", "torch"):
-        for ours, theirs in zip(made["numpy"], made[name], strict=True):
-            np.testing.assert_allclose(ours, theirs, atol=1e-6)
-
-
-def test_rope_and_positions_run_on_the_strict_array_api() -> None:
-    x = normal(2, 5, 6)
-    at = np.arange(5, dtype=np.float32)
-    for pairs in ("half", "interleaved"):
-        strict = a.rotate_positions(array_api_strict.asarray(x), a.rope_angles(array_api_strict.asarray(at), 4), pairs)
-        np.testing.assert_allclose(a.rotate_positions(x, a.rope_angles(at, 4), pairs), np.asarray(strict), atol=1e-6)
-    np.testing.assert_allclose(
-        a.sinusoidal_positions(at, 7), np.asarray(a.sinusoidal_positions(array_api_strict.asarray(at), 7)), atol=1e-6
-    )
+def test_rope_equals_llamas() -> None:
+    transformers = pytest.importorskip("transformers.models.llama.modeling_llama")
+    q, k = torch.from_numpy(normal(2, 6, 8)), torch.from_numpy(normal(2, 6, 8, seed=1))
+    angles = a.rope_angles(torch.arange(6.0), 8)
+    both = torch.cat([angles, angles], dim=-1)
+    theirs, _ = transformers.apply_rotary_pos_emb(q[None], k[None], both.cos()[None], both.sin()[None])
+    torch.testing.assert_close(a.rotate_positions(q, angles), theirs[0])
 
 
 @pytest.mark.parametrize(
@@ -155,44 +213,14 @@ def test_rope_and_positions_run_on_the_strict_array_api() -> None:
         ({"mask": (7, 6)}, r"mask has shape \(7, 6\), which does not broadcast to \(7, 7\)"),
         ({"bias": (3, 7, 7)}, r"bias has shape \(3, 7, 7\), which does not broadcast to \(4, 7, 7\)"),
         ({"sinks": (3,)}, r"sinks has shape \(3,\), which does not broadcast to \(4,\)"),
+        ({"sinks": (4, 3)}, r"sinks has shape \(4, 3\), which does not broadcast to \(4, 7\)"),
+        ({"keep": (2, 4, 7, 7)}, r"keep has shape \(2, 4, 7, 7\), which does not broadcast to \(4, 7, 7\)"),
     ],
 )
 def test_shapes_that_do_not_fit_are_both_named(changes: dict[str, tuple[int, ...]], said: str) -> None:
     shapes = {"queries": (4, 7, 8), "keys": (4, 7, 8), "values": (4, 7, 8)} | changes
     with pytest.raises(ValueError, match=said):
         a.attend(**{name: np.ones(shape, np.float32) for name, shape in shapes.items()})
-
-
-def test_sinks_take_weight_as_one_more_key_would() -> None:
-    q, k, v = qkv(heads=2, kv_heads=2)
-    sinks = np.asarray([0.3, 2.0], np.float32)
-    steps = a.attend(q, k, v, sinks=sinks)
-    with_key = np.concatenate([steps.scaled_scores, np.broadcast_to(sinks[:, None, None], (2, 7, 1))], axis=-1)
-    e = np.exp(with_key.astype(np.float64))
-    np.testing.assert_allclose(steps.weights, (e / e.sum(-1, keepdims=True))[..., :-1], atol=1e-6)
-
-
-def test_rope_depends_on_distance_alone() -> None:
-    q, k = normal(1, 1, 8), normal(1, 1, 8, seed=4)
-
-    def score(i: int, j: int, pairs: str) -> float:
-        turned = (
-            a.rotate_positions(x, a.rope_angles(np.asarray([at], np.float64), 8), pairs) for x, at in ((q, i), (k, j))
-        )
-        return float(a.scores(*turned)[0, 0, 0])
-
-    for pairs in ("half", "interleaved"):
-        assert score(3, 1, pairs) == pytest.approx(score(12, 10, pairs), abs=1e-5)
-        assert score(3, 1, pairs) != pytest.approx(score(3, 2, pairs), abs=1e-3)
-
-
-def test_rope_equals_llamas() -> None:
-    transformers = pytest.importorskip("transformers.models.llama.modeling_llama")
-    q, k = torch.from_numpy(normal(2, 6, 8)), torch.from_numpy(normal(2, 6, 8, seed=1))
-    angles = a.rope_angles(torch.arange(6.0), 8)
-    both = torch.cat([angles, angles], dim=-1)
-    theirs, _ = transformers.apply_rotary_pos_emb(q[None], k[None], both.cos()[None], both.sin()[None])
-    torch.testing.assert_close(a.rotate_positions(q, angles), theirs[0])
 
 
 # --- what must always be true ------------------------------------------------------------------------------------
@@ -210,62 +238,17 @@ def test_rows_sum_to_one_and_ignore_a_shift(n: int, m: int, d: int, seed: int, s
     np.testing.assert_allclose(a.softmax(steps.scaled_scores + np.float32(2.0)), steps.weights, atol=1e-4)
 
 
-@settings(max_examples=40, deadline=None)
-@given(n=st.integers(2, 9), seed=st.integers(0, 1000), window=st.one_of(st.none(), st.integers(1, 9)))
-def test_the_future_has_no_weight(n: int, seed: int, window: int | None) -> None:
-    q, k, v = (normal(1, n, 4, seed=seed + at) for at in range(3))
-    weights = a.attend(q, k, v, causal=True, window=window).weights[0]
-    i, j = np.indices((n, n))
-    hidden = (j > i) | (i - j >= (window or n))
-    assert (weights[hidden] == 0).all() and (weights[~hidden] > 0).all()
-    np.testing.assert_allclose(weights.sum(-1), 1, atol=1e-5)
-
-
-@settings(max_examples=40, deadline=None)
-@given(n=st.integers(2, 8), seed=st.integers(0, 1000), data=st.data())
-def test_permuting_tokens_permutes_rows(n: int, seed: int, data: st.DataObject) -> None:
-    order = data.draw(st.permutations(range(n)))
-    q, k, v = (normal(2, n, 4, seed=seed + at) for at in range(3))
-    plain = a.attend(q, k, v)
-    permuted = a.attend(q[:, order], k[:, order], v[:, order])
-    np.testing.assert_allclose(permuted.weights, plain.weights[:, order][:, :, order], atol=1e-5)
-    np.testing.assert_allclose(permuted.context, plain.context[:, order], atol=1e-5)
-
-
-@settings(max_examples=40, deadline=None)
-@given(seed=st.integers(0, 100), causal=st.booleans(), window=st.one_of(st.none(), st.integers(1, 6)), data=st.data())
+@pytest.mark.parametrize("how", HOW, ids=lambda how: ", ".join(how) or "plain")
+@pytest.mark.parametrize(("heads", "rows"), [([2, 0], None), (None, [4, 1, 2]), ([3, 2, 1], [0, 6]), (None, None)])
 def test_chosen_heads_and_rows_equal_the_whole(
-    seed: int, causal: bool, window: int | None, data: st.DataObject
+    how: dict[str, Any], heads: list[int] | None, rows: list[int] | None
 ) -> None:
-    heads = data.draw(st.lists(st.integers(0, 3), min_size=1, max_size=4, unique=True))
-    rows = data.draw(st.lists(st.integers(0, 6), min_size=1, max_size=7, unique=True))
-    call = a.Call(
-        normal(4, 7, 5, seed=seed),
-        normal(2, 7, 5, seed=seed + 1),
-        normal(2, 7, 3, seed=seed + 2),
-        causal=causal,
-        window=window,
-        bias=normal(4, 7, 7, seed=seed + 3),
-        sinks=normal(4, seed=seed),
-        soft_cap=3.0,
-    )
+    how = {name: part for name, part in how.items() if name != "n"}
+    call = a.Call(*qkv(kv_heads=2), **how)
     whole, part = a.run_call(call), a.run_call(a.select_call(call, heads, rows))
-    np.testing.assert_allclose(part.weights, whole.weights[heads][:, rows], atol=1e-6)
-    np.testing.assert_allclose(part.context, whole.context[heads][:, rows], atol=1e-5)
-
-
-def test_a_row_with_nothing_to_look_at_is_zero() -> None:
-    q, k, v = qkv(n=2, m=3)
-    steps = a.attend(q, k, v, mask=np.asarray([[False, False, False], [True, False, True]]))
-    assert (steps.weights[:, 0] == 0).all() and (steps.context[:, 0] == 0).all()
-    np.testing.assert_allclose(steps.weights[:, 1].sum(-1), 1, atol=1e-6)
-
-
-def test_a_cache_shifts_the_diagonal() -> None:
-    q, k, v = qkv()
-    whole = a.attend(q, k, v, causal=True)
-    last = a.attend(q[:, -2:], k, v, causal=True)
-    np.testing.assert_allclose(last.weights, whole.weights[:, -2:], atol=1e-6)
+    at = np.ix_(heads or range(4), rows or range(7))
+    np.testing.assert_allclose(part.weights, whole.weights[at], atol=1e-6)
+    np.testing.assert_allclose(part.context, whole.context[at], atol=1e-6)
 
 
 def test_low_precision_rows_still_sum_to_one() -> None:
@@ -292,18 +275,3 @@ def test_gradients_flow() -> None:
 def test_split_heads_undoes_concatenate(heads: int, n: int, d: int) -> None:
     x = normal(heads, n, d)
     np.testing.assert_array_equal(a.split_heads(a.concatenate_heads(x), heads), x)
-
-
-def test_sinks_of_each_query() -> None:
-    """One column of scores beside the keys', (heads, n_q): for chosen rows and heads, and in batches, the same numbers."""
-    rng = np.random.default_rng(0)
-    q, k, v = (rng.normal(size=(2, 3, 5, 4)).astype(np.float32) for _ in range(3))
-    sinks = rng.normal(size=(2, 3, 5)).astype(np.float32)
-    found = a.attend(q, k, v, sinks=sinks)
-    whole = np.concatenate([found.scaled_scores, sinks[..., None]], -1)
-    whole = np.exp(whole - whole.max(-1, keepdims=True))
-    np.testing.assert_allclose(found.weights, (whole / whole.sum(-1, keepdims=True))[..., :-1], atol=1e-6)
-    part = a.select_call(a.Call(q, k, v, sinks=sinks), [2, 0], [4, 1])
-    np.testing.assert_allclose(a.run_call(part).weights, found.weights[:, [2, 0]][:, :, [4, 1]], atol=1e-6)
-    with pytest.raises(ValueError, match="sinks has shape"):
-        a.attend(q, k, v, sinks=sinks[..., :3])
