@@ -120,18 +120,21 @@ def cut_call(call: Call, lo: int, hi: int) -> Call:
 def count_visible(call: Call) -> Array:
     """How many keys each query may see → (n_q,)."""
     if call.mask is not None:
-        places, keys = call_positions(call), np.arange(call.n_k)  # (n_q,), (n_k,)
-        mask = np.broadcast_to(as_numpy(call.mask), (call.n_q, call.n_k))
-        counts = []
-        for lo in range(0, call.n_q, 512):
-            at, part = places[lo : lo + 512], mask[lo : lo + 512]  # (rows,), (rows, n_k)
-            seen: Array = attention.visibility_mask(at, keys, causal=call.causal, window=call.window, mask=part)
-            counts.append(seen.sum(-1))
-        return np.concatenate(counts)
+        rows = mask_rows(call)
+        return np.concatenate([rows(lo, lo + 512).sum(-1) for lo in range(0, call.n_q, 512)])
     least, greatest = attention.visible_gaps(call.causal, call.window)
     first = np.maximum(0, call_positions(call) - greatest)  # (n_q,)
     last = np.minimum(call.n_k - 1, call_positions(call) - least)  # (n_q,)
     return np.maximum(last - first + 1, 0).astype(np.int64)
+
+
+def mask_rows(call: Call) -> Callable[[int, int], Array]:
+    """What answers the mask of queries [lo, hi) of a call that has one, causality and window in it → (rows, n_k)."""
+    mask = np.broadcast_to(as_numpy(call.mask), (call.n_q, call.n_k))
+    places, keys = call_positions(call), np.arange(call.n_k)  # (n_q,), (n_k,)
+    return lambda lo, hi: attention.visibility_mask(
+        places[lo:hi], keys, causal=call.causal, window=call.window, mask=mask[lo:hi]
+    )
 
 
 Ranges = Sequence[tuple[int, int]]  # tokens [a, b), one stretch or several
@@ -201,23 +204,26 @@ def single_tokens(parts: Sequence[Ranges]) -> list[int] | None:
 def parts_visible(call: Call, rows: Sequence[Ranges], columns: Sequence[Ranges]) -> Array:
     """Whether any query of a row part may see any key of a column part → (rows, columns); None where all may.
 
-    A part of several stretches counts as all that lies between its ends, but for the keys of a mask.
+    A part of several stretches counts as all that lies between its ends, but for the keys where the call has a mask.
     """
-    queries, keys = (np.array([(part[0][0], part[-1][1] - 1) for part in parts]) for parts in (rows, columns))
-    position = call_positions(call)[queries]  # (rows, 2)
-    least, greatest = attention.visible_gaps(call.causal, call.window)
-    widest = position[:, None, 1] - keys[None, :, 0]  # (rows, columns)
-    narrowest = position[:, None, 0] - keys[None, :, 1]  # (rows, columns)
-    shown = (widest >= least) & (narrowest <= greatest)  # (rows, columns)
     if call.mask is not None:
-        shown &= visible_mask(as_numpy(call.mask), queries, columns)
+        shown = visible_mask(mask_rows(call), rows, columns)
+    else:
+        queries, keys = (np.array([(part[0][0], part[-1][1] - 1) for part in parts]) for parts in (rows, columns))
+        position = call_positions(call)[queries]  # (rows, 2)
+        least, greatest = attention.visible_gaps(call.causal, call.window)
+        widest = position[:, None, 1] - keys[None, :, 0]  # (rows, columns)
+        narrowest = position[:, None, 0] - keys[None, :, 1]  # (rows, columns)
+        shown = (widest >= least) & (narrowest <= greatest)  # (rows, columns)
     return None if shown.all() else shown
 
 
-def visible_mask(mask: Array, queries: Array, columns: Sequence[Ranges]) -> Array:
-    """Whether a mask (n_q or 1, n_k) shows any key of a column part to rows first … last (rows, 2) → (rows, columns)."""
-    some = [mask[a : b + 1].any(0) if len(mask) > 1 else mask[0] for a, b in queries]
-    by_row = np.stack(some)  # (rows, n_k)
+def visible_mask(mask: Callable[[int, int], Array], rows: Sequence[Ranges], columns: Sequence[Ranges]) -> Array:
+    """Whether a mask shows any key of a column part to any row between the ends of a row part → (rows, columns).
+
+    `mask` answers the rows [lo, hi) of it, (rows, n_k).
+    """
+    by_row = np.stack([mask(part[0][0], part[-1][1]).any(0) for part in rows])  # (rows, n_k)
     return np.stack([np.any([by_row[:, a:b].any(1) for a, b in part], axis=0) for part in columns], 1)
 
 

@@ -111,7 +111,7 @@ def weights_at_offset(cells: Cells, positions: Array, n_k: int, offset: int) -> 
 
 
 def weights_on_copies(cells: Cells, visible: Cells, ids: Sequence[int], shift: int = 0) -> Array:
-    """Each query's mass on the keys `shift` places after the other copies of its own token → (heads, n).
+    """Each query's mass on the keys `shift` places after the other copies of its own token → (heads, n), (1, n) without any.
 
     Shift 0 asks who looks at duplicates, 1 who looks at what followed them (induction: Olsson et al. 2022). Queries and keys
     are the tokens `ids`; `cells` and `visible` answer weights and mask of small grids, of at most about MEMORY >> 8 cells.
@@ -217,14 +217,14 @@ def _streaming(call: Call, rows: Array, lo: int, hi: int, first: int, last: int)
     mask = call.mask
     if mask is not None:
         own = as_numpy(mask)  # (n_q or 1, n_k)
-        mask = (own[lo:hi] if own.shape[-2] > 1 else own)[:, keys]  # (rows or 1, kept)
+        mask = (own[lo:hi] if own.shape[-2] == call.n_q else own)[:, keys]  # (rows or 1, kept)
     shown = attention.visibility_mask(rows, keys, causal=call.causal, window=call.window, mask=mask)
     kept = (keys < first) | (keys > rows[:, None] - last)  # (rows, kept)
     shown = kept if shown is None else kept & shown  # (rows, kept)
     bias = call.bias
     if bias is not None:
-        bias = bias[..., lo:hi, :] if bias.shape[-2] > 1 else bias
-        bias = bias[..., _like(keys, bias)] if bias.shape[-1] > 1 else bias
+        bias = bias[..., lo:hi, :] if bias.shape[-2] == call.n_q else bias
+        bias = bias[..., _like(keys, bias)] if bias.shape[-1] == call.n_k else bias
     return replace(
         call,
         queries=call.queries[..., lo:hi, :],

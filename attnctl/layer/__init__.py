@@ -172,14 +172,14 @@ class LayerAttention:
 
     def visible_parts(self, rows: Sequence[Ranges], columns: Sequence[Ranges]) -> Bools | None:
         """Whether any query of a row part may see any key of a column part → (rows, columns); None where all may."""
-        if self.mask is None:
+        if (mask := self.mask) is None:
             return None
         queries, keys = single_tokens(rows), single_tokens(columns)
         if queries is not None and keys is not None:
-            shown = self.mask[self._row_places(queries)][:, keys]  # (rows, columns)
+            shown = mask[self._row_places(queries)][:, keys]  # (rows, columns)
         else:
             self._all_rows("parts of the mask")
-            shown = visible_mask(self.mask, np.array([(part[0][0], part[-1][1] - 1) for part in rows]), columns)
+            shown = visible_mask(lambda lo, hi: mask[lo:hi], rows, columns)
         return None if shown.all() else shown
 
     def visible_counts(self) -> Array:

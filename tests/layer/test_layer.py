@@ -19,13 +19,17 @@ N = 530  # long enough for a sweep
 
 
 class Rows:
-    """Weights that are read by rows, as from a file."""
+    """Weights that answer `[head, first:last]` and `[[heads]]` alone, as from a file."""
 
     def __init__(self, array: np.ndarray) -> None:
         self.array, self.shape = array, array.shape
 
     def __getitem__(self, at: Any) -> Any:
-        return Rows(self.array[at]) if isinstance(at, list) else self.array[at]
+        if isinstance(at, list):
+            return Rows(self.array[at])
+        head, rows = at
+        assert isinstance(head, int) and isinstance(rows, slice)
+        return self.array[head, rows]
 
 
 def layers(kind: str, n: int = N) -> list[LayerAttention]:
@@ -37,6 +41,7 @@ def layers(kind: str, n: int = N) -> list[LayerAttention]:
     return [ComputedLayer.of_call(3, call), stored, replace(stored, weights=Rows(stored.weights))]
 
 
+COLUMNS = [((0, 53),), ((53, 107),), ((100, 101),), ((400, 401),), ((265, 266),)]
 QUESTIONS = {
     "rows": lambda layer: layer.rows_of([5, 0, 400]),
     "block": lambda layer: layer.block(100, 110, 3, 90),
@@ -44,22 +49,54 @@ QUESTIONS = {
     "pooled": lambda layer: layer.pooled([((0, 100),), ((150, 400),)], [((0, 1), (90, 200)), ((1, 90),)], "mean"),
     "largest": lambda layer: layer.pooled([((0, 100),), ((150, 400),)], [((0, 1), (90, 200)), ((1, 90),)], "max"),
     "mass": lambda layer: layer.pooled([((0, 100),), ((150, 400),)], [((0, 1), (90, 200)), ((1, 90),)], "mass"),
+    "a row": lambda layer: layer.pooled([((150, 151),)], [((0, 1), (90, 200))]),
+    "a column": lambda layer: layer.pooled([((150, 400),)], [((120, 121),)]),
     "offset": lambda layer: layer.at_offset(-1),
+    "duplicates": lambda layer: layer.on_copies([at % 9 for at in range(N)]),
     "copies": lambda layer: layer.on_copies([at % 9 for at in range(N)], 1),
+    "no copies": lambda layer: layer.on_copies(range(N)),
     "links": lambda layer: layer.links(4)[1],
     "weights": lambda layer: layer.all_weights(),
     "some heads": lambda layer: layer.select_heads([3, 1]).rows_of([200]),
     "visible counts": lambda layer: layer.visible_counts(),
+    "visible parts": lambda layer: (
+        np.nan if (shown := layer.visible_parts([((0, 100),), ((150, 400),)], COLUMNS)) is None else shown
+    ),
 }
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_every_question_is_answered_alike(kind: str) -> None:
+def test_every_question_is_answered_alike(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("attnctl.layer.MEMORY", 1 << 20)  # several blocks
     computed, *others = layers(kind)
     for ask in QUESTIONS.values():
         wanted = ask(computed)
         for layer in others:
             close(ask(layer), wanted, tolerance=1e-4)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("long", [0, 1000])  # tokens from which no more is computed than was asked for
+@pytest.mark.parametrize("rows", [None, [38, 20]])
+def test_a_record_holds_every_step(
+    kind: str, long: int, rows: list[int] | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("attnctl.layer.computed.LONG", long)
+    layer, heads = layers(kind, 40)[0], [3, 1]
+    call = layer.forward.call
+    steps, record = attention.run_call(call), layer.select_heads(heads).record(rows)
+    at = np.ix_(heads, rows or range(40))
+    for name in ("scores", "scaled_scores", "weights", "context"):
+        close(getattr(record, name), getattr(steps, name)[at], tolerance=1e-4)
+    np.testing.assert_array_equal(record.keys, call.keys[[1, 0]])
+    assert (record.mask is None) == (steps.mask is None) and (record.bias is None) == (call.bias is None)
+    if record.mask is not None:
+        np.testing.assert_array_equal(record.mask, np.broadcast_to(steps.mask, (40, 40))[rows or range(40)])
+    if record.bias is not None:
+        np.testing.assert_array_equal(record.bias, np.broadcast_to(call.bias, steps.scores.shape)[at])
+    assert (record.sink_weights is None) == (call.sinks is None)
+    if record.sink_weights is not None:
+        np.testing.assert_allclose(record.sink_weights, 1 - steps.weights[at].sum(-1), atol=1e-6)
 
 
 @pytest.mark.parametrize("kind", ["causal", "sinks", "padding"])
@@ -71,16 +108,20 @@ def test_statistics_are_alike(kind: str) -> None:
             close(getattr(other, name), getattr(one, name), tolerance=1e-3, floor=1e-3)
 
 
-@pytest.mark.parametrize("kind", ["causal", "sinks", "bias"])
+@pytest.mark.parametrize("kind", ["full", "causal", "sinks", "bias", "bias and padding of keys, sinks of queries"])
 @pytest.mark.parametrize("n", [40, N])  # built, and swept
 def test_other_weights_over_the_same_keys_are_alike(kind: str, n: int) -> None:
     factors = np.random.default_rng(0).random((4, n)).astype(np.float32) + 0.1
     computed, stored, elsewhere = layers(kind, n)
-    rows = [n - 1, 20, 3]
+    rows, every = [n - 1, n - 2, n // 2], np.arange(n)[None]
     for change in (lambda layer: layer.without_keys([0, 2]), lambda layer: layer.reweighted(factors)):
+        wanted = change(computed)
         for layer in (stored, elsewhere):
-            close(change(layer).rows_of(rows), change(computed).rows_of(rows), tolerance=1e-4)
-        sums = change(computed).rows_of(rows).sum(-1)
+            changed = change(layer)
+            close(changed.rows_of(rows), wanted.rows_of(rows), tolerance=1e-4)
+            close(changed.all_weights(), wanted.all_weights(), tolerance=1e-4)
+            np.testing.assert_array_equal(changed.visible_at(every, every), wanted.visible_at(every, every))
+        sums = wanted.rows_of(rows).sum(-1)
         close(sums, np.ones_like(sums), tolerance=1e-5)
     assert isinstance(elsewhere.reweighted(factors).stored, ChangedWeights)
 
@@ -117,6 +158,10 @@ def test_some_rows_are_found_by_their_queries() -> None:
         part = replace(layer, weights=weights, mask=layer.mask[list(held)], rows=held)
         np.testing.assert_array_equal(part.weights_at(queries, keys), layer.weights_at(queries, keys))
         np.testing.assert_array_equal(part.visible_at(queries, keys), layer.visible_at(queries, keys))
+        cell = [((400, 401),)], [((3, 4),)]
+        np.testing.assert_array_equal(part.pooled(*cell), layer.pooled(*cell))
+        np.testing.assert_array_equal(part.visible_parts(*cell), layer.visible_parts(*cell))
+        assert part.reweighted(np.ones((4, N))).n_k == N
         for ask in (part.weights_at, part.visible_at):
             with pytest.raises(AttnctlError, match="query 6 is not in this trace: it holds 5, 7, 400"):
                 ask(np.array([[6]]), np.array([[0]]))

@@ -62,7 +62,8 @@ OPERATORS = [
     *(f"ReplaceComparisonOperator_{pair}" for pair in ("Lt_GtE", "Gt_LtE", "Is_IsNot", "IsNot_Is")),
 ]
 LIBRARIES = ("torch", "matplotlib.figure", "rich.console", "typer")  # imported once for all changes
-WORK_SIZES = {"KEYS", "ELEMENTS", "ROWS", "TILE", "step"}  # how much is worked on at a time: no answer depends on it
+# how much is worked on at a time, or kept for another question: no answer depends on it
+WORK_SIZES = {"KEYS", "ELEMENTS", "ROWS", "TILE", "MOST_BYTES", "step"}
 SECONDS = 60.0  # of tests, by the recording, that are run against one change
 LIMIT = 200  # seconds after which a change counts as noticed: it made a loop that does not end
 
