@@ -19,7 +19,6 @@ import pytest
 
 from attnctl.models import attend, open_model
 
-pytest.importorskip("transformers", reason="attnctl[hf] is not installed")
 found = importlib.util.find_spec("rxnmapper")
 if found is None or not found.submodule_search_locations:
     pytest.skip("rxnmapper is not installed: pip install --no-deps rxnmapper==0.4.3", allow_module_level=True)

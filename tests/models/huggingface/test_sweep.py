@@ -4,10 +4,6 @@ from __future__ import annotations
 
 import pytest
 
-pytest.importorskip("transformers", reason="attnctl[hf] is not installed")
-
-import torch
-
 from tests.tools.sweep import families
 from tests.tools.sweep.families import Family
 from tests.tools.sweep.modes import MODES
@@ -45,14 +41,6 @@ REFUSES = {
     "mamba causal": "no attention",
     "yoso masked": "hidden states put out as weights",
 }
-
-
-@pytest.fixture(autouse=True)
-def _one_thread() -> object:
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(threads)
 
 
 @pytest.mark.parametrize("name", [*EXACTLY, *REFUSES])

@@ -6,6 +6,7 @@ be those of the network on the CPU; what is told of its cache is to be what that
 
 from __future__ import annotations
 
+import sys
 import tempfile
 import warnings
 from collections.abc import Iterable
@@ -110,5 +111,7 @@ def verdicts(every: Iterable[Family]) -> dict[str, str]:
 
 
 if __name__ == "__main__":
-    for family, verdict in verdicts(families()).items():
+    found = verdicts(families())
+    for family, verdict in found.items():
         print(f"{family:40} {verdict}")
+    sys.exit(any("wrong" in verdict for verdict in found.values()))

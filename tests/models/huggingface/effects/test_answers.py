@@ -13,12 +13,9 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
+import jsonschema
 import numpy as np
 import pytest
-
-pytest.importorskip("transformers", reason="attnctl[hf] is not installed")
-
-import jsonschema
 import torch
 
 import attnctl

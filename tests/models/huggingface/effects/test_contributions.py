@@ -7,9 +7,6 @@ import warnings
 from typing import Any
 
 import pytest
-
-pytest.importorskip("transformers", reason="attnctl[hf] is not installed")
-
 import torch
 
 import attnctl

@@ -10,9 +10,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-
-pytest.importorskip("transformers", reason="attnctl[hf] is not installed")
-
 import torch
 
 import attnctl

@@ -6,9 +6,6 @@ import importlib.util
 from typing import Any
 
 import pytest
-
-pytest.importorskip("transformers", reason="attnctl[hf] is not installed")
-
 import torch
 
 from attnctl.models import open_model

@@ -1,4 +1,4 @@
-"""Sizes from configurations, against published figures."""
+"""Sizes from configurations, against published figures and against the networks that transformers builds of them."""
 
 from __future__ import annotations
 
@@ -8,10 +8,13 @@ import re
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import replace
+from functools import cache
 from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
+import transformers
 
 from attnctl.errors import AttnctlError, UsageError
 from attnctl.models.huggingface import configured_sizes
@@ -22,6 +25,31 @@ from attnctl.models.huggingface.configured_sizes import (
     stated_sizes,
 )
 from attnctl.models.huggingface.hub import KNOWN
+from attnctl.models.huggingface.sizes import usable_positions
+from tests.conftest import Refused, Run
+from tests.tools.sweep.counted import attention_parameters, verdicts
+from tests.tools.sweep.families import Family, build, configuration
+from tests.tools.sweep.modes import ids
+
+SMALL = {"model_type": "llama", "num_hidden_layers": 2, "num_attention_heads": 4, "hidden_size": 32}
+UNKNOWN = SMALL | {"model_type": "unheard-of"}
+Told = Callable[[dict[str, Any]], str]
+
+sizes_of = cache(model_sizes)  # the network of each name laid out once
+
+
+@pytest.fixture
+def told(run: Run, tmp_path: Path) -> Told:
+    """What `attnctl model` tells of a configuration, in one line."""
+
+    def text(settings: dict[str, Any]) -> str:
+        (tmp_path / "config.json").write_text(json.dumps(settings))
+        return " ".join(run("model", tmp_path).out.split())
+
+    return text
+
+
+# --- published figures -------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -29,129 +57,75 @@ from attnctl.models.huggingface.hub import KNOWN
     [("gpt2", 49_152, 7_077_888), ("gpt-3", 1_572_864, 14_495_514_624), ("llama-2-7b", 524_288, 536_870_912)],
 )
 def test_published_figures(name: str, w_q: int, in_all: int) -> None:
-    assert (model_sizes(name).per_head() or {})["W_Q"] == w_q
-    assert model_sizes(name).in_all()["W_Q"] == in_all
+    assert (sizes_of(name).per_head() or {})["W_Q"] == w_q
+    assert sizes_of(name).in_all()["W_Q"] == in_all
 
 
 def test_what_queries_and_keys_spare_us() -> None:
-    assert model_sizes("llama-2-7b").bytes_unfactored(8192) == pytest.approx(4.5e15, rel=0.01)
-    assert model_sizes("gpt2").embedding == 50_257 * 768
+    assert sizes_of("llama-2-7b").bytes_unfactored(8192) == pytest.approx(4.5e15, rel=0.01)
+    assert sizes_of("gpt2").embedding == 50_257 * 768
 
 
-def test_grouped_heads_share_keys_and_values() -> None:
-    llama = model_sizes("llama-3-8b")
+def test_grouped_heads_latents_and_encoders() -> None:
+    llama, deepseek = sizes_of("llama-3-8b"), sizes_of("deepseek-v3")
     assert llama.per_layer() == {"W_Q": 4096**2, "W_K": 4096 * 1024, "W_V": 4096 * 1024, "W_O": 4096**2}
     assert llama.cache_bytes(1) == 131_072  # 128 KiB, as Meta states for 16 bits
-    assert model_sizes("deepseek-v3").cache_bytes(1) == 61 * 576 * 2  # DeepSeek-V2 (2024), section 2.1
-    assert model_sizes("minilm").cache_bytes(1) == 0
+    assert deepseek.cache_bytes(1) == 61 * 576 * 2  # DeepSeek-V2 (2024), section 2.1
+    assert sizes_of("minilm").cache_bytes(1) == 0
+    # DeepSeek-V3 (2024), table of hyperparameters: 187 M parameters of attention a layer
+    layer = 7168 * 1536 + 1536 * 128 * 192 + 7168 * 576 + 512 * 128 * 256 + 128 * 128 * 7168
+    assert sum(deepseek.in_all().values()) == 61 * layer
 
 
 def test_the_table_agrees_with_the_networks() -> None:
     """As many parameters as transformers itself makes, for families whose attention has no biases."""
-    transformers = pytest.importorskip("transformers", reason="attnctl[hf] is not installed")
-    import torch
-
     for name in ("llama-3.2-1b", "qwen3-0.6b", "gemma-2-2b", "gemma-3-1b", "smollm2", "mistral-7b", "olmo-2-7b"):
-        found = model_sizes(name)
         entry = {key: value for key, value in known_configurations()[name].items() if key not in ("title", "hub_id")}
         config = transformers.AutoConfig.for_model(entry.pop("model_type"), **(entry | {"num_hidden_layers": 1}))
         with torch.device("meta"):
             network = transformers.AutoModel.from_config(config)
         counted = sum(p.numel() for n, p in network.named_parameters() if "self_attn" in n and p.ndim == 2)
-        assert counted == sum(found.per_layer().values()), name
-        assert network.get_input_embeddings().weight.numel() == found.embedding, name
+        assert counted == sum(sizes_of(name).per_layer().values()), name
+        assert network.get_input_embeddings().weight.numel() == sizes_of(name).embedding, name
 
 
-def test_names_of_all_kinds(tmp_path: Path) -> None:
-    assert model_sizes("openai-community/GPT2") == model_sizes("GPT2")
-    (tmp_path / "config.json").write_text(json.dumps({"model_type": "gpt2", "n_layer": 2, "n_head": 4, "n_embd": 32}))
-    assert (model_sizes(str(tmp_path)).per_head() or {})["W_Q"] == 256
-    inner = {"model_type": "x", "text_config": {"num_hidden_layers": 1, "num_attention_heads": 2, "hidden_size": 8}}
-    assert sizes_of_settings(inner, "x", "").main.heads == 2
-    with pytest.raises(UsageError, match=r"did you mean gpt-3\?"):
-        model_sizes("gpt3")
-    with pytest.raises(UsageError, match="has no configuration"):
-        model_sizes("random")
-    with pytest.raises(AttnctlError, match="does not say its layers"):
-        sizes_of_settings({"model_type": "unheard-of"}, "x", "")
+def test_the_known_configurations_are_those_of_their_sources() -> None:
+    """Of transformers' own defaults, and of the files in packages that hold a checkpoint."""
+    for name in ("gpt2", "bert-base", "gpt-neox-20b", "gemma-2-2b", "gpt-oss-120b"):
+        entry = known_configurations()[name]
+        own = transformers.CONFIG_MAPPING[entry["model_type"]]()
+        assert {key: getattr(own, key) for key in entry.keys() - {"title", "hub_id"}}.items() <= entry.items(), name
 
 
-def test_the_command(run: Callable[..., Any], refused: Callable[..., str]) -> None:
+@pytest.mark.parametrize("name", ["minilm", "smollm2"])
+def test_the_known_configurations_are_those_of_packages(name: str) -> None:
+    known = KNOWN[name]
+    spec = importlib.util.find_spec(known.package or "")
+    if spec is None or spec.origin is None:
+        pytest.skip(f"{known.package} is not installed")
+    in_package = model_sizes(str(Path(spec.origin).parent / known.path))
+    assert replace(in_package, name="", source="") == replace(sizes_of(name), name="", source="")
+
+
+# --- the command -------------------------------------------------------------------------------------------------
+
+
+def test_the_command(run: Run) -> None:
     told = run("model", "gpt2").out
     assert "49,152" in told and "7,077,888" in told and "38,597,376" in told and "604 MB" in told
-    assert max(map(len, told.splitlines())) <= 80
     assert "4.5 PB" in run("model", "llama-2-7b", "--length", "8192").out
     assert "12 that read, 12 that write" in run("model", "t5-base").out
     assert run("model", "gpt2", "--json").json["parameters"]["head"]["W_Q"] == 49_152
     assert len(run("model").out.splitlines()) == len(known_configurations())
-    assert "--length 0" in refused("model", "gpt2", "--length", "0", code=2)
-
-
-SMALL = {"model_type": "llama", "num_hidden_layers": 2, "num_attention_heads": 4, "hidden_size": 32}
-DEEPSEEK = SMALL | {"kv_lora_rank": 8, "qk_nope_head_dim": 4, "qk_rope_head_dim": 2}
-
-
-SIZES = "num_hidden_layers num_attention_heads hidden_size num_key_value_heads head_dim v_head_dim vocab_size "
-SIZES += "max_position_embeddings sliding_window kv_lora_rank qk_nope_head_dim qk_rope_head_dim num_decoder_layers"
-
-
-@pytest.mark.parametrize("key", SIZES.split())
-@pytest.mark.parametrize("value", [-5, 10**9 + 1, 10**400, True, False, 2.5, "8", [4, 4]])
-def test_sizes_that_cannot_be(refused: Callable[..., str], tmp_path: Path, key: str, value: Any) -> None:
-    settings = DEEPSEEK | {"is_encoder_decoder": True, key: value}
-    (tmp_path / "config.json").write_text(json.dumps(settings))
-    said = refused("model", str(tmp_path))
-    assert f": {key} is {json.dumps(value)[:40]}, not a whole number from 1 to 1,000,000,000" in said
-
-
-UNKNOWN = SMALL | {"model_type": "unheard-of"}
-
-
-def test_sizes_that_do_not_divide() -> None:
-    with pytest.raises(AttnctlError, match="d_model 33 does not divide by 4 heads, and no head_dim is given"):
-        sizes_of_settings(UNKNOWN | {"hidden_size": 33}, "x", "")
-    assert sizes_of_settings(UNKNOWN | {"hidden_size": 33, "head_dim": 8}, "x", "").main.d_k == 8
-    with pytest.raises(AttnctlError, match="4 heads cannot share 3 key/value heads"):
-        sizes_of_settings(UNKNOWN | {"num_key_value_heads": 3}, "x", "")
-    with pytest.raises(AttnctlError, match="num_attention_heads is 0, not"):
-        sizes_of_settings(SMALL | {"num_attention_heads": 0}, "x", "")
-
-
-@pytest.mark.parametrize(
-    "otherwise", [{"layer_types": ["full_attention", "conv"]}, {"kv_lora_rank": 8}, {"num_hidden_groups": 1}]
-)
-def test_layers_of_other_kinds_are_not_told_by_four_matrices(otherwise: dict[str, Any]) -> None:
-    """Of a family that transformers does not build here."""
-    with pytest.raises(AttnctlError, match=f"by its {next(iter(otherwise))} it needs transformers that builds it"):
-        sizes_of_settings(UNKNOWN | otherwise, "x", "")
-
-
-def test_what_a_configuration_says_is_not_there() -> None:
-    """As null, or as 0: a GGUF file of Phi 3 has a window of 0."""
-    nothing = {"head_dim": None, "num_key_value_heads": None, "sliding_window": 0, "kv_lora_rank": 0}
-    for settings in (SMALL, UNKNOWN):
-        found = sizes_of_settings(settings | nothing, "x", "")
-        assert (found.main.d_k, found.main.kv_heads, found.window) == (8, 4, None)
-
-
-def test_the_largest_sizes_can_be_said(run: Callable[..., Any], tmp_path: Path) -> None:
-    largest = dict.fromkeys(("num_hidden_layers", "num_attention_heads", "hidden_size", "head_dim"), 10**9)
-    (tmp_path / "config.json").write_text(json.dumps(SMALL | largest))
-    assert "1,000,000,000" in run("model", str(tmp_path), "--length", str(10**12)).out
-
-
-def test_a_text_longer_than_the_context(run: Callable[..., Any]) -> None:
-    told = run("model", "smollm2", "--length", "8193", columns=60).out
-    assert "  at 8,193 tokens, 32 bits a number\n  (longer than its context, only 8,192 tokens)\n" in told
+    longer = run("model", "smollm2", "--length", "8193", columns=60).out
+    assert "  at 8,193 tokens, 32 bits a number\n  (longer than its context, only 8,192 tokens)\n" in longer
     assert "longer" not in run("model", "smollm2", "--length", "8192").out
 
 
 @pytest.mark.parametrize("name", known_configurations())
-def test_a_known_model_in_windows_of_every_width(
-    run: Callable[..., Any], name: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_known_model_in_windows_of_every_width(run: Run, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Its network is laid out once: four matrices of what its configuration states are those of it, where it has four."""
-    built = model_sizes(name)
+    built = sizes_of(name)
     if built.built and built.per_head() is not None:
         stated = stated_sizes(known_configurations()[name], name, "")
         assert (stated.in_all(), stated.layers) == (built.in_all(), built.layers)
@@ -166,9 +140,107 @@ def test_a_known_model_in_windows_of_every_width(
     assert Counter(explained[0].split()) == Counter(explained[1].split())
 
 
+def test_names_of_all_kinds(told: Told, tmp_path: Path) -> None:
+    assert model_sizes("openai-community/GPT2") == model_sizes("GPT2")
+    told({"model_type": "gpt2", "n_layer": 2, "n_head": 4, "n_embd": 32})
+    assert (model_sizes(str(tmp_path)).per_head() or {})["W_Q"] == 256
+    inner = {"model_type": "x", "text_config": {"num_hidden_layers": 1, "num_attention_heads": 2, "hidden_size": 8}}
+    assert sizes_of_settings(inner, "x", "").main.heads == 2
+    for name, said in (("gpt3", r"did you mean gpt-3\?"), ("random", "has no configuration")):
+        with pytest.raises(UsageError, match=said):
+            model_sizes(name)
+
+
+# --- sizes that cannot be ----------------------------------------------------------------------------------------
+
+SIZES = "num_hidden_layers num_attention_heads hidden_size num_key_value_heads head_dim v_head_dim vocab_size "
+SIZES += "max_position_embeddings sliding_window kv_lora_rank qk_nope_head_dim qk_rope_head_dim num_decoder_layers"
+
+
+@pytest.mark.parametrize("key", SIZES.split())
+@pytest.mark.parametrize("value", [-5, 10**9 + 1, 10**400, True, False, 2.5, "8", [4, 4]])
+def test_sizes_that_cannot_be(refused: Refused, tmp_path: Path, key: str, value: Any) -> None:
+    deepseek = SMALL | {"kv_lora_rank": 8, "qk_nope_head_dim": 4, "qk_rope_head_dim": 2, "is_encoder_decoder": True}
+    (tmp_path / "config.json").write_text(json.dumps(deepseek | {key: value}))
+    said = refused("model", str(tmp_path))
+    assert f": {key} is {json.dumps(value)[:40]}, not a whole number from 1 to 1,000,000,000" in said
+
+
+@pytest.mark.parametrize(
+    ("settings", "said"),
+    [
+        ({"model_type": "unheard-of"}, "does not say its layers"),
+        ({"model_type": "mamba2", "num_hidden_layers": 2}, "no layers of softmax attention"),
+        (SMALL | {"num_attention_heads": 0}, "num_attention_heads is 0, not"),
+        (UNKNOWN | {"hidden_size": 33}, "d_model 33 does not divide by 4 heads, and no head_dim is given"),
+        (UNKNOWN | {"num_key_value_heads": 3}, "4 heads cannot share 3 key/value heads"),
+        # layers of other kinds are not told by four matrices, of a family that transformers does not build here
+        (UNKNOWN | {"layer_types": ["full_attention", "conv"]}, "by its layer_types it needs transformers that builds"),
+        (UNKNOWN | {"kv_lora_rank": 8}, "by its kv_lora_rank it needs transformers that builds it"),
+        (UNKNOWN | {"num_hidden_groups": 1}, "by its num_hidden_groups it needs transformers that builds it"),
+    ],
+)
+def test_configurations_that_say_too_little(settings: dict[str, Any], said: str) -> None:
+    with pytest.raises(AttnctlError, match=said):
+        sizes_of_settings(settings, "x", "")
+
+
+def test_what_a_configuration_says_is_not_there() -> None:
+    """As null, or as 0: a GGUF file of Phi 3 has a window of 0."""
+    nothing = {"head_dim": None, "num_key_value_heads": None, "sliding_window": 0, "kv_lora_rank": 0}
+    for settings in (SMALL, UNKNOWN):
+        found = sizes_of_settings(settings | nothing, "x", "")
+        assert (found.main.d_k, found.main.kv_heads, found.window) == (8, 4, None)
+    assert sizes_of_settings(UNKNOWN | {"hidden_size": 33, "head_dim": 8}, "x", "").main.d_k == 8
+
+
+def test_the_largest_sizes_can_be_said(run: Run, told: Told, tmp_path: Path) -> None:
+    told(SMALL | dict.fromkeys(("num_hidden_layers", "num_attention_heads", "hidden_size", "head_dim"), 10**9))
+    assert "1,000,000,000" in run("model", tmp_path, "--length", str(10**12)).out
+
+
+@pytest.mark.parametrize("key", ["num_local_experts", "decoder_layers", "num_mem_blocks", "n_layer"])
+def test_parts_without_end_are_not_built(monkeypatch: pytest.MonkeyPatch, key: str) -> None:
+    """A configuration of a billion experts would fill the memory with modules that have none."""
+    monkeypatch.setattr(configured_sizes, "built_network", lambda *_: pytest.fail("it was built"))
+    endless = SMALL | {"model_type": "jetmoe", key: 10**9}
+    for settings in (endless, SMALL | {"text_config": endless}):
+        assert sizes_of_settings(settings, "x", "").layers == 2
+
+
+# --- layers that differ, caches, positions ------------------------------------------------------------------------
+
+# of each way through the counting that a family takes one or two; `python -m tests.tools.sweep.counted` runs all 266
+COUNTED = """
+afmoe causal, albert masked, bailing_hybrid causal, bart causal, bert causal, bert masked, camembert causal, data2vec-text causal,
+data2vec-text masked, deberta masked, deepseek_v3 causal, deepseek_v32 causal, doge causal, eurobert masked, falcon causal,
+falcon_h1 causal, flaubert masked, gemma4_text causal, git causal, gpt2 causal, gpt_neo causal, granitemoehybrid causal,
+inkling_text causal, internlm3 causal, kimi_linear causal, lfm2_moe causal, lfm3 causal, llama causal, longformer masked,
+longt5 seq2seq, megatron-bert causal, mimo_v2_flash causal, mistral causal, modernbert masked, musicflamingo seq2seq,
+musicgen_melody causal, nemotron_h causal, neomme masked, nystromformer masked, opt causal, prophetnet causal, qwen3_next causal,
+reformer masked, roberta masked, squeezebert masked, t5 seq2seq, t5gemma seq2seq, ultrabert masked, whisper causal, xglm causal,
+xlm causal, zamba causal, zamba2 causal, zaya causal
+"""
+OWN_CACHES = """
+blt causal, cpmant causal, dbrx causal, deepseek_v4 causal, encoder-decoder seq2seq, jetmoe causal, longcat_flash causal,
+minimax_m3_vl_text causal, recurrent_gemma causal, reformer causal, xlnet causal, xmod causal
+"""
+
+
+@pytest.mark.parametrize(("names", "verdict"), [(COUNTED, "exact"), (OWN_CACHES, "cache not counted")])
+def test_what_is_told_of_a_family_is_that_of_its_network(names: str, verdict: str) -> None:
+    """Parameters are the network's; the cache is what it keeps, or is not counted, and never guessed."""
+    every = names.replace("\n", " ").strip().split(", ")
+    assert verdicts(Family(*name.split()) for name in every) == dict.fromkeys(every, verdict)
+
+
+def test_a_cache_of_its_own_kind_is_not_told(run: Run, told: Told, tmp_path: Path) -> None:
+    assert "KV cache: that of deepseek_v4 is not counted here" in told(configuration("deepseek_v4").to_dict())
+    assert "cache_bytes" not in run("model", tmp_path, "--json").json
+
+
 def test_layers_with_a_window_keep_a_window_and_linear_ones_nothing() -> None:
     """Gemma 3 270M: 15 of 18 layers keep 512 tokens; Qwen3-Next: 12 of 48 layers attend, their queries with a gate."""
-    pytest.importorskip("transformers", reason="attnctl[hf] is not installed")
     sizes = {"num_attention_heads": 4, "num_key_value_heads": 1, "hidden_size": 640, "head_dim": 256}
     gemma = {"model_type": "gemma3_text", "num_hidden_layers": 18, "sliding_window": 512, **sizes}
     found = sizes_of_settings(gemma, "gemma", "")
@@ -176,196 +248,73 @@ def test_layers_with_a_window_keep_a_window_and_linear_ones_nothing() -> None:
     assert found.cache_bytes(32768) == 2 * 512 * (3 * 32768 + 15 * 512)
     assert found.cache_bytes(100) == 100 * (found.cache_bytes(1) or 0)
     kinds = (["linear_attention"] * 3 + ["full_attention"]) * 12
-    qwen = {"model_type": "qwen3_next", "num_hidden_layers": 48, "layer_types": kinds, **sizes}
-    found = sizes_of_settings(qwen, "qwen", "")
+    found = sizes_of_settings(
+        {"model_type": "qwen3_next", "num_hidden_layers": 48, "layer_types": kinds, **sizes}, "", ""
+    )
     assert found.layers == 12 and found.cache_bytes(1) == 12 * 2 * 512
     assert found.per_layer()["q_proj"] == 4 * 2 * 640 * 256
 
 
-COUNTED = (
-    "mimo_v2_flash causal",  # heads of keys that differ by layer, a window in some
-    "deepseek_v32 causal",  # latents, an indexer's key in the cache
-    "nemotron_h causal",  # one layer of four attends
-    "kimi_linear causal",  # one layer of two
-    "zamba2 causal",  # queries of twice d_model
-    "t5gemma seq2seq",  # an encoder and a decoder with configurations of their own
-    "longformer masked",  # matrices for global tokens
-    "xglm causal",  # names of its own
-    "bart causal",  # a decoder alone
-)
-
-
-def test_what_is_told_of_every_family_is_that_of_its_network() -> None:
-    """Every family that can be built small: parameters are the network's, the cache what it keeps, or not counted.
-
-    A family without a head is left to `python -m tests.tools.sweep.counted` where it has one as well: it attends the same.
-    """
-    pytest.importorskip("transformers", reason="attnctl[hf] is not installed")
-    from tests.tools.sweep.counted import verdicts
-    from tests.tools.sweep.families import families
-
-    every = list(families())
-    headed = {family.kind for family in every if family.head != "base"}
-    found = verdicts(family for family in every if family.head != "base" or family.kind not in headed)
-    count = Counter(found.values())
-    assert not [verdict for verdict in count if "wrong" in verdict], count
-    assert count["exact"] > 220 and count["cache not counted"] < 35, count
-    assert {found[name] for name in COUNTED} == {"exact"} and found["longcat_flash causal"] == "cache not counted"
-
-
-def test_sizes_of_layers_that_differ(run: Callable[..., Any], tmp_path: Path) -> None:
+def test_sizes_of_layers_that_differ(told: Told) -> None:
     """Gemma 4: layers with a window and without have other heads, and the last read the keys of others."""
-    pytest.importorskip("transformers", reason="attnctl[hf] is not installed")
-    kinds = ["sliding_attention", "full_attention"] * 2
-    sizes = SMALL | {"num_hidden_layers": 4, "num_key_value_heads": 2, "head_dim": 8, "sliding_window": 4}
-    gemma = sizes | {
-        "model_type": "gemma4_text",
-        "layer_types": kinds,
-        "num_kv_shared_layers": 2,
-        "global_head_dim": 16,
-    }
+    gemma = SMALL | {"num_hidden_layers": 4, "num_key_value_heads": 2, "head_dim": 8, "sliding_window": 4}
+    gemma |= {"model_type": "gemma4_text", "num_kv_shared_layers": 2, "global_head_dim": 16}
+    gemma["layer_types"] = ["sliding_attention", "full_attention"] * 2
     found = sizes_of_settings(gemma, "gemma", "")
     matrices = found.in_all()
     assert matrices["q_proj"] == matrices["o_proj"] == 32 * 2 * 4 * 24 and matrices["k_proj"] == 32 * 2 * 24
     assert found.cache_bytes(100) == 2 * 2 * 2 * (4 * 8 + 100 * 16)
-    (tmp_path / "config.json").write_text(json.dumps(gemma))
-    told = " ".join(run("model", str(tmp_path)).out.split())
-    assert "0: 4 heads, 2 of keys, d_k 8; 3,072 parameters" in told
-    assert "3: 4 heads, 2 of keys, d_k 16; 4,096 parameters" in told
+    text = told(gemma)
+    assert "0: 4 heads, 2 of keys, d_k 8; 3,072 parameters" in text
+    assert "3: 4 heads, 2 of keys, d_k 16; 4,096 parameters" in text
 
 
-def test_latents_as_they_are_stored() -> None:
-    """DeepSeek-V3 (2024), table of hyperparameters: 187 M parameters of attention a layer."""
-    pytest.importorskip("transformers", reason="attnctl[hf] is not installed")
-    deepseek = model_sizes("deepseek-v3")
-    layer = 7168 * 1536 + 1536 * 128 * 192 + 7168 * 576 + 512 * 128 * 256 + 128 * 128 * 7168
-    assert sum(deepseek.in_all().values()) == 61 * layer
-
-
-def test_windows_of_llama_4_and_layers_of_albert(run: Callable[..., Any], tmp_path: Path) -> None:
-    pytest.importorskip("transformers", reason="attnctl[hf] is not installed")
+def test_windows_of_llama_4_and_layers_of_albert(told: Told, tmp_path: Path) -> None:
     llama = SMALL | {"layer_types": ["chunked_attention", "full_attention"], "attention_chunk_size": 4, "head_dim": 8}
     llama |= {"num_key_value_heads": 4, "intermediate_size": 64, "intermediate_size_mlp": 64}
-    found = sizes_of_settings(llama | {"model_type": "llama4_text"}, "x", "")
-    assert found.cache_bytes(100) == 2 * 2 * 32 * (4 + 100)
-    (tmp_path / "config.json").write_text(json.dumps(SMALL | {"model_type": "albert", "num_hidden_groups": 1}))
+    assert sizes_of_settings(llama | {"model_type": "llama4_text"}, "x", "").cache_bytes(100) == 2 * 2 * 32 * (4 + 100)
+    text = told(SMALL | {"model_type": "albert", "num_hidden_groups": 1})
     albert = model_sizes(str(tmp_path))
     assert albert.in_all() == albert.per_layer() and albert.layers == 2
-    assert "(2 layers share the parameters of 1)" in run("model", str(tmp_path)).out
+    assert "(2 layers share the parameters of 1)" in text
 
 
-def test_families_that_have_more_are_said_to(
-    run: Callable[..., Any], refused: Callable[..., str], tmp_path: Path
-) -> None:
-    pytest.importorskip("transformers", reason="attnctl[hf] is not installed")
-    from tests.tools.sweep.counted import attention_parameters
-    from tests.tools.sweep.families import Family, build
-
+def test_families_that_have_more_are_said_to(told: Told) -> None:
     network = build(Family("doge", "causal"))
-    network.config.to_json_file(tmp_path / "config.json")
-    told = " ".join(run("model", str(tmp_path)).out.split())
-    assert "dt_proj 32 64" in told and f"together 3,104 {attention_parameters(network):,}" in told
-    assert "the matrices as transformers builds doge, by its names" in told
-    for kind, more in (("unheard-of", True), ("llama", False)):
-        (tmp_path / "config.json").write_text(json.dumps(SMALL | {"model_type": kind}))
-        told = " ".join(run("model", str(tmp_path)).out.split())
-        assert ("by the configuration alone: unheard-of was not built here, and may have more" in told) is more
-        assert ("KV cache: that of unheard-of is not counted here" in told) is more
-    (tmp_path / "config.json").write_text(json.dumps({"model_type": "mamba2", "num_hidden_layers": 2}))
-    assert "no layers of softmax attention" in refused("model", str(tmp_path))
+    text = told(network.config.to_dict())
+    assert "dt_proj 32 64" in text and f"together 3,104 {attention_parameters(network):,}" in text
+    assert "the matrices as transformers builds doge, by its names" in text
+    for settings in (SMALL, UNKNOWN):
+        text = told(settings)
+        unbuilt = "by the configuration alone: unheard-of was not built here, and may have more" in text
+        assert unbuilt is ("KV cache: that of unheard-of is not counted here" in text) is (settings is UNKNOWN)
 
 
-OWN_CACHES = ("deepseek_v4", "cpmant", "xlnet", "reformer", "minimax_m3_vl_text", "blt", "recurrent_gemma")
-
-
-@pytest.mark.parametrize("kind", OWN_CACHES)
-def test_a_cache_of_its_own_kind_is_not_counted(run: Callable[..., Any], tmp_path: Path, kind: str) -> None:
-    """It is not guessed."""
-    pytest.importorskip("transformers", reason="attnctl[hf] is not installed")
-    from tests.tools.sweep.families import configuration
-
-    config = configuration(kind)
-    config.save_pretrained(tmp_path)
-    told = run("model", tmp_path)
-    assert f"KV cache: that of {kind} is not counted here" in " ".join(told.out.split())
-    assert "cache_bytes" not in run("model", tmp_path, "--json").json
-
-
-def test_what_files_leave_out(tmp_path: Path) -> None:
+def test_what_files_leave_out() -> None:
     """Gemma 3 12B says no head_dim, Qwen3-Next no list of layers, Falcon 40B that many heads share a key."""
-    pytest.importorskip("transformers", reason="attnctl[hf] is not installed")
     text = {"model_type": "gemma3_text", "hidden_size": 3840, "num_attention_heads": 16, "num_key_value_heads": 8}
-    files: dict[str, dict[str, Any]] = {
-        "gemma": {"model_type": "gemma3", "text_config": text | {"num_hidden_layers": 48, "sliding_window": 1024}},
-        "qwen": {"model_type": "qwen3_next", "num_hidden_layers": 48, "num_key_value_heads": 2, "head_dim": 256},
-        "falcon": {"model_type": "falcon", "hidden_size": 8192, "num_attention_heads": 128, "num_kv_heads": 8}
-        | {"num_hidden_layers": 60, "multi_query": True, "new_decoder_architecture": True},
-    }
-    found = {}
-    for name, settings in files.items():
-        (tmp_path / name).mkdir()
-        (tmp_path / name / "config.json").write_text(json.dumps(settings))
-        found[name] = model_sizes(str(tmp_path / name))
-    windows = [part.layers for part in found["gemma"].cache or () if part.window == 1024]
-    assert (found["gemma"].main.d_k, windows) == (256, [40])
-    assert (found["qwen"].layers, found["qwen"].main.d_k) == (12, 256)
-    assert found["falcon"].main.kv_heads == 8
+    text |= {"num_hidden_layers": 48, "sliding_window": 1024}
+    gemma = sizes_of_settings({"model_type": "gemma3", "text_config": text}, "", "")
+    assert (gemma.main.d_k, [part.layers for part in gemma.cache or () if part.window == 1024]) == (256, [40])
+    qwen = {"model_type": "qwen3_next", "num_hidden_layers": 48, "num_key_value_heads": 2, "head_dim": 256}
+    found = sizes_of_settings(qwen, "", "")
+    assert (found.layers, found.main.d_k) == (12, 256)
+    falcon = {"model_type": "falcon", "hidden_size": 8192, "num_attention_heads": 128, "num_kv_heads": 8}
+    falcon |= {"num_hidden_layers": 60, "multi_query": True, "new_decoder_architecture": True}
+    assert sizes_of_settings(falcon, "", "").main.kv_heads == 8
 
 
-DEFAULTS = ("gpt2", "bert-base", "gpt-neox-20b", "gemma-2-2b", "gpt-oss-120b")
+AFTER_PADDING = "camembert data2vec-text esm ibert longformer luke mpnet prophetnet roberta roberta-prelayernorm xmod"
+AFTER_PADDING += " xlm-roberta xlm-roberta-xl"
 
 
-def test_the_known_configurations_are_those_of_their_sources() -> None:
-    """Of transformers' own defaults, and of the files in packages that hold a checkpoint."""
-    transformers = pytest.importorskip("transformers", reason="attnctl[hf] is not installed")
-    for name in DEFAULTS:
-        entry = known_configurations()[name]
-        own = transformers.CONFIG_MAPPING[entry["model_type"]]()
-        assert {key: getattr(own, key) for key in entry.keys() - {"title", "hub_id"}}.items() <= entry.items(), name
-
-
-@pytest.mark.parametrize("name", ["minilm", "smollm2"])
-def test_the_known_configurations_are_those_of_packages(name: str) -> None:
-    pytest.importorskip("transformers", reason="attnctl[hf] is not installed")
-    known = KNOWN[name]
-    assert known.package is not None
-    spec = importlib.util.find_spec(known.package)
-    if spec is None or spec.origin is None:
-        pytest.skip(f"{known.package} is not installed")
-    in_package = model_sizes(str(Path(spec.origin).parent / known.path))
-    assert replace(in_package, name="", source="") == replace(model_sizes(name), name="", source="")
-
-
-AFTER_PADDING = ["camembert", "data2vec-text", "esm", "ibert", "longformer", "luke", "mpnet", "prophetnet", "roberta"]
-AFTER_PADDING += ["roberta-prelayernorm", "xmod", "xlm-roberta", "xlm-roberta-xl"]
-
-
-@pytest.mark.parametrize("kind", [*AFTER_PADDING, "bert", "biogpt", "electra", "gpt2", "opt"])
+@pytest.mark.parametrize("kind", [*AFTER_PADDING.split(), "bert", "biogpt", "electra", "gpt2", "opt"])
 def test_positions_that_begin_after_the_padding_tokens_id(kind: str) -> None:
     """A text as long as is said is read, and one a token longer is not."""
-    pytest.importorskip("transformers", reason="attnctl[hf] is not installed")
-    import torch
-
-    from attnctl.models.huggingface.sizes import usable_positions
-    from tests.tools.sweep.families import Family, build
-    from tests.tools.sweep.modes import ids
-
     network = build(Family(kind, "causal" if kind in ("prophetnet", "biogpt") else "base"))
     longest = usable_positions(network, network.config.max_position_embeddings) or 0
-    assert (longest < network.config.max_position_embeddings) is (kind in AFTER_PADDING)
+    assert (longest < network.config.max_position_embeddings) is (kind in AFTER_PADDING.split())
     with torch.no_grad():
         network(input_ids=ids(1, longest))
         with pytest.raises(Exception, match=r"index|size|expand|shape"):
             network(input_ids=ids(1, longest + 1))
-
-
-@pytest.mark.parametrize("key", ["num_local_experts", "decoder_layers", "num_mem_blocks", "n_layer"])
-def test_parts_without_end_are_not_built(monkeypatch: pytest.MonkeyPatch, key: str) -> None:
-    """A configuration of a billion experts would fill the memory with modules that have none."""
-
-    def built(*_: object) -> None:
-        raise AssertionError("it was built")
-
-    monkeypatch.setattr(configured_sizes, "built_network", built)
-    assert sizes_of_settings(SMALL | {"model_type": "jetmoe", key: 10**9}, "x", "").layers == 2
-    assert sizes_of_settings(SMALL | {"text_config": SMALL | {"model_type": "jetmoe", key: 10**9}}, "x", "").layers == 2

@@ -2,40 +2,28 @@
 
 from __future__ import annotations
 
-import re
-import warnings
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
-
-pytest.importorskip("transformers", reason="attnctl[hf] is not installed")
-
 import torch
+from transformers import Trainer, TrainingArguments
 
 import attnctl
 from attnctl.errors import AttnctlError
 from attnctl.models.huggingface.attention_log import AttentionLog, head_measures
+from tests.models.huggingface.conftest import Shelf
 from tests.tools import architectures as zoo
-from tests.tools.folders import VOCABULARY, tokenizer, write
+from tests.tools.folders import VOCABULARY, tokenizer
 
 TEXT = "Alice will eat pizza"
 SIZES = {"vocab_size": len(VOCABULARY) + 10, "bos_token_id": 1, "eos_token_id": 2, "pad_token_id": 0}
 
 
-@pytest.fixture(autouse=True)
-def _quiet() -> Any:
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        yield
-
-
-def test_a_model_in_memory_is_read_as_its_folder(tmp_path: Path) -> None:
-    folder = write(tmp_path, "llama")
+def test_a_model_in_memory_is_read_as_its_folder(shelf: Shelf) -> None:
     network = zoo.build("llama", **SIZES)
     trace = attnctl.attend(TEXT, network, tokenizer=tokenizer())
-    stored = attnctl.attend(TEXT, str(folder))
+    stored = attnctl.attend(TEXT, shelf("llama"))
     assert [token.text for token in trace.tokens] == [token.text for token in stored.tokens]
     for ours, theirs in zip(trace.layers, stored.layers, strict=True):
         np.testing.assert_allclose(ours.weights, theirs.weights, atol=1e-6)
@@ -61,34 +49,15 @@ def test_measures_count_neither_padding_nor_the_first_query() -> None:
     assert head_measures(left, torch.tensor([[0, 1, 1]]))[1].item() == pytest.approx(0.75)
 
 
-@pytest.mark.parametrize(
-    ("given", "says"),
-    [
-        ({"inputs": None}, "inputs is Mapping, not NoneType"),
-        ({"inputs": {"input_ids": [[1, 2]]}}, "inputs['input_ids'] is a tensor, not list"),
-        ({"every": 1.5}, "every is int, not float"),
-        ({"layer": "all"}, "layer is int or list, not str"),
-        ({"report": 3}, "report is a function, not int"),
-    ],
-)
-def test_a_log_of_other_arguments_names_them(given: dict[str, Any], says: str) -> None:
-    with pytest.raises(TypeError, match=re.escape(f"AttentionLog(): {says}")):
-        AttentionLog(**({"inputs": {"input_ids": torch.tensor([[1]])}} | given))
-
-
 def test_a_trainer_logs_every_head(tmp_path: Path) -> None:
     pytest.importorskip("accelerate")
-    from transformers import Trainer, TrainingArguments
-
     network = zoo.build("llama", **SIZES).train()
     ids = torch.tensor([tokenizer().encode(TEXT).ids])  # (1, n)
     rows = [{"input_ids": ids[0], "labels": ids[0]}] * 8
     told: list[dict[str, float]] = []
     log = AttentionLog({"input_ids": ids}, every=2, layer=[0], report=told.append)
-    arguments = TrainingArguments(
-        str(tmp_path), max_steps=4, logging_steps=2, report_to=[], save_strategy="no", per_device_train_batch_size=2,
-        use_cpu=True, disable_tqdm=True,
-    )  # fmt: skip
+    how = {"logging_steps": 2, "report_to": [], "save_strategy": "no", "use_cpu": True, "disable_tqdm": True}
+    arguments = TrainingArguments(str(tmp_path), max_steps=4, per_device_train_batch_size=2, **how)
     trainer = Trainer(network, arguments, train_dataset=rows, callbacks=[log])
     trainer.train()
     heads = network.config.num_attention_heads

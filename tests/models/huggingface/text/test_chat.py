@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import pytest
 
-pytest.importorskip("transformers", reason="attnctl[hf] is not installed")
-
 from attnctl.errors import AttnctlError
 from attnctl.formats.chat import Conversation, Message
 from attnctl.models.huggingface.prompts import render_conversation, template_of

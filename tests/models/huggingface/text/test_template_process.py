@@ -6,8 +6,6 @@ from pathlib import Path
 
 import pytest
 
-pytest.importorskip("transformers", reason="attnctl[hf] is not installed")
-
 from attnctl import limits
 from attnctl.errors import AttnctlError
 from attnctl.formats.chat import Conversation, Message
