@@ -1,6 +1,7 @@
 """What cannot be is refused: tests/refusals.txt holds the command lines, their exit codes and a part of what is said.
 
-A line `file NAME VALUE` is a file that they read: bytes as Python writes them, or the numbers of an .npy file.
+NAME=VALUE before a command is a variable of its environment, `< FILE` after it its standard input. A line `file NAME VALUE` is
+a file that they read: bytes as Python writes them, the numbers of an .npy file, or the metadata of small weights.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from safetensors.numpy import save_file
 
 from tests.conftest import Refused
 
@@ -28,9 +30,16 @@ def odd_room(room: Path) -> Path:
             (room / name).parent.mkdir(exist_ok=True)
             if value.startswith("["):
                 np.save(room / name, json.loads(value))
+            elif value.startswith("{"):
+                tensors = {part: np.ones((1, 8, 4), np.float32) for part in ("W_Q", "W_K", "W_V")}
+                save_file(tensors, room / name, json.loads(value))
             else:
                 (room / name).write_bytes(ast.literal_eval(value))
     return room
+
+
+def files_in(folder: Path) -> list[tuple[Path, int]]:
+    return sorted((path, path.lstat().st_mtime_ns) for path in folder.rglob("*"))
 
 
 @pytest.mark.parametrize("row", [line for line in LINES if line[:1].isdigit()])
@@ -41,7 +50,11 @@ def test_one_line_and_nothing_written(
     if any(f" {name}" in command for name in ("llama", "bert", "t5")) and find_spec("transformers") is None:
         pytest.skip("transformers is not installed")
     monkeypatch.chdir(odd_room)
-    before = sorted(odd_room.rglob("*"))
-    line = refused(*shlex.split(command), code=int(row[0]))
+    before = files_in(odd_room)
+    command, _, stdin = command.partition(" < ")
+    words = shlex.split(command)
+    while words and words[0].startswith("ATTNCTL_"):
+        monkeypatch.setenv(*words.pop(0).split("=", 1))
+    line = refused(*words, code=int(row[0]), stdin=(odd_room / stdin).read_bytes() if stdin else b"")
     assert said in line and len(line) < 500
-    assert sorted(odd_room.rglob("*")) == before
+    assert files_in(odd_room) == before

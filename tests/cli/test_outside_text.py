@@ -67,7 +67,8 @@ def test_no_argument_of_any_command_steers(
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr("attnctl.cli.commands.view.show_in_browser", lambda page: None)
     Path("in.txt").write_text("Alice will eat\nBob will eat\n")
-    for text in (HOSTILE, "\udcff\u2066", "", "x" * 5000):
+    long = ("x" * 5000,) if parameter.param_type_name == "argument" else ("9" * 5000, "0-" + "9" * 5000)
+    for text in (HOSTILE, "\udcff\u2066", "", *long):
         arguments = list(ARGUMENTS.get(name, ["Alice will eat"]))
         if parameter.param_type_name == "argument":
             own = [part.name for part in typer_arguments(name)]

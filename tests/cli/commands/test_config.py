@@ -77,21 +77,6 @@ def test_every_form_of_a_table_takes_a_default(own: str, changed: str, run: Run,
     assert config_file.read_bytes().decode() == changed
 
 
-@pytest.mark.parametrize(
-    ("own", "setting"),
-    [
-        ("heatmap = 5", "heatmap.dpi=100"),
-        ("[[heatmap]]\ndpi = 3", "heatmap.dpi=100"),
-        ("[model]\nlength = 3", "model=dot"),
-        (f"[explain]\nx = {'[' * 300}{']' * 300}", "seed=1"),
-    ],
-)
-def test_what_would_be_lost_is_left(own: str, setting: str, refused: Refused, config_file: Path) -> None:
-    config_file.write_text(own)
-    assert "by hand" in refused("config", "--set", setting)
-    assert config_file.read_text() == own
-
-
 @pytest.mark.parametrize("make", ["fifo", "zeros", "loop", "folder", "nested", "large"])
 def test_a_defaults_file_that_is_none(make: str, refused: Refused, config_file: Path) -> None:
     """A named pipe was waited for, and /dev/zero read into memory."""
@@ -109,26 +94,6 @@ def test_a_defaults_file_that_is_none(make: str, refused: Refused, config_file: 
     for arguments in (["explain", "a b"], ["config"], ["config", "--set", "seed=1"]):
         said = refused(*arguments)
         assert "config.toml" in said and len(said) < 300
-
-
-@pytest.mark.parametrize(
-    ("name", "value"), [("SEED", "abc"), ("SEED", "-1"), ("TEMPERATURE", "nan"), ("LAYER", "x"), ("SCALE", "\x1b[2J")]
-)
-def test_a_wrong_default_says_where_it_is_from(
-    name: str, value: str, refused: Refused, config_file: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv(f"ATTNCTL_{name}", value)
-    assert f"($ATTNCTL_{name})" in refused("explain", "a b", code=2)
-    monkeypatch.delenv(f"ATTNCTL_{name}")
-    config_file.write_text(f'{name.lower()} = "{value}"\n'.replace("\x1b", "\\u001b"))
-    assert "(the defaults file, see attnctl config)" in refused("explain", "a b", code=2)
-
-
-@pytest.mark.parametrize("value", ["true", "1.5", '"true"'])
-def test_a_number_is_a_number_in_the_file_too(value: str, refused: Refused, config_file: Path) -> None:
-    """`seed = true` was taken for a seed of 1."""
-    config_file.write_text(f"seed = {value}\n")
-    assert "a whole number in digits is wanted" in refused("explain", "a b", "-m", "random", code=2)
 
 
 def test_switches_in_the_file(run: Run, config_file: Path) -> None:
@@ -149,23 +114,17 @@ def test_what_does_something_has_no_default(
 
 
 @pytest.mark.parametrize(
-    ("own", "place", "why"),
+    ("own", "place"),
     [
-        ('modle = "dot"', "modle", "no option is called so: did you mean model?"),
-        ("output = 'x'", "output", "it has no default, and is given where it is meant"),
-        ("[heatmap]\ndpj = 3", "heatmap.dpj", "no option is called so: did you mean dpi?"),
-        ("[explain]\nfoo-bar = 3", "explain.foo-bar", "no option is called so"),
-        ("[heatmap]\nby = 'sink'", "heatmap.by", "heatmap has no such option"),
-        ("[heatmp]\ndpi = 3", "heatmp.dpi", "[heatmp]: no command is called so: did you mean heatmap?"),
+        ('modle = "dot"', "modle"), ("output = 'x'", "output"), ("[heatmap]\ndpj = 3", "heatmap.dpj"),
+        ("[explain]\nfoo-bar = 3", "explain.foo-bar"), ("[heatmap]\nby = 'sink'", "heatmap.by"),
+        ("[heatmp]\ndpi = 3", "heatmp.dpi"),
     ],
-)
-def test_a_name_that_is_no_option_is_told_and_can_be_taken_out(
-    own: str, place: str, why: str, run: Run, refused: Refused, config_file: Path
-) -> None:
+)  # fmt: skip
+def test_a_name_that_is_no_option_can_be_taken_out(own: str, place: str, run: Run, config_file: Path) -> None:
     """`modle = "dot"` was passed over: every command ran demo."""
     config_file.write_text(f"{own}\n")
-    assert why in refused("heatmap", "a b")
-    assert run("config").code == 0
+    assert run("heatmap", "a b").code == 1 and run("config").code == 0
     assert run("config", "--unset", place).code == 0
     assert run("heatmap", "a b", "--layer", "0").code == 0
 
@@ -179,22 +138,3 @@ def test_a_variable_that_is_no_option_is_told(run: Run, monkeypatch: pytest.Monk
         "attnctl: note: $ATTNCTL_OUTPUT: it has no default, and is given where it is meant",
     ]
     assert run("heatmap", "a b", "--layer", "0", "--quiet").err == ""
-
-
-@pytest.mark.parametrize(
-    ("name", "command"),
-    [("QUERY", "explain"), ("STEPS", "explain"), ("DROP", "explain"), ("CAUSAL", "explain"), ("CHAT", "explain")]
-    + [
-        ("EMBEDDINGS", "heatmap"),
-        ("CMAP", "heatmap"),
-        ("WORDS", "heatmap"),
-        ("CENSUS", "heads"),
-        ("AGAINST", "ablate"),
-    ],
-)
-def test_whatever_is_wrong_in_the_environment_is_named(
-    name: str, command: str, run: Run, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv(f"ATTNCTL_{name}", "@@")
-    told = run(command, "Alice will")
-    assert told.code in (1, 2) and told.err.count("\n") == 1 and told.err.endswith(f"($ATTNCTL_{name})\n"), told.err
