@@ -117,6 +117,8 @@ def check_no_file(text: str) -> None:
     if _FILE_NAME.fullmatch(name):
         if os.path.lexists(name):
             check_regular(name)
+            if Path(name).suffix.lower() in (".npy", ".npz"):
+                raise UsageError(f"{name} is a file of arrays, without the model that this needs: give a text")
             raise UsageError(f"{name} is a file: a text in it is read with --file {name}")
         raise AttnctlError(f"no file {name[:200]}: no such file is here, and for a text it has no words")
     if not name or re.search(r"\s|\0", name) or len(name) >= limits.NAME_BYTES:

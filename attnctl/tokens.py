@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 from attnctl import limits
 from attnctl.errors import AttnctlError, TooLongError, UsageError, telling_errors
 from attnctl.files import is_possible_name
-from attnctl.text import isolated, shortened, visible_text
+from attnctl.text import counted, isolated, shortened, visible_text
 
 if TYPE_CHECKING:
     from tokenizers import Encoding, Tokenizer
@@ -265,7 +265,7 @@ def _by_index(tokens: Sequence[Token], at: int, query: str) -> int:
     if -len(tokens) <= at < len(tokens):
         return at % len(tokens)
     hint = f" (the token {query!r} is {AS_TEXT}{query})" if any(token.text == query for token in tokens) else ""
-    raise UsageError(f"no token {at}: the text has {len(tokens)} tokens, 0 to {len(tokens) - 1}{hint}")
+    raise UsageError(f"no token {at}: the text has {counted(len(tokens), 'token')}, 0 to {len(tokens) - 1}{hint}")
 
 
 def _by_text(tokens: Sequence[Token], text: str) -> int:

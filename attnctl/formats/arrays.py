@@ -18,6 +18,7 @@ from attnctl.arrays import Floats
 from attnctl.errors import AttnctlError, in_one_line
 from attnctl.files import check_regular, decode_text, open_regular, read_bytes
 from attnctl.formats.validation import array_header, read_npy, read_npz, telling_unsound
+from attnctl.text import counted
 from attnctl.tokens import Token
 
 if TYPE_CHECKING:
@@ -92,9 +93,8 @@ class GivenRows:
     def __call__(self, tokens: Sequence[Token]) -> Floats:
         """The rows for these tokens → (n, d_model). Raises AttnctlError where there are not as many as tokens."""
         if len(tokens) != len(self.rows):
-            raise AttnctlError(
-                f"{self.path} has {len(self.rows)} rows, but the text has {len(tokens)} tokens: one row a token"
-            )
+            rows, own = counted(len(self.rows), "row"), counted(len(tokens), "token")
+            raise AttnctlError(f"{self.path} has {rows}, but the text has {own}: one row a token")
         return self.rows
 
 

@@ -20,6 +20,7 @@ from attnctl.layer.computed import ComputedLayer
 from attnctl.models.builtin.stack import Settings, chosen_settings, stack_info
 from attnctl.readings.traces.consistency import CELLS, check_head_count, weights_notes
 from attnctl.readings.traces.trace import ModelInfo, Trace
+from attnctl.text import counted
 from attnctl.tokens import Token, Tokenize, named_tokens, open_tokenizer
 
 if TYPE_CHECKING:
@@ -47,7 +48,8 @@ class GivenQKV:
         """One layer, one call of attention."""
         n = self.queries.shape[1]
         if len(tokens) != n:
-            raise AttnctlError(f"{self.path} has {n} rows, but the text has {len(tokens)} tokens: one row a token")
+            rows, own = counted(n, "row"), counted(len(tokens), "token")
+            raise AttnctlError(f"{self.path} has {rows}, but the text has {own}: one row a token")
         device = device_for_length(self.settings.device, n)
         q, k, v = (place_array(part, device) for part in (self.queries, self.keys, self.values))
         with suppress(StopForward):
@@ -144,7 +146,9 @@ def _trace_of_grids(path: str, grids: Sequence[Array], names: list[str]) -> Trac
     n_heads, n_q, n_k = grids[0].shape
     check_head_count(n_heads * len(grids), path)
     if names and len(names) not in (n_q, n_k):
-        raise AttnctlError(f"{len(names)} tokens for a grid of {n_q} × {n_k} in {path}: give one a row")
+        raise AttnctlError(
+            f"{counted(len(names), 'token')} for a grid of {n_q} × {n_k} in {path}: give one a row, as words or a JSON list"
+        )
     numbered = [Token(str(at)) for at in range(max(n_q, n_k))]
     named = named_tokens(names)
     heads = tuple(range(n_heads))
