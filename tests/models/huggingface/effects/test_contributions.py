@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import importlib
-import warnings
 from typing import Any
 
 import pytest
@@ -20,14 +19,9 @@ TARGET, AGAINST = 5, 7
 
 
 @pytest.fixture(autouse=True)
-def _quiet() -> Any:
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    with warnings.catch_warnings(), torch.no_grad():
-        warnings.filterwarnings("ignore", category=FutureWarning)
-        warnings.filterwarnings("ignore", category=DeprecationWarning)
+def _without_gradients() -> Any:
+    with torch.no_grad():
         yield
-    torch.set_num_threads(threads)
 
 
 def apart(model: Any, given: dict[str, Any], query: int = 8, **how: Any) -> Contributions:
@@ -44,11 +38,9 @@ def part_of(found: Contributions, layer: int, head: int) -> ContributionPart:
 @pytest.mark.parametrize("case", [*zoo.DECODERS, *zoo.SPARSE])
 def test_the_parts_add_up_to_the_models_own_logit(case: str, query: int) -> None:
     model, given = zoo.build(case), zoo.inputs(case)
-    parts = apart(model, given, query)
-    logits = model(**given).logits[0, query]
-    own = float(logits[TARGET] - logits[AGAINST])
+    parts, logits = apart(model, given, query), model(**given).logits[0, query]
     if not parts.notes:  # else they are of the logits before a cap
-        assert parts.logit == pytest.approx(own, abs=1e-5)
+        assert parts.logit == pytest.approx(float(logits[TARGET] - logits[AGAINST]), abs=1e-5)
     assert parts.sum_of_parts == pytest.approx(parts.logit, rel=1e-4, abs=1e-5)
     heads = [part for part in parts.parts if part.part == "head"]
     assert len(heads) == 4 * (1 if case in zoo.SPARSE else 2)
@@ -103,13 +95,12 @@ def test_capped_logits_are_taken_apart_before_the_cap_which_is_said() -> None:
     ],
 )
 def test_architectures_are_right_or_refused_by_name(family: str, name: str, settings: Any, said: str | None) -> None:
-    module = importlib.import_module(f"transformers.models.{family}.modeling_{family}")
-    model_class = getattr(module, name)
+    model_class = getattr(importlib.import_module(f"transformers.models.{family}.modeling_{family}"), name)
     torch.manual_seed(0)
     model = model_class(model_class.config_class(**settings)).eval()
     if said is None:
         parts = apart(model, zoo.inputs("llama"))
         assert parts.sum_of_parts == pytest.approx(parts.logit, rel=1e-4, abs=1e-5)
-        return
-    with pytest.raises(AttnctlError, match=said):
-        apart(model, zoo.inputs("llama"))
+    else:
+        with pytest.raises(AttnctlError, match=said):
+            apart(model, zoo.inputs("llama"))

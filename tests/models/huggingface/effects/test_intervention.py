@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import re
-import warnings
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from typing import Any
@@ -13,14 +11,19 @@ import pytest
 import torch
 
 import attnctl
-from attnctl.errors import AttnctlError, UsageError
+from attnctl.errors import AttnctlError
 from attnctl.interventions import Intervention
 from attnctl.models import open_model
+from attnctl.models.huggingface import attention_call
+from attnctl.models.huggingface.family_traits import output_projections
 from attnctl.models.huggingface.intervention import apply_interventions, intervene
 from attnctl.models.huggingface.replay import Replay, blocks_of, first_of, logits_of
+from attnctl.models.watching import reference_contexts
 from attnctl.source import Changes, TextSource, prepare
+from tests.models.huggingface.conftest import Shelf
 from tests.tools import architectures as zoo
-from tests.tools import folders
+from tests.tools.sweep.checkpoints import TEXT, opened
+from tests.tools.sweep.families import Family, build
 
 DECODERS = [case for case in zoo.DECODERS if "indexer" not in case]
 ENCODERS = [case for case in zoo.ENCODERS if case != "vit"]
@@ -30,14 +33,9 @@ HEADS = 4
 
 
 @pytest.fixture(autouse=True)
-def _quiet() -> Any:
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    with warnings.catch_warnings(), torch.no_grad():
-        warnings.filterwarnings("ignore", category=FutureWarning)
-        warnings.filterwarnings("ignore", category=DeprecationWarning)
+def _without_gradients() -> Any:
+    with torch.no_grad():
         yield
-    torch.set_num_threads(threads)
 
 
 def projections(model: Any, side: str) -> list[Any]:
@@ -82,19 +80,22 @@ def run(model: Any, given: dict[str, Any]) -> torch.Tensor:
     return logits_of(model(**given))
 
 
+def assert_same_change(ours: torch.Tensor, reference: torch.Tensor, plain: torch.Tensor) -> None:
+    """Both are the same logits, and others than those of the model as it is."""
+    assert float((reference - plain).abs().max()) > 1e-4, "nothing was changed here"
+    torch.testing.assert_close(ours, reference, atol=1e-5 * max(1.0, float(plain.abs().max())), rtol=1e-5)
+
+
 @pytest.mark.parametrize("case", CASES)
 def test_heads_zeroed_equal_plain_hooks(case: str) -> None:
     model, given = zoo.build(case), zoo.inputs(case)
     sides = ["encoder", "decoder", "cross"] if case in zoo.PAIRS else ["self"]
     plain = run(model, given)
     for side in sides:
-        layer = 1
-        with zeroed(model, case, 0 if case in zoo.SPARSE else layer, [0, 2], side):
+        with zeroed(model, case, 0 if case in zoo.SPARSE else 1, [0, 2], side):
             reference = run(model, given)
-        with intervene(model, heads={layer: [0, 2]}, attention=None if side == "self" else side):
-            ours = run(model, given)
-        assert float((reference - plain).abs().max()) > 1e-4, "the hook does nothing here"
-        torch.testing.assert_close(ours, reference, atol=1e-5 * max(1.0, float(plain.abs().max())), rtol=1e-5)
+        with intervene(model, heads={1: [0, 2]}, attention=None if side == "self" else side):
+            assert_same_change(run(model, given), reference, plain)
     assert torch.equal(run(model, given), plain)
 
 
@@ -123,9 +124,7 @@ def test_edges_cut_equal_an_additive_mask(case: str) -> None:
     plain = run(model, given)
     reference = run(model, given | {"attention_mask": additive(model, 9, edges, causal)})
     with intervene(model, edges=edges):
-        ours = run(model, given)
-    assert float((reference - plain).abs().max()) > 1e-4
-    torch.testing.assert_close(ours, reference, atol=1e-5 * max(1.0, float(plain.abs().max())), rtol=1e-5)
+        assert_same_change(run(model, given), reference, plain)
 
 
 @pytest.mark.parametrize(
@@ -146,9 +145,7 @@ def test_edges_cut_equal_a_hooked_mask_where_layers_have_windows(case: str) -> N
             stack.callback(layer.self_attn.register_forward_pre_hook(hide, with_kwargs=True).remove)
         reference = run(model, given)
     with intervene(model, edges=[(-1, -2)]):
-        ours = run(model, given)
-    assert float((reference - plain).abs().max()) > 1e-4
-    torch.testing.assert_close(ours, reference, atol=1e-5 * max(1.0, float(plain.abs().max())), rtol=1e-5)
+        assert_same_change(run(model, given), reference, plain)
 
 
 @pytest.mark.parametrize("case", ["llama", "gpt2", "bert", "t5, bias", "gemma2, soft cap and window"])
@@ -304,60 +301,8 @@ def test_a_replay_from_the_middle_equals_the_whole_forward(case: str) -> None:
             torch.testing.assert_close(row, whole, atol=2e-5 * max(1.0, float(whole.abs().max())), rtol=1e-5)
 
 
-def test_bad_heads_layers_and_models_are_refused_in_one_line() -> None:
-    model = zoo.build("llama")
-    for heads, said in (({2: [0]}, "no layer 2"), ({0: [4]}, "no head 4 in layer 0"), ({-3: [0]}, "no layer -3")):
-        with pytest.raises(UsageError, match=said), intervene(model, heads=heads):
-            pass
-    with pytest.raises(UsageError, match="how"), intervene(model, heads={0: [0]}, how="half"):
-        pass
-    with pytest.raises(UsageError, match="another text"), intervene(model, heads={0: [0]}, how="resample"):
-        pass
-    with pytest.raises(AttnctlError, match="code of its own"), intervene(zoo.build("gptj"), heads={0: [0]}):
-        pass
-    reference = {0: torch.zeros(4, 5, 8)}
-    with (
-        intervene(model, heads={0: [0]}, how="resample", reference=reference),
-        pytest.raises(UsageError, match="5 tokens, this text 9"),
-    ):
-        model(**zoo.inputs("llama"))
-
-
-@pytest.mark.parametrize(
-    ("given", "says"),
-    [
-        ({"heads": {"a": [0]}}, "a layer of heads is int, not str"),
-        ({"heads": {0: None}}, "heads[0] is int or Sequence, not NoneType"),
-        ({"heads": {0: "x"}}, "heads[0] is int or list, not str"),
-        ({"edges": [(0, 1, 2)]}, "edges is a list of (query, key), not list"),
-        ({"edges": [("a", "b")]}, "edges is a list of (query, key), not list"),
-        ({"edges": [(0, 1)], "layer": "all"}, "layer is int or list, not str"),
-        ({"heads": {0: [0]}, "how": "mean", "reference": {0: None}}, "reference[0] is an array, not None"),
-    ],
-)
-def test_arguments_of_another_type_are_named(given: dict[str, Any], says: str) -> None:
-    model = zoo.build("llama")
-    with pytest.raises(TypeError, match=re.escape(f"intervene(): {says}")), intervene(model, **given):
-        model(**zoo.inputs("llama"))
-
-
-def test_numbers_of_numpy_and_references_of_another_shape() -> None:
-    model, zero = zoo.build("llama"), np.int64(0)
-    with intervene(model, heads={zero: zero}, edges=[(zero, zero)], layer=zero, edge_heads=[zero]) as one:
-        assert one.heads == {0: (0,)}
-        assert one.cuts[0].layers == {0}
-    for how, shape in (("mean", "(4, 8)"), ("resample", "(4, n, 8)")):
-        with (
-            pytest.raises(UsageError, match=re.escape(f"has shape (3,): {how} needs {shape}")),
-            intervene(model, heads={0: [0]}, how=how, reference={0: torch.zeros(3)}),
-        ):
-            model(**zoo.inputs("llama"))
-
-
 @pytest.mark.parametrize("case", ["llama", "gemma2, soft cap and window", "t5, bias"])
 def test_long_texts_by_the_fused_kernel_as_short_ones(case: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    from attnctl.models.huggingface import attention_call
-
     model, given = zoo.build(case), zoo.inputs(case)
     with intervene(model, edges=[(-1, 1), (3, 2)]):
         plain = run(model, given)
@@ -370,9 +315,6 @@ GATED = ["qwen3_next", "afmoe", "laguna", "lfm3"]
 
 def gated(kind: str) -> tuple[Any, Any, int]:
     """A tiny network with a learned gate after its attention, the output projection of one layer, and that layer."""
-    from attnctl.models.huggingface.family_traits import output_projections
-    from tests.tools.sweep.families import Family, build
-
     network = build(Family(kind, "causal"), "eager").eval()
     site, _ = list(output_projections(network, own=True).values())[-1]
     return network, network.get_submodule(f"{site.name}.o_proj"), site.layer
@@ -438,10 +380,6 @@ def test_effects_behind_a_gate_are_those_of_hooks_and_of_their_gradient() -> Non
 
 
 def test_a_reference_file_tells_what_the_gate_lets_through(tmp_path: Any) -> None:
-    from attnctl.models.watching import reference_contexts
-    from tests.tools.sweep.checkpoints import TEXT, opened
-    from tests.tools.sweep.families import Family
-
     network, projection, layer = gated("qwen3_next")
     model = opened(Family("qwen3_next", "causal"), network, "self")
     (tmp_path / "texts.txt").write_text(f"{TEXT}\n")
@@ -493,8 +431,8 @@ def turned_by_hooks(model: Any, tokens: Any, case: str, layer: int) -> np.ndarra
 
 
 @pytest.mark.parametrize("case", VALUES)
-def test_value_zeroing_is_that_of_hooks(case: str, tmp_path: Any) -> None:
-    model = open_model(str(folders.write(tmp_path, case)))
+def test_value_zeroing_is_that_of_hooks(case: str, shelf: Shelf) -> None:
+    model = open_model(shelf(case))
     source = TextSource(model, "Alice will eat pizza")
     found = prepare(source, Changes("value-zeroing")).trace()
     assert found.measure == "value-zeroing" and [layer.layer for layer in found.layers] == [0, 1]
@@ -503,40 +441,36 @@ def test_value_zeroing_is_that_of_hooks(case: str, tmp_path: Any) -> None:
         np.testing.assert_allclose(layer.weights[0], wanted, atol=2e-5)
         if layer.mask is not None:
             assert not layer.weights[0][~layer.mask].any()
-    parked = [
-        note for measure in ("value-norm", "value-zeroing") for note in prepare(source, Changes(measure)).trace().notes
-    ]
-    assert not any(note.startswith("Of the attention") for note in parked)  # of weights alone
+    for measure in ("value-norm", "value-zeroing"):  # what is said of where attention is parked is of weights alone
+        assert not any(note.startswith("Of the attention") for note in prepare(source, Changes(measure)).trace().notes)
     one = prepare(source, Changes("value-zeroing"), 1).trace()
     np.testing.assert_array_equal(one.layers[0].weights, found.layers[1].weights)
 
 
 @pytest.mark.parametrize("case", ["llama", "albert, one layer shared"])
-def test_value_zeroing_with_heads_off(case: str, tmp_path: Any) -> None:
+def test_value_zeroing_with_heads_off(case: str, shelf: Shelf) -> None:
     """Where every head of a layer is off, no value turns its output; the other layer has its heads."""
-    folder = str(folders.write(tmp_path, case))
-    found = prepare(
-        TextSource(open_model(folder, off="0.0,0.1,0.2,0.3"), "Alice will"), Changes("value-zeroing")
-    ).trace()
+    source = TextSource(open_model(shelf(case), off="0.0,0.1,0.2,0.3"), "Alice will")
+    found = prepare(source, Changes("value-zeroing")).trace()
     assert not found.layers[0].weights.any() and np.allclose(found.layers[1].weights.sum(-1), 1)
     assert found.notes[-2].startswith("Off (layer.head): 0.0") and found.notes[-1].startswith("Shown is")
 
 
 @pytest.mark.parametrize("kind", ["encoder", "decoder", "cross"])
-def test_value_zeroing_of_encoder_decoders(kind: str, tmp_path: Any) -> None:
+def test_value_zeroing_of_encoder_decoders(kind: str, shelf: Shelf) -> None:
     how = {"attention": kind} | ({} if kind == "encoder" else {"target": "pizza"})
-    source = TextSource(open_model(str(folders.write(tmp_path, "bart")), **how), "Alice will")
+    source = TextSource(open_model(shelf("bart"), **how), "Alice will")
     found = prepare(source, Changes("value-zeroing")).trace()
     for layer in found.layers:
         assert layer.weights.shape == (1, len(source.tokens), len(source.key_tokens))
         np.testing.assert_allclose(layer.weights.sum(-1), 1, atol=1e-5)
 
 
-def test_value_zeroing_is_refused_where_blocks_cannot_be_run_again(tmp_path: Any) -> None:
-    model = open_model(str(folders.write(tmp_path / "bloom", "bloom, ALiBi")))
+def test_value_zeroing_is_refused_where_blocks_cannot_be_run_again(shelf: Shelf) -> None:
+    model: Any = open_model(shelf("bloom, ALiBi"))
     with pytest.raises(AttnctlError, match="BloomForCausalLM computes its attention in code of its own"):
         prepare(TextSource(model, "Alice"), Changes("value-zeroing"))
-    model = open_model(str(folders.write(tmp_path / "gpt2", "gpt2")))
+    model = open_model(shelf("gpt2"))
     calls: list[int] = []
 
     def drift(block: Any, args: Any, output: Any) -> Any:
