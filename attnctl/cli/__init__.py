@@ -355,8 +355,8 @@ def run_command_line() -> None:
 def run_command(argv: Sequence[str] | None = None) -> int:
     """Run one command, by these arguments or those of the process, every error told in one line: its exit code."""
     given = sys.argv[1:] if argv is None else list(argv)
+    command = next((word for word in given if not word.startswith("-")), "")
     try:
-        command = next((word for word in given if not word.startswith("-")), "")
         with contextlib.ExitStack() as streams:
             if _is_read_at_once(command, given):
                 streams.enter_context(paged_output())
@@ -384,7 +384,7 @@ def run_command(argv: Sequence[str] | None = None) -> int:
         said = getattr(error, "format_message", None)
         if said is None:  # a bug of ours: the traceback says where
             raise
-        print_complaint(_usage_message(str(said()), error))
+        print_complaint(_usage_message(str(said()), error, command))
         code = USAGE
     return code if isinstance(code, int) else DONE
 
@@ -397,10 +397,10 @@ def _is_read_at_once(command: str, argv: Sequence[str]) -> bool:
     return command not in (*ASKS, *AS_IT_GOES) or not {"-h", "--help"}.isdisjoint(argv)
 
 
-def _usage_message(said: str, error: Exception) -> str:
+def _usage_message(said: str, error: Exception, command: str) -> str:
     """Typer's complaint as one line, with where the value comes from, or where to read more."""
     message, context = " ".join(said.split()).rstrip("."), getattr(error, "ctx", None)
     name = getattr(getattr(error, "param", None), "name", None)
     origin = arguments.default_origin(context, name) if context and name else ""
-    more = origin or f"see {context.command_path if context else 'attnctl'} --help"
+    more = origin or f"see {f'attnctl {command}'.rstrip()} --help"
     return f"{message[:1].lower()}{message[1:]} ({more})"
