@@ -41,6 +41,11 @@ def layers(kind: str, n: int = N) -> list[LayerAttention]:
     return [ComputedLayer.of_call(3, call), stored, replace(stored, weights=Rows(stored.weights))]
 
 
+def shown(layer: LayerAttention, rows: Any, columns: Any) -> Any:
+    parts = layer.visible_parts(rows, columns)
+    return np.ones((len(rows), len(columns)), bool) if parts is None else parts
+
+
 COLUMNS = [((0, 53),), ((53, 107),), ((100, 101),), ((400, 401),), ((265, 266),)]
 QUESTIONS = {
     "rows": lambda layer: layer.rows_of([5, 0, 400]),
@@ -59,9 +64,9 @@ QUESTIONS = {
     "weights": lambda layer: layer.all_weights(),
     "some heads": lambda layer: layer.select_heads([3, 1]).rows_of([200]),
     "visible counts": lambda layer: layer.visible_counts(),
-    "visible parts": lambda layer: (
-        np.nan if (shown := layer.visible_parts([((0, 100),), ((150, 400),)], COLUMNS)) is None else shown
-    ),
+    "visible parts": lambda layer: shown(layer, [((0, 100),), ((150, 400),)], COLUMNS),
+    "visible row": lambda layer: shown(layer, [((120, 121),)], COLUMNS),
+    "visible cells": lambda layer: shown(layer, [((120, 121),)], COLUMNS[2:]),
 }
 
 
@@ -73,6 +78,15 @@ def test_every_question_is_answered_alike(kind: str, monkeypatch: pytest.MonkeyP
         wanted = ask(computed)
         for layer in others:
             close(ask(layer), wanted, tolerance=1e-4)
+
+
+def test_the_shares_of_the_work_come_to_all_of_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("attnctl.layer.MEMORY", 1 << 20)  # several blocks
+    for layer in layers("causal"):
+        shares: list[float] = []
+        layer.tick = shares.append
+        layer.pooled([((0, 100),), ((150, 400),)], COLUMNS[:2])
+        assert len(shares) > 1 and sum(shares) == pytest.approx(1)
 
 
 @pytest.mark.parametrize("kind", KINDS)
