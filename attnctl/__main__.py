@@ -40,7 +40,10 @@ def main() -> None:
         os._exit(INTERRUPTED)
     except SystemExit as end:
         if STARTING:
-            interrupts.keep_code(end.code if isinstance(end.code, int) else FAILED)
+            code = end.code if isinstance(end.code, int) else FAILED
+            signal.signal(
+                signal.SIGINT, lambda *_: os._exit(code)
+            )  # all is done, and said: Python's own end changes nothing
         raise
 
 

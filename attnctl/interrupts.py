@@ -62,12 +62,6 @@ def removed_at_end(path: Path) -> Iterator[None]:
             signal.signal(number, signal.SIG_DFL)
 
 
-def leave_at_once() -> None:
-    """End the process: there is nothing to put in order, and no line of Python to show."""
-    os.write(2, b"attnctl: interrupted\n")
-    os._exit(CODE)
-
-
 def take_interrupt(_: int, frame: FrameType | None) -> None:
     """What Ctrl-C does while a command runs. Raises KeyboardInterrupt where no import is under way."""
     global came
@@ -75,7 +69,8 @@ def take_interrupt(_: int, frame: FrameType | None) -> None:
     if not _is_importing(frame):
         raise KeyboardInterrupt
     if not _to_tidy or not hasattr(signal, "setitimer"):
-        leave_at_once()
+        os.write(2, b"attnctl: interrupted\n")  # there is nothing to put in order, and no line of Python to show
+        os._exit(CODE)
     _ask_again()
 
 
@@ -93,11 +88,6 @@ def watch_interrupts() -> None:
     sys.unraisablehook = _heard_later
     # of what is registered first the last: Python would give the signal back to the system, which ends the process by it
     atexit.register(signal.signal, signal.SIGINT, signal.SIG_IGN)
-
-
-def keep_code(code: int) -> None:
-    """All is done, and said: an interrupt of Python's own end changes nothing of that."""
-    signal.signal(signal.SIGINT, lambda *_: os._exit(code))
 
 
 @contextmanager

@@ -50,14 +50,6 @@ class Step:
 BIASES = {"b_Q": "W_Q", "b_K": "W_K", "b_V": "W_V"}  # biases, and the matrices that they are added after
 
 
-def head_steps(trace: Trace, layer: LayerTrace, at: int) -> Iterator[Step]:
-    """The steps of the head at place `at` of a layer; those that it lacks are left out."""
-    for make in _HEAD_STEPS:
-        step = make(trace, layer, at)
-        if step is not None:
-            yield replace(step, layer=layer.layer, head=layer.heads[at])
-
-
 def _matrices_step(trace: Trace, layer: LayerTrace, at: int) -> Step | None:
     """The matrices of the head at place `at` of a layer; None where the source keeps none."""
     given, head = layer.parameters, layer.heads[at]
@@ -445,8 +437,8 @@ def _all_steps(trace: Trace, heads: Collection[int] | None) -> Iterator[Step]:
                 "input", title, formula, sentence, (Part("input", "X", layer.input, "tokens"),), layer=layer.layer
             )
         for at, head in enumerate(layer.heads):
-            if heads is None or head in heads:
-                yield from head_steps(trace, layer, at)
+            made = (make(trace, layer, at) for make in _HEAD_STEPS if heads is None or head in heads)
+            yield from (replace(step, layer=layer.layer, head=head) for step in made if step is not None)
         if layer.output is not None and (len(layer.heads) > 1 or "W_O" in layer.parameters):
             yield _output_step(trace, layer)
         if layer.residual is not None:

@@ -111,20 +111,17 @@ def in_a_cell(text: str) -> str:
     return f"'{cell}" if len(cell) > 1 and cell[0] in "=+-@＝＋－＠" else cell
 
 
-def cell_value(value: object) -> object:
-    """A value for a table of text: as `in_a_cell` where it is text that is not empty."""
-    return in_a_cell(value) if isinstance(value, str) and value else value
-
-
 def csv_table(
     heading: Iterable[str], rows: Iterable[Iterable[object]], digits: int | None = None, delimiter: str = ","
 ) -> str:
-    """CSV: text as `cell_value`, None as an empty cell, a float with so many `digits` (None: all that it has)."""
+    """CSV: text as `in_a_cell`, None as an empty cell, a float with so many `digits` (None: all that it has)."""
     import csv
     import io
 
     def cell(value: object) -> object:
-        return f"{value:.{digits}g}" if digits and isinstance(value, float) else cell_value(value)
+        if digits and isinstance(value, float):
+            return f"{value:.{digits}g}"
+        return in_a_cell(value) if isinstance(value, str) and value else value
 
     page = io.StringIO()
     writer = csv.writer(page, delimiter=delimiter, lineterminator="\n")

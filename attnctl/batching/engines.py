@@ -69,7 +69,7 @@ def results_of_items(
     `flowing`: the items come when they come (a pipe), and each result is wanted as soon as it can be. `alone`: what flows
     line by line is seldom worth more processes.
     """
-    size, few = items_at_a_time(work), FEW[work.draws_pictures]
+    size, few = SHARED if work.batch_size > 1 else 8 if work.draws_pictures else 32, FEW[work.draws_pictures]
     if by.engine == "ray":
         return by.results(work, chunks_of_items(items, size), jobs, model)
     if jobs is None:  # a checkpoint has threads, and may fill the memory
@@ -82,11 +82,6 @@ def results_of_items(
     jobs = jobs if len(head) == few else 1
     size = size if jobs > 1 or work.batch_size > 1 else 1 if work.draws_pictures else 16
     return by.results(work, chunks_of_items(chain(head, items), size), jobs, model)
-
-
-def items_at_a_time(work: Work) -> int:
-    """How many items are handed to a worker at a time."""
-    return SHARED if work.batch_size > 1 else 8 if work.draws_pictures else 32
 
 
 def chunks_of_items(

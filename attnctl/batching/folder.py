@@ -15,6 +15,7 @@ from contextlib import ExitStack
 from dataclasses import replace
 from datetime import UTC, datetime
 from functools import partial
+from hashlib import sha256
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
@@ -25,7 +26,6 @@ from attnctl.batching.manifest import (
     AppendedFile,
     Group,
     check_run,
-    file_entry,
     is_as_written,
     read_groups,
     read_line,
@@ -297,7 +297,12 @@ class Folder:
             self._put_in_order()
         for shared in self.shared:
             files = [file for group in self._groups() for file in group.files if file.file.startswith(shared.prefix)]
-            self._remove_unlisted(shared.prefix, {file.file for file in files})
+            listed = {
+                file.file for file in files
+            }  # others are of a run that was killed: they would be taken for some of these
+            for path in (self.path / shared.prefix).glob("*"):
+                if OWN_NAME.fullmatch(name := shared.prefix + path.name) and name not in listed and not path.is_dir():
+                    path.unlink()
             with said_plainly("read", self.path):
                 shared.finish(self.path, ((self.path / file.file).read_bytes() for file in files))
 
@@ -335,9 +340,9 @@ class Folder:
         return self._entry_of(name, data)
 
     def _entry_of(self, name: str, data: bytes, offset: int | None = None) -> ManifestFile:
-        """The entry of a file, or of a part of one, that is made in this run."""
+        """The entry of a file, or of the part of one that begins at `offset`, which is made in this run."""
         self.damaged |= {name: True} if name in self.damaged else {}
-        return file_entry(name, data, offset)
+        return ManifestFile(file=name, offset=offset, bytes=len(data), sha256=sha256(data).hexdigest())
 
     def _write_shared(self, files: Iterable[tuple[str, bytes]]) -> None:
         self._group_files += [self._write_file(name, data) for name, data in files]
@@ -358,9 +363,3 @@ class Folder:
             self._is_in_order &= numbers == sorted(numbers) and numbers[0] > self._last
             self._last = max(self._last, *numbers)
             self._group = []
-
-    def _remove_unlisted(self, prefix: str, listed: Container[str]) -> None:
-        """Remove shared files that no line lists, of a run that was killed: a reader would take them for some of these."""
-        for path in (self.path / prefix).glob("*"):
-            if OWN_NAME.fullmatch(name := prefix + path.name) and name not in listed and not path.is_dir():
-                path.unlink()

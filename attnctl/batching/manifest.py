@@ -174,11 +174,6 @@ class AppendedFile:
         self.file.close()
 
 
-def file_entry(name: str, data: bytes, offset: int | None = None) -> ManifestFile:
-    """The entry of a file, or of the part of a file that begins at `offset`."""
-    return ManifestFile(file=name, offset=offset, bytes=len(data), sha256=hashlib.sha256(data).hexdigest())
-
-
 def is_as_written(folder: Path, file: ManifestFile) -> bool:
     """Whether a file of the folder, or the part of it that is an item's, is to the byte what was written."""
     try:

@@ -85,12 +85,6 @@ class Sources:
         return {"number": item.number, **named, **plain(sources_document(found))}, len(search.tokens), found.notes
 
 
-def check_prompts(model: Any) -> None:
-    """Raise UsageError where a model answers no prompts."""
-    if model.info.kind != "checkpoint" or model.kind != "self" or not model.info.causal:
-        raise UsageError(f"{model.info.name} answers no prompts: name a checkpoint that continues texts (smollm2, …)")
-
-
 class PromptSources(SharedFormat):
     """`sources.jsonl`, a document a prompt; `sources.csv`, a row a prompt; `sources-means.csv`, means over the prompts."""
 

@@ -385,10 +385,10 @@ def open_work_model(work: Work) -> Model:
     model = open_named_model(**work.options)
     for spec, count, what in ((work.layer, model.info.n_layers, "layer"), (work.head, model.info.n_heads, "head")):
         item_indices(spec, count, what, model.info.name)
-    if "sources" in work.formats:
-        from attnctl.batching.prompt_sources import check_prompts
-
-        check_prompts(model)
+    if "sources" in work.formats and not (
+        model.info.kind == "checkpoint" and getattr(model, "kind", "") == "self" and model.info.causal
+    ):
+        raise UsageError(f"{model.info.name} answers no prompts: name a checkpoint that continues texts (smollm2, …)")
     if "parquet" in work.formats:
         need_pyarrow("--format parquet")
     if work.draws_pictures:

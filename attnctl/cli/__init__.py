@@ -165,9 +165,10 @@ class Command(TyperCommand):
                 rows[GROUPS[-1] if known is None else known.group].append((flags, said))
         found = {group: several for group, several in rows.items() if several}
         if self.name == "heads":
-            from attnctl.readings.head_statistics import statistics_explained
+            from attnctl.readings.head_statistics import STATISTICS
 
-            found["Columns, means over the queries"] = statistics_explained()
+            told = [(one.heading, f"{one.title_with_unit}{one.label_text}") for one in STATISTICS.values()]
+            found["Columns, means over the queries"] = told
         return found
 
     def format_options(self, ctx: Context, formatter: HelpFormatter) -> None:

@@ -86,7 +86,10 @@ def open_named_model(name: str = DEFAULT, **options: Unpack[ModelOptions]) -> Mo
         if option in foreign:
             raise UsageError(f"--{option.replace('_', '-')} does not go with --model {name}{instead_of(option)}")
     model: Model = opener(**given)
-    model = model if predict is None else _predicting_at(model, predict)
+    if predict is not None:
+        if not hasattr(model, "predict") or getattr(model, "unembedding", model) is None:
+            raise UsageError(f"--predict: {model.info.name} has no unembedding, so it predicts no words")
+        model = replace(model, predict=predict)  # type: ignore[type-var]
     if off is None:
         return model
     from attnctl.models.watching import switch_heads_off
@@ -120,13 +123,6 @@ def names_model(name: str) -> bool:
     from attnctl.models.huggingface.hub import KNOWN
 
     return name in REGISTRY or name in KNOWN or is_folder or name.lower().endswith((".safetensors", ".gguf"))
-
-
-def _predicting_at(model: Any, predict: str) -> Model:
-    """The model, asked for words at a certain token. Raises UsageError where it predicts none."""
-    if not hasattr(model, "predict") or getattr(model, "unembedding", model) is None:
-        raise UsageError(f"--predict: {model.info.name} has no unembedding, so it predicts no words")
-    return replace(model, predict=predict)  # type: ignore[no-any-return]
 
 
 @with_model_options

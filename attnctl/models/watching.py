@@ -23,8 +23,11 @@ from attnctl.tokens import Token, named_tokens
 
 def watched_text(model: Any, text: str, query: str | None = None, base: Intervention | None = None) -> Watched:
     """The text in a model, the prediction at `query` watched. Raises AttnctlError for a model with no heads to switch."""
-    model, off = with_heads_on(model)
-    base = base if off is None else off
+    if (off := getattr(model, "intervention", None)) is not None:  # the heads that are off are what is begun with
+        model, base = (
+            replace(model, info=replace(model.info, name=model.info.card_name, off=None), intervention=None),
+            off,
+        )
     if model.info.kind == "checkpoint":
         from attnctl.models.huggingface.watched import watch_network
 
@@ -113,14 +116,6 @@ def switch_heads_off(model: Any, off: str) -> Any:
     intervention = Intervention(off_heads(info, off))
     named = replace(info, name=f"{info.name} without {spoken_heads(intervention.heads)}", off=intervention.heads)
     return replace(model, info=named, intervention=intervention)
-
-
-def with_heads_on(model: Any) -> tuple[Any, Intervention | None]:
-    """The model with all its heads, and what of them was off."""
-    off: Intervention | None = getattr(model, "intervention", None)
-    if off is None:
-        return model, None
-    return replace(model, info=replace(model.info, name=model.info.card_name, off=None), intervention=None), off
 
 
 def off_heads(info: ModelInfo, off: str) -> dict[int, tuple[int, ...]]:

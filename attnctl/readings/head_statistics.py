@@ -282,8 +282,3 @@ STATISTICS: dict[str, Statistic] = {
         Statistic("rank", "rank", f"effective rank of the overview, {RANKED} cells a side", "", 2),
     )
 }  # fmt: skip
-
-
-def statistics_explained() -> list[tuple[str, str]]:
-    """Heading → what the column holds, and from what on a head bears its label."""
-    return [(one.heading, f"{one.title_with_unit}{one.label_text}") for one in STATISTICS.values()]

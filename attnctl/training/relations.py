@@ -12,7 +12,10 @@ from dataclasses import replace
 from itertools import accumulate, islice
 from typing import TYPE_CHECKING
 
+from msgspec import structs
+
 from attnctl.errors import AttnctlError
+from attnctl.files import write_whole
 from attnctl.formats.documents.model_documents import RelationDocument
 from attnctl.models import open_named_model
 from attnctl.models.builtin.stack import Stack
@@ -21,7 +24,7 @@ from attnctl.readings.census.census_tally import CensusTally, table_of_tally
 from attnctl.readings.census.words import HALVES, UP, AlignedSentence, ParsedSentence, TreeQuestion, align_words
 from attnctl.training import english, network
 from attnctl.training.english import HELD_OUT, Link, blocks_of, links_said
-from attnctl.training.run import GRAMMAR, Recipe, TrainingRun
+from attnctl.training.run import GRAMMAR, Recipe, TrainingRun, weights_file
 
 if TYPE_CHECKING:
     from attnctl.source import Model
@@ -172,8 +175,7 @@ def measure_run(training: Training, run: TrainingRun) -> list[RelationDocument] 
     """What the heads of a finished run on the grammar learned, written into its weights; None for another run."""
     if training.recipe.corpus != GRAMMAR or training.step < MEASURED_FROM:
         return None
-    table = measure_relations(
-        open_named_model(str(run.path / "weights.safetensors")), untrained_seed=training.recipe.seed
-    )
-    run.write_findings(training, table)
+    weights = run.path / "weights.safetensors"
+    table = measure_relations(open_named_model(str(weights)), untrained_seed=training.recipe.seed)
+    write_whole(weights, weights_file(training, figures={one.relation: structs.asdict(one) for one in table}))
     return table

@@ -8,7 +8,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, dataclass, fields, replace
 from functools import cached_property
@@ -17,7 +17,6 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import orjson
-from msgspec import structs
 
 from attnctl import __version__, limits
 from attnctl.errors import AttnctlError, UsageError, in_one_line
@@ -30,7 +29,6 @@ from attnctl.training.english import FOLDER, SENTENCES, bundled_corpus
 
 if TYPE_CHECKING:
     from attnctl.attention import Array
-    from attnctl.formats.documents.model_documents import RelationDocument
     from attnctl.text import Document
     from attnctl.training.train import Training
 
@@ -192,11 +190,6 @@ class TrainingRun:
         write_whole(self.path / f"step-{training.step:06d}.safetensors", weights)
         write_whole(self.path / "weights.safetensors", weights)
         self.save_state(training)
-
-    def write_findings(self, training: Training, measured: Sequence[RelationDocument]) -> None:
-        """Write into the final weights what their heads were found to have learned."""
-        figures = {one.relation: structs.asdict(one) for one in measured}
-        write_whole(self.path / "weights.safetensors", weights_file(training, figures=figures))
 
     def save_state(self, training: Training) -> None:
         """Keep all it takes to go on from this step."""

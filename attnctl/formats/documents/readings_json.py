@@ -28,7 +28,7 @@ from attnctl.formats.documents.json_documents import (
     write_json,
 )
 from attnctl.formats.validation import finite_floats
-from attnctl.readings.effects import ContributionPart, Effects
+from attnctl.readings.effects import ContributionPart, Effects, strongest_cuts
 from attnctl.readings.effects.answer_sources import AnswerSources, PartSource
 from attnctl.readings.effects.needle import HeadPlace, HeadsOff, NeedleCell, NeedleRun, Needles
 from attnctl.readings.questions.quiz import QuizQuestion
@@ -67,7 +67,10 @@ def effects_to_json(effects: Effects, top: int | None = None) -> bytes:
 def effects_document(effects: Effects, top: int | None = None) -> EffectsDocument:
     """Effects as a document, `top` heads, edges and spans of them (None: all)."""
     parts = effects.contributions and document_of(ContributionsEntry, effects.contributions)
-    return document_of(EffectsDocument, effects.limited(top), contributions=parts)
+    edges, spans = strongest_cuts(effects.edges, top), strongest_cuts(effects.spans, top)
+    return document_of(
+        EffectsDocument, effects, heads=effects.strongest(top), edges=edges, spans=spans, contributions=parts
+    )
 
 
 # --- sources of an answer ----------------------------------------------------------------------------------------

@@ -336,8 +336,13 @@ class _Recording:
         steps = attention.run_call(narrow)
         arrays = {name: getattr(steps, name) for name in ("scores", "scaled_scores", "mask", "context")}
         arrays["queries"] = narrow.queries
-        for name in {"keys", "values"} & self.keep:
-            arrays[name] = _copied_cache(getattr(narrow, name), len(heads))
+        for name in {
+            "keys",
+            "values",
+        } & self.keep:  # a copy, since the cache they lie in is written over as a text grows
+            cached = getattr(narrow, name)
+            shared = attention.share_heads(cached, len(heads))  # (batch, heads, n_k, d)
+            arrays[name] = shared.clone() if shared is cached else shared
         kept = {name: array.detach() for name, array in arrays.items() if array is not None and name in self.keep}
         self.keep_weights(
             site, heads, rows, steps.weights, (n_heads, call.n_q), has_sink=call.sinks is not None, **kept
@@ -407,9 +412,3 @@ class _Recording:
                 heads, rows = self.chosen(layer, n_heads, n_q)
                 part = weights[:, list(heads)] if rows is None else weights[:, list(heads)][:, :, list(rows)]
                 self.keep_weights(Site("", kind, layer, step=step), heads, rows, part, (n_heads, n_q))
-
-
-def _copied_cache(cached: Array, n_heads: int) -> Array:
-    """Keys or values for every head; a copy, since the cache they lie in is written over as a text grows."""
-    shared = attention.share_heads(cached, n_heads)  # (batch, heads, n_k, d)
-    return shared.clone() if shared is cached else shared

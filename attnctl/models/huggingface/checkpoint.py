@@ -236,7 +236,8 @@ class Checkpoint:
 
         if not model_follows_interface(self.network):
             with traits.watch_traits():
-                output = self._put_out(inputs)
+                self._take_modules(inputs)
+                output = self.network(**inputs, output_attentions=True)
             return output, {}, self._own_weights(output)
         output = None
         wanted = watch_attention(self.network, seen, self._of_own_kind, WatchOptions(after=traits.readers))
@@ -376,11 +377,6 @@ class Checkpoint:
             end = getattr(self.network.config, "eos_token_id", None)
             return (*self.decoder_start(), *(tokens[:-1] if tokens and tokens[-1].id == end else tokens))
         return (*self.decoder_start(), *generated_tokens(self, source, 1))
-
-    def _put_out(self, inputs: dict[str, object]) -> Output:
-        """The output of a network outside the interface, its attention with it."""
-        self._take_modules(inputs)
-        return self.network(**inputs, output_attentions=True)
 
     def _take_modules(self, inputs: dict[str, object]) -> None:
         """Let BigBird take the other modules that it has for a short text, which are then to be listened to."""

@@ -353,7 +353,8 @@ class FamilyTraits:
             notes.append(SINK_NOTE)
         if self._kind == "self":
             for name, layers in layers_without_attention(self._network).items():
-                notes.append(f"{_layers(layers)} no softmax attention: {_it(layers)} {name} in its place.")
+                holds = "it holds" if len(layers) == 1 else "they hold"
+                notes.append(f"{_layers(layers)} no softmax attention: {holds} {name} in its place.")
         if self._lambdas:
             values = list(self._lambdas.values())
             span = f"{values[0]:.2f}" if len(values) == 1 else f"{min(values):.2f} to {max(values):.2f} by layer"
@@ -382,10 +383,6 @@ class FamilyTraits:
 
 def _layers(layers: Sequence[int]) -> str:
     return f"Layer {layers[0]} has" if len(layers) == 1 else f"Layers {number_list(layers)} have"
-
-
-def _it(layers: Sequence[int]) -> str:
-    return "it holds" if len(layers) == 1 else "they hold"
 
 
 def hides_future(call: Call) -> bool | None:

@@ -67,7 +67,7 @@ def render_conversation(
     try:
         text, marked = template_process.fill_templates(
             template,
-            [[_plain_message(message) for message in said] for said in (messages, marks)],
+            [[{"role": one.role, "content": one.content, **one.more} for one in said] for said in (messages, marks)],
             tools=list(conversation.tools) or None,
             add_generation_prompt=answer,
             **special,
@@ -82,10 +82,6 @@ def render_conversation(
 def _message_mark(at: int) -> str:
     """What stands for message `at` while its place is looked for: characters that no template and no text has."""
     return "\ue000" + "".join(chr(0xE001 + int(digit)) for digit in str(at)) + "\ue00f"
-
-
-def _plain_message(message: Message) -> dict[str, object]:
-    return {"role": message.role, "content": message.content, **message.more}
 
 
 def _message_spans(text: str, marked: str, messages: Sequence[Message], name: str) -> tuple[tuple[str, int, int], ...]:

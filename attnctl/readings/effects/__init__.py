@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Annotated, Literal, TypeVar
 
 import numpy as np
@@ -177,11 +177,6 @@ class Effects(WithAxes):
     def strongest(self, top: int | None = None) -> tuple[HeadEffect, ...]:
         """The heads, those that do most first; with `top` only so many."""
         return tuple(sorted(self.heads, key=lambda one: (-one.absolute_size, one.layer, one.head)))[:top]
-
-    def limited(self, top: int | None) -> Effects:
-        """The same with the heads strongest first, and of heads, edges and spans the `top` that do most (None: all)."""
-        edges, spans = strongest_cuts(self.edges, top), strongest_cuts(self.spans, top)
-        return replace(self, heads=self.strongest(top), edges=edges, spans=spans)
 
 
 CutEffect = TypeVar("CutEffect", EdgeEffect, SpanEffect)

@@ -80,12 +80,15 @@ class Gap:
 
 
 def checked_trace(trace: Trace, source: str) -> Trace:
-    """The trace, with a note on each thing that does not follow from the rest.
+    """The trace, with a note on each thing in it that attention does not give: its weights' range and sums, and RULES.
 
     Raises AttnctlError, naming `source`, where sizes or numbers of it cannot be.
     """
     check_sizes(trace, source)
-    return replace(trace, notes=tuple({note: note for note in (*trace.notes, *doubts(trace))}.values()))
+    limit = max(NOTED, ROUNDING.get(trace.model.dtype, 0.0))
+    wrong = [gap for gap in worst_gaps(trace, CELLS) if not gap.holds(limit)]
+    doubts = (Note(f"Doubtful numbers: {RULES[gap.rule][1]}, by up to {gap}.", "doubt") for gap in wrong)
+    return replace(trace, notes=tuple({note: note for note in (*trace.notes, *weights_notes(trace), *doubts)}.values()))
 
 
 # --- what cannot be ----------------------------------------------------------------------------------------------
@@ -171,14 +174,6 @@ def _check_shared(layer: LayerTrace, where: str) -> None:
 
 
 # --- what does not follow ----------------------------------------------------------------------------------------
-
-
-def doubts(trace: Trace) -> list[Note]:
-    """A sentence for each thing in a trace that attention does not give: of its weights' range and sums, and by RULES."""
-    limit = max(NOTED, ROUNDING.get(trace.model.dtype, 0.0))
-    wrong = [gap for gap in worst_gaps(trace, CELLS) if not gap.holds(limit)]
-    told = (f"Doubtful numbers: {RULES[gap.rule][1]}, by up to {gap}." for gap in wrong)
-    return weights_notes(trace) + [Note(said, "doubt") for said in told]
 
 
 def weights_notes(trace: Trace) -> list[Note]:

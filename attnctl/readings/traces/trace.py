@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal, TypedDict, Unpack
 
 import numpy as np
 
 from attnctl import __version__, call_named
-from attnctl.argument_types import Function, checked, checked_selection, plain_number, require_type
+from attnctl.argument_types import checked, checked_selection, plain_number, require_type
 from attnctl.errors import AttnctlError
 from attnctl.layer import LayerAttention, LayerTrace, Run
 from attnctl.text import counted, number_list, percent, quoted_beginning, spoken_heads, visible_text
@@ -41,11 +42,6 @@ class FigureOptions(TypedDict, total=False):
     vmin: float | None
     vmax: float | None
     colour_bar: bool | None
-
-
-def with_figure_options(function: Function) -> Function:
-    """Name each of FigureOptions in the signature of a function that takes `**options`."""
-    return checked(function, FigureOptions.__annotations__)
 
 
 def given_figure_options(options: Mapping[str, object]) -> dict[str, Any]:
@@ -276,7 +272,7 @@ class Trace(WithAxes):
         """Write to `path`, .json or .npz, whole or not at all; `attnctl.load` reads it back."""
         call_named("attnctl.formats.storage:save_value", self, path)
 
-    @with_figure_options
+    @partial(checked, options=FigureOptions.__annotations__)
     def figure(self, **options: Unpack[FigureOptions]) -> Figure:
         """A matplotlib Figure of the weights.
 

@@ -112,11 +112,6 @@ def _placed_texts(found: re.Match[str]) -> str:
     return placed
 
 
-def has_colours(console: Console) -> bool:
-    """Whether what is written there may be coloured."""
-    return console.color_system is not None and not console.no_color
-
-
 ACCENT = "bright_magenta"
 DIM = "dim"
 GAP = 2

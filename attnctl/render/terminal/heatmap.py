@@ -20,7 +20,6 @@ from attnctl.render.forms import ABSENT, Grid, Line, label_fit, token_label
 from attnctl.render.terminal.console import (
     DIM,
     grid_lines,
-    has_colours,
     padded_text,
     painted_style,
     text_lines,
@@ -60,7 +59,7 @@ class Blocks:
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         """Title, what was done, each panel, the colours' meaning."""
-        width, self._coloured = options.max_width, has_colours(console)
+        width, self._coloured = options.max_width, console.color_system is not None and not console.no_color
         if self.title:
             yield Text(token_label(self.title), style="bold")
         for line in self.said:
