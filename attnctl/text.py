@@ -82,18 +82,15 @@ def percent(share: float, decimals: int = 0) -> str:
 
 
 def sentence_percent(share: float | None) -> str:
-    """A share for a sentence: 80 %, 0.3 %, 0.04 %, and below a hundredth of a percent as a power of ten."""
+    """A share for a sentence: 80 %, and below 10 % with two digits: 8.1 %, 0.034 %, 5.3e-7 %."""
     if share is None:
         return "·"
-    if share >= 0.00005:
-        return percent(share, 0 if share >= 0.1 else 1 if share >= 0.001 else 2)
-    return f"{100 * share:.0e} %" if share else "0 %"
+    return percent(share) if not share or share >= 0.0995 else f"{100 * share:#.2g} %".replace("e-0", "e-")
 
 
 def probability_text(log_probability: float) -> str:
-    """A probability by its logarithm: 91 %, 0.4 %, 1e-7 %."""
-    value = math.exp(min(0.0, log_probability))
-    return percent(value) if value >= 0.1 else f"{100 * value:.{'2g' if value >= 1e-4 else '0e'}} %"
+    """A probability by its logarithm, as `sentence_percent`."""
+    return sentence_percent(math.exp(min(0.0, log_probability)))
 
 
 def number_list(numbers: Iterable[int]) -> str:
