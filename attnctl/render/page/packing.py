@@ -183,10 +183,7 @@ def facts_line(info: ModelInfo, n_tokens: int, layers: Sequence[Document]) -> st
     if total > count:
         held = f"layer {layers[0]['layer']} of {total}" if count == 1 else f"{count} of {total} layers"
     facts = [visible_text(info.name), counted(n_tokens, "token"), held, counted(len(layers[0]["heads"]), "head")]
-    facts += [f"{name} {value}" for name in ("d_model", "d_k") if (value := getattr(info, name)) is not None]
-    facts += ["causal"] * bool(info.causal)
-    facts += [] if info.seed is None else [f"seed {info.seed}"]
-    return " · ".join(fact.replace(" ", "\u00a0") for fact in facts)
+    return " · ".join(fact.replace(" ", "\u00a0") for fact in (*facts, *info.settings))
 
 
 def packed_tokens(tokens: tuple[Token, ...], text: str) -> Document:

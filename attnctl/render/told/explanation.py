@@ -317,11 +317,7 @@ class Explanation:
         parts += [counted(count, what) for count, what in ((m.n_layers, "layer"), (m.n_heads, "head")) if count]
         if m.n_kv_heads and m.n_kv_heads != m.n_heads:
             parts.append(counted(m.n_kv_heads, "key/value head"))
-        parts += [f"{name} {value}" for name, value in (("d_model", m.d_model), ("d_k", m.d_k)) if value]
-        parts += ["causal"] * bool(m.causal)
-        parts += [f"seed {m.seed}"] if m.seed is not None else []
-        parts += [m.device] * (m.device != "cpu")
-        return " · ".join(parts)
+        return " · ".join([*parts, *m.settings, *[m.device] * (m.device != "cpu")])
 
     def _place_forms(self, layer: int, head: int) -> Iterator[Form]:
         model = self.trace.model

@@ -141,7 +141,15 @@ def test_the_word_watched_is_named_alike_wherever_one_is_watched(run: Run, refus
 
 @pytest.mark.parametrize(
     ("share", "text"),
-    [(0.8, "80 %"), (0.034, "3.4 %"), (0.0007, "0.070 %"), (2e-7, "2.0e-5 %"), (0.0996, "10 %"), (0.0, "0 %"), (None, "·")],
+    [
+        (0.8, "80 %"),
+        (0.034, "3.4 %"),
+        (0.0007, "0.070 %"),
+        (2e-7, "2.0e-5 %"),
+        (0.0996, "10 %"),
+        (0.0, "0 %"),
+        (None, "·"),
+    ],
 )
 def test_shares_are_read_easily(share: float | None, text: str) -> None:
     from attnctl.text import sentence_percent
