@@ -23,6 +23,7 @@ from attnctl.cli import output
 from attnctl.cli.command_table import COMMANDS
 from attnctl.cli.options import LOOK_OPTIONS, MODEL_OPTIONS, OPTIONS, taken
 from attnctl.cli.output import put_bytes, say_unless_quiet
+from attnctl.cli.progress import cost_progress
 from attnctl.cli.suggestions import suggest_choice
 from attnctl.errors import AttnctlError, UsageError
 from attnctl.files import read_bytes
@@ -323,7 +324,7 @@ def open_source(
                 option = "--" + name.replace("_", "-")
                 raise UsageError(f"{option} does not go with {where}: its numbers are computed already")
 
-    return inputs.open_input(
+    opened = inputs.open_input(
         source,
         file,
         tokens,
@@ -332,6 +333,9 @@ def open_source(
         has_rows=options.get("qkv") is not None,
         computed=refuse_model_options,
     )
+    if hasattr(opened, "progress"):
+        opened.progress = cost_progress
+    return opened
 
 
 def say_note(note: str) -> None:

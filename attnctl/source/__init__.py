@@ -7,7 +7,8 @@ commands, batches and Python's functions all ask it.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import nullcontext
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Generic, NamedTuple, Protocol, TypeVar
 
@@ -22,6 +23,8 @@ from attnctl.text import counted, number_list, visible_text
 from attnctl.tokens import AS_TEXT, Token, checked_text, find_several, find_token, is_index
 
 if TYPE_CHECKING:
+    from contextlib import AbstractContextManager
+
     from attnctl.arrays import Floats
     from attnctl.blockwise import Tick
     from attnctl.layer.run_memory import RunMemory
@@ -157,6 +160,8 @@ class TextSource(Source):
     """A text through a model, which runs once. `tokens` are those of the text unless they are given."""
 
     memory: RunMemory | None = None  # of all texts, where a session asks more than one question
+    # shows how far a measure is that runs layers again: what is run → who is told each share that is done
+    progress: Callable[[str], AbstractContextManager[Tick | None]] | None = None
 
     def __init__(self, model: Model, text: str, tokens: Sequence[Token] | None = None) -> None:
         self.model = model
@@ -583,10 +588,20 @@ def _of_network(source: Source, measure: Measure, layers: Sequence[int] | None, 
     if n > limits.ZEROED_TOLD and say is not None:
         say([f"{flag} runs every layer once for each of {n:,} tokens"])
 
-    def take(layer: LayerAttention, output: Floats, zeroed: Iterable[Floats]) -> None:
-        made.append(measure.function(layer, output, zeroed))
+    count = source.counts[0] if layers is None else len(layers)
+    bar = nullcontext() if source.progress is None else source.progress(f"{n:,} tokens, {counted(count, 'layer')}")
+    with bar as tick:
 
-    run: Run = run_again(source.tokens, take, source.text, layers)
+        def watched(zeroed: Iterable[Floats]) -> Iterator[Floats]:
+            for part in zeroed:  # (keys, n_q, d_model)
+                yield part
+                if tick is not None:
+                    tick(len(part) / (n * count))
+
+        def take(layer: LayerAttention, output: Floats, zeroed: Iterable[Floats]) -> None:
+            made.append(measure.function(layer, output, watched(zeroed)))
+
+        run: Run = run_again(source.tokens, take, source.text, layers)
     for layer in sorted(set(layers or ()) - {layer.layer for layer in made}):
         raise UsageError(f"{flag}: layer {layer} of {source.name} has no attention of its own")
     info = run.model or source.info

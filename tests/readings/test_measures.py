@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 
@@ -180,6 +181,22 @@ def test_value_zeroing_by_hand(how: dict[str, object]) -> None:
         sums = expected.sum(-1, keepdims=True)
         # a row whose every weight was dropped has nothing to share out
         np.testing.assert_allclose(zeroed.weights[0], expected / np.where(sums > 1e-12, sums, np.inf), atol=1e-6)
+
+
+def test_value_zeroing_tells_how_far_it_is() -> None:
+    said, shares = [], []
+
+    @contextmanager
+    def bar(what: str) -> Iterator[Callable[[float], None]]:
+        said.append(what)
+        yield shares.append
+
+    for layers in (None, 1):
+        source = TextSource(open_model("random", n_layers=2, d_model=8, n_heads=2), "Alice will eat pizza")
+        source.progress = bar
+        prepare(source, Changes("value-zeroing"), layers)
+        assert sum(shares) == pytest.approx(len(said)) and len(shares) % 4 == 0
+    assert said == ["4 tokens, 2 layers", "4 tokens, 1 layer"]
 
 
 def layer_output(layer: LayerTrace, x: np.ndarray, values: np.ndarray, second_off: bool) -> np.ndarray:
