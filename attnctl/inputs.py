@@ -272,9 +272,9 @@ def _computed_input(where: str, data: bytes, tokens: str | None) -> Any:
     form = _kind_of_input(where, data, tokens)
     if form == "npz":
         from attnctl.formats.storage import trace_from_npz
-        from attnctl.formats.validation import read_npz
+        from attnctl.formats.validation import names_in_npz
 
-        if "trace" in read_npz(data, where):
+        if "trace" in names_in_npz(data):
             form = "trace"
     if form != "trace":
         from attnctl.models.builtin.matrix import trace_of_matrix

@@ -6,7 +6,7 @@ import io
 import math
 import zipfile
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from itertools import chain, compress
 from typing import IO, Any
 
@@ -87,6 +87,13 @@ def read_npz(data: bytes, source: str) -> dict[str, npt.NDArray[Any]]:
         if not isinstance(array, np.ndarray):
             raise AttnctlError(f"{source} is not a sound .npz file: {name[:40]} is no array")
     return arrays
+
+
+def names_in_npz(data: bytes) -> set[str]:
+    """The names of the arrays of an NPZ file, none of them unpacked; empty of one that `read_npz` refuses."""
+    with suppress(Exception), zipfile.ZipFile(io.BytesIO(data)) as archive:
+        return {name.removesuffix(".npy") for name in archive.namelist()}
+    return set()
 
 
 def _check_unpacked(archive: zipfile.ZipFile, size: int, source: str) -> None:

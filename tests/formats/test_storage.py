@@ -17,6 +17,7 @@ import attnctl
 from attnctl.errors import AttnctlError
 from attnctl.formats.documents.overview_json import overview_from_document, overview_to_json
 from attnctl.formats.documents.schemas import SCHEMAS
+from attnctl.inputs import open_input
 from attnctl.models import open_model
 from attnctl.readings.head_statistics import HeadStatisticsReading
 from attnctl.readings.heatmap import GridReading, OverviewReading
@@ -67,6 +68,18 @@ def test_a_trace_loads_by_what_the_file_holds(tmp_path: Path) -> None:
         (tmp_path / name).rename(tmp_path / "anything")
         back = attnctl.load(tmp_path / "anything")
         assert isinstance(back, attnctl.Trace) and back.to_json() == trace.to_json()
+
+
+def test_an_npz_is_unpacked_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    trace, loads = attend("Alice will eat pizza"), []
+    trace.save(tmp_path / "trace.npz")
+    np.savez(tmp_path / "weights.npz", weights=trace.layers[0].weights)
+    plain = np.load
+    monkeypatch.setattr(np, "load", lambda *given, **named: loads.append(1) or plain(*given, **named))
+    for name in ("trace", "weights"):
+        opened = open_input(str(tmp_path / f"{name}.npz"), None, None, open_model)
+        assert (opened.info.kind == "matrix") == (name == "weights")
+    assert len(loads) == 2
 
 
 @pytest.mark.parametrize(
