@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import json
 import re
 from collections import Counter
 from collections.abc import Iterator, Sequence
@@ -235,6 +236,9 @@ def built_network(settings: Document, name: str) -> PreTrainedModel | None:
     except AttnctlError:  # it, or torch, is not installed
         return None
     except Exception as error:  # whatever a configuration of any kind makes of its class
+        for key in re.findall(r'"(\w+)": null', json.dumps(settings)):  # some may be null, as a window
+            if f"'{key}'" in str(error):
+                raise AttnctlError(f"the configuration of {name} cannot be read: {key} is null") from error
         raise AttnctlError(f"transformers cannot build the network of {name}: {in_one_line(error)}") from error
 
 

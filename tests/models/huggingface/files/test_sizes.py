@@ -172,6 +172,7 @@ def test_sizes_that_cannot_be(refused: Refused, tmp_path: Path, key: str, value:
         ({"model_type": "unheard-of"}, "does not say its layers"),
         ({"model_type": "mamba2", "num_hidden_layers": 2}, "no layers of softmax attention"),
         (SMALL | {"num_attention_heads": 0}, "num_attention_heads is 0, not"),
+        (SMALL | {"vocab_size": None}, "the configuration of x cannot be read: vocab_size is null$"),
         (UNKNOWN | {"hidden_size": 33}, "d_model 33 does not divide by 4 heads, and no head_dim is given"),
         (UNKNOWN | {"num_key_value_heads": 3}, "4 heads cannot share 3 key/value heads"),
         # layers of other kinds are not told by four matrices, of a family that transformers does not build here
