@@ -188,7 +188,3 @@ def test_other_weights_at_the_same_path_are_refused(
     os.utime(mine, ns=(stat.st_atime_ns, stat.st_mtime_ns + 1_000_000_000))
     line = refused("batch", *args, code=2)
     assert line == f"{tmp_path}/out holds a batch with other files of the model: give a new folder, or --replace"
-
-
-def test_a_model_without_files_has_no_weights_to_compare(out: Path) -> None:
-    assert json.loads((out / "run.json").read_text())["weights"] is None

@@ -53,10 +53,3 @@ def test_an_item_names_its_own_words(run: Callable[..., Any], tmp_path: Path) ->
         (one,) = (h for h in expected.heads if (h.layer, h.head) == (int(row["layer"]), int(row["head"])))
         assert float(row["mean"]) == pytest.approx(one.logit_difference, rel=1e-5)
         assert row["standard_error"] == ""
-
-
-def test_words_and_measures_do_not_go_with_it(refused: Callable[..., str], tmp_path: Path) -> None:
-    file = tmp_path / "in.txt"
-    file.write_text("Alice will eat\n")
-    said = refused("batch", str(file), "-o", str(tmp_path / "out"), "--format", "effects", "--words", code=2)
-    assert "--format effects" in said

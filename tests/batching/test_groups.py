@@ -180,13 +180,3 @@ def test_texts_that_come_later_are_a_group_of_their_own(run: Run, tmp_path: Path
     for entry in (*damaged["manifest"], *after["manifest"]):
         del entry["where"]  # a line further down now
     assert damaged == after
-
-
-def test_a_missing_page_is_made_again(run: Run, tmp_path: Path) -> None:
-    file = sentences(tmp_path / "in.txt", 50)
-    args = (file, "--format", "json,contact-sheet", "--head", "0", "--jobs", "1")
-    run("batch", *args, "-o", tmp_path / "fresh")
-    run("batch", *args, "-o", tmp_path / "out")
-    (tmp_path / "out" / "contact-sheet" / "0000000-001.png").unlink()
-    assert run("batch", *args, "-o", tmp_path / "out").code == 3
-    assert contents(tmp_path / "out") == contents(tmp_path / "fresh")

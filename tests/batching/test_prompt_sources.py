@@ -20,7 +20,6 @@ from tests.conftest import Result
 from tests.tools import folders
 
 Run = Callable[..., Result]
-Refused = Callable[..., str]
 CHATML = "{% for m in messages %}<|{{ m.role }}|>{{ m.content }}\n{% endfor %}{% if add_generation_prompt %}<|assistant|>{% endif %}"
 DOCUMENTS = ["[one] Paris is big.", "[two] Rome is old.", "[three] Oslo is cold."]
 
@@ -82,23 +81,3 @@ def test_conversations_are_read_by_every_format(run: Run, folder: Path, tmp_path
     chat.write_text(json.dumps(messages))
     alone = run("explain", "--chat", chat, "--model", folder, "--layer", "0", "--json").json
     assert alone["layers"][0]["heads"][0]["weights"] == first["layers"][0]["heads"][0]["weights"]
-
-
-@pytest.mark.parametrize(
-    "args, said",
-    [
-        (("--format", "sources,json"), "goes alone"),
-        (("--format", "json", "--spans", "lines"), "it goes with --format sources"),
-        (("--format", "sources", "--model", "demo"), "answers no prompts"),
-        (("--format", "json", "--chat", "x"), "give a file or folder of texts, or --chat"),
-    ],
-)
-def test_what_is_refused(refused: Refused, tmp_path: Path, args: tuple[str, ...], said: str) -> None:
-    (tmp_path / "in.txt").write_text("a b\n")
-    assert said in refused("batch", str(tmp_path / "in.txt"), "-o", str(tmp_path / "out"), *args, code=2)
-
-
-def test_a_conversation_needs_a_checkpoint(run: Run, tmp_path: Path) -> None:
-    (tmp_path / "in.jsonl").write_text(json.dumps([{"role": "user", "content": "a b"}]) + "\n")
-    made = run("batch", tmp_path / "in.jsonl")
-    assert made.code == 3 and "demo reads no conversations" in made.err

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from attnctl.batching.engines import chunks_of_items, run_here
+from attnctl.batching.engines import WINDOW, _import_ray, chunks_of_items, run_here, run_on_cluster
 from attnctl.batching.items import Item, Pending, Result
 from attnctl.batching.texts import TextStream
 from attnctl.batching.work import Traces, Work
@@ -23,11 +23,27 @@ pytestmark = pytest.mark.filterwarnings("ignore")  # Ray's own
 Run = Callable[..., Any]
 
 
+def deadly(dies: Callable[[Item | None], bool]) -> Work:
+    """Work whose worker kills itself where `dies` says so: of None as it opens its model, else of an item."""
+
+    class Dying(Traces):
+        def begin(self, item: Item) -> Result | Pending:
+            if dies(item):
+                os.kill(os.getpid(), signal.SIGKILL)
+            return super().begin(item)
+
+    class Deadly(Work):
+        def task(self, model: object = None) -> Dying:
+            if dies(None):
+                os.kill(os.getpid(), signal.SIGKILL)
+            return Dying(self)
+
+    return Deadly({"name": "demo"})
+
+
 @pytest.fixture(scope="module")
 def two_workers() -> Iterator[None]:
     """A cluster of this machine, with room for two."""
-    from attnctl.batching.engines import _import_ray
-
     _import_ray().init(num_cpus=2, include_dashboard=False, log_to_driver=False, logging_level="error")
     yield
     ray.shutdown()
@@ -46,42 +62,32 @@ def test_the_folder_is_the_same_as_from_one_machine(two_workers: None, run: Run,
 
 
 def test_a_worker_that_is_killed_is_replaced(two_workers: None, tmp_path: Path) -> None:
-    from attnctl.batching.engines import run_on_cluster
-
     file, mark = sentences(tmp_path / "in.txt", 400), tmp_path / "died"
 
-    class Dying(Traces):
-        def begin(self, item: Item) -> Result | Pending:
-            if item.number == 192 and not mark.exists():
-                mark.touch()
-                os.kill(os.getpid(), signal.SIGKILL)
-            return super().begin(item)
+    def dies(item: Item | None) -> bool:
+        if item is None or item.number != 192 or mark.exists():
+            return False
+        mark.touch()
+        return True
 
-    class Deadly(Work):
-        def task(self, model: object = None) -> Dying:
-            return Dying(self)
-
-    work = Work({"name": "demo"})
-    found = [
-        result
-        for some in run_on_cluster(Deadly({"name": "demo"}), chunks_of_items(TextStream(str(file)), 32), workers=2)
-        for result in some
-    ]
+    chunks = list(chunks_of_items(TextStream(str(file)), 32))
+    found, expected = (
+        [result for some in results for result in some]
+        for results in (
+            run_on_cluster(deadly(dies), iter(chunks), workers=2),
+            run_here(Work({"name": "demo"}), iter(chunks)),
+        )
+    )
     assert mark.exists()
-    expected = [result for some in run_here(work, chunks_of_items(TextStream(str(file)), 32)) for result in some]
     assert [(one.item, one.made, one.error) for one in found] == [(one.item, one.made, one.error) for one in expected]
 
 
 def test_what_the_cluster_does_not_have(two_workers: None, run: Run, tmp_path: Path) -> None:
-    from attnctl.batching.engines import run_on_cluster
-
     with pytest.raises(AttnctlError, match="has 0 GPUs, and a worker asks for 2"):
         list(run_on_cluster(Work({}), iter([[Item(0, "", "a b")]]), gpus=2))
 
 
 def test_no_more_than_a_window_of_chunks_is_read_ahead(two_workers: None) -> None:
-    from attnctl.batching.engines import WINDOW, run_on_cluster
-
     read = 0
 
     def many() -> Iterator[list[Item]]:
@@ -97,29 +103,8 @@ def test_no_more_than_a_window_of_chunks_is_read_ahead(two_workers: None) -> Non
     found.close()  # type: ignore[attr-defined]
 
 
-def test_a_chunk_that_kills_every_worker_is_named_at_last(two_workers: None) -> None:
-    from attnctl.batching.engines import run_on_cluster
-
-    class Dying(Traces):
-        def begin(self, item: Item) -> Result | Pending:
-            os.kill(os.getpid(), signal.SIGKILL)
-            return super().begin(item)
-
-    class Deadly(Work):
-        def task(self, model: object = None) -> Dying:
-            return Dying(self)
-
+@pytest.mark.parametrize("at_start", [True, False])
+def test_a_worker_that_dies_is_not_started_for_ever(two_workers: None, at_start: bool) -> None:
+    """As it opens its model, or of a chunk that kills every one."""
     with pytest.raises(AttnctlError, match="the Ray cluster gave up"):
-        list(run_on_cluster(Deadly({"name": "random"}), iter([[Item(0, "", "a b")]]), workers=1))
-
-
-def test_a_worker_that_dies_as_it_opens_its_model_is_not_started_for_ever(two_workers: None) -> None:
-    from attnctl.batching.engines import run_on_cluster
-
-    class Deadly(Work):
-        def task(self, model: object = None) -> Traces:
-            os.kill(os.getpid(), signal.SIGKILL)
-            return Traces(self)
-
-    with pytest.raises(AttnctlError, match="the Ray cluster gave up"):
-        list(run_on_cluster(Deadly({"name": "random"}), iter([[Item(0, "", "a b")]]), workers=1))
+        list(run_on_cluster(deadly(lambda item: (item is None) == at_start), iter([[Item(0, "", "a b")]]), workers=1))

@@ -86,7 +86,7 @@ def size(folder: Path) -> int:
 
 
 def test_killed_again_and_again_the_outcome_is_the_same(tmp_path: Path) -> None:
-    count, kills, draw = 1200, 20, random.Random(7)
+    count, kills, draw = 800, 10, random.Random(7)
     file = sentences(tmp_path / "in.txt", count)
     args = [str(file), "--format", "json,npz", "--jobs", "1"]
     assert process("batch", *args, "-o", str(tmp_path / "calm")).returncode == 3

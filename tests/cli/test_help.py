@@ -99,14 +99,3 @@ def test_a_default_does_not_stand_in_the_way_of_a_trace(run: Run, config_file: P
     run("explain", "a b", "--model", "random", "-o", trace)
     run("config", "--set", "model=dot")
     assert run("heatmap", trace).code == 0
-
-
-def test_the_help_of_heads_tells_every_column_and_threshold(run: Run) -> None:
-    from attnctl.readings.head_statistics import STATISTICS
-
-    told = run("heads", "--help").out
-    below = " ".join(told.partition("Columns, means over the queries:")[2].split())
-    for one in STATISTICS.values():
-        assert f"{one.heading} {one.title_with_unit}{one.label_text}" in below
-    narrow = run("heads", "--help", columns=40).out.splitlines()
-    assert all(len(line) <= 40 for line in narrow if line.strip() != COMMANDS["heads"].example)

@@ -45,16 +45,12 @@ def test_patterns_that_repeat_what_repeats_are_guarded(pattern: str) -> None:
     assert may_explode(pattern)
 
 
-def tokenizer(folder: Path, pattern: str) -> Path:
-    settings: dict[str, Any] = {
-        "version": "1.0",
-        "added_tokens": [],
-        "pre_tokenizer": {"type": "Split", "pattern": {"Regex": pattern}, "behavior": "Isolated", "invert": False},
-        "model": {"type": "WordLevel", "vocab": {"a": 0, "aa": 1}, "unk_token": "a"},
-    }
-    path = folder / "t.json"
-    path.write_text(json.dumps(settings))
-    return path
+def tokenizer(folder: Path, pattern: str = ".", **parts: Any) -> Path:
+    each = {"type": "Split", "pattern": {"Regex": pattern}, "behavior": "Isolated", "invert": False}
+    model = {"type": "WordLevel", "vocab": {"a": 0, "aa": 1, "b": 2}, "unk_token": "a"}
+    settings = {"version": "1.0", "added_tokens": [], "pre_tokenizer": each, "model": model} | parts
+    (folder / "tokenizer.json").write_text(json.dumps(settings))
+    return folder / "tokenizer.json"
 
 
 def test_a_pattern_that_takes_too_long_is_given_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -84,14 +80,6 @@ def test_a_long_text_is_held_to_the_time_whatever_the_pattern(tmp_path: Path, mo
         tokenize(("a" * 90 + " ") * 500)
 
 
-def tokenizer_file(folder: Path, **parts: Any) -> Path:
-    each = {"type": "Split", "pattern": {"Regex": "."}, "behavior": "Isolated", "invert": False}
-    model = {"type": "WordLevel", "vocab": {"a": 0, "b": 1}, "unk_token": "a"}
-    settings = {"version": "1.0", "added_tokens": [], "pre_tokenizer": each, "model": model} | parts
-    (folder / "tokenizer.json").write_text(json.dumps(settings))
-    return folder / "tokenizer.json"
-
-
 @pytest.mark.parametrize(
     "normalizer",
     [
@@ -104,14 +92,14 @@ def tokenizer_file(folder: Path, **parts: Any) -> Path:
 def test_a_text_that_grows_a_thousandfold_is_refused(tmp_path: Path, normalizer: Any, length: int) -> None:
     """It took a minute, and eight gigabytes, of two thousand characters."""
     with pytest.raises(AttnctlError, match=rf"fails on this text \(it makes [0-9,]+ characters of {length:,} charac"):
-        from_file(tokenizer_file(tmp_path, normalizer=normalizer))("a" * length)
+        from_file(tokenizer(tmp_path, normalizer=normalizer))("a" * length)
 
 
 def test_a_text_that_grows_as_far_as_any_in_use_is_read(tmp_path: Path) -> None:
     grows = {"type": "Replace", "pattern": {"String": "a"}, "content": "b" * 60}
-    assert len(from_file(tokenizer_file(tmp_path, normalizer=grows))("a" * 30)) == 1800
+    assert len(from_file(tokenizer(tmp_path, normalizer=grows))("a" * 30)) == 1800
     rare = {"type": "Replace", "pattern": {"String": "x"}, "content": "b" * 900}  # and the text has none
-    assert len(from_file(tokenizer_file(tmp_path, normalizer=rare))("a" * 5000)) == 5000
+    assert len(from_file(tokenizer(tmp_path, normalizer=rare))("a" * 5000)) == 5000
 
 
 @pytest.mark.parametrize(
@@ -121,6 +109,6 @@ def test_a_template_of_endless_parts_is_refused(tmp_path: Path, single: list[Any
     pair = [{"Sequence": {"id": part, "type_id": 0}} for part in "AB"]
     special = {"s": {"id": "s", "ids": [0] * ids, "tokens": ["a"] * ids}}
     template = {"type": "TemplateProcessing", "single": single, "pair": pair, "special_tokens": special}
-    path = tokenizer_file(tmp_path, post_processor={"type": "Sequence", "processors": [template]})
+    path = tokenizer(tmp_path, post_processor={"type": "Sequence", "processors": [template]})
     with pytest.raises(AttnctlError, match=r"\(its post_processor puts more than 64 parts around a text\)"):
         from_file(path)

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -13,7 +10,7 @@ from hypothesis import strategies as st
 
 from attnctl.errors import AttnctlError, UsageError
 from attnctl.text import visible_text
-from attnctl.tokens import find_several, find_token, open_tokenizer, split_characters, split_words
+from attnctl.tokens import find_several, find_token, split_characters, split_words
 
 
 @pytest.mark.parametrize(
@@ -87,20 +84,6 @@ def test_what_is_shown_is_one_harmless_line(text: str) -> None:
 
 def test_a_character_that_is_not_shown_is_told_by_its_number() -> None:
     assert visible_text("a\u202eb") == "a\\u202eb" and visible_text("a\U000e0067b") == "a\\U000e0067b"
-
-
-def test_unknown_tokenizer() -> None:
-    with pytest.raises(UsageError, match="words, chars, or the path"):
-        open_tokenizer("bpe")
-
-
-def test_a_tokenizer_file_that_panics_is_one_line(tmp_path: Path, refused: Callable[..., str]) -> None:
-    part = {"type": "Split", "pattern": {"Regex": "(a+)+$"}, "behavior": "Isolated", "invert": False}
-    model = {"type": "WordLevel", "vocab": {"a": 0}, "unk_token": "a"}
-    path = tmp_path / "tokenizer.json"
-    path.write_text(json.dumps({"version": "1.0", "pre_tokenizer": part, "model": model, "added_tokens": []}))
-    said = refused("explain", "a" * 40 + "b", "--model", "random", "--tokenizer", str(path))
-    assert f"{path} fails on this text (" in said
 
 
 @pytest.mark.parametrize("text", ["a " * 50, "é " * 50, "é\u0301 " * 50, "\0" * 50, "日" * 50])

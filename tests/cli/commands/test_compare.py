@@ -9,7 +9,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-import attnctl
 from tests.conftest import Refused, Run
 
 TEXT = "Alice will eat pizza"
@@ -40,11 +39,6 @@ def test_traces_from_files_and_pipes(run: Run, tmp_path: Path) -> None:
     assert "the same, to the last bit" in same.out
 
 
-def test_two_texts_whose_tokens_align(run: Run) -> None:
-    pair = run("compare", "Alice will eat pizza", "Bob will eat soup", "--model", "random", "--json").json
-    assert pair["tokens"] == ["Alice/Bob", "will", "eat", "pizza/soup"]
-
-
 def test_pictures(run: Run, tmp_path: Path) -> None:
     for form, magic in (("png", b"\x89PNG"), ("svg", b"<?xml"), ("pdf", b"%PDF")):
         files = [tmp_path / f"{name}.{form}" for name in "ab"]
@@ -69,14 +63,6 @@ def test_texts_of_one_length_meet_at_their_words(run: Run) -> None:
     assert moved["aligned"]["queries"] == moved["aligned"]["keys"] == [[0, 1], [1, 2], [2, 3]]
     changed = json.loads(run("compare", "Alice will eat pizza", "Mary will eat rice", "--model", "demo", "--json").out)
     assert changed["tokens"] == ["Alice/Mary", "will", "eat", "pizza/rice"] and "aligned" not in changed
-
-
-def test_a_comparison_is_documented_by_its_schema_name(run: Run) -> None:
-    document = json.loads(run("compare", "random", "dot", TEXT, "--json").out)
-    assert document["schema"] == "attnctl.comparison/1" and document["attnctl"] == attnctl.__version__
-    assert document["a"]["model"]["kind"] == "random" and document["b"]["model"]["name"] == "dot"
-    assert "attnctl" in run("compare", "demo", "dot", TEXT, "--json").json["a"]["model"]["source"]
-    assert set(document) == {"schema", "attnctl", "a", "b", "tokens", "key_tokens", "largest", "layers"}
 
 
 LONGER = "some tall man will eat a pizza"

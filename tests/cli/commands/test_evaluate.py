@@ -11,7 +11,6 @@ from typing import Any
 
 import jsonschema
 import pytest
-from rich.cells import cell_len
 
 from attnctl.formats.documents.schemas import SCHEMAS
 from tests.conftest import SAMPLES, Run, process
@@ -56,11 +55,10 @@ def test_the_grammar_as_a_corpus_gives_the_numbers_of_the_built_in_table(run: Ru
             assert best["accuracy"] == pytest.approx(wanted["held_out"], abs=0.1)
 
 
-def test_the_table_fits_80_columns_and_says_what_beats_its_rules(run: Run, grammar: Path) -> None:
-    for args in ((grammar,), (grammar, "--untrained", "--subtypes"), (SENTENCES, "--least", "1", "--subtypes")):
-        out = run("evaluate", *args).out
-        assert max(cell_len(line) for line in out.splitlines()) <= 80
+def test_the_table_says_what_beats_its_rules(run: Run, grammar: Path) -> None:
+    """Its columns at every width stand in tests/shown."""
     assert re.search(r"dep:antece\S+ +→ head +\d\.\d +\d", run("evaluate", grammar, "--subtypes").out)
+    out = run("evaluate", SENTENCES, "--least", "1", "--subtypes").out
     assert "✓" in out and "rarer rows" in out and "coreference" in out
 
 
@@ -70,16 +68,6 @@ def test_of_a_few_sentences_all_relations_together_have_their_lines(run: Run, tm
         (tmp_path / "few.conllu").write_text("\n\n".join(sentences[:count]) + "\n\n")
         out = run("evaluate", tmp_path / "few.conllu").out
         assert len(re.findall("^all +→", out, re.MULTILINE)) == listed and said in " ".join(out.split())
-
-
-def test_in_few_columns_the_best_rule_stands_for_all(run: Run, grammar: Path) -> None:
-    out = run("evaluate", grammar, columns=40).out
-    assert max(cell_len(line) for line in out.splitlines()) <= 40
-    document = run("evaluate", grammar, "--json").json
-    row = rows(document)["obj", "dependent"]
-    rule = max(one["accuracy"] for one in row["rules"].values())
-    wanted = rf"obj +→ head +{row['best']['layer']}\.{row['best']['head']} +{100 * row['best']['accuracy']:.1f} +\S+ +{100 * rule:.1f}"
-    assert re.search(wanted, out) and "left out for width: offset, nearest" in out
 
 
 def test_every_rule_has_a_column_of_its_own(run: Run, tmp_path: Path) -> None:
@@ -178,10 +166,6 @@ def test_sentences_share_a_pass_with_the_same_wherever_a_run_goes_on() -> None:
         assert again == chunks[-len(again) :]
 
 
-def test_several_processes_count_the_same(run: Run, grammar: Path) -> None:
-    assert run("evaluate", grammar, "--jobs", "2", "--json").out == run("evaluate", grammar, "--json").out
-
-
 def test_what_cannot_be_used_is_counted_and_named_and_the_rest_goes_on(run: Run, tmp_path: Path) -> None:
     bad = tmp_path / "bad.conllu"
     cycle, range_ = GOOD.replace("\t4\tnsubj", "\t1\tnsubj"), GOOD.replace("\t4\tnsubj", "\t9\tnsubj")
@@ -269,7 +253,7 @@ def test_a_long_run_says_how_long_it_will_take(run: Run, tmp_path: Path, monkeyp
     from attnctl.training.english import treebank_text
 
     path = tmp_path / "long.conllu"
-    path.write_text(treebank_text(300), encoding="utf-8")
+    path.write_text(treebank_text(100), encoding="utf-8")
     assert "a second" not in run("evaluate", path, "--json").err
     monkeypatch.setattr("attnctl.batching.census_work.LONG_SECONDS", 0)
     monkeypatch.setattr("attnctl.batching.census_work.ALONE_SECONDS", 0)
@@ -288,12 +272,6 @@ def test_a_picture_looks_as_it_is_asked_to(run: Run, tmp_path: Path) -> None:
 
     one, two = matplotlib.image.imread(plain), matplotlib.image.imread(other)
     assert one.shape == two.shape and (one != two).any()
-
-
-def test_one_sentence_is_counted_as_one(run: Run, tmp_path: Path) -> None:
-    corpus = tmp_path / "one.conllu"
-    corpus.write_text((SAMPLES / "sentences.conllu").read_text().split("\n\n")[0] + "\n\n")
-    assert run("evaluate", str(corpus)).out.startswith("demo on one.conllu: 1 sentence, 11 words\n")
 
 
 def test_a_corpus_without_a_sentence_in_a_folder_is_one_line(run: Run, tmp_path: Path) -> None:

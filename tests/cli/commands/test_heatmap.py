@@ -5,15 +5,12 @@ from __future__ import annotations
 import csv
 import io
 import json
-import subprocess
-import sys
 from pathlib import Path
 
 import numpy as np
 import pexpect
 import pytest
 from matplotlib import colormaps
-from matplotlib.image import imread
 
 from attnctl.formats.documents.trace_json import trace_to_json
 from attnctl.models import attend
@@ -130,27 +127,6 @@ def test_a_missing_glyph_is_said_on_stderr(run: Run, tmp_path: Path) -> None:
     result = run("heatmap", "ok \U0001fae8\U000107ff", "--model", "random", "-o", str(tmp_path / "a.svg"))
     assert result.code == 0 and result.out == ""
     assert "no installed font has" in result.err and "U+107FF" in result.err and result.err.count("\n") == 1
-
-
-@pytest.mark.parametrize("kind", ["json", "npz", "npy"])
-def test_reading_imports_no_model(kind: str, trace: Trace, tmp_path: Path) -> None:
-    path = tmp_path / f"run.{kind}"
-    if kind == "npy":
-        np.save(path, np.eye(3, dtype=np.float32))
-    else:
-        trace.save(path)
-    code = (
-        "import sys, runpy\n"
-        f"sys.argv = ['attnctl', 'heatmap', {str(path)!r}, '-o', {str(tmp_path / 'a.png')!r}]\n"
-        "try: runpy.run_module('attnctl', run_name='__main__')\n"
-        "except SystemExit as stop: assert not stop.code, stop.code\n"
-        "heavy = ('torch', 'transformers', 'tokenizers', 'matplotlib.pyplot', 'attnctl.models.builtin.random', 'attnctl.models.builtin.random',\n"
-        "         'attnctl.models.builtin.weights', 'attnctl.models.huggingface.checkpoint')\n"
-        "print([name for name in heavy if name in sys.modules])"
-    )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
-    assert (done.returncode, done.stdout.strip(), done.stderr) == (0, "[]", "")
-    assert imread(io.BytesIO((tmp_path / "a.png").read_bytes())).shape[2] in (3, 4)
 
 
 # --- on a terminal -----------------------------------------------------------------------------------------------

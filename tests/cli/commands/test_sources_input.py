@@ -51,6 +51,3 @@ def test_a_shell_about_a_conversation(run: Run, folder: Path, tmp_path: Path) ->
     told = f"the conversation in {chat}\n"
     conversation, paris, rome, hello = alone
     assert made.out == (f"{told}{conversation}{paris}{folder}\n{conversation}Rome is old.\n{rome}Hello there\n{hello}")
-    both = run("shell", "Paris", "--chat", chat, stdin=b"heads\n")
-    assert (both.code, both.out) == (2, "") and both.err == "attnctl: give the text, --file, or --chat: one of them\n"
-    assert run("shell", "--chat", tmp_path / "none.json", stdin=b"heads\n").code == 1

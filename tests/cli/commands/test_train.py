@@ -145,17 +145,6 @@ def test_the_bundled_corpus_is_named_before_it_is_read(run: Run, tmp_path: Path)
     assert (recipe["corpus"], recipe["sentences"]) == ("grammar", 65_000)
 
 
-@pytest.mark.parametrize("name", ["demo", "demo-causal"])
-def test_the_card_of_a_bundled_model(name: str, run: Run) -> None:
-    card = run("model", name, "--json").json
-    told = card["metadata"]
-    assert told["objective"] in ("next-word", "masked-word") and len(told["tokens"]) == card["shapes"]["embedding"][0]
-    # what the card says is what is measured
-    measured = {row["relation"]: row for row in map(json.loads, run("evaluate", name, "--json").out.splitlines())}
-    for relation, figures in told["figures"].items():
-        assert measured[relation]["held_out"] == pytest.approx(figures["held_out"], abs=0.02)
-
-
 def test_what_takes_long_is_told_beforehand(
     run: Run, corpus: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
