@@ -7,10 +7,10 @@ has a GPU it runs there as well (marked `gpu`).
 from __future__ import annotations
 
 import contextlib
-import csv
-import io
 import json
-from collections.abc import Callable
+import shlex
+import shutil
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -24,18 +24,15 @@ from attnctl.blockwise import even_parts
 from attnctl.blockwise.rows import fused_context
 from attnctl.blockwise.sweep import pool_between_parts
 from attnctl.source import record_trace
-from tests.conftest import SAMPLES, Result
+from tests.conftest import SAMPLES, Result, Run
 from tests.tools import architectures, folders
 from tests.tools.pretend_cuda import PretendCuda, pretend_cuda
 from tests.tools.sweep.checkpoints import opened
 from tests.tools.sweep.families import Family, build
 
-Run = Callable[..., Result]
 Device = Callable[[], Any]
 
-TEXT = "Alice will eat pizza"
 WORDS = " ".join(f"w{number}" for number in (7, 20, 31, 7, 55, 90, 12, 64, 33))  # of the sweep's tiny vocabulary
-LONG = " ".join(f"On day {day} of the year Alice ate {day % 7} pizzas." for day in range(60))  # some 600 tokens
 
 REAL = pytest.param(
     contextlib.nullcontext,
@@ -51,112 +48,133 @@ def cuda(request: pytest.FixtureRequest) -> Device:
 
 
 @pytest.fixture(scope="module")
-def llama(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return folders.write(tmp_path_factory.mktemp("llama"), "llama", max_position_embeddings=4096)
+def files(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with what the commands read: a checkpoint, long texts of some 600 and 900 tokens, a batch, a corpus."""
+    made = tmp_path_factory.mktemp("cuda")
+    folders.write(made / "llama", "llama", max_position_embeddings=4096)
+    days = [f"On day {day} of the year Alice ate {day % 7} pizzas." for day in range(60)]
+    (made / "words.txt").write_text("\n".join(days))
+    (made / "bytes.txt").write_text("\n".join(days[:20]))
+    (made / "texts.txt").write_text("Alice will eat pizza\nBob likes tea very much\nYes\n")
+    (made / "corpus.txt").write_text("the cat sat on the mat\nthe dog ran home\na bird sang\n" * 4)
+    shutil.copy(SAMPLES / "sentences.conllu", made)
+    return made
 
 
-def both(cuda: Device, run: Run, *args: Any) -> tuple[Result, Result]:
+@pytest.fixture(autouse=True)
+def _in_the_folder(files: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(files)
+
+
+def both(cuda: Device, run: Run, line: str) -> Iterator[Result]:
     """What a command answers on the CPU and on the GPU."""
-    on_cpu = run(*args, "--device", "cpu")
-    with cuda():
-        on_gpu = run(*args, "--device", "cuda")
-    assert (on_cpu.code, on_gpu.code) == (0, 0), on_gpu.err
-    return on_cpu, on_gpu
+    stdin = b"heads --json --quiet\nablate --json --quiet\n" if line.startswith("shell") else b""
+    for device, context in (("cpu", contextlib.nullcontext), ("cuda", cuda)):
+        with context():
+            result = run(*shlex.split(line), "--device", device, stdin=stdin)
+        untrained = line.startswith("needle") and "answers none of the" in result.err
+        assert result.code == untrained, result.err
+        yield result
 
 
-def numbers(value: Any) -> np.ndarray:
+def numbers(value: Any) -> list[float]:
     """Every number of a JSON document, in order; the model's own description left out."""
     if isinstance(value, dict):
         value = [part for key, part in value.items() if key != "model"]
     if isinstance(value, list):
-        return np.concatenate([np.zeros(0), *map(numbers, value)])
-    return np.array([float(value)] if isinstance(value, (int, float)) else [])
+        return [number for part in value for number in numbers(part)]
+    return [float(value)] if isinstance(value, int | float) else []
 
 
-def same(on_cpu: Any, on_gpu: Any, tolerance: float = 1e-5) -> None:
-    np.testing.assert_allclose(numbers(on_gpu), numbers(on_cpu), rtol=tolerance, atol=tolerance)
-    assert numbers(on_cpu).size > 10
+def printed_numbers(result: Result) -> list[float]:
+    """Every number of lines of JSON, or of the cells of a table."""
+    found = []
+    for line in result.out.splitlines():
+        if line.startswith("{"):
+            found += numbers(json.loads(line))
+        else:
+            for cell in line.split("\t"):
+                with contextlib.suppress(ValueError):
+                    found.append(float(cell))
+    return found
 
 
-MODELS = [
-    ("--model", "random"),
-    ("--model", "random", "--layers", "2", "--heads", "4", "--kv-heads", "2", "--rope", "--causal", "--window", "3"),
-    ("--model", "random", "--dropout", "0.3", "--positions", "sinusoidal", "--temperature", "0.5"),
-    ("--model", "dot",),
-    ("--model", "demo",),
-    ("--model", "demo-causal",),
-]  # fmt: skip
+A = "Alice will eat pizza"
+NEEDLE = "--needle 'The cat is red.' --question 'What is the cat?' --expect red"
+LONG = ("--file words.txt --model random", "--file bytes.txt --model llama")
+GRIDS = ("", "--pool max", "--spans lines", "--rows 100-139 --columns 0-39", "--drop first")
+EXACT = [
+    f"explain '{A}' --json --model random",
+    f"explain '{A}' --json --model random --layers 2 --heads 4 --kv-heads 2 --rope --causal --window 3",
+    f"explain '{A}' --json --model random --dropout 0.3 --positions sinusoidal --temperature 0.5",
+    f"explain '{A}' --json --model dot",
+    f"explain '{A}' --json --model demo",
+    f"explain '{A}' --json --model llama",
+    f"explain '{A}' --json --model llama --generate 3",
+    "batch texts.txt --model demo",
+    "batch texts.txt --model llama",
+    *(f"heatmap {text} {grid}" for text in LONG for grid in GRIDS),
+    *(f"explain --json --query 200 {text}" for text in LONG),
+]
+NEAR = [  # layers add up rounding
+    f"explain '{A}' --json --model demo-causal",
+    *(f"heads --json {text}" for text in LONG),
+    f"ablate '{A}' --json --model llama",
+    f"ablate '{A}' --json --model llama --edges",
+    f"ablate '{A}' --json --model llama --approximate",
+    f"explain '{A}' --json --model llama --steps contributions",
+    f"explain '{A}' --json --model llama --measure value-norm",
+    f"explain '{A}' --json --model llama --measure rollout --words",
+    f"explain '{A}' --json --model llama --off 1.2",
+    f"sources 'Bob likes tea.\n\n{A}' --answer ' Alice' --json --model llama",
+    f"compare llama dot '{A}' --json",
+    f"compare random dot '{A}' --json",
+    "evaluate sentences.conllu --json --model llama",
+    "evaluate sentences.conllu --json --model demo",
+    f"needle --model llama --lengths 300 --depths 0,100 {NEEDLE} --json",
+    f"shell '{A}' --model llama",
+    f"shell '{A}' --model demo-causal",
+]
 
 
-@pytest.mark.parametrize("model", MODELS, ids=" ".join)
-def test_explain(cuda: Device, run: Run, model: tuple[str, ...]) -> None:
-    on_cpu, on_gpu = both(cuda, run, "explain", TEXT, "--json", *model)
-    same(on_cpu.json, on_gpu.json, 1e-4 if "demo-causal" in model else 1e-5)  # its layers add up rounding
-    assert on_gpu.json["model"]["device"].startswith("cuda")
+@pytest.mark.parametrize("line", [*EXACT, *NEAR])
+def test_a_command_prints_the_same_numbers(cuda: Device, run: Run, line: str) -> None:
+    on_cpu, on_gpu = both(cuda, run, line)
+    tolerance = 1e-5 if line in EXACT else 1e-4
+    np.testing.assert_allclose(printed_numbers(on_gpu), printed_numbers(on_cpu), rtol=tolerance, atol=tolerance)
+    assert len(printed_numbers(on_cpu)) > 10
+    if line.startswith("explain") and "200" not in line:
+        assert on_gpu.json["model"]["device"].startswith("cuda")
 
 
-def test_explain_a_checkpoint(cuda: Device, run: Run, llama: Path) -> None:
-    same(*(result.json for result in both(cuda, run, "explain", TEXT, "--json", "--model", llama)))
-    assert both(cuda, run, "explain", TEXT, "--model", llama, "--layer", "1")[1].out.strip()
-
-
-def test_a_checkpoint_goes_on_and_is_checked(cuda: Device, run: Run, llama: Path) -> None:
-    same(*(result.json for result in both(cuda, run, "explain", TEXT, "--json", "--model", llama, "--generate", "3")))
-    with cuda():
-        assert run("explain", TEXT, "--model", llama, "--check", "--device", "cuda").code == 0
-
-
-@pytest.mark.parametrize("model", ["random", "llama"])
-def test_a_long_text(cuda: Device, run: Run, llama: Path, tmp_path: Path, model: str) -> None:
-    text = tmp_path / "long.txt"
-    text.write_text(LONG)
-    options = ("--file", text, "--model", llama if model == "llama" else model)
-    on_cpu, on_gpu = both(cuda, run, "heads", "--json", *options)
-    same(on_cpu.json["heads"], on_gpu.json["heads"], 1e-4)
-    for more in (
-        (),
-        ("--pool", "max"),
-        ("--spans", "lines"),
-        ("--rows", "100-139", "--columns", "0-39"),
-        ("--drop", "first"),
-    ):
-        tables = [
-            list(csv.reader(io.StringIO(r.out), delimiter="\t")) for r in both(cuda, run, "heatmap", *options, *more)
-        ]
-        first = tables[0][0].index(next(name for name in tables[0][0] if ":" in name))  # the columns after are keys
-        cells = [np.array([[float(cell or 0) for cell in row[first:]] for row in table[1:]]) for table in tables]
-        np.testing.assert_allclose(cells[1], cells[0], atol=1e-5)
-    on_cpu, on_gpu = both(cuda, run, "explain", "--json", "--query", "200", *options)
-    same(on_cpu.json["heads"], on_gpu.json["heads"])
-
-
-def test_a_picture(cuda: Device, run: Run, llama: Path, tmp_path: Path) -> None:
-    with cuda():
-        for name in ("grid.png", "grid.svg", "page.html"):
-            result = run("heatmap", TEXT, "--model", llama, "--layer", "0", "-o", tmp_path / name, "--device", "cuda")
-            assert result.code == 0 and (tmp_path / name).stat().st_size > 1000, result.err
+@pytest.mark.parametrize(
+    "line",
+    [
+        f"explain '{A}' --model llama --layer 1",
+        f"explain '{A}' --model llama --check",
+        f"quiz '{A}' --model llama --questions 2 --json",
+        f"quiz '{A}' --model random --questions 2 --json",
+        f"heatmap '{A}' --model llama --layer 0 -o grid.png",
+        f"heatmap '{A}' --model llama --layer 0 -o grid.svg",
+        f"view '{A}' --model llama -o page.html",
+        f"view '{A}' --model random -o page.html",
+    ],
+)
+def test_a_command_runs(cuda: Device, run: Run, files: Path, line: str) -> None:
+    _, on_gpu = both(cuda, run, line)
+    name = line.rpartition(" -o ")[2]
+    assert on_gpu.out.strip() if name == line else (files / name).stat().st_size > 1000
 
 
 def test_training(cuda: Device, run: Run, tmp_path: Path) -> None:
-    corpus = tmp_path / "corpus.txt"
-    corpus.write_text("the cat sat on the mat\nthe dog ran home\na bird sang\n" * 4)
     small = ("--d-model", "8", "--heads", "2", "--batch-size", "8", "--max-steps", "4")
     losses = []
     for device in ("cpu", "cuda"):
         with cuda() if device == "cuda" else contextlib.nullcontext():
-            result = run("train", corpus, "-o", tmp_path / device, "--device", device, *small)
+            result = run("train", "corpus.txt", "-o", tmp_path / device, "--device", device, *small)
         assert result.code == 0, result.err
         losses.append([json.loads(line)["loss"] for line in result.out.splitlines()])
     np.testing.assert_allclose(losses[1], losses[0], atol=1e-4)
-
-
-def test_a_batch(cuda: Device, run: Run, llama: Path, tmp_path: Path) -> None:
-    texts = tmp_path / "texts.txt"
-    texts.write_text(f"{TEXT}\nBob likes tea very much\nYes\n")
-    for model in ("demo", llama):
-        on_cpu, on_gpu = both(cuda, run, "batch", texts, "--model", model)
-        for one, other in zip(on_cpu.out.splitlines(), on_gpu.out.splitlines(), strict=True):
-            same(json.loads(one), json.loads(other))
 
 
 @pytest.mark.parametrize("case", ["gpt2", "llama", "phi3", "bert", "bart", "gptj"])
@@ -230,15 +248,6 @@ def test_the_pretended_device_refuses_what_a_gpu_refuses() -> None:
     assert not torch.cuda.is_available() or torch.cuda.device_count() > 0
 
 
-def test_a_census(cuda: Device, run: Run, llama: Path) -> None:
-    for model in (llama, "demo"):
-        on_cpu, on_gpu = both(cuda, run, "evaluate", SAMPLES / "sentences.conllu", "--json", "--model", model)
-        same(on_cpu.json["heads"], on_gpu.json["heads"], 1e-4)
-        assert [row["correct"] for row in on_gpu.json["relations"]] == [
-            row["correct"] for row in on_cpu.json["relations"]
-        ]
-
-
 @pytest.mark.parametrize("kind", ["diffllama", "gpt_oss", "qwen3_next", "deepseek_v32", "deepseek_v4", "inkling2_text"])
 def test_what_families_do_beside_the_softmax(cuda: Device, kind: str) -> None:
     """Signed weights, sinks, gates, indexers' scores: seen on the device as on the CPU."""
@@ -253,56 +262,3 @@ def test_what_families_do_beside_the_softmax(cuda: Device, kind: str) -> None:
         assert {array.name for array, _ in one.arrays_kept()} == arrays.keys()
         for array, there in one.arrays_kept():
             np.testing.assert_allclose(arrays[array.name], there, atol=2e-5, err_msg=array.name)
-
-
-@pytest.mark.parametrize(
-    "args",
-    [
-        ("ablate", TEXT),
-        ("ablate", TEXT, "--edges"),
-        ("ablate", TEXT, "--approximate"),
-        ("explain", TEXT, "--steps", "contributions"),
-        ("explain", TEXT, "--measure", "value-norm"),
-        ("explain", TEXT, "--measure", "rollout", "--words"),
-        ("explain", TEXT, "--off", "1.2"),
-        ("sources", "Bob likes tea.\n\nAlice likes pizza.", "--answer", " Alice"),
-    ],
-    ids=lambda args: " ".join(args[:1] + args[2:]),
-)
-def test_effects_and_measures(cuda: Device, run: Run, llama: Path, args: tuple[str, ...]) -> None:
-    same(*(result.json for result in both(cuda, run, *args, "--json", "--model", llama)), 1e-4)
-
-
-NEEDLE = ("--needle", "The cat is red.", "--question", "What is the cat?", "--expect", "red")
-
-
-def test_needles(cuda: Device, run: Run, llama: Path) -> None:
-    """Each cell as on the CPU; the command fails either way, since the model answers none."""
-    args = ("needle", "--model", llama, "--lengths", "300", "--depths", "0,100", *NEEDLE, "--json")
-    on_cpu = run(*args, "--device", "cpu")
-    with cuda():
-        on_gpu = run(*args, "--device", "cuda")
-    assert on_cpu.code == on_gpu.code == 1 and "answers none of the 2 needles" in on_gpu.err
-    same(*([json.loads(line) for line in result.out.splitlines()] for result in (on_cpu, on_gpu)), 1e-4)
-
-
-@pytest.mark.parametrize("model", ["llama", "random"])
-def test_a_page_a_comparison_and_a_quiz(cuda: Device, run: Run, llama: Path, tmp_path: Path, model: str) -> None:
-    named = str(llama) if model == "llama" else model
-    same(*(result.json for result in both(cuda, run, "compare", named, "dot", TEXT, "--json")), 1e-4)
-    assert both(cuda, run, "quiz", TEXT, "--model", named, "--questions", "2", "--json")[1].out.strip()
-    with cuda():
-        result = run("view", TEXT, "--model", named, "-o", tmp_path / "page.html", "--device", "cuda")
-    assert result.code == 0 and (tmp_path / "page.html").stat().st_size > 10_000, result.err
-
-
-@pytest.mark.parametrize("model", ["llama", "demo-causal"])
-def test_many_questions_in_one_session(cuda: Device, run: Run, llama: Path, model: str) -> None:
-    named, lines = str(llama) if model == "llama" else model, b"heads --json --quiet\nablate --json --quiet\n"
-    outputs = []
-    for device in ("cpu", "cuda"):
-        with cuda() if device == "cuda" else contextlib.nullcontext():
-            result = run("shell", TEXT, "--model", named, "--device", device, stdin=lines)
-        assert (result.code, result.err) == (0, ""), result.err
-        outputs.append([json.loads(line) for line in result.out.splitlines() if line.startswith("{")])
-    same(*outputs, 1e-4)
