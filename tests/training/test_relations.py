@@ -75,7 +75,7 @@ def test_the_bundled_model_holds_what_its_card_says(name: str) -> None:
     model: Any = open_model(name)
     card = figures(name)
     assert path_of(name).stat().st_size < 4_000_000 and len(model.vocabulary) > 8000
-    measured = {m.relation: m for m in measure_relations(model, count=250)}
+    measured = {m.relation: m for m in measure_relations(model, count=100)}
     assert len(card) >= 8 and set(measured) <= set(card)
     same = [m for m in measured.values() if (m.layer, m.head) == (card[m.relation]["layer"], card[m.relation]["head"])]
     assert len(same) >= 4  # of fewer sentences, another head may come first where two are about as good

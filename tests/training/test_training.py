@@ -11,12 +11,12 @@ import numpy as np
 import pytest
 import torch
 
-from attnctl import attend
+from attnctl import attend, limits
 from attnctl.errors import AttnctlError
 from attnctl.models import open_model
 from attnctl.models.builtin.stack import unembed_rows
 from attnctl.training import network
-from attnctl.training.corpus import encode_sentences, split_lines
+from attnctl.training.corpus import encode_sentences, read_lines, split_lines
 from attnctl.training.english import QUESTIONS, bundled_corpus
 from attnctl.training.objectives import FIRST_WORD, MASK_ID, UNKNOWN_ID, Batches
 from attnctl.training.run import DEFAULTS, Recipe, TrainingRun, read_corpus, weights_file
@@ -27,11 +27,20 @@ SMALL = Recipe(d_model=8, heads=2, layers=2)
 RECIPE = Recipe("next-word", corpus="text", steps=30, batch_size=8, d_model=8, heads=2, layers=2)
 
 
-def run_of(path: Path, recipe: Recipe = RECIPE, stop_at: int | None = None) -> tuple[Training, TrainingRun]:
+def begun(path: Path, recipe: Recipe = RECIPE) -> tuple[Training, TrainingRun]:
     training, run = begin_training(recipe, read_corpus(recipe, LINES)), TrainingRun(path)
     run.create(recipe, LINES)
+    return training, run
+
+
+def train(training: Training, run: TrainingRun, stop_at: int | None = None) -> None:
     for _ in train_network(training, run, stop=lambda: training.step == stop_at):
         pass
+
+
+def run_of(path: Path, recipe: Recipe = RECIPE, stop_at: int | None = None) -> tuple[Training, TrainingRun]:
+    training, run = begun(path, recipe)
+    train(training, run, stop_at)
     return training, run
 
 
@@ -43,6 +52,11 @@ def resumed(path: Path) -> tuple[Training, TrainingRun]:
     return training, run
 
 
+def assert_same_weights(one: Training, other: Training) -> None:
+    for name, array in one.parameter_arrays().items():
+        np.testing.assert_array_equal(array, other.parameter_arrays()[name])
+
+
 def test_the_loss_falls(tmp_path: Path) -> None:
     _, run = run_of(tmp_path / "run")
     losses = [report["loss"] for report in run.reports()]
@@ -51,16 +65,11 @@ def test_the_loss_falls(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("objective", ["next-word", "masked-word"])
 def test_a_run_repeats_itself(tmp_path: Path, objective: str) -> None:
-    recipe = Recipe(**{**vars_of(RECIPE), "objective": objective})
+    recipe = replace(RECIPE, objective=objective)
     first, _ = run_of(tmp_path / "a", recipe)
     second, _ = run_of(tmp_path / "b", recipe)
-    for name, array in first.parameter_arrays().items():
-        np.testing.assert_array_equal(array, second.parameter_arrays()[name])
+    assert_same_weights(first, second)
     assert weights_file(first, note="a", other="b") == weights_file(second, other="b", note="a")  # to the last byte
-
-
-def vars_of(recipe: Recipe) -> dict[str, Any]:
-    return {name: getattr(recipe, name) for name in recipe.__dataclass_fields__}
 
 
 def test_a_stopped_run_goes_on_to_the_same_weights(tmp_path: Path) -> None:
@@ -68,10 +77,8 @@ def test_a_stopped_run_goes_on_to_the_same_weights(tmp_path: Path) -> None:
     run_of(tmp_path / "part", stop_at=13)
     training, run = resumed(tmp_path / "part")
     assert training.step == 13
-    for _ in train_network(training, run):
-        pass
-    for name, array in whole.parameter_arrays().items():
-        np.testing.assert_array_equal(array, training.parameter_arrays()[name])
+    train(training, run)
+    assert_same_weights(whole, training)
     assert [report["step"] for report in run.reports()] == list(range(1, 31))
 
 
@@ -84,32 +91,37 @@ def test_a_kill_costs_only_the_steps_since_the_last_save(tmp_path: Path) -> None
     assert training.step == 10 and run.reports()[-1]["step"] == 10
 
 
-@pytest.mark.parametrize("killed", ["between two reports", "as a state is saved", "as a report is written"])
+LONG = replace(RECIPE, steps=300)  # a report every three steps, a state at 50, 60, 75, …
+
+
+@pytest.fixture(scope="module")
+def losses(tmp_path_factory: pytest.TempPathFactory) -> list[tuple[int, float]]:
+    """The reports of a long run's first 75 steps."""
+    return losses_of(run_of(tmp_path_factory.mktemp("whole") / "run", LONG, stop_at=75)[1])
+
+
+@pytest.mark.parametrize(
+    ("killed", "at"), [("report", 51), ("report", 60), ("save_state", 60)], ids=["between two", "at one", "at a state"]
+)
 def test_reports_are_those_of_a_run_that_was_not_killed(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, killed: str
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, losses: list[tuple[int, float]], killed: str, at: int
 ) -> None:
     """The losses before a state that was saved between two reports were in none; a report due just after one was lost."""
-    recipe = replace(RECIPE, steps=300)  # a report every three steps, a state at 50, 60, 75, …
-    _, whole = run_of(tmp_path / "whole", recipe)
-    method, at = {"as a report is written": ("report", 60), "as a state is saved": ("save_state", 60)}.get(
-        killed, ("report", 51)
-    )
-    own = getattr(TrainingRun, method)
+    own = getattr(TrainingRun, killed)
 
     def dies(run: TrainingRun, told: Any) -> Any:
-        if (told["step"] if method == "report" else told.step) == at:
+        if (told["step"] if killed == "report" else told.step) == at:
             raise KeyboardInterrupt
         return own(run, told)
 
-    monkeypatch.setattr(TrainingRun, method, dies)
+    monkeypatch.setattr(TrainingRun, killed, dies)
     with pytest.raises(KeyboardInterrupt):
-        run_of(tmp_path / "part", recipe)
+        run_of(tmp_path / "part", LONG)
     monkeypatch.undo()
     training, run = resumed(tmp_path / "part")
     assert training.step < 61
-    for _ in train_network(training, run):
-        pass
-    assert losses_of(run) == losses_of(whole)
+    train(training, run, stop_at=75)
+    assert losses_of(run) == losses
 
 
 def losses_of(run: TrainingRun) -> list[tuple[int, float]]:
@@ -148,10 +160,8 @@ def test_a_run_does_not_go_on_with_another_bundled_corpus(tmp_path: Path) -> Non
 
 
 def test_a_run_killed_before_its_first_step_starts_anew(tmp_path: Path) -> None:
-    run = TrainingRun(tmp_path / "run")
-    run.create(RECIPE, LINES)
-    training, _ = resumed(tmp_path / "run")
-    assert training.step == 0
+    begun(tmp_path / "run")
+    assert resumed(tmp_path / "run")[0].step == 0
 
 
 def test_the_weights_open_as_a_model_that_agrees(tmp_path: Path) -> None:
@@ -180,16 +190,22 @@ def test_untrained_weights_are_kept_too(tmp_path: Path) -> None:
     assert steps[0] == 0 and steps[-1] == 30 and len(steps) > 10
 
 
+def small_network() -> dict[str, torch.Tensor]:
+    return {name: torch.from_numpy(array) for name, array in network.initial(SMALL, 9, 8).items()}
+
+
+def rows_of(*shape: int) -> torch.Tensor:
+    return torch.randn(*shape, 8, generator=torch.Generator().manual_seed(0))
+
+
 def test_a_causal_network_never_sees_the_word_it_predicts() -> None:
-    parameters = {k: torch.from_numpy(v) for k, v in network.initial(SMALL, 9, 8).items()}
-    rows = torch.randn(5, 8, generator=torch.Generator().manual_seed(0)).requires_grad_()
-    network.residual(parameters, rows, replace(SMALL, objective="next-word"))[0][2].sum().backward()
+    rows = rows_of(5).requires_grad_()
+    network.residual(small_network(), rows, replace(SMALL, objective="next-word"))[0][2].sum().backward()
     assert rows.grad is not None and rows.grad[:3].abs().min() > 0 and rows.grad[3:].abs().max() == 0
 
 
 def test_padding_changes_nothing() -> None:
-    parameters = {k: torch.from_numpy(v) for k, v in network.initial(SMALL, 9, 8).items()}
-    rows = torch.randn(1, 6, 8, generator=torch.Generator().manual_seed(0))
+    parameters, rows = small_network(), rows_of(1, 6)
     real = torch.tensor([[True] * 4 + [False] * 2])
     padded = network.residual(parameters, rows, SMALL, real)[0][:, :4]
     torch.testing.assert_close(padded, network.residual(parameters, rows[:, :4], SMALL)[0])
@@ -229,8 +245,7 @@ def test_words_are_asked_for_words_that_are_seen(objective: str) -> None:
 
 
 def test_what_a_head_brings_is_read_from_the_words_themselves() -> None:
-    parameters = {k: torch.from_numpy(v) for k, v in network.initial(SMALL, 9, 8).items()}
-    rows = torch.randn(1, 6, 8, generator=torch.Generator().manual_seed(0))
+    parameters, rows = small_network(), rows_of(1, 6)
     weights = torch.eye(6).roll(1, 0).expand(1, 2, 6, 6)  # each looks at the one before
     found = network.output_of_words(parameters, rows, weights, 1)
     last = network.layers_of(parameters)[-1]
@@ -243,8 +258,7 @@ def test_an_unknown_word_is_learned_by_its_letters(tmp_path: Path) -> None:
     training, run = begin_training(recipe, read_corpus(recipe, None)), TrainingRun(tmp_path / "run")
     before = training.parameters["pieces"].detach().clone()
     run.create(recipe, None)
-    for _ in train_network(training, run):
-        pass
+    train(training, run)
     assert not torch.equal(before, training.parameters["pieces"])
     words, at = training.corpus.vocabulary, training.corpus.vocabulary.index("umbrella")
     p, ids = training.parameter_arrays(), [at, int(training.corpus.shapes[at])]
@@ -264,11 +278,10 @@ def test_the_learning_rate_rises_and_falls() -> None:
 
 
 def test_a_loss_that_is_no_number_stops(tmp_path: Path) -> None:
-    recipe = Recipe(**{**vars_of(RECIPE), "lr": 1e30})
-    training, run = begin_training(recipe, read_corpus(recipe, LINES)), TrainingRun(tmp_path / "run")
-    run.create(recipe, LINES)
+    recipe = replace(RECIPE, lr=1e30)
+    training, run = begun(tmp_path / "run", recipe)
     with pytest.raises(AttnctlError, match="loss is (nan|inf) at step .*smaller --lr"):
-        list(train_network(training, run))
+        train(training, run)
     open_model(str(run.path))  # what was saved before is sound
 
 
@@ -295,3 +308,29 @@ def test_the_watch_sees_what_the_model_will_show(tmp_path: Path) -> None:
     trace = attend(text, model=str(run.path))
     for mine, layer in zip(watch.sentence_weights(training.parameter_arrays()), trace.layers, strict=True):
         np.testing.assert_allclose(mine, layer.weights, atol=1e-6)
+
+
+# --- corpora that are refused before they fill the memory ------------------------------------------------------------
+
+
+def test_a_line_that_is_no_sentence_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """250 MB of nothing took 23 GB: each of its bytes became a word."""
+    monkeypatch.setattr(limits, "CORPUS_LINE_CHARACTERS", 1000)
+    path = tmp_path / "sparse.txt"
+    path.write_bytes(b"Alice will eat\n" + bytes(1001))
+    with pytest.raises(AttnctlError, match=r"line 2 has 1,001 characters, of the 1,000 .* give it one sentence a line"):
+        read_lines(str(path))
+
+
+def test_a_folder_is_held_to_what_a_file_may_have(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for number in range(4):
+        (tmp_path / f"{number}.txt").write_text("Alice will eat\n" * 10)
+    assert len(read_lines(str(tmp_path))) == 40
+    monkeypatch.setattr(limits, "CORPUS_BYTES", 500)
+    with pytest.raises(AttnctlError, match="is larger than"):
+        read_lines(str(tmp_path))
+
+
+def test_a_word_is_kept_once() -> None:
+    one, other = split_lines(["pizza tastes good", "Alice likes pizza"])
+    assert one[0] == other[2] and one[0] is other[2]
