@@ -107,14 +107,16 @@ def test_a_line_of_wrong_types_is_not_whole(run: Run, file: Path, out: Path, fil
 
 
 @pytest.mark.parametrize("name", ["traces.jsonl", "0000001-two.npz"])
-def test_a_file_of_its_size_that_is_another_is_noticed(run: Run, file: Path, out: Path, name: str) -> None:
+def test_a_file_that_is_another_cut_or_gone_is_noticed(run: Run, file: Path, out: Path, name: str) -> None:
     """Sizes alone were compared: what a bad disk or an editor had changed counted as done."""
     whole = (out / name).read_bytes()
-    for at in (0, len(whole) // 2, len(whole) - 1):
-        (out / name).write_bytes(whole[:at] + bytes([whole[at] ^ 1]) + whole[at + 1 :])
+    flipped = [whole[:at] + bytes([whole[at] ^ 1]) + whole[at + 1 :] for at in (0, len(whole) // 2, len(whole) - 1)]
+    for changed in (*flipped, whole[:-9], None):
+        (out / name).unlink() if changed is None else (out / name).write_bytes(changed)
         result = run("batch", file, "-o", out, *ARGS)
         assert result.code == 0
-        assert f"1 done, 3 there before, {name} damaged or gone, and made again" in result.err, result.err
+        done = "4 done" if changed is None and name == "traces.jsonl" else "1 done, 3 there before"
+        assert f"{done}, {name} damaged or gone, and made again" in result.err, result.err
         assert contents(out) == contents(out.parent / "fresh") and check_whole(out) == 4
     assert "damaged" not in run("batch", file, "-o", out, *ARGS).err
 

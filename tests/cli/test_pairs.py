@@ -130,7 +130,7 @@ CASES = {
     ),
     "evaluate a corpus": Case(["evaluate", "corpus.conllu", *RANDOM], same=f"{SAME} {WORK}", tried=20),
     "evaluate, JSON": Case(["evaluate", "corpus.conllu", *RANDOM, "--json"], same=f"{SAME} {WORK}", tried=20),
-    "evaluate the grammar": Case(["evaluate", "--sentences", "20"], same=DEMO, tried=10),
+    "evaluate the grammar": Case(["evaluate", "--sentences", "20"], same=DEMO, tried=4),
     "evaluate a census": Case(["evaluate", "census.json"], same=SAME),
     "train --explain": Case(["train", "lines.txt", "--explain"], same="--device", tried=4),
     "model": Case(["model", "gpt2"]),

@@ -68,14 +68,6 @@ def test_what_one_side_hides_is_not_compared_as_a_weight_of_nothing(run: Run) ->
     assert compare_traces(causal, whole).hidden_in_one(0).tolist() == hidden.tolist()  # type: ignore[union-attr]
 
 
-def test_compare_says_how_many_places_are_hidden(tmp_path: Path, run: Run) -> None:
-    for name, more in (("a.json", ["--causal"]), ("b.json", ["--no-causal"])):
-        assert run("explain", "Alice will eat", "-m", "random", *more, "-o", tmp_path / name).code == 0
-    told = run("compare", tmp_path / "a.json", tmp_path / "b.json", columns=120).out
-    assert "3 of 9 places are hidden in one of the two" in told
-    assert run("compare", tmp_path / "a.json", tmp_path / "b.json", "-o", tmp_path / "c.png").code == 0
-
-
 def test_after_the_last_token_of_a_long_text_stands_nothing(run: Run) -> None:
     text = " ".join(f"word{i}" for i in range(600))
     told = run("explain", text, "-m", "random", "--query", "599")

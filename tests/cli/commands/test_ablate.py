@@ -37,30 +37,6 @@ def test_effects_of_the_demo_equal_the_arithmetic_by_hand() -> None:
         )
 
 
-@pytest.mark.parametrize(
-    "more",
-    [
-        ("--edges",),
-        ("--edge", "eat→Alice"),
-        ("--edge", "eat>0", "--edge", "2->will"),
-        ("--spans", "lines"),
-        ("--how", "mean"),
-        ("--against", "bread"),
-        ("--layer", "0", "--head", "1-2"),
-        ("--off", "0.1"),
-        ("--model", "demo-causal"),
-        ("--model", "random"),
-        ("--model", "random", "--edges"),
-        ("--model", "random", "--layer", "0"),
-    ],
-)
-def test_every_kind_of_output_fits_its_schema(run: Run, more: tuple[str, ...]) -> None:
-    result = run("ablate", TEXT, "--json", *more)
-    assert result.code == 0, result.err
-    VALID.validate(result.json)
-    assert run("ablate", TEXT, *more).out
-
-
 def test_reference_texts(run: Run, tmp_path: Any) -> None:
     file = tmp_path / "others.txt"
     file.write_text("Bob will read books\nBob will drink\n")

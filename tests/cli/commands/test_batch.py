@@ -17,7 +17,7 @@ from attnctl.formats.documents.schemas import SCHEMAS
 from attnctl.formats.documents.trace_json import trace_to_json
 from attnctl.formats.storage import from_json
 from attnctl.source import record_trace
-from tests.batching.test_resume import check_whole, contents, manifest
+from tests.batching.test_resume import check_whole, manifest
 from tests.conftest import Run
 
 
@@ -107,12 +107,6 @@ def test_quiet_leaves_errors_alone(run: Run, tmp_path: Path) -> None:
     assert failed.code == 3 and len(failed.err.splitlines()) == 1
 
 
-def test_pictures_are_the_same_in_every_run(run: Run, three: str, tmp_path: Path) -> None:
-    for name in ("a", "b"):
-        run("batch", three, "-o", tmp_path / name, "--format", "png,pdf,svg", "--jobs", "1")
-    assert contents(tmp_path / "a") == contents(tmp_path / "b")
-
-
 def test_what_a_line_says_of_itself(run: Run, tmp_path: Path) -> None:
     lines = [
         {"text": "New York is big", "id": "ny", "tokens": ["New York", "is", "big"]},
@@ -173,31 +167,6 @@ def test_strict_stops_at_the_first_bad_item(run: Run, tmp_path: Path) -> None:
     write(tmp_path / "a.txt", "good", "mended", "good too")
     result = run("batch", file, "-o", tmp_path / "out", "--strict", "--jobs", "1")
     assert result.code == 0 and "2 done, 1 there before" in result.err
-
-
-def test_a_mended_line_is_done_and_nothing_else(run: Run, tmp_path: Path) -> None:
-    file, args = tmp_path / "a.txt", ("--format", "json,npz", "--jobs", "1")
-    write(file, "one", "", "three", "four")
-    run("batch", file, "-o", tmp_path / "out", *args)
-    write(file, "one", "two", "three")
-    again = run("batch", file, "-o", tmp_path / "out", *args)
-    assert again.code == 0 and "1 done, 2 there before, 2 there of texts that are not in it now" in again.err
-    assert [entry["status"] for entry in manifest(tmp_path / "out")] == ["done", "failed", "done", "done", "done"]
-    assert check_whole(tmp_path / "out") == 5
-
-
-def test_a_file_that_went_missing_is_made_again(run: Run, three: str, tmp_path: Path) -> None:
-    args = (three, "--format", "json,npz,svg", "--jobs", "1")
-    run("batch", *args, "-o", tmp_path / "fresh")
-    run("batch", *args, "-o", tmp_path / "out")
-    (tmp_path / "out" / "0000001-the-cat-sat.npz").unlink()
-    (tmp_path / "out" / "0000002.svg").write_text("cut")
-    assert run("batch", *args, "-o", tmp_path / "out").code == 0
-    assert contents(tmp_path / "out") == contents(tmp_path / "fresh")
-    with (tmp_path / "out" / "traces.jsonl").open("r+b") as lines:
-        lines.truncate(3000)
-    assert run("batch", *args, "-o", tmp_path / "out").code == 0
-    assert contents(tmp_path / "out") == contents(tmp_path / "fresh")
 
 
 def test_python_has_a_generator() -> None:

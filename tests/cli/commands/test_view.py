@@ -210,13 +210,6 @@ def test_an_overview_file_is_shown(run: Run, tmp_path: Path) -> None:
     assert viewed(run, tmp_path, "-", stdin=(tmp_path / "map.json").read_bytes())["traces"] == page["traces"]
 
 
-def test_a_page_begins_as_asked(run: Run, tmp_path: Path) -> None:
-    page = viewed(run, tmp_path, TEXT, "--model", "random", "--drop", "first", "--renormalise", "--words", "--log")
-    assert page["start"] == {"drop": "first", "renorm": True, "words": "merged", "colour": "log"}
-    page = viewed(run, tmp_path, TEXT, "--model", "random", "--measure", "rollout")
-    assert len(page["traces"][0]["layers"][-1]["heads"]) == 1 and "rollout" in page["traces"][0]["notes"][-1]
-
-
 def test_too_much_for_a_page_is_said_before(
     run: Run, refused: Refused, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

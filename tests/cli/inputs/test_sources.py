@@ -117,11 +117,6 @@ def test_compare_reads_the_weights_as_the_others_do(run: Run) -> None:
     assert len(left["key_tokens"]) == len(left["tokens"]) - 1
 
 
-def test_explain_leaves_keys_out(run: Run) -> None:
-    shown = run("explain", "one two three", "--model", "random", "--drop", "first", "--renormalise")
-    assert shown.code == 0 and "left out" in shown.out and "rescaled" in shown.out
-
-
 LIMITED = """
 import resource, sys
 from attnctl.cli import run_command_line
@@ -191,13 +186,6 @@ def test_a_trace_is_read_as_one_whatever_it_is_called(
         first, *rest = command
         told = run(first, "run.json", *rest)
         assert told.code == 0 and told.out == run(first, "walk", *rest).out, told
-
-
-def test_numbers_that_no_softmax_gives_are_noted(run: Run, tmp_path: Path) -> None:
-    np.save(tmp_path / "scores.npy", np.array([[-1.0, 2.0], [0.5, 0.5]]))
-    np.save(tmp_path / "weights.npy", np.array([[1.0, 0.0], [0.5, 0.5]]))
-    assert "from -1 to 2" in run("heatmap", str(tmp_path / "scores.npy")).err
-    assert run("heatmap", str(tmp_path / "weights.npy")).err == ""
 
 
 def test_qkv_is_read_by_what_the_file_holds(run: Run, tmp_path: Path) -> None:
