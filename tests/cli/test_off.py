@@ -33,13 +33,6 @@ def test_the_prediction_is_that_of_ablate(run: Run, off: str) -> None:
     assert f"Off (layer.head): {off}." in trace["notes"][-1]
 
 
-@pytest.mark.parametrize("command", ["explain", "heatmap", "heads", "quiz"])
-def test_every_command_that_runs_a_model_takes_it(run: Run, command: str, off: str) -> None:
-    result = run(command, TEXT, "--off", off)
-    assert result.code == 0, result.err
-    assert result.out
-
-
 @pytest.mark.parametrize("in_a_file", [False, True])
 def test_compare_of_without_and_with(run: Run, off: str, tmp_path: Any, in_a_file: bool) -> None:
     (tmp_path / "text.txt").write_text(TEXT)
@@ -50,16 +43,6 @@ def test_compare_of_without_and_with(run: Run, off: str, tmp_path: Any, in_a_fil
     first, second = result.err.splitlines()[:2]
     assert first.startswith("attnctl: note: demo-causal goes on with")
     assert second.startswith(f"attnctl: note: demo-causal without {off} goes on with")
-
-
-def test_view_and_batch(run: Run, off: str, tmp_path: Any) -> None:
-    page = tmp_path / "page.html"
-    assert run("view", TEXT, "--off", off, "-o", str(page)).code == 0
-    assert f"demo without {off}" in page.read_text()
-    texts = tmp_path / "texts.txt"
-    texts.write_text("Alice will eat\n")
-    batch = run("batch", str(texts), "--off", off)
-    assert batch.json["model"]["name"] == f"demo without {off}"
 
 
 def test_in_python_the_residual_stream_lacks_what_the_head_wrote() -> None:

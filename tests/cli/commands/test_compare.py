@@ -48,14 +48,6 @@ def test_pictures(run: Run, tmp_path: Path) -> None:
         assert files[0].read_bytes() == files[1].read_bytes()
 
 
-def test_places(run: Run) -> None:
-    every = run("compare", "random", "random", TEXT, "--heads", "2", "--layers", "2", "--layer", "all", "--head", "all")
-    assert every.out.count("B - A") == 4
-    assert (
-        run("compare", "random", "random", TEXT, "--heads", "2", "--head", "1", "--layer", "0").out.count("B - A") == 1
-    )
-
-
 def test_texts_of_one_length_meet_at_their_words(run: Run) -> None:
     """By their places "Alice" would be held against "Then"."""
     moved = json.loads(run("compare", "Alice will eat pizza", "Then Alice will eat", "--model", "demo", "--json").out)

@@ -11,7 +11,6 @@ import time
 from pathlib import Path
 
 import jsonschema
-import numpy as np
 import pexpect
 import pytest
 
@@ -47,15 +46,6 @@ def test_text_from_stdin_and_files(run: Run, tmp_path: Path) -> None:
     (tmp_path / "t.txt").write_bytes(b"\xef\xbb\xbf" + TEXT.encode())  # with a byte-order mark
     assert run("explain", "--file", str(tmp_path / "t.txt"), "--json").out == direct
     assert run("explain", "--file", "-", "--json", stdin=TEXT.encode()).out == direct
-
-
-def test_files_by_suffix(run: Run, tmp_path: Path) -> None:
-    for name in ("run.json", "run.npz", "run.txt"):
-        assert run("explain", TEXT, "-o", str(tmp_path / name)).out == ""
-    assert json.loads((tmp_path / "run.json").read_text())["text"] == TEXT
-    with np.load(tmp_path / "run.npz") as arrays:
-        assert arrays["layers.0.weights"].shape[-2:] == (4, 4)
-    assert "softmax" in (tmp_path / "run.txt").read_text()
 
 
 def test_invalid_utf8(refused: Refused) -> None:

@@ -56,6 +56,7 @@ def test_a_trace_draws_as_its_text_does(run: Run, trace: Trace, tmp_path: Path) 
         (str(tmp_path / "run.json"), b""),
         (str(tmp_path / "run.npz"), b""),
         ("-", trace_to_json(trace)),
+        ("-", json.dumps(json.loads(trace_to_json(trace)), indent=2).encode()),
         ("-", (tmp_path / "run.npz").read_bytes()),
     ):
         assert run("heatmap", source, "-o", str(tmp_path / "it.png"), stdin=stdin) == Result(0, "", "")
@@ -117,12 +118,6 @@ def test_text_in_a_pipe_is_text(text: str, run: Run) -> None:
     assert [row[3] for row in rows] == [name.partition(":")[2] for name in heading[4:]]
 
 
-def test_drop_renormalise_and_choice(run: Run, trace: Trace) -> None:
-    rows = cells(run("heatmap", "-", "--drop", "first", "--renormalise", stdin=trace_to_json(trace)))
-    assert rows.shape == (4, 3)
-    np.testing.assert_allclose(np.nansum(rows, axis=1), [0, 1, 1, 1], rtol=1e-5)
-
-
 def test_a_missing_glyph_is_said_on_stderr(run: Run, tmp_path: Path) -> None:
     result = run("heatmap", "ok \U0001fae8\U000107ff", "--model", "random", "-o", str(tmp_path / "a.svg"))
     assert result.code == 0 and result.out == ""
@@ -148,11 +143,6 @@ def test_on_a_terminal_the_grid_is_drawn(trace: Trace, tmp_path: Path) -> None:
     assert "[38;" not in plain and "1.00" in plain and "0.80" in plain
     brightest = ";".join(map(str, colormaps["magma"](1.0, bytes=True)[:3]))
     assert f"48;2;{brightest}m 1.00" in on_a_terminal(str(tmp_path / "run.json"), "--cmap", "magma")
-
-
-def test_json_of_a_pretty_printer_is_read(run: Run, trace: Trace) -> None:
-    pretty = json.dumps(json.loads(trace_to_json(trace)), indent=2).encode()
-    assert run("heatmap", "-", stdin=pretty).out == run("heatmap", "-", stdin=trace_to_json(trace)).out
 
 
 def test_a_run_over_training(run: Run, tmp_path: Path) -> None:

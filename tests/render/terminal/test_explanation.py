@@ -13,14 +13,13 @@ from hypothesis import strategies as st
 from rich.cells import cell_len
 
 import attnctl
-from attnctl.errors import UsageError
 from attnctl.layer import LayerTrace
-from attnctl.readings.questions.focus import Focus, focus
+from attnctl.readings.questions.focus import focus
 from attnctl.readings.traces.trace import ModelInfo, Trace
 from attnctl.render.forms import Grid, label_fit, number_text, token_label
 from attnctl.render.terminal.console import SafeConsole, Shown, as_text, grid_lines, kept_lines, share_bar
 from attnctl.render.told.explanation import Explanation
-from attnctl.steps import NAMES, check_names, narrow_trace, walk_steps
+from attnctl.steps import walk_steps
 from attnctl.tokens import Token
 from tests.conftest import attend
 
@@ -59,15 +58,16 @@ def test_at_forty_columns_nothing_that_is_said_is_cut() -> None:
 HOSTILE = "Alice مرحبا \x1b[31m will\teat [bold]pizza[/bold] <b>比萨饼</b> 👩‍👩‍👧 e\u0301 supercalifragilisticexpialidocious :smile:"
 
 
-@pytest.mark.parametrize("width", [32, 40, 80, 133])
 @pytest.mark.parametrize("how", [{}, {"n_heads": 4, "d_model": 64, "n_layers": 2, "rope_theta": 1e4, "causal": True}])
-def test_no_line_is_wider_than_the_terminal(width: int, how: dict[str, Any]) -> None:
-    text = printed(attend(HOSTILE, **how), width, story=True)
-    for line in text.splitlines():
-        assert cell_len(line) <= width, line
-        assert line == line.rstrip()
-        assert not line or line.strip(" ▏▎▍▌▋▊▉█"), "a bar on a line of its own"
-    assert "\x1b" not in text
+def test_no_line_is_wider_than_the_terminal(how: dict[str, Any]) -> None:
+    trace = attend(HOSTILE, **how)
+    for width in (32, 40, 80, 133):
+        text = printed(trace, width, story=True)
+        for line in text.splitlines():
+            assert cell_len(line) <= width, line
+            assert line == line.rstrip()
+            assert not line or line.strip(" ▏▎▍▌▋▊▉█"), "a bar on a line of its own"
+        assert "\x1b" not in text
 
 
 def test_a_bar_that_does_not_fit_is_left_out() -> None:
@@ -157,22 +157,6 @@ def test_focus_prefers_a_row_with_a_choice() -> None:
     assert best is not None and best.query >= 2 and best.key != best.query
     assert trace.layers[0].weights is not None
     assert best.weight == trace.layers[0].weights[0, best.query, best.key]
-
-
-def test_narrowed_keeps_what_is_named() -> None:
-    trace = narrow_trace(attend("Alice will eat pizza"), ["scores", "weights"])
-    layer = trace.layers[0]
-    assert layer.scores is not None and layer.weights is not None
-    assert layer.queries is None and trace.embeddings is None
-    with pytest.raises(UsageError, match="no step 'score'"):
-        check_names(["score"])
-    check_names(NAMES)
-
-
-def test_words_that_occur_twice_are_told_apart() -> None:
-    told = Explanation(attend("the cat saw the dog"), [Focus(0, 0, 3, 1, 0.5, "it stands out")])
-    shown = as_text(Shown(told.forms()), 100)
-    assert "Shown: the (3) → cat: it stands out" in shown
 
 
 @pytest.mark.parametrize("width", [40, 56, 60, 80])

@@ -5,13 +5,10 @@ from __future__ import annotations
 import re
 
 import numpy as np
-import pytest
 
-from attnctl.readings.head_statistics import STATISTICS, HeadStatistics
 from attnctl.render.forms import Column, Grid, Line, Table, sum_columns
 from attnctl.render.page.reading_pages import form_html
-from attnctl.render.terminal.console import SafeConsole, Shown, as_text
-from attnctl.render.told.heads import heads_table
+from attnctl.render.terminal.console import Shown, as_text
 
 TABLE = Table([
     Column("name", ["a", "bb"], "text"),
@@ -53,22 +50,6 @@ def test_bars_take_what_is_left_and_numbers_stand_in_files_as_they_are() -> None
     assert lines(table, 80)[1:] == ["=x  ██████████            12.3 %", 'y"  ████████████████████       ·']
     assert lines(table, 20)[2] == 'y"  ████████       ·'
     assert table.as_csv() == 'n,s\n\'=x,0.123457\n"y""",\n'
-
-
-@pytest.mark.parametrize("width", [40, 80, 200])
-def test_statistics_of_heads_fit(width: int) -> None:
-    values = dict.fromkeys(STATISTICS, 0.123)
-    heads = [HeadStatistics(11, at, values, ("duplicate token", "induction", "sink")) for at in range(3)]
-    console = SafeConsole(width=width, force_terminal=True, color_system=None)
-    with console.capture() as shown:
-        console.print(Shown([heads_table(heads, "rank")]))
-    lines = shown.get().splitlines()
-    assert max(map(len, lines)) <= width and not any(line != line.rstrip() for line in lines)
-    assert "rank" in lines[0] and "induction" in shown.get()
-    assert ("left out for" in shown.get()) == (width < 200)
-    legend = " ".join(shown.get().split("Means over the queries. ")[1].split())
-    assert ("duplicate token: 0.4 or more" in legend) == (width == 200) and "Sorted by rank" in legend
-    assert all(one.heading not in lines[0] or f"{one.heading}: " in legend for one in STATISTICS.values())
 
 
 LINE = Line(
