@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import fields, replace
 from typing import Any
 
 import numpy as np
@@ -11,7 +11,7 @@ import pytest
 from attnctl import attention
 from attnctl.arrays import as_numpy
 from attnctl.errors import AttnctlError
-from attnctl.layer import ChangedWeights, LayerAttention, LayerTrace, layer_of_weights
+from attnctl.layer import TRACE_ARRAYS, ChangedWeights, LayerAttention, LayerTrace, layer_of_weights
 from attnctl.layer.computed import ComputedLayer
 from tests.blockwise.test_blockwise import KINDS, close, make
 
@@ -111,6 +111,21 @@ def test_a_record_holds_every_step(
     assert (record.sink_weights is None) == (call.sinks is None)
     if record.sink_weights is not None:
         np.testing.assert_allclose(record.sink_weights, 1 - steps.weights[at].sum(-1), atol=1e-6)
+
+
+@pytest.mark.parametrize("rows", [None, [38, 20]])
+def test_differential_attention_is_told_of_each_head_of_a_pair(rows: list[int] | None) -> None:
+    call = make(40, heads=4, kv_heads=2, library=np)
+    weights = attention.run_call(call).weights
+    signed = weights[:2] - np.float32(0.3) * weights[2:]
+    record = ComputedLayer.of_call(0, call, difference=0.3).select_heads([3, 0, 1]).record(rows)
+    close(record.signed_weights, signed[np.ix_([1, 0, 1], rows or range(40))])
+    np.testing.assert_array_equal(record.differential_lambda, np.float32([0.3]))
+
+
+def test_every_array_of_a_layer_is_one_of_a_trace() -> None:
+    names = [array.name for array in TRACE_ARRAYS]
+    assert len(set(names)) == len(names) and {one.name for one in fields(LayerTrace) if one.metadata} < set(names)
 
 
 @pytest.mark.parametrize("kind", ["causal", "sinks", "padding"])

@@ -199,6 +199,16 @@ def test_value_zeroing_tells_how_far_it_is() -> None:
     assert said == ["4 tokens, 2 layers", "4 tokens, 1 layer"]
 
 
+def test_value_zeroing_of_outputs_of_zeros() -> None:
+    """They turn wholly where one alone is zero, not at all where both are; a row of which nothing turns stays empty."""
+    layer = LayerTrace(0, (0,), (0,), weights=np.full((1, 3, 3), 1 / 3, np.float32))
+    own = np.array([[1.0, 0.0], [0.0, 0.0], [0.0, 0.0]])
+    zeroed = np.array([[[0, 1], [0, 0], [1, 0]], [[2, 0], [0, 0], [0, 0]], [[0, 0], [0, 0], [0, 0]]], float)
+    found = measure_named("value-zeroing").function(layer, own, [zeroed[:1], zeroed[1:]])
+    np.testing.assert_allclose(found.weights[0], [[0.5, 0, 0.5], [0, 0, 0], [1, 0, 0]])
+    assert found.mask is None
+
+
 def layer_output(layer: LayerTrace, x: np.ndarray, values: np.ndarray, second_off: bool) -> np.ndarray:
     """What a layer of a built-in model hands on: (n, d_out)."""
     weights = layer.weights if layer.dropped_weights is None else layer.dropped_weights  # (heads, n, n)

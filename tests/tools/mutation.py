@@ -156,7 +156,7 @@ def record(copy: Path, kept: Path, tests: Sequence[str]) -> Recording:
 
 
 def changes_of(copy: Path, path: str) -> Iterator[Change]:
-    """Every change of a file: but for annotations, decorators, imports of types, and sizes of work."""
+    """Every change of a file: but for annotations, decorators, imports of types, `strict` of zip, and sizes of work."""
     from cosmic_ray.ast import Visitor, get_ast
     from cosmic_ray.plugins import get_operator
 
@@ -172,6 +172,8 @@ def changes_of(copy: Path, path: str) -> Iterator[Change]:
         ]
         passed_over += getattr(node, "decorator_list", [])
         if isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING":
+            passed_over.append(node)
+        if isinstance(node, ast.keyword) and node.arg == "strict":  # of zip, which checks lengths that are alike
             passed_over.append(node)
         if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) in WORK_SIZES:
             passed_over.append(node)
