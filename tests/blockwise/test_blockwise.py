@@ -76,6 +76,21 @@ def close(found, wanted, tolerance=1e-5, floor=1e-6):
     assert (error <= tolerance).all(), f"off by {error.max():.2g} at {wanted[good][error.argmax()]:.6g}"
 
 
+def bins(edges):
+    return [(span,) for span in blockwise.neighbouring_edges(edges)]
+
+
+def pooled_by_hand(weights, rows, columns, how):
+    """The weights (heads, n_q, n_k) between parts of the text → (heads, rows, columns)."""
+
+    def cell(head, row, column):
+        part = np.concatenate([head[a:b] for a, b in row])
+        part = np.concatenate([part[:, a:b] for a, b in column], axis=1)
+        return {"mean": np.mean, "max": np.max, "mass": lambda x: x.sum(1).mean()}[how](part)
+
+    return [[[cell(head, row, column) for column in columns] for row in rows] for head in weights]
+
+
 @pytest.fixture(autouse=True, scope="module")
 def one_thread():
     before = torch.get_num_threads()
@@ -112,15 +127,7 @@ def test_every_fact_equals_the_matrix(kind, heads, kv_heads, n, way, monkeypatch
     edges, rows = [0, 1, 7, n // 4, n // 2, n - 3, n], [0, n // 3, n - 10, n]
     marks = np.stack([np.arange(n) == 0, np.arange(n) % 7 == 3])
     found = sweep.measure_rows(call, Wanted(edges, rows, marks, rows=True))
-
-    pooled = np.stack(
-        [
-            np.stack([w[:, a:b, c:d].sum(-1).mean(-1) for c, d in blockwise.neighbouring_edges(edges)], -1)
-            for a, b in blockwise.neighbouring_edges(rows)
-        ],
-        1,
-    )
-    close(found.pooled, pooled)
+    close(found.pooled, pooled_by_hand(w, bins(rows), bins(edges), "mass"))
     j, i = np.arange(n), np.arange(n)[:, None]
     total = w.sum(-1)
     safe = np.where(total == 0, 1, total)
@@ -137,16 +144,7 @@ def test_every_fact_equals_the_matrix(kind, heads, kv_heads, n, way, monkeypatch
     close(np.where(w > 0, again, 0), w)
 
     peaks = sweep.measure_rows(call, Wanted(edges, rows, peaks=True)).pooled
-    close(
-        peaks,
-        np.stack(
-            [
-                np.stack([w[:, a:b, c:d].max((-1, -2)) for c, d in blockwise.neighbouring_edges(edges)], -1)
-                for a, b in blockwise.neighbouring_edges(rows)
-            ],
-            1,
-        ),
-    )
+    close(peaks, pooled_by_hand(w, bins(rows), bins(edges), "max"))
 
 
 def test_both_ways_agree_where_one_takes_over_from_the_other():
@@ -207,40 +205,14 @@ def test_a_previous_token_head_stands_exactly_one_token_back():
 # --- overview ----------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("how", ["mean", "max"])
-def test_an_overview_cell_is_the_mean_or_the_largest_of_its_weights(how):
-    call = make(700, causal=True)
-    grid = sweep.pool_between_parts(call, blockwise.even_parts(0, 700, 64), blockwise.even_parts(0, 700, 64), how)
-    w = exact(call).weights
-    edges = blockwise.even_edges(700, 64)
-    assert grid.shape == (4, len(edges) - 1, len(edges) - 1)
-    some = {"mean": np.mean, "max": np.max}[how]
-    close(
-        grid,
-        [
-            [
-                [some(h[a:b, c:d]) for c, d in blockwise.neighbouring_edges(edges)]
-                for a, b in blockwise.neighbouring_edges(edges)
-            ]
-            for h in w
-        ],
-    )
-
-
 @pytest.mark.parametrize("kind", ["full", "causal", "window", "bias", "padding"])
 @pytest.mark.parametrize("how", ["mean", "max", "mass"])
 def test_parts_may_leave_tokens_out_and_lie_apart(kind, how):
     call = make(600, **KINDS[kind])
-    rows, columns = [((100, 140),), ((150, 160), (300, 301))], [((0, 1), (400, 600)), ((1, 90),), ((90, 95),)]
-    found = sweep.pool_between_parts(call, rows, columns, how)
     w = exact(call).weights
-
-    def cell(head, row, column):
-        part = np.concatenate([head[a:b] for a, b in row])
-        part = np.concatenate([part[:, a:b] for a, b in column], axis=1)
-        return {"mean": part.mean(), "max": part.max(), "mass": part.sum(1).mean()}[how]
-
-    close(found, [[[cell(head, row, column) for column in columns] for row in rows] for head in w])
+    apart = [((100, 140),), ((150, 160), (300, 301))], [((0, 1), (400, 600)), ((1, 90),), ((90, 95),)]
+    for queries, keys in (apart, (blockwise.even_parts(0, 600, 13),) * 2):
+        close(sweep.pool_between_parts(call, queries, keys, how), pooled_by_hand(w, queries, keys, how))
 
 
 @pytest.mark.parametrize(("n", "most"), [(1, 256), (256, 256), (257, 256), (1000, 256), (10, 3)])

@@ -57,6 +57,7 @@ def put(into: Any, path: str, value: Any) -> None:
         ("model.causal", "yes"),
         ("embeddings", None),
         ("embeddings", [[1.0]]),
+        ("embeddings", [[1.0], [2.0], [3.0]]),
         ("measure", "odd"),
         ("tokens.0.start", "x"),
         ("tokens.0.start", -1),
