@@ -18,8 +18,9 @@ import attnctl
 from attnctl.errors import AttnctlError
 from attnctl.formats.documents.trace_json import trace_from_document
 from attnctl.formats.storage import trace_from_npz, trace_to_npz
+from attnctl.limits import HEADS_IN_ALL
 from attnctl.models.builtin.matrix import trace_of_mapped_matrix, trace_of_matrix
-from attnctl.readings.traces.consistency import CELLS, findings_of_trace
+from attnctl.readings.traces.consistency import CELLS, check_head_count, findings_of_trace
 from attnctl.readings.traces.trace import Note, NoteKind, Trace, TraceReading, by_words, notes_of_kind
 from attnctl.source import Changes, TraceSource, prepare
 from attnctl.source.cells import read_heatmap
@@ -267,6 +268,12 @@ def test_a_bare_matrix_of_other_sums(factor: float, says: str, run: Run, tmp_pat
     assert trace_of_mapped_matrix(path).notes == trace_of_matrix(path).notes
     found = {finding.what: finding.holds for finding in findings_of_trace(trace_of_matrix(path))}
     assert found["row sums, max |Σ - 1|"] is False and found["context against weights × values"] is None
+
+
+def test_as_many_heads_as_are_read() -> None:
+    check_head_count(HEADS_IN_ALL, "x")
+    with pytest.raises(AttnctlError, match="x holds 20,001 heads in all: 20,000 are read at most"):
+        check_head_count(HEADS_IN_ALL + 1, "x")
 
 
 STORED: dict[str, Callable[[Trace], Trace]] = {  # a trace with each kind of note, as a file holds it
