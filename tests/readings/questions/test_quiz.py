@@ -41,7 +41,9 @@ def test_every_kind_is_asked_and_true() -> None:
         elif q.kind in ("softmax", "sum"):
             j = names.index(q.text.rpartition("“")[2].partition("”")[0])
             assert abs(float(q.answer) - row[j]) < 0.02
-            told = np.array([float(fact.split()[1].replace("?", "nan")) for fact in q.facts])  # what there is to work with
+            told = np.array(
+                [float(fact.split()[1].replace("?", "nan")) for fact in q.facts]
+            )  # what there is to work with
             worked = np.exp(told)[j] / np.exp(told).sum() if q.kind == "softmax" else 1 - np.nansum(told)
             assert float(q.answer) == pytest.approx(worked, abs=1e-6)
         elif q.kind == "mask":
