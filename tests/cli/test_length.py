@@ -53,52 +53,45 @@ def table(out):
     return [name.partition(":")[2] for name in lines[0][4:]], {at: np.array(rows) for at, rows in grids.items()}
 
 
+@pytest.fixture
+def asked(run, file):
+    """A command about the long text."""
+    return lambda command, *options, **more: run(command, "--file", file, *MODEL, *options, **more)
+
+
 # --- heatmap -----------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(("pool", "some"), [("mean", np.mean), ("max", np.max)])
-def test_a_long_text_is_pooled(run, file, weights, pool, some):
-    out = run("heatmap", "--file", file, *MODEL, "--layer", "1", "--head", "0", "--pool", pool).out
-    columns, grids = table(out)
-    n, width = 800, 4
-    assert len(columns) == n // width and out.split("\t")[5].startswith("4:")
-    cells = weights[1, 0].reshape(n // width, width, n // width, width)
-    wanted = some(cells, axis=(1, 3))
-    seen = np.isfinite(grids[1, 0])
-    assert np.array_equal(seen, np.tri(n // width, dtype=bool))
-    np.testing.assert_allclose(grids[1, 0][seen], wanted[seen], rtol=2e-5, atol=1e-8)
+def pooled(some):
+    return lambda w: some(w.reshape(200, 4, 200, 4), axis=(1, 3))
 
 
-def test_a_zoom_is_exact(run, file, weights):
-    zoom = ("--rows", "700-719", "--columns", "5-104")
-    _, grids = table(run("heatmap", "--file", file, *MODEL, *zoom).out)
+def rescaled(w):
+    return w[700:702, 1:10] / w[700:702, 1:].sum(-1, keepdims=True)
+
+
+# options → the cells that a head's weights (n, n) come to
+GRIDS = {
+    ("--pool", "mean"): pooled(np.mean),
+    ("--pool", "max"): pooled(np.max),
+    ("--rows", "700-719", "--columns", "5-104"): lambda w: w[700:720, 5:105],
+    ("--rows", "700-701", "--columns", "0-9", "--drop", "first"): lambda w: w[700:702, 1:10],
+    ("--rows", "700-701", "--columns", "0-9", "--drop", "first", "--renormalise"): rescaled,
+    ("--spans", "paragraphs"): lambda w: w.reshape(8, 100, 8, 100).sum(3).mean(1),
+}
+
+
+@pytest.mark.parametrize("options", GRIDS, ids=" ".join)
+def test_cells_of_a_long_text_are_those_of_the_matrix(asked, weights, options):
+    out = asked("heatmap", *options).out
+    names, grids = table(out)
     for at, grid in grids.items():
-        np.testing.assert_allclose(grid, weights[at][700:720, 5:105], rtol=2e-5, atol=1e-9)
-
-
-def test_a_key_left_out_and_the_rest_rescaled(run, file, weights):
-    zoom = ("--rows", "700-701", "--columns", "0-9", "--layer", "0", "--head", "1", "--drop", "first")
-    names, grids = table(run("heatmap", "--file", file, *MODEL, *zoom).out)
-    assert len(names) == 9
-    np.testing.assert_allclose(grids[0, 1], weights[0, 1, 700:702, 1:10], rtol=2e-5)
-    _, rescaled = table(run("heatmap", "--file", file, *MODEL, *zoom, "--renormalise").out)
-    rest = weights[0, 1, 700:702, 1:].sum(-1, keepdims=True)
-    np.testing.assert_allclose(rescaled[0, 1], weights[0, 1, 700:702, 1:10] / rest, rtol=2e-5)
-
-
-def test_mass_between_paragraphs(run, file, weights):
-    names, grids = table(run("heatmap", "--file", file, *MODEL, "--spans", "paragraphs").out)
-    assert len(names) == 8 and names[3].startswith("3 ")
-    for at, grid in grids.items():
-        wanted = weights[at].reshape(8, 100, 8, 100).sum(3).mean(1)
-        np.testing.assert_allclose(np.nan_to_num(grid), wanted, rtol=2e-5, atol=1e-9)
-        np.testing.assert_allclose(np.nansum(grid, 1), 1, rtol=1e-5)
-
-
-def test_what_will_not_fit_is_refused_before_the_work(refused, file, monkeypatch):
-    monkeypatch.setattr("attnctl.limits.free_memory", lambda: 1e6)
-    said = refused("heatmap", "--file", file, *MODEL)
-    assert "800 tokens needs" in said and "1 MB are free" in said
+        wanted = GRIDS[options](weights[at])
+        assert np.array_equal(np.isnan(grid), np.triu(np.ones(wanted.shape, bool), 1) & (len(wanted) in (8, 200)))
+        np.testing.assert_allclose(np.nan_to_num(grid), wanted, rtol=2e-5, atol=1e-8)
+    assert len(grids) == 4 and len(names) == wanted.shape[1]
+    assert "--pool" not in options or out.split("\t")[5].startswith("4:")
+    assert "--spans" not in options or names[3].startswith("3 ")
 
 
 # --- spans -------------------------------------------------------------------------------------------------------
@@ -135,8 +128,8 @@ def test_tokens_of_no_part_are_the_rest(tmp_path):
 # --- heads -------------------------------------------------------------------------------------------------------
 
 
-def test_statistics_of_heads_equal_the_matrix(run, file, text, weights):
-    document = run("heads", "--file", file, *MODEL, "--json").json
+def test_statistics_of_heads_equal_the_matrix(asked, weights):
+    document = asked("heads", "--json").json
     tokens = [token["text"] for token in document["tokens"]]
     n = len(tokens)
     i, j = np.arange(n)[:, None], np.arange(n)
@@ -189,8 +182,8 @@ def test_the_probe_finds_an_induction_head():
 # --- one row, and the strongest links ----------------------------------------------------------------------------
 
 
-def test_where_one_query_looks(run, file, weights):
-    result = run("explain", "--file", file, *MODEL, "--layer", "1", "--head", "0", "--query", "640", columns=100)
+def test_where_one_query_looks(asked, weights):
+    result = asked("explain", "--layer", "1", "--head", "0", "--query", "640", columns=100)
     best = int(weights[1, 0, 640].argmax())
     lines = result.out.splitlines()
     assert lines[1].startswith("query 640") and "layer 1, head 0   entropy" in lines[3]
@@ -198,22 +191,14 @@ def test_where_one_query_looks(run, file, weights):
     assert max(map(len, lines)) <= 100
     mass = weights[1, 0, 640].reshape(8, 100).sum(1)
     assert f"{mass.max():.3f}" in result.out.split("on the other")[1]
+    last = asked("explain")
+    assert "query 799" in last.out and "the last one looks" in last.err
 
 
-def test_the_last_token_asks_where_none_is_named(run, file):
-    result = run("explain", "--file", file, *MODEL)
-    assert "query 799" in result.out and "the last one looks" in result.err
-
-
-def test_one_exact_row_as_json(run, file, weights):
-    document = run("explain", "--file", file, *MODEL, "--query", "640", "--json").json
-    for head in document["heads"]:
+def test_exact_rows_and_the_strongest_links_as_json(asked, weights):
+    for head in asked("explain", "--query", "640", "--json").json["heads"]:
         np.testing.assert_allclose(head["weights"], weights[head["layer"], head["head"], 640], rtol=2e-5, atol=1e-12)
-
-
-def test_json_of_a_long_text_holds_its_strongest_links(run, file, weights):
-    document = run("explain", "--file", file, *MODEL, "--json", "--top", "3").json
-    for head in document["heads"]:
+    for head in asked("explain", "--json", "--top", "3").json["heads"]:
         w = weights[head["layer"], head["head"]]
         strongest = -np.sort(-w, axis=1)[:, :3]
         assert head["coverage"] == pytest.approx(strongest.sum(1).mean(), rel=2e-5)
@@ -221,12 +206,6 @@ def test_json_of_a_long_text_holds_its_strongest_links(run, file, weights):
         for links, row, best in zip(head["links"], w, strongest, strict=True):
             for (key, weight), value in zip(links, best, strict=False):
                 assert weight == pytest.approx(row[key], rel=2e-5) and weight == pytest.approx(value, rel=2e-5)
-
-
-def test_what_would_be_huge_is_refused(refused, file, tmp_path, monkeypatch):
-    assert "a trace of 800 tokens" in refused("explain", "--file", file, *MODEL, "-o", str(tmp_path / "t.npz"))
-    monkeypatch.setattr("attnctl.limits.ROWS_JSON_BYTES", 1000)
-    assert "choose with --layer" in refused("explain", "--file", file, *MODEL, "--json")
 
 
 def test_a_few_cells_that_hold_most_are_shown_by_a_logarithm(run, tmp_path):
@@ -251,54 +230,48 @@ def test_a_last_cell_of_fewer_tokens_does_not_set_the_scale(tmp_path):
     assert grid[-1, -1] > grid[0, 0] and weight_span(reading) == (0.0, float(grid[0, 0]))
 
 
-def test_a_long_run_of_explain_is_asked_again_by_heads(run, file, tmp_path):
+def test_a_long_run_of_explain_is_asked_again_by_heads(run, asked, tmp_path):
     kept = str(tmp_path / "run.json")
-    assert run("explain", "--file", file, "-o", kept, *MODEL).code == 0
+    assert asked("explain", "-o", kept).code == 0
     again = run("heads", kept, "--top", "3")
-    assert again.code == 0 and again.out == run("heads", "--file", file, "--top", "3", *MODEL).out
+    assert again.code == 0 and again.out == asked("heads", "--top", "3").out
     assert "query 700" in run("explain", kept, "--query", "700").out
     assert run("explain", kept, "-o", str(tmp_path / "copy.json")).code == 0  # with what it holds
 
 
-def test_steps_of_one_query_of_a_long_text_keep_its_row_alone(run, file, weights, monkeypatch):
+# --- what is too large -------------------------------------------------------------------------------------------
 
+
+def test_steps_of_one_query_of_a_long_text_keep_its_row_alone(asked, weights, monkeypatch):
     monkeypatch.setattr("attnctl.limits.TRACE_BYTES", 100_000)  # 800 tokens: the whole is 30 MB, a row 10 kB
-    assert "choose with --layer, --head and --query" in run("explain", "--file", file, "--steps", "weights", *MODEL).err
-    shown = run(
-        "explain", "--file", file, "--steps", "weights", "--query", "700", "--layer", "1", "--head", "0", *MODEL
-    )
+    assert "choose with --layer, --head and --query" in asked("explain", "--steps", "weights").err
+    shown = asked("explain", "--steps", "weights", "--query", "700", "--layer", "1", "--head", "0")
     assert shown.code == 0, shown.err
     row = weights[1, 0, 700]
     for key in np.argsort(-row)[:3]:
         assert re.search(rf"^ +\S+ \({key}\) .*  {row[key]:.2f}\b", shown.out, re.MULTILINE), (key, shown.out)
 
 
-@pytest.mark.parametrize("option", [("--words",), ("--measure", "rollout")])
-def test_what_needs_every_matrix_whole_says_so_before_any_work(option, refused, file, monkeypatch):
-
-    monkeypatch.setattr("attnctl.limits.TRACE_BYTES", 100_000)
-    said = refused("heatmap", "--file", file, *option, *MODEL)
-    assert f"{' '.join(option)} needs them all: leave it out, or take a shorter text" in said
-    assert "compare needs them all" in refused("compare", "random", "dot", "--file", file)
-
-
-def test_the_size_of_whole_matrices_is_said_before_they_are_made(run, file, monkeypatch):
-
-    assert "whole matrices" not in run("heatmap", "--file", file, "--words", *MODEL).err
+def test_what_would_be_huge_is_refused_before_any_work(run, refused, asked, file, monkeypatch, tmp_path):
+    overview, long = str(tmp_path / "overview.json"), ("--file", file, *MODEL)
+    assert asked("heatmap", "-o", overview).code == 0
+    assert "whole matrices" not in asked("heatmap", "--words").err
     monkeypatch.setattr("attnctl.source.TOLD_BYTES", 1e7)
-    assert "note: whole matrices, 800 × 800: they take 0.0 GB" in run("heatmap", "--file", file, "--words", *MODEL).err
-
-
-@pytest.mark.parametrize("option", [("--words",), ("--measure", "rollout")])
-def test_an_overview_is_refused_without_a_size_of_what_it_does_not_hold(
-    option, run, refused, file, monkeypatch, tmp_path
-):
-
-    overview = str(tmp_path / "overview.json")
-    assert run("heatmap", "--file", file, *MODEL, "-o", overview).code == 0
-    monkeypatch.setattr("attnctl.source.TOLD_BYTES", 0)
+    assert "note: whole matrices, 800 × 800: they take 0.0 GB" in asked("heatmap", "--words").err
+    assert "a trace of 800 tokens" in refused("explain", *long, "-o", str(tmp_path / "t.npz"))
+    monkeypatch.setattr("attnctl.limits.ROWS_JSON_BYTES", 1000)
+    assert "choose with --layer" in refused("explain", *long, "--json")
     monkeypatch.setattr("attnctl.limits.TRACE_BYTES", 100_000)
-    assert "overview.json holds an overview of a long text" in refused("heatmap", overview, *option)
+    assert "compare needs them all" in refused("compare", "random", "dot", "--file", file)
+    monkeypatch.setattr("attnctl.source.TOLD_BYTES", 0)
+    for option in (("--words",), ("--measure", "rollout")):
+        said = f"{' '.join(option)} needs them all: leave it out, or take a shorter text"
+        assert said in refused("heatmap", *long, *option)
+        # no size of what it does not hold is said beside it
+        assert "overview.json holds an overview of a long text" in refused("heatmap", overview, *option)
+    monkeypatch.setattr("attnctl.limits.free_memory", lambda: 1e6)
+    said = refused("heatmap", *long)
+    assert "800 tokens needs" in said and "1 MB are free" in said
 
 
 def test_what_stands_before_a_key_is_cut_where_that_can_be_seen(tmp_path: Any, run: Any) -> None:
