@@ -10,17 +10,8 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from attnctl import limits
+from attnctl import files, limits
 from attnctl.errors import AttnctlError, UsageError
-from attnctl.files import (
-    check_regular,
-    check_size,
-    decode_text,
-    open_regular,
-    read_bytes,
-    read_standard_input,
-    said_plainly,
-)
 from attnctl.formats.arrays import is_table
 from attnctl.models import names_model
 from attnctl.source import Model, OverviewSource, TextSource, TraceSource
@@ -75,8 +66,8 @@ def open_input(
         return TextSource(open_model(), text)
     where, data = given
     if _kind_of_input(where, data, tokens) == "text":
-        check_size(len(data), limits.TEXT_BYTES, where)
-        text = decode_text(data, where)
+        files.check_size(len(data), limits.TEXT_BYTES, where)
+        text = files.decode_text(data, where)
         return TextSource(open_model(), text)
     computed(where)
     found = _computed_input(where, data, tokens)
@@ -88,11 +79,11 @@ def text_of(text: str | None, file: str | None) -> str:
     if file is not None:
         if text is not None:
             raise UsageError("give the text, or --file, not both")
-        return decode_text(read_bytes(file, limits.TEXT_BYTES), "standard input" if file == "-" else file)
+        return files.decode_text(files.read_bytes(file, limits.TEXT_BYTES), "standard input" if file == "-" else file)
     if text is None:
         raise UsageError('there is no text: give it in quotes, as --file FILE, or "-" for standard input')
     if text == "-":
-        return decode_text(read_bytes("-", limits.TEXT_BYTES), "standard input")
+        return files.decode_text(files.read_bytes("-", limits.TEXT_BYTES), "standard input")
     check_no_file(text)
     try:
         text.encode()
@@ -116,7 +107,7 @@ def check_no_file(text: str) -> None:
     name = text.strip()
     if _FILE_NAME.fullmatch(name):
         if os.path.lexists(name):
-            check_regular(name)
+            files.check_regular(name)
             if Path(name).suffix.lower() in (".npy", ".npz"):
                 raise UsageError(f"{name} is a file of arrays, without the model that this needs: give a text")
             raise UsageError(f"{name} is a file: a text in it is read with --file {name}")
@@ -137,7 +128,7 @@ def conversation_in(file: str) -> Conversation:
     """The conversation in the file of --chat, or of standard input for "-"."""
     from attnctl.formats.chat import conversation_of
 
-    return conversation_of(read_bytes(file, limits.TEXT_BYTES), "standard input" if file == "-" else file)
+    return conversation_of(files.read_bytes(file, limits.TEXT_BYTES), "standard input" if file == "-" else file)
 
 
 def text_or_conversation(
@@ -216,9 +207,10 @@ def _read_input(source: str | None) -> tuple[str, bytes] | None:
     if source is None:
         return None
     if source == "-":
-        return "standard input", read_standard_input(_most_bytes)
+        return "standard input", files.read_standard_input(_most_bytes)
     if names_numbers(source):
-        return source, read_bytes(source)  # a name with such an ending is no sentence, also where no such file is there
+        # a name with such an ending is no sentence, also where no such file is there
+        return source, files.read_bytes(source)
     try:
         there = Path(source).is_file()
     except (OSError, ValueError):  # too long for a name, or with a null in it
@@ -228,13 +220,13 @@ def _read_input(source: str | None) -> tuple[str, bytes] | None:
     if there and Path(source).suffix.lower() in (".safetensors", ".gguf"):
         raise UsageError(f"{source} holds a model's weights: give a text, and --model {source}")
     if there and (any(char in source for char in "/\\") or _holds_numbers(source)):
-        return source, read_bytes(source)
+        return source, files.read_bytes(source)
     return None
 
 
 def _holds_numbers(path: str) -> bool:
     """Whether a file is a trace, an overview or an array by what it begins with, whatever it is called."""
-    with open_regular(path) as file, said_plainly("read", path):
+    with files.open_regular(path) as file, files.said_plainly("read", path):
         return _begins_as_numbers(file.read(400))
 
 

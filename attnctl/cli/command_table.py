@@ -5,19 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import NamedTuple
 
-from attnctl.cli.options import (
-    ENGINE_OPTIONS,
-    LOOK_OPTIONS,
-    MAP_OPTIONS,
-    MODEL_OPTIONS,
-    MOST_TELLING,
-    PICTURE_ONLY,
-    PROMPT_OPTIONS,
-    WEIGHT_OPTIONS,
-    WEIGHTS_MODEL_OPTIONS,
-    Option,
-    takes,
-)
+from attnctl.cli import options as o
+from attnctl.cli.options import Option, takes
 from attnctl.formats.pictures import suffixes_listed
 
 
@@ -35,12 +24,12 @@ class Entry(NamedTuple):
 
 
 # groups of options as modes name them
-MODEL, UNTOLD = " ".join(MODEL_OPTIONS), " ".join(WEIGHTS_MODEL_OPTIONS)
-PICTURE, ONLY, SHOWN = " ".join(LOOK_OPTIONS), " ".join(PICTURE_ONLY), " ".join(WEIGHT_OPTIONS)
+MODEL, UNTOLD = " ".join(o.MODEL_OPTIONS), " ".join(o.WEIGHTS_MODEL_OPTIONS)
+PICTURE, ONLY, SHOWN = " ".join(o.LOOK_OPTIONS), " ".join(o.PICTURE_ONLY), " ".join(o.WEIGHT_OPTIONS)
 # what every format of a batch honours
 ITEMS = (
     "source output formats input_form column id_column max_tokens jobs batch_size strict replace_results "
-    f"{' '.join(ENGINE_OPTIONS)} {MODEL}"
+    f"{' '.join(o.ENGINE_OPTIONS)} {MODEL}"
 )
 
 LOOK, TEXTS, MODELS, LEARN, SETTINGS = "Look", "Many texts", "Models", "Learn", "Settings"
@@ -53,9 +42,9 @@ COMMANDS = {
         """Show every step of self-attention on a text: tokens, queries and keys, scores, softmax, context.""",
         takes(
             "source file tokens layer head query top spans steps precision story against check json output",
-            *WEIGHT_OPTIONS,
-            *MODEL_OPTIONS,
-            **MOST_TELLING,
+            *o.WEIGHT_OPTIONS,
+            *o.MODEL_OPTIONS,
+            **o.MOST_TELLING,
             query="Query token: its index, or its text (text:7 is the token “7”); several: eat,pizza or 2-4.",
             top="Only so many, the strongest: links of each query.",
             json="Write JSON: the trace, one line.",
@@ -83,9 +72,9 @@ token that a spreadsheet would take for a formula has an apostrophe before it. A
 tokens is pooled to a grid of cells; --rows and --columns look closer.""",
         takes(
             "source file tokens layer head output run rows columns pool spans",
-            *WEIGHT_OPTIONS,
-            *LOOK_OPTIONS,
-            *WEIGHTS_MODEL_OPTIONS,
+            *o.WEIGHT_OPTIONS,
+            *o.LOOK_OPTIONS,
+            *o.WEIGHTS_MODEL_OPTIONS,
             output=f"Where to write: {suffixes_listed()}; .html, a page; or .json: cells.",
             run="Folder of a training run: one head at every step, .gif or a strip.",
         ),
@@ -112,9 +101,9 @@ Masses are shares of a query's attention, averaged over the queries. A head "loo
 duplicate-token, sink or broad head where it passes the usual threshold.""",
         takes(
             "source file tokens layer head by top probe census json csv output",
-            *WEIGHT_OPTIONS,
-            *LOOK_OPTIONS,
-            *WEIGHTS_MODEL_OPTIONS,
+            *o.WEIGHT_OPTIONS,
+            *o.LOOK_OPTIONS,
+            *o.WEIGHTS_MODEL_OPTIONS,
             top="Only so many, the strongest: heads with most of --by, or of confidence.",
             output=f"Where to write: .csv, .json, .html, or a picture: {suffixes_listed()}.",
         ),
@@ -139,7 +128,7 @@ the prediction changes without it; after minus before, in nats and logits).""",
             "text file",
             "target against query layer head how reference edges edge spans off approximate batch_size",
             "top json output",
-            *(name for name in MODEL_OPTIONS if name not in ("predict", "generate", "n_layers", "n_heads")),
+            *(name for name in o.MODEL_OPTIONS if name not in ("predict", "generate", "n_layers", "n_heads")),
             target={
                 "help": 'What the model is to write: the word watched (" Mary") [default: the likeliest].',
                 "flags": "--target -t",
@@ -175,9 +164,9 @@ With TEXT (or --file), A and B are models: names, weight files, steps of a run, 
 --head say otherwise.""",
         takes(
             "a b text file layer head precision json output",
-            *WEIGHT_OPTIONS,
-            *LOOK_OPTIONS,
-            *WEIGHTS_MODEL_OPTIONS,
+            *o.WEIGHT_OPTIONS,
+            *o.LOOK_OPTIONS,
+            *o.WEIGHTS_MODEL_OPTIONS,
             text={"help": "The text that both models read.", "metavar": "[TEXT]"},
             json="Write JSON: the comparison, one line.",
         ),
@@ -199,7 +188,7 @@ looks: the part's share of the answer's attention, over all heads and layers. wr
 the answer's log-probability directly, in nats. matters: how that changes where nothing behind the part can see it.""",
         takes(
             "text file spans answer budget remove top json output",
-            *PROMPT_OPTIONS,
+            *o.PROMPT_OPTIONS,
             top="Only so many, the strongest: parts.",
             output=f"Where to write: .json, .html, {suffixes_listed()}.",
         ),
@@ -235,11 +224,11 @@ With two texts or traces, or two models and a text, both are there side by side,
 pooled to an overview, with its strongest links and exact blocks around them; an overview's file is shown as it is.""",
         takes(
             "source other text file tokens run layer head query output no_open log effects against sources",
-            *WEIGHT_OPTIONS,
-            *MODEL_OPTIONS,
+            *o.WEIGHT_OPTIONS,
+            *o.MODEL_OPTIONS,
             text={"help": "A text for both: the two before it are models then.", "metavar": "[TEXT]"},
             run="Folder of a training run: the text at every step of it.",
-            **MOST_TELLING,
+            **o.MOST_TELLING,
             output='Where to write: .html, or "-".',
             log="Colours on a logarithmic scale: the page begins so.",
         ),
@@ -250,7 +239,7 @@ pooled to an overview, with its strongest links and exact blocks around them; an
                 "two texts": "all but text tokens file run effects against sources",
                 "two models and a text": "all but file tokens run model effects against sources",
                 "--run": "all but other text tokens model effects against sources",
-                "--sources": f"source file output no_open sources {' '.join(PROMPT_OPTIONS)}",
+                "--sources": f"source file output no_open sources {' '.join(o.PROMPT_OPTIONS)}",
             },
             {"a page without --effects": "all but against", "--effects": "all"},
         ),
@@ -263,7 +252,7 @@ pooled to an overview, with its strongest links and exact blocks around them; an
 
 Model, text and what was computed of them are kept, so that a second question is answered at once. `text`, `file` and
 `use` change text and model, Ctrl-C goes back to the prompt, Ctrl-D leaves. Lines from a pipe are run one by one.""",
-        takes("text file", *MODEL_OPTIONS),
+        takes("text file", *o.MODEL_OPTIONS),
     ),
     "batch": Entry(
         TEXTS,
@@ -276,10 +265,10 @@ is 3. A line of JSON has "text", or "messages" (a conversation), and where wante
         takes(
             "source output formats input_form column id_column layer head query steps words measure precision parameters",
             "max_tokens",
-            *ENGINE_OPTIONS,
+            *o.ENGINE_OPTIONS,
             "jobs batch_size spans budget remove strict replace_results drop renormalise",
-            *LOOK_OPTIONS,
-            *MODEL_OPTIONS,
+            *o.LOOK_OPTIONS,
+            *o.MODEL_OPTIONS,
             source={
                 "help": 'Texts: a file (.txt a line each, .jsonl, .csv, .tsv, .parquet; .gz, .zst), a folder, or "-".',
                 "metavar": "FILE|FOLDER|-",
@@ -372,10 +361,10 @@ rules that need no attention. Sentences that cannot be used are counted and name
 -o wrote as .json is shown, or written in another format, without counting anew.""",
         takes(
             "corpus relations untrained subtypes least max_tokens batch_size jobs replace_results",
-            *ENGINE_OPTIONS,
+            *o.ENGINE_OPTIONS,
             "sentences write_corpus json output",
-            *MAP_OPTIONS,
-            *WEIGHTS_MODEL_OPTIONS,
+            *o.MAP_OPTIONS,
+            *o.WEIGHTS_MODEL_OPTIONS,
             corpus={
                 "help": 'Parsed sentences as CoNLL-U (.gz, .zst), or "-"; or a census (.json). '
                 "Default: the bundled corpus.",
@@ -400,16 +389,16 @@ rules that need no attention. Sentences that cannot be used are counted and name
                 "the bundled corpus": f"corpus sentences json {MODEL}",
                 "--write-corpus": "corpus sentences write_corpus model causal",
                 "a corpus": "all but sentences write_corpus",
-                "a stored census": f"corpus subtypes least json output {' '.join(MAP_OPTIONS)}",
+                "a stored census": f"corpus subtypes least json output {' '.join(o.MAP_OPTIONS)}",
             },
             {
                 "--engine local": "all but address gpus_per_worker",
                 "--engine ray": "all",
             },
             {
-                "the table": f"all but json {' '.join(MAP_OPTIONS)}",
-                "JSON": f"all but subtypes least {' '.join(MAP_OPTIONS)}",
-                "a picture": f"corpus output {' '.join(MAP_OPTIONS)}",
+                "the table": f"all but json {' '.join(o.MAP_OPTIONS)}",
+                "JSON": f"all but subtypes least {' '.join(o.MAP_OPTIONS)}",
+                "a picture": f"corpus output {' '.join(o.MAP_OPTIONS)}",
             },
         ),
     ),
@@ -444,7 +433,7 @@ rules that need no attention. Sentences that cannot be used are counted and name
 Answers are read from standard input, one a line: a letter, a token, or a number. An empty line passes.""",
         takes(
             "text file layer head query count json",
-            *WEIGHTS_MODEL_OPTIONS,
+            *o.WEIGHTS_MODEL_OPTIONS,
             json="Write JSON: questions and answers; nothing is asked.",
         ),
     ),

@@ -12,13 +12,7 @@ from msgspec import structs
 
 from attnctl.api import census_bytes
 from attnctl.argument_types import OptionValues, model_arguments
-from attnctl.batching.census_work import (
-    CensusProgress,
-    CensusWork,
-    count_corpus,
-    open_census_model,
-    renamed_relations,
-)
+from attnctl.batching import census_work
 from attnctl.batching.treebank import Treebank
 from attnctl.cli import arguments
 from attnctl.cli import options as o
@@ -102,16 +96,18 @@ def _counted_census(corpus: list[str], folder: str | None, given: OptionValues, 
         raise UsageError("--replace is for a folder: name it with -o")
     by = arguments.engine_of("evaluate", options)
     treebank = Treebank(corpus)
-    relations = renamed_relations(options.pop("relations"))
-    work = CensusWork(model_arguments(given), relations, **o.arguments_of(CensusWork, options))
-    model = open_census_model(work)
+    relations = census_work.renamed_relations(options.pop("relations"))
+    work = census_work.CensusWork(model_arguments(given), relations, **o.arguments_of(census_work.CensusWork, options))
+    model = census_work.open_census_model(work)
     if model.info.kind != "checkpoint":
         work = replace(work, batch_size=1)
     with items_progress(treebank.share_read) as tick:
         alone = by.engine == "local" and jobs == 1
-        told = CensusProgress(treebank, folder is not None, alone, tick, arguments.say_note, print_complaint)
+        told = census_work.CensusProgress(
+            treebank, folder is not None, alone, tick, arguments.say_note, print_complaint
+        )
         how = {"jobs": jobs, "by": by, "folder": folder, "start_anew": anew}
-        found = count_corpus(work, treebank, model, hear=told.chunk_done, say=arguments.say_note, **how)
+        found = census_work.count_corpus(work, treebank, model, hear=told.chunk_done, say=arguments.say_note, **how)
     told.end()
     if not found.used:
         raise AttnctlError(f"{found.corpus}: not one sentence could be used ({_reasons(found) or 'it holds none'})")
