@@ -37,9 +37,6 @@ NARROW = 60  # columns, below which an option's help stands under its name
 # the parameters that are a text, whose words need no quotes
 TEXTS = ("text", "source")
 
-# the options of every command, which the session is told
-SWITCHES = {"quiet": arguments.set_quiet, "no_pager": arguments.set_no_pager}
-
 
 class Command(TyperCommand):
     """A command as the table has it; its module is imported when it is called."""
@@ -52,7 +49,7 @@ class Command(TyperCommand):
             callback=partial(call_named, f"attnctl.cli.commands.{name}:{name}_command"),
             params=[self._parameter(option, one) for option, one in self.options.items()],
             help=self.entry.description,
-            context_settings=dict(self.entry.parsing),
+            context_settings={**self.entry.parsing, "terminal_width": help_width()},
             rich_markup_mode=None,
         )
 
@@ -84,8 +81,6 @@ class Command(TyperCommand):
         if option.range is not None:
             made.type = copy.copy(made.type)
             made.type.convert = partial(_converted_number, option)  # type: ignore[method-assign]
-        if name in SWITCHES:
-            made.callback, made.expose_value = SWITCHES[name], False
         made._custom_shell_complete = suggestions.complete_parameter
         return made
 
@@ -139,11 +134,6 @@ class Command(TyperCommand):
                     raise UsageError(f"-o {output} is the file that is read, which would be lost: name another")
 
     # --- help ----------------------------------------------------------------------------------------------------
-
-    def get_help(self, ctx: Context) -> str:
-        """The help, as wide as the terminal."""
-        ctx.terminal_width = help_width()
-        return super().get_help(ctx)
 
     def format_help_text(self, ctx: Context, formatter: HelpFormatter) -> None:
         """The docstring, and an example of use."""

@@ -32,7 +32,7 @@ from attnctl.text import either
 
 if TYPE_CHECKING:
     from typer._click.core import Command as ClickCommand
-    from typer._click.core import Context, Parameter
+    from typer._click.core import Context
 
     from attnctl.argument_types import OptionValues
     from attnctl.batching.engines import Engine
@@ -50,7 +50,9 @@ told: set[str] = set()  # notes that this command has given: each is given once
 
 
 def begin_command(command: ClickCommand, ctx: Context) -> None:
-    """Note which parameters of `command` were typed, and which came from a user's defaults."""
+    """Note which parameters of `command` were typed, and which came from a user's defaults; heed those of every command."""
+    output.quiet = ctx.params.pop("quiet") or (current is not None and current.quiet)
+    output.no_pager = ctx.params.pop("no_pager")
     sources = {name: ctx.get_parameter_source(name) for p in command.params if (name := p.name)}
     told.clear()
     left_over[:] = ctx.args
@@ -82,16 +84,6 @@ def _is_named(value: object, message: str) -> bool:
     several = value if isinstance(value, list | tuple) else (value,)
     words = [word for word in several if isinstance(word, str) and not word.isdecimal() and len(word) > 1]
     return any(re.search(rf"(?<!\w){re.escape(word)}(?!\w)", message) for word in words)
-
-
-def set_quiet(_ctx: Context, _param: Parameter, wanted: bool) -> None:
-    """The callback of --quiet."""
-    output.quiet = bool(wanted) or (current is not None and current.quiet)
-
-
-def set_no_pager(_ctx: Context, _param: Parameter, wanted: bool) -> None:
-    """The callback of --no-pager."""
-    output.no_pager = bool(wanted)
 
 
 MOST_MODELS = 2  # opened at once: a comparison has two

@@ -32,6 +32,8 @@ ITEMS = (
     f"{' '.join(o.ENGINE_OPTIONS)} {MODEL}"
 )
 
+ENGINES = {"--engine local": "all but address gpus_per_worker", "--engine ray": "all"}
+
 LOOK, TEXTS, MODELS, LEARN, SETTINGS = "Look", "Many texts", "Models", "Learn", "Settings"
 
 COMMANDS = {
@@ -72,9 +74,7 @@ token that a spreadsheet would take for a formula has an apostrophe before it. A
 tokens is pooled to a grid of cells; --rows and --columns look closer.""",
         takes(
             "source file tokens layer head output run rows columns pool spans",
-            *o.WEIGHT_OPTIONS,
-            *o.LOOK_OPTIONS,
-            *o.WEIGHTS_MODEL_OPTIONS,
+            *o.PICTURED_OPTIONS,
             output=f"Where to write: {suffixes_listed()}; .html, a page; or .json: cells.",
             run="Folder of a training run: one head at every step, .gif or a strip.",
         ),
@@ -101,9 +101,7 @@ Masses are shares of a query's attention, averaged over the queries. A head "loo
 duplicate-token, sink or broad head where it passes the usual threshold.""",
         takes(
             "source file tokens layer head by top probe census json csv output",
-            *o.WEIGHT_OPTIONS,
-            *o.LOOK_OPTIONS,
-            *o.WEIGHTS_MODEL_OPTIONS,
+            *o.PICTURED_OPTIONS,
             top="Only so many, the strongest: heads with most of --by, or of confidence.",
             output=f"Where to write: .csv, .json, .html, or a picture: {suffixes_listed()}.",
         ),
@@ -143,14 +141,8 @@ the prediction changes without it; after minus before, in nats and logits).""",
             {"--edge": "all but approximate"},
             {"--spans": "all but approximate"},
             {"cuts, without --off": "all but how reference"},
-            {
-                "--how zero": "all but reference",
-                "--how mean or resample": "all",
-            },
-            {
-                "a picture": "all but top json",
-                "the terminal or JSON": "all",
-            },
+            {"--how zero": "all but reference", "--how mean or resample": "all"},
+            {"a picture": "all but top json", "the terminal or JSON": "all"},
         ),
     ),
     "compare": Entry(
@@ -164,9 +156,7 @@ With TEXT (or --file), A and B are models: names, weight files, steps of a run, 
 --head say otherwise.""",
         takes(
             "a b text file layer head precision json output",
-            *o.WEIGHT_OPTIONS,
-            *o.LOOK_OPTIONS,
-            *o.WEIGHTS_MODEL_OPTIONS,
+            *o.PICTURED_OPTIONS,
             text={"help": "The text that both models read.", "metavar": "[TEXT]"},
             json="Write JSON: the comparison, one line.",
         ),
@@ -194,10 +184,7 @@ the answer's log-probability directly, in nats. matters: how that changes where 
         ),
         (
             {"--answer": "all but generate"},
-            {
-                "a page": "all but top json",
-                "the terminal, JSON or a picture": "all",
-            },
+            {"a page": "all but top json", "the terminal, JSON or a picture": "all"},
         ),
     ),
     "needle": Entry(
@@ -289,10 +276,7 @@ is 3. A line of JSON has "text", or "messages" (a conversation), and where wante
             remove="Render the prompt without each part, too (sources).",
         ),
         (
-            {
-                "--engine local": "all but address gpus_per_worker",
-                "--engine ray": "all",
-            },
+            ENGINES,
             {"--steps": "all but parameters"},
             {
                 "--format json": f"layer head query steps words measure precision parameters {ITEMS}",
@@ -391,10 +375,7 @@ rules that need no attention. Sentences that cannot be used are counted and name
                 "a corpus": "all but sentences write_corpus",
                 "a stored census": f"corpus subtypes least json output {' '.join(o.MAP_OPTIONS)}",
             },
-            {
-                "--engine local": "all but address gpus_per_worker",
-                "--engine ray": "all",
-            },
+            ENGINES,
             {
                 "the table": f"all but json {' '.join(o.MAP_OPTIONS)}",
                 "JSON": f"all but subtypes least {' '.join(o.MAP_OPTIONS)}",
@@ -416,10 +397,7 @@ rules that need no attention. Sentences that cannot be used are counted and name
             precision={"help": "Decimals.", "default": 2},
         ),
         (
-            {
-                "the tables": "all but json",
-                "JSON": "all but precision",
-            },
+            {"the tables": "all but json", "JSON": "all but precision"},
             {"a number for --scale": "all but d_k"},
         ),
         parsing={"ignore_unknown_options": True},  # a score may be negative: "-1.2" is no option
@@ -446,12 +424,7 @@ Answers are read from standard input, one a line: a letter, a token, or a number
 They stand in a TOML file, or in the environment: ATTNCTL_MODEL=gpt2 is --model gpt2. The command line wins over the
 environment, the environment over the file. Without options every default is shown, and where it comes from.""",
         takes("setting unset path"),
-        (
-            {
-                "--path": "path",
-                "--set and --unset": "setting unset",
-            },
-        ),
+        ({"--path": "path", "--set and --unset": "setting unset"},),
         parsing={"allow_extra_args": True},  # words that belong to no option are told how a default is set
     ),
     "docs": Entry(
@@ -462,14 +435,7 @@ environment, the environment over the file. Without options every default is sho
 
 In a pipe a page is plain Markdown. The site needs MkDocs (pip install "attnctl[docs]"); it is read without a network.""",
         takes("topic open_ site samples"),
-        (
-            {
-                "a page": "topic",
-                "--open": "topic open_",
-                "--site": "site",
-                "--samples": "samples",
-            },
-        ),
+        ({"a page": "topic", "--open": "topic open_", "--site": "site", "--samples": "samples"},),
     ),
     "schema": Entry(
         SETTINGS,

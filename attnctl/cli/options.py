@@ -503,6 +503,7 @@ LOOK_OPTIONS = ("cmap", "size", "dpi", "title", "values", "log", "font_size", "v
 PICTURE_ONLY = ("size", "dpi", "font_size", "vmin", "vmax", "no_colorbar")  # which a terminal has not
 MAP_OPTIONS = ("cmap", "dpi", "title")  # those of a page of small maps
 WEIGHT_OPTIONS = ("drop", "renormalise", "words", "measure")  # what is shown in place of the weights
+PICTURED_OPTIONS = (*WEIGHT_OPTIONS, *LOOK_OPTIONS, *WEIGHTS_MODEL_OPTIONS)  # weights of a text, which may be drawn
 ENGINE_OPTIONS = ("engine", "address", "gpus_per_worker")
 
 MOST_TELLING = {  # where one layer and head is shown at a time
