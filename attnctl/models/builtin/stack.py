@@ -348,9 +348,18 @@ class Stack:
             if source < 0:
                 continue
             probability = attention.softmax(unembed_rows(final[source], self._unembedding_table))  # (vocabulary,)
-            best = np.argsort(-probability, kind="stable")[:MOST_LIKELY]
-            found += [Prediction(at, self.vocabulary[i], int(i), float(probability[i])) for i in best]
+            best = most_likely(probability)
+            found += [Prediction(at, self.vocabulary[i], i, float(probability[i])) for i in best]
         return tuple(found)
+
+
+def most_likely(probability: Floats) -> list[int]:
+    """The places of the MOST_LIKELY largest of (vocabulary,), the largest first, of equal ones the earlier."""
+    count = min(MOST_LIKELY, len(probability))
+    least = np.partition(probability, -count)[-count]  # sorting the whole vocabulary takes ten times as long
+    among = np.flatnonzero(probability >= least)
+    best: list[int] = among[np.argsort(-probability[among], kind="stable")][:count].tolist()
+    return best
 
 
 def predicted_places(
