@@ -24,20 +24,6 @@ def longformer() -> Any:
     return build(Family("longformer", "base"))
 
 
-def test_weights_of_a_window_make_the_context() -> None:
-    """Weights times values are what the module itself hands on."""
-    network, text = longformer(), ids(1, 12)
-    module = network.encoder.layer[1].attention.self
-    seen: dict[str, torch.Tensor] = {}
-    module.value.register_forward_hook(lambda _, __, out: seen.update(values=out))
-    module.register_forward_hook(lambda _, __, out: seen.update(context=out[0]))
-    with torch.no_grad(), capture(network) as calls:
-        network(input_ids=text)
-    values = seen["values"].reshape(1, 12, 4, 8).transpose(1, 2)  # (1, heads, n, d_v)
-    context = (calls[1].weights @ values).transpose(1, 2).reshape(1, 12, 32)
-    assert torch.allclose(context, seen["context"], atol=1e-5)
-
-
 @pytest.mark.parametrize(("n", "everywhere"), [(12, 1), (8, 3)])  # 8 columns for 8 keys, and they are not those keys
 def test_tokens_that_are_seen_everywhere_are_refused(n: int, everywhere: int) -> None:
     """Their columns come before the window's, and their rows elsewhere."""

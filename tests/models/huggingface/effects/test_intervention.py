@@ -96,6 +96,8 @@ def test_heads_zeroed_equal_plain_hooks(case: str) -> None:
             reference = run(model, given)
         with intervene(model, heads={1: [0, 2]}, attention=None if side == "self" else side):
             assert_same_change(run(model, given), reference, plain)
+    with intervene(model, heads={}, edges=[]):
+        assert torch.equal(run(model, given), plain)
     assert torch.equal(run(model, given), plain)
 
 
@@ -146,47 +148,6 @@ def test_edges_cut_equal_a_hooked_mask_where_layers_have_windows(case: str) -> N
         reference = run(model, given)
     with intervene(model, edges=[(-1, -2)]):
         assert_same_change(run(model, given), reference, plain)
-
-
-@pytest.mark.parametrize("case", ["llama", "gpt2", "bert", "t5, bias", "gemma2, soft cap and window"])
-def test_nothing_ablated_changes_nothing_bit_for_bit(case: str) -> None:
-    model, given = zoo.build(case), zoo.inputs(case)
-    plain = run(model, given)
-    with intervene(model, heads={}, edges=[]):
-        assert torch.equal(run(model, given), plain)
-    with intervene(model, heads={1: [0]}):
-        assert not torch.equal(run(model, given), plain)
-    assert torch.equal(run(model, given), plain)
-
-
-@pytest.mark.parametrize("case", ["llama", "gpt2", "qwen2", "bert", "opt"])
-def test_all_heads_zeroed_equal_the_block_off(case: str) -> None:
-    """What is left of the block is its output projection's bias."""
-    model, given = zoo.build(case), zoo.inputs(case)
-    projection = projections(model, "self")[0]
-
-    def off(_: Any, __: Any, output: torch.Tensor) -> torch.Tensor:
-        bias = getattr(projection, "bias", None)
-        return torch.zeros_like(output) + (0 if bias is None else bias)
-
-    handle = projection.register_forward_hook(off)
-    reference = run(model, given)
-    handle.remove()
-    with intervene(model, heads={0: range(HEADS)}):
-        torch.testing.assert_close(run(model, given), reference, atol=1e-6, rtol=1e-6)
-
-
-@pytest.mark.parametrize("case", ["llama", "gemma2, soft cap and window", "gpt2"])
-def test_values_of_cut_keys_do_not_matter(case: str) -> None:
-    """With key 3 cut from every later query, what token 3 is changes nothing but its own row."""
-    model, given = zoo.build(case), zoo.inputs(case)
-    other = {"input_ids": given["input_ids"].clone()}
-    other["input_ids"][0, 3] = 7
-    edges = [(query, 3) for query in range(4, 9)]
-    with intervene(model, edges=edges):
-        one, two = run(model, given), run(model, other)
-    assert torch.equal(one[:, 4:], two[:, 4:])
-    assert not torch.equal(one[:, 3], two[:, 3])
 
 
 @pytest.mark.parametrize("case", ["llama", "mistral, window", "gpt2", "gemma3, window", "gpt_oss, sinks"])
