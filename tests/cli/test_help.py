@@ -44,6 +44,39 @@ def test_every_option_of_the_table_is_taken_by_a_command() -> None:
     assert {option for name in COMMANDS for option in Command(name).options} == set(OPTIONS)
 
 
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [("pool", "mean|max"), ("engine", "local|ray"), ("how", "TEXT"), ("off", "TEXT"), ("file", "FILE"), ("top", "N"),
+     ("lr", "X"), ("scale", "auto|none|X"), ("by", "STATISTIC")],
+)  # fmt: skip
+def test_what_the_value_of_an_option_is_called(name: str, value: str) -> None:
+    assert OPTIONS[name].value_name == value
+
+
+@pytest.mark.parametrize(
+    ("command", "defaults"),
+    [
+        ("quiz", {"count": 5}),
+        ("softmax", {"temperature": 1.0, "precision": 2}),
+        ("sources", {"budget": 20}),
+        ("needle", {"switch_off": 10, "lengths": "512,1024,2048", "depths": "0,25,50,75,100"}),
+        ("batch", {"max_tokens": 2048, "batch_size": 32, "budget": 20, "formats": "json", "engine": "local", "gpus_per_worker": 0.0}),
+        ("evaluate", {"sentences": 1000, "least": 20, "max_tokens": 512, "batch_size": 32, "jobs": 1, "engine": "local", "gpus_per_worker": 0.0}),
+        ("ablate", {"how": "zero"}),
+        ("explain", {}),
+    ],
+)  # fmt: skip
+def test_defaults_are_told(command: str, defaults: dict[str, Any], run: Run) -> None:
+    own = {
+        name: one.default
+        for name, one in options_of(command).items()
+        if one.default is not None and one.default is not False
+    }
+    assert own == defaults
+    told = " ".join(run("help", command).out.split())
+    assert all(f"[default: {value}]" in told for value in defaults.values())
+
+
 def test_the_version(run: Run) -> None:
     assert run("-V").out == run("--version").out
 

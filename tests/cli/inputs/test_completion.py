@@ -19,6 +19,9 @@ def test_values_are_what_the_commands_take() -> None:
     assert set(values_of("cmap")) <= set(matplotlib.colormaps)
     assert values_of("nothing") == [] and completions("steps", "queries,ke") == ["queries,keys"]
     assert completions("query", "P", "Alice will eat pizza") == ["pizza"]
+    assert completions("query", "Alice,p", "Alice will eat pizza") == ["Alice,pizza"]
+    assert completions("drop", "first,sp") == ["first,special"] and completions("formats", "png,js") == ["png,json"]
+    assert completions("model", "random,de") == []
     for name in ("demo", "random", "dot"):
         assert open_model(name)
 
