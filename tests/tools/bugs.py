@@ -11,7 +11,7 @@ import tempfile
 from pathlib import Path
 from typing import NamedTuple
 
-from tests.tools.mutation import copy_of_repository, tests_fail
+from tests.tools.mutation import copy_of_repository, first_failure
 
 
 class Bug(NamedTuple):
@@ -168,7 +168,7 @@ def main() -> None:
                 said = "its text is not there any more"
             else:
                 file.write_text(sound.replace(bug.now, bug.then), encoding="utf-8")
-                said = "noticed" if tests_fail(copy, bug.tests) else "NOT NOTICED"
+                said = "noticed" if first_failure(copy, bug.tests) else "NOT NOTICED"
                 file.write_text(sound, encoding="utf-8")
             unnoticed += said != "noticed"
             print(f"{said}: {bug.told}", flush=True)

@@ -165,31 +165,6 @@ def test_with_a_cache_as_without(case: str, what: dict[str, Any]) -> None:
     assert not torch.equal(torch.stack(plain.logits), torch.stack(made.logits))
 
 
-def test_mean_and_resample_equal_plain_hooks() -> None:
-    model, given = zoo.build("llama"), zoo.inputs("llama")
-    other = torch.randint(3, 64, (1, 9), generator=torch.Generator().manual_seed(5))
-    with attnctl.capture(model, layer=[1]) as traces:
-        model(input_ids=other)
-    context = traces[0].context[0]  # (heads, n, d_v)
-
-    def check(instead: Any, **how: Any) -> None:
-        def hook(_: Any, args: tuple[Any, ...]) -> tuple[Any, ...]:
-            x = args[0].clone()
-            x[..., 16:24] = instead(x)[..., 16:24]
-            return (x,)
-
-        handle = model.model.layers[1].self_attn.o_proj.register_forward_pre_hook(hook)
-        reference = run(model, given)
-        handle.remove()
-        with intervene(model, heads={-1: [2]}, **how):
-            torch.testing.assert_close(run(model, given), reference, atol=1e-5, rtol=1e-5)
-
-    check(lambda x: x.mean(1, keepdim=True).expand_as(x), how="mean")
-    side_by_side = context.permute(1, 0, 2).reshape(1, 9, 32)  # (1, n, heads · d_v)
-    check(lambda x: side_by_side, how="resample", reference={1: context})
-    check(lambda x: side_by_side.mean(1, keepdim=True).expand_as(x), how="mean", reference={1: context.mean(1)})
-
-
 @pytest.mark.parametrize("side", ["left", "right"])
 def test_a_mean_leaves_padding_out(side: str) -> None:
     model = zoo.build("bert")
@@ -275,7 +250,7 @@ GATED = ["qwen3_next", "afmoe", "laguna", "lfm3"]
 
 
 def gated(kind: str) -> tuple[Any, Any, int]:
-    """A tiny network with a learned gate after its attention, the output projection of one layer, and that layer."""
+    """A tiny network, with a learned gate after its attention or without, the output projection of one layer, and that layer."""
     network = build(Family(kind, "causal"), "eager").eval()
     site, _ = list(output_projections(network, own=True).values())[-1]
     return network, network.get_submodule(f"{site.name}.o_proj"), site.layer
@@ -287,9 +262,9 @@ def head_of(rows: torch.Tensor, network: Any) -> torch.Tensor:
     return rows[..., width : 2 * width]
 
 
-@pytest.mark.parametrize("kind", GATED)
+@pytest.mark.parametrize("kind", ["llama", *GATED])
 @pytest.mark.parametrize("how", ["mean", "resample", "mean of others"])
-def test_behind_a_gate_what_the_head_adds_is_replaced(kind: str, how: str) -> None:
+def test_mean_and_resample_equal_plain_hooks_and_behind_a_gate_replace_what_the_head_adds(kind: str, how: str) -> None:
     network, projection, layer = gated(kind)
     ids = torch.tensor([[5, 6, 7, 8, 9, 10, 11], [12, 13, 5, 14, 15, 16, 17]])
     seen: list[torch.Tensor] = []
@@ -303,8 +278,7 @@ def test_behind_a_gate_what_the_head_adds_is_replaced(kind: str, how: str) -> No
     def replace_head(_: Any, args: tuple[Any, ...]) -> tuple[Any, ...]:
         rows = args[0].reshape(1, 7, -1).clone()
         one = head_of(rows, network)
-        instead = {"mean": one.mean(1, keepdim=True), "resample": other[1], "mean of others": other[1].mean(0)}[how]
-        one[:] = instead
+        one[:] = {"mean": one.mean(1, keepdim=True), "resample": other[1], "mean of others": other[1].mean(0)}[how]
         return (rows.reshape(args[0].shape), *args[1:])
 
     hook = projection.register_forward_pre_hook(replace_head)
