@@ -123,7 +123,7 @@ CASES = {
     "batch": Case(["batch", "lines.txt", *RANDOM], same=f"{SAME} {WORK} --input"),
     "batch of a table": Case(["batch", "table.csv", "--input", "csv", *RANDOM], same=f"{SAME} {WORK}"),
     "batch into a folder": Case(
-        ["batch", "lines.txt", *RANDOM, "-o", "out", "--format", "json,svg"],
+        ["batch", "lines.txt", *RANDOM, "-o", "out", "--format", "json,png"],
         "out",
         same=f"{SAME} {WORK} {GRID} --replace --input",
         tried=10,

@@ -116,36 +116,43 @@ def test_every_number_as_csv_parquet_json_and_pictures(run: Run, grammar: Path, 
     assert len(lines) > 12
 
 
-def test_a_stored_census_is_what_counting_gives(run: Run, grammar: Path, tmp_path: Path) -> None:
+def test_a_stored_census_is_what_counting_gives(run: Run, tmp_path: Path) -> None:
     names = ("c.json", "c.csv", "c.png", "c.html")
-    for source, folder in ((grammar, tmp_path / "counted"), (tmp_path / "counted" / "c.json", tmp_path / "read")):
+    for source, folder in ((SENTENCES, tmp_path / "counted"), (tmp_path / "counted" / "c.json", tmp_path / "read")):
         folder.mkdir()
         assert run("evaluate", source, *(part for name in names for part in ("-o", folder / name))).code == 0
     for name in names:
         assert (tmp_path / "read" / name).read_bytes() == (tmp_path / "counted" / name).read_bytes(), name
     stored = str(tmp_path / "read" / "c.json")
     for options in ((), ("--json",), ("--subtypes", "--least", "5")):
-        assert run("evaluate", stored, *options) == run("evaluate", grammar, *options)
+        assert run("evaluate", stored, *options) == run("evaluate", SENTENCES, *options)
 
 
-def test_an_interrupted_folder_goes_on_and_ends_the_same(run: Run, grammar: Path, tmp_path: Path) -> None:
-    args = ("evaluate", grammar, "--json")
+def test_an_interrupted_folder_goes_on_and_ends_the_same(
+    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("attnctl.batching.folder.GROUP", 4)
+    monkeypatch.setattr("attnctl.batching.census_work.TOGETHER", 4)
+    corpus = tmp_path / "a.conllu"
+    corpus.write_text(Path(SENTENCES).read_text())
+    args = ("evaluate", corpus, "--json")
     whole = run(*args).out
     there = run(*args, "-o", tmp_path / "a")
     assert there.out == whole and (tmp_path / "a" / "census.json").read_text() == whole
     manifest = tmp_path / "a" / "manifest.jsonl"
     lines = manifest.read_bytes().splitlines(keepends=True)
-    manifest.write_bytes(b"".join(lines[:390]) + lines[390][:30])  # killed in the midst of a line of the second group
+    assert len(lines) == 12
+    manifest.write_bytes(b"".join(lines[:6]) + lines[6][:30])  # killed in the midst of a line of the second group
     (tmp_path / "a" / "census.json").unlink()
     assert run(*args, "-o", tmp_path / "a").out == whole
     assert run(*args, "-o", tmp_path / "a").out == whole  # nothing left to do
     for file in (tmp_path / "a" / ".tallies").iterdir():
         file.unlink()
     assert run(*args, "-o", tmp_path / "a").out == whole
-    other = run("evaluate", grammar, "--untrained", "-o", tmp_path / "a")
+    other = run("evaluate", corpus, "--untrained", "-o", tmp_path / "a")
     assert other.code == 2 and "differs in untrained" in other.err
-    (tmp_path / "b.conllu").write_text(grammar.read_text().partition("\n\n")[2], encoding="utf-8")
-    said = f"holds results of {grammar}: give a new folder, or --replace"
+    (tmp_path / "b.conllu").write_text(corpus.read_text().partition("\n\n")[2])
+    said = f"holds results of {corpus}: give a new folder, or --replace"
     other = run("evaluate", tmp_path / "b.conllu", "-o", tmp_path / "a")
     assert other.code == 2 and said in other.err
     assert run(*args, "-o", tmp_path / "a").out == whole  # and is as it was

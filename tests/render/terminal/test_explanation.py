@@ -105,6 +105,7 @@ def test_the_heat_is_behind_the_numbers_and_never_instead_of_them() -> None:
     assert plain.split() == printed(attend("a b c")).split()
 
 
+@settings(deadline=None)
 @given(st.integers(1, 300), st.integers(1, 60), st.lists(st.integers(0, 299), max_size=2))
 def test_kept_is_honest(count: int, room: int, must: list[int]) -> None:
     chosen = kept_lines(count, room, must)
