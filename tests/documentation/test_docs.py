@@ -11,10 +11,12 @@ from pathlib import Path
 
 import pytest
 
+import attnctl
 from attnctl.cli import Command
 from attnctl.cli.command_table import COMMANDS
 from attnctl.docs.references import code, command_page, docstring, python_page
 from attnctl.docs.site import FOLDER, MARK, THEME, WRITTEN, all_topics, build_site, markdown_page, plain_source
+from attnctl.formats.documents.schemas import SCHEMAS
 from attnctl.render.terminal.console import SafeConsole
 from tests.conftest import Refused, Run
 from tests.tools.documentation.examples import PAGES, ROOT, sections_of
@@ -59,8 +61,6 @@ def test_the_reference_of_a_command_has_all_of_its_help(run: Run, name: str) -> 
 
 
 def test_the_python_reference_has_the_whole_api() -> None:
-    import attnctl
-
     page = python_page()
     assert all(f"\n## {name}\n" in page for name in attnctl.__all__ if not name.startswith("__"))
     assert "attnctl.attend(\n    text: str,\n" in page and "trace.save(path: str | Path)" in page
@@ -78,15 +78,11 @@ def test_a_docstring_as_markdown() -> None:
         other  two
         """
 
-    assert (
-        docstring(documented)
-        == "A \\<b> with `x * y`.\n\n```pycon\n>>> 1 + 1\n2\n```\n\n```text\nname   one\nother  two\n```"
-    )
+    blocks = "```pycon\n>>> 1 + 1\n2\n```\n\n```text\nname   one\nother  two\n```"
+    assert docstring(documented) == f"A \\<b> with `x * y`.\n\n{blocks}"
 
 
 def test_the_formats_have_every_field(run: Run) -> None:
-    from attnctl.formats.documents.schemas import SCHEMAS
-
     page = run("docs", "formats").out
     for make in SCHEMAS.values():
         assert all(f"`{name}`" in page for name in make()["properties"])
@@ -96,9 +92,8 @@ def test_a_page_outside_the_site() -> None:
     source = (
         "a [guide](long-prompt.md#x) and [`attnctl heads`](attnctl-heads.md) ![A grid](pictures/x.png) <!-- n -->\n\nb"
     )
-    assert plain_source(source) == (
-        "a guide (`attnctl docs long-prompt`) and `attnctl heads` (`attnctl docs heads`) (picture: A grid) b"
-    )
+    said = "a guide (`attnctl docs long-prompt`) and `attnctl heads` (`attnctl docs heads`) (picture: A grid) b"
+    assert plain_source(source) == said
 
 
 # --- the site ----------------------------------------------------------------------------------------------------

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import doctest
 import re
+import shlex
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -11,6 +13,10 @@ from pathlib import Path
 import pytest
 
 from attnctl import __version__
+from attnctl.cli.command_table import COMMANDS
+from attnctl.docs.references import command_page
+from attnctl.docs.site import all_topics
+from tests.conftest import SAMPLES, Run
 from tests.tools.documentation.__main__ import abridged, with_heads
 from tests.tools.documentation.examples import (
     ALL,
@@ -82,8 +88,6 @@ def test_the_heads_shown_are_those_measured(page: str) -> None:
 
 @pytest.mark.parametrize("page", PAGES)
 def test_links_and_files_are_there(page: str) -> None:
-    from attnctl.docs.site import all_topics
-
     text = (ROOT / page).read_text(encoding="utf-8")
     for link in re.findall(r"\]\(([^)#]+)(?:#[^)]*)?\)", text):
         made = link.removesuffix(".md") in all_topics() and page.startswith("attnctl/docs")
@@ -122,3 +126,44 @@ def test_marked_heads_are_renamed() -> None:
     )
     after = with_heads(before)
     assert "heatmap x --layer 9 --head 9" not in after and after.endswith("## next\n--layer 9 --head 9\n")
+
+
+# --- the example on each command's generated page, checkpoints being tiny ones of the same kind --------------------------
+
+
+@pytest.fixture(scope="module")
+def checkpoint(tmp_path_factory: pytest.TempPathFactory) -> str:
+    pytest.importorskip("transformers", reason="attnctl[hf] is not installed")
+    from tests.tools import folders
+
+    made = folders.write(tmp_path_factory.mktemp("tiny"), "llama", max_position_embeddings=8192)
+    (made / "chat_template.jinja").write_text("{% for m in messages %}<{{ m.role }}>{{ m.content }}\n{% endfor %}")
+    return str(made)
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_the_example_of_a_command(
+    command: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, run: Run, request: pytest.FixtureRequest
+) -> None:
+    samples = {"corpus.conllu": "sentences.conllu", "messages.json": "messages.json", "prompt.txt": "mat.txt"}
+    for name, sample in samples.items():
+        shutil.copy(SAMPLES / sample, tmp_path / name)
+    for name in ("sentences.txt", "mytext.txt"):
+        (tmp_path / name).write_text("Alice will eat pizza\nBob likes some tea\nthe cat ran home\n" * 8)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
+    for name, value in {"MAX_STEPS": "3", "DEPTHS": "50", "ANSWER": "Rome"}.items():  # they keep the examples short
+        monkeypatch.setenv(f"ATTNCTL_{name}", value)
+    monkeypatch.setattr("webbrowser.open", lambda *_, **__: True)
+    example = COMMANDS[command].example
+    assert example in command_page(command)
+    words = shlex.split(example)
+    assert words[:2] == ["attnctl", command]
+    if "--model minilm" in example or "--model smollm2" in example:
+        tiny = request.getfixturevalue("checkpoint")
+        words = [tiny if word in ("minilm", "smollm2") else word for word in words]
+    made = run(*words[1:], stdin=b"explain\n" if command == "shell" else b"")
+    untrained = command == "needle" and "answers none of the" in made.err  # as a tiny random model does
+    assert made.code == untrained, made.err
+    assert made.out or made.err or list(tmp_path.glob("*.png"))
+    assert "-o" not in words or (tmp_path / words[words.index("-o") + 1]).exists()

@@ -57,9 +57,13 @@ def assert_same_weights(one: Training, other: Training) -> None:
         np.testing.assert_array_equal(array, other.parameter_arrays()[name])
 
 
-def test_the_loss_falls(tmp_path: Path) -> None:
-    _, run = run_of(tmp_path / "run")
-    losses = [report["loss"] for report in run.reports()]
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory: pytest.TempPathFactory) -> tuple[Training, TrainingRun]:
+    return run_of(tmp_path_factory.mktemp("finished") / "run")
+
+
+def test_the_loss_falls(finished: tuple[Training, TrainingRun]) -> None:
+    losses = [report["loss"] for report in finished[1].reports()]
     assert losses[-1] < 0.8 * losses[0]
 
 
@@ -72,13 +76,12 @@ def test_a_run_repeats_itself(tmp_path: Path, objective: str) -> None:
     assert weights_file(first, note="a", other="b") == weights_file(second, other="b", note="a")  # to the last byte
 
 
-def test_a_stopped_run_goes_on_to_the_same_weights(tmp_path: Path) -> None:
-    whole, _ = run_of(tmp_path / "whole")
+def test_a_stopped_run_goes_on_to_the_same_weights(tmp_path: Path, finished: tuple[Training, TrainingRun]) -> None:
     run_of(tmp_path / "part", stop_at=13)
     training, run = resumed(tmp_path / "part")
     assert training.step == 13
     train(training, run)
-    assert_same_weights(whole, training)
+    assert_same_weights(finished[0], training)
     assert [report["step"] for report in run.reports()] == list(range(1, 31))
 
 
@@ -164,9 +167,9 @@ def test_a_run_killed_before_its_first_step_starts_anew(tmp_path: Path) -> None:
     assert resumed(tmp_path / "run")[0].step == 0
 
 
-def test_the_weights_open_as_a_model_that_agrees(tmp_path: Path) -> None:
+def test_the_weights_open_as_a_model_that_agrees(finished: tuple[Training, TrainingRun]) -> None:
     """The file runs in NumPy as the network ran in torch: attention and predictions."""
-    training, run = run_of(tmp_path / "run")
+    training, run = finished
     text = "the cat sat on the mat"
     trace = attend(text, model=str(run.path))
     assert trace.model.causal and trace.model.n_heads == 2 and trace.model.n_layers == 2
@@ -182,8 +185,8 @@ def test_the_weights_open_as_a_model_that_agrees(tmp_path: Path) -> None:
     assert trace.predictions[0].probability == pytest.approx(float(best.values), abs=1e-5)
 
 
-def test_untrained_weights_are_kept_too(tmp_path: Path) -> None:
-    _, run = run_of(tmp_path / "run")
+def test_untrained_weights_are_kept_too(finished: tuple[Training, TrainingRun]) -> None:
+    run = finished[1]
     start = open_model(str(run.path / "step-000000.safetensors"))
     assert start.info.n_layers == 2
     steps = sorted(int(path.stem.split("-")[1]) for path in run.path.glob("step-*.safetensors"))
