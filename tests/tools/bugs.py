@@ -58,7 +58,7 @@ BUGS = (
         "attnctl/models/__init__.py",
         "if name != DEFAULT:",
         "if False:",
-        ("tests/cli", "tests/models/builtin"),
+        ("tests/models/builtin", "tests/cli"),
     ),
     Bug(
         "a rollout, of all heads together, bore the name of one head",
@@ -100,21 +100,21 @@ BUGS = (
         "attnctl/batching/work.py",
         "fitting = sum(count * size <= limits.PASS_TOKENS",
         "fitting = sum(count * sizes[0] <= limits.PASS_TOKENS",
-        ("tests/batching", "tests/models/huggingface/test_batches.py"),
+        ("tests/models/huggingface/test_batches.py", "tests/batching"),
     ),
     Bug(
         "whether padding changes a model was tried once, on the first lengths",
         "attnctl/batching/work.py",
         "if padded and self._sound_to < len(long) < self._changed_from:",
         "if padded and not self._sound_to and len(long) < self._changed_from:",
-        ("tests/batching", "tests/models/huggingface/test_batches.py"),
+        ("tests/models/huggingface/test_batches.py", "tests/batching"),
     ),
     Bug(
         "a snapshot of the hub that holds only a configuration counted as whole",
         "attnctl/models/huggingface/hub.py",
         "return found if named and all(",
         "return found if True or all(",
-        ("tests/models/huggingface/files",),
+        ("tests/models/huggingface/files/test_hub.py",),
     ),
     Bug(
         "a look at the defaults wrote them where the environment held ATTNCTL_SETTING",
