@@ -16,7 +16,7 @@ import pytest
 import torch
 import transformers
 
-from attnctl import attention
+from attnctl import attention, limits
 from attnctl.errors import AttnctlError, UsageError
 from attnctl.formats.storage import load
 from attnctl.models.huggingface import capture as capturing
@@ -25,8 +25,11 @@ from attnctl.models.huggingface.capture import Captures, capture
 from attnctl.models.huggingface.configured_sizes import sizes_of_settings
 from attnctl.models.huggingface.intervention import intervene
 from attnctl.models.huggingface.network import network_info
+from attnctl.models.huggingface.put_out import from_window
 from attnctl.readings.traces.trace import SINK_NOTE
 from tests.tools import architectures as zoo
+from tests.tools.sweep.families import Family, build
+from tests.tools.sweep.modes import ids
 
 KINDS = {
     "attentions": "self",
@@ -295,3 +298,43 @@ def test_weights_that_no_forward_puts_out_are_named() -> None:
     with pytest.warns(UserWarning, match=said), capture(model) as traces:
         model.generate(input_ids=torch.arange(5, 21)[None], max_new_tokens=2)
     assert {call.kind for call in traces} == {"cross", "decoder"} and traces.unseen == said
+
+
+# --- what architectures outside the interface put out: windows laid out, scores through the softmax -------------------
+
+
+def test_columns_of_a_window_are_put_where_their_keys_are() -> None:
+    window = torch.arange(1.0, 13).reshape(1, 1, 4, 3)  # one token before and after
+    assert from_window(window, 1)[0, 0].tolist() == [[2, 3, 0, 0], [4, 5, 6, 0], [0, 7, 8, 9], [0, 0, 10, 11]]
+
+
+def longformer() -> Any:
+    return build(Family("longformer", "base"))
+
+
+@pytest.mark.parametrize(("n", "everywhere"), [(12, 1), (8, 3)])  # 8 columns for 8 keys, and they are not those keys
+def test_tokens_that_are_seen_everywhere_are_refused(n: int, everywhere: int) -> None:
+    """Their columns come before the window's, and their rows elsewhere."""
+    network, mask = longformer(), torch.zeros(1, n)
+    mask[0, :everywhere] = 1
+    with torch.no_grad(), pytest.raises(AttnctlError, match=r"\(global attention\) before those"), capture(network):
+        network(input_ids=ids(1, n), global_attention_mask=mask)
+
+
+def test_two_streams_of_a_layer_are_refused() -> None:
+    """XLNet as it generates: one stream knows the token that it asks for, the other does not."""
+    network = build(Family("xlnet", "causal"))
+    with pytest.raises(AttnctlError, match="numbers of 2 streams at once"), capture(network):
+        network.generate(ids(1, 5), max_new_tokens=2, do_sample=False)
+
+
+def test_a_text_whose_windows_do_not_fit_laid_out_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(limits, "ALWAYS_FREE_BYTES", 0)
+    monkeypatch.setattr(limits, "free_memory", lambda: 1000.0)
+    network = longformer()
+    with (
+        torch.no_grad(),
+        pytest.raises(AttnctlError, match="laying windows out .* give a shorter text"),
+        capture(network),
+    ):
+        network(input_ids=ids(1, 12))
