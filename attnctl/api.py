@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from attnctl.readings.overview import Overview
     from attnctl.readings.questions.quiz import QuizQuestion
     from attnctl.readings.traces.comparison import Comparison
-    from attnctl.readings.traces.consistency import Finding
+    from attnctl.readings.traces.consistency import CheckFinding
     from attnctl.readings.traces.trace import ModelInfo
     from attnctl.source import Prepared, Say, Source
     from attnctl.source import Selection as Chosen
@@ -555,7 +555,7 @@ def evaluate(
     return count_corpus(work, treebank, opened, jobs=jobs, folder=folder, start_anew=replace_results)
 
 
-def findings_of(given: Prepared) -> list[Finding]:
+def findings_of(given: Prepared) -> list[CheckFinding]:
     """What comes out where the weights of a text, a trace or a matrix are recomputed by other means, as --check does.
 
     Raises UsageError for an overview.

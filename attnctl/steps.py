@@ -20,7 +20,7 @@ from attnctl.readings.traces.trace import Trace
 
 
 @dataclass(frozen=True)
-class Part:
+class StepPart:
     """One array of a step. `rows` and `columns` say what its axes count: queries, keys, tokens, or dimensions."""
 
     name: str
@@ -41,7 +41,7 @@ class Step:
     title: str
     formula: str
     sentence: str
-    parts: tuple[Part, ...] = ()
+    parts: tuple[StepPart, ...] = ()
     story: str = ""
     layer: int | None = None
     head: int | None = None
@@ -53,10 +53,10 @@ BIASES = {"b_Q": "W_Q", "b_K": "W_K", "b_V": "W_V"}  # biases, and the matrices 
 def _matrices_step(trace: Trace, layer: LayerTrace, at: int) -> Step | None:
     """The matrices of the head at place `at` of a layer; None where the source keeps none."""
     given, head = layer.parameters, layer.heads[at]
-    parts = [Part(name, name, given[name][at], "dimensions") for name in ("W_Q", "W_K", "W_V") if name in given]
+    parts = [StepPart(name, name, given[name][at], "dimensions") for name in ("W_Q", "W_K", "W_V") if name in given]
     if "W_O" in given and trace.model.d_v:
         own = slice(head * trace.model.d_v, (head + 1) * trace.model.d_v)
-        parts.append(Part("W_O", f"W_O, the rows of head {head}", given["W_O"][own], "dimensions"))
+        parts.append(StepPart("W_O", f"W_O, the rows of head {head}", given["W_O"][own], "dimensions"))
     if not parts:
         return None
     biases = [bias for bias in BIASES if bias in given]
@@ -71,7 +71,7 @@ def _projections_step(trace: Trace, layer: LayerTrace, at: int) -> Step | None:
     q = layer.queries if before[0] is None else before[0]
     k = layer.keys if before[1] is None else before[1]
     names = (("queries", "Q", q, "queries"), ("keys", "K", k, "keys"), ("values", "V", layer.values, "keys"))
-    parts = tuple(Part(name, symbol, array[at], rows) for name, symbol, array, rows in names if array is not None)
+    parts = tuple(StepPart(name, symbol, array[at], rows) for name, symbol, array, rows in names if array is not None)
     if not parts:
         return None
     story = (
@@ -107,9 +107,9 @@ def _rope_step(trace: Trace, layer: LayerTrace, at: int) -> Step | None:
         f"Queries and keys are turned in pairs of dimensions {pairs}, by an angle that grows with the position: a score "
         "then depends on how far apart two tokens are.",
         (
-            Part("rope_angles", "angle in radians", layer.rope_angles, "tokens", "pairs"),
-            Part("queries", "Q turned", layer.queries[at], "queries"),
-            Part("keys", "K turned", layer.keys[at], "keys"),
+            StepPart("rope_angles", "angle in radians", layer.rope_angles, "tokens", "pairs"),
+            StepPart("queries", "Q turned", layer.queries[at], "queries"),
+            StepPart("keys", "K turned", layer.keys[at], "keys"),
         ),
     )
 
@@ -123,7 +123,7 @@ def _scores_step(trace: Trace, layer: LayerTrace, at: int) -> Step | None:
         "scores",
         formula,
         "Row i, column j: the dot product of i's query and j's key. The better they match, the larger it is.",
-        (Part("scores", "scores", layer.scores[at], "queries", "keys"),),
+        (StepPart("scores", "scores", layer.scores[at], "queries", "keys"),),
         "Each token holds its question against every token's offer.",
     )
 
@@ -150,11 +150,11 @@ def _scaled_step(trace: Trace, layer: LayerTrace, at: int) -> Step | None:
     if cap is not None:
         formula += f", capped: {cap:g} tanh(· / {cap:g})"
         sentence += f" A soft cap then keeps them within ±{cap:g}."
-    parts = [Part("scaled_scores", "scaled scores", layer.scaled_scores[at], "queries", "keys")]
+    parts = [StepPart("scaled_scores", "scaled scores", layer.scaled_scores[at], "queries", "keys")]
     if layer.bias is not None:
         formula += " + bias"
         sentence += " A bias for the distance is added."
-        parts.insert(0, Part("bias", "bias", layer.bias[at], "queries", "keys"))
+        parts.insert(0, StepPart("bias", "bias", layer.bias[at], "queries", "keys"))
     story = "Without this, one match that is a little better would take everything."
     return Step("scaled", "scaled scores", formula, sentence, tuple(parts), story)
 
@@ -174,11 +174,11 @@ def _mask_step(trace: Trace, layer: LayerTrace, _: int) -> Step | None:
         why.append("no token may look at the ones after it")
     if (limit := _limit_of_mask(trace, layer)) is not None:
         why.append(limit)
-    parts = [Part("mask", "mask", layer.mask, "queries", "keys")]
+    parts = [StepPart("mask", "mask", layer.mask, "queries", "keys")]
     if layer.index_scores is not None:
         picked = "the others" if trace.key_tokens is None else "the compressed slots"
         why.append(f"of {picked} an indexer picks those with its highest scores")
-        parts.append(Part("index_scores", "indexer's scores", layer.index_scores, "queries", "keys"))
+        parts.append(StepPart("index_scores", "indexer's scores", layer.index_scores, "queries", "keys"))
     sentence = "What a query may not see is hidden before the softmax" + (f": {', '.join(why)}" if why else "") + "."
     sentence += " Here nothing is: every query sees every key." if layer.mask.all() else ""
     story = "Whoever writes from left to right cannot look at words that are not written yet."
@@ -253,7 +253,7 @@ def _weights_step(trace: Trace, layer: LayerTrace, at: int) -> Step | None:
         formula, sentence = measure.formula, measure.sentence
     elif t is not None:
         sentence += f" A temperature of {t:g} makes rows {'flatter' if t > 1 else 'sharper'}."
-    part = Part("weights", "weights", layer.weights[at], "queries", "keys")
+    part = StepPart("weights", "weights", layer.weights[at], "queries", "keys")
     return Step(
         "weights",
         trace.measure or "weights",
@@ -285,7 +285,7 @@ def _difference_step(trace: Trace, layer: LayerTrace, at: int) -> Step | None:
         f"weights of head {pair} - λ × weights of head {pair + half}, λ = {factor:.3g}",
         f"Heads {pair} and {pair + half} are two maps of one (Ye et al. 2024): what both look at cancels out, and a key may "
         "count against.",
-        (Part("signed_weights", "difference", layer.signed_weights[at], "queries", "keys"),),
+        (StepPart("signed_weights", "difference", layer.signed_weights[at], "queries", "keys"),),
     )
 
 
@@ -298,7 +298,7 @@ def _dropout_step(trace: Trace, layer: LayerTrace, at: int) -> Step | None:
         "dropout",
         f"kept weights × 1/(1 - {p:g}), the others 0",
         f"In training, each weight is dropped with probability {p:g}, and the kept ones grow by {1 / (1 - p):.3g}.",
-        (Part("dropped_weights", "weights after dropout", layer.dropped_weights[at], "queries", "keys"),),
+        (StepPart("dropped_weights", "weights after dropout", layer.dropped_weights[at], "queries", "keys"),),
     )
 
 
@@ -316,7 +316,7 @@ def _context_step(trace: Trace, layer: LayerTrace, at: int) -> Step | None:
         "context",
         f"context = {used} {'X' if trace.model.kind == 'dot' else 'V'}",
         sentence,
-        (Part("context", "context", layer.context[at], "queries"),),
+        (StepPart("context", "context", layer.context[at], "queries"),),
         "What each token has learned from those it listened to.",
     )
 
@@ -334,7 +334,7 @@ def _gate_step(trace: Trace, layer: LayerTrace, at: int) -> Step | None:
         f"is {said_share(1 - open_)} shut."
         if open_ <= 1
         else f"A learned gate makes each context longer: {said_share(open_)} of what it was, on average.",
-        (Part("gate", "open", layer.gate[at][:, None], "queries"),),
+        (StepPart("gate", "open", layer.gate[at][:, None], "queries"),),
     )
 
 
@@ -434,7 +434,7 @@ def _all_steps(trace: Trace, heads: Collection[int] | None) -> Iterator[Step]:
             title, formula = f"input of layer {layer.layer}", f"X of layer {layer.layer} = residual stream"
             sentence = "What the layers before have made of each token; it takes the place of the embeddings."
             yield Step(
-                "input", title, formula, sentence, (Part("input", "X", layer.input, "tokens"),), layer=layer.layer
+                "input", title, formula, sentence, (StepPart("input", "X", layer.input, "tokens"),), layer=layer.layer
             )
         for at, head in enumerate(layer.heads):
             made = (make(trace, layer, at) for make in _HEAD_STEPS if heads is None or head in heads)
@@ -443,7 +443,7 @@ def _all_steps(trace: Trace, heads: Collection[int] | None) -> Iterator[Step]:
             yield _output_step(trace, layer)
         if layer.residual is not None:
             sentence = "What attention found is added to what was there."
-            parts = (Part("residual", "X + output", layer.residual, "tokens"),)
+            parts = (StepPart("residual", "X + output", layer.residual, "tokens"),)
             yield Step("residual", "residual stream", "X + output", sentence, parts, layer=layer.layer)
     if trace.predictions:
         yield _prediction_step(trace)
@@ -459,19 +459,19 @@ def _embeddings_step(trace: Trace) -> Step:
     if trace.model.positions is not None:
         kind = "sines and cosines of" if trace.model.positions == "sinusoidal" else "a learned row for"
         sentence = f"Each token becomes a row of {d} numbers: its word's row, plus {kind} its position."
-    return Step("embeddings", "embeddings", "X", sentence, (Part("embeddings", "X", trace.embeddings, "tokens"),))
+    return Step("embeddings", "embeddings", "X", sentence, (StepPart("embeddings", "X", trace.embeddings, "tokens"),))
 
 
 def _output_step(trace: Trace, layer: LayerTrace) -> Step:
     assert layer.output is not None
     n_heads, projected = trace.model.n_heads or len(layer.heads), "W_O" in layer.parameters
     joined = f"The contexts of {n_heads} heads stand side by side" if n_heads > 1 else "The context stands alone"
-    parts = [Part("output", "output", layer.output, "tokens")]
+    parts = [StepPart("output", "output", layer.output, "tokens")]
     off = trace.model.heads_off_in(layer.layer)
     if layer.context is not None and len(layer.heads) == n_heads > 1 and projected and layer.rows is None:
         contexts = [np.zeros_like(c) if at in off else c for at, c in enumerate(layer.context)]  # heads × (n, d_v)
         side_by_side = np.concatenate(contexts, axis=-1)  # (n, heads · d_v)
-        parts.insert(0, Part("concatenated", "side by side", side_by_side, "tokens"))
+        parts.insert(0, StepPart("concatenated", "side by side", side_by_side, "tokens"))
     off_said = f" Head {off[0]} is off: 0 stands in its place." if off else ""
     if len(off) > 1:
         off_said = f" Heads {', '.join(map(str, off[:-1]))} and {off[-1]} are off: 0 stands in their place."

@@ -298,7 +298,7 @@ def word_spans(text: str) -> Iterable[Span]:
     """Words, numbers and signs; marks stay on their letters, and unspaced scripts are taken apart."""
     if text.isascii():
         return (match.span() for match in _WORD.finditer(text))
-    kinds = _kinds_of(text)
+    kinds = _character_kinds(text)
     if not any(kinds.values()):
         return _spans_in(_stand_ins(text))
     clusters = list(_clusters(text, kinds))
@@ -308,11 +308,11 @@ def word_spans(text: str) -> Iterable[Span]:
 
 def cluster_spans(text: str) -> Iterable[Span]:
     """What a reader takes for one character (after Unicode's grapheme clusters, UAX 29, in short)."""
-    kinds = _kinds_of(text)
+    kinds = _character_kinds(text)
     return _clusters(text, kinds) if any(kinds.values()) else ((at, at + 1) for at in range(len(text)))
 
 
-def _kinds_of(text: str) -> dict[str, int]:
+def _character_kinds(text: str) -> dict[str, int]:
     """Each distinct character, and what it is to a cluster."""
     return {char: _kind_of(char) for char in set(text)}
 

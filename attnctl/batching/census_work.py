@@ -87,7 +87,7 @@ class CensusCounts:
     def results(self, some: Sequence[Pending]) -> list[Result]:
         """The counts of sentences that share a pass. Raises AttnctlError of one of them."""
         try:
-            counted = self._counts([one.wanted for one in some])
+            counted = self._pass_counts([one.wanted for one in some])
         except AttnctlError as error:
             raise AttnctlError(f"not read: {error}") from error
         return [
@@ -98,7 +98,7 @@ class CensusCounts:
         """What becomes of a sentence that cannot be used: it is counted as skipped."""
         return Result(item, {FORM: tally_of_skip(self.shape, why)}, error=why)
 
-    def _counts(self, sentences: Sequence[AlignedSentence]) -> list[CensusTally]:
+    def _pass_counts(self, sentences: Sequence[AlignedSentence]) -> list[CensusTally]:
         """What the heads find in sentences that share a pass, and those of the untrained model."""
         found = counts_of(self.model, sentences)
         if self.untrained is not None:
@@ -115,7 +115,7 @@ class CensusCounts:
             for window in aligned:
                 size += len(window.tokens)
                 if window.questions:
-                    tally.merge_tally(self._counts([window])[0].relabelled(str))  # the answers alone
+                    tally.merge_tally(self._pass_counts([window])[0].relabelled(str))  # the answers alone
         except Exception as found:  # ours to mend, or the model's; the other items go on
             why = f"not read: {found}" if isinstance(found, AttnctlError) else reason_of(found)
             tally, error, windows = CensusTally(self.shape), f"document {why}", []

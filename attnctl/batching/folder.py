@@ -24,7 +24,7 @@ from attnctl.batching.manifest import (
     MANIFEST,
     RUN,
     AppendedFile,
-    Group,
+    ManifestGroup,
     check_run,
     is_as_written,
     read_groups,
@@ -184,7 +184,7 @@ class Folder:
 
     # --- what is there ---------------------------------------------------------------------------------------------
 
-    def _groups(self, end: int | None = None) -> Iterator[Group]:
+    def _groups(self, end: int | None = None) -> Iterator[ManifestGroup]:
         return read_groups(self.path / MANIFEST, self._key, end=end, single=self._size == 1)
 
     def _drop_damaged(self) -> None:

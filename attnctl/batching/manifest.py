@@ -109,7 +109,7 @@ def _check_of(body: bytes, key: bytes) -> bytes:
     return hashlib.sha256(key + body).hexdigest()[:16].encode() + b'"}\n'
 
 
-class Group(NamedTuple):
+class ManifestGroup(NamedTuple):
     """Entries that were done together, and the bytes of the manifest that hold them."""
 
     entries: list[ManifestLine]
@@ -122,7 +122,7 @@ class Group(NamedTuple):
         return [file for entry in self.entries for file in entry.files]
 
 
-def read_groups(path: Path, key: bytes, *, end: int | None = None, single: bool) -> Iterator[Group]:
+def read_groups(path: Path, key: bytes, *, end: int | None = None, single: bool) -> Iterator[ManifestGroup]:
     """The groups of a manifest that are whole, up to byte `end`; `single`: each line is one."""
     entries: list[tuple[ManifestLine, int]] = []
     at = 0
@@ -135,7 +135,7 @@ def read_groups(path: Path, key: bytes, *, end: int | None = None, single: bool)
             entries.append((entry, start))
             count = 1 if single else entry.group or 0
             if count and len(entries) >= count:  # more are left of a run that was killed as it wrote them
-                yield Group([entry for entry, _ in entries[-count:]], entries[-count][1], at)
+                yield ManifestGroup([entry for entry, _ in entries[-count:]], entries[-count][1], at)
             if count:
                 entries = []
 

@@ -8,7 +8,7 @@ from typing import IO, TYPE_CHECKING, Any
 
 from attnctl.batching.folder import NamedFiles, SharedFormat
 from attnctl.batching.items import Item, Pending, Result
-from attnctl.batching.tallies import Tally, merge_tally, tally_csv
+from attnctl.batching.tallies import Tally, merge_means, tally_csv
 from attnctl.errors import AttnctlError, UsageError
 from attnctl.files import write_whole
 from attnctl.models import Model, open_named_model
@@ -114,7 +114,7 @@ class PromptSources(SharedFormat):
                 out.write(part)
                 for document in map(orjson.loads, part.splitlines()):
                     rows.append(sources_row(document))
-                    merge_tally(means, tally_of_prompt(document))
+                    merge_means(means, tally_of_prompt(document))
 
         write_whole(folder / "sources.jsonl", write_documents)
         write_whole(folder / "sources.csv", csv_table(ROW, rows).encode())
@@ -150,7 +150,7 @@ def tally_of_prompt(document: Document) -> Tally:
     for place, part in enumerate(sorted(document["parts"], key=lambda part: part["start"])):
         own = {name: part[name] for name in COLUMNS if name in part and (name != "matters" or part["alone"])}
         for by, which in (("part", part["name"]), ("place", place)):
-            merge_tally(tally, {(by, which, name): (1, value, 0.0) for name, value in own.items()})
+            merge_means(tally, {(by, which, name): (1, value, 0.0) for name, value in own.items()})
     return tally
 
 

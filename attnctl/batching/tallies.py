@@ -28,7 +28,7 @@ def tally_of_values(values: Iterable[tuple[Any, Any, str, float | None]]) -> Tal
     return {(one, other, name): (1, value, 0.0) for one, other, name, value in found if math.isfinite(value)}
 
 
-def merge_tally(tally: Tally, other: Tally) -> None:
+def merge_means(tally: Tally, other: Tally) -> None:
     """Take another tally into one (Chan, Golub and LeVeque 1983)."""
     for key, (n, mean, squares) in other.items():
         m, before, around = tally.get(key, (0, 0.0, 0.0))
@@ -60,7 +60,7 @@ class MeanTallies(SharedFormat):
 
     def add(self, made: Tally) -> None:
         """Take a text's measurements in."""
-        merge_tally(self._tally, made)
+        merge_means(self._tally, made)
 
     def rest(self) -> NamedFiles:
         """The group's tally."""
@@ -74,7 +74,7 @@ class MeanTallies(SharedFormat):
 
         tally: Tally = {}
         for part in parts:
-            merge_tally(tally, {(layer, head, name): tuple(m) for layer, head, name, *m in orjson.loads(part)})
+            merge_means(tally, {(layer, head, name): tuple(m) for layer, head, name, *m in orjson.loads(part)})
         write_whole(folder / f"{self.form}.csv", tally_csv(tally, self.measures, self.spread).encode())
 
 

@@ -258,7 +258,7 @@ class Traces:
         if work.max_tokens is not None and len(tokens) > work.max_tokens:
             raise AttnctlError(f"{len(tokens):,} tokens: more than --max-tokens {work.max_tokens}")
         info, query = model.info, item.options.get("query", work.query)
-        layers, heads = self._chosen(item, model)
+        layers, heads = self._item_selection(item, model)
         layers = None if needs_layers(work.measure) else layers  # every one, whichever is shown
         rows = None if query is None else find_several(tokens, str(query))
         room = check_room(info, len(tokens), layers, heads, rows)
@@ -267,7 +267,7 @@ class Traces:
             limits.check_memory(6.0 * room, what, "choose with --layer and --head, or --format npz")
         return Pass(TextSource(model, item.text, tokens), TraceReading(rows, work.wants_predictions), layers, heads)
 
-    def _chosen(self, item: Item, model: Model) -> tuple[list[int] | None, list[int] | None]:
+    def _item_selection(self, item: Item, model: Model) -> tuple[list[int] | None, list[int] | None]:
         """The layers and heads that an item is asked for; None for all."""
         said, info = item.options, model.info
         layers = item_indices(said.get("layer", self.work.layer), info.n_layers, "layer", info.name)
@@ -355,7 +355,7 @@ class Traces:
             from attnctl.batching.tallies import effects_on_text
 
             model = self.model_of_item(item)
-            return effects_on_text(model, item, *self._chosen(item, model))
+            return effects_on_text(model, item, *self._item_selection(item, model))
         raise ValueError(form)
 
     def _picture_of_trace(self, form: str, item: Item, trace: Trace, notes: list[str]) -> bytes:

@@ -24,7 +24,7 @@ import torch
 from attnctl.arrays import as_numpy
 from attnctl.attention import Array, Call
 from attnctl.blockwise import Parts, Ranges, RowStatistics, Tick, Wanted, cut_call, joined_bins, neighbouring_edges
-from attnctl.blockwise.tiles import FLOOR, Group, as_torch, is_fusible, open_group, row_tiles, shaped_buffer
+from attnctl.blockwise.tiles import FLOOR, HeadGroup, as_torch, is_fusible, open_group, row_tiles, shaped_buffer
 
 Result = TypeVar("Result")
 
@@ -102,7 +102,7 @@ class Rows:
 
 
 def block_rows(
-    group: Group, top: torch.Tensor, total: torch.Tensor, columns: torch.Tensor, span: tuple[int, int, int, int]
+    group: HeadGroup, top: torch.Tensor, total: torch.Tensor, columns: torch.Tensor, span: tuple[int, int, int, int]
 ) -> Rows:
     """What one block says of its rows, from the two buffers: score - top, and its exponential.
 
@@ -193,7 +193,7 @@ def sweep_keys(call: Call, wanted: Wanted, *, fused: bool | None = None, tick: T
 class BlockTally:
     """What the sweep of one group of heads has gathered so far."""
 
-    group: Group
+    group: HeadGroup
     edges: Sequence[int]  # bins of keys
     masses: torch.Tensor  # (heads, bins, n_q), logsumexp of each row's scores in each bin; one bin where peaks are kept
     peaks: torch.Tensor | None  # (heads, bins, n_q), largest score in each bin
@@ -202,7 +202,7 @@ class BlockTally:
 
     @classmethod
     def nothing(
-        cls, group: Group, edges: Sequence[int], marks: torch.Tensor | None, rows: bool, peaks: bool
+        cls, group: HeadGroup, edges: Sequence[int], marks: torch.Tensor | None, rows: bool, peaks: bool
     ) -> BlockTally:
         """No key taken in yet."""
         like, n_q, n_k = group.keys, group.call.n_q, group.call.n_k

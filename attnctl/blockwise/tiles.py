@@ -68,7 +68,7 @@ def hidden_keys(call: Call, lo: int, hi: int, a: int, b: int) -> torch.Tensor:
 
 
 @dataclass(frozen=True)
-class Group:
+class HeadGroup:
     """Some heads of a call, laid out for blocks: queries scaled and turned, one key head per query head."""
 
     call: Call
@@ -121,7 +121,7 @@ def shaped_buffer(buffer: torch.Tensor, *shape: int) -> torch.Tensor:
     return buffer[: math.prod(shape)].view(shape)
 
 
-def open_group(call: Call, heads: range, elements: int) -> Group:
+def open_group(call: Call, heads: range, elements: int) -> HeadGroup:
     """These heads with buffers of their own."""
     n_heads, share = call.queries.shape[0], call.queries.shape[0] // call.keys.shape[0]
     dtype = torch.float64 if call.queries.dtype == torch.float64 else torch.float32
@@ -133,4 +133,4 @@ def open_group(call: Call, heads: range, elements: int) -> Group:
         whole = torch.broadcast_to(call.bias, (n_heads, call.n_q, call.n_k))
         bias = whole[heads.start : heads.stop]  # (heads, n_q, n_k)
     one, other = torch.empty(2, elements, dtype=dtype, device=q.device)
-    return Group(call, heads, q, k, bias, (one, other))
+    return HeadGroup(call, heads, q, k, bias, (one, other))

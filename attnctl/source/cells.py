@@ -199,7 +199,7 @@ def check_links(given: Prepared, top: int) -> None:
         )
 
 
-def strongest_links(given: Prepared, top: int, tick: Tick | None = None) -> Overview:
+def read_strongest_links(given: Prepared, top: int, tick: Tick | None = None) -> Overview:
     """The strongest links of each query, and of a run the statistics of its heads: its file may be asked for both again."""
     source = given.source
     kept = getattr(source, "overview", None)

@@ -78,7 +78,7 @@ class Link(NamedTuple):
     key: int
 
 
-class Word(NamedTuple):
+class GrammarWord(NamedTuple):
     """A word of the corpus, as a line of `words.tsv` says it."""
 
     text: str
@@ -89,14 +89,16 @@ class Word(NamedTuple):
 
 
 @cache
-def words() -> tuple[Word, ...]:
+def words() -> tuple[GrammarWord, ...]:
     """Every word that the grammar knows, sorted."""
     lines = FOLDER.joinpath(WORDS).read_text(encoding="utf-8").splitlines()
     rows = (line.split("\t") for line in lines if not line.startswith("# "))
-    return tuple(Word(text, kinds, gender, float(open_), float(asked)) for text, kinds, gender, open_, asked in rows)
+    return tuple(
+        GrammarWord(text, kinds, gender, float(open_), float(asked)) for text, kinds, gender, open_, asked in rows
+    )
 
 
-def blocks_of(file: str, *parts: str) -> Iterator[str]:
+def written_blocks(file: str, *parts: str) -> Iterator[str]:
     """The sentences of some parts of a file, each as its lines of words."""
     whole = lzma.decompress(FOLDER.joinpath(file).read_bytes()).decode()
     found = dict(part.split("\n", 1) for part in whole.split(PART)[1:])
@@ -125,7 +127,7 @@ def bundled_corpus(objective: str) -> Corpus:
     pieces: list[list[str]] = []
     deps: list[str] = []  # of every word of every sentence
     misc: list[str] = []
-    for block in blocks_of(SENTENCES, "both", objective):
+    for block in written_blocks(SENTENCES, "both", objective):
         columns = block.split()
         pieces.append(columns[1::10])
         deps += columns[8::10]
@@ -160,7 +162,7 @@ def treebank_text(count: int, causal: bool = False) -> str:
     """
     found = []
     for half in HALVES:
-        blocks = blocks_of(HELD_OUT, f"{half} {'next-word' if causal else 'masked-word'}")
+        blocks = written_blocks(HELD_OUT, f"{half} {'next-word' if causal else 'masked-word'}")
         for number, block in enumerate(islice(blocks, count)):
             said = " ".join(block.split()[1::10])
             found.append(f"# sent_id = {half}-{number}\n# census = {half}\n# text = {said}\n{block}\n\n")

@@ -23,7 +23,7 @@ from attnctl.readings.census.census import count_sentence, tally_shape
 from attnctl.readings.census.census_tally import CensusTally, table_of_tally
 from attnctl.readings.census.words import HALVES, UP, AlignedSentence, ParsedSentence, TreeQuestion, align_words
 from attnctl.training import english, network
-from attnctl.training.english import HELD_OUT, Link, blocks_of, links_said
+from attnctl.training.english import HELD_OUT, Link, links_said, written_blocks
 from attnctl.training.run import GRAMMAR, Recipe, TrainingRun, weights_file
 
 if TYPE_CHECKING:
@@ -85,7 +85,7 @@ def _count_parts(model: Model, fresh: Model | None, parts: Sequence[str], count:
     """What the heads of the model, and of it before training, find in two parts of the corpus, the halves of a census."""
     tally = CensusTally(tally_shape(model))
     for half, part in zip(HALVES, parts, strict=True):
-        for block in islice(blocks_of(HELD_OUT, part), None if part == "by hand" else count):
+        for block in islice(written_blocks(HELD_OUT, part), None if part == "by hand" else count):
             sentence = _read_sentence(model, block, half)
             if sentence.questions:
                 tally.merge_tally(count_sentence(model, sentence))

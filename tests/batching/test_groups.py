@@ -16,7 +16,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from attnctl.batching.tallies import merge_tally, tally_of_values
+from attnctl.batching.tallies import merge_means, tally_of_values
 from attnctl.formats.storage import from_json
 from attnctl.layer import HEAD_FIELD_ARRAYS
 from attnctl.models import open_model
@@ -92,8 +92,8 @@ def test_tallies_add_up_in_any_split() -> None:
         one: Any = {}
         other: Any = {}
         for at, row in enumerate(rows):
-            merge_tally(one if at < cut else other, tally_of_values((0, 0, *entry) for entry in row.items()))
-        merge_tally(one, other)
+            merge_means(one if at < cut else other, tally_of_values((0, 0, *entry) for entry in row.items()))
+        merge_means(one, other)
         for name in STATISTICS:
             values = [row[name] for row in rows]
             n, mean, squares = one[0, 0, name]

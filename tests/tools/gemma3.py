@@ -86,7 +86,7 @@ def test_one_head_of_one_layer(model: Checkpoint, eager: Any) -> None:
 
 def test_its_cache_keeps_windows(path: Path) -> None:
     found = model_sizes(str(path))
-    assert (found.layers, found.main.kv_heads) == (18, 1)
+    assert (found.layers, found.main_layers.kv_heads) == (18, 1)
     assert [(part.layers, part.window) for part in found.cache or ()] == [(15, WINDOW), (3, None)]
     assert found.cache_bytes(32_768) == 1024 * (3 * 32_768 + 15 * WINDOW)  # 109 MB, not 604
 

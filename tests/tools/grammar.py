@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from attnctl.training import english
-from attnctl.training.english import SENTENCES, blocks_of
+from attnctl.training.english import SENTENCES, written_blocks
 from attnctl.training.relations import GOALS
 from samples.english import grammar, treebank
 from samples.english.draft import Draw, Sentence
@@ -179,5 +179,5 @@ def test_the_grammar_makes_none_of_them(monkeypatch) -> None:  # type: ignore[no
 
 def test_no_sentence_of_the_corpus_is_one_of_them() -> None:
     parts = ("both", "masked-word", "next-word")
-    made = {content_words(block.split()[1::10]) for block in blocks_of(SENTENCES, *parts)}
+    made = {content_words(block.split()[1::10]) for block in written_blocks(SENTENCES, *parts)}
     assert len(made) > 60_000 and not made & kept_out() and not made & {content_words(s.words) for s in EVERYDAY}

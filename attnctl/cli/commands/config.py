@@ -51,14 +51,14 @@ def _change_settings(setting: list[str], unset: list[str]) -> None:
             if not equals or not value:
                 raise UsageError(f"--set {item!r}: it is NAME=VALUE, like model=smollm2")
             command, key = _command_and_key(name)
-            _check_value(item, _kinds_of(name, command, key), value)
+            _check_value(item, _option_types(name, command, key), value)
             table, same = _table_and_keys(document, command, key)
             table.update(dict.fromkeys(same or [key], _typed_value(value)))
         for item in unset:
             command, key = _command_and_key(item)
             table, same = _table_and_keys(document, command, key)
             if not same:
-                _kinds_of(item, command, key)
+                _option_types(item, command, key)
                 raise UsageError(f"--unset {item}: there is no such default (see attnctl config)")
             for name in same:
                 del table[name]
@@ -90,7 +90,7 @@ def _table_and_keys(document: Document, command: str, key: str) -> tuple[Documen
     return table, same
 
 
-def _kinds_of(name: str, command: str, key: str) -> set[type]:
+def _option_types(name: str, command: str, key: str) -> set[type]:
     """The kinds of value of the option `key`, of one command or of all.
 
     Raises UsageError where no command, or not the one that is named, has an option of this `name` that may have a default.

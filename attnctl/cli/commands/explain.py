@@ -154,7 +154,7 @@ def _explain_contributions(
 def _explain_long(given: Prepared, form: str, output: str | None, options: OptionValues) -> None:
     """Write what a long text comes to. Raises AttnctlError where it would be too large."""
     from attnctl.formats.documents.overview_json import overview_to_json
-    from attnctl.source.cells import TOP, check_links, cost_of_heads, named_query, query_row, strongest_links
+    from attnctl.source.cells import TOP, check_links, cost_of_heads, named_query, query_row, read_strongest_links
 
     source, query, top, spans = given.source, options["query"], options["top"], options["spans"]
     n, kept = len(source.tokens), getattr(source, "overview", None)
@@ -188,7 +188,7 @@ def _explain_long(given: Prepared, form: str, output: str | None, options: Optio
         check_links(given, top or TOP)
         arguments.say_cost(cost_of_heads(source, given.head_count))
         with cost_progress(bar) as tick:
-            found = [strongest_links(given, top or TOP, tick)]
+            found = [read_strongest_links(given, top or TOP, tick)]
         arguments.say_notes(found[0].notes)
     elif top is not None or spans is not None:
         raise UsageError("--top and --spans sum up a row in words: with --json and --query all of it is written")

@@ -226,7 +226,7 @@ def document_read(kind: type[Kind], document: object, source: str, what: str, da
 def read_as(kind: type[Kind], document: object) -> Kind:
     """A parsed JSON document as one of `kind`. Raises ValueError that says where it is wrong, and what is wanted there."""
     try:
-        return convert(document, kind, dec_hook=_counts)
+        return convert(document, kind, dec_hook=_counts_array)
     except ValidationError as error:
         said = _REASON.fullmatch(str(error))
         assert said is not None  # both its parts may be anything
@@ -241,7 +241,7 @@ def read_as(kind: type[Kind], document: object) -> Kind:
         raise ValueError(f"{path}: {reason}" if path else reason) from error
 
 
-def _counts(kind: object, rows: object) -> npt.NDArray[np.int64]:
+def _counts_array(kind: object, rows: object) -> npt.NDArray[np.int64]:
     """Lists of counts as an array: (layers, heads). Raises ValueError where they are none."""
     try:
         counts = convert(rows, tuple[tuple[Index, ...], ...])

@@ -63,7 +63,7 @@ class AnsweredPrompt:
     states: list[tuple[Array, Array]] = field(default_factory=list)  # each layer's keys and values of the prompt
     forwards: int = 0
     _leaves_out: bool | None = None  # hidden tokens may be left out of the forward; None: not tried yet
-    _looks: Looks | None = None
+    _looks: AnswerLooks | None = None
     _kernels: PackedLinear | None = field(init=False)
 
     def __post_init__(self) -> None:
@@ -228,10 +228,10 @@ class AnsweredPrompt:
         ):
             network(**self.answer_inputs())
 
-    def answer_looks(self) -> Looks:
+    def answer_looks(self) -> AnswerLooks:
         """Where the queries look that the answer is predicted from."""
         if self._looks is None:
-            found = Looks({}, {})
+            found = AnswerLooks({}, {})
             with watch_attention(self.model.network, found.keep_call):
                 self.run_answer()
             self._looks = found
@@ -239,7 +239,7 @@ class AnsweredPrompt:
 
 
 @dataclass
-class Looks:
+class AnswerLooks:
     """Where the answer's queries look: of each layer the share of each key, and each head's strongest key."""
 
     masses: dict[int, Floats]  # layer → over all heads and queries: (n_k,)

@@ -210,7 +210,7 @@ def watching() -> AbstractContextManager[None]:
 
     What torch.compile made calls nobody who looks on; where nobody has imported the compiler, nothing was compiled.
     """
-    return held("watching", _wrap_interface)
+    return held_once("watching", _wrap_interface)
 
 
 def _wrap_interface(stack: ExitStack) -> None:
@@ -329,7 +329,7 @@ _held: dict[Hashable, tuple[int, ExitStack]] = {}  # how often each thing is hel
 
 
 @contextmanager
-def held(name: Hashable, hold: Callable[[ExitStack], object]) -> Iterator[None]:
+def held_once(name: Hashable, hold: Callable[[ExitStack], object]) -> Iterator[None]:
     """Within this, a thing is held: `hold` begins it for the first who asks, its stack puts it back with the last."""
     with _lock:
         count, stack = _held.get(name, (0, ExitStack()))
@@ -357,7 +357,7 @@ def attention_set_to(
             before = config._attn_implementation_internal
             key, own = ("configuration", id(config)), partial(setattr, config, "_attn_implementation_internal", before)
             if only(before or "") or key in _held:
-                stack.enter_context(held(key, lambda back, own=own: back.callback(own)))  # type: ignore[misc]
+                stack.enter_context(held_once(key, lambda back, own=own: back.callback(own)))  # type: ignore[misc]
             if only(before or ""):
                 config._attn_implementation_internal = name
         yield

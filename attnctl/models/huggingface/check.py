@@ -11,7 +11,7 @@ from attnctl.arrays import Floats
 from attnctl.attention import Array, default_scale
 from attnctl.layer import LayerTrace
 from attnctl.models import Model
-from attnctl.readings.traces.consistency import ROUNDING, Finding, row_sums
+from attnctl.readings.traces.consistency import ROUNDING, CheckFinding, row_sums
 from attnctl.readings.traces.trace import Trace
 from attnctl.source import record_trace
 from attnctl.text import counted, number_list
@@ -22,7 +22,7 @@ RESOLVES = {"float64": 2.0**-52, "float32": 2.0**-23, "bfloat16": 2.0**-7, "floa
 
 def check_attention(
     model: Model, text: str, layers: Sequence[int] | None = None, heads: Sequence[int] | None = None
-) -> tuple[Finding, ...]:
+) -> tuple[CheckFinding, ...]:
     """Recompute the attention over `text` by the model's own eager path and by torch's fused kernel.
 
     Raises AttnctlError as `record_trace`.
@@ -44,11 +44,11 @@ MULTIPLIED = "weights against those its code multiplies values with, max |Δ|"
 CONTEXT = "layer context against what is shown, max |Δ| / max |context|"
 
 
-def _against_model(model: Any, trace: Trace, limit: float) -> tuple[Finding, Finding]:
+def _against_model(model: Any, trace: Trace, limit: float) -> tuple[CheckFinding, CheckFinding]:
     """The weights against the model's own, and the weights and values that are shown against the context that it makes."""
     if model.info.kind != "checkpoint":
         why = "a built-in model has no other path"
-        return Finding(EAGER, None, why), Finding(CONTEXT, None, why)
+        return CheckFinding(EAGER, None, why), CheckFinding(CONTEXT, None, why)
     shapes = {part.layer: part.weights.shape[-2:] for part in trace.layers if part.weights is not None}
     weights, contexts = model.own_attention(trace.tokens, trace.text, shapes)
     if model.puts_out_weights:
@@ -60,12 +60,12 @@ def _against_model(model: Any, trace: Trace, limit: float) -> tuple[Finding, Fin
     return _as_picked(trace, found), _as_picked(trace, _context_finding(trace, contexts, limit))
 
 
-def _as_picked(trace: Trace, finding: Finding) -> Finding:
+def _as_picked(trace: Trace, finding: CheckFinding) -> CheckFinding:
     """The finding; in half precision no error where an indexer picks keys, which by rounding alone may be others."""
     picks = any(layer.index_scores is not None for layer in trace.layers)
     if finding.holds is False and picks and trace.model.dtype in ("bfloat16", "float16"):
         why = f"{finding.found}: where scores nearly tie, an indexer picks other keys by rounding ({trace.model.dtype})"
-        return Finding(finding.what, None, why)
+        return CheckFinding(finding.what, None, why)
     return finding
 
 
@@ -78,26 +78,26 @@ def _limit_of_weights(trace: Trace, limit: float) -> float:
     return max(limit, RESOLVES.get(trace.model.dtype, 0.0) * largest / 2)
 
 
-def _own_weights_finding(what: str, trace: Trace, own: Mapping[int, Floats], limit: float, why: str) -> Finding:
+def _own_weights_finding(what: str, trace: Trace, own: Mapping[int, Floats], limit: float, why: str) -> CheckFinding:
     """The weights of each layer against the model's `own`, (heads, n_q, n_k); `why` a layer may have none there."""
     found: dict[int, float] = {}
     for layer in trace.layers:
         if layer.weights is None or layer.layer not in own:
             continue
         if max(layer.heads) >= len(own[layer.layer]):
-            return Finding(
+            return CheckFinding(
                 what, False, f"layer {layer.layer}: {counted(len(layer.heads), 'head')} for {len(own[layer.layer])}"
             )
         ours, theirs = layer.weights, own[layer.layer][list(layer.heads)]  # (heads, n_q, n_k)
         if ours.shape != theirs.shape:
-            return Finding(what, False, f"layer {layer.layer}: {ours.shape} for {theirs.shape}")
+            return CheckFinding(what, False, f"layer {layer.layer}: {ours.shape} for {theirs.shape}")
         if has_sinks(trace):  # some eager paths tell the tokens' shares without the sink's
             ours, theirs = _rescaled_rows(ours), _rescaled_rows(theirs)
         found[layer.layer] = _worst_of_rows(layer, ours, theirs)
     return _finding_of_layers(what, trace, found, limit, why)
 
 
-def _context_finding(trace: Trace, own: Mapping[int, Floats], limit: float) -> Finding:
+def _context_finding(trace: Trace, own: Mapping[int, Floats], limit: float) -> CheckFinding:
     """What is shown, weights × values, against the model's `own` context of each layer, (heads, n_q, d_v)."""
     found: dict[int, float] = {}
     for layer in trace.layers:
@@ -115,19 +115,19 @@ def _worst_of_rows(layer: LayerTrace, ours: Floats, theirs: Floats) -> float:
     return float(np.abs(ours - theirs)[:, seeing].max(initial=0))
 
 
-def _finding_of_layers(what: str, trace: Trace, found: Mapping[int, float], limit: float, why: str) -> Finding:
+def _finding_of_layers(what: str, trace: Trace, found: Mapping[int, float], limit: float, why: str) -> CheckFinding:
     """The worst error of the layers that could be checked; where some could not, it holds of none."""
     worst = float(np.max([0.0, *found.values()]))  # NaN is the worst of all
     missing = [layer.layer for layer in trace.layers if layer.layer not in found]
     said = f"{worst:.1e}" if worst else "0, bit for bit"
     if not missing or not worst <= limit:
-        return Finding(what, worst <= limit, said)
+        return CheckFinding(what, worst <= limit, said)
     if not found:
-        return Finding(what, None, why)
-    return Finding(what, None, f"{said}, but not of layers {number_list(missing)}: {why}")
+        return CheckFinding(what, None, why)
+    return CheckFinding(what, None, f"{said}, but not of layers {number_list(missing)}: {why}")
 
 
-def _against_fused(trace: Trace, limit: float) -> Finding:
+def _against_fused(trace: Trace, limit: float) -> CheckFinding:
     what = "context against torch's fused kernel, max |Δ| / max |context|"
     import torch
     from torch.nn.functional import scaled_dot_product_attention
@@ -135,7 +135,7 @@ def _against_fused(trace: Trace, limit: float) -> Finding:
     worst, temperature = 0.0, trace.model.temperature or 1.0
     for layer in trace.layers:
         if layer.queries is None or layer.keys is None or layer.values is None or layer.context is None:
-            return Finding(what, None, "the source gives no queries, keys and values")
+            return CheckFinding(what, None, "the source gives no queries, keys and values")
         if trace.model.caps_scores or has_sinks(trace):
             return _against_product(trace, limit, "no fused kernel knows soft caps and sinks")
         if layer.dropped_weights is not None:
@@ -150,10 +150,10 @@ def _against_fused(trace: Trace, limit: float) -> Finding:
         scale = _scale_of_scores(trace, layer) / temperature
         kernel = scaled_dot_product_attention(q, k, v, attn_mask=bias[None], scale=scale)[0].numpy()
         worst = worse_error(worst, float(np.abs(ours - kernel).max(initial=0) / max(np.abs(ours).max(initial=0), 1e-9)))
-    return Finding(what, worst <= 10 * limit, f"{worst:.1e}")
+    return CheckFinding(what, worst <= 10 * limit, f"{worst:.1e}")
 
 
-def _against_product(trace: Trace, limit: float, why: str) -> Finding:
+def _against_product(trace: Trace, limit: float, why: str) -> CheckFinding:
     """The context of each layer against weights × values in double precision; `why` no fused kernel tells it."""
     worst = 0.0
     for layer in trace.layers:
@@ -164,7 +164,7 @@ def _against_product(trace: Trace, limit: float, why: str) -> Finding:
         largest = max(np.abs(product).max(initial=0), 1e-9)
         worst = worse_error(worst, float(np.abs(layer.context - product).max(initial=0) / largest))
     what = "context against weights × values in float64, max |Δ| / max |context|"
-    return Finding(what, worst <= 10 * limit, f"{worst:.1e}: {why}")
+    return CheckFinding(what, worst <= 10 * limit, f"{worst:.1e}: {why}")
 
 
 def _rescaled_rows(weights: Array) -> Array:
@@ -195,33 +195,33 @@ def worse_error(one: float, other: float) -> float:
     return float(np.maximum(one, other))
 
 
-def _row_sums(trace: Trace, limit: float) -> Finding:
+def _row_sums(trace: Trace, limit: float) -> CheckFinding:
     worst = 0.0
     for layer in trace.layers:
         if layer.weights is not None:
             worst = worse_error(worst, float(np.abs(row_sums(trace, layer) - 1).max(initial=0)))
     said = "below 1: a learned sink takes the rest" if has_sinks(trace) else f"{worst:.1e}"
-    return Finding("row sums, max |Σ - 1|", worst <= 10 * limit, said)
+    return CheckFinding("row sums, max |Σ - 1|", worst <= 10 * limit, said)
 
 
-def _nan_finding(trace: Trace) -> Finding:
+def _nan_finding(trace: Trace) -> CheckFinding:
     count = sum(int(np.isnan(part.weights).any(axis=-1).sum()) for part in trace.layers if part.weights is not None)
-    return Finding("rows with NaN", count == 0, str(count))
+    return CheckFinding("rows with NaN", count == 0, str(count))
 
 
-def _dropout_finding(model: Model, trace: Trace) -> Finding:
+def _dropout_finding(model: Model, trace: Trace) -> CheckFinding:
     what = "dropout"
     if trace.model.dropout:
-        return Finding(what, True, f"asked for: {trace.model.dropout:g}")
+        return CheckFinding(what, True, f"asked for: {trace.model.dropout:g}")
     training = bool(getattr(getattr(model, "network", None), "training", False))
-    return Finding(what, not training, "on: the model is in training mode" if training else "off")
+    return CheckFinding(what, not training, "on: the model is in training mode" if training else "off")
 
 
-def _shape_finding(trace: Trace) -> Finding:
+def _shape_finding(trace: Trace) -> CheckFinding:
     n_q, n_k = len(trace.tokens), len(trace.key_axis)
     wrong = [
         f"layer {layer.layer}: {layer.weights.shape}"
         for layer in trace.layers
         if layer.weights is not None and layer.weights.shape != (len(layer.heads), n_q, n_k)
     ]
-    return Finding("labels match shapes", not wrong, "; ".join(wrong) or f"{n_q} × {n_k}")
+    return CheckFinding("labels match shapes", not wrong, "; ".join(wrong) or f"{n_q} × {n_k}")

@@ -80,7 +80,7 @@ class _Header:
             return self._array(name, depth)
         if kind not in FORMATS:
             raise ValueError(f"a value has the type {kind}")
-        return self._numbers(kind, 1)[0]
+        return self._read_numbers(kind, 1)[0]
 
     def _array(self, name: str, depth: int) -> Value | None:
         inner, count = struct.unpack("<IQ", self.file.read(12))
@@ -89,7 +89,7 @@ class _Header:
         if depth == 0:
             self.metadata.lengths[name] = count
         if inner in FORMATS and count <= limits.GGUF_KEPT:
-            return self._numbers(inner, count)
+            return self._read_numbers(inner, count)
         if inner in FORMATS:
             self._skip_bytes(least * count)
         else:
@@ -97,7 +97,7 @@ class _Header:
                 self._walk_value(name, inner, depth + 1)
         return None
 
-    def _numbers(self, kind: int, count: int) -> tuple[int | float | bool, ...]:
+    def _read_numbers(self, kind: int, count: int) -> tuple[int | float | bool, ...]:
         form = f"<{count}{FORMATS[kind]}"
         return struct.unpack(form, self.file.read(struct.calcsize(form)))
 

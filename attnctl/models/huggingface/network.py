@@ -145,7 +145,7 @@ def _load(folder: Path, settings: Document, dtype: str, device: str, name: str) 
 
     def build_network() -> tuple[PreTrainedModel, Document]:
         model_class = class_of(transformers, settings, name)
-        check_sizes(model_class, folder, stored, name)
+        check_tensor_sizes(model_class, folder, stored, name)
         # ours takes its place later, and eager is what remains to those outside the interface
         fused = model_class._can_set_attn_implementation() and model_class._supports_sdpa
         return model_class.from_pretrained(  # type: ignore[no-any-return]
@@ -363,7 +363,7 @@ def check_layer_count(settings: dict[str, object], count: int, name: str) -> Non
                 )
 
 
-def check_sizes(model_class: Any, folder: Path, stored: dict[str, tuple[int, ...]], name: str) -> None:
+def check_tensor_sizes(model_class: Any, folder: Path, stored: dict[str, tuple[int, ...]], name: str) -> None:
     """Raise AttnctlError where a network by its config.json has other, or far more, numbers than its file holds.
 
     It is laid out without memory: transformers would fill what does not fit the file with random numbers first.

@@ -95,7 +95,7 @@ class ModelSizes:
         return sum(len(group.layers) for group in self.groups)
 
     @property
-    def main(self) -> AttentionLayers:
+    def main_layers(self) -> AttentionLayers:
         """The layers of the commonest sizes."""
         return max(self.groups, key=lambda group: len(group.layers))
 
@@ -106,7 +106,7 @@ class ModelSizes:
 
     def per_head(self) -> dict[str, int] | None:
         """Parameters of one head: W_Q, W_K (d_model × d_k), W_V, W_O (d_model × d_v); None where layers have others."""
-        main, d = self.main, self.d_model
+        main, d = self.main_layers, self.d_model
         one = {"W_Q": d * main.d_k, "W_K": d * main.d_k, "W_V": d * main.d_v, "W_O": d * main.d_v}
         heads = {"W_Q": main.heads, "W_K": main.kv_heads, "W_V": main.kv_heads, "W_O": main.heads}
         together = sum(one[name] * heads[name] for name in one)
@@ -116,9 +116,10 @@ class ModelSizes:
 
     def per_layer(self) -> dict[str, int]:
         """Parameters of one layer of the commonest sizes: the four matrices, else those that it has, by their names."""
+        main = self.main_layers
         if (head := self.per_head()) is None:
-            return dict(self.main.matrices)
-        heads = {"W_Q": self.main.heads, "W_K": self.main.kv_heads, "W_V": self.main.kv_heads, "W_O": self.main.heads}
+            return dict(main.matrices)
+        heads = {"W_Q": main.heads, "W_K": main.kv_heads, "W_V": main.kv_heads, "W_O": main.heads}
         return {name: size * heads[name] for name, size in head.items()}
 
     def in_all(self) -> dict[str, int]:
@@ -155,7 +156,7 @@ class ModelSizes:
         head = self.per_head()
         parameters = {"all": self.in_all(), "layer": self.per_layer()} | ({} if head is None else {"head": head})
         groups = [asdict(part) | {"matrices": dict(part.matrices), "layers": len(part.layers)} for part in self.groups]
-        main = {name: getattr(self.main, name) for name in ("heads", "kv_heads", "d_k", "d_v")}
+        main = {name: getattr(self.main_layers, name) for name in ("heads", "kv_heads", "d_k", "d_v")}
         known = {
             "name": self.name,
             "architecture": self.architecture,

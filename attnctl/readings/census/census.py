@@ -183,16 +183,16 @@ class Census:
         chain = edges_found(right_branching(sentence.kept)[None], sentence.edges[None])  # (1,)
         edges = int(sentence.edges.sum()) // 2
         tally.count(np.array([1, sentence.unit_count, sentence.within, edges, chain[0]]), half, "sentences")
-        tally.count(self._of_heads("offsets", b, 2 * FARTHEST + 1).astype(np.int32), half, "offsets")
+        tally.count(self._taken_of_heads("offsets", b, 2 * FARTHEST + 1).astype(np.int32), half, "offsets")
         layer_edges = np.zeros(self.shape[0], np.int64)  # (layers,), edges that the tree of a layer's mean has
         for layer, taken in self._taken.items():
             layer_edges[layer] = taken["layer_edges"][b]
         tally.count(layer_edges, half, "layer_edges")
         for name in SUMS:
-            tally.count(self._of_heads(name, b), half, "sums", name)
+            tally.count(self._taken_of_heads(name, b), half, "sums", name)
         return tally
 
-    def _of_heads(self, name: str, b: int, *more: int) -> Array:
+    def _taken_of_heads(self, name: str, b: int, *more: int) -> Array:
         """What was taken of a sentence: (layers, heads, *more), 0 of heads that there are not."""
         found = np.zeros((*self.shape, *more))  # (layers, heads, *more)
         for layer, taken in self._taken.items():
@@ -203,7 +203,7 @@ class Census:
     def _count_answers(self, tally: CensusTally, b: int, sentence: AlignedSentence) -> None:
         """Count what the heads, and simple rules, answer to the questions of a sentence."""
         half, questions = sentence.scored, sentence.questions
-        right = self._of_heads("right", b, len(questions))  # (layers, heads, questions)
+        right = self._taken_of_heads("right", b, len(questions))  # (layers, heads, questions)
         places: dict[Label, list[int]] = {}
         for at, question in enumerate(questions):
             places.setdefault((question.relation, question.direction), []).append(at)

@@ -27,7 +27,7 @@ CELLS = 1 << 18  # scores of a trace that are recomputed when it is read: of mor
 
 
 @dataclass(frozen=True)
-class Finding:
+class CheckFinding:
     """One thing that was checked: a sentence, whether it holds (None: it could not be checked), and the number found."""
 
     what: str
@@ -218,7 +218,7 @@ def row_sums(trace: Trace, layer: LayerTrace) -> Floats:
     return np.where(right, np.maximum(sums, 1), sums)
 
 
-def findings_of_trace(trace: Trace) -> tuple[Finding, ...]:
+def findings_of_trace(trace: Trace) -> tuple[CheckFinding, ...]:
     """Each of RULES that the arrays of a trace allow to be recomputed, and whether it holds of all of them."""
     limit = 10 * ROUNDING.get(trace.model.dtype, ROUNDING["float32"])
     worst = {gap.rule: gap for gap in worst_gaps(trace)}
@@ -231,9 +231,9 @@ def findings_of_trace(trace: Trace) -> tuple[Finding, ...]:
     for rule, (what, _) in RULES.items():
         if rule in worst:
             holds = worst[rule].holds(limit)
-            found.append(Finding(what, holds, f"{worst[rule].size:.1e}" if holds else str(worst[rule])))
+            found.append(CheckFinding(what, holds, f"{worst[rule].size:.1e}" if holds else str(worst[rule])))
         elif rule in ALWAYS:
-            found.append(Finding(what, None, "the file does not hold what they follow from"))
+            found.append(CheckFinding(what, None, "the file does not hold what they follow from"))
     return tuple(found)
 
 

@@ -97,7 +97,7 @@ class Blocks:
             mask = np.isfinite(weights)  # (n_q, n_k)
             grid = Grid(np.nan_to_num(weights), names, keys, mask=mask, heat=True, max_rows=n_q)
             shares = self._colour_shares(weights)  # (n_q, n_k)
-            yield from grid_lines(grid, width, lambda row, at: self._cell_style(float(shares[row, at])))
+            yield from grid_lines(grid, width, lambda row, at: self._share_style(float(shares[row, at])))
         elif self.values is not False and room >= 6:
             yield from self._valued_lines(weights, names, left, min(room, max(6, min(longest + 2, 12))))
         else:
@@ -142,7 +142,7 @@ class Blocks:
             for weight, share in zip(weights[i].tolist(), shares[i].tolist(), strict=True):
                 hidden = math.isnan(share)
                 text = ABSENT if hidden else f"{weight:.2f}"
-                style = Style(dim=True) if hidden else self._cell_style(share)
+                style = Style(dim=True) if hidden else self._share_style(share)
                 before = (cell - len(text)) // 2
                 line.append(" " * before + text + " " * (cell - before - len(text)), style=style)
             yield line
@@ -154,7 +154,7 @@ class Blocks:
             if math.isnan(share):
                 line.append("  ")
             elif self._coloured:
-                line.append("  ", style=self._cell_style(share))
+                line.append("  ", style=self._share_style(share))
             else:
                 line.append(2 * SHADES[min(int(share * len(SHADES)), len(SHADES) - 1)])
         return line
@@ -229,7 +229,7 @@ class Blocks:
             line.append(f"   {ABSENT} or blank: masked", style=DIM)
         yield line
 
-    def _cell_style(self, share: float) -> Style:
+    def _share_style(self, share: float) -> Style:
         return painted_style(self.colour(share)) if self._coloured else Style()
 
 

@@ -32,7 +32,7 @@ def effects_forms(found: Effects, top: int | None = None) -> Iterator[Form]:
 
     `top` None: SHOWN heads, and every edge and span.
     """
-    yield from _prediction_forms(found)
+    yield from _watched_forms(found)
     if found.heads:
         heads = found.strongest(top or SHOWN)
         yield ""
@@ -111,7 +111,7 @@ def _cut_name(found: Effects, one: EdgeEffect | SpanEffect) -> str:
     return f"{query} → {token_label(found.key_axis[one.key], 12)} ({one.key})"
 
 
-def _prediction_forms(found: Effects) -> Iterator[Form]:
+def _watched_forms(found: Effects) -> Iterator[Form]:
     at = f"{token_label(found.tokens[found.query], 24)} ({found.query})"
     head = (f"{found.model.name}, {counted(len(found.tokens), 'token')}", "bold")
     if found.target is None:

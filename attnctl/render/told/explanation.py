@@ -28,7 +28,7 @@ from attnctl.render.forms import (
     sum_columns,
     token_label,
 )
-from attnctl.steps import Part, Step, is_default_scale, walk_steps
+from attnctl.steps import Step, StepPart, is_default_scale, walk_steps
 from attnctl.text import counted, percent, visible_text
 from attnctl.tokens import BLANKS, Token
 
@@ -262,7 +262,7 @@ class Explanation:
         """The walk."""
         if self.only is None:
             yield from self._title_forms()
-        yield from self._chosen()
+        yield from self._focus_forms()
         place, number = None, 0
         for step in walk_steps(self.trace, None, self.only):
             here = (step.layer, step.head)
@@ -298,7 +298,7 @@ class Explanation:
             said = "† not among the words the model knows: read by its shape, or as its unknown word"
             yield Line(said, indent=2)
 
-    def _chosen(self) -> Iterator[Form]:
+    def _focus_forms(self) -> Iterator[Form]:
         """By which rule the places were chosen that are looked at most closely; nothing where they were asked for."""
         for at, focus in enumerate(focus for focus in self.focuses if focus.reason):
             where = place_name(self.trace.model, focus.layer, focus.head)
@@ -365,7 +365,7 @@ class Explanation:
                     yield from [""] * bool(arithmetic)
                     yield from arithmetic
 
-    def _step_grid(self, step: Step, part: Part) -> Grid:
+    def _step_grid(self, step: Step, part: StepPart) -> Grid:
         layer = None if step.layer is None else self.trace.layer(step.layer)
         numbers = [[str(d) for d in range(size)] for size in part.array.shape]
         queries, keys = ([token_label(one) for one in axis] for axis in (self.trace.tokens, self.trace.key_axis))
@@ -462,7 +462,7 @@ def _indented(form: Form) -> Form:
     return replace(form, indent=form.indent + INDENT)
 
 
-def _shape_text(part: Part) -> str:
+def _shape_text(part: StepPart) -> str:
     return "(" + " × ".join(str(size) for size in part.array.shape) + ")"
 
 

@@ -16,7 +16,7 @@ from attnctl.text import counted
 
 if TYPE_CHECKING:
     from attnctl.models.huggingface.sizes import ModelSizes
-    from attnctl.readings.traces.consistency import Finding
+    from attnctl.readings.traces.consistency import CheckFinding
     from attnctl.text import Document
 
 
@@ -35,7 +35,7 @@ def _named(facts: Mapping[str, str | None], wide: int) -> Iterator[Form]:
 
 def sizes_forms(sizes: ModelSizes, tokens: int) -> Iterator[Form]:
     """What `sizes` says, at a text of `tokens` tokens; 32 bits a number unless said."""
-    main = sizes.main
+    main = sizes.main_layers
     shared = f", sharing {counted(main.kv_heads, 'key/value head')}" if main.kv_heads != main.heads else ""
     kinds: Counter[str] = Counter()
     for group in sizes.groups:
@@ -107,7 +107,7 @@ def _memory_forms(sizes: ModelSizes, tokens: int) -> Iterator[Form]:
     yield Line(f"at {tokens:,} tokens, 32 bits a number", indent=2)
     if sizes.context is not None and tokens > sizes.context:
         yield Line(f"(longer than its context, only {sizes.context:,} tokens)", indent=2)
-    grids = f"{counted(sizes.layers, 'layer')} × {counted(sizes.main.heads, 'head')}"
+    grids = f"{counted(sizes.layers, 'layer')} × {counted(sizes.main_layers.heads, 'head')}"
     yield _memory_table(
         ("one n × n", sizes.bytes_of_grid(tokens), ""),
         ("all of them", sizes.bytes_of_grids(tokens), grids),
@@ -204,7 +204,7 @@ def _card_forms(name: str, metadata: dict[str, str], shapes: Mapping[str, Sequen
 MARKS = {True: "✓", False: "✗", None: "·"}  # of a check: it holds, it does not, it could not be checked
 
 
-def findings_table(findings: Sequence[Finding]) -> Table:
+def findings_table(findings: Sequence[CheckFinding]) -> Table:
     """What --check recomputed, a line a finding: whether it holds, what it is of, and what was found."""
     what = Column("", [f"{MARKS[one.holds]} {one.what}" for one in findings], "text", cut="below")
     return Table([what, Column("", [one.found for one in findings], "text", cut="below")], in_full=True)

@@ -76,7 +76,7 @@ def lesson_forms(step: Lesson) -> Iterator[Form]:
     """One step of gradient descent, number by number."""
     yield ""
     yield Line(f"One step of gradient descent on: {token_label(step.sentence)}", "bold", 2)
-    yield from _section("1  predict    the probability that the network gives to each true word")
+    yield from _headed("1  predict    the probability that the network gives to each true word")
     words = [f"→ {token_label(word)}" for _, word, _ in step.predictions]
     chances = [chance for *_, chance in step.predictions]
     yield Table(
@@ -92,24 +92,24 @@ def lesson_forms(step: Lesson) -> Iterator[Form]:
     yield Line(f"loss = mean of −ln(probability) = {step.loss:.4f}", indent=5)
     known = f"ln {step.vocabulary} = {math.log(step.vocabulary):.4f}"
     yield Line(f"a network that knows nothing gives every word 1/{step.vocabulary}: {known}", "dim", 5)
-    yield from _section(
+    yield from _headed(
         f"2  gradient   how the loss changes with each number of W_Q, layer {step.layer}, head {step.head}"
     )
     high, wide = (min(most, size) for most, size in zip((4, 6), step.weights.shape, strict=True))
     yield Line(f"its length over all of W_Q is {step.gradient_norm:.4f}; the first {high} × {wide} numbers:", "dim", 5)
     yield _numbers(step.gradient[:high, :wide])
-    yield from _section(f"3  step       matrix ← matrix − {step.lr:g} × its gradient; {step.lr:g} is the learning rate")
+    yield from _headed(f"3  step       matrix ← matrix − {step.lr:g} × its gradient; {step.lr:g} is the learning rate")
     yield Line(f"All {len(step.falls)} matrices step so at once; here the same numbers of W_Q:", "dim", 5)
     for name, array in (("before", step.weights), ("after", step.after)):
         yield Line(name, "dim", 5)
         yield _numbers(array[:high, :wide])
-    yield from _section(f"4  again      loss {step.loss:.4f} → {step.loss_after:.4f}")
+    yield from _headed(f"4  again      loss {step.loss:.4f} → {step.loss_after:.4f}")
     yield Line(f"{_watched(step.watch)} in layer {step.layer}, head {step.head}", "bold", 5)
-    yield from _section("5  whose      the part of each matrix: learning rate × |gradient|²")
+    yield from _headed("5  whose      the part of each matrix: learning rate × |gradient|²")
     yield from _fall_forms(step)
 
 
-def _section(said: str) -> Iterator[Form]:
+def _headed(said: str) -> Iterator[Form]:
     yield ""
     yield Line(said, indent=2, hanging=3)
 

@@ -145,7 +145,7 @@ def test_names_of_all_kinds(told: Told, tmp_path: Path) -> None:
     told({"model_type": "gpt2", "n_layer": 2, "n_head": 4, "n_embd": 32})
     assert (model_sizes(str(tmp_path)).per_head() or {})["W_Q"] == 256
     inner = {"model_type": "x", "text_config": {"num_hidden_layers": 1, "num_attention_heads": 2, "hidden_size": 8}}
-    assert sizes_of_settings(inner, "x", "").main.heads == 2
+    assert sizes_of_settings(inner, "x", "").main_layers.heads == 2
     for name, said in (("gpt3", r"did you mean gpt-3\?"), ("random", "has no configuration")):
         with pytest.raises(UsageError, match=said):
             model_sizes(name)
@@ -191,8 +191,8 @@ def test_what_a_configuration_says_is_not_there() -> None:
     nothing = {"head_dim": None, "num_key_value_heads": None, "sliding_window": 0, "kv_lora_rank": 0}
     for settings in (SMALL, UNKNOWN):
         found = sizes_of_settings(settings | nothing, "x", "")
-        assert (found.main.d_k, found.main.kv_heads, found.window) == (8, 4, None)
-    assert sizes_of_settings(UNKNOWN | {"hidden_size": 33, "head_dim": 8}, "x", "").main.d_k == 8
+        assert (found.main_layers.d_k, found.main_layers.kv_heads, found.window) == (8, 4, None)
+    assert sizes_of_settings(UNKNOWN | {"hidden_size": 33, "head_dim": 8}, "x", "").main_layers.d_k == 8
 
 
 def test_the_largest_sizes_can_be_said(run: Run, told: Told, tmp_path: Path) -> None:
@@ -296,13 +296,13 @@ def test_what_files_leave_out() -> None:
     text = {"model_type": "gemma3_text", "hidden_size": 3840, "num_attention_heads": 16, "num_key_value_heads": 8}
     text |= {"num_hidden_layers": 48, "sliding_window": 1024}
     gemma = sizes_of_settings({"model_type": "gemma3", "text_config": text}, "", "")
-    assert (gemma.main.d_k, [part.layers for part in gemma.cache or () if part.window == 1024]) == (256, [40])
+    assert (gemma.main_layers.d_k, [part.layers for part in gemma.cache or () if part.window == 1024]) == (256, [40])
     qwen = {"model_type": "qwen3_next", "num_hidden_layers": 48, "num_key_value_heads": 2, "head_dim": 256}
     found = sizes_of_settings(qwen, "", "")
-    assert (found.layers, found.main.d_k) == (12, 256)
+    assert (found.layers, found.main_layers.d_k) == (12, 256)
     falcon = {"model_type": "falcon", "hidden_size": 8192, "num_attention_heads": 128, "num_kv_heads": 8}
     falcon |= {"num_hidden_layers": 60, "multi_query": True, "new_decoder_architecture": True}
-    assert sizes_of_settings(falcon, "", "").main.kv_heads == 8
+    assert sizes_of_settings(falcon, "", "").main_layers.kv_heads == 8
 
 
 AFTER_PADDING = "camembert data2vec-text esm ibert longformer luke mpnet prophetnet roberta roberta-prelayernorm xmod"
