@@ -91,6 +91,12 @@ def test_torch_gives_what_numpy_gives(monkeypatch: pytest.MonkeyPatch) -> None:
         np.testing.assert_allclose(ours.residual, theirs.residual, atol=1e-5)
 
 
+def test_a_device_that_torch_does_not_see(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("torch.backends.mps.is_available", lambda: False)
+    with pytest.raises(AttnctlError, match="no device mps: torch sees no Metal device here"):
+        attend(TEXT, device="mps")
+
+
 # --- weight files ------------------------------------------------------------------------------------------------
 
 

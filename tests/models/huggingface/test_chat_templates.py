@@ -84,10 +84,9 @@ def rendered(template: str, text: str = "Alice will eat") -> str:
     ],
 )
 def test_a_template_without_end_is_given_up(template: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(limits, "TEMPLATE_SECONDS", 4)
-    with pytest.raises(
-        AttnctlError, match="the chat template of tiny is given up: it takes more than 4 seconds, or 2.1 GB"
-    ):
+    said = "the chat template of tiny is given up: it takes more than 4 seconds, or 2.1 GB"
+    with monkeypatch.context() as patch, pytest.raises(AttnctlError, match=said):
+        patch.setattr(limits, "TEMPLATE_SECONDS", 4)
         rendered(template)
     assert rendered(PLAIN) == "Alice will eat"
 
