@@ -127,11 +127,13 @@ def made_files() -> dict[str, bytes]:
         return {str(path): path.read_bytes() for path in sorted(Path().rglob("*")) if path.is_file()}
 
 
-def cases_of(name: str, files: dict[str, bytes], rng: random.Random, flips: int = 24) -> Iterator[dict[str, Any]]:
+def cases_of(
+    name: str, files: dict[str, bytes], rng: random.Random, flips: int = 24, most: int = 60
+) -> Iterator[dict[str, Any]]:
     """The cases of one file (see tests.tools.fuzz): each damage of it, read by each of its readers in turn."""
     folder = name.partition("/")[0] + "/" if "/" in name else None
     beside = {other: data for other, data in files.items() if folder and other.startswith(folder)}
-    for at, (what, data) in enumerate(damages_of(name, files[name], rng, flips)):
+    for at, (what, data) in enumerate(damages_of(name, files[name], rng, flips, most)):
         readers = READERS[name]
         arguments = readers[at % len(readers)]
         named = {other: files[other] for other in files if other in arguments or other.partition("/")[0] in arguments}
@@ -144,8 +146,8 @@ def cases_of(name: str, files: dict[str, bytes], rng: random.Random, flips: int 
         }
 
 
-def damages_of(name: str, data: bytes, rng: random.Random, flips: int) -> Iterator[tuple[str, bytes]]:
-    """What may happen to a file: cut, flipped, in another encoding, and of JSON each field of another type."""
+def damages_of(name: str, data: bytes, rng: random.Random, flips: int, most: int) -> Iterator[tuple[str, bytes]]:
+    """What may happen to a file: cut, flipped, in another encoding, and of JSON `most` fields of another type."""
     for tenth in range(10):
         yield f"cut at {tenth * 10} %", data[: len(data) * tenth // 10]
     for _ in range(flips):
@@ -165,10 +167,10 @@ def damages_of(name: str, data: bytes, rng: random.Random, flips: int) -> Iterat
     yield "an escape", data.replace(b"a", b"\x1b]0;x\x07", 3)
     yield "no Unicode", data.replace(b"a", b"\xed\xa0\x80", 3)
     if ".json" in name:
-        yield from _damaged_json(name, text, rng)
+        yield from _damaged_json(name, text, rng, most)
 
 
-def _damaged_json(name: str, text: str, rng: random.Random) -> Iterator[tuple[str, bytes]]:
+def _damaged_json(name: str, text: str, rng: random.Random, most: int) -> Iterator[tuple[str, bytes]]:
     lines = text.splitlines() if name.endswith(".jsonl") else [text]
     for word in (
         "NaN",
@@ -187,7 +189,7 @@ def _damaged_json(name: str, text: str, rng: random.Random) -> Iterator[tuple[st
     document = json.loads(lines[-1])
     yield "keys twice", "\n".join([*lines[:-1], _with_keys_twice(lines[-1], document)]).encode()
     places = list(_places(document))
-    for place in places if len(places) < 60 else rng.sample(places, 60):
+    for place in places if len(places) < most else rng.sample(places, most):
         values = (None, True, -1, 1e308, 10**30, "x", "\x1b[2J\u202e", [], {}, [[]], "\ud800", 0.5)
         for value in rng.sample(values, 3):
             changed = copy.deepcopy(document)
