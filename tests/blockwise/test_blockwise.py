@@ -272,7 +272,7 @@ def test_strongest_links_and_their_coverage(kind, monkeypatch):
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_chosen_rows(kind, monkeypatch):
-    monkeypatch.setattr(rows, "MEMORY", 1 << 17)
+    monkeypatch.setattr(rows, "MEMORY", 1 << 16)  # several blocks, of 2 rows
     call = make(300, **KINDS[kind])
     close(rows.exact_rows(call, [299, 0, 150, 7]), exact(call).weights[:, [299, 0, 150, 7]])
 

@@ -12,9 +12,11 @@ from typing import Any
 import jsonschema
 import numpy as np
 import pytest
+from safetensors.numpy import save_file
 
 import attnctl
 from attnctl.errors import AttnctlError
+from attnctl.formats.arrays import map_weights, readable_tensors
 from attnctl.formats.documents.overview_json import overview_from_document, overview_to_json
 from attnctl.formats.documents.schemas import SCHEMAS
 from attnctl.inputs import open_input
@@ -113,6 +115,22 @@ def test_a_suffix_that_is_none_of_ours_is_refused(tmp_path: Path) -> None:
         attend("Alice").save(tmp_path / "run.txt")
     with pytest.raises(AttnctlError, match=r"an overview is saved as \.json"):
         surveyed().save(tmp_path / "run.npz")
+
+
+def test_a_large_matrix_is_read_where_it_stands(tmp_path: Path) -> None:
+    weights = np.random.default_rng(0).random((2, 3, 5, 7), np.float32)
+    np.save(tmp_path / "w.npy", weights)
+    for layer, mapped in zip(weights, map_weights(str(tmp_path / "w.npy")), strict=True):
+        assert mapped.shape == layer.shape
+        for head in range(3):
+            np.testing.assert_array_equal(mapped[head, 1:4], layer[head, 1:4])
+            np.testing.assert_array_equal(mapped[[2, head]][1, :], layer[head])
+
+
+@pytest.mark.parametrize("kind", ["f8", "f4", "f2", "i1", "i2", "i4", "i8", "u1", "u2", "u4", "u8", "?"])
+def test_tensors_of_every_type_are_read(kind: str, tmp_path: Path) -> None:
+    save_file({"a": np.ones((2, 3), kind)}, tmp_path / "a.safetensors")
+    assert readable_tensors(tmp_path / "a.safetensors")["a"]["shape"] == [2, 3]
 
 
 def test_help_and_dir_show_the_api() -> None:
