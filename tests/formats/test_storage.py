@@ -125,12 +125,20 @@ def test_a_large_matrix_is_read_where_it_stands(tmp_path: Path) -> None:
         for head in range(3):
             np.testing.assert_array_equal(mapped[head, 1:4], layer[head, 1:4])
             np.testing.assert_array_equal(mapped[[2, head]][1, :], layer[head])
+    for shape in ((7,), (1, 1, 1, 2, 2), (2, 0)):
+        np.save(tmp_path / "w.npy", np.ones(shape))
+        with pytest.raises(AttnctlError, match=r"weights are \(n, n\), \(heads, n, n\) or"):
+            map_weights(str(tmp_path / "w.npy"))
 
 
 @pytest.mark.parametrize("kind", ["f8", "f4", "f2", "i1", "i2", "i4", "i8", "u1", "u2", "u4", "u8", "?"])
-def test_tensors_of_every_type_are_read(kind: str, tmp_path: Path) -> None:
+def test_tensors_of_every_type_are_read(kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     save_file({"a": np.ones((2, 3), kind)}, tmp_path / "a.safetensors")
     assert readable_tensors(tmp_path / "a.safetensors")["a"]["shape"] == [2, 3]
+    monkeypatch.setattr("attnctl.limits.ALWAYS_FREE_BYTES", 0)
+    monkeypatch.setattr("attnctl.limits.free_memory", lambda: 100.0)
+    with pytest.raises(AttnctlError, match="^reading .* of memory"):
+        readable_tensors(tmp_path / "a.safetensors")
 
 
 def test_help_and_dir_show_the_api() -> None:
