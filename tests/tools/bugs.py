@@ -126,8 +126,8 @@ BUGS = (
     Bug(
         "shell --quiet was lost after a line",
         "attnctl/cli/arguments.py",
-        "output.quiet = bool(wanted) or (current is not None and current.quiet)",
-        "output.quiet = bool(wanted)",
+        'output.quiet = ctx.params.pop("quiet") or (current is not None and current.quiet)',
+        'output.quiet = ctx.params.pop("quiet")',
         ("tests/cli/commands/test_shell.py",),
     ),
     Bug(

@@ -77,7 +77,7 @@ def heatmap_command(
     given = prepare(opened, changes, layer, head, say=arguments.say_notes)
     room = max(16, page.width - LABELS) if page.is_terminal and not picture else None
     coloured = picture is not None or page.is_terminal
-    cells = _read_grid(given, zoom, room, not coloured)
+    cells = _shown_cells(given, zoom, room, not coloured)
     if picture == "json":
         from attnctl.formats.storage import save_value
 
@@ -121,7 +121,7 @@ def _write_page(
     put_bytes(html.encode(), output)
 
 
-def _read_grid(given: Prepared, zoom: Zoom, room: int | None, bare: bool) -> Overview:
+def _shown_cells(given: Prepared, zoom: Zoom, room: int | None, bare: bool) -> Overview:
     """The cells of what was prepared, read in one way whatever it comes from; beside `bare` numbers stand no notes."""
     arguments.say_cost(cost_of_heads(given.source, given.head_count))
     with cost_progress(heads_over_tokens(given)) as tick:
