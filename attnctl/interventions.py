@@ -57,7 +57,7 @@ class Intervention:
 
     def __post_init__(self) -> None:
         if self.how not in HOW:
-            raise UsageError(f"--how {visible_text(self.how)}: it is {', '.join(HOW)}")
+            raise UsageError(f"how {visible_text(self.how)}: it is {', '.join(HOW)}")
         if self.how == "resample" and self.reference is None and self.heads:
             raise UsageError("resample takes each head's output from another text: name one as reference")
 

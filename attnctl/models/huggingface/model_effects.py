@@ -181,7 +181,7 @@ def _word_of_text(tokenizer: PreTrainedTokenizerBase | None, text: str, model: P
         ids = tuple(int(part) for part in text[1:].split(","))
         size = model.config.get_text_config().vocab_size
         if not ids or not all(0 <= number < size for number in ids):
-            raise UsageError(f"no id {ids}: the vocabulary of {architecture_name(model)} has 0 to {size - 1}")
+            raise UsageError(f"no id {text[1:]}: the vocabulary of {architecture_name(model)} has 0 to {size - 1}")
         return spelled_word("".join(_spelled_id(tokenizer, number) for number in ids), ids)
     if tokenizer is None:
         raise UsageError(f"the target {text!r} is a text: give a tokenizer, or ids")

