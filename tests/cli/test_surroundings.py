@@ -137,11 +137,11 @@ CODES = r"\x1b\[[0-9;?]*[a-zA-Z]|\x1b[=>]|\r"
 
 
 def ended(child: pexpect.spawn) -> str:
-    """All that is still to come, without what steers a terminal; the exit code is 0."""
+    """All that is still to come, without what steers a terminal, or tells of waiting on a slow one; the exit code is 0."""
     child.expect(pexpect.EOF)
     child.close()
     assert (child.exitstatus, child.signalstatus) == (0, None)
-    return re.sub(CODES, "", child.before)
+    return re.sub(CODES, "", child.before.replace("attnctl: working …\r\x1b[K", ""))
 
 
 @pytest.mark.skipif(shutil.which("less") is None, reason="less is not installed")
