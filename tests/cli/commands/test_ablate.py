@@ -69,6 +69,17 @@ def test_edges_of_the_watched_query_and_what_it_loses(run: Run) -> None:
     assert (elsewhere["query"], elsewhere["key"]) == (1, 0)
 
 
+def test_what_is_told_of_several_edges_of_final_states_and_of_a_blank(run: Run, tmp_path: Any) -> None:
+    both = run("ablate", TEXT, "--edge", "eat→Alice", "--edge", "eat→will").out
+    assert "all of these together" in both
+    assert "the final states turn furthest: cosine distance" in " ".join(
+        run("ablate", TEXT, "-m", "random").out.split()
+    )
+    assert run("ablate", "Alice will ____ a pizza", "-o", tmp_path / "e.svg").code == 0
+    drawn = (tmp_path / "e.svg").read_text()
+    assert "at “____”, demo" in drawn and "after “____”" not in drawn
+
+
 def test_kendall_tau_of_known_rankings() -> None:
     assert kendall_tau([1, 2, 3, 4], [1, 2, 3, 4]) == 1
     assert kendall_tau([1, 2, 3, 4], [4, 3, 2, 1]) == -1

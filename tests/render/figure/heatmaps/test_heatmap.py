@@ -210,6 +210,13 @@ def test_unknown_words_and_blank_tokens_are_marked() -> None:
 def test_what_has_no_weights_is_not_drawn_and_what_is_all_0_or_negative_is() -> None:
     drawn = matrix(np.zeros((2, 2)))
     assert heatmap(drawn).texts and heatmap(matrix([[-1, 1], [0, 1]])).texts
+    for how, says in (({"layers": [4]}, "layer 4 is not in this trace"), ({"heads": [4]}, "head 4 of layer 0 is not")):
+        with pytest.raises(AttnctlError, match=says):
+            draw(drawn, **how)
+    with pytest.raises(AttnctlError, match="not finite"):
+        heatmap(matrix([[np.nan, 1], [0, 1]]))
+    with pytest.raises(AttnctlError, match="png, .svg or .pdf"):
+        image(heatmap(drawn), "gif")
     with pytest.raises(AttnctlError, match="holds no weights"):
         heatmap(dataclasses.replace(drawn, layers=(LayerTrace(0, (0,), (0,)),)))
 
