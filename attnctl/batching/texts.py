@@ -408,15 +408,15 @@ def of_row(where: str, row: dict[str, object], column: str = "text", id_column: 
 
 
 def opened_stream(
-    path: str, input_form: str | None = None, column: str | None = None, id_column: str | None = None
+    path: str, input: str | None = None, column: str | None = None, id_column: str | None = None
 ) -> TextStream:
     """The texts of a file, folder or pipe. Raises UsageError for no such form, AttnctlError where nothing is there."""
-    if input_form is not None and input_form not in FORMS:
-        raise UsageError(f"--input {input_form!r}: it is {', '.join(FORMS)}")
+    if input is not None and input not in FORMS:
+        raise UsageError(f"--input {input!r}: it is {', '.join(FORMS)}")
     if not path:
         raise UsageError("the source is empty: give a file or folder of texts, or - for standard input")
     if path != "-" and not Path(path).exists():
         raise AttnctlError(f"there is no file {path}: give a file or folder of texts, or - for standard input")
-    if (input_form or form_of_path(path)) == "text" and (column or id_column) is not None:
+    if (input or form_of_path(path)) == "text" and (column or id_column) is not None:
         raise UsageError(f"--column and --id-column are of tables and JSON lines: {path} holds a text a line")
-    return TextStream(path, input_form, column, id_column)
+    return TextStream(path, input, column, id_column)

@@ -28,7 +28,7 @@ MODEL, UNTOLD = " ".join(o.MODEL_OPTIONS), " ".join(o.WEIGHTS_MODEL_OPTIONS)
 PICTURE, ONLY, SHOWN = " ".join(o.LOOK_OPTIONS), " ".join(o.PICTURE_ONLY), " ".join(o.WEIGHT_OPTIONS)
 # what every format of a batch honours
 ITEMS = (
-    "source output formats input_form column id_column max_tokens jobs batch_size strict replace_results "
+    "source output format input column id_column max_tokens jobs batch_size strict replace "
     f"{' '.join(o.ENGINE_OPTIONS)} {MODEL}"
 )
 
@@ -250,10 +250,10 @@ Model, text and what was computed of them are kept, so that a second question is
 Run again, it does what is missing. FOLDER/manifest.jsonl says what became of each text; where some failed, the exit code
 is 3. A line of JSON has "text", or "messages" (a conversation), and where wanted "id", "tokens", "answer", "options".""",
         takes(
-            "source output formats input_form column id_column layer head query steps words measure precision parameters",
+            "source output format input column id_column layer head query steps words measure precision parameters",
             "max_tokens",
             *o.ENGINE_OPTIONS,
-            "jobs batch_size spans budget remove strict replace_results drop renormalise",
+            "jobs batch_size spans budget remove strict replace drop renormalise",
             *o.LOOK_OPTIONS,
             *o.MODEL_OPTIONS,
             source={
@@ -344,7 +344,7 @@ For every relation and direction the best head, chosen on one half of the senten
 rules that need no attention. Sentences that cannot be used are counted and named, and the exit code is 3. A census that
 -o wrote as .json is shown, or written in another format, without counting anew.""",
         takes(
-            "corpus relations untrained subtypes least max_tokens batch_size jobs replace_results",
+            "corpus relations untrained subtypes least max_tokens batch_size jobs replace",
             *o.ENGINE_OPTIONS,
             "sentences write_corpus json output",
             *o.MAP_OPTIONS,
@@ -410,7 +410,7 @@ rules that need no attention. Sentences that cannot be used are counted and name
 
 Answers are read from standard input, one a line: a letter, a token, or a number. An empty line passes.""",
         takes(
-            "text file layer head query count json",
+            "text file layer head query questions json",
             *o.WEIGHTS_MODEL_OPTIONS,
             json="Write JSON: questions and answers; nothing is asked.",
         ),

@@ -186,7 +186,7 @@ _TABLE: dict[str, dict[str, Option]] = {
         "check": Option("--check", "Recompute the weights by other means: do they hold?", bool),
         "story": Option("--story", "Add the classroom reading of each step.", bool),
         "watch": Option("--watch", "A sentence whose attention is shown as it changes.", values=(TOKENS,)),
-        "count": Option("--questions -n", "How many questions.", int, default=5, range=limits.QUESTIONS),
+        "questions": Option("--questions -n", "How many questions.", int, default=5, range=limits.QUESTIONS),
         "sentences": Option(
             "--sentences",
             "Of the bundled corpus: sentences in each of its parts.",
@@ -218,7 +218,7 @@ _TABLE: dict[str, dict[str, Option]] = {
         "remove": Option("--remove", "Render the prompt without each part, too.", bool),
     },
     INPUT: {
-        "input_form": Option(
+        "input": Option(
             "--input",
             "text, jsonl, csv, tsv or parquet; by the suffix.",
             metavar="FORMAT",
@@ -421,7 +421,7 @@ _TABLE: dict[str, dict[str, Option]] = {
         "gpus_per_worker": Option(
             "--gpus-per-worker", "GPUs that each of Ray's workers takes.", float, default=0.0, range=limits.GPUS
         ),
-        "replace_results": Option("--replace", "Remove the results that the folder of -o holds, and begin anew.", bool),
+        "replace": Option("--replace", "Remove the results that the folder of -o holds, and begin anew.", bool),
         "strict": Option("--strict", "Stop at the first text that cannot be done.", bool),
         "budget": Option(
             "--budget",
@@ -448,7 +448,7 @@ _TABLE: dict[str, dict[str, Option]] = {
             meant_by="--csv=FILE.csv --png=FILE.png --svg=FILE.svg --pdf=FILE.pdf --html=FILE.html --save --out --format",
             one_call=True,
         ),
-        "formats": Option(
+        "format": Option(
             "--format",
             f"One or more of {', '.join(BATCH_FORMATS)}: json,png.",
             default="json",

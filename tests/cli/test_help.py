@@ -56,11 +56,11 @@ def test_what_the_value_of_an_option_is_called(name: str, value: str) -> None:
 @pytest.mark.parametrize(
     ("command", "defaults"),
     [
-        ("quiz", {"count": 5}),
+        ("quiz", {"questions": 5}),
         ("softmax", {"temperature": 1.0, "precision": 2}),
         ("sources", {"budget": 20}),
         ("needle", {"switch_off": 10, "lengths": "512,1024,2048", "depths": "0,25,50,75,100"}),
-        ("batch", {"max_tokens": 2048, "batch_size": 32, "budget": 20, "formats": "json", "engine": "local", "gpus_per_worker": 0.0}),
+        ("batch", {"max_tokens": 2048, "batch_size": 32, "budget": 20, "format": "json", "engine": "local", "gpus_per_worker": 0.0}),
         ("evaluate", {"sentences": 1000, "least": 20, "max_tokens": 512, "batch_size": 32, "jobs": 1, "engine": "local", "gpus_per_worker": 0.0}),
         ("ablate", {"how": "zero"}),
         ("explain", {}),

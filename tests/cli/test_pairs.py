@@ -149,7 +149,7 @@ VALUES = {
     "generate": "1", "dtype": "bfloat16", "device": "cpu", "drop": "first", "measure": "value-norm", "cmap": "cividis",
     "size": "3x3", "dpi": "50", "title": "hello", "font_size": "4", "vmin": "0.1", "vmax": "0.4", "rows": "0-2",
     "columns": "0-2", "pool": "max", "by": "first", "run": "training", "census": "census.json", "against": "soup",
-    "how": "mean", "reference": "lines.txt", "edge": "eat>Alice", "count": "2", "formats": "npz", "input_form": "text",
+    "how": "mean", "reference": "lines.txt", "edge": "eat>Alice", "questions": "2", "format": "npz", "input": "text",
     "column": "said", "id_column": "key", "max_tokens": "3", "batch_size": "4", "jobs": "1", "engine": "nowhere",
     "address": "auto", "gpus_per_worker": "1", "budget": "2", "relations": "names.csv", "least": "3", "sentences": "30",
     "write_corpus": "made.conllu", "answer": "tea", "needle": "a fact", "question": "which?",

@@ -80,7 +80,7 @@ LEFT_OUT = {"help", "json", "output", "file", "quiet", "no_pager", "no_open", "e
 OWN_VALUES = {
     "haystack": "long.txt", "reference": "in.txt", "edge": "0:1", "off": "1.0", "against": "soup", "how": "mean",
     "relations": "labels.csv", "watch": "Alice will eat pizza", "objective": "next-word", "drop": "first",
-    "switch_off": "2", "answer": "the dog", "chat": "chat.json", "formats": "json", "census": "census.json",
+    "switch_off": "2", "answer": "the dog", "chat": "chat.json", "format": "json", "census": "census.json",
     "column": "text", "input_form": "text", "count": "3", "length": "100", "layer": "0", "head": "0", "query": "2",
 }  # fmt: skip
 

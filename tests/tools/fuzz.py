@@ -155,7 +155,7 @@ def _options(rng: random.Random, known: list[Any], files: dict[str, bytes]) -> l
     options = [parameter for parameter in known if parameter.param_type_name == "option" and parameter.name != "help"]
     for parameter in rng.sample(options, min(len(options), rng.choice((0, 1, 1, 2, 3, 5)))):
         flag = rng.choice([*parameter.opts, *parameter.secondary_opts])
-        value = rng.choice({"formats": FORMATS, "output": OUTPUTS}.get(parameter.name, (value_of(rng, files),)))
+        value = rng.choice({"format": FORMATS, "output": OUTPUTS}.get(parameter.name, (value_of(rng, files),)))
         arguments += [flag] if parameter.is_flag else [f"{parameter.opts[-1]}={value}"]
     return arguments
 

@@ -30,16 +30,14 @@ def batch_command(
     *,
     source: str | None,
     output: str | None,
-    formats: str,
     strict: bool,
     drop: list[str] | None,
     renormalise: bool,
     jobs: int | None,
-    replace_results: bool,
     **options: Any,
 ) -> None:
     """Run every text of a file through a model: a trace a line, a picture each."""
-    asked = _chosen_formats(formats, output)
+    asked, anew = _chosen_formats(options["format"], output), options["replace"]
     by = arguments.engine_of("batch", options)
     if options["steps"] is not None:
         options["steps"] = tuple(map(str.strip, options["steps"].split(",")))
@@ -60,12 +58,10 @@ def batch_command(
         work = replace(work, batch_size=1)
     to_stdout = output is None or output == "-"
     do = partial(results_of_items, work, by=by, jobs=jobs, model=model, alone=to_stdout)
-    if to_stdout and replace_results:
+    if to_stdout and anew:
         raise UsageError("--replace is for a folder: name it with -o")
     failed = (
-        _write_lines(do, texts, strict)
-        if to_stdout
-        else _fill_folder(work, do, texts, str(output), strict, replace_results)
+        _write_lines(do, texts, strict) if to_stdout else _fill_folder(work, do, texts, str(output), strict, anew)
     )
     raise typer.Exit(PARTIAL if failed else DONE)
 

@@ -91,7 +91,7 @@ def evaluate_command(
 
 def _counted_census(corpus: list[str], folder: str | None, given: OptionValues, options: OptionValues) -> CensusTable:
     """The census of a corpus, counted by the model that is `given`. Raises AttnctlError where no sentence could be used."""
-    jobs, anew = options["jobs"], options["replace_results"]
+    jobs, anew = options["jobs"], options["replace"]
     if anew and folder is None:
         raise UsageError("--replace is for a folder: name it with -o")
     by = arguments.engine_of("evaluate", options)

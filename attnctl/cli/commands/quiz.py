@@ -28,7 +28,7 @@ def quiz_command(
     layer: str | None,
     head: str | None,
     query: str | None,
-    count: int,
+    questions: int,
     json: bool,
     **options: Any,
 ) -> None:
@@ -41,7 +41,7 @@ def quiz_command(
     arguments.say_unknown(trace.tokens, notes=trace.notes)
     at = None if query is None else find_token(trace.tokens, query)
     model = given.model if layer is None and head is None else None
-    asked = api.questions_of_trace(trace, count, options.get("seed") or 0, at, model)
+    asked = api.questions_of_trace(trace, questions, options.get("seed") or 0, at, model)
     if json:
         from attnctl.formats.documents.readings_json import quiz_to_json
 

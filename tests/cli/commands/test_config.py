@@ -9,6 +9,8 @@ from typing import Any
 
 import pytest
 
+from attnctl.cli.arguments import NEVER
+from attnctl.cli.options import OPTIONS
 from tests.conftest import Refused, Run
 
 
@@ -25,6 +27,14 @@ def test_any_value_is_kept_as_it_was(value: str, run: Run, config_file: Path) ->
     assert tomllib.loads(config_file.read_text()) == {"title": value, "heatmap": {"dpi": 100}}
     assert run("config", "--unset", "title", "--unset", "heatmap.dpi").code == 0
     assert "title" not in config_file.read_text()
+
+
+def test_a_default_has_the_name_of_its_flag(run: Run, config_file: Path) -> None:
+    """--format was kept as formats, --questions as count: a name that no help tells."""
+    own = {name: one.every_flag for name, one in OPTIONS.items() if one.flags and name not in NEVER}
+    assert [name for name, flags in own.items() if f"--{name.replace('_', '-')}" not in flags] == []
+    assert run("config", "--set", "questions=2").code == 0
+    assert len(run("quiz", "Alice will eat pizza", "--json").json["questions"]) == 2
 
 
 def test_halves_of_characters_are_refused(refused: Refused, config_file: Path) -> None:

@@ -20,7 +20,7 @@ def test_values_are_what_the_commands_take() -> None:
     assert values_of("nothing") == [] and completions("steps", "queries,ke") == ["queries,keys"]
     assert completions("query", "P", "Alice will eat pizza") == ["pizza"]
     assert completions("query", "Alice,p", "Alice will eat pizza") == ["Alice,pizza"]
-    assert completions("drop", "first,sp") == ["first,special"] and completions("formats", "png,js") == ["png,json"]
+    assert completions("drop", "first,sp") == ["first,special"] and completions("format", "png,js") == ["png,json"]
     assert completions("model", "random,de") == []
     for name in ("demo", "random", "dot"):
         assert open_model(name)
