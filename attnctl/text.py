@@ -93,6 +93,14 @@ def probability_text(log_probability: float) -> str:
     return sentence_percent(math.exp(min(0.0, log_probability)))
 
 
+def number_text(value: float, precision: int, tiny: bool = False) -> str:
+    """A number with so many decimals; never "-0.00"; in powers of ten where it is large, or where all are `tiny`."""
+    if abs(value) >= 1e6 or tiny:
+        return f"{value:.{precision}e}"
+    text = f"{value:.{precision}f}"
+    return text[1:] if text.startswith("-") and not float(text) else text
+
+
 def number_list(numbers: Iterable[int]) -> str:
     """A list of numbers for a sentence, abridged: 0, 1, 2, … 31."""
     names = [str(number) for number in numbers]

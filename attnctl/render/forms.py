@@ -17,7 +17,7 @@ import numpy as np
 import numpy.typing as npt
 
 from attnctl.arrays import Bools, Floats
-from attnctl.text import csv_table, isolated, percent, visible_text
+from attnctl.text import csv_table, isolated, number_text, percent, visible_text
 from attnctl.tokens import Token
 
 # Lightness falls (or rises) evenly along the map in OKLab, and one family of hues from green to blue carries it, so that it
@@ -216,14 +216,6 @@ class Grid:
 
 
 Form = Piece | Line | Table | Grid
-
-
-def number_text(value: float, precision: int, tiny: bool = False) -> str:
-    """A number with so many decimals; never "-0.00"; in powers of ten where it is large, or where all are `tiny`."""
-    if abs(value) >= 1e6 or tiny:
-        return f"{value:.{precision}e}"
-    text = f"{value:.{precision}f}"
-    return text[1:] if text.startswith("-") and not float(text) else text
 
 
 def token_label(token: Token | str, width: int | None = None) -> str:

@@ -60,9 +60,7 @@ def batch_command(
     do = partial(results_of_items, work, by=by, jobs=jobs, model=model, alone=to_stdout)
     if to_stdout and anew:
         raise UsageError("--replace is for a folder: name it with -o")
-    failed = (
-        _write_lines(do, texts, strict) if to_stdout else _fill_folder(work, do, texts, str(output), strict, anew)
-    )
+    failed = _write_lines(do, texts, strict) if to_stdout else _fill_folder(work, do, texts, str(output), strict, anew)
     raise typer.Exit(PARTIAL if failed else DONE)
 
 

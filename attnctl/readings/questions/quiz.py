@@ -19,7 +19,7 @@ from attnctl.readings.effects import Effects, HeadEffect
 from attnctl.readings.questions.focus import focus
 from attnctl.readings.traces.trace import Trace
 from attnctl.steps import is_default_scale, reach_of_mask
-from attnctl.text import counted, percent, visible_text
+from attnctl.text import counted, number_text, percent, visible_text
 from attnctl.tokens import BLANKS
 
 if TYPE_CHECKING:
@@ -97,7 +97,7 @@ class QuizRow:
     def keys_with_numbers(self, numbers: Doubles, but: int | None = None) -> tuple[str, ...]:
         """Each key with its number, one of them left out."""
         pairs = zip(self.names, numbers, strict=True)
-        return tuple(f"{name} {'?' if at == but else f'{x:.2f}'}" for at, (name, x) in enumerate(pairs))
+        return tuple(f"{name} {'?' if at == but else number_text(x, 2)}" for at, (name, x) in enumerate(pairs))
 
 
 def quiz_questions(trace: Trace, count: int = 5, seed: int = 0, query: int | None = None) -> list[QuizQuestion]:
@@ -199,7 +199,7 @@ def _ask_softmax(row: QuizRow) -> QuizQuestion | None:
         "softmax",
         f"“{row.query}” has these scaled scores{_row_name(row)}. What is its weight on “{row.names[j]}”?",
         f"{float(attention.softmax(rounded)[j]):.6f}",
-        f"exp({rounded[j]:.2f}) / Σ exp = {np.exp(rounded[j]):.2f} / {total:.2f} = {row.weights[j]:.2f}.",
+        f"exp({number_text(rounded[j], 2)}) / Σ exp = {np.exp(rounded[j]):.2f} / {total:.2f} = {row.weights[j]:.2f}.",
         row.keys_with_numbers(row.scaled_scores),
         tolerance=0.0151,
     )
@@ -236,10 +236,10 @@ def _ask_division(row: QuizRow) -> QuizQuestion | None:
     score = round(float(row.scores[j]), 2)
     return QuizQuestion(
         "scaled",
-        f"The score of “{row.query}” with “{row.names[j]}” is {score:.2f}, and d_k is {d_k}. "
+        f"The score of “{row.query}” with “{row.names[j]}” is {number_text(score, 2)}, and d_k is {d_k}. "
         f"What is the scaled score{_row_name(row)}?",
         f"{score / np.sqrt(d_k):.6f}",
-        f"{score:.2f} / √{d_k} = {score / np.sqrt(d_k):.2f}.",
+        f"{number_text(score, 2)} / √{d_k} = {number_text(score / np.sqrt(d_k), 2)}.",
         tolerance=max(0.0151, 0.01 * abs(score / math.sqrt(d_k))),
     )
 
@@ -310,14 +310,15 @@ def _ask_mixed(row: QuizRow) -> QuizQuestion | None:
     values = row.layer.values[row.at, list(row.keys)].astype(np.float64)  # (n, d_v)
     d = row.dice.randrange(values.shape[1])
     w, v = np.round(row.weights, 2), np.round(values[:, d], 2)  # (n,), (n,)
-    terms = " + ".join(f"{x:.2f}×{f'({y:.2f})' if y < 0 else f'{y:.2f}'}" for x, y in zip(w, v, strict=True))
+    told = [number_text(y, 2) for y in v]
+    terms = " + ".join(f"{x:.2f}×{f'({y})' if y.startswith('-') else y}" for x, y in zip(w, told, strict=True))
     return QuizQuestion(
         "context",
         f"What is dimension {d}, counted from 0, of the context of “{row.query}”{_row_name(row)}, given its weights and "
         f"that dimension of each value?",
         f"{float(w @ v):.6f}",
-        f"{terms} = {float(w @ v):.2f}.",
-        tuple(f"{name} {x:.2f} × {y:.2f}" for name, x, y in zip(row.names, w, v, strict=True)),
+        f"{terms} = {number_text(float(w @ v), 2)}.",
+        tuple(f"{name} {x:.2f} × {y}" for name, x, y in zip(row.names, w, told, strict=True)),
         tolerance=0.0201,
     )
 

@@ -14,8 +14,8 @@ from attnctl.readings.effects import (
     SpanEffect,
     strongest_cuts,
 )
-from attnctl.render.forms import ABSENT, Column, Form, Line, Table, listed, number_text, token_label
-from attnctl.text import counted, sentence_percent, visible_text
+from attnctl.render.forms import ABSENT, Column, Form, Line, Table, listed, token_label
+from attnctl.text import counted, number_text, sentence_percent, visible_text
 
 SHOWN = 10  # heads, or heads and MLPs, in a table, unless told otherwise
 LOOKS = 20  # cells of the key's name and weight

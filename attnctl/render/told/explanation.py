@@ -24,12 +24,11 @@ from attnctl.render.forms import (
     Table,
     bar_columns,
     label_fit,
-    number_text,
     sum_columns,
     token_label,
 )
 from attnctl.steps import Step, StepPart, is_default_scale, walk_steps
-from attnctl.text import counted, percent, visible_text
+from attnctl.text import counted, number_text, percent, visible_text
 from attnctl.tokens import BLANKS, Token
 
 SHOWN_KEYS = 8  # as many keys as a reader will follow

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from attnctl.readings.questions.focus import Focus
 from attnctl.readings.questions.quiz import QuizQuestion
 from attnctl.render.forms import Form, Line, Piece
-from attnctl.text import visible_text
+from attnctl.text import number_text, visible_text
 
 MARGIN = 10  # cells
 
@@ -33,7 +33,7 @@ def answer_forms(question: QuizQuestion, given: str, good: bool) -> Iterator[For
     if good:
         return _beside("right", "bold accent", question.why)
     whole = question.choices or not question.tolerance
-    answer = question.answer if whole else f"{float(question.answer):.2f}"
+    answer = question.answer if whole else number_text(float(question.answer), 2)
     return _beside("wrong" if given else "passed", "bold", f"It is {visible_text(answer)}. {question.why}")
 
 

@@ -8,7 +8,8 @@ from functools import partial
 import numpy as np
 
 from attnctl.readings.questions.softmax import Doubles, SoftmaxSteps
-from attnctl.render.forms import Column, Form, Grid, Line, Table, number_text, token_label
+from attnctl.render.forms import Column, Form, Grid, Line, Table, token_label
+from attnctl.text import number_text
 
 INDENT = 2
 Step = tuple[str, Doubles, str]  # title, numbers, what stands below them

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import sys
 from collections.abc import Callable
 from typing import Any
@@ -51,6 +52,11 @@ def test_every_kind_is_asked_and_true() -> None:
         elif q.kind == "unscaled":
             bare = attention.softmax(scores[head, i].astype(np.float64)[: i + 1]).max()
             assert q.answer == ("larger" if bare > row.max() else "smaller")
+
+
+def test_a_number_next_to_nothing_has_no_sign() -> None:
+    asked = quiz_questions(attend(TEXT, model="random", scale=1e-4), 40)
+    assert "0.00" in repr(asked) and not re.search(r"-0\.00(?!\d)", repr(asked))
 
 
 def test_the_same_seed_asks_the_same() -> None:

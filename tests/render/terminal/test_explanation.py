@@ -16,10 +16,11 @@ import attnctl
 from attnctl.layer import LayerTrace
 from attnctl.readings.questions.focus import focus
 from attnctl.readings.traces.trace import ModelInfo, Trace
-from attnctl.render.forms import Grid, label_fit, number_text, token_label
+from attnctl.render.forms import Grid, label_fit, token_label
 from attnctl.render.terminal.console import SafeConsole, Shown, as_text, grid_lines, kept_lines, share_bar
 from attnctl.render.told.explanation import Explanation
 from attnctl.steps import walk_steps
+from attnctl.text import number_text
 from attnctl.tokens import Token
 from tests.conftest import attend
 
