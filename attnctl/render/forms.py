@@ -218,6 +218,11 @@ class Grid:
 Form = Piece | Line | Table | Grid
 
 
+def exponential_heading(shift: float, number: Callable[[float], str]) -> str:
+    """The heading of exponentials: exp, or with what is taken off each score, exp(· - 3.00) or exp(· + 3.00)."""
+    return f"exp(· {'-' if shift > 0 else '+'} {number(abs(shift))})" if shift else "exp"
+
+
 def token_label(token: Token | str, width: int | None = None) -> str:
     """A token as a label: safe, on one line, marked † where the model does not know it, at most `width` cells wide."""
     text = visible_text(token if isinstance(token, str) else token.text)

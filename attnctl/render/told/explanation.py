@@ -23,6 +23,7 @@ from attnctl.render.forms import (
     Piece,
     Table,
     bar_columns,
+    exponential_heading,
     label_fit,
     sum_columns,
     token_label,
@@ -148,7 +149,7 @@ class Arithmetic:
             shift = top if abs(top) > 8 else 0.0  # so that what is raised stays small
             e = {j: float(np.exp(scaled[j] - shift)) for j in self.visible}
             title = "scaled" if self.trace.model.temperature is None else "÷ T"
-            for heading, values in ((title, scaled), (f"exp(· - {number(shift)})" if shift else "exp", e)):
+            for heading, values in ((title, scaled), (exponential_heading(shift, number), e)):
                 columns.append(Column(heading, [values[j] for j in self.keys], told=number))
             foot = ["Σ", "", number(sum(e.values())), number(float(weights.sum()))]
         formula = "exp(score) / Σ exp(scores)" if scores is not None else ""

@@ -8,7 +8,7 @@ from functools import partial
 import numpy as np
 
 from attnctl.readings.questions.softmax import Doubles, SoftmaxSteps
-from attnctl.render.forms import Column, Form, Grid, Line, Table, token_label
+from attnctl.render.forms import Column, Form, Grid, Line, Table, exponential_heading, token_label
 from attnctl.text import number_text
 
 INDENT = 2
@@ -29,7 +29,7 @@ def softmax_forms(worked: SoftmaxSteps, precision: int = 2) -> Iterator[Form]:
     if worked.temperature != 1.0:
         steps.append((f"÷ {worked.temperature:g}", worked.scaled, ""))
     e = worked.exponentials
-    steps.append((f"exp(· - {number(shift)})" if shift else "exp", e, number(e.sum())))
+    steps.append((exponential_heading(shift, number), e, number(e.sum())))
     yield table([*steps, ("÷ Σ", worked.weights, number(worked.weights.sum()))])
     if shift:
         said = f"{number(shift)}, the largest, is taken off each score before exp, so that none overflows: "
