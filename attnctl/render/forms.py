@@ -1,7 +1,7 @@
 """The forms in which a reading is told: lines of text, tables of typed columns, grids of numbers.
 
 They know neither terminal nor page: each of these lowers every form once, and the CSV of a reading is its table. A shaded
-text is a line whose pieces have shades; bars, and arithmetic worked out, are columns of a table.
+text is a line whose pieces have shades for tones; bars, and arithmetic worked out, are columns of a table.
 
 And the colours of attention and of ink on them: plain numbers, so that no picture library is needed to use them.
 """
@@ -58,11 +58,13 @@ def takes_dark_ink(red: int, green: int, blue: int) -> bool:
     return sum(weight * LINEAR_OF_BYTE[byte] for weight, byte in parts) > DARK_INK_FROM
 
 
-# a text; with its tone (bold, dim, accent, or several of them), and with its rank: what a line leaves out for want of room
+# a text; with its tone (bold, dim, accent, or several of them; "heat 0.7", "change -0.2": a shade), and with its rank: what
+# a line leaves out for want of room
 Piece = str | tuple[str, str] | tuple[str, str, int | None]
 Doubles = npt.NDArray[np.float64]
 Numbers = npt.NDArray[np.float32 | np.float64 | np.bool_]
 ABSENT = "·"  # where a number is missing
+MOST_SHADED = 60  # tokens of a shaded text
 
 
 def piece_parts(piece: Piece) -> tuple[str, str, int | None]:
@@ -89,6 +91,7 @@ class Line:
     lines: int = 0  # at most so many, the last one cut; 0: any number
     right: Piece = ""  # at the right edge of the first line
     rest: tuple[str, str] | None = None  # for pieces left out, beside others or alone: {} is how many
+    shaded: bool = False  # its shades are all it tells: it is shown where there are colours
 
     @cached_property
     def pieces(self) -> list[tuple[str, str, int | None]]:
@@ -99,6 +102,14 @@ class Line:
     def text(self) -> str:
         """All that it says."""
         return (self.between or "").join(text for text, *_ in self.pieces)
+
+
+def shaded_tokens(tokens: Sequence[Token], shares: Sequence[float] | Floats, kind: str = "heat") -> list[Form]:
+    """A text whose tokens are shaded, as heat by shares from 0 to 1, as change from -1 to 1; none of a long text."""
+    if len(tokens) > MOST_SHADED:
+        return []
+    told = zip(tokens, shares, strict=True)
+    return [Line([(token_label(token), f"{kind} {share:.3f}") for token, share in told], between=" ", shaded=True)]
 
 
 def listed(texts: Sequence[str]) -> Line:

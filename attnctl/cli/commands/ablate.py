@@ -19,7 +19,7 @@ def ablate_command(
 ) -> None:
     """Tell what matters: every head ablated in turn, or edges of attention cut, and what that does to a prediction."""
     asked = o.arguments_of(api.ablation_of_text, options)
-    form = output_format("ablate", output, ("json", "txt", *format_names()), "json" if json else "")
+    form = output_format("ablate", output, ("json", "txt", "html", *format_names()), "json" if json else "")
     chat = options.pop("chat", None)
     read, opened = inputs.text_or_conversation(text, file, chat, lambda: arguments.model_of(options))
     modes = {
@@ -58,11 +58,11 @@ def ablate_command(
         from attnctl.formats.documents.readings_json import effects_to_json
 
         put_bytes(effects_to_json(found, top) + b"\n", output)
-    elif form in ("terminal", "txt"):
+    elif form in ("terminal", "txt", "html"):
         from attnctl.render.terminal.console import Shown
         from attnctl.render.told.effects import effects_forms
 
-        write_renderable(Shown(effects_forms(found, top)), form, output)
+        write_renderable(Shown(effects_forms(found, top)), form, output, "attnctl ablate", found.model.citation)
     else:
         from attnctl.render.figure.charts import effects_drawing
 

@@ -42,10 +42,11 @@ def sources_page(found: AnswerSources) -> str:
 def reading_page(forms: Iterable[Form], title: str, cited: str = "") -> str:
     """The forms in which any reading is told, one below the other: one HTML file that needs no other."""
     body = "".join(map(form_html, forms))
+    scripts = ["dom.js", "colour.js", "shades.js"] if "data-map=" in body else []
+    data = f'<script type="application/json" id="data">{as_data(page_colours())}</script>' if scripts else ""
     masthead = f"<header class=masthead><p><b>attnctl</b></p><p class=small>{escaped_html(title)}</p></header>"
-    return document_page(
-        f"<body>{masthead}<main><section>{body}</section></main>", ["page.css"], [], f"{title} · attnctl", cited
-    )
+    body = f"<body>{masthead}<main><section>{body}</section></main>{data}"
+    return document_page(body, ["page.css"], scripts, f"{title} · attnctl", cited)
 
 
 def form_html(form: Form) -> str:
@@ -62,6 +63,11 @@ def form_html(form: Form) -> str:
 
 
 def _piece_html(text: str, tone: str) -> str:
+    """A piece as its tone has it; of one with a shade, the colour map and the place in it from 0 to 1 for the script."""
+    kind, _, share = tone.partition(" ")
+    if kind in ("heat", "change"):
+        name, at = ("heat", 0.94 * float(share) + 0.06) if kind == "heat" else ("difference", 0.5 + 0.5 * float(share))
+        return f"<span data-map={name} data-place={at:.3f}>{escaped_html(text)}</span>"
     return _toned_html(escaped_html(text), tone)
 
 

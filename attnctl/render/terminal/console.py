@@ -152,6 +152,9 @@ def change_style(amount: float) -> Style:
     return Style.parse(f"#000000 on #{r:02x}{g:02x}{b:02x}")
 
 
+SHADES = {"heat": heat_style, "change": change_style}
+
+
 def padded_text(text: str, width: int, right: bool = True) -> str:
     """`text` in exactly `width` cells; right: pushed to the right edge."""
     space = " " * max(0, width - cell_len(text))
@@ -271,6 +274,8 @@ class Shown:
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         """The lines of each form."""
         for form in self.forms:
+            if isinstance(form, Line) and form.shaded and (console.no_color or console.color_system is None):
+                continue
             yield from lines_of(form, options.max_width, not console.is_terminal)
 
 
@@ -286,7 +291,8 @@ def lines_of(form: Form, width: int, in_pipe: bool = False) -> Iterable[Text]:
 
 def _styled(piece: Piece) -> Text:
     text, tone, _ = piece_parts(piece)
-    return Text(text, tone.replace("accent", ACCENT))
+    kind, _, share = tone.partition(" ")
+    return Text(text, SHADES[kind](float(share)) if kind in SHADES else tone.replace("accent", ACCENT))
 
 
 def _fitting_line(line: Line, width: int) -> Line:

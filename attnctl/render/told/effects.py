@@ -14,7 +14,7 @@ from attnctl.readings.effects import (
     SpanEffect,
     strongest_cuts,
 )
-from attnctl.render.forms import ABSENT, Column, Form, Line, Table, listed, token_label
+from attnctl.render.forms import ABSENT, Column, Form, Line, Table, listed, shaded_tokens, token_label
 from attnctl.text import counted, number_text, sentence_percent, visible_text
 
 SHOWN = 10  # heads, or heads and MLPs, in a table, unless told otherwise
@@ -47,6 +47,7 @@ def effects_forms(found: Effects, top: int | None = None) -> Iterator[Form]:
             yield ""
             name = Column(title, [_cut_name(found, one) for one in rows], "text", most=34, cut="end")
             yield Table([name, *_effect_columns(found, rows)])
+            yield from _shaded_keys(found, rows)
         yield from _omitted_line(count - len(rows), "more does", "more do")
     yield ""
     yield from effects_sentences(found)
@@ -55,6 +56,16 @@ def effects_forms(found: Effects, top: int | None = None) -> Iterator[Form]:
 def _omitted_line(count: int, one: str, many: str) -> Iterator[Form]:
     if count > 0:
         yield Line(f"{count} {one if count == 1 else many} less: see --top, or --json", "dim", indent=6)
+
+
+def _shaded_keys(found: Effects, cuts: Sequence[EdgeEffect | SpanEffect]) -> Iterator[Form]:
+    """The tokens, each shaded by what cutting the watched one's edge to it does."""
+    sizes = {one.key: one.signed_size for one in cuts if isinstance(one, EdgeEffect) and one.key is not None}
+    largest = max(map(abs, sizes.values()), default=0.0)
+    if largest and len(sizes) > 1:
+        yield from shaded_tokens(
+            found.key_axis, [sizes.get(at, 0.0) / largest for at in range(len(found.key_axis))], "change"
+        )
 
 
 def _heads_table(found: Effects, heads: Sequence[HeadEffect]) -> Table:

@@ -25,6 +25,7 @@ from attnctl.render.forms import (
     bar_columns,
     exponential_heading,
     label_fit,
+    shaded_tokens,
     sum_columns,
     token_label,
 )
@@ -446,11 +447,14 @@ class Explanation:
         for focus in self.focuses[:1] if guess else self.focuses:
             yield ""
             where = place_name(self.trace.model, focus.layer, focus.head)
-            about = self.trace, self.trace.layer(focus.layer), focus.head, focus.query
+            layer = self.trace.layer(focus.layer)
+            about = self.trace, layer, focus.head, focus.query
             said: list[Piece] = (
                 [guess] if guess else [f"In {where}, " if where else "", *summary_pieces(*about, heading=False), "."]
             )
             yield Line(said, "bold accent")
+            if not guess and self.trace.measure is None:
+                yield from shaded_tokens(self.trace.key_axis, layer.head_weights(focus.head)[layer.row_of(focus.query)])
             if not guess and (conclusion := conclusion_of(self.trace, focus)):
                 yield conclusion, "dim"
 

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import re
+from pathlib import Path
+
 import pytest
 
 from tests.render.page.conftest import Tab
@@ -22,6 +25,21 @@ def test_tokens_are_shaded_by_weight_and_by_effect(tab: Tab) -> None:
     assert colours[most] not in ("rgba(0, 0, 0, 0)", "transparent")
     said = tab.text("#matters-head")
     assert "Without head" in said and effects["tokens"][most]["text"] in said
+
+
+def test_a_page_of_effects_shades_the_text(tab: Tab, tmp_path: Path) -> None:
+    path = tmp_path / "effects.html"
+    assert tab.run("ablate", TEXT, "--edges", "-o", path).code == 0
+    tab.driver.get(path.as_uri())
+    shown = (
+        "[...document.querySelectorAll('[data-map]')].map((n) => [n.textContent, getComputedStyle(n).backgroundColor])"
+    )
+    texts, colours = zip(*tab.js(f"return {shown}"), strict=True)
+    assert list(texts) == TEXT.split()
+    for edge in tab.run("ablate", TEXT, "--edges", "--json").json["edges"]:
+        red, _, blue = map(int, re.findall(r"\d+", colours[edge["key"]])[:3])
+        size = edge["log_probability"]
+        assert (red < blue if size < 0 else red > blue) or abs(size) < 0.05  # less is blue, more is red
 
 
 def test_without_effects_the_section_is_hidden(tab: Tab) -> None:

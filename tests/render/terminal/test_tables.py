@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import io
 import re
 
 import numpy as np
 
-from attnctl.render.forms import Column, Grid, Line, Table, sum_columns
+from attnctl.render.forms import Column, Grid, Line, Table, shaded_tokens, sum_columns
 from attnctl.render.page.reading_pages import form_html
-from attnctl.render.terminal.console import Shown, as_text
+from attnctl.render.terminal.console import SafeConsole, Shown, as_text
+from attnctl.tokens import split_words
 
 TABLE = Table([
     Column("name", ["a", "bb"], "text"),
@@ -91,3 +93,14 @@ def test_sums_keep_their_results_and_a_page_has_all_that_a_terminal_leaves_out()
     assert told(form_html(LINE)) == "1 a &lt;b&gt; (first) second third 2 × 3" and form_html("") == ""
     mask = Grid(np.array([[True, False]]), ["row"], ["x", "y"], strong=(0,))
     assert told(form_html(mask)) == "x y row ✓ ·" == " ".join(" ".join(lines_of_form(mask, 40)).split())
+
+
+def test_a_shaded_text_is_shown_where_there_are_colours() -> None:
+    texts = Shown(["before", *shaded_tokens(split_words("less 0 more"), [-1.0, 0.0, 1.0], "change")])
+    assert as_text(texts).splitlines() == ["before"]
+    page = io.StringIO()
+    console = SafeConsole(file=page, width=40, force_terminal=True, color_system="truecolor", no_color=False)
+    console.print(texts)
+    less, none, more = page.getvalue().splitlines()[1].split(" ")
+    assert "48;2;58;111;184" in less and none == "0" and "48;2;230;97;1" in more
+    assert shaded_tokens(split_words("w " * 61), [0.0] * 61) == []

@@ -27,5 +27,4 @@ function draw() {
 
 darkQuery.addEventListener("change", draw);
 draw();
-
 document.documentElement.dataset.ready = "true";
