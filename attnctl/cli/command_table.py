@@ -135,7 +135,7 @@ the prediction changes without it; after minus before, in nats and logits).""",
             off="Heads that are off, layer.head: throughout, while others are measured.",
             batch_size="How many share one pass: interventions.",
             top="Only so many, the strongest: heads, edges or parts; without it a table has 10 heads.",
-            output=f"Where to write: .json, .txt, {suffixes_listed()}.",
+            output=f"Where to write: .json, .txt, .html, {suffixes_listed()}.",
         ),
         (
             {"--edge": "all but approximate"},

@@ -164,7 +164,7 @@ def test_what_is_longer_than_the_screen_is_paged(environment: dict[str, str]) ->
                                      {"TERM": "dumb"}, {"PAGER": "no-such-pager"}], ids=str)  # fmt: skip
 def test_without_a_pager_long_output_is_written_as_it_is(without: tuple[str, ...] | dict[str, str]) -> None:
     options, environment = (without, {}) if isinstance(without, tuple) else ((), without)
-    shown = ended(spawned(*LONG, *options, **environment))
+    shown = ended(spawned(*LONG, *options, NO_COLOR="1", **environment))
     assert (
         shown.splitlines()[-40:]
         == process(*LONG, env=os.environ | {"COLUMNS": "80"}).stdout.decode().splitlines()[-40:]
