@@ -41,9 +41,8 @@ def main() -> None:
     except SystemExit as end:
         if STARTING:
             code = end.code if isinstance(end.code, int) else FAILED
-            signal.signal(
-                signal.SIGINT, lambda *_: os._exit(code)
-            )  # all is done, and said: Python's own end changes nothing
+            # all is done, and said: an interrupt of Python's own end changes nothing of that
+            signal.signal(signal.SIGINT, lambda *_: os._exit(code))
         raise
 
 

@@ -69,7 +69,8 @@ def results_of_items(
     `flowing`: the items come when they come (a pipe), and each result is wanted as soon as it can be. `alone`: what flows
     line by line is seldom worth more processes.
     """
-    size, few = SHARED if work.batch_size > 1 else 8 if work.draws_pictures else 32, FEW[work.draws_pictures]
+    size = SHARED if work.batch_size > 1 else 8 if work.draws_pictures else 32  # items that a worker has at a time
+    few = FEW[work.draws_pictures]
     if by.engine == "ray":
         return by.results(work, chunks_of_items(items, size), jobs, model)
     if jobs is None:  # a checkpoint has threads, and may fill the memory

@@ -297,9 +297,8 @@ class Folder:
             self._put_in_order()
         for shared in self.shared:
             files = [file for group in self._groups() for file in group.files if file.file.startswith(shared.prefix)]
-            listed = {
-                file.file for file in files
-            }  # others are of a run that was killed: they would be taken for some of these
+            listed = {file.file for file in files}
+            # others are of a run that was killed: a reader would take them for some of these
             for path in (self.path / shared.prefix).glob("*"):
                 if OWN_NAME.fullmatch(name := shared.prefix + path.name) and name not in listed and not path.is_dir():
                     path.unlink()

@@ -307,6 +307,7 @@ def open_source(
 ) -> TextSource | TraceSource | OverviewSource:
     """What the arguments of a command name. Raises UsageError for model options beside numbers computed already."""
     from attnctl import inputs
+    from attnctl.source import TextSource
 
     given = {name: value for name, value in options.items() if name != "chat"}
 
@@ -325,7 +326,7 @@ def open_source(
         has_rows=options.get("qkv") is not None,
         computed=refuse_model_options,
     )
-    if hasattr(opened, "progress"):
+    if isinstance(opened, TextSource):
         opened.progress = cost_progress
     return opened
 

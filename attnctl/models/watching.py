@@ -24,10 +24,8 @@ from attnctl.tokens import Token, named_tokens
 def watched_text(model: Any, text: str, query: str | None = None, base: Intervention | None = None) -> Watched:
     """The text in a model, the prediction at `query` watched. Raises AttnctlError for a model with no heads to switch."""
     if (off := getattr(model, "intervention", None)) is not None:  # the heads that are off are what is begun with
-        model, base = (
-            replace(model, info=replace(model.info, name=model.info.card_name, off=None), intervention=None),
-            off,
-        )
+        info = replace(model.info, name=model.info.card_name, off=None)
+        model, base = replace(model, info=info, intervention=None), off
     if model.info.kind == "checkpoint":
         from attnctl.models.huggingface.watched import watch_network
 

@@ -336,10 +336,8 @@ class _Recording:
         steps = attention.run_call(narrow)
         arrays = {name: getattr(steps, name) for name in ("scores", "scaled_scores", "mask", "context")}
         arrays["queries"] = narrow.queries
-        for name in {
-            "keys",
-            "values",
-        } & self.keep:  # a copy, since the cache they lie in is written over as a text grows
+        # copies, since the cache they lie in is written over as a text grows
+        for name in {"keys", "values"} & self.keep:
             cached = getattr(narrow, name)
             shared = attention.share_heads(cached, len(heads))  # (batch, heads, n_k, d)
             arrays[name] = shared.clone() if shared is cached else shared

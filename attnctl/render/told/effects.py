@@ -47,8 +47,9 @@ def effects_forms(found: Effects, top: int | None = None) -> Iterator[Form]:
             yield ""
             name = Column(title, [_cut_name(found, one) for one in rows], "text", most=34, cut="end")
             yield Table([name, *_effect_columns(found, rows)])
-            yield from _shaded_keys(found, rows)
         yield from _omitted_line(count - len(rows), "more does", "more do")
+        if title == "cut":
+            yield from _shaded_keys(found)
     yield ""
     yield from effects_sentences(found)
 
@@ -58,14 +59,13 @@ def _omitted_line(count: int, one: str, many: str) -> Iterator[Form]:
         yield Line(f"{count} {one if count == 1 else many} less: see --top, or --json", "dim", indent=6)
 
 
-def _shaded_keys(found: Effects, cuts: Sequence[EdgeEffect | SpanEffect]) -> Iterator[Form]:
-    """The tokens, each shaded by what cutting the watched one's edge to it does."""
-    sizes = {one.key: one.signed_size for one in cuts if isinstance(one, EdgeEffect) and one.key is not None}
-    largest = max(map(abs, sizes.values()), default=0.0)
-    if largest and len(sizes) > 1:
-        yield from shaded_tokens(
-            found.key_axis, [sizes.get(at, 0.0) / largest for at in range(len(found.key_axis))], "change"
-        )
+def _shaded_keys(found: Effects) -> Iterator[Form]:
+    """The tokens, each shaded by what cutting the watched one's edge to it does; nothing where another's were cut."""
+    sizes = {one.key: one.signed_size for one in found.edges if one.key is not None and one.query is None}
+    largest = max((one.absolute_size for one in found.edges), default=0.0)
+    if largest and 1 < len(sizes) == sum(not one.together for one in found.edges):
+        shares = [sizes.get(at, 0.0) / largest for at in range(len(found.key_axis))]
+        yield from shaded_tokens(found.key_axis, shares, "change")
 
 
 def _heads_table(found: Effects, heads: Sequence[HeadEffect]) -> Table:
