@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import os
 from bisect import bisect_left
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
+from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
@@ -17,10 +18,21 @@ from attnctl.errors import AttnctlError, UsageError
 from attnctl.readings.head_statistics import HeadStatisticsReading
 from attnctl.readings.heatmap import GridReading, HeatmapGrid, OverviewReading, of_overview
 from attnctl.readings.overview import LongRow, Overview, TextPart, part_snippet
+from attnctl.readings.questions.focus import focus
 from attnctl.readings.rows import BlocksReading, ExactBlock, LinksReading, RowReading, telling_blocks
 from attnctl.readings.spans import parts_of, stand_in_text
 from attnctl.readings.traces.trace import ModelInfo, Trace, own_numbers
-from attnctl.source import Changes, OverviewSource, Prepared, Source, TraceSource, is_long, prepare
+from attnctl.source import (
+    Changes,
+    OverviewSource,
+    Prepared,
+    Say,
+    Source,
+    TraceSource,
+    is_long,
+    prepare,
+    selected_indices,
+)
 from attnctl.text import counted, duration_text
 from attnctl.tokens import Token
 
@@ -52,6 +64,35 @@ def read_cells(given: Prepared, zoom: Zoom = EVERY_CELL, room: int | None = None
 def heatmap_grid(given: Prepared, cells: Overview) -> HeatmapGrid:
     """The cells of what was prepared, as they are shown."""
     return of_overview(cells, given.done, given.source.measure, given.key_numbers)
+
+
+class Evolution(NamedTuple):
+    """One head over training: its weights at each kept step of a run, and what run and head are called."""
+
+    readings: Sequence[HeatmapGrid]
+    steps: Sequence[int]
+    name: str
+
+
+def evolution_of_run(
+    steps: Iterable[Source],
+    labels: Mapping[int, str],
+    folder: str,
+    changes: Changes,
+    layer: str | None,
+    head: str | None,
+    say: Say | None = None,
+) -> Evolution:
+    """One head at every kept step of a run, the most telling one of those chosen. Raises UsageError for one not there."""
+    traces = [prepare(step, changes, range(step.counts[0]), say=say).trace(predictions=False) for step in steps]
+    info = traces[-1].model
+    layers = selected_indices(layer, info.n_layers or 1, "layer", folder)
+    heads = selected_indices(head, info.n_heads or 1, "head", folder)
+    best = focus(traces[-1], layer=layers[0] if layers else None, head=heads[0] if heads else None)
+    assert best is not None
+    name = Path(os.path.realpath(folder)).name + (f", layer {best.layer}" if (info.n_layers or 1) > 1 else "")
+    readings = [read_heatmap(trace, layers=[best.layer], heads=[best.head]) for trace in traces]
+    return Evolution(readings, list(labels), f"{name}, head {best.head}")
 
 
 def read_heatmap(

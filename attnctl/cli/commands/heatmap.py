@@ -19,7 +19,7 @@ from attnctl.pages import PAGE_MAPS, page_of_sources
 from attnctl.readings.heatmap import HeatmapGrid, is_drowned
 from attnctl.readings.overview import Overview
 from attnctl.source import Changes, Prepared, Source, is_long, prepare
-from attnctl.source.cells import Zoom, cost_of_heads, heatmap_grid, read_cells
+from attnctl.source.cells import Zoom, cost_of_heads, evolution_of_run, heatmap_grid, read_cells
 
 LABELS = 20  # columns of a terminal that the names of the queries take
 
@@ -54,7 +54,7 @@ def heatmap_command(
         if picture == "html":
             _write_page(steps, changes, layer, head, look, str(output), list(labels.values()))
             return
-        from attnctl.render.figure.heatmap import draw_strip, evolution_of_run, moving_picture  # matplotlib
+        from attnctl.render.figure.heatmap import draw_strip, moving_picture  # matplotlib
 
         evolution = evolution_of_run(steps, labels, run, changes, layer, head, arguments.say_notes)
         if picture != "gif":

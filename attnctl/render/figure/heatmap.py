@@ -5,11 +5,9 @@ from __future__ import annotations
 import difflib
 import io
 import math
-import os
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
-from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 from matplotlib import colormaps
 from matplotlib.colors import Colormap, LogNorm, Normalize
@@ -18,13 +16,11 @@ from matplotlib.figure import Figure
 from attnctl.errors import UsageError
 from attnctl.formats.pictures import PLAIN, Look
 from attnctl.readings.heatmap import HeatmapGrid, log_span, weight_span
-from attnctl.readings.questions.focus import focus
 from attnctl.readings.traces.trace import Trace, notes_of_kind
 from attnctl.render.figure.drawing import Sheet
 from attnctl.render.figure.layout import Drawing, Grids, Panel, Scale, token_labels
 from attnctl.render.figure.saving import plain_settings, png_bytes
-from attnctl.source import Changes, Say, Source, prepare, selected_indices
-from attnctl.source.cells import read_heatmap
+from attnctl.source.cells import Evolution, read_heatmap
 
 MOST_ACROSS = 6  # heads of one layer beside each other
 FRAME, LAST = 400, 2500  # milliseconds
@@ -124,35 +120,6 @@ def colour_function(cmap: str) -> Callable[[float], tuple[int, int, int]]:
         return int(r), int(g), int(b)
 
     return colour_of_share
-
-
-class Evolution(NamedTuple):
-    """One head over training: its weights at each kept step of a run, and what run and head are called."""
-
-    readings: Sequence[HeatmapGrid]
-    steps: Sequence[int]
-    name: str
-
-
-def evolution_of_run(
-    steps: Iterable[Source],
-    labels: Mapping[int, str],
-    folder: str,
-    changes: Changes,
-    layer: str | None,
-    head: str | None,
-    say: Say | None = None,
-) -> Evolution:
-    """One head at every kept step of a run, the most telling one of those chosen. Raises UsageError for one not there."""
-    traces = [prepare(step, changes, range(step.counts[0]), say=say).trace(predictions=False) for step in steps]
-    info = traces[-1].model
-    layers = selected_indices(layer, info.n_layers or 1, "layer", folder)
-    heads = selected_indices(head, info.n_heads or 1, "head", folder)
-    best = focus(traces[-1], layer=layers[0] if layers else None, head=heads[0] if heads else None)
-    assert best is not None
-    name = Path(os.path.realpath(folder)).name + (f", layer {best.layer}" if (info.n_layers or 1) > 1 else "")
-    readings = [read_heatmap(trace, layers=[best.layer], heads=[best.head]) for trace in traces]
-    return Evolution(readings, list(labels), f"{name}, head {best.head}")
 
 
 def draw_strip(run: Evolution, look: Look = PLAIN) -> Drawing:
