@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import re
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -139,3 +141,14 @@ def test_the_picture_of_a_small_model_names_its_colours_whole(how: dict[str, str
     drawing = effects_drawing(attnctl.effects("demo", "The cat will ____ it", **how))
     texts = [text.get_text() for text in drawing.figure.texts]
     assert any(text in texts for text in ("Δ log p (nats)", "Δ logits")) and not any("…" in text for text in texts)
+
+
+def test_a_page_shades_the_text_by_all_that_was_cut_from_the_watched_token(run: Run, tmp_path: Path) -> None:
+    def places(*asked: str) -> list[str]:
+        path = tmp_path / "effects.html"
+        assert run("ablate", "Alice will ____ it", *asked, "-o", path).code == 0
+        return re.findall(r"data-place=([\d.]+)", path.read_text())
+
+    every = places("--edges")
+    assert len(set(every)) == 4 and places("--edges", "--top", "1") == every  # --top shortens the table alone
+    assert places("--edge", "will→Alice", "--edge", "it→Alice") == []  # of two queries: whose would it be?
