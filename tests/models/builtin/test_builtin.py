@@ -15,7 +15,6 @@ from attnctl.errors import AttnctlError, UsageError
 from attnctl.formats.documents.trace_json import trace_to_json
 from attnctl.layer import StopForward
 from attnctl.models import open_model
-from attnctl.models.builtin.matrix import trace_of_matrix
 from attnctl.models.builtin.stack import can_run_together, run_together, uniform_numbers
 from attnctl.readings.traces.trace import TraceReading
 from attnctl.source import Pass, TextSource
@@ -28,9 +27,6 @@ def rng(*shape: int, seed: int = 0) -> np.ndarray:
     return np.random.default_rng(seed).standard_normal(shape).astype(np.float32)
 
 
-# --- random ------------------------------------------------------------------------------------------------------
-
-
 def test_a_word_has_the_same_embedding_in_every_sentence() -> None:
     a, b = attend("Alice will eat pizza"), attend("tomorrow pizza, said Alice")
     assert a.embeddings is not None and b.embeddings is not None
@@ -41,10 +37,8 @@ def test_a_word_has_the_same_embedding_in_every_sentence() -> None:
 
 
 def test_random_numbers_are_those_of_every_machine() -> None:
+    """The bits themselves, so that a change of library or platform cannot pass unseen."""
     drawn = uniform_numbers("0/embedding/Alice", (1000,))
-    assert drawn.dtype == np.float32 and drawn.min() >= -1 and drawn.max() < 1
-    assert abs(float(drawn.mean())) < 0.06 and float(drawn.std()) == pytest.approx(3**-0.5, abs=0.03)
-    # the bits themselves, so that a change of library or platform cannot pass unseen
     assert hashlib.sha256(drawn.astype("<f4").tobytes()).hexdigest()[:16] == "8d7e94dede7892d7"
 
 
@@ -58,31 +52,30 @@ def test_heads_layers_and_sizes() -> None:
     np.testing.assert_allclose(layer.residual, layer.input + layer.output, atol=1e-6)  # type: ignore[operator]
 
 
-@pytest.mark.parametrize("model", ["demo", "dot", "random"])
-def test_the_seed_by_which_weights_are_dropped_is_told(model: str) -> None:
-    """Of a model without a seed of its own, too: whoever has the JSON can do the same again."""
-    told = json.loads(attend(TEXT, model, dropout=0.3, seed=7).to_json())["model"]
-    assert (told["dropout"], told["seed"]) == (0.3, 7)
-    assert json.loads(attend(TEXT, model, dropout=0.3).to_json())["model"]["seed"] == 0
-
-
-def test_dropout_is_seeded_and_scales_what_it_keeps() -> None:
-    trace = attend(TEXT * 5, dropout=0.4, seed=3)
-    layer = trace.layers[0]
+def test_dropout_is_seeded_told_and_scales_what_it_keeps() -> None:
+    layer = attend(TEXT * 5, dropout=0.4, seed=3).layers[0]
     assert layer.weights is not None and layer.dropped_weights is not None
     kept = layer.dropped_weights > 0
     assert 0.4 < kept.mean() < 0.8
     np.testing.assert_allclose(layer.dropped_weights[kept], layer.weights[kept] / 0.6, rtol=1e-6)
     np.testing.assert_allclose(layer.context, layer.dropped_weights @ layer.values, atol=1e-6)
-    np.testing.assert_array_equal(
-        attend(TEXT * 5, dropout=0.4, seed=3).layers[0].dropped_weights, layer.dropped_weights
-    )
-    np.testing.assert_array_equal(attend(TEXT * 5).layers[0].weights.shape, layer.weights.shape)  # type: ignore[union-attr]
+    again = attend(TEXT * 5, dropout=0.4, seed=3).layers[0]
+    np.testing.assert_array_equal(again.dropped_weights, layer.dropped_weights)
+    for model in ("demo", "dot", "random"):  # of a model without a seed of its own, too
+        told = json.loads(attend(TEXT, model, dropout=0.3, seed=7).to_json())["model"]
+        assert (told["dropout"], told["seed"]) == (0.3, 7)
+        assert json.loads(attend(TEXT, model, dropout=0.3).to_json())["model"]["seed"] == 0
 
 
 def test_torch_gives_what_numpy_gives(monkeypatch: pytest.MonkeyPatch) -> None:
-    how: dict[str, Any] = {"n_heads": 4, "n_kv_heads": 2, "n_layers": 2, "causal": True, "rope_theta": 1e4}
-    how["dropout"] = 0.2
+    how: dict[str, Any] = {
+        "n_heads": 4,
+        "n_kv_heads": 2,
+        "n_layers": 2,
+        "causal": True,
+        "rope_theta": 1e4,
+        "dropout": 0.2,
+    }
     on_numpy = attend(TEXT, **how)
     monkeypatch.setattr("attnctl.arrays.LONG", 1)  # every text counts as long: torch does the work
     on_torch = attend(TEXT, **how)
@@ -97,32 +90,23 @@ def test_a_device_that_torch_does_not_see(monkeypatch: pytest.MonkeyPatch) -> No
         attend(TEXT, device="mps")
 
 
-# --- weight files ------------------------------------------------------------------------------------------------
-
-
 def small(**more: np.ndarray) -> dict[str, np.ndarray]:
     return {"W_Q": rng(2, 6, 3), "W_K": rng(2, 6, 3, seed=1), "W_V": rng(2, 6, 4, seed=2)} | more
 
 
 def test_npz_and_safetensors_and_flat_matrices_agree(tmp_path: Path) -> None:
     w = small(W_O=rng(8, 6), b_Q=rng(2, 3), b_O=rng(6), embedding=rng(5, 6))
-    tokens = json.dumps(["Alice", "will", "eat", "pizza", "[UNK]"])
-    meta = {"tokens": tokens, "unknown": "[UNK]", "causal": "true", "scale": "none", "n_heads": "2"}
-    save_file(w, tmp_path / "w.safetensors", metadata=meta)
-    np.savez(tmp_path / "w.npz", tokens=["Alice", "will", "eat", "pizza", "[UNK]"], unknown="[UNK]", causal="true",
-             scale="none", n_heads=2, **w)  # fmt: skip
-    flat = dict(w)
-    for name in ("W_Q", "W_K", "W_V"):
-        flat[name] = w[name].transpose(1, 0, 2).reshape(6, -1).copy()
+    words = ["Alice", "will", "eat", "pizza", "[UNK]"]
+    meta = {"unknown": "[UNK]", "causal": "true", "scale": "none", "n_heads": "2"}
+    save_file(w, tmp_path / "w.safetensors", metadata=meta | {"tokens": json.dumps(words)})
+    np.savez(tmp_path / "w.npz", tokens=words, **meta, **w)
+    flat = {name: w[name].transpose(1, 0, 2).reshape(6, -1).copy() for name in ("W_Q", "W_K", "W_V")}
     flat["b_Q"] = w["b_Q"].reshape(-1)
-    save_file(flat, tmp_path / "flat.safetensors", metadata=meta)
-    traces = [
-        attend("Alice will eat Zara", str(tmp_path / name)) for name in ("w.safetensors", "w.npz", "flat.safetensors")
-    ]
-    first = traces[0]
+    save_file(w | flat, tmp_path / "flat.safetensors", metadata=meta | {"tokens": json.dumps(words)})
+    first, *others = (attend("Alice will eat Zara", str(path)) for path in sorted(tmp_path.iterdir()))
     assert first.model.causal and first.model.scale == 1.0 and first.model.n_heads == 2
     assert [t.unknown for t in first.tokens] == [False, False, False, True] and first.tokens[3].text == "Zara"
-    for other in traces[1:]:
+    for other in others:
         np.testing.assert_allclose(other.layers[0].output, first.layers[0].output, atol=1e-6)
 
 
@@ -135,31 +119,27 @@ def test_options_override_the_file(tmp_path: Path) -> None:
 
 def test_stacked_layers_add_to_the_residual_stream(tmp_path: Path) -> None:
     layers = {f"layers.{at}.{k}": v + at for at in range(2) for k, v in small(W_O=rng(8, 6)).items()}
-    save_file(layers | {"embedding": rng(3, 6), "positions": rng(4, 6)}, tmp_path / "w.safetensors",
-              metadata={"tokens": json.dumps(["a", "b", "c"])})  # fmt: skip
+    layers |= {"embedding": rng(3, 6), "positions": rng(4, 6)}
+    save_file(layers, tmp_path / "w.safetensors", metadata={"tokens": json.dumps(["a", "b", "c"])})
     trace = attend("a b c", str(tmp_path / "w.safetensors"))
     np.testing.assert_allclose(trace.embeddings, rng(3, 6) + rng(4, 6)[:3], atol=1e-6)
     np.testing.assert_array_equal(trace.layers[1].input, trace.layers[0].residual)
-    with pytest.raises(AttnctlError, match="5 tokens, but w knows 4 positions"):
-        attend("a b c a b", str(tmp_path / "w.safetensors"))
-    with pytest.raises(AttnctlError, match="'z' is not in the vocabulary"):
-        attend("a z", str(tmp_path / "w.safetensors"))
+    for text, says in (("a b c a b", "5 tokens, but w knows 4 positions"), ("a z", "'z' is not in the vocabulary")):
+        with pytest.raises(AttnctlError, match=says):
+            attend(text, str(tmp_path / "w.safetensors"))
 
 
 @pytest.mark.parametrize(
     ("tensors", "says"),
     [
         ({"W_K": rng(2, 6, 5)}, r"W_Q \(2, 6, 3\) and W_K \(2, 6, 5\) do not fit"),
-        ({"W_V": rng(2, 7, 3)}, r"W_Q \(2, 6, 3\) and W_V \(2, 7, 3\)"),
         ({"W_K": rng(3, 6, 3), "W_V": rng(3, 6, 3)}, "cannot share 3 key heads"),
         ({"W_O": rng(5, 6)}, r"W_V \(2, 6, 4\) and W_O \(5, 6\) do not fit: heads · d_v is 8 in one, and 5"),
         ({"b_Q": rng(7)}, r"b_Q has shape \(7,\): it is \(heads, d_k\)"),
         ({"b_Q": rng(8)}, r"W_Q \(2, 6, 3\) and b_Q \(8,\) do not fit: d_k is 3 in one, and 4 in the other"),
         ({"embedding": rng(9, 5)}, r"W_Q \(2, 6, 3\) and embedding \(9, 5\) do not fit: d_model is 6 in one, and 5"),
-        ({"positions": rng(9, 5)}, r"W_Q \(2, 6, 3\) and positions \(9, 5\) do not fit"),
         ({"unembedding": rng(6)}, r"unembedding has shape \(6,\): it is \(d_model, words predicted\)"),
         ({"W_Q": np.full((2, 6, 3), np.nan, np.float32)}, "W_Q holds nan at"),
-        ({"W_Q": rng(6)}, r"W_Q has shape \(6,\)"),
     ],
 )
 def test_weights_that_do_not_fit_are_refused(tensors: dict[str, np.ndarray], says: str, tmp_path: Path) -> None:
@@ -168,22 +148,17 @@ def test_weights_that_do_not_fit_are_refused(tensors: dict[str, np.ndarray], say
         attend(TEXT, str(tmp_path / "w.safetensors"))
 
 
-# --- given outright ----------------------------------------------------------------------------------------------
-
-
 def test_embeddings_from_every_kind_of_file(tmp_path: Path) -> None:
     x = rng(4, 3)
     np.save(tmp_path / "x.npy", x)
     np.savez(tmp_path / "x.npz", embedding=x)
     (tmp_path / "x.csv").write_text("\n".join(",".join(map(repr, map(float, row))) for row in x))
-    for name in ("x.npy", "x.npz", "x.csv"):
-        trace = attend(TEXT, "dot", embeddings=str(tmp_path / name))
-        np.testing.assert_array_equal(trace.embeddings, x)
-    with pytest.raises(AttnctlError, match="4 rows, but the text has 2 tokens"):
-        attend("two words", "dot", embeddings=str(tmp_path / "x.npy"))
+    for path in list(tmp_path.iterdir()):
+        np.testing.assert_array_equal(attend(TEXT, "dot", embeddings=str(path)).embeddings, x)
     (tmp_path / "bad.csv").write_text("1,2\n3,four\n")
-    with pytest.raises(AttnctlError, match="row 1"):
-        attend("two words", "dot", embeddings=str(tmp_path / "bad.csv"))
+    for name, says in (("x.npy", "4 rows, but the text has 2 tokens"), ("bad.csv", "row 1")):
+        with pytest.raises(AttnctlError, match=says):
+            attend("two words", "dot", embeddings=str(tmp_path / name))
 
 
 def test_q_k_v_given_outright_start_at_the_scores(tmp_path: Path) -> None:
@@ -192,59 +167,45 @@ def test_q_k_v_given_outright_start_at_the_scores(tmp_path: Path) -> None:
     trace = attend(TEXT, "demo", qkv=str(tmp_path / "m.npz"), causal=True)
     assert trace.embeddings is None and trace.model.kind == "matrix"
     np.testing.assert_allclose(trace.layers[0].scores[0], q @ k.T, atol=1e-6)  # type: ignore[index]
-    for name in ("nothing", "minilm", "random"):
-        with pytest.raises(UsageError, match=f"name {name} does not go with qkv: Q, K and V are given outright"):
-            open_model(name, qkv=str(tmp_path / "m.npz"))
+    with pytest.raises(UsageError, match="name minilm does not go with qkv: Q, K and V are given outright"):
+        open_model("minilm", qkv=str(tmp_path / "m.npz"))
     np.savez(tmp_path / "bad.npz", Q=q, K=rng(4, 5), V=v)
     with pytest.raises(AttnctlError, match=r"Q \(4, 3\) and K \(4, 5\) do not fit"):
         attend(TEXT, "demo", qkv=str(tmp_path / "bad.npz"))
 
 
-def test_bare_matrices(tmp_path: Path) -> None:
-    grid = np.full((2, 3, 4, 4), 0.25, np.float32)
-    np.save(tmp_path / "w.npy", grid)
-    trace = trace_of_matrix(str(tmp_path / "w.npy"), TEXT.split())
-    assert (len(trace.layers), trace.layers[0].heads, trace.tokens[0].text) == (2, (0, 1, 2), "Alice")
-    with pytest.raises(AttnctlError, match="2 tokens for a grid of 4 × 4"):
-        trace_of_matrix(str(tmp_path / "w.npy"), ["a", "b"])
-
-
 def test_the_journey_sample() -> None:
-    trace = attend("Your journey starts with one step", str(SAMPLES / "journey.safetensors"))
-    np.testing.assert_allclose(trace.layers[0].context[0, 1], [0.3061, 0.8210], atol=5e-5)  # type: ignore[index]
     by_csv = attend("Your journey starts with one step", "dot", embeddings=str(SAMPLES / "journey.csv"), scale=1.0)
     np.testing.assert_allclose(by_csv.layers[0].context[0, 1], [0.4419, 0.6515, 0.5683], atol=5e-5)  # type: ignore[index]
 
 
 def test_predictions_where_they_are_asked_for() -> None:
-    trace = attend("Alice will eat pizza", "demo-causal")
-    assert {p.position for p in trace.predictions} == {3}
-    after_eat = attend("Alice will eat pizza", "demo-causal", predict="eat").predictions
-    assert {p.position for p in after_eat} == {2}
-    # a causal model has not seen what follows: the same words, whether or not they are there
-    blank = attend("Alice will eat ____", "demo-causal").predictions
+    def predictions(text: str, model: str = "demo-causal", **how: Any) -> Any:
+        return attend(text, model, **how).predictions
+
+    after_eat = predictions(TEXT, predict="eat")
+    blank = predictions("Alice will eat ____")  # a causal model has not seen what follows: the same words without it
     assert [p.text for p in blank] == [p.text for p in after_eat]
     np.testing.assert_allclose([p.probability for p in blank], [p.probability for p in after_eat], atol=1e-6)
-    everywhere = attend("Alice will eat pizza", "demo-causal", predict="all").predictions
-    assert {p.position for p in everywhere} == {0, 1, 2, 3}
-    assert not attend("Alice will eat pizza", "demo").predictions  # nothing is left out that it could fill in
-    assert {p.position for p in attend("she drinks hot ____", "demo").predictions} == {3}
+    everywhere = predictions(TEXT, predict="all")
+    for found, positions in ((predictions(TEXT), {3}), (after_eat, {2}), (everywhere, {0, 1, 2, 3})):
+        assert {p.position for p in found} == positions
+    assert not predictions(TEXT, "demo")  # nothing is left out that it could fill in
+    assert {p.position for p in predictions("she drinks hot ____", "demo")} == {3}
     with pytest.raises(UsageError, match="no unembedding"):
         attend("a b", predict="a")
 
 
 # --- texts of one length in one pass ---------------------------------------------------------------------------------
 
-WORDS = "Alice will eat the pizza that Tom made while Zara and her old dog were in town"
+WORDS = "Alice will eat the pizza that Tom made while Zara"
 
 
-@pytest.mark.parametrize("length", [1, 2, 5, 12, 16])
-@pytest.mark.parametrize(
-    "options", [{"name": "demo"}, {"name": "demo-causal"}, {"name": "random", "n_heads": 2}], ids=str
-)
+@pytest.mark.parametrize("length", [1, 5])
+@pytest.mark.parametrize("options", [{"name": "demo"}, {"name": "demo-causal"}, {"name": "random", "n_heads": 2}])
 def test_a_text_has_the_numbers_it_has_alone(options: dict[str, Any], length: int) -> None:
     model: Any = open_model(**options)
-    texts = [" ".join(WORDS.split()[at : at + length]) for at in range(min(4, 17 - length))]
+    texts = [" ".join(WORDS.split()[at : at + length]) for at in range(4)]
     together = [Pass(TextSource(model, text), TraceReading()) for text in texts]
     runs = run_together(model, [one.tokens for one in together], [one.visit for one in together])
     for text, one, ran in zip(texts, together, runs, strict=True):
