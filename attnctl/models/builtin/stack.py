@@ -82,15 +82,14 @@ def _layer_of_text(layer: ComputedLayer, at: int) -> ComputedLayer:
     return ComputedLayer(layer.layer, layer.heads, own)
 
 
-Visit = Callable[[LayerAttention], None]
+Visit = Callable[[ComputedLayer], None]
 
 
 def changed_visit(visit: Visit, intervention: Intervention) -> Visit:
     """The visitor, shown each layer with its edges cut; the model goes on with the heads that are off replaced."""
 
-    def visit_changed(layer: LayerAttention) -> None:
+    def visit_changed(layer: ComputedLayer) -> None:
         if intervention.in_layer(layer.layer):
-            assert isinstance(layer, ComputedLayer)  # as every layer of a stack
             layer.forward = changed_forward(layer.forward, intervention, layer.layer)
         visit(layer)
 
@@ -236,7 +235,7 @@ class Stack:
     def __repr__(self) -> str:
         return f"Stack {self.info.size_line()}"
 
-    def run(self, tokens: Sequence[Token], visit: Callable[[LayerAttention], None], text: str = "") -> Run:
+    def run(self, tokens: Sequence[Token], visit: Visit, text: str = "") -> Run:
         """The tokens through every layer; `visit` sees each layer's attention, and may raise StopForward."""
         embeddings = self.input_rows(tokens)
         ran = self.begin_run(tokens, embeddings)
@@ -267,8 +266,7 @@ class Stack:
         with the value of one key after another zeroed in every head: (n, d_model), and (1, n, d_model) for each key.
         """
 
-        def visit(layer: LayerAttention) -> None:
-            assert isinstance(layer, ComputedLayer)
+        def visit(layer: ComputedLayer) -> None:
             if layers is None or layer.layer in layers:
                 output, residual = layer.forward.output_and_residual
                 take(
@@ -279,18 +277,14 @@ class Stack:
 
     def begin_run(self, tokens: Sequence[Token], embeddings: Floats) -> Run:
         """What is known of a text (n tokens, embeddings (n, d_model)) before its first layer."""
-        doubt = strange_words(self.info.name, tokens) or self._too_long(len(tokens))
+        doubt = strange_words(self.info.name, tokens)
+        if doubt is None and self.longest is not None and len(tokens) > max(self.longest, READABLE):
+            doubt = f"{self.info.name} was trained on sentences of up to {self.longest} words, not of {len(tokens):,}"
         if doubt is None and self.phrasing is not None:
             doubt = self.phrasing.doubt(self.info.name, tokens)
         guess = () if doubt is None else (Note(f"{doubt}: what its heads find here is a guess", "guess"),)
         off = () if self.intervention is None else (self.intervention.note,)
         return Run(tuple(tokens), embeddings, notes=(*self.notes, *guess, *off))
-
-    def _too_long(self, n: int) -> str | None:
-        """What is to be said of a text far longer than any that the model was trained on."""
-        if self.longest is None or n <= max(self.longest, READABLE):
-            return None
-        return f"{self.info.name} was trained on sentences of up to {self.longest} words, not of {n:,}"
 
     def input_rows(self, tokens: Sequence[Token]) -> Floats:
         """What the first layer reads: embeddings, and positions where they are added → (n, d_model)."""

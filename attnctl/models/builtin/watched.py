@@ -10,7 +10,6 @@ from attnctl.arrays import Floats, as_numpy
 from attnctl.attention import Call
 from attnctl.errors import AttnctlError, UsageError
 from attnctl.interventions import Intervention
-from attnctl.layer import LayerAttention
 from attnctl.layer.computed import ComputedLayer
 from attnctl.models.builtin.stack import Stack, changed_visit
 from attnctl.readings.effects import ContributionPart, Contributions, Word
@@ -81,12 +80,7 @@ class WatchedStack:
     def _changed_layers(self, intervention: Intervention) -> list[ComputedLayer]:
         """Every layer as it runs under an intervention."""
         layers: list[ComputedLayer] = []
-
-        def keep_layer(layer: LayerAttention) -> None:
-            assert isinstance(layer, ComputedLayer)
-            layers.append(layer)
-
-        self.model.run(self.tokens, changed_visit(keep_layer, intervention), self.text)
+        self.model.run(self.tokens, changed_visit(layers.append, intervention), self.text)
         return layers
 
     def gradients(self, target: Word, against: Word | None) -> FirstOrder:
