@@ -280,7 +280,7 @@ def _attend_call(
     else:
         answer = context[..., half:].transpose(1, 2).contiguous(), None if own is None else own[1]
     for reader in readers:
-        reader.see_context(id(module), answer[0])
+        reader.contexts[id(module)] = answer[0]
     return answer
 
 

@@ -381,13 +381,11 @@ class _Recording:
             check_inference(self.model)
             return args, given | {"output_attentions": True, "return_dict": True}
 
-        def take_output(_: object, __: object, output: Output) -> None:
-            self.keep_output(output, next(steps), keys)
-
         with ExitStack() as stack:
             stack.enter_context(watching())
             stack.callback(self.model.register_forward_pre_hook(ask_for_weights, with_kwargs=True).remove)
-            stack.callback(self.model.register_forward_hook(take_output).remove)
+            hook = self.model.register_forward_hook(lambda _, __, output: self.keep_output(output, next(steps), keys))
+            stack.callback(hook.remove)
             yield
         there = {kind for kind, count in self.layers_by_kind.items() if count and self.of_kind(kind)}
         if keys and (lost := sorted(there - keys.keys())):

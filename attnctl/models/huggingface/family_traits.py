@@ -76,13 +76,9 @@ class ContextReaders:
         self.modules = frozenset(self._projections)
         self.gates: dict[int, Array] = {}
         self._given: dict[int, tuple[tuple[Any, ...], dict[str, Any]]] = {}  # what each running module was called with
-        self._contexts: dict[int, Array] = {}  # that each module goes on with, until it is read
+        self.contexts: dict[int, Array] = {}  # (batch, n_q, heads, d_v) that each module goes on with, until it is read
         self._trying = False
         self._as_is: dict[int, bool] = {}  # of the modules whose W_O was asked for: whether it reads the context so
-
-    def see_context(self, module: int, context: Array) -> None:
-        """The context (batch, n_q, heads, d_v) that a module goes on with."""
-        self._contexts[module] = context
 
     def output_matrix(self, site: Site, call: Call) -> Floats | None:
         """W_O (heads · d_v, d_out) of the module that makes this call, before it goes on.
@@ -110,13 +106,13 @@ class ContextReaders:
         args, given = self._given[key]
         if self._as_is[key] or any(hasattr(one, "get_seq_length") for one in (*args, *given.values())):
             return  # a cache it would fill twice
-        self._trying, self._contexts[key] = True, context
+        self._trying, self.contexts[key] = True, context
         contexts_instead[threading.get_ident(), key] = context
         try:
             module.forward(*args, **given)
         finally:
             del contexts_instead[threading.get_ident(), key]
-            self._contexts.pop(key, None)
+            self.contexts.pop(key, None)
             self._trying = False
 
     @contextmanager
@@ -142,7 +138,7 @@ class ContextReaders:
     def _read(self, key: int, part: Module, args: tuple[Array, ...]) -> None:
         """A projection or a norm begins: note what it reads of the context of module `key`."""
         site, projection = self._projections[key]
-        context = self._contexts.get(key)
+        context = self.contexts.get(key)
         if context is None or not args or args[0].numel() != context.numel():
             return
         given = args[0].reshape(context.shape)  # (batch, n_q, heads, d_v)
@@ -151,7 +147,7 @@ class ContextReaders:
         )
         if part is not projection and not same:
             return
-        del self._contexts[key]
+        del self.contexts[key]
         as_is = same and part is projection
         if self._trying:
             self._as_is[key] = as_is

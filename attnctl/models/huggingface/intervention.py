@@ -129,13 +129,14 @@ class Applied:
             return context
         return self._replaced(site, context)
 
-    def change_projected(self, module: int, rows: Array) -> Array:
-        """What the output projection reads, the heads that are off replaced: the same shape."""
+    def change_projected(self, module: int, _: object, args: tuple[Array, ...]) -> tuple[Array, ...]:
+        """What the output projection of a module is called with, the heads that are off replaced: the same shape."""
         if module not in self.waiting:
-            return rows
+            return args
+        rows, *others = args
         site, shape = self.waiting.pop(module)
         given = rows.reshape(shape[0], shape[2], shape[1], -1).transpose(1, 2)  # (batch, heads, n_q, d_v)
-        return self._replaced(site, given).transpose(1, 2).reshape(rows.shape)
+        return self._replaced(site, given).transpose(1, 2).reshape(rows.shape), *others
 
     def _replaced(self, site: Site, context: Array) -> Array:
         if not any(one.heads.get(site.layer) for one in self.interventions):
@@ -182,12 +183,9 @@ def _replaced_in_projections(model: PreTrainedModel, change: Applied) -> Iterato
     projections = output_projections(model, own=True) if replaces else {}
     change.projected = frozenset(projections)
 
-    def change_given(module: int, _: object, args: tuple[Array, ...]) -> tuple[Array, ...]:
-        return change.change_projected(module, args[0]), *args[1:]
-
     with ExitStack() as stack:
         for module, (_, projection) in projections.items():
-            stack.callback(projection.register_forward_pre_hook(partial(change_given, module)).remove)
+            stack.callback(projection.register_forward_pre_hook(partial(change.change_projected, module)).remove)
         yield
         if change.waiting:
             name = architecture_name(model)

@@ -57,15 +57,13 @@ def block_calls(network: PreTrainedModel) -> Iterator[list[BlockCall]]:
     """Within this, each call of a network's blocks is kept, in their order; a block begins before it is told of."""
     calls: list[BlockCall] = []
 
-    def begin_call(block: Module, args: tuple[Any, ...], given: dict[str, Any]) -> None:
-        calls.append(BlockCall(block, args, given))
-
     def end_call(_: object, __: object, output: Output) -> None:
         calls[-1].output = output
 
     with ExitStack() as stack:
         for block in blocks_of(network):
-            stack.callback(block.register_forward_pre_hook(begin_call, with_kwargs=True).remove)
+            begin = block.register_forward_pre_hook(lambda *call: calls.append(BlockCall(*call)), with_kwargs=True)
+            stack.callback(begin.remove)
             stack.callback(block.register_forward_hook(end_call).remove)
         yield calls
 
@@ -140,12 +138,9 @@ class Replay:
         """Within this, the first `count` calls of blocks answer what they put out before."""
         kept = iter(self._calls[:count])
 
-        def skipped_forward(run: Callable[..., Output]) -> Callable[..., Output]:
-            def answer_kept(*args: object, **kwargs: object) -> Output:
-                call = next(kept, None)
-                return run(*args, **kwargs) if call is None else expanded_rows(call.output, rows)
-
-            return answer_kept
+        def answer_kept(run: Callable[..., Output], /, *args: object, **kwargs: object) -> Output:
+            call = next(kept, None)
+            return run(*args, **kwargs) if call is None else expanded_rows(call.output, rows)
 
         with ExitStack() as stack:
             for block in blocks_of(self.network) if count else ():
@@ -153,7 +148,7 @@ class Replay:
                     stack.callback(delattr, block, "forward")
                 else:
                     stack.callback(setattr, block, "forward", own)
-                block.forward = skipped_forward(block.forward)
+                block.forward = partial(answer_kept, block.forward)
             yield
 
 

@@ -194,6 +194,7 @@ def watch_network(
     tokens = decoder if model.kind in ("decoder", "cross") else source
     model.check_tokens(tokens)
     at, slots = _watched_position(model, tokens, query), slots_of_text(model.network, model.kind, len(tokens))
+    pieces = model.pieces.tokenizer
     return WatchedNetwork(
         network=model.network,
         info=model.info,
@@ -203,8 +204,8 @@ def watch_network(
         query=at,
         tail=1 if decoder else len(tokens) - at,
         inputs=lambda continuation: _watched_inputs(model, source, decoder, continuation, at),
-        spell=lambda number: spelled_id(model.pieces.tokenizer, number),
-        read=lambda word: word_of(model.pieces.tokenizer, word, model.info.name),
+        spell=lambda one: pieces.decode([one], skip_special_tokens=False) or str(pieces.id_to_token(one)),
+        read=lambda word: word_of(pieces, word, model.info.name),
         base=Intervention() if base is None else base,
         key_tokens=model.tokens_of_keys(tokens, text),
         text_notes=(
@@ -237,12 +238,6 @@ def _watched_inputs(
         if "logits_to_keep" in model.forward_keywords:
             inputs["logits_to_keep"] = len(source) + len(more) - at
     return inputs | ({"use_cache": False} if "use_cache" in model.forward_keywords else {})
-
-
-def spelled_id(tokenizer: Tokenizer | GuardedTokenizer, number: int) -> str:
-    """The text of one id of the vocabulary."""
-    text: str = tokenizer.decode([number], skip_special_tokens=False)
-    return text or str(tokenizer.id_to_token(number))
 
 
 def word_of(tokenizer: Tokenizer | GuardedTokenizer, text: str, name: str) -> Word:
