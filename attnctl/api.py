@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Unpack, cast
 from attnctl import limits
 from attnctl.argument_types import ModelOptions, checked, checked_selection, require_type, with_model_options
 from attnctl.errors import AttnctlError, UsageError, in_one_line
-from attnctl.measures import joins_heads, needs_layers
+from attnctl.measures import joins_heads, needs_of
 from attnctl.models import DEFAULT, opened_model
 from attnctl.readings.traces.trace import Trace
 from attnctl.source import NO_CHANGES, Changes, prepare, selected_indices
@@ -213,10 +213,9 @@ def compare_sources(
     from attnctl.readings.traces.comparison import compare_traces
 
     instead = "compare needs them all: take a shorter text, or attnctl heatmap of each side"
+    every_layer = needs_of(changes.measure) == "layers"
     traces = [
-        prepare(source, changes, range(source.counts[0]) if needs_layers(changes.measure) else None, say=say).trace(
-            instead=instead
-        )
+        prepare(source, changes, range(source.counts[0]) if every_layer else None, say=say).trace(instead=instead)
         for source in (a, b)
     ]
     return compare_traces(traces[0], traces[1], names)

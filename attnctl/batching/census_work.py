@@ -16,7 +16,7 @@ from attnctl.batching.engines import LOCAL, Engine, chunks_of_items
 from attnctl.batching.folder import Folder, NamedFiles, SharedFormat
 from attnctl.batching.items import Item, Pending, Result
 from attnctl.batching.manifest import input_paths
-from attnctl.batching.treebank import Treebank, sentence_of, sentences_of_document
+from attnctl.batching.treebank import DOCUMENT, Treebank, sentence_of
 from attnctl.batching.work import reason_of
 from attnctl.errors import AttnctlError, TooLongError, UsageError
 from attnctl.files import decode_text, read_bytes
@@ -79,8 +79,8 @@ class CensusCounts:
 
     def begin(self, item: Item) -> Result | Pending:
         """A sentence, ready to be counted; of a document its counts. Raises what is wrong with the sentence."""
-        if (sentences := sentences_of_document(item)) is not None:
-            return self._document_result(item, sentences)
+        if DOCUMENT in item.options:
+            return self._document_result(item, item.options[DOCUMENT])
         aligned = self._aligned_sentence(sentence_of(item))
         return Pending(item, aligned.tokens, aligned)
 

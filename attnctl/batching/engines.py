@@ -55,7 +55,9 @@ class Engine(NamedTuple):
         """The chunks' results in their order, by so many processes, or workers of the cluster (None: all it has)."""
         if self.engine == "ray":
             return run_on_cluster(work, chunks, address=self.address, workers=jobs, gpus=self.gpus_per_worker)
-        return run_in_processes(work, chunks, jobs) if jobs and jobs > 1 else run_here(work, chunks, model)
+        if jobs and jobs > 1:
+            return run_in_processes(work, chunks, jobs)
+        return map(Worker(work, model).chunk_results, chunks)
 
 
 LOCAL = Engine()
@@ -132,11 +134,6 @@ def as_they_come(items: Iterable[Item], most: int) -> Iterator[list[Item]]:
         except queue.Empty:
             pass
         yield chunk
-
-
-def run_here(work: Any, chunks: Iterable[list[Item]], model: Model | None = None) -> Iterator[list[Result]]:
-    """All of it in this process."""
-    return map(Worker(work, model).chunk_results, chunks)
 
 
 def run_in_processes(work: Any, chunks: Iterable[list[Item]], jobs: int) -> Iterator[list[Result]]:

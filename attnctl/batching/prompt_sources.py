@@ -118,7 +118,9 @@ class PromptSources(SharedFormat):
 
         write_whole(folder / "sources.jsonl", write_documents)
         write_whole(folder / "sources.csv", csv_table(ROW, rows).encode())
-        write_whole(folder / "sources-means.csv", means_csv(means).encode())
+        # a line a part and column, then a line a place and column: mean, its standard error, number of prompts
+        table = tally_csv(means, COLUMNS, "standard_error", ("by", "which", "column"))
+        write_whole(folder / "sources-means.csv", table.encode())
 
 
 def sources_row(document: Document) -> list[Any]:
@@ -152,8 +154,3 @@ def tally_of_prompt(document: Document) -> Tally:
         for by, which in (("part", part["name"]), ("place", place)):
             merge_means(tally, {(by, which, name): (1, value, 0.0) for name, value in own.items()})
     return tally
-
-
-def means_csv(means: Tally) -> str:
-    """CSV, a line a part and column, then a line a place and column: mean, its standard error, number of prompts."""
-    return tally_csv(means, COLUMNS, "standard_error", ("by", "which", "column"))

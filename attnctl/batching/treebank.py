@@ -112,11 +112,6 @@ def sentence_of(item: Item) -> ParsedSentence:
     return found
 
 
-def sentences_of_document(item: Item) -> list[ParsedSentence] | None:
-    """The sentences of the document that an item carries; None where it is a sentence."""
-    return item.options.get(DOCUMENT)
-
-
 def _size_on_disk(path: str) -> int:
     if Path(path).is_dir():
         raise AttnctlError(f"{path} is a folder: name its CoNLL-U files, as {Path(path) / '*.conllu'}")

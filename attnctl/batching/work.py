@@ -17,7 +17,7 @@ from attnctl.batching.items import Item, Pending, Result, given, item_indices, i
 from attnctl.errors import AttnctlError, UsageError, error_place
 from attnctl.files import need_pyarrow
 from attnctl.formats.pictures import format_names, heatmap_bytes
-from attnctl.measures import check_measure, needs_layers, needs_network
+from attnctl.measures import check_measure, needs_of
 from attnctl.models import Model, open_named_model
 from attnctl.models.builtin.stack import Stack, can_run_together, run_together
 from attnctl.readings.traces.trace import Trace, TraceReading, notes_of_kind
@@ -259,7 +259,7 @@ class Traces:
             raise AttnctlError(f"{len(tokens):,} tokens: more than --max-tokens {work.max_tokens}")
         info, query = model.info, item.options.get("query", work.query)
         layers, heads = self._item_selection(item, model)
-        layers = None if needs_layers(work.measure) else layers  # every one, whichever is shown
+        layers = None if needs_of(work.measure) == "layers" else layers  # every one, whichever is shown
         rows = None if query is None else find_several(tokens, str(query))
         room = check_room(info, len(tokens), layers, heads, rows)
         if "json" in work.formats:  # a number is 10 bytes of text for its 4, held once more as it is written
@@ -279,12 +279,12 @@ class Traces:
         if work.measure is None and not work.words:
             return trace
         changes, layer = Changes(work.measure, work.words), item.options.get("layer", work.layer)
-        if needs_network(work.measure) and item.trace is None:  # run again, value by value
+        if needs_of(work.measure) == "network" and item.trace is None:  # run again, value by value
             text = TextSource(self.model_of_item(item), trace.text, trace.tokens)
             given = prepare(text, changes, layer, query=item.options.get("query", work.query))
             return given.trace(predictions=False)
         # what has come of all layers is shown, unless some are named
-        layer = layer if needs_layers(work.measure) else None
+        layer = layer if needs_of(work.measure) == "layers" else None
         layer = range(trace.model.n_layers or 1) if layer == "all" else layer
         return prepare(TraceSource(trace), changes, layer).trace(predictions=False)
 

@@ -41,15 +41,11 @@ def map_groups(work: Callable[[range], Result], groups: Sequence[range], stop: E
     if len(groups) < threads or threads == 1:
         return [work(heads) for heads in groups]
 
-    def work_on_group(heads: range) -> Result:
-        with torch.inference_mode():  # known to one thread only
-            return work(heads)
-
     torch.set_num_threads(1)
     try:
         with ThreadPoolExecutor(threads) as pool:
             try:
-                return list(pool.map(work_on_group, groups))
+                return list(pool.map(torch.inference_mode()(work), groups))  # known to one thread only
             except BaseException:  # Ctrl-C reaches this thread alone
                 stop.set()
                 raise
@@ -230,7 +226,8 @@ class BlockTally:
                 for at, (x, y) in enumerate(inner, first):
                     peak = self.peaks[:, at, lo:hi]  # (heads, rows)
                     torch.maximum(peak, scores[:, x:y].amax(1), out=peak)
-            top, e = group.shifted_exponentials(scores)
+            top = scores.amax(1)  # (heads, rows)
+            e = torch.exp(scores.sub_(top[:, None]), out=shaped_buffer(group.buffers[1], *scores.shape))
             sums = columns @ e  # (heads, columns, rows)
             mass, rest = sums[:, : masses.shape[1]], sums[:, masses.shape[1] :]
             masses.copy_(torch.logaddexp(masses, top[:, None] + mass.log()))

@@ -91,12 +91,6 @@ class HeadGroup:
             block.masked_fill_(hidden_keys(call, lo, hi, a, b), FLOOR)
         return block
 
-    def shifted_exponentials(self, scores: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-        """Each row's top score, and exp(score - top) in the second buffer; `scores` becomes score - top."""
-        top = scores.amax(1)  # (heads, rows)
-        scores.sub_(top[:, None])
-        return top, torch.exp(scores, out=shaped_buffer(self.buffers[1], *scores.shape))  # (heads, keys, rows)
-
     def fused_logsumexp(self, a: int, b: int, lo: int, hi: int) -> torch.Tensor:
         """What a fused kernel says of rows [lo, hi) on keys [a, b), nothing hidden → (heads, rows)."""
         call, share = self.call, self.call.queries.shape[0] // self.call.keys.shape[0]

@@ -69,11 +69,6 @@ def joins_heads(name: str | None) -> bool:
     return name in measure_names() and measure_named(name).joins_heads
 
 
-def needs_layers(name: str | None) -> bool:
-    """Whether `name` is a measure that follows attention through every layer: the last one shows what has come of it."""
-    return name in measure_names() and measure_named(name).needs == "layers"
-
-
-def needs_network(name: str | None) -> bool:
-    """Whether `name` is a measure that runs a model's layers again."""
-    return name in measure_names() and measure_named(name).needs == "network"
+def needs_of(name: str | None) -> str | None:
+    """What the measure `name` needs, as `Measure` has it; None of what is no measure."""
+    return measure_named(name).needs if name in measure_names() else None

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 import attnctl
-from attnctl.batching.treebank import Treebank, sentence_of, sentences_of_document
+from attnctl.batching.treebank import DOCUMENT, Treebank, sentence_of
 from attnctl.errors import AttnctlError
 from attnctl.readings.census.census import windows_of_sizes
 from attnctl.tokens import split_words
@@ -178,13 +178,13 @@ def test_a_run_in_a_folder_and_in_processes_gives_the_same(run: Run, corpus: Pat
 def test_documents_are_read_as_they_begin(tmp_path: Path, corpus: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     items = list(Treebank([str(corpus)]))
     assert [item.number for item in items] == list(range(7))
-    assert [item.id for item in items if sentences_of_document(item)] == ["d0", "d1"]
-    assert not any(sentence_of(item).mentions for item in items if not sentences_of_document(item))
+    assert [item.id for item in items if item.options.get(DOCUMENT)] == ["d0", "d1"]
+    assert not any(sentence_of(item).mentions for item in items if not item.options.get(DOCUMENT))
     alone = tmp_path / "alone.conllu"  # without newdoc each sentence stands for itself
     alone.write_text("\n".join(line for line in corpus.read_text().splitlines() if "newdoc" not in line) + "\n")
     assert [len(sentence_of(item).mentions) for item in Treebank([str(alone)])] == [2, 2, 2, 1, 2]
     monkeypatch.setattr("attnctl.limits.DOCUMENT_WORDS", 5)  # a long document is several
-    assert [len(sentences_of_document(item) or ()) for item in Treebank([str(corpus)])] == [0, 0, 2, 0, 1, 0, 0, 2]
+    assert [len(item.options.get(DOCUMENT, ())) for item in Treebank([str(corpus)])] == [0, 0, 2, 0, 1, 0, 0, 2]
 
 
 def test_windows() -> None:

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from attnctl.batching.engines import WINDOW, _import_ray, chunks_of_items, run_here, run_on_cluster
+from attnctl.batching.engines import LOCAL, WINDOW, _import_ray, chunks_of_items, run_on_cluster
 from attnctl.batching.items import Item, Pending, Result
 from attnctl.batching.texts import TextStream
 from attnctl.batching.work import Traces, Work
@@ -75,7 +75,7 @@ def test_a_worker_that_is_killed_is_replaced(two_workers: None, tmp_path: Path) 
         [result for some in results for result in some]
         for results in (
             run_on_cluster(deadly(dies), iter(chunks), workers=2),
-            run_here(Work({"name": "demo"}), iter(chunks)),
+            LOCAL.results(Work({"name": "demo"}), iter(chunks), None, None),
         )
     )
     assert mark.exists()

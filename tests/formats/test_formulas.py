@@ -9,7 +9,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from attnctl.batching.prompt_sources import means_csv, tally_of_prompt
+from attnctl.batching.prompt_sources import tally_of_prompt
+from attnctl.batching.tallies import tally_csv
 from tests.conftest import Run
 
 FORMULAS = ("=cmd|' /C calc'!A0", "+1+1", "-x()", "@SUM(1)")
@@ -51,6 +52,6 @@ def test_names_of_documents() -> None:
     parts: list[dict[str, Any]] = [
         {"name": name, "start": 0, "alone": True, "looks": 0.25, "matters": 0.1} for name in FORMULAS
     ]
-    means = tally_of_prompt({"parts": parts})
-    assert FORMULAS[0] in means_csv(means)
-    check_cells(means_csv(means), ",")
+    table = tally_csv(tally_of_prompt({"parts": parts}), ["looks", "matters"], "standard_error")
+    assert FORMULAS[0] in table
+    check_cells(table, ",")

@@ -14,7 +14,7 @@ import pytest
 from attnctl.errors import AttnctlError, UsageError
 from attnctl.formats.documents.trace_json import trace_from_document
 from attnctl.layer import LayerAttention, LayerTrace
-from attnctl.measures import joins_heads, measure_named, measure_names, needs_layers, needs_network
+from attnctl.measures import joins_heads, measure_named, measure_names, needs_of
 from attnctl.models import attend, open_model
 from attnctl.readings.traces.trace import ModelInfo, Trace, TraceReading, by_words, sink_sentence, word_groups
 from attnctl.source import Changes, TextSource, TraceSource, prepare, record_trace
@@ -243,9 +243,9 @@ def test_value_zeroing_needs_a_model_that_runs(tmp_path: Path) -> None:
 
 def test_what_is_asked_of_a_measure_by_its_name() -> None:
     assert [measure_named(name).name for name in measure_names()] == ["rollout", "value-norm", "value-zeroing"]
-    joined = ["rollout", "value-zeroing"]
-    for asked, names in ((joins_heads, joined), (needs_layers, ["rollout"]), (needs_network, ["value-zeroing"])):
-        assert [name for name in (None, "weights", "mass", *measure_names()) if asked(name)] == names
+    named = (None, "weights", "mass", *measure_names())
+    assert [name for name in named if joins_heads(name)] == ["rollout", "value-zeroing"]
+    assert [needs_of(name) for name in named] == [None, None, None, "layers", "values", "network"]
 
 
 @pytest.mark.parametrize("name", ["weights", "mass"])

@@ -91,7 +91,7 @@ def pictures() -> None:
 
 
 def lines() -> None:
-    from attnctl.batching.engines import chunks_of_items, run_here
+    from attnctl.batching.engines import LOCAL, chunks_of_items
     from attnctl.batching.texts import TextStream
     from attnctl.batching.work import Work
 
@@ -100,7 +100,8 @@ def lines() -> None:
         for name, words in (("demo", 5), ("demo", 10), ("random", 5)):
             file.write_text("\n".join(texts(4000, words)))
             start, size = time.process_time(), 0
-            for chunk in run_here(Work({"name": name}), chunks_of_items(TextStream(str(file)), 16)):
+            chunks = chunks_of_items(TextStream(str(file)), 16)
+            for chunk in LOCAL.results(Work({"name": name}), chunks, None, None):
                 size += sum(len(result.made["json"]) for result in chunk)
             took = time.process_time() - start
             print(

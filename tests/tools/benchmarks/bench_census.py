@@ -14,7 +14,7 @@ from itertools import islice
 from typing import Any
 
 from attnctl.batching.census_work import CensusWork, census_chunks
-from attnctl.batching.engines import run_here
+from attnctl.batching.engines import LOCAL
 from attnctl.batching.items import Item
 from attnctl.batching.treebank import Treebank, sentence_of
 from attnctl.models import open_model
@@ -58,7 +58,8 @@ def main() -> None:
     for together in (32, 1, 32, 1):
         tally = CensusTally(tally_shape(model))
         start = time.process_time()
-        for chunk in run_here(CensusWork({"name": name}, batch_size=together), census_chunks(items), model):
+        work = CensusWork({"name": name}, batch_size=together)
+        for chunk in LOCAL.results(work, census_chunks(items), None, model):
             for result in chunk:
                 tally.merge_tally(result.made["census"])
         rate = len(items) / (time.process_time() - start)
