@@ -22,6 +22,7 @@ from importlib.machinery import ModuleSpec, PathFinder, SourceFileLoader
 from types import ModuleType
 from typing import Any, TypeVar
 
+from attnctl import call_named
 from attnctl.errors import AttnctlError
 
 Result = TypeVar("Result")
@@ -167,7 +168,7 @@ def _compiler_aside() -> Iterator[None]:
     for part, names in LATE.items():
         module = stand_ins[f"{COMPILER}.{part}"] = ModuleType(f"{COMPILER}.{part}")
         for name in names:
-            setattr(module, name, _imported_later(module.__name__, name))
+            setattr(module, name, functools.partial(call_named, f"{module.__name__}:{name}"))
     sys.modules.update(stand_ins)
     torch._dynamo = stand_ins[COMPILER]
     try:
@@ -181,8 +182,3 @@ def _compiler_aside() -> Iterator[None]:
 def _unchanged(function: Any = None, *_: object, **__: object) -> Any:
     """A decorator, with or without arguments, that leaves its function as it is."""
     return _unchanged if function is None else function
-
-
-def _imported_later(module: str, name: str) -> Callable[..., Any]:
-    """A class or function of a module that is imported when it is called."""
-    return lambda *args, **kwargs: getattr(import_module(module), name)(*args, **kwargs)

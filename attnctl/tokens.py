@@ -49,7 +49,9 @@ def split_words(text: str) -> tuple[Token, ...]:
 
 def split_characters(text: str) -> tuple[Token, ...]:
     """Characters as a reader sees them: letter and accent, or a joined emoji, are one token; white space is kept."""
-    return _numbered_tokens(text, cluster_spans(text))
+    kinds = _character_kinds(text)
+    singly = ((at, at + 1) for at in range(len(text)))
+    return _numbered_tokens(text, _clusters(text, kinds) if any(kinds.values()) else singly)
 
 
 def _numbered_tokens(text: str, spans: Iterable[tuple[int, int]]) -> tuple[Token, ...]:
@@ -306,12 +308,6 @@ def word_spans(text: str) -> Iterable[Span]:
     return ((clusters[first][0], clusters[last - 1][1]) for first, last in spans)
 
 
-def cluster_spans(text: str) -> Iterable[Span]:
-    """What a reader takes for one character (after Unicode's grapheme clusters, UAX 29, in short)."""
-    kinds = _character_kinds(text)
-    return _clusters(text, kinds) if any(kinds.values()) else ((at, at + 1) for at in range(len(text)))
-
-
 def _character_kinds(text: str) -> dict[str, int]:
     """Each distinct character, and what it is to a cluster."""
     return {char: _kind_of(char) for char in set(text)}
@@ -331,6 +327,7 @@ def _kind_of(char: str) -> int:
 
 
 def _clusters(text: str, kinds: dict[str, int]) -> Iterator[Span]:
+    """What a reader takes for one character (after Unicode's grapheme clusters, UAX 29, in short)."""
     start, flags, before = 0, 0, ""  # flags: regional indicators seen in a row, of which two make a flag
     for at, char in enumerate(text):
         kind = kinds[char]

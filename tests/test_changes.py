@@ -10,9 +10,10 @@ import pytest
 
 import attnctl
 from attnctl.models import open_model
+from attnctl.readings.heatmap import OverviewReading
 from attnctl.readings.traces.trace import TraceReading
 from attnctl.source import Changes, TextSource, TraceSource, prepare
-from attnctl.source.cells import heatmap_grid, read_cells
+from attnctl.source.cells import grid_of, heatmap_grid
 from tests.conftest import Result
 
 TEXT = "Alice will eat pizza"
@@ -56,7 +57,7 @@ def test_text_trace_and_python_agree(name: str, run: Any, stored: dict[str, Path
     model = ["--model", "random", "--d-model", "16", "--heads", "2", "--layers", "2", "--seed", "3"]
     sources = [[TEXT, *model], *([str(path)] for path in stored.values())]
     given = prepare(TextSource(open_model("random", **MODEL), TEXT), changes)
-    grid = heatmap_grid(given, read_cells(given))
+    grid = heatmap_grid(given, given.read(OverviewReading(grid_of(given))))
     wanted = np.concatenate(list(grid.weights.values()))
     trace = given.trace()
     np.testing.assert_allclose(np.concatenate([w for layer in trace.layers for w in layer.weights]), wanted, rtol=1e-6)
@@ -108,5 +109,6 @@ def test_a_long_text_narrowed_is_its_whole_without_columns() -> None:
         given.trace().layers[0].weights, whole.layers[0].weights[..., kept], rtol=1e-5, atol=1e-8
     )
     cells, same = (prepare(one, Changes(drop=["7", "first"])) for one in (source, TraceSource(whole)))
-    for one, other in zip(read_cells(cells).grid.weights.values(), read_cells(same).grid.weights.values(), strict=True):
+    read = [given.read(OverviewReading(grid_of(given))).grid.weights.values() for given in (cells, same)]
+    for one, other in zip(*read, strict=True):
         np.testing.assert_allclose(one, other, rtol=2e-4, atol=1e-7)

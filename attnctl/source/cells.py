@@ -56,11 +56,6 @@ class Zoom(NamedTuple):
 EVERY_CELL = Zoom()
 
 
-def read_cells(given: Prepared, zoom: Zoom = EVERY_CELL, room: int | None = None, tick: Tick | None = None) -> Overview:
-    """The cells of what was prepared, at most `room` a side."""
-    return given.read(OverviewReading(grid_of(given, zoom, room)), tick)
-
-
 def heatmap_grid(given: Prepared, cells: Overview) -> HeatmapGrid:
     """The cells of what was prepared, as they are shown."""
     return of_overview(cells, given.done, given.source.measure, given.key_numbers)

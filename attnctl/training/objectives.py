@@ -190,8 +190,3 @@ class Neighbours:
         fits = self.side_by_side[drawn, after] & (drawn != ids)  # (tries, batch, n)
         best = fits.to(torch.uint8).argmax(dim=0, keepdim=True)  # (1, batch, n), the first that fits, else the first
         return drawn.gather(0, best)[0]  # (batch, n)
-
-
-def batch_to(batch: Batch, device: torch.device | str) -> Batch:
-    """The batch on a device."""
-    return batch._replace(**{name: part.to(device) for name, part in batch._asdict().items() if part is not None})

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import math
 import time
-from collections.abc import Callable, Generator, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator
 from dataclasses import dataclass, field
 from time import monotonic
 from typing import TYPE_CHECKING, NamedTuple
@@ -22,7 +22,7 @@ from attnctl.tokens import find_token, split_words
 from attnctl.training import network
 from attnctl.training.corpus import UNKNOWN, Corpus
 from attnctl.training.english import QUESTIONS
-from attnctl.training.objectives import Batch, Batches, batch_to
+from attnctl.training.objectives import Batch, Batches
 from attnctl.training.run import GRAMMAR, Recipe, TrainingRun, initial_arrays, read_corpus
 
 if TYPE_CHECKING:
@@ -68,14 +68,11 @@ def begin_training(recipe: Recipe, corpus: Corpus) -> Training:
     optimizer = torch.optim.AdamW(parameters.values(), lr=recipe.lr, betas=BETAS, weight_decay=WEIGHT_DECAY)
     by_letters = recipe.pieces is not None
     batches = Batches(corpus, recipe.objective, recipe.batch_size, recipe.seed, by_letters=by_letters)
-    pieces = None if recipe.pieces is None else _pieces_of_words(corpus.vocabulary, recipe.pieces).to(device)
+    pieces = None
+    if recipe.pieces is not None:  # their numbers, -1 after the last of a word: (words, most pieces)
+        numbers = [torch.tensor(letter_pieces(word, recipe.pieces)) for word in corpus.vocabulary]
+        pieces = torch.nn.utils.rnn.pad_sequence(numbers, batch_first=True, padding_value=-1).to(device)
     return Training(recipe, corpus, parameters, optimizer, batches, pieces)
-
-
-def _pieces_of_words(words: Sequence[str], count: int) -> Tensor:
-    """The numbers of each word's pieces, -1 after the last of them: (words, most pieces)."""
-    pieces = [torch.tensor(letter_pieces(word, count)) for word in words]
-    return torch.nn.utils.rnn.pad_sequence(pieces, batch_first=True, padding_value=-1)
 
 
 def learning_rate(step: int, recipe: Recipe) -> float:
@@ -167,7 +164,8 @@ def _cross_entropy(training: Training, x: Tensor, targets: Tensor) -> Tensor:
 def training_step(training: Training) -> float:
     """One step of gradient descent. → its loss. Raises AttnctlError where that is no number any more."""
     recipe = training.recipe
-    batch = batch_to(training.batches.at(training.step), training.parameters["embedding"].device)
+    device = training.parameters["embedding"].device
+    batch = Batch._make(part if part is None else part.to(device) for part in training.batches.at(training.step))
     for group in training.optimizer.param_groups:
         group["lr"] = learning_rate(training.step, recipe)
     training.optimizer.zero_grad()

@@ -16,10 +16,10 @@ from attnctl.files import check_writable
 from attnctl.formats import pictures
 from attnctl.formats.pictures import Look, suffixes_listed
 from attnctl.pages import PAGE_MAPS, page_of_sources
-from attnctl.readings.heatmap import HeatmapGrid, is_drowned
+from attnctl.readings.heatmap import HeatmapGrid, OverviewReading, is_drowned
 from attnctl.readings.overview import Overview
 from attnctl.source import Changes, Prepared, Source, is_long, prepare
-from attnctl.source.cells import Zoom, cost_of_heads, evolution_of_run, heatmap_grid, read_cells
+from attnctl.source.cells import Zoom, cost_of_heads, evolution_of_run, grid_of, heatmap_grid
 
 LABELS = 20  # columns of a terminal that the names of the queries take
 
@@ -125,7 +125,7 @@ def _shown_cells(given: Prepared, zoom: Zoom, room: int | None, bare: bool) -> O
     """The cells of what was prepared, read in one way whatever it comes from; beside `bare` numbers stand no notes."""
     arguments.say_cost(cost_of_heads(given.source, given.head_count))
     with cost_progress(heads_over_tokens(given)) as tick:
-        found = read_cells(given, zoom, room, tick)
+        found: Overview = given.read(OverviewReading(grid_of(given, zoom, room)), tick)
     every = bare or found.model.kind in ("checkpoint", "matrix")
     arguments.say_unknown(found.tokens, found.key_axis, notes=found.notes, every=every)
     return found

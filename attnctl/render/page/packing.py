@@ -193,18 +193,13 @@ def packed_tokens(tokens: tuple[Token, ...], text: str) -> Document:
         "special": [at for at, token in enumerate(tokens) if token.special],
         "unknown": [at for at, token in enumerate(tokens) if token.unknown],
         "glued": [at for at in range(1, len(tokens)) if _touches_token(tokens[at - 1], tokens[at], text)],
-        "words": word_numbers(tokens, text),
+        "words": [number for number, group in enumerate(word_groups(tokens, text)) for _ in group],
     }
 
 
 def page_label(text: str) -> str:
     """As `visible_text`, but line ends (↵, CR ⇤) and tabs (⇥) by arrows: few fonts of browsers have the control pictures."""
     return visible_text(text).translate(_ARROWS)
-
-
-def word_numbers(tokens: tuple[Token, ...], text: str) -> list[int]:
-    """For each token the number of its word."""
-    return [number for number, group in enumerate(word_groups(tokens, text)) for _ in group]
 
 
 def _touches_token(before: Token, token: Token, text: str) -> bool:

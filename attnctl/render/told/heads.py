@@ -17,12 +17,7 @@ def ranked_by(heads: Sequence[HeadStatistics], measure: str | None) -> list[Head
     """The heads, those with most of a measure first; None leaves them layer by layer."""
     if measure is None:
         return list(heads)
-
-    def sort_key(head: HeadStatistics) -> tuple[float, int, int]:
-        value = head[measure]
-        return (float("inf") if value is None else -value, head.layer, head.head)
-
-    return sorted(heads, key=sort_key)
+    return sorted(heads, key=lambda head: (head[measure] is None, -(head[measure] or 0), head.layer, head.head))
 
 
 def heads_table(heads: Sequence[HeadStatistics], measure: str | None = None, more: str = "") -> Table:
