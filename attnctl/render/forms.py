@@ -151,6 +151,10 @@ class Column:
             return value.text
         return percent(value, 1) if self.kind == "share" else format(value, self.told or ",")
 
+    def shade_at(self, row: int) -> float | None:
+        """How a value of heat or change is shaded; None: not."""
+        return self.shade[row] if self.shade else self.values[row] if self.kind == "heat" else None
+
 
 def bar_columns(values: Sequence[float | None], told: str = "", most: int = 20, tone: str = "") -> list[Column]:
     """Numbers from 0 to 1 with a bar each, which gives way first: as `told`, or in percent."""

@@ -63,12 +63,19 @@ def form_html(form: Form) -> str:
 
 
 def _piece_html(text: str, tone: str) -> str:
-    """A piece as its tone has it; of one with a shade, the colour map and the place in it from 0 to 1 for the script."""
+    """A piece as its tone has it, or in its shade."""
     kind, _, share = tone.partition(" ")
     if kind in ("heat", "change"):
-        name, at = ("heat", 0.94 * float(share) + 0.06) if kind == "heat" else ("difference", 0.5 + 0.5 * float(share))
-        return f"<span data-map={name} data-place={at:.3f}>{escaped_html(text)}</span>"
+        return f"<span{_shade_data(kind, float(share))}>{escaped_html(text)}</span>"
     return _toned_html(escaped_html(text), tone)
+
+
+def _shade_data(kind: str, share: float | None) -> str:
+    """For the page's script: the colour map of heat or change, and the place in it from 0 to 1; "" without a shade."""
+    if share is None:
+        return ""
+    name, place = ("heat", 0.94 * share + 0.06) if kind == "heat" else ("difference", 0.5 + 0.5 * share)
+    return f" data-map={name} data-place={place:.3f}"
 
 
 def _toned_html(html: str, tone: str) -> str:
@@ -89,14 +96,17 @@ def _grid_html(grid: Grid) -> str:
         start = (
             f"<tr{' class=strongest' * (row in grid.marks or row in grid.strong)}><th scope=row>{escaped_html(name)}"
         )
-        rows.append(start + "".join(f"<td>{cell}" for cell in cells))
+        kind = "heat" if grid.heat else "change" if grid.change else ""
+        shades = [_shade_data(kind, float(value)) if kind else "" for value in grid.array[row]] + [""] * grid.sums
+        rows.append(start + "".join(f"<td{shade}>{cell}" for shade, cell in zip(shades, cells, strict=True)))
     return f"<div class=scroll><table><thead><tr><th>{head}</thead><tbody>{''.join(rows)}</tbody></table></div>"
 
 
 def table_html(table: Table, what: str = "") -> str:
     """A table, each row numbered as a `what`; what a bar measures, and how much of it, is left to the page's script."""
     columns = [one for one in table.columns if not one.hidden and any(value is not None for value in one.values)]
-    head = "".join("<th class=bar>" if one.kind == "bar" else f"<th>{escaped_html(one.heading)}" for one in columns)
+    kinds = {"bar": "<th class=bar>", "text": "<th class=said>"}
+    head = "".join(kinds.get(one.kind, "<th>") + escaped_html(one.heading) for one in columns)
     rows = []
     for at, values in enumerate(zip(*(one.values for one in columns), strict=True)):
         strong = " class=strongest" * bool(table.strong and table.strong[at])
@@ -108,8 +118,12 @@ def table_html(table: Table, what: str = "") -> str:
                 cells += f"<td class=bar data-{'matters' if one.tone else 'looks'}={value or 0:.3f}>"
             else:
                 text = escaped_html(one.cell_text(value))
-                in_full = one.kind != "text" or isinstance(value, Line)
-                cells += f"<td>{text}" if in_full else f"<th scope=row title='{text}'>{text}"
+                if one.kind != "text":
+                    cells += f"<td{_shade_data(one.kind, one.shade_at(at))}>{text}"
+                elif isinstance(value, Line):
+                    cells += f"<td class=said>{text}"
+                else:
+                    cells += f"<th class=said scope=row title='{text}'>{text}"
         rows.append(cells)
     about = escaped_html(table.legend.replace("{}", "; ".join(one.about for one in columns if one.about)))
     foot = "".join(f"<td>{escaped_html(text)}" for text in table.foot)

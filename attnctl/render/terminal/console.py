@@ -464,8 +464,7 @@ def _cell_lines(one: _Cells, row: int, wide: int) -> Iterator[Text]:
         for part in text_lines(Line(text), wide):
             yield Text(padded_text(part.plain, wide, right=False), style)
     else:
-        shade = column.shade[row - 1] if column.shade else value if column.kind == "heat" else None
-        if shade is not None:
+        if (shade := column.shade_at(row - 1)) is not None:
             style += (change_style if column.kind == "change" else heat_style)(shade)
         text = cut_at_start(text, wide) if column.cut == "start" else label_fit(text, wide)
         yield Text(padded_text(text, wide, right=not left), style)

@@ -147,7 +147,9 @@ def test_a_page_shades_the_text_by_all_that_was_cut_from_the_watched_token(run: 
     def places(*asked: str) -> list[str]:
         path = tmp_path / "effects.html"
         assert run("ablate", "Alice will ____ it", *asked, "-o", path).code == 0
-        return re.findall(r"data-place=([\d.]+)", path.read_text())
+        page = path.read_text()
+        assert len(re.findall(r"<td data-map=difference data-place=[\d.]+>[+-]", page)) == page.count("<tr>") - 1
+        return re.findall(r"<span data-map=difference data-place=([\d.]+)", page)
 
     every = places("--edges")
     assert len(set(every)) == 4 and places("--edges", "--top", "1") == every  # --top shortens the table alone
