@@ -242,11 +242,14 @@ def noticed(copy: Path, change: Change, recording: Recording) -> str | None:
 
 
 class FirstFailure:
-    """A plugin of pytest that writes down which test fails."""
+    """A plugin of pytest that writes down which test fails, wherever that test stands."""
+
+    def __init__(self, copy: Path) -> None:
+        self.file = copy / ".failed"
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         if report.failed:
-            Path(".failed").write_text(report.nodeid, encoding="utf-8")
+            self.file.write_text(report.nodeid, encoding="utf-8")
 
 
 def first_failure(copy: Path, tests: Sequence[str]) -> str | None:
@@ -274,7 +277,7 @@ def _run_tests(copy: Path, tests: Sequence[str]) -> None:
     sys.path[:] = [str(copy), *(path for path in sys.path if path not in ("", str(ROOT)))]
     for name in [name for name in sys.modules if name.partition(".")[0] in ("attnctl", "tests")]:
         del sys.modules[name]
-    sys.exit(pytest.main(["-x", "-q", "-n", "0", "-p", "no:cacheprovider", *tests], plugins=[FirstFailure()]))
+    sys.exit(pytest.main(["-x", "-q", "-n", "0", "-p", "no:cacheprovider", *tests], plugins=[FirstFailure(copy)]))
 
 
 def _environment(copy: Path) -> dict[str, str]:
