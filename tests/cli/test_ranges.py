@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 import shlex
-from collections.abc import Iterator
 
 import pytest
 
@@ -15,34 +14,19 @@ from attnctl.cli.options import Option
 from tests.conftest import Refused
 
 # what no number of any option may be, beside what lies outside its own range
-NEVER = (
-    "",
-    " ",
-    "nan",
-    "inf",
-    "-inf",
-    "1e308",
-    str(2**63),
-    str(10**23),
-    "9" * 5000,
-    "٣",
-    "1_0",
-    "0x10",
-    "1,5",
-    "\udcff",
-)
+NEVER = ("", " ", "nan", "-inf", "1e308", str(2**63), str(10**23), "9" * 5000, "٣", "1_0", "0x10", "1,5", "\udcff")
 WHOLE = ("1.5", "1e3")
 LARGE = {str(2**63): 2.0**63, str(10**23): 1e23}  # which a float may be
+# every number with its range, in the first command that takes it
+OPTIONS = {
+    (option.flags, option.range): pytest.param(name, option, id=f"{name} {option.flags}")
+    for name in reversed(COMMANDS)
+    for option in Command(name).options.values()
+    if option.kind in (int, float)
+}
 
 
-def options() -> Iterator[tuple[str, Option]]:
-    for name in COMMANDS:
-        for option in Command(name).options.values():
-            if option.kind in (int, float):
-                yield name, option
-
-
-@pytest.mark.parametrize(("name", "option"), list(options()), ids=lambda x: x if isinstance(x, str) else x.flags)
+@pytest.mark.parametrize(("name", "option"), OPTIONS.values())
 def test_a_number_outside_its_range_is_refused_before_any_work(
     name: str, option: Option, refused: Refused, monkeypatch: pytest.MonkeyPatch
 ) -> None:
