@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from safetensors.numpy import save_file
 
 from tests.conftest import Refused, Run
 
@@ -22,50 +23,36 @@ def grids(out: str) -> Any:
 
 
 @pytest.fixture
-def sources(run: Run, tmp_path: Path) -> list[tuple[tuple[str, ...], bytes]]:
+def sources(run: Run) -> list[tuple[tuple[str, ...], bytes]]:
     """The same attention as a text, a trace (.json, .npz, a pipe), a matrix: arguments and standard input."""
-    run("explain", TEXT, *MODEL, "-o", str(tmp_path / "run.json"))
-    run("explain", TEXT, *MODEL, "-o", str(tmp_path / "run.npz"))
+    run("explain", TEXT, *MODEL, "-o", "run.json")
+    run("explain", TEXT, *MODEL, "-o", "run.npz")
     trace = run("explain", TEXT, *MODEL, "--json")
     weights = [[head["weights"] for head in layer["heads"]] for layer in trace.json["layers"]]
-    np.save(tmp_path / "w.npy", np.asarray(weights, np.float32))
+    np.save("w.npy", np.asarray(weights, np.float32))
     tokens = " ".join(token["text"] for token in trace.json["tokens"])
+    piped = (("-",), trace.out.encode())
     return [
         ((TEXT, *MODEL), b""),
-        ((str(tmp_path / "run.json"),), b""),
-        ((str(tmp_path / "run.npz"),), b""),
-        (("-",), trace.out.encode()),
-        ((str(tmp_path / "w.npy"), "--tokens", tokens), b""),
+        (("run.json",), b""),
+        (("run.npz",), b""),
+        piped,
+        (("w.npy", "--tokens", tokens), b""),
     ]
 
 
 @pytest.mark.parametrize(
     "options",
-    [
-        (),
-        ("--layer", "1", "--head", "0"),
-        ("--rows", "4-8", "--columns", "1-5"),
-        ("--pool", "max"),
-        ("--drop", "first", "--renormalise"),
-        ("--drop", ".", "--rows", "2-11"),
-        ("--measure", "rollout"),
-        ("--words",),
-    ],
-    ids=str,
-)
-def test_heatmap_reads_every_source_alike(options: tuple[str, ...], run: Run, sources: Any) -> None:
+    ["--layer 1 --head 0", "--rows 4-8 --columns 1-5", "--pool max", "--drop . --rows 2-11", "--measure rollout", "--words"],
+)  # fmt: skip
+def test_heatmap_reads_every_source_alike(options: str, run: Run, sources: Any) -> None:
+    """Options that change the weights stand in tests/test_changes.py."""
     wanted = None
     for arguments, stdin in sources:
-        result = run("heatmap", *arguments, *options, stdin=stdin)
+        result = run("heatmap", *arguments, *options.split(), stdin=stdin)
         assert result.code == 0, (arguments, result)
         wanted = grids(result.out) if wanted is None else wanted
         np.testing.assert_allclose(grids(result.out), wanted, rtol=1e-4, atol=1e-6, err_msg=str(arguments))
-
-
-def test_value_norm_of_a_trace_is_that_of_its_text(run: Run, sources: Any) -> None:
-    found = [grids(run("heatmap", *a, "--measure", "value-norm", stdin=stdin).out) for a, stdin in sources[:4]]
-    for grid in found[1:]:
-        np.testing.assert_allclose(grid, found[0], rtol=1e-4, atol=1e-6)
 
 
 def test_heads_of_every_source_are_alike(run: Run, sources: Any) -> None:
@@ -98,15 +85,14 @@ def test_a_trace_is_walked_through_as_its_text_is(run: Run, sources: Any) -> Non
     assert again == direct and direct.code == 0
 
 
-def test_an_overview_gives_what_it_holds(run: Run, tmp_path: Path) -> None:
+def test_an_overview_gives_what_it_holds(run: Run) -> None:
     text = " ".join(f"word{at % 40}" for at in range(600))
-    links, statistics = str(tmp_path / "links.json"), str(tmp_path / "heads.json")
-    run("explain", text, *MODEL, "--json", "--top", "3", "-o", links)
-    run("heads", text, *MODEL, "-o", statistics)
-    assert run("heads", statistics, "--csv").out == run("heads", text, *MODEL, "--csv").out
-    fewer = run("explain", links, "--json", "--top", "2", "--head", "1").json["heads"]
+    run("explain", text, *MODEL, "--json", "--top", "3", "-o", "links.json")
+    run("heads", text, *MODEL, "-o", "heads.json")
+    fewer = run("explain", "links.json", "--json", "--top", "2", "--head", "1").json["heads"]
     assert len(fewer) == 2 and max(len(query) for head in fewer for query in head["links"]) == 2
-    assert run("heads", links, "--csv").out == run("heads", statistics, "--csv").out
+    direct = run("heads", text, *MODEL, "--csv").out
+    assert run("heads", "links.json", "--csv").out == run("heads", "heads.json", "--csv").out == direct
 
 
 def test_compare_reads_the_weights_as_the_others_do(run: Run) -> None:
@@ -127,13 +113,12 @@ run_command_line()
 
 
 @pytest.mark.parametrize("options", [(), ("--rows", "5000-5039", "--columns", "100-159")])
-def test_a_matrix_larger_than_the_memory_is_drawn(options: tuple[str, ...], tmp_path: Path) -> None:
+def test_a_matrix_larger_than_the_memory_is_drawn(options: tuple[str, ...]) -> None:
     n = 20_000  # 1.6 GB, of which most is a hole in the file, in a process that may have 1 GB
-    path = tmp_path / "big.npy"
-    whole = np.lib.format.open_memmap(path, "w+", np.float32, (n, n))
+    whole = np.lib.format.open_memmap("big.npy", "w+", np.float32, (n, n))
     whole[5000:5040, 100] = 0.5
     whole.flush()
-    command = [sys.executable, "-c", LIMITED, str(path), *options]
+    command = [sys.executable, "-c", LIMITED, "big.npy", *options]
     environment = {"OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1", "PATH": "/usr/bin"}
     done = subprocess.run(command, capture_output=True, text=True, timeout=120, env=environment)
     assert done.returncode == 0, done.stderr
@@ -146,94 +131,75 @@ def test_a_matrix_larger_than_the_memory_is_drawn(options: tuple[str, ...], tmp_
         assert np.unravel_index(found.argmax(), found.shape) == (5000 // 79, 100 // 79)
 
 
-def test_a_large_matrix_has_heads_and_rescaled_rows(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    weights = np.random.default_rng(0).dirichlet(np.ones(40), size=(2, 40)).astype(np.float32)
-    np.save(tmp_path / "w.npy", weights)
-    arguments = [
-        ("heads", str(tmp_path / "w.npy"), "--csv"),
-        ("heatmap", str(tmp_path / "w.npy"), "--drop", "3", "--renormalise"),
-        ("explain", str(tmp_path / "w.npy"), "--top", "3", "--json"),
-        ("explain", str(tmp_path / "w.npy"), "--query", "7", "--top", "3"),
-    ]
-    plain = [run(*each) for each in arguments]
+def test_a_large_matrix_has_heads_and_rescaled_rows(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    np.save("w.npy", np.random.default_rng(0).dirichlet(np.ones(40), size=(2, 40)).astype(np.float32))
+    commands = (
+        "heads w.npy --csv",
+        "heatmap w.npy --drop 3 --renormalise",
+        "explain w.npy --top 3 --json",
+        "explain w.npy --query 7 --top 3",
+    )
+    plain = [run(*command.split()) for command in commands]
     monkeypatch.setattr("attnctl.inputs.MAPPED_BYTES", 100)
-    assert [run(*each) for each in arguments] == plain and all(result.code == 0 for result in plain)
+    assert [run(*command.split()) for command in commands] == plain and all(result.code == 0 for result in plain)
 
 
-def test_a_damaged_large_matrix_is_refused(refused: Refused, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_damaged_large_matrix_is_refused(refused: Refused, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("attnctl.inputs.MAPPED_BYTES", 100)
     weights = np.full((40, 40), 1 / 40, np.float32)
-    np.save(tmp_path / "w.npy", weights)
-    whole = (tmp_path / "w.npy").read_bytes()
-    for name, data, says in (
-        ("short.npy", whole[:-8], "ends before its 40×40 numbers do"),
-        ("none.npy", b"\x93NUMPY" + bytes(200), "not a sound .npy file"),
-    ):
-        (tmp_path / name).write_bytes(data)
-        assert says in refused("heatmap", str(tmp_path / name))
+    np.save("w.npy", weights)
+    Path("short.npy").write_bytes(Path("w.npy").read_bytes()[:-8])
+    Path("none.npy").write_bytes(b"\x93NUMPY" + bytes(200))
     weights[3, 5] = np.nan
-    np.save(tmp_path / "nan.npy", weights)
-    assert "every number must be finite" in refused("heatmap", str(tmp_path / "nan.npy"))
+    np.save("nan.npy", weights)
+    assert "ends before its 40×40 numbers do" in refused("heatmap", "short.npy")
+    assert "not a sound .npy file" in refused("heatmap", "none.npy")
+    assert "every number must be finite" in refused("heatmap", "nan.npy")
 
 
-def test_qkv_is_read_by_what_the_file_holds(run: Run, tmp_path: Path) -> None:
-    parts = {name: np.ones((2, 3), np.float32) for name in "QKV"}
-    np.savez(tmp_path / "it.npz", **parts)
-    (tmp_path / "w.csv").write_bytes((tmp_path / "it.npz").read_bytes())
-    from safetensors.numpy import save_file
-
-    save_file(parts, str(tmp_path / "w.npz"))
-    for name in ("w.csv", "w.npz"):
-        assert run("explain", "two words", "--qkv", str(tmp_path / name), "--json").code == 0
-
-
-@pytest.mark.parametrize("suffix", ["", ".npy", ".npz", ".txt", ".csv", ".dat", ".json"])
-def test_a_file_is_what_it_holds_whatever_it_is_called(suffix: str, run: Run, tmp_path: Path) -> None:
-    weights = np.eye(3, dtype=np.float32)
+def test_a_file_is_what_it_holds_whatever_it_is_called(run: Run, room: Path) -> None:
     held = {"table": b"1,0,0\n0,1,0\n0,0,1\n"}
-    np.save(tmp_path / "w.npy", weights)
-    np.savez(tmp_path / "w.npz", weights=weights)
-    run("explain", "a b c", "--model", "random", "-o", tmp_path / "t.json")
-    run("explain", "a b c", "--model", "random", "-o", tmp_path / "t.npz")
-    held |= {name: (tmp_path / name).read_bytes() for name in ("w.npy", "w.npz", "t.json", "t.npz")}
-    for name, data in held.items():
-        if name == "table" and suffix in ("", ".txt", ".json", ".dat"):
-            continue  # words and numbers may be a text
-        path = tmp_path / f"lying-{name.replace('.', '-')}{suffix}"
-        path.write_bytes(data)
-        shown = run("heatmap", path)
-        assert shown.code == 0 and shown.out.count("\n") == 4, (path.name, shown.err)
+    np.savez("w.npz", weights=np.eye(3, dtype=np.float32))
+    held |= {name: (room / name).read_bytes() for name in ("w.npy", "t.json", "t.npz")}
+    held["w.npz"] = Path("w.npz").read_bytes()
+    for suffix in ("", ".npy", ".npz", ".txt", ".csv", ".dat", ".json"):
+        for name, data in held.items():
+            if name == "table" and suffix in ("", ".txt", ".json", ".dat"):
+                continue  # words and numbers may be a text
+            Path(f"lying{suffix}").write_bytes(data)
+            shown = run("heatmap", f"./lying{suffix}")
+            assert shown.code == 0 and shown.out.startswith("layer\thead"), (name, suffix, shown.err)
+    parts = {name: np.ones((2, 3), np.float32) for name in "QKV"}
+    np.savez("it.npz", **parts)
+    Path("it.npz").rename("w.csv")
+    save_file(parts, "w.npz")
+    for name in ("w.csv", "w.npz"):
+        assert run("explain", "two words", "--qkv", name, "--json").code == 0
 
 
-def test_a_word_with_a_stroke_is_no_file(run: Run) -> None:
-    assert run("explain", "either/or").code == 0
-
-
-def test_rows_given_outright_need_no_words(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    path, rng = tmp_path / "rows.csv", np.random.default_rng(0)  # an archive, whatever it is called
-    with path.open("wb") as file:
-        np.savez(file, Q=rng.normal(size=(3, 4)), K=rng.normal(size=(3, 4)), V=rng.normal(size=(3, 4)))
-    bare, named = (run("explain", *text, "--qkv", path, "--json").json for text in ((), ("a b c",)))
+def test_rows_given_outright_need_no_words(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    rng = np.random.default_rng(0)
+    np.savez("rows.npz", **{name: rng.normal(size=(3, 4)) for name in "QKV"})
+    bare, named = (run("explain", *text, "--qkv", "rows.npz", "--json").json for text in ((), ("a b c",)))
     assert [token["text"] for token in bare["tokens"]] == ["0", "1", "2"] and bare["layers"] == named["layers"]
     monkeypatch.setenv("ATTNCTL_MODEL", "random")
     monkeypatch.setenv("ATTNCTL_N_LAYERS", "2")
-    assert run("explain", "--qkv", path, "--json").json["model"] == bare["model"]
-    line = f"explain --qkv {path} --json\n".encode()
-    assert run("shell", "a b c", "--model", "random", stdin=line).json["layers"] == bare["layers"]
+    assert run("explain", "--qkv", "rows.npz", "--json").json["model"] == bare["model"]
+    made = run("shell", "a b c", "--model", "random", stdin=b"explain --qkv rows.npz --json\n")
+    assert made.json["layers"] == bare["layers"]
 
 
 @pytest.mark.parametrize(
     "table", [";,1,0\na,0.5,0.5\n", "a,1,0\n;,0.5,0.5\n", '";",1,0\n"\t",0.5,0.5\n', ";\t1\t0\na,b\t0.5\t0.5\n"]
 )
-def test_a_token_of_a_matrix_may_be_a_mark_between_cells(run: Run, tmp_path: Path, table: str) -> None:
-    path = tmp_path / "mine.csv"
-    path.write_text(table)
-    for source, stdin in ((str(path), b""), ("-", table.encode())):
+def test_a_token_of_a_matrix_may_be_a_mark_between_cells(run: Run, table: str) -> None:
+    Path("mine.csv").write_text(table)
+    for source, stdin in (("mine.csv", b""), ("-", table.encode())):
         np.testing.assert_array_equal(grids(run("heatmap", source, stdin=stdin).out), [[1, 0], [0.5, 0.5]])
 
 
-def test_a_trace_in_utf_16_is_read_as_shells_of_windows_write_it(run: Run, tmp_path: Path) -> None:
-    told = run("explain", "a b", "--model", "random", "--json")
-    (tmp_path / "t.json").write_bytes(told.out.encode("utf-16"))
-    shown = run("heatmap", tmp_path / "t.json")
+def test_a_trace_in_utf_16_is_read_as_shells_of_windows_write_it(run: Run) -> None:
+    told = run("explain", "either/or", "--model", "random", "--json")
+    Path("t.json").write_bytes(told.out.encode("utf-16"))
+    shown = run("heatmap", "t.json")
     assert shown.code == 0 and shown.out == run("heatmap", "-", stdin=told.out.encode()).out
