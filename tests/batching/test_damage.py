@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import shutil
+import signal
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -12,181 +13,133 @@ from typing import Any
 import pytest
 
 from attnctl import models
-from tests.batching.test_resume import check_whole, contents, sentences
+from attnctl.batching import census_work
+from attnctl.batching import folder as folder_module
+from tests.batching.test_resume import check_whole, contents
+from tests.conftest import Refused, Run
 
-Run = Callable[..., Any]
-ARGS = ("--format", "json,npz", "--jobs", "1")
-
-
-@pytest.fixture
-def file(tmp_path: Path) -> Path:
-    path = tmp_path / "in.txt"
-    path.write_text("one\ntwo\nthree\nfour\n")
-    return path
+ARGS = ("in.txt", "-o", "out", "--format", "json,npz", "--jobs", "1")
 
 
 @pytest.fixture
-def out(run: Run, file: Path, tmp_path: Path) -> Path:
-    assert run("batch", file, "-o", tmp_path / "out", *ARGS).code == 0
-    shutil.copytree(tmp_path / "out", tmp_path / "fresh")
-    return tmp_path / "out"
+def out(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The folder of a batch of four texts; `fresh` is as it was."""
+    monkeypatch.chdir(tmp_path)
+    Path("in.txt").write_text("one\ntwo\nthree\nfour\n")
+    assert run("batch", *ARGS).code == 0
+    shutil.copytree("out", "fresh")
+    return Path("out")
 
 
-def lines_of(folder: Path) -> list[Any]:
-    return [json.loads(line) for line in (folder / "manifest.jsonl").read_text().splitlines()]
-
-
-def write(folder: Path, entries: list[Any]) -> None:
-    (folder / "manifest.jsonl").write_text(
-        "".join(json.dumps(entry, separators=(",", ":")) + "\n" for entry in entries)
-    )
-
-
-def again(run: Run, file: Path, out: Path) -> None:
+def again(run: Run, said: str = "") -> None:
     """Going on ends where a run of its own does."""
-    result = run("batch", file, "-o", out, *ARGS)
-    assert result.code == 0 and result.err.count("\n") == 1, result.err
-    assert contents(out) == contents(out.parent / "fresh")
-    assert check_whole(out) == 4
+    result = run("batch", *ARGS)
+    assert result.code == 0 and result.err.count("\n") == 1 and said in result.err, result.err
+    assert contents(Path("out")) == contents(Path("fresh"))
+    assert check_whole(Path("out")) == 4
 
 
-def changed_files(entry: Any, **changes: Any) -> Any:
-    """A line of a manifest with other entries of its files."""
-    return {**entry, "files": [{**file, **changes} for file in entry["files"]]}
-
-
-def with_name(entry: Any, name: str, size: int = 1, **more: Any) -> Any:
-    return {**entry, "files": [{"file": name, "bytes": size}], **more}
-
-
-OWN = ("traces.jsonl", "run.json", "manifest.jsonl")
 # manifests that something else wrote, of the four lines that were there
 MANIFESTS: dict[str, Callable[[list[Any]], list[Any]]] = {
     "a line twice": lambda e: [e[0], *e],
-    "files by another name": lambda e: [
-        *e,
-        {**e[3], "number": 4, "files": [{**file, "file": f"./{file['file']}"} for file in e[3]["files"]]},
-    ],
-    **{f"{name}, past the last": lambda e, name=name: [*e, with_name(e[3], name, number=4)] for name in OWN},
-    **{f"{name}, of the last": lambda e, name=name: [*e[:3], with_name(e[3], name, 900)] for name in OWN},
-    **{
-        f"a file elsewhere: {name[:9]}": lambda e, name=name: [*e, with_name(e[3], name, number=4)]
-        for name in ("../in.txt", "/etc/hosts", "", ".", "x" * 300)
-    },
-    "a part that begins elsewhere": lambda e: [*e[:3], changed_files(e[3], offset=0)],
-    "no files": lambda e: [*e[:2], {key: value for key, value in e[2].items() if key != "files"}, e[3]],
+    "a line that lists no files": lambda e: [*e[:2], {**e[2], "files": []}, e[3]],
+    "a file elsewhere, past the last": lambda e: [*e, {**e[3], "number": 4, "files": [{"file": "../in.txt"}]}],
+    "a part that begins elsewhere": lambda e: [*e[:3], {**e[3], "files": [{**e[3]["files"][0], "offset": 0}]}],
     "lines of other types": lambda e: [*e[:3], 5, None, ["a"]],
-    "a status of another type": lambda e: [*e[:3], {**e[3], "status": []}],
 }
 
 
-@pytest.mark.parametrize("name", MANIFESTS)
-def test_a_manifest_that_something_else_wrote_takes_no_file_away(run: Run, file: Path, out: Path, name: str) -> None:
-    write(out, MANIFESTS[name](lines_of(out)))
-    again(run, file, out)
-
-
-FILE = {"file": "0000001-two.npz", "bytes": 1}
-
-
-@pytest.mark.parametrize(
-    "files",
-    [
-        *(5, None, [5], ["a"], [{}], [{"file": 5}], [{**FILE, "file": "a\0b"}], [{**FILE, "file": None}], [], {}),
-        *([{**FILE, "file": []}], [{"file": "a"}], [FILE]),
-        *([{**FILE, name: value}] for name in ("bytes", "offset") for value in ("x", None, -1, [], 1.5, True)),
-        [{"file": "run.json", "bytes": 0, "offset": 0}],
-    ],
-)
-def test_a_line_of_wrong_types_is_not_whole(run: Run, file: Path, out: Path, files: Any) -> None:
-    entries = lines_of(out)
-    write(out, [entries[0], {**entries[1], "files": files}, *entries[2:]])
-    again(run, file, out)
-    write(out, [*entries, {**entries[1], "number": 4, "files": files}])  # past the last
-    again(run, file, out)
+def test_a_manifest_that_something_else_wrote_takes_no_file_away(run: Run, out: Path) -> None:
+    for change in MANIFESTS.values():
+        entries = [json.loads(line) for line in (out / "manifest.jsonl").read_text().splitlines()]
+        lines = (json.dumps(entry, separators=(",", ":")) for entry in change(entries))
+        (out / "manifest.jsonl").write_text("".join(f"{line}\n" for line in lines))
+        again(run)
+    lines = (out / "manifest.jsonl").read_bytes().splitlines(keepends=True)
+    (out / "manifest.jsonl").write_bytes(lines[0] + b"x" * 9 + b"\n" + lines[2] + b'{"number":')
+    again(run, "2 done, 2 there before: see")
 
 
 @pytest.mark.parametrize("name", ["traces.jsonl", "0000001-two.npz"])
-def test_a_file_that_is_another_cut_or_gone_is_noticed(run: Run, file: Path, out: Path, name: str) -> None:
+def test_a_file_that_is_another_cut_or_gone_is_noticed(run: Run, out: Path, name: str) -> None:
     """Sizes alone were compared: what a bad disk or an editor had changed counted as done."""
     whole = (out / name).read_bytes()
-    flipped = [whole[:at] + bytes([whole[at] ^ 1]) + whole[at + 1 :] for at in (0, len(whole) // 2, len(whole) - 1)]
-    for changed in (*flipped, whole[:-9], None):
+    middle = len(whole) // 2
+    for changed in (whole[:middle] + bytes([whole[middle] ^ 1]) + whole[middle + 1 :], whole[:-9], None):
         (out / name).unlink() if changed is None else (out / name).write_bytes(changed)
-        result = run("batch", file, "-o", out, *ARGS)
-        assert result.code == 0
         done = "4 done" if changed is None and name == "traces.jsonl" else "1 done, 3 there before"
-        assert f"{done}, {name} damaged or gone, and made again" in result.err, result.err
-        assert contents(out) == contents(out.parent / "fresh") and check_whole(out) == 4
-    assert "damaged" not in run("batch", file, "-o", out, *ARGS).err
+        again(run, f"{done}, {name} damaged or gone, and made again")
+    assert "damaged" not in run("batch", *ARGS).err
 
 
-def test_a_digest_that_is_another_is_mended_in_the_manifest(run: Run, file: Path, out: Path) -> None:
-    entries = lines_of(out)
-    for entry in entries[1:3]:
-        for part in entry["files"]:
-            part["sha256"] = "0" * 64
-    write(out, entries)
-    result = run("batch", file, "-o", out, *ARGS)
-    assert "2 done, 2 there before: see" in result.err
-    assert contents(out) == contents(out.parent / "fresh") and check_whole(out) == 4
-    assert "damaged" not in run("batch", file, "-o", out, *ARGS).err
-
-
-@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="no named pipes here")
-def test_a_pipe_in_a_finished_file_s_place_is_replaced(run: Run, file: Path, out: Path) -> None:
+def test_a_pipe_is_replaced_where_it_is_a_text_s_and_not_waited_for(run: Run, refused: Refused, out: Path) -> None:
     (out / "0000001-two.npz").unlink()
     os.mkfifo(out / "0000001-two.npz")
-    again(run, file, out)
+    signal.alarm(60)
+    again(run)
+    for name in ("run.json", "manifest.jsonl", "traces.jsonl"):
+        (out / name).rename("kept")
+        os.mkfifo(out / name)
+        assert refused("batch", *ARGS) == f"out/{name} is no regular file: give a new folder"
+        Path("kept").rename(out / name)
+    signal.alarm(0)
 
 
-def test_the_last_line_of_a_group_lists_what_it_shares(run: Run, tmp_path: Path) -> None:
-    file = sentences(tmp_path / "in.txt", 200)
-    args = (file, "--format", "statistics", "--head", "0", "--jobs", "1")
-    assert run("batch", *args, "-o", tmp_path / "out").code == 3
-    shutil.copytree(tmp_path / "out", tmp_path / "fresh")
-    for at in (191, 199):
-        entries = lines_of(tmp_path / "out")
-        write(tmp_path / "out", [*entries[:at], {**entries[at], "files": []}, *entries[at + 1 :]])
-        assert run("batch", *args, "-o", tmp_path / "out").code == 3
-        assert contents(tmp_path / "out") == contents(tmp_path / "fresh")
+def test_a_damaged_run_is_one_line(refused: Refused, out: Path) -> None:
+    for said in (5, ["a"], {"schema": "attnctl.batch/2", "said": None}, {"schema": "attnctl.batch/2", "said": ["a"]}):
+        (out / "run.json").write_text(json.dumps(said))
+        assert refused("batch", *ARGS) == "out/run.json is damaged: give a new folder"
 
 
-@pytest.mark.parametrize("said", [5, None, ["a"], "a"])
-def test_a_damaged_run_is_one_line(refused: Run, file: Path, out: Path, said: Any) -> None:
-    for document in (said, {"schema": "attnctl.batch/2", "said": said}):
-        (out / "run.json").write_text(json.dumps(document))
-        line = refused("batch", file, "-o", out, *ARGS)
-        assert line == f"{out}/run.json is damaged: give a new folder"
+def test_other_weights_at_the_same_path_are_refused(run: Run, refused: Refused, out: Path) -> None:
+    mine = Path("model/weights.safetensors")
+    mine.parent.mkdir()
+    shutil.copy(Path(models.__file__).parent / "builtin" / "demo.safetensors", mine)
+    for model in (mine, mine.parent):
+        args = ("batch", "in.txt", "-o", f"of-{model.name}", "--model", model, "--jobs", "1")
+        assert run(*args).code == 0
+        (mine.parent / "notes.txt").write_text("another file")
+        assert "4 there before" in run(*args).err
+        stat = mine.stat()
+        os.utime(mine, ns=(stat.st_atime_ns, stat.st_mtime_ns + 1_000_000_000))
+        said = f"of-{model.name} holds a batch with other files of the model: give a new folder, or --replace"
+        assert refused(*args, code=2) == said
 
 
-@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="no named pipes here")
-@pytest.mark.parametrize("name", ["run.json", "manifest.jsonl", "traces.jsonl"])
-def test_a_pipe_is_not_waited_for(name: str, file: Path, out: Path) -> None:
-    from tests.conftest import process
-
-    (out / name).unlink()
-    os.mkfifo(out / name)
-    done = process("batch", str(file), "-o", str(out), *ARGS)
-    assert done.returncode == 1
-    assert done.stderr.decode() == f"attnctl: {out}/{name} is no regular file: give a new folder\n"
+TREES = "".join(
+    f"# sent_id = {number}\n1\tAlice\t_\tPROPN\t_\t_\t2\tnsubj\t_\t_\n2\teats\t_\tVERB\t_\t_\t0\troot\t_\t_\n\n"
+    for number in range(4)
+)
 
 
-@pytest.mark.parametrize("as_file", [True, False])
-def test_other_weights_at_the_same_path_are_refused(
-    run: Run, refused: Run, file: Path, tmp_path: Path, as_file: bool
+@pytest.mark.parametrize(
+    ("command", "parts", "made"),
+    [
+        ("batch in.txt --format statistics -m random --jobs 1", ".tallies", "statistics.csv"),
+        ("batch in.txt --format contact-sheet -m random --jobs 1", "contact-sheet", "contact-sheet.pdf"),
+        ("evaluate in.conllu -m random --least 1", ".tallies", "census.json"),
+    ],
+)
+def test_a_damaged_part_is_named_and_made_anew(
+    command: str, parts: str, made: str, run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    source = Path(models.__file__).parent / "builtin" / "demo.safetensors"
-    model = tmp_path / "model"
-    model.mkdir()
-    mine = model / "weights.safetensors"
-    shutil.copy(source, mine)
-    (model / "notes.txt").write_text("one")
-    args = (file, "-o", tmp_path / "out", "--model", mine if as_file else model, "--jobs", "1")
-    assert run("batch", *args).code == 0
-    (model / "notes.txt").write_text("another")
-    assert "4 there before" in run("batch", *args).err
-    stat = mine.stat()
-    os.utime(mine, ns=(stat.st_atime_ns, stat.st_mtime_ns + 1_000_000_000))
-    line = refused("batch", *args, code=2)
-    assert line == f"{tmp_path}/out holds a batch with other files of the model: give a new folder, or --replace"
+    """Each ended in a traceback of the library that read it, and later in a line that asked to take the file away."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(folder_module, "GROUP", 2)
+    monkeypatch.setattr(census_work, "TOGETHER", 2)
+    Path("in.txt").write_text("one two\nthree four\nfive six\nseven eight\n")
+    Path("in.conllu").write_text(TREES)
+    assert run(*command.split(), "-o", "out").code == 0
+    wanted = contents(Path("out"))
+    part = sorted(Path("out", parts).iterdir())[0]
+    for damaged in (b"{}".ljust(part.stat().st_size), None):
+        part.unlink() if damaged is None else part.write_bytes(damaged)
+        done = run(*command.split(), "-o", "out")
+        assert done.code == 0 and f"{parts}/{part.name} damaged or gone, and made again" in done.err, done
+        assert contents(Path("out")) == wanted and made in wanted
+    manifest = Path("out/manifest.jsonl")
+    lines = manifest.read_bytes().splitlines(keepends=True)
+    manifest.write_bytes(
+        b"".join([*lines[:3], lines[3].replace(b'"files":[', b'"files":[ ')])
+    )  # it lists what they share
+    assert run(*command.split(), "-o", "out").code == 0 and contents(Path("out")) == wanted
