@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import csv
 import json
 import statistics
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -16,10 +14,10 @@ pytest.importorskip("transformers", reason="attnctl[hf] is not installed")
 import jsonschema
 
 from attnctl.formats.documents.schemas import SCHEMAS
-from tests.conftest import Result
+from tests.batching.test_groups import rows_of
+from tests.conftest import Run
 from tests.tools import folders
 
-Run = Callable[..., Result]
 CHATML = "{% for m in messages %}<|{{ m.role }}|>{{ m.content }}\n{% endfor %}{% if add_generation_prompt %}<|assistant|>{% endif %}"
 DOCUMENTS = ["[one] Paris is big.", "[two] Rome is old.", "[three] Oslo is cold."]
 
@@ -33,11 +31,6 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     made = folders.write(tmp_path_factory.mktemp("chatty"), "llama", max_position_embeddings=512)
     (made / "chat_template.jinja").write_text(CHATML)
     return made
-
-
-def rows(path: Path) -> list[dict[str, str]]:
-    with path.open() as table:
-        return list(csv.DictReader(table))
 
 
 def test_a_row_a_prompt_and_means_over_them(run: Run, folder: Path, tmp_path: Path) -> None:
@@ -56,10 +49,10 @@ def test_a_row_a_prompt_and_means_over_them(run: Run, folder: Path, tmp_path: Pa
         jsonschema.validate(own, SCHEMAS["sources"]())
         alone = run("sources", prompt(order), "--answer", " Rome", "--model", folder, "--json").json
         assert own == alone
-    table = rows(out / "sources.csv")
+    table = rows_of(out / "sources.csv")
     assert [row["id"] for row in table] == ["p0", "p1", "p2", "chat"]
     assert table[0]["first_source"] == documents[0]["parts"][0]["name"] and table[3]["answer"] == "Rome"
-    means = {(row["by"], row["which"], row["column"]): row for row in rows(out / "sources-means.csv")}
+    means = {(row["by"], row["which"], row["column"]): row for row in rows_of(out / "sources-means.csv")}
     of_two = [part["matters"] for document in documents for part in document["parts"] if part["name"] == "two"]
     assert float(means["part", "two", "matters"]["mean"]) == pytest.approx(statistics.fmean(of_two), abs=1e-6)
     error = statistics.stdev(of_two) / 2

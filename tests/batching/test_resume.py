@@ -17,10 +17,11 @@ from typing import Any
 
 import pytest
 
+from attnctl.batching import folder as folder_module
 from attnctl.batching.manifest import AppendedFile
 from attnctl.cli import run_command_line
 from attnctl.errors import AttnctlError
-from tests.conftest import process
+from tests.conftest import Refused, Result, Run, process
 
 ATTNCTL = [sys.executable, "-m", "attnctl", "batch"]
 FORKING = multiprocessing.get_context("forkserver")
@@ -62,15 +63,16 @@ def contents(folder: Path) -> dict[str, Any]:
     return found | {"manifest": manifest(folder)}
 
 
-def run_batch(args: Sequence[str]) -> None:
-    """`attnctl batch ARGS…`, in a process that has its imports already."""
+def run_batch(args: Sequence[str], group: int) -> None:
+    """`attnctl batch ARGS…` with groups of so many texts, in a process that has its imports already."""
+    folder_module.GROUP = group
     sys.argv = ["attnctl", "batch", *args]
     run_command_line()
 
 
-def killed_midway(args: Sequence[str], folder: Path, draw: random.Random) -> None:
+def killed_midway(args: Sequence[str], folder: Path, draw: random.Random, group: int) -> None:
     """Start a run and kill it after a random time of getting on."""
-    run = FORKING.Process(target=run_batch, args=(args,))
+    run = FORKING.Process(target=run_batch, args=(args, group))
     before = size(folder)
     run.start()
     while size(folder) == before and run.is_alive():
@@ -85,19 +87,27 @@ def size(folder: Path) -> int:
     return file.stat().st_size if file.exists() else 0
 
 
-def test_killed_again_and_again_the_outcome_is_the_same(tmp_path: Path) -> None:
-    count, kills, draw = 800, 10, random.Random(7)
-    file = sentences(tmp_path / "in.txt", count)
-    args = [str(file), "--format", "json,npz", "--jobs", "1"]
-    assert process("batch", *args, "-o", str(tmp_path / "calm")).returncode == 3
-    rough = tmp_path / "rough"
+@pytest.mark.parametrize(
+    ("formats", "count", "kills", "group"),
+    [("json,npz", 400, 6, 1), ("json,parquet,contact-sheet,statistics", 60, 2, 16)],
+)
+def test_killed_again_and_again_the_outcome_is_the_same(
+    formats: str, count: int, kills: int, group: int, run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if group > 1:
+        pytest.importorskip("pyarrow")
+    monkeypatch.setattr(folder_module, "GROUP", group)
+    file, draw, rough = sentences(tmp_path / "in.txt", count), random.Random(7), tmp_path / "rough"
+    args = [str(file), "--format", formats, "--head", "0", "--jobs", "1"]
+    assert run("batch", *args, "-o", tmp_path / "calm").code == 3
     reached = [0]
     for _ in range(kills):
-        killed_midway([*args, "-o", str(rough)], rough, draw)
+        killed_midway([*args, "-o", str(rough)], rough, draw, group)
         reached.append(check_whole(rough))
         assert reached[-1] >= reached[-2], "a run lost what an earlier one had done"
-    assert reached[-1] > reached[1] > 0 and reached[kills // 2] < count, reached
-    assert process("batch", *args, "-o", str(rough)).returncode == 3
+        assert reached[-1] % group == 0 or reached[-1] == count, "what shares a file is done or not as one"
+    assert 0 < reached[1] < reached[-1] and reached[kills // 2] < count, reached
+    assert run("batch", *args, "-o", rough).code == 3
     assert contents(rough) == contents(tmp_path / "calm")
 
 
@@ -129,29 +139,27 @@ def alive(pid: str) -> bool:
         return False
 
 
-def test_several_processes_make_what_one_makes(tmp_path: Path) -> None:
-    file = sentences(tmp_path / "in.txt", 1500)
+def test_several_processes_make_what_one_makes(run: Run, tmp_path: Path) -> None:
+    file = sentences(tmp_path / "in.txt", 400)
     for jobs in ("1", "2"):
-        assert process("batch", str(file), "-o", str(tmp_path / jobs), "--jobs", jobs).returncode == 3
+        assert run("batch", file, "-o", tmp_path / jobs, "--jobs", jobs).code == 3
     assert contents(tmp_path / "1") == contents(tmp_path / "2")
-    assert len(manifest(tmp_path / "2")) == 1500
+    assert len(manifest(tmp_path / "2")) == 400
 
 
-def test_a_full_disk_is_one_line_and_the_rest_is_done_later(tmp_path: Path) -> None:
-    file = sentences(tmp_path / "in.txt", 200)
-    args = ["batch", str(file), "--jobs", "1"]
-    process(*args, "-o", str(tmp_path / "calm"))
+def test_a_full_disk_is_one_line_and_the_rest_is_done_later(run: Run, tmp_path: Path) -> None:
+    args = ["batch", str(sentences(tmp_path / "in.txt", 200)), "--jobs", "1"]
+    run(*args, "-o", tmp_path / "calm")
     limit = (tmp_path / "calm" / "traces.jsonl").stat().st_size // 2 + 17
-    full = process(
-        *args, "-o", str(tmp_path / "out"), preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (limit, limit))
-    )
+    out = tmp_path / "out"
+    full = process(*args, "-o", str(out), preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (limit, limit)))
     assert full.returncode == 1
-    assert full.stderr.decode().splitlines()[-1] == f"attnctl: cannot write {tmp_path}/out/traces.jsonl: file too large"
-    assert 10 < check_whole(tmp_path / "out") < 150
-    lines = (tmp_path / "out" / "traces.jsonl").read_bytes()
+    assert full.stderr.decode().splitlines()[-1] == f"attnctl: cannot write {out}/traces.jsonl: file too large"
+    assert 10 < check_whole(out) < 150
+    lines = (out / "traces.jsonl").read_bytes()
     assert lines.endswith(b"}\n") and all(json.loads(line) for line in lines.splitlines())
-    assert process(*args, "-o", str(tmp_path / "out")).returncode == 3
-    assert contents(tmp_path / "out") == contents(tmp_path / "calm")
+    assert run(*args, "-o", out).code == 3
+    assert contents(out) == contents(tmp_path / "calm")
 
 
 def test_ctrl_c_leaves_what_is_done_usable(tmp_path: Path) -> None:
@@ -200,79 +208,57 @@ def test_a_file_removed_while_it_grows_is_said(tmp_path: Path) -> None:
     file.close_file()
 
 
-def run_texts(run: Any, folder: Path, *lines: str, name: str = "a.txt", more: Sequence[str] = ()) -> Any:
-    (folder / name).write_text("".join(f"{line}\n" for line in lines))
-    return run("batch", folder / name, "-o", folder / "out", "--jobs", "1", "--format", "json,npz", *more)
+def run_texts(run: Run, folder: Path, *lines: str) -> Result:
+    (folder / "a.txt").write_text("".join(f"{line}\n" for line in lines))
+    return run("batch", folder / "a.txt", "-o", folder / "out", "--jobs", "1", "--format", "json,npz")
 
 
 def texts_there(folder: Path) -> list[str]:
     return [json.loads(line)["text"] for line in (folder / "out" / "traces.jsonl").read_text().splitlines()]
 
 
-def test_another_input_is_refused_and_deletes_nothing(run: Any, refused: Any, tmp_path: Path) -> None:
+def test_another_input_is_refused_and_deletes_nothing(run: Run, refused: Refused, tmp_path: Path) -> None:
     run_texts(run, tmp_path, "one", "two", "three")
-    before = contents(tmp_path / "out")
-    (tmp_path / "b.txt").write_text("four\n")
-    args = ("batch", tmp_path / "b.txt", "-o", tmp_path / "out", "--format", "json,npz", "--jobs", "1")
-    said = f"{tmp_path}/out holds results of {tmp_path}/a.txt: give a new folder, or --replace"
-    assert refused(*args, code=2) == said
-    assert contents(tmp_path / "out") == before
-    (tmp_path / "out" / "notes.txt").write_text("mine")
-    assert run(*args, "--replace").err.startswith("attnctl: 1 done: see")
-    assert texts_there(tmp_path) == ["four"] and (tmp_path / "out" / "notes.txt").exists()
-    assert len(list((tmp_path / "out").glob("*.npz"))) == 1 and check_whole(tmp_path / "out") == 1
-    assert run("batch", tmp_path / "b.txt", "-o", tmp_path / "out", "--format", "npz", "--replace").code == 0
-    assert not (tmp_path / "out" / "traces.jsonl").exists()
+    before, out, other = contents(tmp_path / "out"), tmp_path / "out", tmp_path / "b.csv"
+    other.write_text("x,y\nfour,five\n")
+    args = ("batch", other, "-o", out, "--format", "json,npz", "--jobs", "1", "--column")
+    said = f"{out} holds results of {tmp_path}/a.txt: give a new folder, or --replace"
+    assert refused(*args, "x", code=2) == said
+    assert contents(out) == before
+    (out / "notes.txt").write_text("mine")
+    assert run(*args, "x", "--replace").err.startswith("attnctl: 1 done: see")
+    assert texts_there(tmp_path) == ["four"] and (out / "notes.txt").exists()
+    assert len(list(out.glob("*.npz"))) == 1 and check_whole(out) == 1
+    assert refused(*args, "y", code=2).endswith("differs in column: give a new folder, or --replace")
+    assert run(*args, "x", "--format", "npz", "--replace").code == 0
+    assert not (out / "traces.jsonl").exists()
 
 
-def test_lines_of_the_input_come_go_and_change_places(run: Any, tmp_path: Path) -> None:
-    run_texts(run, tmp_path, "one", "two", "two", "three")
-    before = contents(tmp_path / "out")
+def test_lines_of_the_input_come_go_and_change_places(run: Run, tmp_path: Path) -> None:
+    here, there = tmp_path / "here", tmp_path / "there"
+    here.mkdir()
+    run_texts(run, here, "one", "two", "two", "three")
+    here.rename(there)  # the folder may be moved with its input
+    out = there / "out"
+    before = contents(out)
     for lines, said in (
         (("three", "two"), "0 done, 2 there before, 2 there of texts that are not in it now"),
         (("three", "one", "two", "two"), "0 done, 4 there before"),
         ((), "0 done, 4 there of texts that are not in it now"),
     ):
-        assert run_texts(run, tmp_path, *lines).err.startswith(f"attnctl: {said}: see")
-        assert contents(tmp_path / "out") == before
-    result = run_texts(run, tmp_path, "four", "one", "two", "five", "two", "two")
+        assert run_texts(run, there, *lines).err.startswith(f"attnctl: {said}: see")
+        assert contents(out) == before
+    result = run_texts(run, there, "four", "one", "two", "five", "two", "two")
     assert result.err.startswith("attnctl: 3 done, 3 there before, 1 there of texts that are not in it now: see")
-    assert texts_there(tmp_path) == ["one", "two", "two", "three", "four", "five", "two"]
-    assert [entry["number"] for entry in manifest(tmp_path / "out")] == list(range(7))
-    after = contents(tmp_path / "out")
+    assert texts_there(there) == ["one", "two", "two", "three", "four", "five", "two"]
+    assert [entry["number"] for entry in manifest(out)] == list(range(7))
+    after = contents(out)
     assert {name: after[name] for name in before if name.endswith(".npz")}.items() <= before.items()
-    assert check_whole(tmp_path / "out") == 7
-    (tmp_path / "out" / "0000001-two.npz").unlink()
-    (tmp_path / "out" / "0000003-three.npz").unlink()  # of a text that is not in the input
-    result = run_texts(run, tmp_path, "four", "one", "two", "five", "two", "two")
+    assert check_whole(out) == 7
+    (out / "0000001-two.npz").unlink()
+    (out / "0000003-three.npz").unlink()  # of a text that is not in the input
+    result = run_texts(run, there, "four", "one", "two", "five", "two", "two")
     said = "0000001-two.npz damaged or gone, and made again, 0000003-three.npz damaged or gone: see"
     assert result.err.startswith(f"attnctl: 1 done, 5 there before, {said}")
-    assert texts_there(tmp_path) == ["one", "two", "two", "four", "five", "two"]
-    assert (tmp_path / "out" / "0000001-two.npz").read_bytes() == before["0000001-two.npz"]
-
-
-def test_a_column_with_other_texts_is_refused(run: Any, refused: Any, tmp_path: Path) -> None:
-    (tmp_path / "a.csv").write_text("x,y\none,two\n")
-    args = ("batch", tmp_path / "a.csv", "-o", tmp_path / "out", "--jobs", "1")
-    assert run(*args, "--column", "x").code == 0
-    assert refused(*args, "--column", "y", code=2).endswith(
-        "out holds a batch that differs in column: give a new folder, or --replace"
-    )
-
-
-def test_the_folder_may_be_moved_with_its_input(run: Any, tmp_path: Path) -> None:
-    (tmp_path / "here").mkdir()
-    run_texts(run, tmp_path / "here", "one")
-    (tmp_path / "here").rename(tmp_path / "there")
-    assert "0 done, 1 there before" in run_texts(run, tmp_path / "there", "one").err
-
-
-def test_a_manifest_with_a_damaged_line_loses_that_line(run: Any, tmp_path: Path) -> None:
-    run_texts(run, tmp_path, "one", "two", "three")
-    before = contents(tmp_path / "out")
-    lines = (tmp_path / "out" / "manifest.jsonl").read_bytes().splitlines(keepends=True)
-    (tmp_path / "out" / "manifest.jsonl").write_bytes(lines[0] + b"x" * 9 + b"\n" + lines[2] + b'{"number":')
-    assert run_texts(run, tmp_path, "one", "two", "three").err.startswith("attnctl: 1 done, 2 there before")
-    assert sorted(texts_there(tmp_path)) == ["one", "three", "two"] and check_whole(tmp_path / "out") == 3
-    after = contents(tmp_path / "out")
-    assert all(after[name] == data for name, data in before.items() if name.endswith(("one.npz", "three.npz")))
+    assert texts_there(there) == ["one", "two", "two", "four", "five", "two"]
+    assert (out / "0000001-two.npz").read_bytes() == before["0000001-two.npz"]
