@@ -9,8 +9,6 @@ import array_api_strict
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
-from hypothesis import strategies as st
 from safetensors.numpy import load_file
 
 from attnctl import attention as a
@@ -57,22 +55,6 @@ def test_journey_with_weights() -> None:
     np.testing.assert_allclose(steps.weights[0, 1], [0.1500, 0.2264, 0.2199, 0.1311, 0.0906, 0.1820], atol=5e-5)
     contexts = [[0.2996, 0.8053], [0.3061, 0.8210], [0.3058, 0.8203], [0.2948, 0.7939], [0.2927, 0.7891], [0.2990, 0.8040]]  # fmt: skip
     np.testing.assert_allclose(steps.context[0], contexts, atol=5e-5)
-
-
-@pytest.mark.parametrize(
-    ("scores", "weights"),
-    [([1, 1.1], [0.475, 0.525]), ([10, 11], [0.269, 0.731]), ([100, 110], [0.000045, 0.999955])],
-)
-def test_softmax_of_the_lessons(scores: list[float], weights: list[float]) -> None:
-    np.testing.assert_allclose(a.softmax(np.asarray(scores, np.float32)), weights, atol=5e-4, rtol=2e-2)
-
-
-def test_small_sums_of_the_lessons() -> None:
-    value = np.asarray([[[6.2, 1.4, 7.9]]])
-    np.testing.assert_allclose(a.context(np.asarray([[[0.27]]]), value)[0, 0], [1.67, 0.378, 2.13], atol=5e-3)
-    w_q = np.asarray([[[0.3, -0.1], [-0.2, 0.7], [0.4, 0.2]]])
-    # a well-known lesson prints [0.30, 0.61] here
-    np.testing.assert_allclose(a.project_heads(np.asarray([[0.2, 0.8, 0.9]]), w_q)[0, 0], [0.26, 0.72], atol=1e-12)
 
 
 # --- independent references --------------------------------------------------------------------------------------
@@ -153,7 +135,9 @@ def test_weights_and_output_equal_multihead_attention(batched: bool) -> None:
     if not batched:
         x, matrices, biases, *own = (part.numpy() for part in (x[1], matrices, biases, *own))
     steps = a.attend(*(a.project_heads(x, w, b) for w, b in zip(matrices, biases, strict=True)))
-    output = a.project_output(a.concatenate_heads(steps.context), *own)
+    joined = a.concatenate_heads(steps.context)
+    np.testing.assert_array_equal(np.asarray(a.split_heads(joined, 2)), np.asarray(steps.context))
+    output = a.project_output(joined, *own)
     for found, theirs_ in zip((output, steps.weights), wanted, strict=True):
         np.testing.assert_allclose(np.asarray(found), theirs_ if batched else theirs_[1], atol=1e-6)
 
@@ -215,18 +199,6 @@ def test_shapes_that_do_not_fit_are_both_named(changes: dict[str, tuple[int, ...
 
 # --- what must always be true ------------------------------------------------------------------------------------
 
-sizes = st.integers(1, 9)
-
-
-@settings(max_examples=60, deadline=None)
-@given(n=sizes, m=sizes, d=sizes, seed=st.integers(0, 1000), size=st.sampled_from([1e-3, 1.0, 50.0]))
-def test_rows_sum_to_one_and_ignore_a_shift(n: int, m: int, d: int, seed: int, size: float) -> None:
-    q, k, v = normal(2, n, d, seed=seed) * size, normal(2, m, d, seed=seed + 1), normal(2, m, d, seed=seed + 2)
-    steps = a.attend(q, k, v)
-    assert (steps.weights >= 0).all()
-    np.testing.assert_allclose(steps.weights.sum(-1), 1, atol=1e-5)
-    np.testing.assert_allclose(a.softmax(steps.scaled_scores + np.float32(2.0)), steps.weights, atol=1e-4)
-
 
 @pytest.mark.parametrize("how", HOW, ids=lambda how: ", ".join(how) or "plain")
 @pytest.mark.parametrize(("heads", "rows"), [([2, 0], None), (None, [4, 1, 2]), ([3, 2, 1], [0, 6]), (None, None)])
@@ -252,16 +224,4 @@ def test_low_precision_rows_still_sum_to_one() -> None:
 def test_huge_scores_neither_overflow_nor_warn() -> None:
     q, k, v = qkv()
     weights = a.attend(q * np.float32(1e4), k, v, scale=1.0).weights
-    assert np.isfinite(weights).all()
-
-
-def test_gradients_flow() -> None:
-    q, k, v = (torch.from_numpy(x).requires_grad_() for x in qkv(n=3, m=3))
-    a.attend(q, k, v, causal=True).context.sum().backward()
-    assert all(x.grad is not None and torch.isfinite(x.grad).all() for x in (q, k, v))
-
-
-@given(heads=st.integers(1, 4), n=st.integers(1, 5), d=st.integers(1, 4))
-def test_split_heads_undoes_concatenate(heads: int, n: int, d: int) -> None:
-    x = normal(heads, n, d)
-    np.testing.assert_array_equal(a.split_heads(a.concatenate_heads(x), heads), x)
+    np.testing.assert_allclose(weights.sum(-1), 1, atol=1e-5)
