@@ -1,7 +1,7 @@
 """The topics of the documentation, in reading order, the Markdown of each, a page in a terminal, and all of them as a site.
 
 A page of `WRITTEN` is a file of `attnctl/docs/`: a new page needs a file there and a line here. A page of `MADE`, and the
-reference of each command, is made from the program when it is asked for, and so cannot differ from it.
+reference of each command, is made from the program: that of Python beforehand, the others when they are asked for.
 """
 
 from __future__ import annotations
@@ -67,10 +67,16 @@ WRITTEN: dict[str, dict[str, str]] = {
     },
 }
 
+
+def stored_page(name: str) -> Callable[[], str]:
+    """What reads the Markdown of a page of that name."""
+    return partial((FOLDER / f"{name}.md").read_text, encoding="utf-8")
+
+
 # topic → what it is about, and the function that makes its Markdown
 MADE: dict[str, tuple[str, Callable[[], str]]] = {
     "commands": ("every command, a line each", references.commands_page),
-    "python": ("the functions and classes of the Python package", references.python_page),
+    "python": ("the functions and classes of the Python package", stored_page("python")),
     "formats": ("the files that attnctl writes, field by field", references.formats_page),
 }
 REFERENCE, COMMANDS = "Reference", "Commands"
@@ -90,10 +96,7 @@ class Topic(NamedTuple):
 def topics_by_section() -> dict[str, list[Topic]]:
     """Section → its topics, all in reading order; the last are the references of the commands."""
     sections = {
-        section: [
-            Topic(name, about, partial((FOLDER / f"{name}.md").read_text, encoding="utf-8"))
-            for name, about in pages.items()
-        ]
+        section: [Topic(name, about, stored_page(name)) for name, about in pages.items()]
         for section, pages in WRITTEN.items()
     }
     sections[REFERENCE] = [Topic(name, about, made) for name, (about, made) in MADE.items()]

@@ -14,16 +14,17 @@ import pytest
 import attnctl
 from attnctl.cli import Command
 from attnctl.cli.command_table import COMMANDS
-from attnctl.docs.references import code, command_page, docstring, python_page
+from attnctl.docs.references import command_page
 from attnctl.docs.site import FOLDER, MARK, THEME, WRITTEN, all_topics, markdown_page, plain_source
 from attnctl.formats.documents.schemas import SCHEMAS
 from attnctl.render.terminal.console import SafeConsole
 from tests.conftest import Refused, Run
 from tests.tools.documentation.examples import ROOT
+from tests.tools.documentation.python_reference import PAGE, code, docstring, python_page
 
 
 def test_every_page_is_listed() -> None:
-    files = {path.stem for path in FOLDER.glob("*.md")} - {"welcome"}
+    files = {path.stem for path in FOLDER.glob("*.md")} - {"welcome", "python"}
     assert files == {topic for pages in WRITTEN.values() for topic in pages}
 
 
@@ -56,6 +57,7 @@ def test_the_reference_of_a_command_has_all_of_its_help() -> None:
 
 def test_the_python_reference_has_the_whole_api() -> None:
     page = python_page()
+    assert page == PAGE.read_text(encoding="utf-8"), "python -m tests.tools.documentation python"
     assert all(f"\n## {name}\n" in page for name in attnctl.__all__ if not name.startswith("__"))
     assert "attnctl.attend(\n    text: str,\n" in page and "trace.save(path: str | Path)" in page
     assert code("f", lambda a, *, b=1: None) == "```python\nf(a, *, b=1)\n```"

@@ -1,6 +1,7 @@
 """Writes the documentation anew after the trained models, or what a command prints, have changed.
 
     python -m tests.tools.documentation            the outputs in README.md, samples/README.md and attnctl/docs/*.md
+    python -m tests.tools.documentation python     attnctl/docs/python.md, after a public signature or docstring has changed
     python -m tests.tools.documentation pictures   attnctl/docs/pictures (needs Chromium and chromedriver)
     python -m tests.tools.documentation pictures --run RUN    the same; the picture of a training from the folder RUN
     python -m tests.tools.documentation evolution             that picture alone, after a training of some minutes
@@ -149,13 +150,19 @@ def report(line: str) -> None:
 def main() -> None:
     """Refresh what was asked for."""
     parser = argparse.ArgumentParser(description="Write the documentation anew.")
-    parser.add_argument("what", nargs="?", default="outputs", choices=("outputs", "pictures", "evolution", "all"))
+    parser.add_argument(
+        "what", nargs="?", default="outputs", choices=("outputs", "python", "pictures", "evolution", "all")
+    )
     parser.add_argument("--run", help="folder of a training, for the picture of it")
     parser.add_argument("--pages", nargs="*", default=list(PAGES))
     asked = parser.parse_args()
     if asked.what in ("outputs", "all"):
         refresh_outputs(asked.pages)
-    if asked.what != "outputs":
+    if asked.what in ("python", "all"):
+        from tests.tools.documentation.python_reference import PAGE, python_page
+
+        PAGE.write_text(python_page(), encoding="utf-8")
+    if asked.what in ("pictures", "evolution", "all"):
         from tests.tools.documentation import pictures
 
         pictures.make(asked.what, asked.run)

@@ -26,7 +26,7 @@ ROOT = Path(__file__).parents[3]
 PAGES = (
     "README.md",
     "samples/README.md",
-    *sorted(f"attnctl/docs/{p.name}" for p in (ROOT / "attnctl/docs").glob("*.md")),
+    *sorted(f"attnctl/docs/{p.name}" for p in (ROOT / "attnctl/docs").glob("*.md") if p.name != "python.md"),
 )
 COLUMNS = "80"
 GAP = "…"
