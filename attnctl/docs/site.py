@@ -22,7 +22,7 @@ from textwrap import wrap
 from typing import NamedTuple
 
 from rich.cells import cell_len
-from rich.console import Console, ConsoleOptions, RenderableType, RenderResult
+from rich.console import Console, ConsoleOptions, RenderResult
 from rich.markdown import CodeBlock, Heading, Markdown
 from rich.style import Style
 from rich.syntax import Syntax
@@ -257,8 +257,3 @@ def _named_page(link: re.Match[str]) -> str:
     text, topic = link.groups()
     command = f"`attnctl docs {topic.removeprefix('attnctl-')}`"
     return f"{text} ({command})" if text.strip("`") not in (f"attnctl docs {topic}", topic) else command
-
-
-def markdown_page(markdown: str) -> RenderableType:
-    """The page as a renderable, for a console with `THEME`."""
-    return PageMarkdown(plain_source(markdown), hyperlinks=False)

@@ -15,7 +15,7 @@ import attnctl
 from attnctl.cli import Command
 from attnctl.cli.command_table import COMMANDS
 from attnctl.docs.references import command_page
-from attnctl.docs.site import FOLDER, MARK, THEME, WRITTEN, all_topics, markdown_page, plain_source
+from attnctl.docs.site import FOLDER, MARK, THEME, WRITTEN, PageMarkdown, all_topics, plain_source
 from attnctl.formats.documents.schemas import SCHEMAS
 from attnctl.render.terminal.console import SafeConsole
 from tests.conftest import Refused, Run
@@ -36,7 +36,7 @@ def test_a_page_in_a_pipe_and_in_a_terminal(run: Run, topic: str) -> None:
     code = {line.strip() for block in blocks for line in block.splitlines()}
     indented = {line.strip() for line in re.findall(r"^    .*", piped.out, re.M)}
     console = SafeConsole(file=io.StringIO(), width=60, theme=THEME, force_terminal=True)
-    console.print(markdown_page(piped.out), crop=False)
+    console.print(PageMarkdown(piped.out, hyperlinks=False), crop=False)
     lines = [line.strip() for line in re.sub(r"\x1b\[[0-9;]*m", "", console.file.getvalue()).splitlines()]
     assert code <= set(lines)  # whole: it is copied
     assert max(len(line) for line in lines if line not in code | indented) <= 60

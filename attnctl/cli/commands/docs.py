@@ -13,7 +13,7 @@ from attnctl.cli.arguments import check_mode
 from attnctl.cli.commands import view
 from attnctl.cli.output import print_lines, safe_console
 from attnctl.docs import site as pages
-from attnctl.docs.site import THEME, WIDEST_PAGE, markdown_page, plain_source
+from attnctl.docs.site import THEME, WIDEST_PAGE, PageMarkdown, plain_source
 
 
 def docs_command(*, topic: str | None, open_: bool, site: str | None, samples: str | None) -> None:
@@ -38,8 +38,9 @@ def docs_command(*, topic: str | None, open_: bool, site: str | None, samples: s
 
 def show_page(markdown: str) -> None:
     """A page in the terminal; plain Markdown in a pipe."""
+    text = plain_source(markdown)
     if not sys.stdout.isatty():
-        print_lines(plain_source(markdown).rstrip("\n"))
+        print_lines(text.rstrip("\n"))
         return
     terminal = safe_console(theme=THEME)
-    terminal.print(markdown_page(markdown), width=min(terminal.width, WIDEST_PAGE), crop=False)
+    terminal.print(PageMarkdown(text, hyperlinks=False), width=min(terminal.width, WIDEST_PAGE), crop=False)

@@ -13,7 +13,8 @@ from attnctl.cli import options as o
 from attnctl.cli.output import output_format, print_lines, put_bytes, safe_console, show_renderable
 from attnctl.cli.progress import cost_progress
 from attnctl.errors import INTERRUPTED
-from attnctl.formats.documents.readings_json import sources_to_json
+from attnctl.formats.documents.json_documents import write_json
+from attnctl.formats.documents.readings_json import sources_document
 from attnctl.formats.pictures import format_names
 from attnctl.readings.effects.answer_sources import AnswerSources
 from attnctl.render.page.reading_pages import sources_page
@@ -39,18 +40,13 @@ def sources_command(
         arguments.check_mode("sources", "a page")
     if options["answer"] is not None:
         arguments.check_mode("sources", "--answer")
-    found, interrupted = _found_sources(text, file, options)
+    found, interrupted = found_sources(text, file, options)
     _write_sources(found, form, output, top)
     if interrupted:
         raise typer.Exit(INTERRUPTED)
 
 
-def answer_page(text: str | None, file: str | None, options: OptionValues) -> str:
-    """The page of a prompt, the model's own answer to it, and where that came from: what view --sources shows."""
-    return sources_page(_found_sources(text, file, options)[0])
-
-
-def _found_sources(text: str | None, file: str | None, options: OptionValues) -> tuple[AnswerSources, bool]:
+def found_sources(text: str | None, file: str | None, options: OptionValues) -> tuple[AnswerSources, bool]:
     """What is known of the sources, the cost told beforehand; and whether Ctrl-C ended the search early."""
     asked = o.arguments_of(api.search_sources, options)
     chat = options.pop("chat", None)
@@ -76,7 +72,7 @@ def _found_sources(text: str | None, file: str | None, options: OptionValues) ->
 
 def _write_sources(found: AnswerSources, form: str, output: str | None, top: int | None) -> None:
     if form == "json":
-        put_bytes(sources_to_json(found, top) + b"\n", output)
+        put_bytes(write_json(sources_document(found, top), "result") + b"\n", output)
     elif form == "html":
         put_bytes(sources_page(found).encode(), output)
     elif form == "terminal":

@@ -34,9 +34,10 @@ def view_command(
         check_writable(str(output))
     if sources:
         arguments.check_mode("view", "--sources")
-        from attnctl.cli.commands.sources import answer_page  # torch
+        from attnctl.cli.commands.sources import found_sources  # torch
+        from attnctl.render.page.reading_pages import sources_page
 
-        html, name = answer_page(source, options["file"], model), "sources"
+        html, name = sources_page(found_sources(source, options["file"], model)[0]), "sources"
     else:
         html, name = _page_of_weights(source, other, model, **options)
     if output is None:  # a file in a fresh temporary folder, named after the text

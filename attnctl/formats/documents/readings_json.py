@@ -116,11 +116,6 @@ def sources_document(found: AnswerSources, top: int | None = None) -> SourcesDoc
     return document_of(SourcesDocument, found, answer=answer, parts=found.parts[:top], agreement=found.rank_agreement())
 
 
-def sources_to_json(found: AnswerSources, top: int | None = None) -> bytes:
-    """One line of JSON, without the newline."""
-    return write_json(sources_document(found, top), "result")
-
-
 # --- needles -----------------------------------------------------------------------------------------------------
 
 

@@ -20,7 +20,8 @@ import torch
 import attnctl
 from attnctl.errors import AttnctlError, UsageError
 from attnctl.formats.chat import Conversation, Message
-from attnctl.formats.documents.readings_json import sources_to_json
+from attnctl.formats.documents.json_documents import write_json
+from attnctl.formats.documents.readings_json import sources_document
 from attnctl.formats.documents.schemas import SCHEMAS
 from attnctl.models import open_model
 from attnctl.models.huggingface import answers
@@ -263,7 +264,7 @@ def test_sources_of_a_conversation(run: Run, folder: str, chat: Path, tmp_path: 
 def test_sources_in_python_are_those_of_the_command(run: Run, folder: str, chat: Path) -> None:
     result = run("sources", "--chat", chat, "--model", folder, "--generate", "4", "--budget", "3", "--remove", "--json")
     found = attnctl.sources(json.loads(chat.read_text()), folder, generate=4, budget=3, remove=True)
-    assert json.loads(sources_to_json(found)) == result.json
+    assert json.loads(write_json(sources_document(found), "result")) == result.json
     with pytest.raises(UsageError, match="^budget 1: it is 2 to"):
         attnctl.sources(TEXT, folder, budget=1)
 
