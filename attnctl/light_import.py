@@ -129,17 +129,10 @@ class _ListingLoader(SourceFileLoader):
 
     def exec_module(self, module: Any) -> None:
         super().exec_module(module)
-        plain = module.fetch__all__
-        module.fetch__all__ = lambda content: plain(_from_last_all(content))
+        plain = module.fetch__all__  # which looks for the last line that begins so
+        module.fetch__all__ = lambda content: plain(content[content.rfind("\n__all__") + 1 :])
         folder = module.create_import_structure_from_path
         module.create_import_structure_from_path = functools.cache(folder.__wrapped__)
-
-
-def _from_last_all(content: str) -> str:
-    """A file's lines from its last that begins with `__all__`; nothing where none does."""
-    if (start := content.rfind("\n__all__")) >= 0:
-        return content[start + 1 :]
-    return content if content.startswith("__all__") else ""
 
 
 @contextmanager

@@ -182,7 +182,8 @@ def as_json(document: object) -> bytes:
     except TypeError as error:
         if "surrogate" not in str(error):
             raise
-        data = orjson.dumps(every_string(document, _whole_characters), option=orjson.OPT_SERIALIZE_NUMPY)
+        whole = every_string(document, lambda text: text.encode(errors="backslashreplace").decode())
+        data = orjson.dumps(whole, option=orjson.OPT_SERIALIZE_NUMPY)
     if not data.isascii() or b"\x7f" in data:
         data = _OBEYED.sub(_escaped_bytes, data)
     return data
@@ -197,11 +198,6 @@ def every_string(document: object, change: Callable[[str], str]) -> Any:
     if isinstance(document, list | tuple):
         return [every_string(part, change) for part in document]
     return document
-
-
-def _whole_characters(text: str) -> str:
-    """The text with halves of surrogate pairs visible."""
-    return "".join(_visible_symbol(char) if "\ud800" <= char <= "\udfff" else char for char in text)
 
 
 def _escaped_bytes(match: re.Match[bytes]) -> bytes:

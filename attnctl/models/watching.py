@@ -90,15 +90,13 @@ def _layer_contexts(model: Any, text: str) -> dict[int, Array]:
     """Layer → what each head takes away from each position, behind a gate where one follows: (heads, n, d_v)."""
     found: dict[int, Array] = {}
 
-    def keep_context(layer: Any) -> None:
-        found[layer.layer] = layer.forward.context_of_heads  # (heads, n, d_v)
-
     with ExitStack() as stack:
         if model.info.kind == "checkpoint":
             from attnctl.models.huggingface.intervention import projected_contexts_kept
 
             stack.enter_context(projected_contexts_kept(model.network, model.kind, found))
-        model.run(model.tokenize(text), keep_context, text)
+        tokens = model.tokenize(text)
+        model.run(tokens, lambda layer: found.update({layer.layer: layer.forward.context_of_heads}), text)
     return found
 
 

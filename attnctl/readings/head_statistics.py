@@ -93,11 +93,14 @@ def head_statistics(
     if not np.isfinite(found.entropy).all():  # a row that sees nothing has entropy 0
         raise AttnctlError(f"the scores of layer {layer.layer} are no finite numbers: see the weights up to there")
     most = np.log(np.maximum(layer.visible_counts(), 1))  # (n_q,), nats
+    # the mass that learned sinks take, (heads, n_q); a row that sees nothing has no sink either
+    taken = np.where(found.kept > 0, 1 - found.kept, 0)
+    learned = taken.mean(-1) if (taken > SINKS).any() else None
     means: dict[str, Array] = {
         "entropy": found.entropy.mean(-1),
         "entropy_share": (found.entropy[:, most > 0] / most[most > 0]).mean(-1) if (most > 0).any() else None,
         "confidence": found.largest.mean(-1),
-        "sink": (learned := _mass_on_sinks(found.kept)),
+        "sink": learned,
         **_sink_kinds(layer, found.pooled, learned),
         "gate": None,  # known when the layer has ended
         "first": found.marked[:, 0].mean(-1),
@@ -144,12 +147,6 @@ def _best_offset(offsets: dict[int, Array]) -> tuple[Array, Array]:
     known = np.array(list(offsets))  # (offsets,)
     masses = np.stack([offsets[offset] for offset in known])  # (offsets, heads)
     return known[masses.argmax(0)], masses.max(0)
-
-
-def _mass_on_sinks(kept: Array) -> Array:
-    """The mass that learned sinks take, of the mass on all keys (heads, n_q) → (heads,); None where there are none."""
-    taken = np.where(kept > 0, 1 - kept, 0)  # (heads, n_q); a row that sees nothing has no sink either
-    return taken.mean(-1) if (taken > SINKS).any() else None
 
 
 def _sink_kinds(layer: LayerAttention, pooled: Array, learned: Array) -> dict[str, Array]:

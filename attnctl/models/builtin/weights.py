@@ -434,17 +434,11 @@ def _embedding_of(
         rows = looked_up(table, ids, f"{file.path}: embedding")  # (n, d_model)
         for at, token in enumerate(tokens):
             if pieces is not None and ids[at] in by_letters:
-                rows[at] += row_of_letters(pieces, token.text, f"{file.path}: pieces")
+                own = letter_pieces(token.text, len(pieces))  # the sum of their n rows, over √n
+                rows[at] += looked_up(pieces, own, f"{file.path}: pieces").sum(axis=0) / np.float32(np.sqrt(len(own)))
         return rows
 
     return embed_tokens, vocabulary, ()
-
-
-def row_of_letters(pieces: Array, word: str, what: str = "pieces") -> Floats:
-    """What the letters of a word add to the row of its shape: the sum of its n pieces' rows, over √n → (d_model,)."""
-    own = letter_pieces(word, len(pieces))
-    row: Floats = looked_up(pieces, own, what).sum(axis=0) / np.float32(np.sqrt(len(own)))
-    return row
 
 
 def _vocabulary_of(file: WeightFile) -> list[str]:

@@ -96,8 +96,9 @@ class Sheet:
         values = self.look.values
         if values is None:  # the numbers stand in the cells where they are no clutter
             values = sum(panel.array.size for panel in self.grids.panels) <= MOST_VALUES
+        p = self.plan
         for panel in self.grids.panels:
-            corner = self.plan.panel_corner(panel.row, panel.column)
+            corner = p.left + panel.column * p.pitch[0], p.top + panel.row * p.pitch[1]
             self._draw_cells(*corner, panel, values)
             if panel.column == 0:
                 self._query_labels(*corner)
@@ -105,7 +106,7 @@ class Sheet:
                 self._key_labels(*corner)
             self._panel_names(panel, *corner)
         for at, scale in enumerate(self.grids.scales if self.look.colour_bar else ()):
-            self._colour_bar(scale, self.plan.bar_left + at * self.plan.bar_pitch)
+            self._colour_bar(scale, p.bar_left + at * p.bar_pitch)
 
     def _put_text(self, x: float, y: float, text: str, size: float, **how: Unpack[TextSetting]) -> None:
         p, font = self.plan, self._font.copy()

@@ -173,10 +173,6 @@ class Plan:
         self.cell = self._cells_to_size() if look.size else cell
         self._place(max(widths, default=0.0) + 2 * EDGE)
 
-    def panel_corner(self, row: int, column: int) -> tuple[float, float]:
-        """The top left corner of a panel."""
-        return self.left + column * self.pitch[0], self.top + row * self.pitch[1]
-
     def _cell_size(self) -> tuple[float, float]:
         """The size of a cell that suits so many tokens and panels, a whole number of pixels where that is 4 or more."""
         n = max(len(self.query_labels), len(self.key_labels))

@@ -71,7 +71,9 @@ def page_html(
     }
     cited = "; ".join(dict.fromkeys(trace.cited for trace in traces))
     data = as_data(every_string(document | page_colours(), harmless_text))
-    body = filled_template("page.html", data=data, blobs=blobs.blob_elements(), cited=escaped_html(cited))
+    # elements that no browser runs
+    elements = (f'<script type="text/plain" id="b{at}">{block}</script>' for at, block in enumerate(blobs.blocks))
+    body = filled_template("page.html", data=data, blobs="\n".join(elements), cited=escaped_html(cited))
     return document_page(body, ["page.css"], SCRIPTS, title or tab_title(traces), cited)
 
 

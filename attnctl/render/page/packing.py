@@ -147,10 +147,6 @@ class Blobs:
             self.blocks.append(base64.b64encode(deflated(data)).decode())
         return self.known[digest]
 
-    def blob_elements(self) -> str:
-        """The blocks as elements that no browser runs."""
-        return "\n".join(f'<script type="text/plain" id="b{at}">{text}</script>' for at, text in enumerate(self.blocks))
-
 
 def deflated(data: bytes) -> bytes:
     """`data` deflated (zlib), a little less thoroughly where there is much of it."""
