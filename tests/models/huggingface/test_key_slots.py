@@ -8,9 +8,8 @@ import numpy as np
 import pytest
 import torch
 
-from attnctl.errors import AttnctlError, UsageError
+from attnctl.errors import UsageError
 from attnctl.models import open_model
-from attnctl.models.huggingface.answers import AnsweredPrompt
 from attnctl.models.huggingface.check import check_attention
 from attnctl.models.huggingface.checkpoint import Checkpoint
 from attnctl.models.huggingface.key_slots import slot_spans
@@ -50,9 +49,9 @@ def test_weights_on_compressed_slots_are_those_of_eager(model: Checkpoint) -> No
     with recorded(model.network) as calls, torch.no_grad():
         model.network(input_ids=model.token_ids(model.tokenize(TEXT)), use_cache=False)
     trace = record_trace(model, TEXT)
-    names = [token.text for token in trace.key_axis]
-    assert names[N:] == ["0–2 compressed", "0–3 compressed", "0–7 compressed", "3–5 compressed", "6–8 compressed"]
-    own = {0: ["0–2 compressed", "3–5 compressed", "6–8 compressed"], 1: ["0–3 compressed", "0–7 compressed"]}
+    names = [token.text.removesuffix(" compressed") for token in trace.key_axis]
+    assert names[N:] == ["0–2", "0–3", "0–7", "3–5", "6–8"]
+    own = {0: ["0–2", "3–5", "6–8"], 1: ["0–3", "0–7"]}
     for layer, call in zip(trace.layers, calls, strict=True):
         columns = [*range(N), *(names.index(name) for name in own[layer.layer])]
         assert layer.weights is not None and layer.mask is not None and call.weights is not None
@@ -61,9 +60,11 @@ def test_weights_on_compressed_slots_are_those_of_eager(model: Checkpoint) -> No
         assert not layer.weights[..., others].any() and not layer.mask[:, others].any()
         assert layer.weights[:, :, N:].max() > 0.05  # the slots are looked at
     scores = trace.layers[1].index_scores
-    assert scores is not None and scores[-1, names.index("0–3 compressed")] != 0 and not scores[:, :N].any()
+    assert scores is not None and scores[-1, names.index("0–3")] != 0 and not scores[:, :N].any()
     assert any("“0–2 compressed” holds tokens 0–2" in note for note in trace.notes)
     assert all(finding.holds is not False for finding in check_attention(model, TEXT))
+    short = record_trace(model, "w5 w6")  # less than a window
+    assert short.key_tokens is None and all(layer.index_scores is None for layer in short.layers)
 
 
 def test_effects_beside_compressed_slots(model: Checkpoint) -> None:
@@ -73,16 +74,6 @@ def test_effects_beside_compressed_slots(model: Checkpoint) -> None:
     assert len(found.heads) == 8 and any("they stay" in note for note in found.notes)
     with pytest.raises(UsageError, match="it is no token, but several in one"):
         measure_effects(watched, EffectRequest(edges=((10, N),)))
-
-
-def test_a_cache_of_compressed_slots_is_refused_by_name(model: Checkpoint) -> None:
-    with pytest.raises(AttnctlError, match="DeepseekV4ForCausalLM keeps no keys and values of every token"):
-        AnsweredPrompt(model, (5, 6, 7, 8))
-
-
-def test_texts_shorter_than_a_window_have_no_slots(model: Checkpoint) -> None:
-    trace = record_trace(model, "w5 w6")
-    assert trace.key_tokens is None and all(layer.index_scores is None for layer in trace.layers)
 
 
 def test_columns_of_cross_attention_are_the_source_tokens(shelf: Shelf, run: Run) -> None:

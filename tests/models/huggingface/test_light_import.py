@@ -12,36 +12,31 @@ from attnctl import light_import
 from attnctl.models import attend
 from tests.models.huggingface.conftest import Shelf
 
+START = "import sys; from attnctl import light_import; light_import.alone = True\n"
+
 
 def printed(code: str, *args: str) -> str:
     """What code prints in a process of its own, silent on stderr."""
-    done = subprocess.run([sys.executable, "-c", code, *args], capture_output=True, text=True, check=True)
+    done = subprocess.run([sys.executable, "-c", START + code, *args], capture_output=True, text=True, check=True)
     assert done.stderr == ""
     return done.stdout
 
 
 def test_a_process_of_its_own_imports_no_compiler_and_no_other_architecture(shelf: Shelf) -> None:
-    """And reads the weights that are read here, in the company of all of transformers."""
+    """And reads the weights that are read here, in the company of all of transformers; its quick listing is the same."""
     code = (
-        "import sys; from attnctl import light_import; from attnctl.models import attend; light_import.alone = True;"
-        "weights = [layer.weights.tolist() for path in sys.argv[1:] for layer in attend('at', path).layers];"
-        "compilers = ('torch._dynamo', 'torch.distributed.tensor', 'scipy', 'sympy'); other = ('bert', 'qwen2', 'gemma');"
-        "print(weights, *(name in sys.modules for name in (*compilers, *(f'transformers.models.{name}' for name in other))))"
+        "from attnctl.models import attend\n"
+        "print([layer.weights.tolist() for path in sys.argv[1:] for layer in attend('at', path).layers])\n"
+        "compilers = ('torch._dynamo', 'torch.distributed.tensor', 'scipy', 'sympy'); other = ('bert', 'qwen2', 'gemma')\n"
+        "print(*(name in sys.modules for name in (*compilers, *(f'transformers.models.{name}' for name in other))))\n"
+        "import transformers as listed; print(listed.__version__, sorted(listed._class_to_module.items()))"
     )
     paths = [shelf(case) for case in ("mixtral", "t5, bias", "llama")]
-    lean, loaded, rest = printed(code, *paths).rpartition("]")
-    assert rest == " False False False False False False False\n"
-    assert lean + loaded == str([layer.weights.tolist() for path in paths for layer in attend("at", path).layers])
-
-
-def test_the_quick_listing_is_the_same_list() -> None:
-    code = (
-        "from attnctl import light_import; from attnctl.models.huggingface.hub import import_extra\n"
-        "light_import.alone = True; listed = import_extra('transformers')\n"
-        "print(listed.__version__, sorted(listed._class_to_module.items()))"
-    )
+    weights, imported, listing = printed(code, *paths).splitlines()
+    assert imported == "False False False False False False False"
+    assert weights == str([layer.weights.tolist() for path in paths for layer in attend("at", path).layers])
     listed = sorted(transformers._class_to_module.items())
-    assert printed(code) == f"{transformers.__version__} {listed}\n" and len(listed) > 4000
+    assert listing == f"{transformers.__version__} {listed}" and len(listed) > 4000
 
 
 LOADS = {
@@ -64,18 +59,12 @@ LOADS = {
 @pytest.mark.parametrize("needs", LOADS)
 def test_what_needs_more_than_a_light_import_gets_it(needs: str) -> None:
     body, wanted = LOADS[needs]
-    code = (
-        "import sys; from attnctl import light_import; from attnctl.models.huggingface.hub import import_extra\n"
-        f"light_import.alone = True; torch = import_extra('torch'); tries = []\ndef load():\n{body}print(light_import.import_lightly(load), tries)"
-    )
+    code = "from attnctl.models.huggingface.hub import import_extra\ntorch = import_extra('torch'); tries = []\n"
+    code += f"def load():\n{body}print(light_import.import_lightly(load), tries)"
     assert printed(code) == wanted
 
 
 def test_versions_that_were_not_tested_are_imported_plainly(monkeypatch: pytest.MonkeyPatch) -> None:
-    for hf, torch, tested in (
-        ("5.23.1", "2.13.0+cpu", True),
-        ("5.24.0", "2.13.0", False),
-        ("5.23.0", "2.14.0", False),
-    ):
+    for hf, torch, tested in (("5.23.1", "2.13.0+cpu", True), ("5.24.0", "2.13.0", False), ("5.23.0", "2.14.0", False)):
         monkeypatch.setattr(light_import, "version", {"transformers": hf, "torch": torch}.__getitem__)
         assert light_import.are_tested() is tested

@@ -18,37 +18,24 @@ RESAMPLED = {0: torch.zeros(4, 5, 8)}
 REFUSED: list[tuple[str, dict[str, Any], str]] = [
     ("capture", {"head": [4]}, "UsageError: no head 4 in layer 0 of LlamaForCausalLM: it has heads 0 to 3"),
     ("capture", {"layer": [7]}, "UsageError: no layer 7"),
-    ("capture", {"layer": [-3]}, "UsageError: no layer -3 in LlamaForCausalLM"),
     ("capture", {"layer": []}, "UsageError: capture(): layer is empty"),
-    ("capture", {"head": []}, "UsageError: capture(): head is empty"),
-    ("capture", {"rows": []}, "UsageError: capture(): rows is empty"),
     ("capture", {"attention": "cross"}, "AttnctlError: no cross attention of LlamaForCausalLM"),
     ("capture", {"attention": "sideways"}, "UsageError: no attention 'sideways'"),
     ("capture", {"keep": ["wights"]}, "UsageError: no step 'wights'"),
     ("intervene", {"heads": {2: [0]}}, "UsageError: no layer 2"),
-    ("intervene", {"heads": {-3: [0]}}, "UsageError: no layer -3"),
     ("intervene", {"heads": {0: [4]}}, "UsageError: no head 4 in layer 0"),
     ("intervene", {"heads": {0: [0]}, "how": "half"}, "UsageError: how half: it is zero, mean, resample"),
     ("intervene", {"heads": {0: [0]}, "how": "resample"}, "another text"),
     ("intervene", {"heads": {0: [0]}, "how": "resample", "reference": RESAMPLED}, "5 tokens, this text 9"),
     ("intervene", {"heads": {0: [0]}, "how": "mean", "reference": {0: torch.zeros(3)}}, "(3,): mean needs (4, 8)"),
     ("intervene", {"heads": {0: [0]}, "how": "resample", "reference": {0: torch.zeros(3)}}, "needs (4, n, 8)"),
-    (
-        "intervene",
-        {"model": "gptj", "heads": {0: [0]}},
-        "AttnctlError: GPTJForCausalLM computes its attention in code of",
-    ),
+    ("intervene", {"model": "gptj", "heads": {0: [0]}}, "AttnctlError: GPTJForCausalLM computes its attention in code"),
     ("intervene", {"heads": {"a": [0]}}, "TypeError: intervene(): a layer of heads is int, not str"),
     ("intervene", {"heads": {0: None}}, "TypeError: intervene(): heads[0] is int or Sequence, not NoneType"),
     ("intervene", {"heads": {0: "x"}}, "TypeError: intervene(): heads[0] is int or list, not str"),
     ("intervene", {"edges": [(0, 1, 2)]}, "TypeError: intervene(): edges is a list of (query, key), not list"),
-    ("intervene", {"edges": [("a", "b")]}, "TypeError: intervene(): edges is a list of (query, key), not list"),
     ("intervene", {"edges": [(0, 1)], "layer": "all"}, "TypeError: intervene(): layer is int or list, not str"),
-    (
-        "intervene",
-        {"heads": {0: [0]}, "how": "mean", "reference": {0: None}},
-        "TypeError: intervene(): reference[0] is an array, not None",
-    ),
+    ("intervene", {"heads": {0: [0]}, "how": "mean", "reference": {0: None}}, "reference[0] is an array, not None"),
     ("effects", {"target": 64}, "no id 64: the vocabulary of LlamaForCausalLM has 0 to 63"),
     ("effects", {"target": " Mary"}, "give a tokenizer"),
     ("effects", {"inputs": zoo.inputs("llama", batch=2)}, "one text"),
@@ -56,16 +43,13 @@ REFUSED: list[tuple[str, dict[str, Any], str]] = [
     ("effects", {"target": [5, 6], "query": 3}, "after the last one"),
     ("effects", {"model": "bert", "approximate": True}, "makes none"),
     ("effects", {"target": ["x"]}, "TypeError: effects(): target is int, not str: 'x'"),
-    ("effects", {"against": 1.5}, "TypeError: effects(): against is int or list, not float"),
     ("effects", {"edges": [1]}, "TypeError: effects(): edges is a list of (query, key), not list"),
     ("effects", {"tokenizer": 3}, "TypeError: effects(): tokenizer is a tokenizer, not int"),
-    ("effects", {"approximate": "yes"}, "TypeError: effects(): approximate is bool, not str"),
     ("effects", {"inputs": {"input_ids": [1]}}, "TypeError: effects(): inputs['input_ids'] is a tensor, not list"),
     ("effects", {"inputs": "a text"}, "TypeError: effects(): with a text, model is one of attnctl or its name"),
     ("AttentionLog", {"inputs": None}, "TypeError: AttentionLog(): inputs is Mapping, not NoneType"),
     ("AttentionLog", {"inputs": {"input_ids": [[1]]}}, "AttentionLog(): inputs['input_ids'] is a tensor, not list"),
     ("AttentionLog", {"every": 1.5}, "TypeError: AttentionLog(): every is int, not float"),
-    ("AttentionLog", {"layer": "all"}, "TypeError: AttentionLog(): layer is int or list, not str"),
     ("AttentionLog", {"report": 3}, "TypeError: AttentionLog(): report is a function, not int"),
 ]
 
@@ -90,15 +74,12 @@ def test_what_cannot_be_is_refused_in_one_line(function: str, given: dict[str, A
     assert says in f"{type(error.value).__name__}: {error.value}" and "\n" not in str(error.value)
 
 
-@pytest.mark.parametrize("function", ["capture", "intervene", "effects", "AttentionLog"])
-def test_numbers_of_numpy_are_numbers(function: str) -> None:
+def test_numbers_of_numpy_are_numbers() -> None:
     zero = np.int64(0)
-    numbers = {"layer": zero, "head": zero, "rows": zero}
-    if function == "intervene":
-        numbers = {"heads": {zero: zero}, "edges": [(zero, zero)], "layer": zero, "edge_heads": [zero]}
-    elif function != "capture":
-        numbers = {"layer": zero} | ({"query": zero + 3, "target": zero + 5} if function == "effects" else {})
-    call(function, numbers)
+    call("capture", {"layer": zero, "head": zero, "rows": zero})
+    call("intervene", {"heads": {zero: zero}, "edges": [(zero, zero)], "layer": zero, "edge_heads": [zero]})
+    call("effects", {"layer": zero, "query": zero + 3, "target": zero + 5})
+    call("AttentionLog", {"layer": zero})
 
 
 def test_a_model_that_trains_is_refused() -> None:

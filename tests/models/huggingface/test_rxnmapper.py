@@ -8,14 +8,19 @@ from __future__ import annotations
 
 import importlib.util
 import re
+import shutil
 import sys
 from collections.abc import Iterator
 from pathlib import Path
 from types import ModuleType
 from typing import Any
+from unittest.mock import patch
 
 import numpy as np
 import pytest
+import tokenizers
+import torch
+from safetensors.torch import save_file
 
 from attnctl.models import attend, open_model
 
@@ -29,14 +34,8 @@ TOKEN = r"\[[^\]]+]|Br?|Cl?|N|O|S|P|F|I|b|c|n|o|s|p|\(|\)|\.|=|#|-|\+|\\|/|:|~|@
 # reactions as the mapper hands them to its model, canonical where its test asks for that → the confidence it prints
 PUBLISHED = {
     "CC(C)S.CN(C)C=O.Fc1cccnc1F.O=C([O-])[O-].[K+].[K+]>>CC(C)Sc1ncccc1F": 0.9565619900376546,
-    "C1COCCO1.CC(C)(C)OC(=O)CONC(=O)NCc1cccc2ccccc12.Cl>>O=C(O)CONC(=O)NCc1cccc2ccccc12": 0.9704424331552834,
-    "C=CCN=C=S.CNCc1ccc(C#N)cc1.NNC(=O)c1cn2c(n1)CCCC2>>C=CCn1c(-c2cn3c(n2)CCCC3)nnc1N(C)Cc1ccc(C#N)cc1": (
-        0.919023506871605
-    ),
     "CCBr.CC[O-]~[Na+].[H-]~[Na+]>>CCOCC": 0.9606074439250337,
-    "C(C)O.BrC(C)>>CCOCC": 0.9754605679009868,
     "CCO.BrCFC>>CCOCFC": 0.9730222157275086,
-    "CCOCC.[Br-]~[Na+]>>CCBr.CC[O-]~[Na+]": 0.7312865053856896,
     "COC(=O)CCBr.O=C[O-]->[K+]>>COC(=O)CCOC(=O)C": 0.9322116305783666,
     "[1*]C=C.O>>*CCO": 0.9988284870307568,
 }
@@ -94,29 +93,16 @@ def scorer() -> Iterator[Any]:
     chemistry.get_atom_types_smiles = lambda smiles: [
         symbols.setdefault(kind, len(symbols)) for kind in kinds_of_atoms(re.findall(TOKEN, smiles))
     ]
-    before = {name: sys.modules.get(name) for name in ("rxnmapper", "rxnmapper.smiles_utils")}
-    sys.modules |= {"rxnmapper": package, "rxnmapper.smiles_utils": chemistry}
-    try:
+    with patch.dict(sys.modules, {"rxnmapper": package, "rxnmapper.smiles_utils": chemistry}):
         spec = importlib.util.spec_from_file_location("rxnmapper.attention", PACKAGE / "attention.py")
         module = importlib.util.module_from_spec(spec)
         spec.loader.exec_module(module)
         yield module.AttentionScorer
-    finally:
-        for name, old in before.items():
-            sys.modules.pop(name)
-            if old is not None:
-                sys.modules[name] = old
 
 
 @pytest.fixture(scope="module")
 def model(tmp_path_factory: pytest.TempPathFactory) -> Any:
     """Its ALBERT as a checkpoint's folder: the pickled weights read as weights alone, the vocabulary as a tokenizer."""
-    import shutil
-
-    import tokenizers
-    import torch
-    from safetensors.torch import save_file
-
     folder = tmp_path_factory.mktemp("rxnmapper")
     source = PACKAGE / "models" / "transformers" / "albert_heads_8_uspto_all_1310k"
     shutil.copy(source / "config.json", folder)

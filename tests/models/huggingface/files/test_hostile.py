@@ -66,12 +66,9 @@ def filled(name: str, value: float) -> Damage:
     return weights(lambda tensors: tensors[name].fill(value))
 
 
-def wrapped(prefix: str) -> Damage:
-    def rename(tensors: dict[str, Any]) -> None:
-        for name in list(tensors):
-            tensors[f"{prefix}{name}"] = tensors.pop(name)
-
-    return weights(rename)
+def renamed(tensors: dict[str, Any]) -> None:
+    for name in list(tensors):
+        tensors[f"module.{name}"] = tensors.pop(name)
 
 
 def files(**contents: str | bytes | None) -> Damage:
@@ -106,19 +103,15 @@ def pickled(folder: Path) -> None:
 QUERIES = "model.layers.1.self_attn.q_proj.weight"
 NO_TOKENIZER = r"(the tokenizer of llama fails on this text|no tokenizer that can be read) \("
 SPLIT = {"type": "Split", "pattern": {"Regex": "(a+)+$"}, "behavior": "Isolated", "invert": False}
+BYT5 = '{"tokenizer_class": "ByT5Tokenizer"}'
 REFUSED: list[tuple[Damage, str]] = [
     (without(QUERIES), f"llama lacks 1 of its weights, {QUERIES} first: its file is not whole"),
-    (without("model.embed_tokens.weight"), "lacks 1 of its weights, model.embed_tokens.weight first"),
-    (without("model.norm.weight"), "lacks 1 of its weights, model.norm.weight first"),
-    (wrapped("module."), "otherwise: module.model.embed_tokens.weight for model.embed_tokens"),
-    (wrapped("_orig_mod."), "otherwise: _orig_mod.model.embed_tokens.weight for model.embed_tokens"),
+    (weights(renamed), "otherwise: module.model.embed_tokens.weight for model.embed_tokens"),
     (filled(QUERIES, np.nan), "the queries of layer 1 of llama are no finite numbers"),
-    (filled(QUERIES, np.inf), "the queries of layer 1 of llama are no finite numbers"),
     (weights(lambda t: t.update({"model.norm.weight": np.ones(7, np.float32)})), r"is \(7,\) in its file and \(32,\)"),
     (files(model__safetensors=b"x" * 100), "cannot read llama"),
     (files(model__safetensors=None), "holds no weights"),
     (pickled, r"only pytorch_model.bin.*safetensors.*weights_only=True"),
-    (files(adapter_config__json="{}"), "holds a PEFT adapter, .* merge it"),
     (files(adapter_config__json="{}", config__json=None), "holds a PEFT adapter, .* merge it"),
     (files(config__json=None), "holds no config.json"),
     (files(config__json="{"), "config.json is not JSON"),
@@ -127,20 +120,16 @@ REFUSED: list[tuple[Damage, str]] = [
     (settings(architectures="LlamaForCausalLM"), "which is no list of names"),
     (settings(architectures=["logging"]), "is logging, which transformers .* does not know"),
     (settings(architectures=["AutoModel"]), "is AutoModel, which transformers .* does not know"),
-    (settings(architectures=[""]), "which is no list of names"),
     (settings(num_hidden_layers=3), "lacks .* of its weights, model.layers.2"),
     (settings(num_hidden_layers=10**6), "num_hidden_layers 1000000, its files hold"),
     (settings(num_hidden_layers=0), "has no layers, by its config.json"),
-    (settings(num_hidden_layers=-1), "has no layers, by its config.json"),
     (settings(hidden_size=48), "cannot read llama: "),
     (settings(hidden_size=0), "cannot read llama: lm_head.weight is "),  # torch warns of it on several lines
     (index("../other.safetensors"), "attnctl reads safetensors files of the same folder"),
-    (index("pytorch_model.bin"), "attnctl reads safetensors files of the same folder"),
-    (index("/etc/passwd"), "attnctl reads safetensors files of the same folder"),
     (index(5), "attnctl reads safetensors files of the same folder"),
     (
-        files(tokenizer__json=None, tokenizer_config__json='{"tokenizer_class": "ByT5Tokenizer"}'),
-        "the tokenizer of llama is of type ByT5Tokenizer, which tells no spans",
+        files(tokenizer__json=None, tokenizer_config__json=BYT5),
+        "the tokenizer of llama is of type ByT5Tokenizer, which",
     ),
     (settings("tokenizer.json", pre_tokenizer=SPLIT), NO_TOKENIZER),
     (settings("tokenizer.json", normalizer={"type": "Precompiled", "precompiled_charsmap": "AAAA"}), NO_TOKENIZER),
@@ -170,11 +159,11 @@ def test_what_does_no_harm_is_read(folder: Path, change: Damage) -> None:
     assert attend("at", str(folder)).layers
 
 
-def test_a_layer_whose_numbers_are_none_is_shown_by_no_command(folder: Path) -> None:
-    filled(QUERIES, np.nan)(folder)
-    for command in (heads, ablate):
-        with pytest.raises(AttnctlError, match="the queries of layer 1 of llama are no finite numbers"):
-            command("at ate", str(folder))
+@pytest.mark.parametrize("command", [heads, ablate])
+def test_a_layer_whose_numbers_are_none_is_shown_by_no_command(folder: Path, command: Any) -> None:
+    filled(QUERIES, np.inf)(folder)
+    with pytest.raises(AttnctlError, match="the queries of layer 1 of llama are no finite numbers"):
+        command("at ate", str(folder))
 
 
 def test_of_a_head_that_is_lacking_or_no_number_nothing_is_predicted(folder: Path) -> None:
@@ -187,11 +176,10 @@ def test_of_a_head_that_is_lacking_or_no_number_nothing_is_predicted(folder: Pat
     np.testing.assert_array_equal(lacking.layers[1].weights, whole.layers[1].weights)
 
 
-@pytest.mark.parametrize("case", ["gpt2", "bert"])
-def test_what_is_saved_without_a_tokenizer_has_no_vocabulary(shelf: Shelf, tmp_path: Path, case: str) -> None:
-    folder = Path(shutil.copytree(shelf(case), tmp_path / case))
+def test_what_is_saved_without_a_tokenizer_has_no_vocabulary(shelf: Shelf, tmp_path: Path) -> None:
+    folder = Path(shutil.copytree(shelf("gpt2"), tmp_path / "gpt2"))
     files(tokenizer__json=None)(folder)
-    with pytest.raises(AttnctlError, match=f"{case} has no vocabulary .*tokenizer.json"):
+    with pytest.raises(AttnctlError, match="gpt2 has no vocabulary .*tokenizer.json"):
         open_model(str(folder))
 
 
@@ -207,7 +195,6 @@ def test_a_tokenizer_that_needs_what_is_not_installed(folder: Path) -> None:
 @pytest.mark.parametrize(
     ("case", "sizes", "said"),
     [
-        ("llama", {"vocab_size": 1 << 23}, r"lm_head.weight is \(\d+, 32\) in its file and \(8388608, 32\) by its"),
         ("llama", {"intermediate_size": 1 << 23}, r"down_proj.weight is \(32, 48\) in its file and \(32, 8388608\)"),
         ("llama", {"hidden_size": 1 << 23}, r"\(\d+, 8388608\) by its config.json"),
         # experts lie one by one in its file, and no tensor has the name of all

@@ -53,9 +53,7 @@ def test_no_network_is_one_line(cache: Path, monkeypatch: pytest.MonkeyPatch) ->
 
 def test_a_missing_extra_is_named_before_any_network(monkeypatch: pytest.MonkeyPatch) -> None:
     found = importlib.util.find_spec
-    monkeypatch.setattr(
-        importlib.util, "find_spec", lambda name, *a: None if name == "transformers" else found(name, *a)
-    )
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None if name == "transformers" else found(name))
     for name in ("gpt2", "nobody/has-this"):
         with pytest.raises(AttnctlError, match=r"checkpoints need transformers: pip install 'attnctl\[hf\]'"):
             open_model(name)
@@ -100,16 +98,12 @@ def test_an_interrupted_download_is_not_taken_for_a_whole_one(
         open_model("owner/tiny")
 
 
-# --- what a checkpoint is cited by --------------------------------------------------------------------------------
-
-
-def test_a_snapshot_is_named_by_its_commit(tmp_path: Path) -> None:
+def test_a_snapshot_is_named_by_its_commit_and_a_folder_by_the_digest_of_its_weights(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(network, "kept_file", lambda path, what: tmp_path / "kept" / f"{path.name}.{what}")
     folder = tmp_path / "models--HuggingFaceTB--SmolLM2-135M" / "snapshots" / COMMIT
     assert network.origin_of(folder) == {"source": "HuggingFaceTB/SmolLM2-135M", "revision": COMMIT}
-
-
-def test_a_folder_is_named_by_the_digest_of_its_weights(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(network, "kept_file", lambda path, what: tmp_path / "kept" / f"{path.name}.{what}")
     folder = tmp_path / "mine"
     folder.mkdir()
     (folder / "model.safetensors").write_bytes(b"weights")
@@ -145,9 +139,8 @@ def test_json_says_version_and_source(run: Run, tmp_path: Path, monkeypatch: pyt
     assert bundled["source"] == f"bundled with attnctl {attnctl.__version__}" and "sha256" not in bundled
 
 
-@pytest.mark.parametrize("form", ["png", "svg", "pdf"])
 @pytest.mark.parametrize(
-    "command", [["heatmap"], ["ablate"], ["compare", "demo", "random"]], ids=lambda command: command[0]
+    ("command", "form"), [(["heatmap"], "png"), (["ablate"], "svg"), (["compare", "demo", "random"], "pdf")]
 )
 def test_pictures_say_it_in_their_metadata(command: list[str], form: str, run: Run, tmp_path: Path) -> None:
     assert run(*command, "Alice will eat", "-o", tmp_path / f"x.{form}").code == 0
