@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import tokenizers
 
 from attnctl import limits
 from attnctl.errors import AttnctlError
@@ -29,17 +30,7 @@ def test_patterns_in_use_are_let_be(pattern: str) -> None:
 
 @pytest.mark.parametrize(
     "pattern",
-    [
-        r"(a+)+$",
-        r"(?:a|b*)*c",
-        r"((x+x+))+y",
-        r"([a-z]{2,})+!",
-        r"(\s*\w)*",
-        r"(a|aa)+$",
-        "(?:a|a){1,40}b",
-        r"a*a*a*(?!a)\w",
-        "(a*b*)c*d",
-    ],
+    ["(a+)+$", "(?:a|b*)*c", "([a-z]{2,})+!", r"(\s*\w)*", "(a|aa)+$", "(?:a|a){1,40}b", r"a*a*a*(?!a)\w", "(a*b*)c*d"],
 )
 def test_patterns_that_repeat_what_repeats_are_guarded(pattern: str) -> None:
     assert may_explode(pattern)
@@ -61,9 +52,7 @@ def test_a_pattern_that_takes_too_long_is_given_up(tmp_path: Path, monkeypatch: 
 
 
 def test_a_guarded_tokenizer_reads_as_the_plain_one(tmp_path: Path) -> None:
-    tokenizers = pytest.importorskip("tokenizers")
-    path = tokenizer(tmp_path, "(a+)+b")
-    plain = tokenizers.Tokenizer.from_file(str(path))
+    plain = tokenizers.Tokenizer.from_file(str(tokenizer(tmp_path, "(a+)+b")))
     guarded = GuardedTokenizer(plain)
     for text in ("aa", "xaab aa", ""):
         assert guarded.encode(text).ids == plain.encode(text).ids
@@ -80,14 +69,15 @@ def test_a_long_text_is_held_to_the_time_whatever_the_pattern(tmp_path: Path, mo
         tokenize(("a" * 90 + " ") * 500)
 
 
-@pytest.mark.parametrize(
-    "normalizer",
-    [
-        {"type": "Replace", "pattern": {"String": "a"}, "content": "b" * 1000},
-        {"type": "Replace", "pattern": {"Regex": "x*"}, "content": "b" * 900},
-        {"type": "Sequence", "normalizers": [{"type": "Replace", "pattern": {"String": x}, "content": y * 10} for x, y in ("ab", "bc", "cd")]},
-    ],
-)  # fmt: skip
+def replaced(pattern: str, content: str, kind: str = "String") -> dict[str, Any]:
+    return {"type": "Replace", "pattern": {kind: pattern}, "content": content}
+
+
+CHAIN = [replaced(x, y * 10) for x, y in ("ab", "bc", "cd")]
+GROWING = [replaced("a", "b" * 1000), replaced("x*", "b" * 900, "Regex"), {"type": "Sequence", "normalizers": CHAIN}]
+
+
+@pytest.mark.parametrize("normalizer", GROWING)
 @pytest.mark.parametrize("length", [20, 20_000])
 def test_a_text_that_grows_a_thousandfold_is_refused(tmp_path: Path, normalizer: Any, length: int) -> None:
     """It took a minute, and eight gigabytes, of two thousand characters."""
@@ -96,17 +86,15 @@ def test_a_text_that_grows_a_thousandfold_is_refused(tmp_path: Path, normalizer:
 
 
 def test_a_text_that_grows_as_far_as_any_in_use_is_read(tmp_path: Path) -> None:
-    grows = {"type": "Replace", "pattern": {"String": "a"}, "content": "b" * 60}
-    assert len(from_file(tokenizer(tmp_path, normalizer=grows))("a" * 30)) == 1800
-    rare = {"type": "Replace", "pattern": {"String": "x"}, "content": "b" * 900}  # and the text has none
+    assert len(from_file(tokenizer(tmp_path, normalizer=replaced("a", "b" * 60)))("a" * 30)) == 1800
+    rare = replaced("x", "b" * 900)  # and the text has none
     assert len(from_file(tokenizer(tmp_path, normalizer=rare))("a" * 5000)) == 5000
 
 
-@pytest.mark.parametrize(
-    ("single", "ids"), [(5000 * [{"Sequence": {"id": "A", "type_id": 0}}], 1), (2 * [{"SpecialToken": {"id": "s", "type_id": 0}}], 9999)]
-)  # fmt: skip
-def test_a_template_of_endless_parts_is_refused(tmp_path: Path, single: list[Any], ids: int) -> None:
+@pytest.mark.parametrize(("sequences", "marks", "ids"), [(5000, 0, 1), (0, 2, 9999)])
+def test_a_template_of_endless_parts_is_refused(tmp_path: Path, sequences: int, marks: int, ids: int) -> None:
     pair = [{"Sequence": {"id": part, "type_id": 0}} for part in "AB"]
+    single = pair[:1] * sequences + [{"SpecialToken": {"id": "s", "type_id": 0}}] * marks
     special = {"s": {"id": "s", "ids": [0] * ids, "tokens": ["a"] * ids}}
     template = {"type": "TemplateProcessing", "single": single, "pair": pair, "special_tokens": special}
     path = tokenizer(tmp_path, post_processor={"type": "Sequence", "processors": [template]})

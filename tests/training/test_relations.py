@@ -108,14 +108,13 @@ LESSON = [
 ]
 
 
-@pytest.mark.parametrize(("relation", "text", "query", "key"), LESSON)
-def test_the_default_answers_the_sentences_of_the_lesson(relation: str, text: str, query: str, key: str) -> None:
+def test_the_default_answers_the_sentences_of_the_lesson() -> None:
     """In the one head that the card names for the relation, and with more than half of its attention."""
     model: Any = open_model("demo")
-    card = figures("demo")[relation]
-    words = text.split()
-    row = word_weights(model, text)[card["layer"], card["head"], len(words) - 1 - words[::-1].index(query)]
-    assert words[int(row.argmax())] == key and row.max() > 0.5
+    for relation, text, query, key in LESSON:
+        card, words = figures("demo")[relation], text.split()
+        row = word_weights(model, text)[card["layer"], card["head"], len(words) - 1 - words[::-1].index(query)]
+        assert words[int(row.argmax())] == key and row.max() > 0.5, (relation, text)
 
 
 def test_the_default_reaches_its_goals() -> None:
@@ -132,8 +131,6 @@ def figures(name: str) -> dict[str, Any]:
         found: dict[str, Any] = json.loads(file.metadata()["figures"])
     return found
 
-
-# --- sentences that no model was chosen by --------------------------------------------------------------------------------
 
 EVERYDAY = read_marked(Path(__file__).with_name("everyday.txt").read_text(encoding="utf-8"))
 SURE = 0.8

@@ -62,16 +62,18 @@ def finished(tmp_path_factory: pytest.TempPathFactory) -> tuple[Training, Traini
     return run_of(tmp_path_factory.mktemp("finished") / "run")
 
 
-def test_the_loss_falls(finished: tuple[Training, TrainingRun]) -> None:
-    losses = [report["loss"] for report in finished[1].reports()]
+def test_the_loss_falls_and_weights_on_the_way_are_kept(finished: tuple[Training, TrainingRun]) -> None:
+    run = finished[1]
+    losses = [report["loss"] for report in run.reports()]
     assert losses[-1] < 0.8 * losses[0]
+    assert open_model(str(run.path / "step-000000.safetensors")).info.n_layers == 2  # untrained
+    steps = sorted(int(path.stem.split("-")[1]) for path in run.path.glob("step-*.safetensors"))
+    assert steps[0] == 0 and steps[-1] == 30 and len(steps) > 10
 
 
 @pytest.mark.parametrize("objective", ["next-word", "masked-word"])
 def test_a_run_repeats_itself(tmp_path: Path, objective: str) -> None:
-    recipe = replace(RECIPE, objective=objective)
-    first, _ = run_of(tmp_path / "a", recipe)
-    second, _ = run_of(tmp_path / "b", recipe)
+    first, second = (run_of(tmp_path / name, replace(RECIPE, objective=objective, steps=9))[0] for name in "ab")
     assert_same_weights(first, second)
     assert weights_file(first, note="a", other="b") == weights_file(second, other="b", note="a")  # to the last byte
 
@@ -92,9 +94,15 @@ def test_a_kill_costs_only_the_steps_since_the_last_save(tmp_path: Path) -> None
         file.write('{"step": 11, "loss": 1.0}\n{"step": 12, "lo')
     training, run = resumed(tmp_path / "run")
     assert training.step == 10 and run.reports()[-1]["step"] == 10
+    begun(tmp_path / "killed before its first step")
+    assert resumed(tmp_path / "killed before its first step")[0].step == 0
 
 
 LONG = replace(RECIPE, steps=300)  # a report every three steps, a state at 50, 60, 75, …
+
+
+def losses_of(run: TrainingRun) -> list[tuple[int, float]]:
+    return [(report["step"], report["loss"]) for report in run.reports()]
 
 
 @pytest.fixture(scope="module")
@@ -125,10 +133,6 @@ def test_reports_are_those_of_a_run_that_was_not_killed(
     assert training.step < 61
     train(training, run, stop_at=75)
     assert losses_of(run) == losses
-
-
-def losses_of(run: TrainingRun) -> list[tuple[int, float]]:
-    return [(report["step"], report["loss"]) for report in run.reports()]
 
 
 def test_a_damaged_report_takes_no_other_away(tmp_path: Path) -> None:
@@ -162,17 +166,12 @@ def test_a_run_does_not_go_on_with_another_bundled_corpus(tmp_path: Path) -> Non
             run.recipe()
 
 
-def test_a_run_killed_before_its_first_step_starts_anew(tmp_path: Path) -> None:
-    begun(tmp_path / "run")
-    assert resumed(tmp_path / "run")[0].step == 0
-
-
 def test_the_weights_open_as_a_model_that_agrees(finished: tuple[Training, TrainingRun]) -> None:
     """The file runs in NumPy as the network ran in torch: attention and predictions."""
     training, run = finished
     text = "the cat sat on the mat"
     trace = attend(text, model=str(run.path))
-    assert trace.model.causal and trace.model.n_heads == 2 and trace.model.n_layers == 2
+    assert trace.model.causal
     ids = torch.tensor([training.corpus.vocabulary.index(word) for word in text.split()])
     with torch.no_grad():
         rows = training.parameters["embedding"][ids]
@@ -185,30 +184,18 @@ def test_the_weights_open_as_a_model_that_agrees(finished: tuple[Training, Train
     assert trace.predictions[0].probability == pytest.approx(float(best.values), abs=1e-5)
 
 
-def test_untrained_weights_are_kept_too(finished: tuple[Training, TrainingRun]) -> None:
-    run = finished[1]
-    start = open_model(str(run.path / "step-000000.safetensors"))
-    assert start.info.n_layers == 2
-    steps = sorted(int(path.stem.split("-")[1]) for path in run.path.glob("step-*.safetensors"))
-    assert steps[0] == 0 and steps[-1] == 30 and len(steps) > 10
+def small_network(*shape: int) -> tuple[dict[str, torch.Tensor], torch.Tensor]:
+    """The parameters of an untrained network, and rows for it."""
+    rows = torch.randn(*shape, 8, generator=torch.Generator().manual_seed(0))
+    return {name: torch.from_numpy(array) for name, array in network.initial(SMALL, 9, 8).items()}, rows
 
 
-def small_network() -> dict[str, torch.Tensor]:
-    return {name: torch.from_numpy(array) for name, array in network.initial(SMALL, 9, 8).items()}
-
-
-def rows_of(*shape: int) -> torch.Tensor:
-    return torch.randn(*shape, 8, generator=torch.Generator().manual_seed(0))
-
-
-def test_a_causal_network_never_sees_the_word_it_predicts() -> None:
-    rows = rows_of(5).requires_grad_()
-    network.residual(small_network(), rows, replace(SMALL, objective="next-word"))[0][2].sum().backward()
+def test_a_causal_network_never_sees_the_word_it_predicts_and_none_sees_padding() -> None:
+    parameters, rows = small_network(5)
+    rows.requires_grad_()
+    network.residual(parameters, rows, replace(SMALL, objective="next-word"))[0][2].sum().backward()
     assert rows.grad is not None and rows.grad[:3].abs().min() > 0 and rows.grad[3:].abs().max() == 0
-
-
-def test_padding_changes_nothing() -> None:
-    parameters, rows = small_network(), rows_of(1, 6)
+    parameters, rows = small_network(1, 6)
     real = torch.tensor([[True] * 4 + [False] * 2])
     padded = network.residual(parameters, rows, SMALL, real)[0][:, :4]
     torch.testing.assert_close(padded, network.residual(parameters, rows[:, :4], SMALL)[0])
@@ -248,7 +235,7 @@ def test_words_are_asked_for_words_that_are_seen(objective: str) -> None:
 
 
 def test_what_a_head_brings_is_read_from_the_words_themselves() -> None:
-    parameters, rows = small_network(), rows_of(1, 6)
+    parameters, rows = small_network(1, 6)
     weights = torch.eye(6).roll(1, 0).expand(1, 2, 6, 6)  # each looks at the one before
     found = network.output_of_words(parameters, rows, weights, 1)
     last = network.layers_of(parameters)[-1]
@@ -313,22 +300,15 @@ def test_the_watch_sees_what_the_model_will_show(tmp_path: Path) -> None:
         np.testing.assert_allclose(mine, layer.weights, atol=1e-6)
 
 
-# --- corpora that are refused before they fill the memory ------------------------------------------------------------
-
-
-def test_a_line_that_is_no_sentence_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """250 MB of nothing took 23 GB: each of its bytes became a word."""
-    monkeypatch.setattr(limits, "CORPUS_LINE_CHARACTERS", 1000)
-    path = tmp_path / "sparse.txt"
-    path.write_bytes(b"Alice will eat\n" + bytes(1001))
-    with pytest.raises(AttnctlError, match=r"line 2 has 1,001 characters, of the 1,000 .* give it one sentence a line"):
-        read_lines(str(path))
-
-
-def test_a_folder_is_held_to_what_a_file_may_have(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_corpus_is_refused_before_it_fills_the_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """250 MB of nothing took 23 GB: each of its bytes became a word. A folder is held to what a file may have."""
     for number in range(4):
         (tmp_path / f"{number}.txt").write_text("Alice will eat\n" * 10)
     assert len(read_lines(str(tmp_path))) == 40
+    (tmp_path / "1.txt").write_bytes(b"Alice will eat\n" + bytes(1001))
+    monkeypatch.setattr(limits, "CORPUS_LINE_CHARACTERS", 1000)
+    with pytest.raises(AttnctlError, match=r"line 2 has 1,001 characters, of the 1,000 .* give it one sentence a line"):
+        read_lines(str(tmp_path / "1.txt"))
     monkeypatch.setattr(limits, "CORPUS_BYTES", 500)
     with pytest.raises(AttnctlError, match="is larger than"):
         read_lines(str(tmp_path))

@@ -28,15 +28,7 @@ from tests.models.huggingface.conftest import FamilyTrace, Shelf
 from tests.tools import architectures as zoo
 from tests.tools import folders
 
-TEXTS = [
-    "Alice eats",
-    "a",
-    "Alice eats pizza with Bob",
-    "é 🍕",
-    "Bob",
-    "eats eats Alice",
-    "with pizza Bob eats Alice a a",
-]
+TEXTS = ["Alice eats", "a", "Alice eats pizza with Bob", "é 🍕", "Bob"]
 
 
 def assert_same(one: Trace, other: Trace) -> None:
@@ -60,7 +52,7 @@ def assert_same(one: Trace, other: Trace) -> None:
 def test_each_text_is_as_if_alone(shelf: Shelf, case: str) -> None:
     model: Any = open_model(shelf(case))
     assert padded_batch.can_batch(model)
-    for got, text in zip(attnctl.batch(TEXTS, model, batch_size=4), TEXTS, strict=True):
+    for got, text in zip(attnctl.batch(TEXTS, model, batch_size=3), TEXTS, strict=True):
         assert_same(got, record_trace(model, text))
 
 
@@ -83,19 +75,18 @@ def test_one_that_fails_leaves_the_others(shelf: Shelf) -> None:
 
 def test_a_model_that_minds_padding_reads_one_text_at_a_time(shelf: Shelf, monkeypatch: pytest.MonkeyPatch) -> None:
     model: Any = open_model(shelf("bert"))
-    asked: list[bool] = []
+    hidden: list[torch.Tensor | None] = []
     own = padded_batch.padded_inputs
 
     def blind(*args: Any) -> Any:  # as if the network took padding for text
         inputs, at = own(*args)
-        asked.append("attention_mask" in inputs)
-        inputs.pop("attention_mask", None)
+        hidden.append(inputs.pop("attention_mask", None))
         return inputs, at
 
     monkeypatch.setattr(padded_batch, "padded_inputs", blind)
     for got, text in zip(attnctl.batch(TEXTS, model, batch_size=4), TEXTS, strict=True):
         assert_same(got, record_trace(model, text))
-    assert any(asked), "nothing was padded, so nothing was tested"
+    assert any(mask is not None for mask in hidden), "nothing was padded, so nothing was tested"
 
 
 @pytest.mark.parametrize("kind", ["doge", "deepseek_v32"])
@@ -104,7 +95,7 @@ def test_keys_that_are_picked_are_not_picked_beside_padding(family: FamilyTrace,
     model, _ = family(kind, kernel="sdpa" if kind == "doge" else "eager")
     short, long = (model.tokenize(" ".join(f"w{at}" for at in range(n))) for n in (5, 9))
     assert padded_batch.padding_changes_weights(model, short, long)
-    texts = ["w10 w33 w71 w20 w10 w45 w90 w12", "w99", "w50 w51 w52", "w10 w33"]
+    texts = ["w10 w33 w71 w20 w10 w45 w90 w12", "w99", "w50 w51 w52"]
     for got, text in zip(attnctl.batch(texts, model, batch_size=4), texts, strict=True):
         assert_same(got, record_trace(model, text))
 
@@ -127,12 +118,10 @@ def test_padding_is_tried_where_a_pass_is_longer_than_those_before(
     assert tried == [(2, 5), (4, 6), (2, 7)]
 
 
-@pytest.mark.parametrize(("size", "most"), [(600, 6), (5000, 1)])
-def test_tokens_of_a_pass_are_counted_with_their_padding(shelf: Shelf, size: int, most: int) -> None:
+def test_tokens_of_a_pass_are_counted_with_their_padding(shelf: Shelf) -> None:
     passes = SharedPasses(open_model(shelf("llama")), 32)
-    assert passes.next_size([["token"] * size] * 10) == most
-    assert passes.next_size([["token"]] * 3 + [["token"] * 4000]) == 3
-    assert passes.next_size([["token"]] * 3 + [["token"] * 1024]) == 4
+    for sizes, most in (([600] * 10, 6), ([5000] * 10, 1), ([1, 1, 1, 4000], 3), ([1, 1, 1, 1024], 4)):
+        assert passes.next_size([["token"] * size for size in sizes]) == most
 
 
 def test_a_census_tries_padding_behind_sentences_of_one_length(
@@ -148,12 +137,10 @@ def test_a_census_tries_padding_behind_sentences_of_one_length(
     assert len(tried) == 1
 
 
-# --- the model's own kernel runs until its weights were checked -----------------------------------------------------
-
 SHORT, LONG = "the cat sat", "the cat sat on the mat because it was warm"
 
 
-@pytest.mark.parametrize("case", ["llama", "bert", "mistral, window"])
+@pytest.mark.parametrize("case", ["llama", "mistral, window"])
 def test_a_kernel_is_run_until_it_was_held_against_calls_of_a_length(
     shelf: Shelf, monkeypatch: pytest.MonkeyPatch, case: str
 ) -> None:
@@ -188,21 +175,16 @@ def test_a_kernel_is_run_until_it_was_held_against_calls_of_a_length(
         assert len(runs) == fused * len(first)
 
 
-# --- packed weights: oneDNN's products equal torch's own, and nothing else is touched ------------------------------
-
-
-@pytest.mark.parametrize("bias", [True, False])
 @pytest.mark.parametrize("shape", [(9, 15, 32), (40, 32), (3, 32)])
-def test_products_are_those_of_torch(shape: tuple[int, ...], bias: bool) -> None:
-    generator = torch.Generator().manual_seed(0)
-    layer = torch.nn.Linear(32, 48, bias=bias)
-    x = torch.randn(*shape, generator=generator)
-    with torch.no_grad():
-        plain = layer(x)
-        mode = packing_mode(zoo.build("llama"))
-        with packed_products(mode):
-            torch.testing.assert_close(layer(x), plain, atol=1e-5, rtol=1e-5)
-            assert layer(x.double().float()[:0]).shape == (0, *shape[1:-1], 48)
+def test_products_are_those_of_torch(shape: tuple[int, ...]) -> None:
+    x = torch.randn(*shape, generator=torch.Generator().manual_seed(0))
+    for bias in (True, False):
+        layer = torch.nn.Linear(32, 48, bias=bias)
+        with torch.no_grad():
+            plain = layer(x)
+            with packed_products(packing_mode(zoo.build("llama"))):
+                torch.testing.assert_close(layer(x), plain, atol=1e-5, rtol=1e-5)
+                assert layer(x[:0]).shape == (0, *shape[1:-1], 48)
 
 
 def test_with_gradients_or_halves_torch_does_it_alone() -> None:
