@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import copy
 import os
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
@@ -229,6 +231,15 @@ def _of_class(config: Any, config_class: type) -> Any:
 
 def build(family: Family, kernel: str = "eager", dtype: str = "float32") -> Any:
     """A random model of a family, its weights large enough that attention is peaky; the same each time."""
+    import torch
+
+    made = _made(family, kernel, dtype, str(NEEDS.get(family.kind)))
+    torch.manual_seed(0)
+    return copy.deepcopy(made)
+
+
+@lru_cache(maxsize=6)  # the kernels and types of numbers in which one family is run
+def _made(family: Family, kernel: str, dtype: str, _: str) -> Any:
     import torch
 
     config, model_class = configuration(family.kind), class_of(family)
