@@ -9,6 +9,7 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -99,6 +100,23 @@ def room(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def attend(text: str, model: str = "random", **how: Any) -> attnctl.Trace:
     """As attnctl.attend, but of random weights unless told otherwise: they take every option."""
     return attnctl.attend(text, model, **how)
+
+
+@cache
+def _validator(name: str) -> Any:
+    from jsonschema import Draft202012Validator
+
+    from attnctl.formats.documents.schemas import SCHEMAS
+
+    return Draft202012Validator(SCHEMAS[name]())
+
+
+def check_schema(document: Any, name: str = "") -> str:
+    """Hold a JSON document against the schema that it names, or that of a name; answers the name."""
+    name = name or document["schema"].removeprefix("attnctl.").partition("/")[0]
+    wrong = [f"{error.json_path}: {error.message[:200]}" for error in _validator(name).iter_errors(document)]
+    assert not wrong, (name, wrong[:3])
+    return name
 
 
 def process(*args: str, **more: Any) -> subprocess.CompletedProcess[bytes]:

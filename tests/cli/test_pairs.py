@@ -1,4 +1,5 @@
 """Every option, and every pair of options, of every command in each of its modes: it changes what comes out, or is refused.
+JSON that comes out with one of them is what its schema says.
 
 ATTNCTL_ALL_PAIRS=1 runs every pair; without it a sample, the same in every run.
 """
@@ -20,7 +21,7 @@ import pytest
 from attnctl.cli import arguments
 from attnctl.cli.command_table import COMMANDS
 from attnctl.cli.options import MODEL_OPTIONS, OPTIONS
-from tests.conftest import Run
+from tests.conftest import Run, check_schema
 
 TEXT = "Alice will eat pizza\n\nBob likes tea"
 WORDS = {
@@ -235,6 +236,11 @@ def test_every_pair_is_honoured_or_refused(named: str, run: Run, place: Path, mo
             return None
         assert done.code in (0, *NOT_DONE.get(case.given[0], ())), (choices, done)
         files = sorted(target.rglob("*")) if target.is_dir() else [target] * target.exists()
+        if len(choices) < 2:
+            texts = [done.out, *(file.read_text() for file in files if file.suffix in (".json", ".jsonl"))]
+            for line in itertools.chain.from_iterable(map(str.splitlines, texts)):
+                if line.startswith('{"schema"'):
+                    check_schema(json.loads(line))
         return done.out, {file: file.read_bytes() for file in files if file.suffix != ".jsonl" and file.is_file()}
 
     plain = written()

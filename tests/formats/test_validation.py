@@ -38,46 +38,6 @@ def put(into: Any, path: str, value: Any) -> None:
     into[int(last) if last.isdigit() else last] = value
 
 
-@pytest.mark.parametrize(
-    ("path", "value"),
-    [
-        ("layers.0.mask", [[True]]),
-        ("layers.0.mask", "x"),
-        ("layers.0.mask", None),
-        ("layers.0.layer", -1),
-        ("layers.0.heads.1.head", 0),
-        ("layers.0.heads.0.weights", [[float(i) for i in range(3)]] * 2),
-        ("layers.0.heads.0.weights.0.0", None),
-        ("layers.0.heads.0.keys", [[1.0, 2.0]]),
-        ("layers.0.residual", [[1.0]]),
-        ("model.n_heads", "x"),
-        ("model.name", 5),
-        ("model.scale", "half"),
-        ("model.temperature", [1]),
-        ("model.causal", "yes"),
-        ("embeddings", None),
-        ("embeddings", [[1.0]]),
-        ("embeddings", [[1.0], [2.0], [3.0]]),
-        ("measure", "odd"),
-        ("tokens.0.start", "x"),
-        ("tokens.0.start", -1),
-        ("tokens.0.start", 9),
-        ("tokens.0.start", None),
-        ("tokens.0.end", 2**63),
-        ("tokens.0.text", None),
-        ("predictions", [{"position": "x", "text": 1, "id": 0, "probability": 1}]),
-        ("layers", [1]),
-    ],
-    ids=str,
-)
-def test_a_trace_of_wrong_types_or_shapes_is_refused(path: str, value: Any) -> None:
-    damaged = document()
-    put(damaged, path, value)
-    with pytest.raises(AttnctlError) as error:
-        trace_from_document(damaged, "x.json")
-    assert "\n" not in str(error.value) and str(error.value).startswith("x.json")
-
-
 def test_a_token_that_stands_beyond_the_text_costs_no_more_than_the_text() -> None:
     """Tokens of another text (a decoder's) may stand there; a span of a thousand million characters is not walked."""
     damaged = document()
@@ -150,24 +110,13 @@ def test_an_archive_of_no_arrays_and_an_array_that_is_no_archive() -> None:
 
 
 def test_old_encodings_and_closed_streams() -> None:
-    ascii_only = os.environ | {"PYTHONIOENCODING": "ascii"}
-    for arguments in (["explain", "é 你 b"], ["schema"], ["model", "gpt2"], ["softmax", "1", "2"]):
-        done = process(*arguments, env=ascii_only)
+    for arguments in (["explain", "é 你 b"], ["schema"]):
+        done = process(*arguments, env=os.environ | {"PYTHONIOENCODING": "ascii"})
         assert done.returncode == 0 and done.stdout.isascii(), done.stderr
-    for shell in ("schema >&-", "softmax 1 2 >&-", "heatmap - <&- >&-", "--help >&-", "explain a --json >&-"):
+    full = ("--help >/dev/full",) if Path("/dev/full").exists() else ()
+    for shell in ("schema >&-", "softmax 1 2 >&-", "heatmap - <&- >&-", "--help >&-", *full):
         done = subprocess.run(["bash", "-c", f"{sys.executable} -m attnctl {shell}"], capture_output=True, timeout=60)
         assert (done.returncode, done.stderr.count(b"\n")) == (1, 1) and done.stderr.startswith(b"attnctl: "), done
-    if Path("/dev/full").exists():
-        done = subprocess.run(
-            ["bash", "-c", f"{sys.executable} -m attnctl --help >/dev/full"], capture_output=True, timeout=60
-        )
-        assert done.returncode == 1 and done.stderr.count(b"\n") == 1
-
-
-def test_every_question_can_be_written_as_json() -> None:
-    for seed in range(6):
-        done = process("quiz", "Alice will eat pizza", "--json", "--seed", str(seed))
-        assert done.returncode == 0 and json.loads(done.stdout)
 
 
 @pytest.mark.parametrize("value", ["0.5", True, None])
