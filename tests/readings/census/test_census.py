@@ -129,68 +129,17 @@ def test_a_planted_head_is_found_and_its_tree_is_the_gold_one() -> None:
     )
 
 
-def shuffled(sentences: list[ParsedSentence], draw: np.random.Generator) -> list[ParsedSentence]:
-    """The same trees with heads drawn anew: each word's head is any other word."""
-    found = []
-    for one in sentences:
-        n = len(one.forms)
-        root = int(draw.integers(n))
-        heads = [
-            -1 if at == root else root if draw.random() < 0.2 else int((at + draw.integers(1, n)) % n)
-            for at in range(n)
-        ]
-        found.append(replace(one, heads=tuple(heads)))
-    return found
-
-
 def test_random_attention_is_at_chance() -> None:
     draw = np.random.default_rng(2)
     n = 8
-    sentences = [sentence(draw, n) for _ in range(400)]
+    sentences = [sentence(draw, n) for _ in range(150)]
     tally = counted(sentences, lambda one: weights(draw, n))
     for own in tally.cases().values():
         rate = own.right.sum(0) / own.count_by_half.sum()
         spread = 5 * np.sqrt(1 / (n - 1) / own.count_by_half.sum())
         assert np.abs(rate - 1 / (n - 1)).max() < spread
     said = table_of_tally(tally, "random", "random trees")
-    assert all(r.best is not None and abs(r.best.accuracy - 1 / (n - 1)) < 0.1 for r in said.relations if r.cases > 500)
-
-
-def test_shuffled_heads_take_a_planted_head_down_to_chance() -> None:
-    draw = np.random.default_rng(3)
-    sentences = [sentence(draw, 8) for _ in range(300)]
-    real = {one.text: one for one in sentences}
-    tally = counted(shuffled(sentences, draw), lambda one: planted(real[one.text]))
-    own = tally.cases()["obj", UP]
-    assert abs(own.right.sum(0)[1, 2] / own.count_by_half.sum() - 1 / 7) < 0.1
-
-
-def knows_subjects(one: ParsedSentence) -> np.ndarray:
-    """Head 1.2 looks at the head of each subject, and else at the word itself, which is no answer."""
-    n = len(one.forms)
-    given = np.full((LAYERS, HEADS, n, n), 0.0, np.float32)
-    for word, (head, name) in enumerate(zip(one.heads, one.relations, strict=True)):
-        given[1, 2, word, head if name == "nsubj" else word] = 1.0
-    return given
-
-
-def test_random_labels_take_a_head_of_one_relation_down_to_chance() -> None:
-    """With labels drawn anew every relation is found as often as any: as often as the head is right at all."""
-    draw = np.random.default_rng(7)
-    sentences = [sentence(draw, 8) for _ in range(300)]
-    real = {one.text: one for one in sentences}
-    known = counted(sentences, knows_subjects)
-    assert known.cases()["nsubj", UP].right.sum(0)[1, 2] == known.cases()["nsubj", UP].count_by_half.sum()
-    assert known.cases()["obj", UP].right.sum(0)[1, 2] == 0
-    labels = ("nsubj", "nsubj:pass", "obj", "punct")
-    mixed = [replace(one, relations=tuple(str(draw.choice(labels)) for _ in one.forms)) for one in sentences]
-    tally = counted(mixed, lambda one: knows_subjects(real[one.text]))
-    rates = {
-        name: own.right.sum(0)[1, 2] / own.count_by_half.sum()
-        for (name, way), own in tally.cases().items()
-        if way == UP
-    }
-    assert rates.keys() == set(labels) and all(abs(rate - 0.25) < 0.1 for rate in rates.values()), rates
+    assert all(r.best is not None and abs(r.best.accuracy - 1 / (n - 1)) < 0.1 for r in said.relations if r.cases > 300)
 
 
 def test_rules_are_chosen_on_one_half_and_scored_on_the_other() -> None:
@@ -232,21 +181,16 @@ def test_a_mention_looks_among_the_mentions_before_it() -> None:
     }
 
 
-def test_labels_may_be_called_otherwise_or_left_out() -> None:
-    draw = np.random.default_rng(4)
-    tally = counted(
-        [sentence(draw, 6) for _ in range(5)], planted, renamed={"obj": "object", "punct": "", "nsubj:pass": "nsubj"}
-    )
-    assert {name for name, _ in tally.cases()} == {"object", "nsubj"}
-
-
-def test_punctuation_is_none_of_all_whatever_it_is_called() -> None:
+def test_relations_may_be_called_otherwise_and_punctuation_is_none_of_all() -> None:
     draw = np.random.default_rng(8)
     own = [sentence(draw, 6) for _ in range(30)]
     signs = [replace(one, tags=tuple("PUNCT" if r == "punct" else "X" for r in one.relations)) for one in own]
-    said = {name: counted(signs, planted, renamed={"punct": name}) for name in ("punct", "p")}
-    rows = [{r.relation: r.cases for r in table_of_tally(tally, "m", "c").relations} for tally in said.values()]
-    assert rows[0]["all"] == rows[1]["all"] == rows[0]["nsubj"] + rows[0]["obj"] and rows[1]["p"] == rows[0]["punct"]
+    rows = []
+    for name in ("punct", "p"):
+        tally = counted(signs, planted, renamed={"punct": name, "obj": "", "nsubj:pass": "nsubj"})
+        assert {name for name, _ in tally.cases()} == {"nsubj", name}
+        rows.append({r.relation: r.cases for r in table_of_tally(tally, "m", "c").relations})
+    assert rows[0]["all"] == rows[1]["all"] == rows[0]["nsubj"] and rows[1]["p"] == rows[0]["punct"]
 
 
 def test_a_head_that_sees_no_other_word_finds_none() -> None:

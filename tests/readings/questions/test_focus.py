@@ -1,4 +1,4 @@
-"""Which layer, head and query are shown where none is asked for: by one rule, which is said."""
+"""Which layer, head and query are shown where none is asked for: by one rule, which is said; and what a pronoun asks for."""
 
 from __future__ import annotations
 
@@ -9,9 +9,18 @@ import numpy as np
 import pytest
 
 from attnctl.layer import LayerTrace
-from attnctl.readings.questions.focus import LARGEST, OUTSTANDING, focus, may_relate, word_classes
+from attnctl.readings.questions.focus import (
+    LARGEST,
+    OUTSTANDING,
+    focus,
+    may_relate,
+    other_name,
+    relation_of_pronoun,
+    usual_gender,
+    word_classes,
+)
 from attnctl.readings.traces.trace import ModelInfo, Trace
-from attnctl.tokens import Token
+from attnctl.tokens import Token, split_words
 
 
 def trace_of(words: str, *heads: list[list[float]], kind: str = "matrix", finds: Any = None) -> Trace:
@@ -72,14 +81,9 @@ def test_a_pronoun_is_looked_at_before_all() -> None:
     assert found is not None and (found.head, found.query, found.key) == (1, 4, 2)
 
 
-@pytest.mark.parametrize(
-    ("word", "kind"), [("eat", "verb"), ("pizza", "noun"), ("The", "determiner"), ("he", "pronoun"), ("Xyzzy", "noun")]
-)
-def test_words_have_classes(word: str, kind: str) -> None:
-    assert kind in word_classes(word)
-
-
-def test_a_relation_has_its_classes_and_its_order() -> None:
+def test_words_have_classes_and_a_relation_has_its_own_in_their_order() -> None:
+    words = {"eat": "verb", "pizza": "noun", "The": "determiner", "he": "pronoun", "Xyzzy": "noun"}
+    assert all(kind in word_classes(word) for word, kind in words.items())
     words = ["Alice", "will", "eat", "pizza"]
     assert may_relate("object → verb", words, 3, 2) and not may_relate("object → verb", words, 2, 3)
     assert may_relate("verb → subject", words, 2, 0) and not may_relate("verb → subject", words, 2, 1)
@@ -123,3 +127,36 @@ def test_a_pronoun_s_head_is_named_where_it_finds_one(words: str, row: list[floa
     assert found is not None
     assert found.reason == (f"the head was measured to find {said}" if said else found.reason)
     assert bool(said) == ("measured" in found.reason)
+
+
+FINDS = ("pronoun → antecedent", "it → its noun, by meaning", "own token")
+
+
+def test_the_relation_that_fits_the_pronoun_and_the_usual_gender_of_a_name() -> None:
+    for word, finds, relation in (
+        ("it", FINDS, FINDS[1]), ("They", FINDS, FINDS[1]), ("she", FINDS, FINDS[0]), ("it", FINDS[:1], FINDS[0]),
+        ("he", FINDS[1:], FINDS[1]), ("it", (*FINDS[2:], FINDS[0]), FINDS[0]), ("cat", FINDS, ""), ("it", (), ""),
+    ):  # fmt: skip
+        assert relation_of_pronoun(finds, word) == relation, (word, finds)
+    names = "Diego m, Sofia f, José m, Ngozi f, Kwame m, Priya f, Kim x, Zorblax None, diego None, The None"
+    for name, gender in map(str.split, names.split(", ")):
+        assert str(usual_gender(name)) == gender, name
+
+
+@pytest.mark.parametrize(
+    ("text", "key", "other"),
+    [
+        ("Diego thanked Sofia because he", 0, None),  # Sofia is no he
+        ("Diego thanked Bruno because he", 2, "Diego"),
+        ("Zorblax thanked Quimbly because he", 0, "Quimbly"),
+        ("Zorblax thanked Sofia because he", 0, None),
+        ("Zorblax thanked Sofia because she", 2, "Zorblax"),
+        ("Kim thanked Sofia because she", 2, "Kim"),
+        ("The nurse thanked Sofia because she", 3, None),  # of names alone
+        ("Sofia thanked Sofia because she", 2, None),
+        ("Zorblax thanked Quimbly because it", 2, None),
+    ],
+)
+def test_a_name_that_a_pronoun_may_stand_for_as_well(text: str, key: int, other: str | None) -> None:
+    tokens = split_words(text)
+    assert other_name(tokens, len(tokens) - 1, key) == other
