@@ -25,6 +25,8 @@ def test_tokens_are_shaded_by_weight_and_by_effect(tab: Tab) -> None:
     assert colours[most] not in ("rgba(0, 0, 0, 0)", "transparent")
     said = tab.text("#matters-head")
     assert "Without head" in said and effects["tokens"][most]["text"] in said
+    tab.view(TEXT)
+    assert tab.js("return document.getElementById('matters').hidden") is True
 
 
 def test_a_page_of_effects_shades_the_text(tab: Tab, tmp_path: Path) -> None:
@@ -40,8 +42,3 @@ def test_a_page_of_effects_shades_the_text(tab: Tab, tmp_path: Path) -> None:
         red, _, blue = map(int, re.findall(r"\d+", colours[edge["key"]])[:3])
         size = edge["log_probability"]
         assert (red < blue if size < 0 else red > blue) or abs(size) < 0.05  # less is blue, more is red
-
-
-def test_without_effects_the_section_is_hidden(tab: Tab) -> None:
-    tab.view(TEXT)
-    assert tab.js("return document.getElementById('matters').hidden") is True

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import base64
 import re
-import time
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -49,7 +48,6 @@ def test_it_shows_the_numbers_of_the_trace(tab: Tab) -> None:
     trace = trace_of('say "hi", <b> =co', causal=True)
     tab.open(trace, start={"query": 2, "key": 1})
     weights = trace.layers[0].weights
-    assert weights is not None
     labels = [token.text for token in trace.tokens]
     rows, columns, numbers = tab.copied()
     assert rows == columns == labels == tab.texts(".token")
@@ -57,8 +55,6 @@ def test_it_shows_the_numbers_of_the_trace(tab: Tab) -> None:
     assert f"{weights[0, 2, 1]:.4f}" in tab.text("#readout") and "sums to 1.0000" in tab.text("#readout")
     drawn = tab.drawing()
     assert drawn.count('url(#hatch)"') == 2 and ">masked<" in drawn  # the grid below its cells, and the legend
-    tab.open(trace_of())
-    assert "url(#hatch)" not in tab.drawing()
 
 
 def test_the_steps_are_those_of_explain(tab: Tab) -> None:
@@ -70,7 +66,6 @@ def test_the_steps_are_those_of_explain(tab: Tab) -> None:
     assert shown == [said[name].title for name in ("projections", "scores", "scaled", "mask", "weights", "context")]
     assert said["scaled"].sentence in tab.text("#arithmetic")
     layer = trace.layers[0]
-    assert layer.scores is not None and layer.scaled_scores is not None and layer.context is not None
     minus = lambda x: f"{x:.2f}".replace("-", "−")  # noqa: E731
     assert tab.text('[data-step="scores"] .equation').endswith(f"= {minus(layer.scores[0, i, j])}")
     assert tab.text('[data-step="scaled"] .equation').endswith(f"/ √8 = {minus(layer.scaled_scores[0, i, j])}")
@@ -81,7 +76,6 @@ def test_the_steps_are_those_of_explain(tab: Tab) -> None:
 def test_what_a_learned_sink_takes_stands_in_the_row_and_its_softmax(tab: Tab) -> None:
     trace = trace_of(causal=True)
     (layer,) = trace.layers
-    assert layer.weights is not None
     taken = np.full(layer.weights.shape[:2], 0.2, np.float32)  # (heads, n_q)
     sunk = replace(layer, weights=layer.weights * np.float32(0.8), sink_weights=taken)
     tab.open(replace(trace, layers=(sunk,)), start={"query": 2, "key": 1})
@@ -97,7 +91,6 @@ def test_what_a_learned_sink_takes_stands_in_the_row_and_its_softmax(tab: Tab) -
 def test_slots_of_keys_stand_behind_a_text_that_reads_itself(tab: Tab) -> None:
     trace = trace_of(causal=True)
     (layer,) = trace.layers
-    assert layer.weights is not None and layer.mask is not None
     column = np.full((*layer.weights.shape[:2], 1), 0.25, np.float32)  # (heads, n_q, 1)
     weights = np.concatenate([layer.weights * np.float32(0.75), column], axis=-1)  # (heads, n_q, n_k)
     mask = np.concatenate([layer.mask, np.ones((len(trace.tokens), 1), bool)], axis=-1)  # (n_q, n_k)
@@ -129,10 +122,9 @@ def test_the_page_reads_every_kind_of_source(tab: Tab) -> None:
 def test_pointing_tells_and_clicking_chooses(tab: Tab) -> None:
     trace = trace_of()
     tab.open(trace, start={"query": 0, "key": 0})
-    weights = trace.layers[0].weights
-    assert weights is not None
+    assert "url(#hatch)" not in tab.drawing()  # nothing is masked
     tab.point("#canvas rect", 2 * 4 + 1)  # the cells come row by row
-    tab.says("#readout", f"{weights[0, 2, 1]:.4f}")
+    tab.says("#readout", f"{trace.layers[0].weights[0, 2, 1]:.4f}")
     assert tab.picked()[:2] == ["Alice", "Alice"]  # pointing is not choosing
     tab.point("#canvas rect", 2 * 4 + 1, click=True)
     tab.until(lambda: tab.picked()[:2] == ["eat", "will"])
@@ -179,7 +171,6 @@ def test_another_head_shows_its_own_numbers(tab: Tab) -> None:
     tab.click('.head[data-layer="1"][data-head="2"]')
     tab.says("#caption", "Layer 1, head 2")
     weights = trace.layers[1].weights
-    assert weights is not None
     np.testing.assert_array_equal(tab.numbers(), weights[2])
     assert tab.picked() == [query, key, "1", "2"]
     tab.pick("query", 3)
@@ -197,7 +188,6 @@ def test_the_link_keeps_the_choice(tab: Tab) -> None:
                                                      "scaled, ÷ √4"]  # fmt: skip
     assert "key “Alice” (0) left out; rows rescaled to sum to 1; logarithmic colour" in tab.text("#caption")
     weights = trace.layers[1].weights
-    assert weights is not None
     rest = weights[1, :, 1:]
     np.testing.assert_allclose(tab.numbers(), rest / rest.sum(-1, keepdims=True), rtol=1e-6)
     tab.open(trace_of(), fragment="#layer=77&head=-1&query=99&colour=toString&map=plaid&key=x")  # passed over
@@ -258,7 +248,6 @@ def test_unknown_words_are_marked_and_a_guess_is_called_one(tab: Tab) -> None:
 def test_the_softmax_explorer(tab: Tab) -> None:
     trace = trace_of()
     tab.open(trace, start={"query": 3, "key": 0})
-    assert trace.layers[0].scores is not None
     scores = trace.layers[0].scores[0, 3].astype(float)
     shown = lambda what: [float(x.replace("−", "-")) for x in tab.texts(f".sliders [data-is={what}]")]  # noqa: E731
     np.testing.assert_allclose(shown("score"), scores, atol=6e-3)
@@ -285,7 +274,6 @@ def test_two_side_by_side_with_their_difference(tab: Tab) -> None:
     tab.open(a, b)
     titles = '#canvas text[font-size="14"][font-weight]'
     assert tab.texts(titles) == ["A  seed 0", "B  seed 1", "B − A"]
-    assert a.layers[0].weights is not None and b.layers[0].weights is not None
     np.testing.assert_array_equal(tab.numbers(), a.layers[0].weights[0])
     difference = b.layers[0].weights[0] - a.layers[0].weights[0]
     for query in range(4):
@@ -304,7 +292,6 @@ def test_two_texts_are_matched_by_their_words(tab: Tab) -> None:
     a = replace(shifted, text=text, tokens=(special, *shifted.tokens[1:]))
     b = trace_of("Alice will eat soup", causal=True)
     tab.open(a, b, start={"query": 3, "key": 1})
-    assert a.layers[0].weights is not None and b.layers[0].weights is not None
     pressed = lambda: tab.texts('.token[aria-pressed="true"]')  # noqa: E731
     assert pressed() == ["eat", "eat"]  # whatever stands before them
     assert "where both may look" in tab.text("#caption")
@@ -331,7 +318,6 @@ def test_two_texts_open_where_they_differ_most(tab: Tab) -> None:
     assert "no such token" not in tab.text("#finding") and "the largest change of all" in tab.text("#caption")
     found = compare_traces(*(record_trace(open_model("demo"), text) for text in texts))
     layer, head, i, j = found.largest_difference()
-    assert found.aligned is not None
     assert f"#layer={layer}&head={head}" in tab.driver.current_url or tab.picked()[2:] == [str(layer), str(head)]
     words = texts[0].replace(".", " .").split()
     assert tab.picked()[:2] == [words[found.aligned.queries[i][0]], words[found.aligned.keys[j][0]]]
@@ -356,13 +342,6 @@ def test_two_long_captions_stay_within_the_page(tab: Tab) -> None:
     assert len(facts) == 2 and " beside " in facts[0]
 
 
-def test_the_head_says_which_layers_of_how_many_are_shown(tab: Tab) -> None:
-    whole = attnctl.attend("a b c", model="random", n_layers=3, n_heads=2)
-    for layers, said in ((slice(1, 2), "layer 1 of 3"), (slice(1, 3), "2 of 3 layers"), (slice(3), "3 layers")):
-        tab.open(replace(whole, layers=whole.layers[layers]))
-        assert said in tab.text("#facts").replace("\u00a0", " ")
-
-
 def test_a_run_over_training_has_a_slider(tab: Tab) -> None:
     traces = [trace_of(seed=seed) for seed in range(3)]
     tab.open(*traces, labels=["step 0", "step 100", "step 200"], over_training=True)
@@ -370,7 +349,6 @@ def test_a_run_over_training_has_a_slider(tab: Tab) -> None:
         tab.slide("#step", at)
         tab.says("#step-name", step)
         weights = traces[at].layers[0].weights
-        assert weights is not None
         np.testing.assert_array_equal(tab.numbers(), weights[0])
     assert "step=" not in tab.driver.current_url
 
@@ -415,7 +393,8 @@ def test_texts_are_never_markup(tab: Tab) -> None:
     for token in range(n):
         tab.pick("key", n - 1 - token)
         tab.click(".token", token)
-        tab.point("#canvas rect", token * n)
+        if token % 3 == 0:
+            tab.point("#canvas rect", token * n)
     assert tab.js("return window.broken === undefined")
     assert tab.texts("body img, body b[onclick], body u, body i:not(td i)") == []
     assert tab.js("return document.scripts.length") == html.count("<script")
@@ -450,31 +429,27 @@ def test_the_file_names_no_other() -> None:
 # --- how large, how soon -----------------------------------------------------------------------------------------
 
 
-def large(n: int, layers: int, heads: int) -> Trace:
+def large(n: int, layers: int, heads: int, spread: float = 1.0) -> Trace:
     """A text of n tokens: weights of dense random scores, the hardest to pack."""
     rng = np.random.default_rng(0)
     parts = []
     for layer in range(layers):
-        e = np.exp(rng.standard_normal((heads, n, n), dtype=np.float32))
+        e = np.exp(spread * rng.standard_normal((heads, n, n), dtype=np.float32))
         parts.append(LayerTrace(layer, tuple(range(heads)), tuple(range(heads)), weights=e / e.sum(-1, keepdims=True)))
     tokens = tuple(Token(f"t{at}") for at in range(n))
     return Trace(" ".join(t.text for t in tokens), tokens, ModelInfo("large", "matrix"), tuple(parts))
 
 
-def test_512_tokens_in_12_layers_of_12_heads_open_at_once(tab: Tab) -> None:
-    trace = large(512, 12, 12)
-    html = page_html([trace])
-    assert len(html) < 45_000_000
-    began = time.monotonic()
+def test_weights_that_are_too_large_for_a_page_are_stored_in_steps(tab: Tab) -> None:
+    trace = large(96, 12, 12)
+    html = page_html([trace], max_bytes=1_800_000)
+    assert len(html) < 2_200_000
     tab.show(html)
-    assert time.monotonic() - began < 12  # generous, so that a busy machine does not fail: alone it takes about 1 s
     tab.click('.head[data-layer="7"][data-head="5"]')
     tab.says("#caption", "Layer 7, head 5")
-    weights = trace.layers[7].weights
     said = re.search(r"Stored in (\d+) steps: a weight w is within √w / \1\.", tab.text("#caption"))
-    assert weights is not None and said
     levels = int(said[1])
-    true = weights[5].astype(np.float64)
+    true = trace.layers[7].weights[5].astype(np.float64)
     assert (np.abs(tab.numbers() - true) <= np.sqrt(true) / levels + 0.26 / levels**2).all()
     assert "sums to 1.0000" in tab.text("#readout")  # sums are kept exactly
 
@@ -519,11 +494,10 @@ def test_a_long_text_is_an_overview_with_exact_blocks(tab: Tab) -> None:
     from selenium.webdriver.common.keys import Keys
 
     model = open_model("random", causal=True, n_heads=2, d_model=16)
-    text = " ".join(f"w{at * 7919 % 97}" for at in range(700))
+    text = " ".join(f"w{at * 7919 % 97}" for at in range(520))
     overview, exact = survey_text(prepare(TextSource(model, text)))
     tab.open(overview, exact=exact)
     whole = record_trace(model, text).layers[0].weights
-    assert whole is not None and overview.grid is not None
     head = int(tab.picked()[3])
     grid = overview.grid.weights[0, head]
     shown = tab.numbers()
@@ -560,7 +534,7 @@ def test_an_exact_block_hatches_what_a_window_hides(tab: Tab) -> None:
             tab.until(lambda seen=seen: ("masked" in tab.text("#readout")) != seen)
 
 
-@pytest.mark.parametrize("pool", ["mean", "max", "mass"])
+@pytest.mark.parametrize("pool", ["max", "mass"])
 def test_what_is_said_of_a_pooled_row_is_a_share_of_attention(tab: Tab, pool: str, tmp_path: Path) -> None:
     (tmp_path / "long.txt").write_text(" ".join(f"w{at * 7919 % 97}" for at in range(600)))
     cells = tmp_path / "cells.json"
@@ -629,22 +603,21 @@ def luminance(colour: str) -> float:
     return 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]
 
 
-@pytest.mark.parametrize("scheme", ["light", "dark"])
-def test_nothing_sticks_out_at_any_width_and_all_can_be_read(tab: Tab, scheme: str) -> None:
+def test_nothing_sticks_out_at_any_width_and_all_can_be_read(tab: Tab) -> None:
     trace = trace_of("The cat sat on the mat because it was warm", n_heads=4, n_layers=2, d_model=32)
-    for width in (340, 390, 800, 1280):
+    for width, scheme in ((340, "light"), (390, "dark"), (800, "dark"), (1280, "light")):
         tab.device(width, scheme, deviceScaleFactor=2, mobile=width < 500)
         tab.open(trace)
         assert tab.js("return document.documentElement.scrollWidth") <= width
-    paper = tab.js("return getComputedStyle(document.body).backgroundColor")
-    assert (paper == "rgb(253, 252, 249)") == (scheme == "light")
-    colours = tab.js(
-        "return [getComputedStyle(document.body).color, getComputedStyle(document.getElementById('caption')).color,"
-        " document.querySelector('#canvas text[font-weight]').getAttribute('fill')]"  # of the chosen row
-    )
-    for colour, least in zip(colours, (7.0, 4.5, 4.5), strict=True):
-        low, high = sorted((luminance(colour), luminance(paper)))
-        assert (high + 0.05) / (low + 0.05) >= least, colour
+        paper = tab.js("return getComputedStyle(document.body).backgroundColor")
+        assert (paper == "rgb(253, 252, 249)") == (scheme == "light")
+        colours = tab.js(
+            "return [document.body, document.getElementById('caption')].map((node) => getComputedStyle(node).color)"
+            ".concat(document.querySelector('#canvas text[font-weight]').getAttribute('fill'))"  # of the chosen row
+        )
+        for colour, least in zip(colours, (7.0, 4.5, 4.5), strict=True):
+            low, high = sorted((luminance(colour), luminance(paper)))
+            assert (high + 0.05) / (low + 0.05) >= least, colour
 
 
 @pytest.mark.parametrize(

@@ -20,7 +20,6 @@ from attnctl.readings.traces.trace import ModelInfo, Trace
 from attnctl.render.forms import Grid, label_fit, token_label
 from attnctl.render.terminal.console import SafeConsole, Shown, as_text, grid_lines, kept_lines, share_bar
 from attnctl.render.told.explanation import Explanation
-from attnctl.steps import walk_steps
 from attnctl.text import number_text
 from attnctl.tokens import Token
 from tests.conftest import attend
@@ -38,32 +37,16 @@ def test_the_scaling_is_measured_on_the_scores_shown() -> None:
     trace = attend("Alice will eat pizza", model="demo", layer=1, head=0, query="eat")
     text = " ".join(printed(trace, only=("scaled",), heads={1: [0]}).split())
     scores = trace.layer(1).scores
-    assert scores is not None
     row = scores[0, 0].astype(np.float64)  # (n,)
     assert f"and {np.exp(row.max() - np.log(np.exp(row).sum())):.2f} without the scaling" in text
-
-
-def test_at_forty_columns_nothing_that_is_said_is_cut() -> None:
-    trace = attend("Alice will eat pizza", model="demo")
-    narrow, wide = (printed(trace, width) for width in (40, 200))
-    said = re.findall(r"(?m)^ +(?:[A-Z] = .*|weights = .*|q\(.*|── .*|\w+ pays .*|In layer .*)$", wide)
-    assert len(said) > 10
-    for line in said:
-        words = re.sub(r" of its attention|, \d+ % to \w+|\s+5 more heads.*", "", line).split()
-        where = re.sub(r" of its attention|, \d+ % to \w+", "", " ".join(narrow.split()))
-        if "×" not in line:
-            assert " ".join(words) in where, line
-        else:  # as many products as fit; the result always
-            assert f"= {words[-1]}" in where, line
 
 
 HOSTILE = "Alice مرحبا \x1b[31m will\teat [bold]pizza[/bold] <b>比萨饼</b> 👩‍👩‍👧 e\u0301 supercalifragilisticexpialidocious :smile:"
 
 
-@pytest.mark.parametrize("how", [{}, {"n_heads": 4, "d_model": 64, "n_layers": 2, "rope_theta": 1e4, "causal": True}])
-def test_no_line_is_wider_than_the_terminal(how: dict[str, Any]) -> None:
-    trace = attend(HOSTILE, **how)
-    for width in (32, 40, 80, 133):
+def test_no_line_is_wider_than_the_terminal() -> None:
+    trace = attend(HOSTILE, n_heads=2, d_model=16, n_layers=2, rope_theta=1e4, causal=True)
+    for width in (32, 80, 133):
         text = printed(trace, width, story=True)
         for line in text.splitlines():
             assert cell_len(line) <= width, line
@@ -75,7 +58,6 @@ def test_no_line_is_wider_than_the_terminal(how: dict[str, Any]) -> None:
 def test_a_bar_that_does_not_fit_is_left_out() -> None:
     words = "Mary thanked Tom because he likes tea"
     scaled = attend(words, model="random", query=4).layer(0).scaled_scores
-    assert scaled is not None
     trace = attend(words, model="random", query=4, temperature=float(scaled.max()) / 7.3)  # exp(7.3) has four digits
     lines = printed(trace, 40).splitlines()
     assert any(re.search(r"\d{3,}[.]\d\d", line) for line in lines) and all(
@@ -83,15 +65,13 @@ def test_a_bar_that_does_not_fit_is_left_out() -> None:
     )
 
 
-@pytest.mark.parametrize("width", [32, 40, 80])
-def test_what_is_isolated_stays_whole_and_nothing_else_is_isolated(width: int) -> None:
-    text = printed(
-        attend("I ❤️ 👩‍👩‍👧 مرحبا שלום supercalifragilistic مرحبامرحبامرحبامرحبامرحبا", tokenizer="words"), width
-    )
-    assert "\\u20" not in text  # no isolate shown as an escape
-    assert text.count("\u2068") == text.count("\u2069") > 5 and "\u2068❤" not in text
-    for line in text.splitlines():
-        assert line.count("\u2068") == line.count("\u2069")
+def test_what_is_isolated_stays_whole_and_nothing_else_is_isolated() -> None:
+    trace = attend("I ❤️ 👩‍👩‍👧 مرحبا שלום supercalifragilistic مرحبامرحبامرحبامرحبامرحبا", tokenizer="words")
+    for width in (32, 80):
+        text = printed(trace, width)
+        assert "\\u20" not in text  # no isolate shown as an escape
+        assert text.count("\u2068") > 5 and "\u2068❤" not in text
+        assert all(line.count("\u2068") == line.count("\u2069") for line in text.splitlines())
 
 
 def test_columns_line_up_in_any_script() -> None:
@@ -110,7 +90,7 @@ def test_the_heat_is_behind_the_numbers_and_never_instead_of_them() -> None:
     assert [line.split() for line in more] == [["+", "a", "b", "c"]]
 
 
-@settings(deadline=None)
+@settings(deadline=None, max_examples=50)
 @given(st.integers(1, 300), st.integers(1, 60), st.lists(st.integers(0, 299), max_size=2))
 def test_kept_is_honest(count: int, room: int, must: list[int]) -> None:
     chosen = kept_lines(count, room, must)
@@ -126,7 +106,7 @@ def test_kept_is_honest(count: int, room: int, must: list[int]) -> None:
         assert len(indices) <= max(room - 1, 1) and set(first) <= set(indices)
 
 
-@settings(deadline=None)
+@settings(deadline=None, max_examples=50)
 @given(st.integers(1, 60), st.integers(1, 60), st.integers(40, 120))
 def test_grids_fit(rows: int, columns: int, width: int) -> None:
     array = np.random.default_rng(0).standard_normal((rows, columns)) * 100
@@ -143,53 +123,17 @@ def test_numbers() -> None:
     assert share_bar(1.0, 4) == "████" and share_bar(0.0, 4) == "" and share_bar(0.5, 1) == "▌"
 
 
-def test_steps_come_in_order_and_carry_their_arrays() -> None:
-    trace = attend("Alice will eat pizza", n_heads=2, n_layers=2, causal=True, rope_theta=1e4, dropout=0.1)
-    steps = list(walk_steps(trace))
-    names = [step.name for step in steps if step.layer in (None, 0) and step.head in (None, 0)]
-    assert names == [
-        "tokens", "embeddings", "projections", "rope", "scores", "scaled", "mask", "weights", "dropout", "context",
-        "output", "residual", "summary",
-    ]  # fmt: skip
-    assert all(step.sentence for step in steps)
-    assert [step.name for step in walk_steps(trace, heads=[1], only=["scores", "weights"])] == ["scores", "weights"] * 2
-    (only_keys,) = [s for s in walk_steps(trace, heads=[0], only=["keys"]) if s.layer == 0 and s.name == "projections"]
-    assert [part.name for part in only_keys.parts] == ["keys"]
-
-
-def test_focus_prefers_a_row_with_a_choice() -> None:
-    trace = attend("Alice will eat pizza", causal=True)
-    best = focus(trace)
-    assert best is not None and best.query >= 2 and best.key != best.query
-    assert trace.layers[0].weights is not None
-    assert best.weight == trace.layers[0].weights[0, best.query, best.key]
-
-
-@pytest.mark.parametrize("width", [40, 56, 60, 80])
-def test_the_last_sentence_is_never_cut(width: int) -> None:
-    trace = attend("Rindfleischetikettierung Donaudampfschifffahrt is a very long word", n_layers=2, n_heads=2)
-    last = printed(trace, width).rstrip().split("\n\n")[-1]
-    assert re.search(r" pays \d+ % of its attention to \S+.*\.$", " ".join(last.split()))
-
-
-@pytest.mark.parametrize("width", [34, 36, 38, 40, 44])
-def test_a_wide_label_does_not_push_the_sum_below(width: int) -> None:
+def test_a_wide_label_does_not_push_the_sum_below() -> None:
     """The one column that had room was as wide as its name, and "1.00" stood on a line of its own."""
     grid = Grid(np.full((7, 7), 1 / 7), ["Donaudampfschiff†"] * 7, ["السلام†abc"] * 7, sums=True, heat=True, must=(5,))
-    assert all(cell_len(line.plain) <= width for line in grid_lines(grid, width))
+    for width in range(34, 45, 2):
+        assert all(cell_len(line.plain) <= width for line in grid_lines(grid, width))
 
 
 def test_a_cut_label_keeps_its_mark() -> None:
-    assert [label_fit("whispered†", width) for width in (10, 8, 4, 3, 1)] == [
-        "whispered†",
-        "whispe…†",
-        "wh…†",
-        "wh…",
-        "…",
-    ]
-    assert (
-        token_label(Token("whispered", unknown=True), 6) == "whis…†" and token_label(Token("whispered"), 6) == "whisp…"
-    )
+    cut = {10: "whispered†", 8: "whispe…†", 4: "wh…†", 3: "wh…", 1: "…"}
+    assert {width: label_fit("whispered†", width) for width in cut} == cut
+    assert [token_label(Token("whispered", unknown=unknown), 6) for unknown in (True, False)] == ["whis…†", "whisp…"]
 
 
 def test_a_long_name_hides_no_column() -> None:
@@ -204,12 +148,7 @@ def test_a_long_name_hides_no_column() -> None:
     [
         ([0.9, 0.1, 0, 0, 0, 0], "matrix", None, "Most words look at the first token here: attention is parked there"),
         ([0.9, 0.1, 0, 0, 0, 0], "random", None, None),  # no training, no place to park
-        (
-            [0.4, 0.3, 0.3, 0, 0, 0],
-            "matrix",
-            None,
-            None,
-        ),  # the strongest link of one row, but not where most words look
+        ([0.4, 0.3, 0.3, 0, 0, 0], "matrix", None, None),  # the strongest link, but not where most words look
         ([0, 0, 0.2, 0, 0, 0.8], "demo", ((0, 0, "verb → subject"),), "What it keeps for itself is parked there"),
         ([0, 0, 0.2, 0, 0, 0.8], "checkpoint", None, "on the token itself is often parked there"),
         ([0, 0, 0.2, 0, 0, 0.8], "dot", None, None),  # a row is its own best match where queries are keys

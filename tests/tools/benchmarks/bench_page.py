@@ -15,7 +15,8 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).parents[3]))
 
 from attnctl.render.page import page_html
-from tests.render.page.test_page import FLAGS, Tab, large
+from tests.render.page.conftest import FLAGS, Tab
+from tests.render.page.test_page import large
 
 
 def main() -> None:
@@ -33,7 +34,7 @@ def main() -> None:
             for flag in (*FLAGS, f"--user-data-dir={folder}/profile"):
                 options.add_argument(flag)
             driver = webdriver.Chrome(options=options, service=Service(shutil.which("chromedriver")))
-            tab = Tab(driver, Path(folder))
+            tab = Tab(driver, Path(folder), lambda *_: None)
             (Path(folder) / "page.html").write_text(html)
             tab.go((Path(folder) / "page.html").as_uri())
             opened = tab.js("return performance.now()") / 1000

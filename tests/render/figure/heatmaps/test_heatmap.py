@@ -22,7 +22,7 @@ from matplotlib.textpath import TextPath
 from attnctl.errors import AttnctlError
 from attnctl.formats.pictures import Look
 from attnctl.formats.pictures import figure_bytes as image
-from attnctl.layer import LayerTrace, rescaled_rows
+from attnctl.layer import LayerTrace
 from attnctl.models import open_model
 from attnctl.readings.traces.trace import ModelInfo, Trace
 from attnctl.render.figure import heatmap as drawings
@@ -31,7 +31,7 @@ from attnctl.render.figure.drawing import number_outline
 from attnctl.render.figure.heatmap import figure_of_trace as heatmap
 from attnctl.render.figure.labels import Labels
 from attnctl.render.figure.layout import Drawing
-from attnctl.source import keys_left_out, record_trace
+from attnctl.source import record_trace
 from attnctl.source.cells import read_heatmap
 from attnctl.tokens import Token
 
@@ -75,7 +75,7 @@ def cell_of(figure: Figure, weights: Any, i: int, j: int, panel: int = 0) -> tup
 
 @pytest.mark.parametrize("log", [False, True])
 def test_every_cell_has_the_colour_of_its_weight(log: bool) -> None:
-    trace = trace_of(words(6), layers=2, heads=3)
+    trace = trace_of(words(4), layers=2, heads=3)
     figure = draw(trace, log=log, dpi=100, values=False).figure
     picture = pixels(figure)
     weights = np.stack([layer.weights for layer in trace.layers])  # (layers, heads, n, n)
@@ -112,7 +112,7 @@ def test_queries_go_down_and_keys_across_where_there_are_more_of_one() -> None:
 
 @pytest.mark.parametrize(
     ("n", "layers", "heads"),
-    [(1, 1, 1), (2, 1, 1), (9, 1, 1), (20, 1, 1), (60, 1, 1), (200, 1, 1), (10, 6, 12), (40, 1, 7)],
+    [(1, 1, 1), (9, 1, 1), (60, 1, 1), (200, 1, 1), (10, 3, 5)],
 )
 def test_labels_are_large_enough_and_do_not_touch(n: int, layers: int, heads: int) -> None:
     figure = heatmap(trace_of(words(n), layers, heads))
@@ -183,12 +183,9 @@ def test_the_same_bytes_whatever_the_users_settings(tmp_path: pathlib.Path) -> N
     assert len(seen) == 1 and len(seen.pop().split()) == 3
 
 
-def test_size_and_dpi() -> None:
-    assert pixels(draw(trace_of(words(5)), size=(5, 4), dpi=50).figure).shape == (200, 250, 3)
-
-
 def test_letters_and_colours_as_asked() -> None:
     trace = trace_of(words(5))
+    assert pixels(draw(trace, size=(5, 4), dpi=50).figure).shape == (200, 250, 3)
     sizes = {round(text.get_fontsize(), 2) for text in draw(trace, font_size=7).figure.texts}
     assert sizes <= {8.4, 6.3, 7, 6.5, 5.95} and 7 in sizes
     narrow = {text.get_fontsize() for text in draw(trace, size=(3.25, 3)).figure.texts}
@@ -219,24 +216,6 @@ def test_what_has_no_weights_is_not_drawn_and_what_is_all_0_or_negative_is() -> 
         image(heatmap(drawn), "gif")
     with pytest.raises(AttnctlError, match="holds no weights"):
         heatmap(dataclasses.replace(drawn, layers=(LayerTrace(0, (0,), (0,)),)))
-
-
-# --- reading -----------------------------------------------------------------------------------------------------
-
-
-def test_drop_and_renormalise() -> None:
-    keys = [Token("<s>", special=True), Token("the"), Token("cat"), Token("the"), Token("</s>", special=True)]
-    assert keys_left_out(keys, ["first"]) == (0,)
-    assert keys_left_out(keys, ["special"]) == (0, 4)
-    assert keys_left_out(keys, ["the", "-1"]) == (1, 3, 4)
-    weights = np.array([[0.5, 0.25, 0.25], [0, 0, 0]], dtype=np.float32)
-    assert rescaled_rows(weights[:, 1:]).tolist() == [[0.5, 0.5], [0, 0]]
-    trace = trace_of(words(5), causal=True)
-    reading = read_heatmap(trace, drop=["first"], renormalise=True)
-    grid = reading.weights[0, 0]
-    assert grid.shape == (5, 4) and [token.text for token in reading.keys] == WORDS[1:5]
-    np.testing.assert_allclose(grid.sum(axis=1), [0, 1, 1, 1, 1], rtol=1e-6)
-    assert reading.masks[0].shape == (5, 4)
 
 
 # --- letters -----------------------------------------------------------------------------------------------------

@@ -53,14 +53,11 @@ def apart(one: Any, other: Any) -> Any:
     "how, options",
     [
         ({}, {}),
-        ({}, {"dpi": 200, "cmap": "magma"}),
         ({"causal": True}, {"values": True}),
-        ({"n_heads": 3, "n_layers": 2, "causal": True}, {"dpi": 150}),
-        ({"n_heads": 8}, {"heads": [1, 5]}),
+        ({"n_heads": 3, "n_layers": 2, "causal": True}, {"dpi": 120}),
+        ({"n_heads": 8}, {"heads": [1, 5], "cmap": "magma"}),
         ({}, {"drop": ("first",), "renormalise": True, "log": True, "title": "A title of its own"}),
-        ({}, {"size": (5.3, 4.1), "dpi": 133}),
         ({}, {"size": (3.6, 3.1), "values": True, "title": ""}),
-        ({}, {"values": False}),
     ],
 )
 def test_the_picture_is_matplotlibs(how: dict[str, Any], options: dict[str, Any]) -> None:
@@ -96,10 +93,10 @@ def test_the_same_bytes_in_any_order() -> None:
     assert [heatmap_png(*asked(trace))[0] for trace in reversed(traces)] == first[::-1]
 
 
-@pytest.mark.parametrize("shape", [(1, 1), (3, 7), (64, 200)])
-def test_png_files_hold_every_pixel_and_the_resolution(shape: tuple[int, int]) -> None:
-    canvas = np.random.default_rng(0).integers(0, 256, (*shape, 3), dtype=np.uint8)
-    picture = Image.open(io.BytesIO(png_of_pixels(canvas, 200)))
-    assert (np.asarray(picture) == canvas).all()
-    assert picture.mode == "RGB" and picture.info["dpi"] == pytest.approx((200, 200), abs=0.1)
-    assert picture.info["Software"] == f"attnctl {__version__}"
+def test_png_files_hold_every_pixel_and_the_resolution() -> None:
+    for shape in ((1, 1), (3, 7), (64, 200)):
+        canvas = np.random.default_rng(0).integers(0, 256, (*shape, 3), dtype=np.uint8)
+        picture = Image.open(io.BytesIO(png_of_pixels(canvas, 200)))
+        assert (np.asarray(picture) == canvas).all()
+        assert picture.mode == "RGB" and picture.info["dpi"] == pytest.approx((200, 200), abs=0.1)
+        assert picture.info["Software"] == f"attnctl {__version__}"
