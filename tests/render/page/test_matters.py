@@ -33,9 +33,7 @@ def test_a_page_of_effects_shades_the_text(tab: Tab, tmp_path: Path) -> None:
     path = tmp_path / "effects.html"
     assert tab.run("ablate", TEXT, "--edges", "-o", path).code == 0
     tab.driver.get(path.as_uri())
-    shown = (
-        "[...document.querySelectorAll('[data-map]')].map((n) => [n.textContent, getComputedStyle(n).backgroundColor])"
-    )
+    shown = "[...document.querySelectorAll('span[data-map]')].map((n) => [n.textContent, getComputedStyle(n).backgroundColor])"
     texts, colours = zip(*tab.js(f"return {shown}"), strict=True)
     assert list(texts) == TEXT.split()
     for edge in tab.run("ablate", TEXT, "--edges", "--json").json["edges"]:
