@@ -32,33 +32,26 @@ COMMANDS = (
 
 
 @pytest.mark.parametrize("command", COMMANDS, ids=lambda command: "-".join(command[:2])[:30])
-@pytest.mark.parametrize("columns", [1, 7, 1000, 10**12])
+@pytest.mark.parametrize("columns", [1, 10**12])
 def test_a_terminal_of_any_width_is_written_to(columns: int, command: list[str], run: Run) -> None:
     """explain in one column was an error of ours."""
     done = run(*command, columns=columns)
     assert done.code == 0 and done.out, done
 
 
-def test_the_backend_of_a_notebook_is_not_asked_for(tmp_path: Path) -> None:
-    """A name that matplotlib does not know was a traceback of its own."""
-    surroundings = os.environ | {"MPLBACKEND": "none.such"}
-    done = process("heatmap", "Alice will eat", "-o", str(tmp_path / "x.png"), env=surroundings)
-    assert (done.returncode, done.stderr) == (0, b"") and (tmp_path / "x.png").exists()
-
-
-def test_a_home_that_cannot_be_written_to_goes_unmentioned(tmp_path: Path) -> None:
-    """matplotlib told of its folders on two lines with every picture."""
-    (tmp_path / "file").write_text("")
-    nowhere = dict.fromkeys(("HOME", "XDG_CONFIG_HOME", "XDG_CACHE_HOME"), str(tmp_path / "file"))
-    done = process("heatmap", "Alice will eat", "-o", str(tmp_path / "x.png"), env=os.environ | nowhere)
-    assert (done.returncode, done.stderr) == (0, b"") and (tmp_path / "x.png").exists()
+def test_a_picture_is_drawn_whatever_matplotlib_finds() -> None:
+    """A back end of a notebook was a traceback, a home that cannot be written to two lines with every picture."""
+    Path("file").write_text("")
+    around = {"MPLBACKEND": "none.such"} | dict.fromkeys(("HOME", "XDG_CONFIG_HOME", "XDG_CACHE_HOME"), "file")
+    done = process("heatmap", "Alice will eat", "-o", "x.pdf", env=os.environ | around)
+    assert (done.returncode, done.stderr) == (0, b"") and Path("x.pdf").exists()
 
 
 CLOSED = "/" + "x" * 300  # nothing in it can be looked at, by root either: as with permission denied, stat fails
 
 
 def test_a_home_that_may_not_be_looked_into_holds_no_defaults(
-    run: Run, refused: Refused, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    run: Run, refused: Refused, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A service with the home of somebody else could run no command at all."""
     for name in ("XDG_CONFIG_HOME", "XDG_CACHE_HOME", "HF_HOME"):
@@ -68,20 +61,20 @@ def test_a_home_that_may_not_be_looked_into_holds_no_defaults(
     monkeypatch.setenv("HF_HUB_OFFLINE", "1")
     assert run("explain", "a b").code == 0
     assert "gpt2 (openai-community/gpt2) is not on this machine" in refused("explain", "a b", "--model", "gpt2")
-    (tmp_path / "x.gguf").write_bytes(b"GGUF")
+    Path("x.gguf").write_bytes(b"GGUF")
     if find_spec("transformers") is not None:
         from attnctl.models.huggingface.gguf import dequantised_folder
 
         with pytest.raises(AttnctlError, match="set XDG_CACHE_HOME to a folder of yours"):
-            dequantised_folder(tmp_path / "x.gguf")
+            dequantised_folder(Path("x.gguf").absolute())
 
 
 def test_a_folder_of_texts_that_may_not_be_looked_into_is_named(
-    run: Run, refused: Refused, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    run: Run, refused: Refused, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Its texts were left out without a word."""
-    (tmp_path / "texts" / "closed").mkdir(parents=True)
-    (tmp_path / "texts" / "a.txt").write_text("Alice will eat")
+    Path("texts/closed").mkdir(parents=True)
+    Path("texts/a.txt").write_text("Alice will eat")
 
     def scandir(path: str) -> Any:
         if Path(path).name == closed:
@@ -90,7 +83,6 @@ def test_a_folder_of_texts_that_may_not_be_looked_into_is_named(
 
     really, closed = os.scandir, "closed"
     monkeypatch.setattr(os, "scandir", scandir)
-    monkeypatch.chdir(tmp_path)
     done = run("batch", "texts", "-o", "out", "--model", "random")
     assert done.code == 3 and "texts/closed): this folder cannot be read: permission denied" in done.err, done
     if find_spec("torch") is not None:
@@ -100,14 +92,14 @@ def test_a_folder_of_texts_that_may_not_be_looked_into_is_named(
     assert refused("batch", "texts", "-o", "other") == "cannot read texts: permission denied"
 
 
-def test_what_a_link_leads_to_is_not_written_over(refused: Refused, run: Run, tmp_path: Path) -> None:
+def test_what_a_link_leads_to_is_not_written_over(refused: Refused, run: Run) -> None:
     """A grid took the place of the trace that it was drawn from, and a walk that of its text (see tests/refusals.txt)."""
-    assert run("explain", "Alice will eat", "-o", tmp_path / "t.json").code == 0
-    (tmp_path / "link.json").symlink_to("t.json")
-    before = (tmp_path / "t.json").read_bytes()
-    said = refused("explain", tmp_path / "t.json", "--head", "0", "-o", tmp_path / "link.json", code=2)
+    assert run("explain", "Alice will eat", "-o", "t.json").code == 0
+    Path("link.json").symlink_to("t.json")
+    before = Path("t.json").read_bytes()
+    said = refused("explain", "t.json", "--head", "0", "-o", "link.json", code=2)
     assert "is the file that is read, which would be lost: name another" in said
-    assert (tmp_path / "t.json").read_bytes() == before
+    assert Path("t.json").read_bytes() == before
 
 
 def test_a_note_is_said_once_a_command(run: Run, capsys: pytest.CaptureFixture[str]) -> None:
@@ -121,15 +113,13 @@ def test_a_note_is_said_once_a_command(run: Run, capsys: pytest.CaptureFixture[s
     assert capsys.readouterr().err
 
 
-@pytest.mark.parametrize("columns", [40, 80])
-def test_what_is_said_on_a_terminal_is_cut_between_words(columns: int) -> None:
-    child = spawned("explain", "a b", "--steps", "nope", columns=columns)
+def test_what_is_said_on_a_terminal_is_cut_between_words() -> None:
+    child = spawned("explain", "a b", "--steps", "nope", columns=40)
     child.expect(pexpect.EOF)
     lines = child.before.splitlines()
-    assert len(lines) > 2 and max(map(len, lines)) <= columns and all(line.startswith("  ") for line in lines[1:])
-    assert " ".join(child.before.split()) == " ".join(
-        process("explain", "a b", "--steps", "nope").stderr.decode().split()
-    )
+    assert len(lines) > 2 and max(map(len, lines)) <= 40 and all(line.startswith("  ") for line in lines[1:])
+    piped = process("explain", "a b", "--steps", "nope").stderr.decode()
+    assert " ".join(child.before.split()) == " ".join(piped.split())
 
 
 LONG = ("explain", "Alice will eat pizza")
@@ -145,7 +135,7 @@ def ended(child: pexpect.spawn) -> str:
 
 
 @pytest.mark.skipif(shutil.which("less") is None, reason="less is not installed")
-@pytest.mark.parametrize("environment", [{}, {"PAGER": "less"}, {"LESS": "-i"}, {"NO_COLOR": "1"}], ids=str)
+@pytest.mark.parametrize("environment", [{}, {"LESS": "-i", "PAGER": "less", "NO_COLOR": "1"}], ids=str)
 def test_what_is_longer_than_the_screen_is_paged(environment: dict[str, str]) -> None:
     child = spawned(*LONG, **environment)
     child.expect("d_model 64")
@@ -160,42 +150,29 @@ def test_what_is_longer_than_the_screen_is_paged(environment: dict[str, str]) ->
     assert "Traceback" not in ended(child)
 
 
-@pytest.mark.parametrize("without", [("--no-pager",), {"PAGER": "cat"}, {"PAGER": ""}, {"ATTNCTL_NO_PAGER": "1"},
-                                     {"TERM": "dumb"}, {"PAGER": "no-such-pager"}], ids=str)  # fmt: skip
-def test_without_a_pager_long_output_is_written_as_it_is(without: tuple[str, ...] | dict[str, str]) -> None:
-    options, environment = (without, {}) if isinstance(without, tuple) else ((), without)
-    shown = ended(spawned(*LONG, *options, NO_COLOR="1", **environment))
-    assert (
-        shown.splitlines()[-40:]
-        == process(*LONG, env=os.environ | {"COLUMNS": "80"}).stdout.decode().splitlines()[-40:]
-    )
+@pytest.mark.parametrize("without", [{"PAGER": "cat"}, {"ATTNCTL_NO_PAGER": "1"}, {"TERM": "dumb"},
+                                     {"PAGER": ""}, {"PAGER": "no-such-pager"}], ids=str)  # fmt: skip
+def test_without_a_pager_long_output_is_written_as_it_is(without: dict[str, str], run: Run) -> None:
+    shown = ended(spawned(*LONG, NO_COLOR="1", **without))
+    assert shown.splitlines()[-40:] == run(*LONG).out.splitlines()[-40:]
 
 
-def test_a_pager_gets_it_all_and_may_leave_early(tmp_path: Path) -> None:
-    seen = tmp_path / "seen.txt"
-    assert ended(spawned(*LONG, PAGER=f"cat > {seen}", NO_COLOR="1")) == ""
-    assert re.sub(CODES, "", seen.read_text()) == process(*LONG, env=os.environ | {"COLUMNS": "80"}).stdout.decode()
+def test_a_pager_gets_it_all_and_may_leave_early(run: Run) -> None:
+    assert ended(spawned(*LONG, PAGER="cat > seen.txt", NO_COLOR="1")) == ""
+    assert re.sub(CODES, "", Path("seen.txt").read_text()) == run(*LONG).out
     assert ended(spawned(*LONG, PAGER="head -n 2")).count("\n") == 2
+    assert ended(spawned("docs", "explain", PAGER="wc -l")).strip().isdecimal()
+    assert ended(spawned("explain", "--help", PAGER="wc -l")).strip().isdecimal()
 
 
-@pytest.mark.parametrize(
-    "command", [("softmax", "1", "2"), ("explain", "a", "--steps", "nope"), ("--version",)], ids=str
-)
-def test_what_fits_is_not_paged(command: tuple[str, ...], tmp_path: Path) -> None:
-    child = spawned(*command, rows=60, PAGER=f"cat > {tmp_path / 'seen'}")
+@pytest.mark.parametrize("command", [("softmax", "1", "2"), ("explain", "a", "--steps", "nope"), ("-V",)], ids=str)
+def test_what_fits_is_not_paged(command: tuple[str, ...]) -> None:
+    child = spawned(*command, rows=60, PAGER="cat > seen")
     child.expect(pexpect.EOF)
-    assert child.before.strip() and not (tmp_path / "seen").exists()
+    assert child.before.strip() and not Path("seen").exists()
 
 
-@pytest.mark.parametrize(
-    "command", [("explain", "--help"), ("--help",), ("docs", "lesson"), ("docs", "explain")], ids=str
-)
-def test_help_and_documentation_are_paged(command: tuple[str, ...]) -> None:
-    assert ended(spawned(*command, PAGER="wc -l")).strip().isdecimal()
-
-
-def test_nothing_changes_in_a_file(tmp_path: Path) -> None:
-    shown = process(*LONG, "-o", str(tmp_path / "x.txt"), env=os.environ | {"PAGER": "head -n 1"})
-    piped = process(*LONG, env=os.environ | {"PAGER": "head -n 1", "COLUMNS": "80"})
-    assert shown.returncode == piped.returncode == 0 and piped.stdout.count(b"\n") > 300
-    assert (tmp_path / "x.txt").read_text().count("\n") > 300
+def test_nothing_is_paged_in_a_file(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PAGER", "head -n 1")
+    assert run(*LONG, "-o", "x.txt").code == 0
+    assert Path("x.txt").read_text().count("\n") > 300 < run(*LONG).out.count("\n")
