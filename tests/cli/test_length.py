@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import random
 import re
-from typing import Any
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -31,11 +31,10 @@ def text():
     return "\n\n".join(" ".join(rng.choices(vocabulary, k=99)) + "." for _ in range(8))
 
 
-@pytest.fixture(scope="module")
-def file(text, tmp_path_factory):
-    path = tmp_path_factory.mktemp("long") / "long.txt"
-    path.write_text(text)
-    return str(path)
+@pytest.fixture
+def file(text, _here):
+    Path("long.txt").write_text(text)
+    return "long.txt"
 
 
 @pytest.fixture(scope="module")
@@ -59,9 +58,6 @@ def asked(run, file):
     return lambda command, *options, **more: run(command, "--file", file, *MODEL, *options, **more)
 
 
-# --- heatmap -----------------------------------------------------------------------------------------------------
-
-
 def pooled(some):
     return lambda w: some(w.reshape(200, 4, 200, 4), axis=(1, 3))
 
@@ -72,18 +68,18 @@ def rescaled(w):
 
 # options → the cells that a head's weights (n, n) come to
 GRIDS = {
-    ("--pool", "mean"): pooled(np.mean),
-    ("--pool", "max"): pooled(np.max),
-    ("--rows", "700-719", "--columns", "5-104"): lambda w: w[700:720, 5:105],
-    ("--rows", "700-701", "--columns", "0-9", "--drop", "first"): lambda w: w[700:702, 1:10],
-    ("--rows", "700-701", "--columns", "0-9", "--drop", "first", "--renormalise"): rescaled,
-    ("--spans", "paragraphs"): lambda w: w.reshape(8, 100, 8, 100).sum(3).mean(1),
+    "--pool mean": pooled(np.mean),
+    "--pool max": pooled(np.max),
+    "--rows 700-719 --columns 5-104": lambda w: w[700:720, 5:105],
+    "--rows 700-701 --columns 0-9 --drop first": lambda w: w[700:702, 1:10],
+    "--rows 700-701 --columns 0-9 --drop first --renormalise": rescaled,
+    "--spans paragraphs": lambda w: w.reshape(8, 100, 8, 100).sum(3).mean(1),
 }
 
 
-@pytest.mark.parametrize("options", GRIDS, ids=" ".join)
+@pytest.mark.parametrize("options", GRIDS)
 def test_cells_of_a_long_text_are_those_of_the_matrix(asked, weights, options):
-    out = asked("heatmap", *options).out
+    out = asked("heatmap", *options.split()).out
     names, grids = table(out)
     for at, grid in grids.items():
         wanted = GRIDS[options](weights[at])
@@ -94,45 +90,27 @@ def test_cells_of_a_long_text_are_those_of_the_matrix(asked, weights, options):
     assert "--spans" not in options or names[3].startswith("3 ")
 
 
-# --- spans -------------------------------------------------------------------------------------------------------
+def named(kind, text, tokens=None):
+    return {part.name: part.ranges for part in parts_of(kind, text, tokens or split_words(text))}
 
 
-def named(parts):
-    return {part.name: part.ranges for part in parts}
-
-
-def test_parts_by_headings_and_documents():
+def test_parts_of_a_text_and_the_rest():
     marked = "intro\n# One\na b\n## Two #\nc\n"
-    assert named(parts_of("headings", marked, split_words(marked))) == {
-        "(before)": ((0, 1),),
-        "One": ((1, 5),),
-        "Two": ((5, 10),),
-    }
-    marked = "[a.txt]\none two\n[b.txt] three\n"
-    assert list(named(parts_of("documents", marked, split_words(marked)))) == ["a.txt", "b.txt"]
-
-
-def test_tokens_of_no_part_are_the_rest(tmp_path):
-    spans = tmp_path / "spans.csv"
-    spans.write_text("name,start,end\nmiddle,4,11\n")
-    tokens = split_words("one two three four")
-    assert named(parts_of(str(spans), "one two three four", tokens)) == {
-        "middle": ((1, 2),),
-        "(rest)": ((0, 1), (2, 4)),
-    }
-    special = (Token("<s>", 0, special=True), *tokens)
-    spans.write_text('[{"name": "all", "start": 0, "end": 18}]')
-    assert named(parts_of(str(spans), "one two three four", special)) == {"all": ((1, 5),), "(special)": ((0, 1),)}
-
-
-# --- heads -------------------------------------------------------------------------------------------------------
+    assert named("headings", marked) == {"(before)": ((0, 1),), "One": ((1, 5),), "Two": ((5, 10),)}
+    assert list(named("documents", "[a.txt]\none two\n[b.txt] three\n")) == ["a.txt", "b.txt"]
+    words = "one two three four"
+    Path("spans.csv").write_text("name,start,end\nmiddle,4,11\n")
+    assert named("spans.csv", words) == {"middle": ((1, 2),), "(rest)": ((0, 1), (2, 4))}
+    special = (Token("<s>", 0, special=True), *split_words(words))
+    Path("all.json").write_text('[{"name": "all", "start": 0, "end": 18}]')
+    assert named("all.json", words, special) == {"all": ((1, 5),), "(special)": ((0, 1),)}
 
 
 def test_statistics_of_heads_equal_the_matrix(asked, weights):
     document = asked("heads", "--json").json
     tokens = [token["text"] for token in document["tokens"]]
     n = len(tokens)
-    i, j = np.arange(n)[:, None], np.arange(n)
+    i, j = np.ogrid[:n, :n]
     same = np.array([[a == b for b in tokens] for a in tokens]) & (j < i)
     after = np.pad(same, ((0, 0), (1, 0)))[:, :-1] & (j < i)
     for head in document["heads"]:
@@ -179,9 +157,6 @@ def test_the_probe_finds_an_induction_head():
     assert induction > 0.99 and duplicate < 0.01
 
 
-# --- one row, and the strongest links ----------------------------------------------------------------------------
-
-
 def test_where_one_query_looks(asked, weights):
     result = asked("explain", "--layer", "1", "--head", "0", "--query", "640", columns=100)
     best = int(weights[1, 0, 640].argmax())
@@ -208,38 +183,33 @@ def test_exact_rows_and_the_strongest_links_as_json(asked, weights):
                 assert weight == pytest.approx(row[key], rel=2e-5) and weight == pytest.approx(value, rel=2e-5)
 
 
-def test_a_few_cells_that_hold_most_are_shown_by_a_logarithm(run, tmp_path):
-    names = " ".join(f"w{at}" for at in range(600))
-    weights = np.full((600, 600), 1e-6, np.float32)
-    weights[:, 0] = 1 - 599e-6  # a first token that takes all
-    np.save(tmp_path / "w.npy", weights)
-    for more, log in (((), True), (("--no-log",), False), (("--vmin", "0"), False)):
-        made = run("heatmap", tmp_path / "w.npy", "--tokens", names, "-o", tmp_path / "w.svg", *more)
+def test_a_few_cells_that_hold_most_are_shown_by_a_logarithm(run):
+    weights = np.full((520, 520), 1e-6, np.float32)
+    weights[:, 0] = 1 - 519e-6  # a first token that takes all
+    np.save("w.npy", weights)
+    for more, log in (([], True), (["--no-log"], False), (["--vmin", "0"], False)):
+        made = run("heatmap", "w.npy", "-o", "w.svg", *more)
         assert ("--no-log" in made.err) is log, made.err
-        assert ("logarithmic" in (tmp_path / "w.svg").read_text()) is log
-    assert "logarithmic" not in run("heatmap", "a b c", "--model", "random", "-o", tmp_path / "short.svg").err
+        assert ("logarithmic" in Path("w.svg").read_text()) is log
+    assert "logarithmic" not in run("heatmap", "w.npy").err  # of colours that are not there
 
 
-def test_a_last_cell_of_fewer_tokens_does_not_set_the_scale(tmp_path):
+def test_a_last_cell_of_fewer_tokens_does_not_set_the_scale():
     n, cell = 10, 4
-    np.save(tmp_path / "w.npy", np.eye(n, dtype=np.float32))
+    np.save("w.npy", np.eye(n, dtype=np.float32))
     parts = tuple(TextPart(str(a), ((a, min(a + cell, n)),)) for a in range(0, n, cell))
-    source = TraceSource(trace_of_matrix(str(tmp_path / "w.npy")))
+    source = TraceSource(trace_of_matrix("w.npy"))
     reading = of_overview(source.read(OverviewReading(GridReading(parts, parts, "mean"))))
     (grid,) = reading.weights.values()
     assert grid[-1, -1] > grid[0, 0] and weight_span(reading) == (0.0, float(grid[0, 0]))
 
 
-def test_a_long_run_of_explain_is_asked_again_by_heads(run, asked, tmp_path):
-    kept = str(tmp_path / "run.json")
-    assert asked("explain", "-o", kept).code == 0
-    again = run("heads", kept, "--top", "3")
+def test_a_long_run_of_explain_is_asked_again_by_heads(run, asked):
+    assert asked("explain", "-o", "run.json").code == 0
+    again = run("heads", "run.json", "--top", "3")
     assert again.code == 0 and again.out == asked("heads", "--top", "3").out
-    assert "query 700" in run("explain", kept, "--query", "700").out
-    assert run("explain", kept, "-o", str(tmp_path / "copy.json")).code == 0  # with what it holds
-
-
-# --- what is too large -------------------------------------------------------------------------------------------
+    assert "query 700" in run("explain", "run.json", "--query", "700").out
+    assert run("explain", "run.json", "-o", "copy.json").code == 0  # with what it holds
 
 
 def test_steps_of_one_query_of_a_long_text_keep_its_row_alone(asked, weights, monkeypatch):
@@ -252,36 +222,34 @@ def test_steps_of_one_query_of_a_long_text_keep_its_row_alone(asked, weights, mo
         assert re.search(rf"^ +\S+ \({key}\) .*  {row[key]:.2f}\b", shown.out, re.MULTILINE), (key, shown.out)
 
 
-def test_what_would_be_huge_is_refused_before_any_work(run, refused, asked, file, monkeypatch, tmp_path):
-    overview, long = str(tmp_path / "overview.json"), ("--file", file, *MODEL)
-    assert asked("heatmap", "-o", overview).code == 0
-    assert "whole matrices" not in asked("heatmap", "--words").err
+def test_what_would_be_huge_is_refused_before_any_work(run, refused, asked, file, monkeypatch):
+    long = ("--file", file, *MODEL)
+    assert asked("heatmap", "-o", "overview.json").code == 0
+    assert "whole matrices" not in asked("heatmap", "--words", "--layer", "0").err
     monkeypatch.setattr("attnctl.source.TOLD_BYTES", 1e7)
     assert "note: whole matrices, 800 × 800: they take 0.0 GB" in asked("heatmap", "--words").err
-    assert "a trace of 800 tokens" in refused("explain", *long, "-o", str(tmp_path / "t.npz"))
+    assert "a trace of 800 tokens" in refused("explain", *long, "-o", "t.npz")
     monkeypatch.setattr("attnctl.limits.ROWS_JSON_BYTES", 1000)
     assert "choose with --layer" in refused("explain", *long, "--json")
     monkeypatch.setattr("attnctl.limits.TRACE_BYTES", 100_000)
     assert "compare needs them all" in refused("compare", "random", "dot", "--file", file)
     monkeypatch.setattr("attnctl.source.TOLD_BYTES", 0)
-    for option in (("--words",), ("--measure", "rollout")):
-        said = f"{' '.join(option)} needs them all: leave it out, or take a shorter text"
-        assert said in refused("heatmap", *long, *option)
+    for option in ("--words", "--measure rollout"):
+        said = f"{option} needs them all: leave it out, or take a shorter text"
+        assert said in refused("heatmap", *long, *option.split())
         # no size of what it does not hold is said beside it
-        assert "overview.json holds an overview of a long text" in refused("heatmap", overview, *option)
+        assert "overview.json holds an overview" in refused("heatmap", "overview.json", *option.split())
     monkeypatch.setattr("attnctl.limits.free_memory", lambda: 1e6)
     said = refused("heatmap", *long)
     assert "800 tokens needs" in said and "1 MB are free" in said
 
 
-def test_what_stands_before_a_key_is_cut_where_that_can_be_seen(tmp_path: Any, run: Any) -> None:
+def test_what_stands_before_a_key_is_cut_where_that_can_be_seen(run):
     """ "r that the room" began in the middle of a word without a sign; of a wide script twice the cells were taken."""
-    text = tmp_path / "text.txt"
-    text.write_text("The woman said that the room was taken\n吾輩は猫である名前はまだ無いどこで生れたか\n")
+    Path("text.txt").write_text("The woman said that the room was taken\n吾輩は猫である名前はまだ無いどこで生れたか\n")
+    asked = "explain --file text.txt --spans lines --query 20 --head 1 --layer 0"
     for columns in (50, 80):
-        asked = "--spans lines --query 20 --head 1 --layer 0"
-        told = run("explain", "--file", str(text), *asked.split(), columns=columns)
-        lines = [line for line in told.out.splitlines() if "‹" in line]
+        lines = [line for line in run(*asked.split(), columns=columns).out.splitlines() if "‹" in line]
         assert lines and all(cell_len(line) <= columns for line in lines)
         assert len({cell_len(line.partition("‹")[0]) for line in lines[1:]}) == 1
     assert any("…" in line.partition("‹")[0] for line in lines)
