@@ -15,6 +15,7 @@ import attnctl
 from attnctl.formats.documents.schemas import SCHEMAS
 from attnctl.readings.effects import kendall_tau
 from attnctl.render.figure.charts import effects_drawing
+from attnctl.text import sentence_percent
 from tests.conftest import Run
 
 TEXT = "Alice will eat"
@@ -39,46 +40,41 @@ def test_effects_of_the_demo_equal_the_arithmetic_by_hand() -> None:
         )
 
 
-def test_reference_texts(run: Run, tmp_path: Any) -> None:
-    file = tmp_path / "others.txt"
-    file.write_text("Bob will read books\nBob will drink\n")
-    mean = run("ablate", TEXT, "--how", "mean", "--reference", str(file), "--json").json
-    other = run("ablate", TEXT, "--how", "resample", "--reference", str(file), "--json").json
-    zero = run("ablate", TEXT, "--json").json
-    assert len({json.dumps(document["heads"]) for document in (mean, other, zero)}) == 3
-    assert (mean["how"], other["how"]) == ("mean", "resample")
-
-
-def test_top_means_edges_too(run: Run) -> None:
-    every = run("ablate", TEXT, "--edges", "--json").json["edges"]
-    two = run("ablate", TEXT, "--edges", "--top", "2", "--json").json["edges"]
-    sizes = sorted((abs(edge["log_probability"]) for edge in every), reverse=True)
-    assert [edge for edge in every if edge in two] == two  # in the order of the text
-    assert sorted((abs(edge["log_probability"]) for edge in two), reverse=True) == sizes[:2]
-    assert len(every) == 3 and "1 more does less" in run("ablate", TEXT, "--edges", "--top", "2").out
+@pytest.mark.parametrize("model", ["demo", "llama"])
+def test_reference_texts(model: str, run: Run, room: Path) -> None:
+    if model == "llama":
+        pytest.importorskip("transformers", reason="attnctl[hf] is not installed")
+    Path("others.txt").write_text("Clara will read books\nAlive will eat\n")
+    asked = ("ablate", TEXT, "--model", room / model if model == "llama" else model, "--json")
+    referred = [run(*asked, "--how", how, "--reference", "others.txt").json for how in ("mean", "resample")]
+    assert [document["how"] for document in referred] == ["mean", "resample"]
+    assert len({json.dumps(document["heads"]) for document in (*referred, run(*asked).json)}) == 3
 
 
 def test_edges_of_the_watched_query_and_what_it_loses(run: Run) -> None:
-    edges = run("ablate", TEXT, "--edges", "--json").json["edges"]
-    assert [edge["key"] for edge in edges] == [0, 1, 2]
-    one = run("ablate", TEXT, "--edge", "eat→Alice", "--json").json["edges"]
-    assert one[0] == edges[0]
-    both = run("ablate", TEXT, "--edge", "eat→Alice", "--edge", "eat→will", "--json").json["edges"]
-    assert both[:2] == edges[:2]
-    assert both[2]["together"] is True
-    assert both[2]["log_probability"] not in (edges[0]["log_probability"], edges[1]["log_probability"])
-    elsewhere = run("ablate", TEXT, "--edge", "will→Alice", "--json").json["edges"][0]
+    def edges(*asked: str) -> Any:
+        return run("ablate", TEXT, *asked, "--json").json["edges"]
+
+    every, two = edges("--edges"), edges("--edges", "--top", "2")
+    assert [edge["key"] for edge in every] == [0, 1, 2]
+    assert [edge for edge in every if edge in two] == two  # in the order of the text
+    sizes = sorted((abs(edge["log_probability"]) for edge in every), reverse=True)
+    assert sorted((abs(edge["log_probability"]) for edge in two), reverse=True) == sizes[:2]
+    assert "1 more does less" in run("ablate", TEXT, "--edges", "--top", "2").out
+    both = ("--edge", "eat→Alice", "--edge", "eat→will")
+    *single, together = edges(*both)
+    assert single == every[:2] and edges(*both[:2])[0] == every[0]
+    assert together["together"] is True and "all of these together" in run("ablate", TEXT, *both).out
+    assert together["log_probability"] not in [edge["log_probability"] for edge in single]
+    (elsewhere,) = edges("--edge", "will→Alice")
     assert (elsewhere["query"], elsewhere["key"]) == (1, 0)
 
 
-def test_what_is_told_of_several_edges_of_final_states_and_of_a_blank(run: Run, tmp_path: Any) -> None:
-    both = run("ablate", TEXT, "--edge", "eat→Alice", "--edge", "eat→will").out
-    assert "all of these together" in both
-    assert "the final states turn furthest: cosine distance" in " ".join(
-        run("ablate", TEXT, "-m", "random").out.split()
-    )
-    assert run("ablate", "Alice will ____ a pizza", "-o", tmp_path / "e.svg").code == 0
-    drawn = (tmp_path / "e.svg").read_text()
+def test_what_is_told_of_final_states_and_of_a_blank(run: Run) -> None:
+    told = " ".join(run("ablate", TEXT, "-m", "random").out.split())
+    assert "the final states turn furthest: cosine distance" in told
+    assert run("ablate", "Alice will ____ a pizza", "-o", "e.svg").code == 0
+    drawn = Path("e.svg").read_text()
     assert "at “____”, demo" in drawn and "after “____”" not in drawn
 
 
@@ -103,7 +99,7 @@ def test_contributions_are_printed_as_a_sum_beside_the_models_own(run: Run) -> N
     assert written == {(p["layer"], p["head"]): pytest.approx(p["value"]) for p in parts if p["part"] == "head"}
 
 
-def test_the_word_watched_is_named_alike_wherever_one_is_watched(run: Run, tmp_path: Any) -> None:
+def test_the_word_watched_is_named_alike_wherever_one_is_watched(run: Run) -> None:
     named = ("--target", "pizza", "--against", "soup")
     wanted = run("ablate", TEXT, *named, "--json").json
     found = run("explain", TEXT, "--steps", "contributions", *named, "--json").json
@@ -113,27 +109,13 @@ def test_the_word_watched_is_named_alike_wherever_one_is_watched(run: Run, tmp_p
     assert parts == {(head["layer"], head["head"]): pytest.approx(head["writes"]) for head in wanted["heads"]}
     told = " ".join(run("explain", TEXT, "--steps", "contributions", *named).out.split())
     assert "above that of “soup”" in told and "the model's own difference" in told and "two words' rows" in told
-    page = tmp_path / "page.html"
-    assert run("view", TEXT, "--effects", *named, "-o", page, "--no-open").code == 0
-    assert '"against":{"text":"soup"' in page.read_text()
+    assert run("view", TEXT, "--effects", *named, "-o", "page.html", "--no-open").code == 0
+    assert '"against":{"text":"soup"' in Path("page.html").read_text()
 
 
-@pytest.mark.parametrize(
-    ("share", "text"),
-    [
-        (0.8, "80 %"),
-        (0.034, "3.4 %"),
-        (0.0007, "0.070 %"),
-        (2e-7, "2.0e-5 %"),
-        (0.0996, "10 %"),
-        (0.0, "0 %"),
-        (None, "·"),
-    ],
-)
-def test_shares_are_read_easily(share: float | None, text: str) -> None:
-    from attnctl.text import sentence_percent
-
-    assert sentence_percent(share) == text
+def test_shares_are_read_easily() -> None:
+    told = {0.8: "80 %", 0.034: "3.4 %", 0.0007: "0.070 %", 2e-7: "2.0e-5 %", 0.0996: "10 %", 0.0: "0 %", None: "·"}
+    assert {share: sentence_percent(share) for share in told} == told
 
 
 @pytest.mark.parametrize("how", [{}, {"target": "eat", "against": "see"}])
@@ -143,11 +125,10 @@ def test_the_picture_of_a_small_model_names_its_colours_whole(how: dict[str, str
     assert any(text in texts for text in ("Δ log p (nats)", "Δ logits")) and not any("…" in text for text in texts)
 
 
-def test_a_page_shades_the_text_by_all_that_was_cut_from_the_watched_token(run: Run, tmp_path: Path) -> None:
+def test_a_page_shades_the_text_by_all_that_was_cut_from_the_watched_token(run: Run) -> None:
     def places(*asked: str) -> list[str]:
-        path = tmp_path / "effects.html"
-        assert run("ablate", "Alice will ____ it", *asked, "-o", path).code == 0
-        page = path.read_text()
+        assert run("ablate", "Alice will ____ it", *asked, "-o", "effects.html").code == 0
+        page = Path("effects.html").read_text()
         assert len(re.findall(r"<td data-map=difference data-place=[\d.]+>[+-]", page)) == page.count("<tr>") - 1
         return re.findall(r"<span data-map=difference data-place=([\d.]+)", page)
 
