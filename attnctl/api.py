@@ -103,9 +103,9 @@ def measure_heads(
     found: Overview = given.read(OverviewReading(statistics=statistics), tick)
     measured = list(found.head_statistics)
     if probe:
-        from attnctl.models.watching import probe_heads
+        from attnctl.models.watching import ProbeReading, probe_text
 
-        scores = probe_heads(given.model, layers=given.layers, heads=given.heads)
+        scores = probe_text(given.model).read(ProbeReading(), given.layers, given.heads)
         for at, one in enumerate(measured):
             probed = dict(zip(("induction", "duplicate"), scores[one.layer, one.head], strict=True))
             measured[at] = name_head(replace(one, values={**one.values, **probed}), len(found.tokens), probed)

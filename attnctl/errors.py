@@ -63,7 +63,10 @@ def error_place(error: BaseException) -> str:
 
 def print_complaint(message: str) -> None:
     """One line on stderr, on a terminal cut between words. Whatever a user's text put into it cannot steer the terminal."""
-    line = f"attnctl: {harmless_line(_shortened(message), visible_text)}"
+    # LONGEST characters at most, cut where it is longest: its end says what to do
+    message = re.sub(r"\S{300,}", lambda match: f"{match[0][:200]}…{match[0][-50:]}", message)
+    message = message if len(message) <= LONGEST else f"{message[: LONGEST - 300]}…{message[-300:]}"
+    line = f"attnctl: {harmless_line(message, visible_text)}"
     if sys.stderr.isatty():
         from textwrap import fill
 
@@ -71,12 +74,6 @@ def print_complaint(message: str) -> None:
             columns = max(20, os.get_terminal_size(sys.stderr.fileno()).columns or 80)  # some say that they have none
             line = fill(line, columns, subsequent_indent="  ", break_long_words=False, break_on_hyphens=False)
     print(line, file=sys.stderr)
-
-
-def _shortened(message: str) -> str:
-    """A message of LONGEST characters at most, cut where it is longest: its end says what to do."""
-    message = re.sub(r"\S{300,}", lambda match: f"{match[0][:200]}…{match[0][-50:]}", message)
-    return message if len(message) <= LONGEST else f"{message[: LONGEST - 300]}…{message[-300:]}"
 
 
 @contextmanager

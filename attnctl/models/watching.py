@@ -123,6 +123,9 @@ def off_heads(info: ModelInfo, off: str) -> dict[int, tuple[int, ...]]:
     return heads
 
 
+PROBED = 100  # tokens that a probe says twice
+
+
 class ProbeReading:
     """Of a text that says `length` tokens twice, the mean weight over the second half on what followed the first copy,
     and on the first copy: (layer, head) → (both).
@@ -130,7 +133,7 @@ class ProbeReading:
 
     predicts = False
 
-    def __init__(self, length: int) -> None:
+    def __init__(self, length: int = PROBED) -> None:
         self._length = length
         self._scores: dict[tuple[int, int], tuple[float, float]] = {}
 
@@ -146,14 +149,7 @@ class ProbeReading:
         return self._scores
 
 
-def probe_heads(
-    model: Model, length: int = 100, *, layers: Sequence[int] | None = None, heads: Sequence[int] | None = None
-) -> dict[tuple[int, int], tuple[float, float]]:
-    """Induction and duplicate-token scores of a model's heads: (layer, head) → (both)."""
-    return probe_text(model, length).read(ProbeReading(length), layers, heads)
-
-
-def probe_text(model: Model, length: int = 100) -> TextSource:
+def probe_text(model: Model, length: int = PROBED) -> TextSource:
     """`length` random tokens of the model's vocabulary, said twice, after what the model begins every text with."""
     rng = np.random.default_rng(0)
     pieces: Any = getattr(model, "pieces", None)

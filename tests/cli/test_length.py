@@ -14,7 +14,7 @@ from rich.cells import cell_len
 from attnctl import models
 from attnctl.models import attend
 from attnctl.models.builtin.matrix import trace_of_matrix
-from attnctl.models.watching import probe_heads
+from attnctl.models.watching import ProbeReading, probe_text
 from attnctl.readings.heatmap import GridReading, OverviewReading, of_overview, weight_span
 from attnctl.readings.overview import TextPart
 from attnctl.readings.spans import parts_of
@@ -153,7 +153,7 @@ def test_the_probe_finds_an_induction_head():
                 visit(ComputedLayer.of_call(0, Call(row[None] * 30, before[None], row[None], scale=1.0, causal=True)))
             return Run(tuple(tokens))
 
-    induction, duplicate = probe_heads(Induction(), 40)[0, 0]
+    induction, duplicate = probe_text(Induction(), 40).read(ProbeReading(40))[0, 0]
     assert induction > 0.99 and duplicate < 0.01
 
 

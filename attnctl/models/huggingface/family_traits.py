@@ -48,18 +48,12 @@ def output_projections(network: PreTrainedModel, own: bool = False) -> dict[int,
     sites, found = sites_of_modules(network), {}
     for name, module in attention_modules(network).items():
         holders = [module] if own or "." not in name else [module, network.get_submodule(name.rpartition(".")[0])]
-        parts = [part for holder in holders for part in (_named_part(holder, one) for one in OUTPUT_NAMES) if part]
+        named = [dict(holder.named_modules(remove_duplicate=False)) for holder in holders]
+        parts = [inside[one] for inside in named for one in OUTPUT_NAMES if one in inside]
         if parts and not hasattr(module, "lambda_init"):
             projection = min(parts, key=lambda part: getattr(part, "weight", None) is None)  # one may wrap another
             found[id(module)] = sites[id(module)][0], projection
     return found
-
-
-def _named_part(module: Module, name: str) -> Module | None:
-    """The part of this name, if there is one."""
-    for one in name.split("."):
-        module = getattr(module, one, None)  # type: ignore[assignment]
-    return module if isinstance(module, torch.nn.Module) else None
 
 
 class ContextReaders:
@@ -409,15 +403,11 @@ def layers_without_attention(network: PreTrainedModel) -> dict[str, list[int]]:
         attends = [any(id(part) in attending for part in layer.modules()) for layer in layers]
         if any(attends):
             for number in (number for number, does in enumerate(attends) if not does):
-                found.setdefault(_mixer(layers[number]), []).append(number)
+                names = [type(part).__name__ for part in layers[number].children()]
+                mixers = (name for name in names if not _NO_MIXER.search(name))
+                found.setdefault(next(mixers, type(layers[number]).__name__), []).append(number)
     return found
 
 
 def _module_lists(network: PreTrainedModel) -> list[torch.nn.ModuleList]:
     return [part for part in network.modules() if isinstance(part, torch.nn.ModuleList)]
-
-
-def _mixer(layer: Module) -> str:
-    """The class of what a layer has in the place of attention."""
-    names = [type(part).__name__ for part in layer.children()]
-    return next((name for name in names if not _NO_MIXER.search(name)), type(layer).__name__)

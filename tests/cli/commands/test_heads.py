@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from attnctl.models import open_model
-from attnctl.models.watching import probe_heads
+from attnctl.models.watching import ProbeReading, probe_text
 from tests.conftest import Run
 
 
@@ -39,7 +39,7 @@ def test_rollout_is_named_after_no_single_head(run: Run, tmp_path: Path) -> None
 
 def test_the_probe_needs_no_text(run: Run) -> None:
     alone = run("heads", "--probe", "--model", "demo-causal", "--json")
-    scores = probe_heads(open_model("demo-causal"))
+    scores = probe_text(open_model("demo-causal")).read(ProbeReading())
     found = {(one["layer"], one["head"]): (one["induction"], one["duplicate"]) for one in alone.json["heads"]}
     assert found.keys() == scores.keys() and all(found[at] == pytest.approx(scores[at], abs=1e-6) for at in scores)
     tokens = [token["text"] for token in alone.json["tokens"]]
