@@ -99,6 +99,9 @@ class LayerAttention:
         """About how much memory it holds."""
         return 4.0 * len(self.heads) * self.n_q * self.n_k
 
+    def forget_steps(self) -> None:
+        """Let go of what was computed for a reading, and of its memory: it is computed again where it is asked for."""
+
     def select_heads(self, heads: Sequence[int]) -> LayerAttention:
         """The same layer for some heads. Raises AttnctlError for a head that is not here."""
         raise NotImplementedError

@@ -55,10 +55,6 @@ class Forward:
         """Whether a reading has had every step computed."""
         return "all_steps" in self.__dict__
 
-    def forget_steps(self) -> None:
-        """Let go of every step, and of their memory."""
-        self.__dict__.pop("all_steps", None)
-
     @property
     def context_so_far(self) -> Array | None:
         """The context (heads, n_q, d_v) where a reading has had every step computed; None where not."""
@@ -166,6 +162,12 @@ class ComputedLayer(LayerAttention):
         call = self.forward.call
         arrays = (call.queries, call.keys, call.values, call.bias, call.mask)
         return float(sum(array.nbytes for array in arrays if array is not None))
+
+    def forget_steps(self) -> None:
+        """Let go of the steps, and of the weights and the mask, which are of them."""
+        self.forward.__dict__.pop("all_steps", None)
+        for name in ("stored", "mask"):
+            self.__dict__.pop(name, None)
 
     def select_heads(self, heads: Sequence[int]) -> ComputedLayer:
         """The same layer for some heads. Raises AttnctlError for a head that is not here."""

@@ -6,9 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from attnctl.arrays import LONG
 from attnctl.layer import LayerAttention, Run, StopForward
-from attnctl.layer.computed import ComputedLayer
 
 if TYPE_CHECKING:
     from attnctl.tokens import Token
@@ -58,6 +56,8 @@ class RunMemory:
 
         def take(layer: LayerAttention) -> None:
             nonlocal size
+            if layers:
+                layers[-1].forget_steps()  # the model is past it
             show(layer)
             size += layer.memory_bytes
             if size <= self.most_bytes:
@@ -67,6 +67,8 @@ class RunMemory:
 
         if kept is None:
             run: Run = model.run(tokens, take, text)
+            if layers:
+                layers[-1].forget_steps()
             if size <= self.most_bytes:
                 self._kept = [*self._kept, KeptRun(model, tokens, text, layers, replace(run))][-MOST_TEXTS:]
         else:
@@ -75,6 +77,5 @@ class RunMemory:
             self._kept.append(kept)  # the last to be forgotten
             for layer in kept.layers:
                 show(layer)
-                if layer.n_q > LONG and isinstance(layer, ComputedLayer):
-                    layer.forward.forget_steps()  # the n × n arrays of a long text
+                layer.forget_steps()
         return replace(run, predictions=() if stopped else run.predictions)  # its own, which a reading completes

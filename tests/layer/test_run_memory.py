@@ -56,6 +56,14 @@ def test_the_second_question_needs_no_second_run(counted: Counted) -> None:
     assert len(found.head_statistics) == 12 and counted.runs == 1
 
 
+def test_what_a_reading_had_computed_is_not_kept(counted: Counted) -> None:
+    seen: list[LayerAttention] = []
+    for _ in range(2):  # of the model, and of the memory
+        TextSource.memory.run(counted, counted.tokenize(TEXT), lambda layer: seen.append(layer) or layer.all_weights())
+        held = [vars(layer) | vars(layer.forward) for layer in seen if isinstance(layer, ComputedLayer)]
+        assert len(held) == len(seen) and not any({"all_steps", "stored", "mask"} & one.keys() for one in held)
+
+
 def test_another_text_or_model_is_another_run(counted: Counted) -> None:
     for text in (TEXT, "Bob likes tea", TEXT, "Bob likes tea"):
         TextSource(counted, text).read(TraceReading())
@@ -77,19 +85,3 @@ def test_what_is_too_large_is_not_kept_and_ends_where_the_reading_does(
         trace = TextSource(counted, TEXT).read(TraceReading(predictions=False), [0])
         assert [layer.layer for layer in trace.layers] == [0]
     assert counted.runs == 2
-
-
-def test_every_step_of_a_long_text_is_let_go_of_again(counted: Counted, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("attnctl.layer.run_memory.LONG", 2)
-    seen: list[ComputedLayer] = []
-
-    class Watched(TraceReading):
-        def take(self, layer: LayerAttention) -> None:
-            super().take(layer)
-            assert isinstance(layer, ComputedLayer) and layer.forward.has_steps
-            seen.append(layer)
-
-    for _ in range(2):
-        TextSource(counted, TEXT).read(Watched())
-    assert counted.runs == 1
-    assert not any(layer.forward.has_steps for layer in seen[len(seen) // 2 :])
