@@ -10,6 +10,7 @@ import pytest
 
 from attnctl import attention
 from attnctl.arrays import as_numpy
+from attnctl.blockwise import even_parts
 from attnctl.errors import AttnctlError
 from attnctl.layer import TRACE_ARRAYS, ChangedWeights, LayerAttention, LayerTrace, layer_of_weights
 from attnctl.layer.computed import ComputedLayer
@@ -54,6 +55,7 @@ QUESTIONS = {
     "pooled": lambda layer: layer.pooled([((0, 100),), ((150, 400),)], [((0, 1), (90, 200)), ((1, 90),)], "mean"),
     "largest": lambda layer: layer.pooled([((0, 100),), ((150, 400),)], [((0, 1), (90, 200)), ((1, 90),)], "max"),
     "mass": lambda layer: layer.pooled([((0, 100),), ((150, 400),)], [((0, 1), (90, 200)), ((1, 90),)], "mass"),
+    "a grid": lambda layer: layer.pooled(*[even_parts(0, N, 13)] * 2),
     "a row": lambda layer: layer.pooled([((150, 151),)], [((0, 1), (90, 200))]),
     "a column": lambda layer: layer.pooled([((150, 400),)], [((120, 121),)]),
     "offset": lambda layer: layer.at_offset(-1),
