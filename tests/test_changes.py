@@ -14,25 +14,26 @@ from attnctl.readings.heatmap import OverviewReading
 from attnctl.readings.traces.trace import TraceReading
 from attnctl.source import Changes, TextSource, TraceSource, prepare
 from attnctl.source.cells import grid_of, heatmap_grid
-from tests.conftest import Result
+from tests.conftest import Run
 
 TEXT = "Alice will eat pizza"
 MODEL = {"d_model": 16, "n_heads": 2, "n_layers": 2, "seed": 3}
-CHANGES = {
-    "measure": Changes("value-norm"),
-    "words": Changes(words=True),
-    "drop": Changes(drop=["first"]),
-    "renormalised": Changes(drop=["first"], renormalise=True),
-    "all": Changes("value-norm", True, True, ["eat"]),
-    "rollout": Changes("rollout", drop=["first"], renormalise=True),
+CHANGES: dict[str, dict[str, Any]] = {
+    "measure": {"measure": "value-norm"},
+    "words": {"words": True},
+    "drop": {"drop": ["first"]},
+    "renormalised": {"drop": ["first"], "renormalise": True},
+    "all": {"measure": "value-norm", "words": True, "drop": ["eat"], "renormalise": True},
+    "rollout": {"measure": "rollout", "drop": ["first"], "renormalise": True},
 }
 
 
-def command_options(changes: Changes) -> list[str]:
+def command_options(changes: dict[str, Any]) -> list[str]:
     """The changes as a command line has them."""
-    given = ["--measure", changes.measure] * (changes.measure is not None)
-    dropped = [part for key in changes.drop or () for part in ("--drop", key)]
-    return [*given, *dropped, *["--words"] * changes.words, *["--renormalise"] * changes.renormalise]
+    values = {
+        name: [] if value is True else [value] if isinstance(value, str) else value for name, value in changes.items()
+    }
+    return [part for name, value in values.items() for part in (f"--{name}", *value)]
 
 
 def table(out: str) -> tuple[list[str], np.ndarray]:
@@ -52,11 +53,11 @@ def stored(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
 
 
 @pytest.mark.parametrize("name", CHANGES)
-def test_text_trace_and_python_agree(name: str, run: Any, stored: dict[str, Path]) -> None:
+def test_text_trace_and_python_agree(name: str, run: Run, stored: dict[str, Path]) -> None:
     changes, options = CHANGES[name], command_options(CHANGES[name])
     model = ["--model", "random", "--d-model", "16", "--heads", "2", "--layers", "2", "--seed", "3"]
     sources = [[TEXT, *model], *([str(path)] for path in stored.values())]
-    given = prepare(TextSource(open_model("random", **MODEL), TEXT), changes)
+    given = prepare(TextSource(open_model("random", **MODEL), TEXT), Changes(**changes))
     grid = heatmap_grid(given, given.read(OverviewReading(grid_of(given))))
     wanted = np.concatenate(list(grid.weights.values()))
     trace = given.trace()
@@ -65,37 +66,28 @@ def test_text_trace_and_python_agree(name: str, run: Any, stored: dict[str, Path
         names, numbers = table(run("heatmap", *source, *options).out)
         assert names == [f"{at}:{key.text}" for at, key in zip(grid.numbers[1], grid.keys, strict=True)]
         np.testing.assert_allclose(numbers, wanted, rtol=1e-4, atol=1e-7)
-        written = run("explain", *source, *options, "--json").json
-        heads = [head["weights"] for layer in written["layers"] for head in layer["heads"]]
-        np.testing.assert_allclose(np.concatenate(heads), wanted, rtol=1e-4, atol=1e-7)
-        row = run("explain", *source, *options, "--json", "--query", "pizza").json
-        heads = [head["weights"] for layer in row["layers"] for head in layer["heads"]]
-        np.testing.assert_allclose(
-            np.concatenate(heads), wanted.reshape(-1, 4, len(names))[:, -1], rtol=1e-4, atol=1e-7
-        )
+        for asked, rows in (([], slice(None)), (["--query", "pizza"], slice(-1, None))):
+            written = run("explain", *source, *options, "--json", *asked).json
+            heads = np.array([head["weights"] for layer in written["layers"] for head in layer["heads"]])
+            np.testing.assert_allclose(heads, wanted.reshape(-1, 4, len(names))[:, rows], rtol=1e-4, atol=1e-7)
 
 
 @pytest.mark.parametrize("name", [name for name in CHANGES if name != "drop"])
-def test_heads_of_text_trace_and_python_agree(name: str, run: Any, stored: dict[str, Path]) -> None:
-    changes, options = CHANGES[name], command_options(CHANGES[name])
-    asked = {"measure": changes.measure, "words": changes.words, "renormalise": changes.renormalise}
-    wanted = attnctl.heads(TEXT, "random", **asked, drop=changes.drop, **MODEL)
-    assert [one.values for one in wanted] != [
-        one.values for one in attnctl.heads(TEXT, "random", **MODEL)
-    ] or name == "words"
-    trace = attnctl.heads(attnctl.load(stored["npz"]), **asked, drop=changes.drop)
-    for one, other in zip(wanted, trace, strict=True):
+def test_heads_of_text_trace_and_python_agree(name: str, run: Run, stored: dict[str, Path]) -> None:
+    changes = CHANGES[name]
+    wanted = attnctl.heads(TEXT, "random", **changes, **MODEL)
+    unchanged = attnctl.heads(TEXT, "random", **MODEL)
+    assert [one.values for one in wanted] != [one.values for one in unchanged] or name == "words"
+    for one, other in zip(wanted, attnctl.heads(attnctl.load(stored["npz"]), **changes), strict=True):
         known = {name: value for name, value in one.values.items() if value is not None}
         assert known == pytest.approx({name: other[name] for name in known}, rel=1e-4, abs=1e-6)
-    written = run("heads", str(stored["json"]), *options, "--json").json["heads"]
+    written = run("heads", stored["json"], *command_options(changes), "--json").json["heads"]
     assert [head["first"] for head in written] == pytest.approx([one["first"] for one in wanted], rel=1e-4, abs=1e-6)
 
 
-def test_drop_needs_no_renormalising_where_rows_are_told(run: Any) -> None:
+def test_drop_needs_no_renormalising_where_rows_are_told(run: Run) -> None:
     """It was refused of rows and links, which now have fewer keys, by the numbers that these have in the text."""
-    told: Result = run(
-        "explain", TEXT, "--top", "3", "--drop", "first", "--query", "pizza", "--layer", "1", "--head", "0"
-    )
+    told = run("explain", TEXT, "--top", "3", "--drop", "first", "--query", "pizza", "--layer", "1", "--head", "0")
     assert told.code == 0 and "query 3  Alice will eat ‹pizza›" in told.out and "‹Alice›" not in told.out
 
 

@@ -1,4 +1,4 @@
-"""What a change costs in files, each made in a copy of the package: a measure or a head statistic 1, a picture format or a reading 2."""
+"""What a change costs in files, made in a copy of the package: a measure or a head statistic 1, a picture format or a reading 2."""
 
 from __future__ import annotations
 
@@ -14,52 +14,6 @@ from PIL import Image
 import attnctl
 
 TEXT = "the cat sat and the cat sat and the cat sat"
-# runs commands, each as sys.argv, and says with which code each left
-RUN = """
-import sys
-from attnctl.__main__ import main
-
-def commands(*many):
-    for arguments in many:
-        sys.argv[1:] = arguments
-        try:
-            main()
-        except SystemExit as left:
-            print("left with", left.code, flush=True)
-"""
-
-
-@pytest.fixture
-def package(tmp_path: Path) -> Path:
-    """A copy of the package, beside it a file of texts."""
-    shutil.copytree(
-        Path(attnctl.__file__).parent, tmp_path / "attnctl", ignore=shutil.ignore_patterns("__pycache__", "pictures")
-    )
-    (tmp_path / "texts.txt").write_text(f"{TEXT}\n")
-    return tmp_path / "attnctl"
-
-
-def write_after(path: Path, line: str, added: str) -> None:
-    """Put lines below the one line of a file that holds `line`."""
-    lines = path.read_text().splitlines(keepends=True)
-    (at,) = (at for at, one in enumerate(lines) if line in one)
-    path.write_text("".join([*lines[: at + 1], added, *lines[at + 1 :]]))
-
-
-def asked(package: Path, script: str) -> subprocess.CompletedProcess[str]:
-    """What a script says that runs on the copy."""
-    found = subprocess.run(
-        [sys.executable, "-c", RUN + script],
-        cwd=package.parent,
-        env={**os.environ, "PYTHONPATH": str(package.parent), "COLUMNS": "100"},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert found.returncode == 0, found.stderr
-    return found
-
-
 SQUARES = """
 from attnctl.layer import layer_of_weights
 from attnctl.measures import Measure
@@ -72,71 +26,9 @@ def squares(layer):
 
 MEASURE = Measure("even-squares", "Squares", "Shown are squares.", "share of weight²", "weight² ÷ Σ", "Each squared.", "values", squares)
 """
-ASK_MEASURE = """
-from attnctl.cli.suggestions import completions
-from attnctl.formats.documents.schemas import make_schema
-from attnctl import heads, load
-
-assert completions("measure", "even") == ["even-squares"]
-assert heads("Alice will eat", measure="even-squares")
-measure = make_schema("trace")["properties"]["measure"]
-assert "even-squares" in measure["enum"] and "even-squares: Each squared." in measure["description"]
-commands(
-    ["heatmap", "Alice will eat", "--measure", "even-squares"],
-    ["heatmap", "--help"],
-    ["explain", "Alice will eat", "--measure", "even-squares", "--steps", "weights"],
-    ["explain", "Alice will eat", "--measure", "even-squares", "-o", "trace.json"],
-    ["view", "trace.json", "--no-open", "-o", "page.html"],
-    ["batch", "texts.txt", "--measure", "even-squares"],
-    ["heads", "Alice will eat", "--measure", "squares"],
-)
-print(load("trace.json").measure)
+STATISTIC = """
+        Statistic("variance", "var", "variance of the weights of a query", "share", 13, "even", 1e-9, USUAL),
 """
-
-
-def test_a_new_measure_is_one_file(package: Path) -> None:
-    (package / "measures" / "even_squares.py").write_text(SQUARES)
-    found = asked(package, ASK_MEASURE)
-    assert "weights, even-squares, rollout, value-norm, value-zeroing." in " ".join(found.stdout.split())
-    assert "weight² ÷ Σ" in found.stdout and '"measure":"even-squares"' in found.stdout
-    assert "Squares" in (package.parent / "page.html").read_text()
-    assert "no measure 'squares': it is weights, even-squares" in found.stderr
-    assert found.stdout.rstrip().endswith("even-squares") and found.stdout.count("left with 2") == 1
-
-
-ASK_STATISTIC = f"""
-import json
-from attnctl.cli.suggestions import completions
-from attnctl.formats.documents.schemas import make_schema
-from attnctl import heads
-
-assert completions("by", "vari") == ["variance"]
-assert all(0 < head["variance"] < 1 and "even" in " ".join(head.names) for head in heads("{TEXT}"))
-assert "variance of the weights of a query" in json.dumps(make_schema("overview"))
-commands(
-    ["heads", "{TEXT}", "--by", "variance"],
-    ["heads", "{TEXT}", "--csv", "-o", "heads.csv"],
-    ["heads", "{TEXT}", "--json", "-o", "heads.json"],
-    ["heads", "heads.json", "--by", "variance", "--csv"],
-    ["heads", "{TEXT}", "--by", "variance", "-o", "heads.png"],
-    ["batch", "texts.txt", "-o", "folder", "--format", "statistics"],
-)
-assert json.load(open("heads.json"))["heads"][0]["variance"] > 0
-"""
-
-
-def test_a_new_head_statistic_is_one_file(package: Path) -> None:
-    file = package / "readings" / "head_statistics.py"
-    write_after(file, '"confidence": found.largest', '        "variance": layer.all_weights().var(-1).mean(-1),\n')
-    line = 'Statistic("variance", "var", "variance of the weights of a query", "share", 13, "even", 1e-9, USUAL),'
-    write_after(file, 'Statistic("confidence"', f"        {line}\n")
-    found = asked(package, ASK_STATISTIC)
-    assert "Sorted by var" in found.stdout and "even: 1e-09 or more" in " ".join(found.stdout.split())
-    assert "var" in found.stdout and "variance" in (package.parent / "heads.csv").read_text().splitlines()[0]
-    with Image.open(package.parent / "heads.png") as picture:
-        assert picture.size[0] > 100
-
-
 WEBP = """
 
 def webp_bytes(figure):
@@ -146,34 +38,6 @@ def webp_bytes(figure):
     Image.open(io.BytesIO(png_bytes(figure))).save(out, "webp")
     return out.getvalue()
 """
-ASK_FORMAT = f"""
-commands(
-    ["heatmap", "--help"],
-    ["heatmap", "{TEXT}", "--layer", "0", "-o", "map.webp"],
-    ["heads", "{TEXT}", "--by", "first", "-o", "heads.webp"],
-    ["batch", "texts.txt", "-o", "folder", "--format", "webp"],
-    ["heatmap", "{TEXT}", "-o", "map.bmp"],
-)
-"""
-
-
-def test_a_new_picture_format_is_two_files(package: Path) -> None:
-    write_after(
-        package / "formats" / "pictures.py",
-        'PictureFormat("svg"',
-        '        PictureFormat("webp", "figure", "attnctl.render.figure.saving:webp_bytes"),\n',
-    )
-    with (package / "render" / "figure" / "saving.py").open("a") as file:
-        file.write(WEBP)
-    found = asked(package, ASK_FORMAT)
-    assert ".webp" in found.stdout and found.stdout.count("left with 2") == 1 and ".webp" in found.stderr
-    pictures = [*package.parent.glob("*.webp"), *(package.parent / "folder").rglob("*.webp")]
-    assert len(pictures) == 3
-    for path in pictures:
-        with Image.open(path) as picture:
-            assert picture.format == "WEBP"
-
-
 FARTHEST = '''
 """How far away a head looks: of each query the farthest key with a tenth of its weight or more."""
 
@@ -224,17 +88,74 @@ def farthest_forms(found):
     columns = [Column(name, [getattr(one, name) for one in found.heads]) for name in ("layer", "head", "tokens")]
     return [Line("How far each head looks."), Table(columns)]
 '''
-ASK_READING = f"""
+# a file → the line behind which something is added ("": at the end, or as a new file), and what
+ADDED = {
+    "a measure": {"measures/even_squares.py": [("", SQUARES)]},
+    "a head statistic": {
+        "readings/head_statistics.py": [
+            ('"confidence": found.largest', '        "variance": layer.all_weights().var(-1).mean(-1),\n'),
+            ('Statistic("confidence"', STATISTIC),
+        ]
+    },
+    "a picture format": {
+        "formats/pictures.py": [
+            (
+                'PictureFormat("svg"',
+                '        PictureFormat("webp", "figure", "attnctl.render.figure.saving:webp_bytes"),\n',
+            )
+        ],
+        "render/figure/saving.py": [("", WEBP)],
+    },
+    "a reading": {"readings/farthest.py": [("", FARTHEST)], "render/told/farthest.py": [("", TOLD)]},
+}
+ASK = f"""
 import json
+import sys
+
 import jsonschema
+from attnctl import heads, load
+from attnctl.__main__ import main
+from attnctl.cli.suggestions import completions
 from attnctl.formats.documents.json_documents import read_as, write_json
-from attnctl.formats.documents.schemas import schema_of
+from attnctl.formats.documents.schemas import make_schema, schema_of
 from attnctl.models import open_model
 from attnctl.readings.farthest import FarthestKeys, FarthestReading
 from attnctl.render.page.reading_pages import reading_page
 from attnctl.render.terminal.console import SafeConsole, Shown
 from attnctl.render.told.farthest import farthest_forms
 from attnctl.source import Changes, TextSource, prepare
+
+assert completions("measure", "even") == ["even-squares"]
+assert heads("Alice will eat", measure="even-squares")
+measure = make_schema("trace")["properties"]["measure"]
+assert "even-squares" in measure["enum"] and "even-squares: Each squared." in measure["description"]
+
+assert completions("by", "vari") == ["variance"]
+assert all(0 < head["variance"] < 1 and "even" in " ".join(head.names) for head in heads("{TEXT}"))
+assert "variance of the weights of a query" in json.dumps(make_schema("overview"))
+
+for arguments in (
+    ["heatmap", "--help"],
+    ["heatmap", "Alice will eat", "--measure", "even-squares", "--layer", "0", "-o", "map.webp"],
+    ["explain", "Alice will eat", "--measure", "even-squares", "--steps", "weights"],
+    ["explain", "Alice will eat", "--measure", "even-squares", "-o", "trace.json"],
+    ["view", "trace.json", "--no-open", "-o", "page.html"],
+    ["batch", "texts.txt", "--measure", "even-squares"],
+    ["heads", "Alice will eat", "--measure", "squares"],
+    ["heads", "{TEXT}", "--by", "variance"],
+    ["heads", "{TEXT}", "--json", "-o", "heads.json"],
+    ["heads", "heads.json", "--by", "variance", "--csv", "-o", "heads.csv"],
+    ["heads", "{TEXT}", "--by", "variance", "-o", "heads.webp"],
+    ["batch", "texts.txt", "-o", "folder", "--format", "statistics,webp"],
+    ["heatmap", "{TEXT}", "-o", "map.bmp"],
+):
+    sys.argv[1:] = arguments
+    try:
+        main()
+    except SystemExit as left:
+        print("left with", left.code, flush=True)
+assert load("trace.json").measure == "even-squares"
+assert json.load(open("heads.json"))["heads"][0]["variance"] > 0
 
 found = prepare(TextSource(open_model("demo"), "{TEXT}"), Changes()).read(FarthestReading())
 document = json.loads(write_json(found, "farthest keys"))
@@ -245,15 +166,69 @@ assert "The largest distance." in json.dumps(schema)
 forms = farthest_forms(found)
 SafeConsole().print(Shown(forms))
 print(forms[1].as_csv())
-open("page.html", "w").write(reading_page(forms, "How far"))
+open("farthest.html", "w").write(reading_page(forms, "How far"))
 """
 
 
-def test_a_new_reading_is_two_files(package: Path) -> None:
+@pytest.fixture(scope="module")
+def asked(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str, str]:
+    """A folder with a copy of the package that has all of it, and what it prints where it is asked for."""
+    folder = tmp_path_factory.mktemp("costs")
+    package = Path(attnctl.__file__).parent
+    shutil.copytree(package, folder / "attnctl", ignore=shutil.ignore_patterns("__pycache__", "pictures"))
+    for files in ADDED.values():
+        for name, parts in files.items():
+            path = folder / "attnctl" / name
+            for line, added in parts:
+                lines = path.read_text().splitlines(keepends=True) if path.exists() else []
+                (at,) = (at for at, one in enumerate(lines) if line in one) if line else (len(lines) - 1,)
+                path.write_text("".join([*lines[: at + 1], added, *lines[at + 1 :]]))
+    (folder / "texts.txt").write_text(f"{TEXT}\n")
+    found = subprocess.run(
+        [sys.executable, "-c", ASK],
+        cwd=folder,
+        env={**os.environ, "PYTHONPATH": str(folder), "COLUMNS": "100"},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert found.returncode == 0, found.stderr
+    assert found.stdout.count("left with 2") == 2
+    return folder, found.stdout, found.stderr
+
+
+def test_a_measure_is_one_file(asked: tuple[Path, str, str]) -> None:
+    folder, out, err = asked
+    assert len(ADDED["a measure"]) == 1
+    assert "weights, even-squares, rollout, value-norm, value-zeroing." in " ".join(out.split())
+    assert "weight² ÷ Σ" in out and '"measure":"even-squares"' in out
+    assert "Squares" in (folder / "page.html").read_text()
+    assert "no measure 'squares': it is weights, even-squares" in err
+
+
+def test_a_head_statistic_is_one_file(asked: tuple[Path, str, str]) -> None:
+    folder, out, _ = asked
+    assert len(ADDED["a head statistic"]) == 1
+    assert "Sorted by var" in out and "even: 1e-09 or more" in " ".join(out.split())
+    assert "variance" in (folder / "heads.csv").read_text().splitlines()[0]
+    assert "variance" in (folder / "folder" / "statistics.csv").read_text()
+
+
+def test_a_picture_format_is_two_files(asked: tuple[Path, str, str]) -> None:
+    folder, out, err = asked
+    assert len(ADDED["a picture format"]) == 2
+    assert ".webp" in out and ".webp" in err
+    pictures = [*folder.glob("*.webp"), *(folder / "folder").rglob("*.webp")]
+    assert len(pictures) == 3
+    for path in pictures:
+        with Image.open(path) as picture:
+            assert picture.format == "WEBP" and picture.size[0] > 100
+
+
+def test_a_reading_is_two_files(asked: tuple[Path, str, str]) -> None:
     """Below a command: what it is, and how it is told; in the terminal, as JSON with its schema, as CSV, in a page."""
-    (package / "readings" / "farthest.py").write_text(FARTHEST)
-    (package / "render" / "told" / "farthest.py").write_text(TOLD)
-    told = asked(package, ASK_READING).stdout
-    page = (package.parent / "page.html").read_text()
-    assert "How far each head looks." in told and "layer  head  tokens" in told and "layer,head,tokens\n0,0," in told
+    folder, out, _ = asked
+    assert len(ADDED["a reading"]) == 2
+    page = (folder / "farthest.html").read_text()
+    assert "How far each head looks." in out and "layer  head  tokens" in out and "layer,head,tokens\n0,0," in out
     assert "<p>How far each head looks.</p>" in page and "<th>tokens" in page

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
-from hypothesis import given
-from hypothesis import strategies as st
+import pytest
 
 from attnctl.layer import LayerTrace
 from attnctl.readings.questions.focus import focus
@@ -14,47 +13,35 @@ from attnctl.tokens import Token
 from tests.conftest import SAMPLES, attend
 
 
-@st.composite
-def random_traces(draw: st.DrawFn) -> Trace:
-    """A trace of random weights, causal or not, whole or of some rows, peaky enough that rows attend to themselves."""
-    n, heads = draw(st.integers(1, 6)), draw(st.integers(1, 3))
-    dice = np.random.default_rng(draw(st.integers(0, 2**32 - 1)))
-    scores = dice.normal(size=(heads, n, n)) * draw(st.sampled_from([0.1, 3.0, 30.0]))  # (heads, n, n)
-    scores += np.eye(n) * draw(st.sampled_from([0.0, 50.0]))
-    mask = np.tri(n, dtype=bool) if draw(st.booleans()) else None  # (n, n)
-    if mask is not None:
-        scores = np.where(mask, scores, -np.inf)
-    shares = np.exp(scores - scores.max(axis=-1, keepdims=True))
-    weights = (shares / shares.sum(axis=-1, keepdims=True)).astype(np.float32)  # (heads, n, n)
-    rows = draw(st.none() | st.lists(st.integers(0, n - 1), min_size=1, unique=True).map(tuple))
-    if rows is not None:
-        weights, mask = weights[:, list(rows)], None if mask is None else mask[list(rows)]
-    tokens = tuple(Token(f"w{i}", i, special=draw(st.booleans())) for i in range(n))
-    kind = draw(st.sampled_from(["matrix", "checkpoint"]))
-    layer = LayerTrace(
-        layer=0, heads=tuple(range(heads)), kv_heads=tuple(range(heads)), weights=weights, mask=mask, rows=rows
-    )
-    return Trace(
-        text="", tokens=tokens, model=ModelInfo("random", kind, n_heads=heads, causal=mask is not None), layers=(layer,)
-    )
-
-
-@given(random_traces(), st.data())
-def test_the_query_asked_for_is_the_query_shown(trace: Trace, data: st.DataObject) -> None:
-    layer = trace.layers[0]
-    query = data.draw(st.sampled_from(layer.rows or range(len(trace.tokens))))
-    found = focus(trace, query=query)
-    assert found is not None and found.query == query
-    row = (layer.rows or tuple(range(len(trace.tokens)))).index(query)
-    assert found.weight == layer.weights[found.head, row, found.key]
-    assert layer.mask is None or layer.mask[row, found.key]
-
-
-@given(random_traces())
-def test_a_query_that_a_trace_has_no_row_of_is_no_focus(trace: Trace) -> None:
-    assert focus(trace, query=len(trace.tokens)) is None
-    everywhere = focus(trace)
-    assert everywhere is not None and everywhere.query in (trace.layers[0].rows or range(len(trace.tokens)))
+@pytest.mark.parametrize("kind", ["matrix", "checkpoint"])
+@pytest.mark.parametrize("causal", [False, True])
+@pytest.mark.parametrize("whole", [False, True])
+@pytest.mark.parametrize("strength", [0.1, 30.0])
+@pytest.mark.parametrize("own", [0.0, 50.0])  # what a token's score of itself has more
+def test_the_query_asked_for_is_the_query_shown(
+    kind: str, causal: bool, whole: bool, strength: float, own: float
+) -> None:
+    dice = np.random.default_rng(0)
+    for n in range(1, 7):
+        scores = dice.normal(size=(dice.integers(1, 4), n, n)) * strength + np.eye(n) * own  # (heads, n, n)
+        mask = np.tri(n, dtype=bool) if causal else None
+        scores = scores if mask is None else np.where(mask, scores, -np.inf)
+        shares = np.exp(scores - scores.max(axis=-1, keepdims=True))
+        weights = (shares / shares.sum(axis=-1, keepdims=True)).astype(np.float32)  # (heads, n, n)
+        rows = tuple(range(n)) if whole else tuple(dice.permutation(n)[: n // 2 + 1].tolist())
+        kept = None if mask is None else mask[list(rows)]
+        heads = tuple(range(len(weights)))
+        layer = LayerTrace(0, heads, heads, weights=weights[:, list(rows)], mask=kept, rows=None if whole else rows)
+        tokens = tuple(Token(f"w{at}", at, special=bool(dice.integers(2))) for at in range(n))
+        trace = Trace("", tokens, ModelInfo("random", kind, n_heads=len(heads), causal=causal), layers=(layer,))
+        for row, query in enumerate(rows):
+            found = focus(trace, query=query)
+            assert found is not None and found.query == query
+            assert found.weight == layer.weights[found.head, row, found.key]
+            assert layer.mask is None or layer.mask[row, found.key]
+        everywhere = focus(trace)
+        assert everywhere is not None and everywhere.query in rows
+        assert focus(trace, query=n) is None
 
 
 def test_matrices_are_a_step_where_they_are_asked_for() -> None:
@@ -65,16 +52,13 @@ def test_matrices_are_a_step_where_they_are_asked_for() -> None:
     parts = {part.name: np.asarray(part.array) for part in shown[0].parts}
     layer = trace.layers[0]
     assert trace.embeddings is not None and layer.queries is not None and layer.context is not None
-    assert {name: array.shape for name, array in parts.items()} == dict.fromkeys(("W_Q", "W_K", "W_V"), (8, 3)) | {
-        "W_O": (3, 8)
-    }
+    assert [array.shape for array in parts.values()] == [(8, 3), (8, 3), (8, 3), (3, 8)]
+    assert list(parts) == ["W_Q", "W_K", "W_V", "W_O"]
     np.testing.assert_allclose(trace.embeddings @ parts["W_Q"], layer.queries[3], atol=1e-5)
     own = [layer.context[at] @ next(iter(walk_steps(trace, [at], ["matrices"]))).parts[-1].array for at in range(4)]
     np.testing.assert_allclose(sum(own), layer.output, atol=1e-4)
-    assert (
-        narrow_trace(trace, ["matrices"]).layers[0].parameters
-        and not narrow_trace(trace, ["keys"]).layers[0].parameters
-    )
+    kept = [narrow_trace(trace, [step]).layers[0].parameters for step in ("matrices", "keys")]
+    assert kept[0] and not kept[1]
 
 
 def test_a_scale_says_who_set_it() -> None:
