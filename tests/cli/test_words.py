@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,8 @@ import pytest
 
 from attnctl.formats.documents.readings_json import comparison_to_json
 from attnctl.readings.traces.comparison import compare_traces
+from attnctl.readings.traces.trace import Prediction
+from attnctl.steps import walk_steps
 from tests.conftest import Run, attend
 
 UNKNOWN = "not among the words the model knows, read by their shape or as its unknown word (†): Wugs"
@@ -19,52 +22,35 @@ UNKNOWN = "not among the words the model knows, read by their shape or as its un
 
 @pytest.mark.parametrize(
     "arguments",
-    [
-        ["heatmap", "Wugs will eat"],
-        ["heatmap", "Wugs will eat", "--rows", "0-1"],
-        ["heads", "Wugs will eat"],
-        ["view", "Wugs will eat", "-o", "-"],
-        ["compare", "Wugs will eat", "Alice will eat"],
-        ["compare", "demo", "demo-causal", "Wugs will eat"],
-        ["quiz", "Wugs will eat"],
-        ["explain", "Wugs will eat", "--steps", "weights"],
-    ],
-    ids=" ".join,
-)
-def test_unknown_words_are_mentioned(arguments: list[str], run: Run) -> None:
-    result = run(*arguments)
+    ["heatmap|Wugs will eat|--rows|0-1", "heads|Wugs will eat", "view|Wugs will eat|-o|-", "quiz|Wugs will eat",
+     "compare|Wugs will eat|Alice will eat", "compare|demo|demo-causal|Wugs will eat", "explain|Wugs will eat|--steps|weights"],
+)  # fmt: skip
+def test_unknown_words_are_mentioned(arguments: str, run: Run) -> None:
+    result = run(*arguments.split("|"))
     assert result.code == 0 and UNKNOWN in result.err, result.err
-    assert not run(*(part.replace("Wugs", "Alice") for part in arguments)).err.count("unknown word")
+    assert "unknown word" not in run(*arguments.replace("Wugs", "Alice").split("|")).err
 
 
-def test_explain_reads_a_trace_that_is_there(tmp_path: Path, run: Run) -> None:
-    path = tmp_path / "run.json"
-    assert run("explain", "Alice will eat pizza", "-o", path).code == 0
-    told = run("explain", path)
+def test_explain_reads_a_trace_that_is_there(run: Run) -> None:
+    assert run("explain", "Alice will eat pizza", "-o", "run.json").code == 0
+    told = run("explain", "run.json")
     assert told.code == 0 and "Alice will eat pizza" in told.out and "run . json" not in told.out
-    assert run("explain", path, "--json", "--head", "1").json["layers"][0]["heads"][0]["head"] == 1
-    assert "Alice" in run("explain", path, "--query", "eat", "--steps", "weights").out
-    np.save(tmp_path / "w.npy", np.eye(3, dtype=np.float32))
-    assert run("explain", tmp_path / "w.npy").code == 0
-    assert run("explain", path, "--check").code == 0
-    for option in (["--top", "3"], ["--spans", "lines"]):
-        assert run("explain", path, *option).code == 0
+    assert run("explain", "run.json", "--json", "--head", "1").json["layers"][0]["heads"][0]["head"] == 1
+    assert "Alice" in run("explain", "run.json", "--query", "eat", "--steps", "weights").out
+    for option in (["--check"], ["--top", "3"], ["--spans", "lines"]):
+        assert run("explain", "run.json", *option).code == 0
 
 
-def test_what_one_side_hides_is_not_compared_as_a_weight_of_nothing(run: Run) -> None:
+def test_what_one_side_hides_is_not_compared_as_a_weight_of_nothing() -> None:
     whole, causal = attend("Alice will eat"), attend("Alice will eat", causal=True)
     pair = compare_traces(whole, causal)
     hidden = pair.hidden_in_one(0)
     assert hidden is not None and hidden.tolist() == np.triu(np.ones((3, 3), bool), 1).tolist()
     *_, i, j = pair.largest_difference()
     assert j <= i
-    np.testing.assert_array_equal(
-        json.loads(comparison_to_json(pair))["layers"][0]["heads"][0]["hidden_in_one"], hidden
-    )
-    assert (
-        compare_traces(causal, causal).hidden_in_one(0) is None
-        and compare_traces(whole, whole).hidden_in_one(0) is None
-    )
+    written = json.loads(comparison_to_json(pair))["layers"][0]["heads"][0]["hidden_in_one"]
+    np.testing.assert_array_equal(written, hidden)
+    assert all(compare_traces(one, one).hidden_in_one(0) is None for one in (causal, whole))
     assert compare_traces(causal, whole).hidden_in_one(0).tolist() == hidden.tolist()  # type: ignore[union-attr]
 
 
@@ -74,45 +60,32 @@ def test_after_the_last_token_of_a_long_text_stands_nothing(run: Run) -> None:
     assert told.code == 0 and "∅" not in told.out, told.out
 
 
-def test_the_prediction_of_a_checkpoint_names_its_own_head() -> None:
-    from dataclasses import replace
-
-    from attnctl.readings.traces.trace import Prediction
-    from attnctl.steps import walk_steps
-
+@pytest.mark.parametrize(
+    ("kind", "norm", "formula"),
+    [
+        ("demo", None, "softmax(residual stream × unembedding)"),
+        ("checkpoint", True, "softmax(head(norm(residual stream)))"),
+        ("checkpoint", False, "softmax(head(residual stream))"),
+    ],
+)
+def test_the_prediction_of_a_checkpoint_names_its_own_head(kind: str, norm: bool | None, formula: str) -> None:
     trace: Any = attend("Alice will eat")
-    trace = replace(trace, predictions=(Prediction(2, "pizza", 0, 0.5),))
-    formulas = {
-        (kind, norm): next(
-            s.formula
-            for s in walk_steps(replace(trace, model=replace(trace.model, kind=kind, final_norm=norm)))
-            if s.name == "prediction"
-        )
-        for kind, norm in (("demo", None), ("checkpoint", True), ("checkpoint", False))
-    }
-    assert formulas == {
-        ("demo", None): "softmax(residual stream × unembedding)",
-        ("checkpoint", True): "softmax(head(norm(residual stream)))",
-        ("checkpoint", False): "softmax(head(residual stream))",
-    }
+    model = replace(trace.model, kind=kind, final_norm=norm)
+    steps = walk_steps(replace(trace, model=model, predictions=(Prediction(2, "pizza", 0, 0.5),)))
+    assert [step.formula for step in steps if step.name == "prediction"] == [formula]
 
 
-def test_no_token_becomes_a_formula(tmp_path: Path, run: Run) -> None:
-    np.save(tmp_path / "w.npy", np.eye(5, dtype=np.float32))
-    told = run("heatmap", tmp_path / "w.npy", "--tokens", '["=1+1", "@x", "-2", "-", "\\t=a"]').out
-    assert told.splitlines()[0].split("\t") == [
-        "layer", "head", "index", "query", "0:'=1+1", "1:'@x", "2:'-2", "3:-", "4:␉=a",
-    ]  # fmt: skip
-    assert [line.split("\t")[3] for line in told.splitlines()[1:]] == ["'=1+1", "'@x", "'-2", "-", "␉=a"]
+def test_no_token_becomes_a_formula(run: Run) -> None:
+    np.save("w.npy", np.eye(5, dtype=np.float32))
+    heading, *rows = run("heatmap", "w.npy", "--tokens", '["=1+1", "@x", "-2", "-", "\\t=a"]').out.splitlines()
+    assert heading.split("\t")[4:] == ["0:'=1+1", "1:'@x", "2:'-2", "3:-", "4:␉=a"]
+    assert [row.split("\t")[3] for row in rows] == ["'=1+1", "'@x", "'-2", "-", "␉=a"]
 
 
-FRENCH = "Le chat noir dort sur le canapé"
-
-
-@pytest.mark.parametrize("command", ["heatmap", "heads", "quiz"])
+@pytest.mark.parametrize("command", ["heatmap", "quiz"])
 def test_a_text_of_words_that_the_model_does_not_know_is_called_a_guess(command: str, run: Run) -> None:
     """Of tokens, as it counts marks too; German, French or Japanese is no sentence that its heads were measured on."""
-    result = run(command, FRENCH)
+    result = run(command, "Le chat noir dort sur le canapé")
     told = "demo does not know 4 of these 7 tokens (noir†, dort†, sur†, …): what its heads find here is a guess"
     assert f"attnctl: note: {told}\n" in result.err
     assert "is a guess" not in run(command, "The cat sat on the canapé").err  # one word alone
@@ -133,17 +106,13 @@ def test_keys_keep_their_numbers_where_others_are_left_out(run: Run) -> None:
     assert [line.split("\t")[2:4] for line in table.splitlines()[1:]] == [["3", "the"], ["4", "queen"]]
 
 
-def test_one_head_is_no_heads(run: Run, tmp_path: Path) -> None:
-    (tmp_path / "text.txt").write_text("a cat sat on a mat\na dog sat on a log\n")
-    assert (
-        run("train", str(tmp_path / "text.txt"), "-o", str(tmp_path / "run"), "--heads", "1", "--max-steps", "2").code
-        == 0
-    )
-    model = str(tmp_path / "run")
+def test_one_head_is_no_heads(run: Run) -> None:
+    Path("text.txt").write_text("a cat sat on a mat\na dog sat on a log\n")
+    assert run("train", "text.txt", "-o", "run", "--heads", "1", "--max-steps", "2").code == 0
     told = [
-        run("model", model).out,
-        run("ablate", "a cat sat", "-m", model).out,
-        run("heads", "a cat sat", "-m", model, "--heads", "2").err,
+        run("model", "run").out,
+        run("ablate", "a cat sat", "-m", "run").out,
+        run("heads", "a cat sat", "-m", "run", "--heads", "2").err,
         run("ablate", "Alice will eat", "--layer", "1", "--head", "0").out,
     ]
     assert all(text and not re.search(r"\b1 (heads|layers|tokens)\b", text) for text in told), told

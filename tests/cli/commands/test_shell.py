@@ -5,8 +5,8 @@ from __future__ import annotations
 import os
 import signal
 import sys
-from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pexpect
 import pytest
@@ -33,7 +33,7 @@ def test_each_line_answers_as_the_command_does(run: Run, model: str) -> None:
     alone = "".join(run(command, TEXT, "--model", model, *rest, "--quiet").out for command, *rest in questions)
     lines = "".join(f"{' '.join(asked)} --quiet\n" for asked in questions)
     together = run("shell", TEXT, "--model", model, stdin=lines.encode())
-    assert together.code == 0 and together.err == "" and together.out == alone
+    assert (together.code, together.err, together.out) == (0, "", alone)
     assert arguments.current is TextSource.memory is network.loaded_networks is None  # nothing is left behind
 
 
@@ -45,79 +45,64 @@ def test_an_error_is_one_line_and_does_not_end_it(run: Run) -> None:
     assert result.out.startswith("layer\thead\tindex\tquery\t0:Alice")
 
 
-def test_text_and_model_can_be_changed(run: Run, tmp_path: Path) -> None:
-    (tmp_path / "other.txt").write_text("Tom's dog runs")
+def test_text_and_model_can_be_changed(run: Run) -> None:
+    Path("other.txt").write_text("Tom's dog runs")
     lines = (
         'text\ntext "Bob likes tea"\nheatmap --layer 0 --head 0\n'
-        f"file {tmp_path / 'other.txt'}\nuse random\nuse\nheatmap --quiet\n"
+        "file other.txt\nuse random\nuse\nheatmap --quiet\n"
         "# a remark\n\nattnctl heatmap Mary runs --quiet\ntext the cat's mat\nexit\nheatmap\n"
     )
     result = run("shell", stdin=lines.encode())
     assert result.code == 0 and result.err == ""
     said = result.out.splitlines()
-    assert said[0].startswith("there is no text yet") and said[1] == "Bob likes tea"
-    assert said[2].split("\t")[4:] == ["0:Bob", "1:likes", "2:tea"] and "Tom's dog runs" in said
-    assert [line.split("\t")[4:] for line in said if line.startswith("layer\t")][1:] == [
-        ["0:Tom's", "1:dog", "2:runs"], ["0:Mary", "1:runs"],
-    ]  # fmt: skip
+    assert said[0].startswith("there is no text yet") and said[1] == "Bob likes tea" and "Tom's dog runs" in said
+    headings = [line.split("\t")[4:] for line in said if line.startswith("layer\t")]
+    assert headings == [["0:Bob", "1:likes", "2:tea"], ["0:Tom's", "1:dog", "2:runs"], ["0:Mary", "1:runs"]]
     assert said[-1] == "the cat's mat"
 
 
-def test_a_model_that_is_not_there_leaves_the_one_before(run: Run) -> None:
-    result = run("shell", TEXT, stdin=b"use random\nuse nope\nuse\n")
-    assert (result.code, result.out.splitlines()) == (3, ["random", "random"]), result
-    assert result.err.count("\n") == 1 and "no model 'nope'" in result.err
+def test_what_cannot_be_done_leaves_all_as_it_was(run: Run) -> None:
+    result = run("shell", TEXT, stdin=b"use random\nuse nope\nuse\nexplain -o none/x.json\nheatmap --quiet\n")
+    assert result.code == 3 and result.out.splitlines()[:2] == ["random", "random"] and "0:Alice" in result.out
+    assert result.err.count("\n") == 2 and "no model 'nope'" in result.err
 
 
 def test_a_typed_model_is_asked_without_the_options_of_the_sessions_own(run: Run) -> None:
-    lines = (
-        "heatmap --model demo --layer 0 --head 0 --quiet\nheatmap --quiet\ncompare demo random --json --quiet\nmodel"
-    )
+    lines = "heatmap --model demo --quiet\nheatmap --quiet\ncompare demo random --json --quiet\nmodel"
     result = run("shell", TEXT, "--model", "random", "--heads", "2", "--seed", "3", stdin=lines.encode())
     assert result.code == 3 and result.err.count("\n") == 1  # random has no card
     assert result.out.count("layer\thead") == 2 and '"attnctl' in result.out
 
 
-def test_files_that_cannot_be_written_do_not_silence_it(run: Run, tmp_path: Path) -> None:
-    lines = f"explain -o {tmp_path}/none/x.json\nheatmap --layer 0 --head 0\n"
-    result = run("shell", TEXT, stdin=lines.encode())
-    assert result.code == 3 and result.err.count("\n") == 1 and "Alice" in result.out
+def terminal(*blocked: str, preexec_fn: Any = None, columns: int = 100, pager: str = "cat") -> pexpect.spawn:
+    """The shell at a terminal, where some libraries are not installed; its prompt has come."""
+    here = {name: str(Path.cwd()) for name in ("XDG_STATE_HOME", "XDG_CONFIG_HOME")}
+    start = "".join(f"sys.modules[{name!r}] = None; " for name in blocked)
+    child = pexpect.spawn(
+        sys.executable,
+        ["-c", f"import sys; {start}from attnctl.__main__ import main; main()", "shell", TEXT],
+        env=os.environ | here | {"COLUMNS": str(columns), "TERM": "xterm", "PAGER": pager},
+        encoding="utf-8",
+        timeout=60,
+        dimensions=(30, columns),
+        preexec_fn=preexec_fn,
+    )
+    child.expect("demo>")
+    return child
 
 
-@pytest.fixture
-def terminal(tmp_path: Path) -> Callable[..., pexpect.spawn]:
-    def spawn(
-        *blocked: str, preexec_fn: Callable[[], object] | None = None, columns: int = 100, pager: str = "cat"
-    ) -> pexpect.spawn:
-        more = {
-            "COLUMNS": str(columns),
-            "TERM": "xterm",
-            "PAGER": pager,
-            "XDG_STATE_HOME": str(tmp_path),
-            "XDG_CONFIG_HOME": str(tmp_path),
-        }
-        start = "".join(f"sys.modules[{name!r}] = None; " for name in blocked)
-        code = f"import sys; {start}from attnctl.__main__ import main; main()"
-        arguments = ["-c", code, "shell", TEXT]
-        return pexpect.spawn(
-            sys.executable,
-            arguments,
-            env={**os.environ, **more},
-            encoding="utf-8",
-            timeout=60,
-            dimensions=(30, columns),
-            preexec_fn=preexec_fn,
-        )
-
-    return spawn
+def left(child: pexpect.spawn) -> None:
+    """Ctrl-D ends it, with 0."""
+    child.expect("demo>")
+    child.sendcontrol("d")
+    child.expect(pexpect.EOF)
+    child.close()
+    assert child.exitstatus == 0
 
 
-def test_at_a_terminal_ctrl_c_goes_back_and_ctrl_d_leaves(
-    terminal: Callable[..., pexpect.spawn], tmp_path: Path
-) -> None:
+def test_at_a_terminal_ctrl_c_goes_back_and_ctrl_d_leaves() -> None:
     pytest.importorskip("prompt_toolkit")
     child = terminal()
-    child.expect("demo>")
     child.send("half a line")
     child.sendcontrol("c")
     child.expect("demo>")
@@ -127,63 +112,47 @@ def test_at_a_terminal_ctrl_c_goes_back_and_ctrl_d_leaves(
     child.expect("za")
     child.send(" --steps summary\r")
     child.expect("pays .* of its attention")
-    child.expect("demo>")
-    child.sendcontrol("d")
-    child.expect(pexpect.EOF)
-    child.close()
-    assert child.exitstatus == 0
-    assert "explain --query pizza --steps summary" in (tmp_path / "attnctl" / "shell_history").read_text()
+    left(child)
+    assert "explain --query pizza --steps summary" in Path("attnctl/shell_history").read_text()
 
 
 @pytest.mark.parametrize("inherited", [signal.SIG_DFL, signal.SIG_IGN])  # ignored by what scripts start with &
-def test_without_prompt_toolkit_it_asks_plainly(
-    terminal: Callable[..., pexpect.spawn], inherited: signal.Handlers
-) -> None:
+def test_without_prompt_toolkit_it_asks_plainly(inherited: signal.Handlers) -> None:
     child = terminal("prompt_toolkit", preexec_fn=lambda: signal.signal(signal.SIGINT, inherited))
-    child.expect("demo> ")
     child.sendcontrol("c")
     child.expect("demo> ")
     child.sendline("heatmap --layer 0 --head 0 --no-values")
-    child.expect("demo> ")
-    child.sendcontrol("d")
-    child.expect(pexpect.EOF)
-    child.close()
-    assert child.exitstatus == 0
+    left(child)
 
 
-def test_what_the_shell_says_of_itself_is_cut_between_words(terminal: Callable[..., pexpect.spawn]) -> None:
+def test_what_the_shell_says_of_itself_is_cut_between_words() -> None:
     child = terminal("prompt_toolkit", columns=40)
-    child.expect("demo> ")
     welcome = child.before
     child.sendline("help")
     child.expect("demo> ")
     lines = [*welcome.splitlines(), *child.before.partition("In the shell:")[2].splitlines()]
     assert len(lines) > 10 and max(map(len, lines)) <= 40
     assert "                   text; text alone" in lines
-    child.sendcontrol("d")
-    child.expect(pexpect.EOF)
+    child.sendline("text")
+    left(child)
 
 
-def test_long_output_is_paged_and_the_shell_goes_on(terminal: Callable[..., pexpect.spawn]) -> None:
+def test_long_output_is_paged_and_the_shell_goes_on() -> None:
     child = terminal("prompt_toolkit", pager="wc -l")
     for line, shown in (
         ("explain", r"\r\n\s*3\d\d\r\n"),
         ("heatmap --no-pager", "layer 1"),
         ("softmax 1 --json", r"\r\n\{.*\}\r\n"),
     ):
-        child.expect("demo> ")
         child.sendline(line)
         child.expect(shown)
-    child.expect("demo> ")
-    child.sendcontrol("d")
-    child.expect(pexpect.EOF)
+    left(child)
 
 
 def test_lines_of_a_pipe_that_are_no_text_are_told_one_by_one(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     """The first byte that is no UTF-8 was an error of ours, and ended the shell."""
-    asked = run(
-        "shell", "Alice will eat", stdin=b"\xff\xfe\nexplain --query \xff\ntext a \xff b\nexplain\nheads --csv\n"
-    )
+    lines = b"\xff\xfe\nexplain --query \xff\ntext a \xff b\nexplain\nheads --csv\n"
+    asked = run("shell", "Alice will eat", stdin=lines)
     assert asked.code == 3 and "Traceback" not in asked.err and asked.out.endswith("\n"), asked
     assert asked.err.count("attnctl: ") >= 3 and not {"\xff", "\udcff"} & set(asked.err)
     monkeypatch.setattr("attnctl.limits.TEXT_BYTES", 100)
