@@ -18,25 +18,18 @@ DEMO = ModelInfo("demo", "demo", n_layers=2, n_heads=6, causal=False)
 def test_a_sweep_says_its_passes_time_and_memory(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(cells.os, "cpu_count", lambda: 2)
     assert cost_of_passes(DEMO, 500, 12, cuts=False) is None
-    assert "12 passes over 20,000 tokens: about 2 min on the CPU (--layer" in str(
-        cost_of_passes(DEMO, 20_000, 12, cuts=False)
-    )
+    told = str(cost_of_passes(DEMO, 20_000, 12, cuts=False))
+    assert "12 passes over 20,000 tokens: about 2 min on the CPU (--layer" in told
     monkeypatch.setattr(limits, "free_memory", lambda: 16e9)
-    assert "20,000 passes over 20,000 tokens: about 67 h and 4.8 GB on" in str(
-        cost_of_passes(DEMO, 20_000, 20_000, cuts=True)
-    )
+    told = str(cost_of_passes(DEMO, 20_000, 20_000, cuts=True))
+    assert "20,000 passes over 20,000 tokens: about 67 h and 4.8 GB on" in told
     monkeypatch.setattr(limits, "free_memory", lambda: 1e9)
     with pytest.raises(AttnctlError, match=r"cutting edges of 20,000 tokens needs 4.8 GB of memory"):
         cost_of_passes(DEMO, 20_000, 1, cuts=True)
-
-
-def test_the_rest_of_the_network_is_counted(monkeypatch: pytest.MonkeyPatch) -> None:
-    """47 parts of 2,597 tokens were told to take 2 minutes of SmolLM2-135M, and took ten."""
-    monkeypatch.setattr(cells.os, "cpu_count", lambda: 2)
+    # the rest of the network is counted: 47 parts were told to take 2 minutes of SmolLM2-135M, and took ten
     info = ModelInfo("smollm2", "checkpoint", d_model=576, n_layers=30, n_heads=9, causal=True)
-    assert "47 passes over 2,597 tokens: about 8 min and 81 MB on the CPU (longer parts" in str(
-        cost_of_passes(info, 2_597, 47, cuts=True, fewer="longer parts take fewer")
-    )
+    told = str(cost_of_passes(info, 2_597, 47, cuts=True, fewer="longer parts take fewer"))
+    assert "47 passes over 2,597 tokens: about 8 min and 81 MB on the CPU (longer parts" in told
 
 
 @pytest.mark.parametrize(

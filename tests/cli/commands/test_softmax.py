@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 
 import numpy as np
@@ -32,9 +31,9 @@ def test_the_json_is_exact(run: Run) -> None:
     assert math.isclose(document["entropy"], entropy, rel_tol=1e-12)
 
 
-@pytest.mark.parametrize("scale", ["0.125", "1/8", "1/√64"])
-def test_a_scale_can_be_written_in_several_ways(scale: str, run: Run) -> None:
-    assert run("softmax", "3", "-1", "--scale", scale, "--json") == run("softmax", "3", "-1", "--d-k", "64", "--json")
+def test_a_scale_can_be_written_in_several_ways(run: Run) -> None:
+    ways = (["--scale", "0.125"], ["--scale", "1/8"], ["--scale", "1/√64"], ["--d-k", "64"])
+    assert len({run("softmax", "3", "-1", *way, "--json").out for way in ways}) == 1
 
 
 def test_negative_masked_and_large_scores(run: Run) -> None:
@@ -50,15 +49,11 @@ def test_negative_masked_and_large_scores(run: Run) -> None:
 
 
 @pytest.mark.parametrize("written", [["1 2 -3"], ["1,2,-3"], ["[1, 2, -3]"], ["1,", "2,", "-3"]])
-def test_scores_in_one_word_are_several(written: list[str], run: Run) -> None:
-    assert run("softmax", *written, "--json").json == run("softmax", "1", "2", "-3", "--json").json
-
-
-def test_scores_from_a_pipe_with_names(run: Run) -> None:
-    result = run("softmax", "-", "--tokens", "Alice will eat", stdin=b"8.1, 1.2\n-3\n")
-    assert result.code == 0 and "Alice takes" in result.out
-    for written in (b"8.1 1.2 -3", b"[8.1, 1.2, -3]\n"):
-        assert json.loads(run("softmax", "-", "--json", stdin=written).out)["scores"] == [8.1, 1.2, -3]
+def test_scores_in_one_word_or_in_a_pipe_are_several(written: list[str], run: Run) -> None:
+    result = run("softmax", "-", "--tokens", "Alice will eat", stdin="\n".join(written).encode())
+    assert result.code == 0 and "eat" in result.out and "will takes" in result.out
+    for given, stdin in ((written, b""), (["-"], "\n".join(written).encode())):
+        assert run("softmax", *given, "--json", stdin=stdin).json["scores"] == [1, 2, -3]
 
 
 def test_it_fits_any_width() -> None:
@@ -68,7 +63,7 @@ def test_it_fits_any_width() -> None:
         assert len(lines) > 100 and max(map(len, lines)) <= width
 
 
-@pytest.mark.parametrize("columns", range(60, 90))
-def test_no_end_of_a_line_is_lost(columns: int, run: Run) -> None:
-    told = " ".join(run("softmax", "1", "2", "--temperature", "0.01", columns=columns).out.split())
-    assert "is taken off each score before exp, so that none overflows: the shares stay the same." in told
+def test_no_end_of_a_line_is_lost(run: Run) -> None:
+    for columns in range(60, 90):
+        told = " ".join(run("softmax", "1", "2", "--temperature", "0.01", columns=columns).out.split())
+        assert "is taken off each score before exp, so that none overflows: the shares stay the same." in told

@@ -24,30 +24,25 @@ def test_a_document_of_nothing_but_its_marker_is_a_part(run: Run, folder: Path) 
     assert made.code == 0 and {part["name"] for part in made.json["parts"]} == {"one", "two"}
 
 
-def test_a_tools_json_is_read_as_it_is(run: Run, folder: Path, tmp_path: Path) -> None:
+def test_a_tools_json_is_read_as_it_is(run: Run, folder: Path) -> None:
     found = {"name": "Rome", "facts": ["old", {"hills": 7}]}
     said = [USER, {"role": "assistant", "tool_calls": [{"type": "function"}]}, {"role": "tool", "content": found}]
-    path = tmp_path / "chat.json"
-    path.write_text(json.dumps(said))
-    made = run("sources", "--chat", path, "--model", folder, "--answer", "7", "--json")
+    Path("chat.json").write_text(json.dumps(said))
+    made = run("sources", "--chat", "chat.json", "--model", folder, "--answer", "7", "--json")
     assert made.code == 0, made.err
     (part,) = [part for part in made.json["parts"] if part["name"] == "2 tool"]
     assert json.loads(made.json["prompt"][part["start"] : part["end"]]) == found
 
 
-def test_a_shell_about_a_conversation(run: Run, folder: Path, tmp_path: Path) -> None:
+def test_a_shell_about_a_conversation(run: Run, folder: Path) -> None:
     """Every text, typed or set by `text`, was refused beside the conversation; `use` forgot it."""
-    chat, text = tmp_path / "chat.json", tmp_path / "other.txt"
-    chat.write_text(json.dumps([USER]))
-    text.write_text("Rome is old.")
+    Path("chat.json").write_text(json.dumps([USER]))
+    Path("other.txt").write_text("Rome is old.")
     grid = "heatmap --layer 0 --head 0 --quiet"
-    lines = f"text\n{grid}\n{grid} Paris\nuse {folder}\n{grid}\nfile {text}\n{grid}\ntext Hello there\n{grid}\n"
-    made = run("shell", "--chat", chat, "--model", folder, stdin=lines.encode())
+    lines = f"text\n{grid}\n{grid} Paris\nuse {folder}\n{grid}\nfile other.txt\n{grid}\ntext Hello there\n{grid}\n"
+    made = run("shell", "--chat", "chat.json", "--model", folder, stdin=lines.encode())
     assert (made.code, made.err) == (0, ""), made
-    alone = [
-        run(*grid.split(), *of, "--model", folder).out
-        for of in (("--chat", chat), ("Paris",), ("--file", text), ("Hello there",))
-    ]
-    told = f"the conversation in {chat}\n"
-    conversation, paris, rome, hello = alone
-    assert made.out == (f"{told}{conversation}{paris}{folder}\n{conversation}Rome is old.\n{rome}Hello there\n{hello}")
+    sources = (("--chat", "chat.json"), ("Paris",), ("--file", "other.txt"), ("Hello there",))
+    conversation, paris, rome, hello = (run(*grid.split(), *of, "--model", folder).out for of in sources)
+    told = f"the conversation in chat.json\n{conversation}{paris}{folder}\n{conversation}"
+    assert made.out == f"{told}Rome is old.\n{rome}Hello there\n{hello}"

@@ -46,11 +46,8 @@ def test_at_the_prompt(line: str, wanted: set[str]) -> None:
 
 
 def test_in_a_users_own_shell() -> None:
-    asked = {
-        "_ATTNCTL_COMPLETE": "complete_bash",
-        "COMP_WORDS": "attnctl explain 'Alice will eat' --query e",
-        "COMP_CWORD": "4",
-    }
+    line = "attnctl explain 'Alice will eat' --query e"
+    asked = {"_ATTNCTL_COMPLETE": "complete_bash", "COMP_WORDS": line, "COMP_CWORD": "4"}
     code = "import sys; sys.argv = ['attnctl']; from attnctl.cli import run_command_line; run_command_line()"
     told = subprocess.run([sys.executable, "-c", code], env={**os.environ, **asked}, capture_output=True, text=True)
     assert told.stdout.split() == ["eat"] and told.stderr == ""
