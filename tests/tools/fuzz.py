@@ -353,12 +353,18 @@ def kept() -> Iterator[Case]:
 
 
 def fuzz(seconds: float, seed: int, report: Callable[[Case, str], None]) -> int:
-    """Play cases for so long; `report` is called with each find. → how many were played."""
+    """Play the finds of before, then cases for so long; `report` is called with each find. → how many were played."""
     rng, files, commands = random.Random(seed), samples(), commands_of()
-    end, count, worker = time.monotonic() + seconds, 0, Worker()
-    try:
+    count, worker = 0, Worker()
+
+    def cases() -> Iterator[Case]:
+        yield from list(kept())
+        end = time.monotonic() + seconds
         while time.monotonic() < end:
-            case = case_of(rng, commands, files)
+            yield case_of(rng, commands, files)
+
+    try:
+        for case in cases():
             if worker.play(case) is not None and (found := played(case)) is not None:  # by itself too
                 report(case, found)
             count += 1
@@ -381,14 +387,11 @@ def main() -> None:
         if key in seen:
             return
         seen.add(key)
-        print(f"--- attnctl {ascii(case['arguments'])}\n{found}", flush=True)
-        with FINDS.open("a", encoding="utf-8") as file:
-            file.write(json.dumps(case | {"found": key}) + "\n")
+        print(f"--- {'again: ' * ('found' in case)}attnctl {ascii(case['arguments'])}\n{found}", flush=True)
+        if "found" not in case:
+            with FINDS.open("a", encoding="utf-8") as file:
+                file.write(json.dumps(case | {"found": key}) + "\n")
 
-    for case in kept():
-        if (found := played(case)) is not None:
-            seen.add(found.strip().splitlines()[-1][:80])
-            print(f"--- again: attnctl {ascii(case['arguments'])}\n{found}", flush=True)
     count = fuzz(60 * given.minutes, seed, report)
     print(f"seed {seed}: {count} cases, {len(seen)} finds")
     sys.exit(1 if seen else 0)
