@@ -27,6 +27,7 @@ CORPUS = str(SAMPLES / "sentences.conllu")
 
 def test_help_and_dir_show_the_api() -> None:
     assert {"attend", "heads", "AttnctlError", "Trace", "AttentionLog"} <= set(dir(attnctl))
+    assert pickle.loads(pickle.dumps(attnctl.attend)) is attnctl.attend and inspect.isgeneratorfunction(attnctl.batch)
     told = pydoc.plain(pydoc.render_doc(attnctl))
     assert all(name in told for name in attnctl.__all__ if name != "__version__")
     assert "causal: 'bool | None' = None" in pydoc.plain(pydoc.render_doc(attnctl.attend))
@@ -206,11 +207,6 @@ def test_no_argument_is_an_error_of_ours(function: str, tmp_path: Path, monkeypa
                 assert "\n" not in str(error)
             except TypeError as error:
                 assert parameter in str(error) or "model" in str(error), (parameter, wrong, str(error))
-
-
-def test_functions_are_pickled_by_their_name() -> None:
-    assert pickle.loads(pickle.dumps(attnctl.attend)) is attnctl.attend
-    assert inspect.isgeneratorfunction(attnctl.batch)
 
 
 def test_numbers_of_numpy_are_numbers() -> None:

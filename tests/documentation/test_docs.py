@@ -95,44 +95,32 @@ def test_a_page_outside_the_site() -> None:
 # --- the site ----------------------------------------------------------------------------------------------------
 
 
-def test_the_site(run: Run, tmp_path: Path) -> None:
+def test_the_site_is_replaced_by_a_whole_one_alone(
+    run: Run, refused: Refused, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     pytest.importorskip("material")
-    built = run("docs", "--site", str(tmp_path / "site"))
-    assert (built.code, built.err) == (0, "") and built.out.strip() == str(tmp_path / "site" / "index.html")
-    pages = {path.name: path.read_text(encoding="utf-8") for path in (tmp_path / "site").glob("*.html")}
-    assert {f"{topic}.html" for topic in all_topics()} <= set(pages)
+    site = tmp_path / "site"
+    site.mkdir()
+    (site / MARK).touch()
+    (site / "old.html").touch()
+    built = run("docs", "--site", site)
+    assert (built.code, built.err) == (0, "") and built.out.strip() == str(site / "index.html")
+    pages = {path.name: path.read_text(encoding="utf-8") for path in site.glob("*.html")}
+    assert {f"{topic}.html" for topic in all_topics()} <= set(pages) and "old.html" not in pages
     for name, page in pages.items():  # nothing is fetched from elsewhere
         fetched = re.findall(r'<(?:script|img|iframe)[^>]*\bsrc="([^"]+)"', page)
         fetched += re.findall(r'<link[^>]*\brel="(?:stylesheet|icon|preconnect)"[^>]*\bhref="([^"]+)"', page)
         assert not [address for address in fetched if "//" in address], name
-    assert (tmp_path / "site" / "pictures" / "heatmap.png").is_file()
-    (tmp_path / "site" / "old.html").touch()
-    assert run("docs", "--site", str(tmp_path / "site")).code == 0  # its own site is replaced
-    assert not (tmp_path / "site" / "old.html").exists()
-
-
-def test_a_warning_is_an_error_and_the_site_stays(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, refused: Refused
-) -> None:
-    pytest.importorskip("material")
-    own, site = tmp_path / "docs", tmp_path / "site"
+    assert (site / "pictures" / "heatmap.png").is_file()
+    own = tmp_path / "docs"
     shutil.copytree(FOLDER, own)
     (own / "welcome.md").write_text("see [nothing](nothing.md)\n")
     monkeypatch.setattr("attnctl.docs.site.FOLDER", own)
-    site.mkdir()
-    (site / MARK).touch()
-    (site / "index.html").write_text("old")
-    assert "nothing.md" in refused("docs", "--site", site)
-    assert (site / "index.html").read_text() == "old"
+    assert "nothing.md" in refused("docs", "--site", site)  # a warning is an error
+    assert (site / "index.html").read_text(encoding="utf-8") == pages["index.html"]
 
 
-def test_where_mkdocs_is_not_installed(refused: Refused, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("attnctl.docs.site.find_spec", lambda name: None)
-    assert 'pip install "attnctl[docs]"' in refused("docs", "--site", str(tmp_path / "site"), code=2)
-    assert 'pip install "attnctl[docs]"' in refused("docs", "lesson", "--open", code=2)
-
-
-def test_other_files_are_not_written_over(refused: Refused, tmp_path: Path) -> None:
+def test_other_files_are_not_written_over(refused: Refused, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("material")
     for name in ("mine.txt", "index.html"):
         file = tmp_path / name.partition(".")[0] / name
@@ -141,6 +129,9 @@ def test_other_files_are_not_written_over(refused: Refused, tmp_path: Path) -> N
         assert "holds other files" in refused("docs", "--site", file.parent, code=2)
         assert "holds other files" in refused("docs", "--site", file, code=2)
         assert file.read_text() == "x"
+    monkeypatch.setattr("attnctl.docs.site.find_spec", lambda name: None)  # MkDocs is not installed
+    for asked in (("--site", tmp_path / "site"), ("lesson", "--open")):
+        assert 'pip install "attnctl[docs]"' in refused("docs", *asked, code=2)
 
 
 def test_open(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -154,8 +145,6 @@ def test_open(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None
 
 def test_the_page_of_the_architecture_names_what_there_is() -> None:
     page = (ROOT / "attnctl/docs/architecture.md").read_text()
-    for path in re.findall(r"`((?:attnctl|tests)/[\w./]+)`", page):
-        assert (ROOT / path).exists(), path
     for name, path in re.findall(r"`(\w+)`\s+(?:in|of)\s+`((?:attnctl|tests)/[\w/.]+\.\w+)`", page):
         assert re.search(rf"\b{name}\b", (ROOT / path).read_text()), (name, path)
 
