@@ -17,8 +17,6 @@ from attnctl.training.english import CLOSING, INDUCTION, QUESTION_OF
 
 UNKNOWN_ID, MASK_ID, FIRST_WORD = 0, 1, 2 + len(SHAPES)
 
-OBJECTIVES = ("next-word", "masked-word")
-
 # Masked words: of those chosen in a text, most become a word that fits there as well, few become [MASK]; the rest stay as
 # they are. Wrong words teach a word to doubt itself and to look at the others; [MASK] would teach that to [MASK] alone.
 CHOSEN, MASKED, WRONG = 0.3, 0.1, 0.6

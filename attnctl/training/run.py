@@ -308,10 +308,8 @@ RANGES = {
 
 def checked_recipe(recipe: Recipe) -> Recipe:
     """The recipe, if it can be followed. Raises UsageError naming the option that cannot."""
-    from attnctl.training.objectives import OBJECTIVES
-
-    if recipe.objective not in OBJECTIVES:
-        raise UsageError(f"--objective {recipe.objective!r}: it is {' or '.join(OBJECTIVES)}")
+    if recipe.objective not in DEFAULTS:
+        raise UsageError(f"--objective {recipe.objective!r}: it is {' or '.join(sorted(DEFAULTS, reverse=True))}")
     for name, allowed in RANGES.items():
         value = getattr(recipe, name)
         if value is not None or getattr(Recipe, name) is not None:

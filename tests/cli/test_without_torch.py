@@ -20,7 +20,7 @@ WORKS = (
 )  # fmt: skip
 NEEDS = (
     ["heads", "--file", str(SAMPLES / "story.txt")], ["train", "--explain"],
-    ["explain", "Alice will eat", "--device", "cuda"], ["sources", "Alice will eat"],
+    ["explain", "Alice will eat", "--device", "cuda"], ["sources", "Alice will eat"], ["train", "-o", "run"],
 )  # fmt: skip
 RUN = """
 import sys
@@ -61,3 +61,6 @@ def test_what_needs_torch_says_so_in_one_line(tmp_path: Path) -> None:
     for command, (code, err) in zip(NEEDS, answers(NEEDS, tmp_path), strict=True):
         said = [line for line in str(err).splitlines() if "note:" not in line]
         assert code == 1 and len(said) == 1 and "pip install torch" in said[0], (command, err)
+    assert str(err).startswith(
+        "attnctl: note: reading"
+    )  # of a training: while torch is imported there is something to read

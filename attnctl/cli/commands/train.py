@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import sys
 from collections.abc import Generator
-from typing import Any
+from typing import TYPE_CHECKING
 
 import typer
 
@@ -20,10 +20,9 @@ from attnctl.render.told.training import lesson_forms, live_forms
 from attnctl.text import Document
 from attnctl.training.relations import measure_run
 from attnctl.training.run import TrainingRun, recipe_to_train
-from attnctl.training.train import Watch
 
-# Imports inside functions are of torch, which a mistake in the options need not wait for.
-Training = Any  # attnctl.training.train.Training
+if TYPE_CHECKING:  # it imports torch, which neither a mistake in the options nor the first line need wait for
+    from attnctl.training.train import Training, Watch
 
 IN_RECIPE = {"n_layers": "layers", "n_heads": "heads", "max_steps": "steps"}  # option → what recipe.json calls it
 
