@@ -48,7 +48,7 @@ WRITING: dict[str, tuple[list[str], ...]] = {
         [TEXT, *CHECKPOINT, "--edges", "--target", "at", "--against", "lic", "--json", "--layer", "1"],
     ),
     "compare": ([TEXT, OTHER, *SMALL, "--json"], ["demo", "random", "Alice will eat", "--json"], ["t.json", "t.json", "--json"]),
-    "sources": (["--chat", "chat.json", *CHECKPOINT, "--answer", "the cat", "--json"],),
+    "sources": (["--chat", "chat.json", *CHECKPOINT, "--answer", "the cat", "--spans", "spans.csv", "--json"],),
     "needle": ([*CHECKPOINT, *NEEDLE, "--json"], [*CHECKPOINT, *NEEDLE, "-o", "out/a.jsonl"]),
     "batch": (["in.txt", *SMALL], ["in.txt", *SMALL, "-o", "out/batch"]),
     "model": (["demo", "--json"], *([name, "--json"] for name in ("gpt-3", "gpt2", "t5-base", "gemma-2-2b", "deepseek-v3"))),

@@ -62,6 +62,9 @@ def test_a_trace_loads_by_what_the_file_holds(tmp_path: Path) -> None:
         (tmp_path / name).rename(tmp_path / "anything")
         back = attnctl.load(tmp_path / "anything")
         assert isinstance(back, attnctl.Trace) and back.to_json() == trace.to_json()
+    for saved, name, said in ((trace, "run.txt", r"\.json or \.npz"), (surveyed(), "run.npz", r"\.json")):
+        with pytest.raises(AttnctlError, match=f"is saved as {said}"):
+            saved.save(tmp_path / name)
 
 
 def test_an_npz_is_unpacked_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -81,15 +84,12 @@ def test_an_npz_is_unpacked_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     [
         ("heads.0.grid", [[1.0]]),
         ("heads.0.links.0", [[99, 0.5]]),
-        ("heads.0.links", []),
         ("heads.0.entropy", "much"),
         ("heads.1.head", 0),
         ("rows.0.ranges", [[3, 99]]),
-        ("rows.0.ranges", []),
         ("layers.0.mask", [[True]]),
         ("layers.0", 7),
         ("tokens", None),
-        ("heads", 3),
         ("heads.0.grid.0.0", None),
     ],
     ids=str,
@@ -100,13 +100,6 @@ def test_a_damaged_overview_is_refused(path: str, value: Any) -> None:
     with pytest.raises(AttnctlError, match=r"^x\.json ") as error:
         overview_from_document(document, "x.json")
     assert "\n" not in str(error.value)
-
-
-def test_a_suffix_that_is_none_of_ours_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(AttnctlError, match=r"a trace is saved as \.json or \.npz"):
-        attend("Alice").save(tmp_path / "run.txt")
-    with pytest.raises(AttnctlError, match=r"an overview is saved as \.json"):
-        surveyed().save(tmp_path / "run.npz")
 
 
 def test_a_large_matrix_is_read_where_it_stands(tmp_path: Path) -> None:
@@ -123,7 +116,7 @@ def test_a_large_matrix_is_read_where_it_stands(tmp_path: Path) -> None:
             map_weights(str(tmp_path / "w.npy"))
 
 
-@pytest.mark.parametrize("kind", ["f8", "f4", "f2", "i1", "i2", "i4", "i8", "u1", "u2", "u4", "u8", "?"])
+@pytest.mark.parametrize("kind", ["f8", "f4", "f2", "i1", "i8", "u2", "?"])
 def test_tensors_of_every_type_are_read(kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     save_file({"a": np.ones((2, 3), kind)}, tmp_path / "a.safetensors")
     assert readable_tensors(tmp_path / "a.safetensors")["a"]["shape"] == [2, 3]

@@ -55,10 +55,10 @@ def test_an_archive_of_complex_numbers_is_refused() -> None:
         trace_from_npz(file.getvalue(), "x.npz")
 
 
-@pytest.mark.parametrize("tail", ["", "[" * 5000, ": Infinity}", "9" * 5000])
-def test_json_with_a_lone_surrogate_and_more_wrong(tail: str) -> None:
-    with pytest.raises(AttnctlError, match="is not JSON|is not a trace"):
-        from_json('{"schema": "\\ud800", "x"' + (tail or ""), "x.json")
+def test_json_with_a_lone_surrogate_and_more_wrong() -> None:
+    for tail in ("", "[" * 5000, ": Infinity}", "9" * 5000):
+        with pytest.raises(AttnctlError, match="is not JSON|is not a trace"):
+            from_json('{"schema": "\\ud800", "x"' + tail, "x.json")
 
 
 @pytest.mark.parametrize("method", [zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED, zipfile.ZIP_BZIP2, zipfile.ZIP_LZMA])

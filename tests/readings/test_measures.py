@@ -200,22 +200,17 @@ def layer_output(layer: LayerTrace, x: np.ndarray, values: np.ndarray, second_of
 
 
 def test_value_zeroing_needs_a_model_that_runs(tmp_path: Path) -> None:
-    arrays = dict.fromkeys("QKV", np.eye(2, dtype=np.float32))
-    np.savez(tmp_path / "qkv.npz", **arrays)
-    given = open_model(qkv=str(tmp_path / "qkv.npz"))
+    np.savez(tmp_path / "qkv.npz", **dict.fromkeys("QKV", np.eye(2, dtype=np.float32)))
+    small = open_model("random", d_model=8, n_heads=2)
     for source, said in (
         (TraceSource(trace_of(random_weights())), "give the text and its model, not x"),
-        (TextSource(given, "a b"), "runs a model's layers again, and .* has none"),
+        (TextSource(open_model(qkv=str(tmp_path / "qkv.npz")), "a b"), "runs a model's layers again, and .* has none"),
+        (TextSource(small, "word " * 2049), "runs every layer once for each of 2,049 tokens, at most 2,048"),
     ):
         with pytest.raises(UsageError, match=said):
             prepare(source, Changes("value-zeroing"))
-    long = TextSource(open_model("random", d_model=8, n_heads=2), "word " * 2049)
-    with pytest.raises(UsageError, match="runs every layer once for each of 2,049 tokens, at most 2,048"):
-        prepare(long, Changes("value-zeroing"))
     said: list[str] = []
-    prepare(
-        TextSource(open_model("random", d_model=8, n_heads=2), "word " * 130), Changes("value-zeroing"), say=said.extend
-    )
+    prepare(TextSource(small, "word " * 130), Changes("value-zeroing"), say=said.extend)
     assert "130 tokens" in said[0]
 
 

@@ -13,7 +13,7 @@ from attnctl.readings.spans import parts_of, spans_of
 from attnctl.tokens import Token
 
 
-@settings(deadline=None)
+@settings(deadline=None, max_examples=50)
 @given(st.text("ab \t\r\n", max_size=40))
 def test_lines_are_those_that_hold_something(text: str) -> None:
     found = spans_of("lines", text)

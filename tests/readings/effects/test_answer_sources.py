@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from itertools import combinations
 
 import numpy as np
 import pytest
@@ -32,7 +31,7 @@ def test_every_part_alone_where_the_budget_allows(effects: list[float]) -> None:
     assert [float(last.changes[at][0]) for at in range(len(effects))] == pytest.approx(effects)
 
 
-@pytest.mark.parametrize("mattering", [*combinations(range(0, 60, 7), 2), (0,), (59,), (30, 31, 32)])
+@pytest.mark.parametrize("mattering", [(0, 7), (28, 35), (21, 56), (0,), (59,), (30, 31, 32)])
 def test_few_of_sixty_are_found_with_few_measurements(mattering: tuple[int, ...]) -> None:
     effects = [0.0] * 60
     for size, at in enumerate(mattering, 1):
@@ -59,10 +58,6 @@ def test_the_likely_parts_are_measured_first() -> None:
     assert last.changes.keys() == set(range(60)) and last.alone == {47, 30, 5, 23, 8, 9}
 
 
-def test_no_budget_finds_nothing() -> None:
-    assert found([1.0, 2.0, 3.0], 1).changes == {}
-
-
 TEXT = "[one] Paris is big.\n[two] Rome is old.\n[three] Oslo is cold."
 
 
@@ -70,54 +65,53 @@ def names(text: str, kind: str | None = None, messages: tuple[tuple[str, int, in
     return [part.name for part in prompt_parts(text, split_words(text), kind, messages)]
 
 
-def test_parts_of_a_text() -> None:
-    assert names(TEXT) == ["one", "two", "three"]
-    assert names("a b.\n\nc d.") == ["0 a b.", "1 c d."] and names("a b c") == ["text"]
-    assert names(TEXT, "lines") == ["1 [one] Paris is big.", "2 [two] Rome is old.", "3 [three] Oslo is cold."]
-    parts = prompt_parts(TEXT, split_words(TEXT), None)
+PARAGRAPHS = TEXT.replace("\n", "\n\n")
+TAGGED = "<document>\na\n\nb\n</document>\n<document>\nc\n\nd\n</document>\nWhere?"
+
+
+@pytest.mark.parametrize(
+    ("text", "kind", "parts"),
+    [
+        (TEXT, None, ["one", "two", "three"]),
+        ("a b.\n\nc d.", None, ["0 a b.", "1 c d."]),
+        ("a b c", None, ["text"]),
+        (TEXT, "lines", ["1 [one] Paris is big.", "2 [two] Rome is old.", "3 [three] Oslo is cold."]),
+        # a question is no part of the last document
+        (f"{TEXT}\n\nWhere is it cold?", None, ["one", "two", "three", "after the documents"]),
+        (f"{TEXT}\n\nWhere is it cold?", "documents", ["one", "two", "three", "after the documents"]),
+        (f"{PARAGRAPHS}\n\nWhere?", None, ["one", "two", "three", "after the documents"]),
+        (f"{PARAGRAPHS.replace('is big', 'is' + chr(10) * 2 + 'big')}\n\nWhere?", None, ["one", "two", "three"]),
+        (TAGGED, None, ["document 0", "document 1", "after the documents"]),
+        (TAGGED, "documents", ["document 0", "document 1", "after the documents"]),
+    ],
+)
+def test_parts_of_a_text(text: str, kind: str | None, parts: list[str]) -> None:
+    assert names(text, kind) == parts
+
+
+def test_places_of_parts() -> None:
     tokens = split_words(TEXT)
-    assert [" ".join(t.text for t in tokens[a:b]) for a, b in (part.tokens for part in parts)][
-        1
-    ] == "[ two ] Rome is old ."
+    parts = prompt_parts(TEXT, tokens, None)
+    a, b = parts[1].tokens
+    assert " ".join(token.text for token in tokens[a:b]) == "[ two ] Rome is old ."
     assert TEXT[parts[2].start : parts[2].end] == "[three] Oslo is cold."
+    tagged = prompt_parts(TAGGED, split_words(TAGGED), None)[1]
+    assert TAGGED[tagged.start : tagged.end].endswith("d\n</document>")
+    with pytest.raises(AttnctlError, match="no part"):
+        prompt_parts("a", (), None)
 
 
 def test_parts_of_messages() -> None:
     text = f"user: {TEXT}\nassistant: yes"
     messages = (("0 user", 6, 6 + len(TEXT)), ("1 assistant", len(text) - 3, len(text)))
     assert names(text, None, messages) == ["one", "two", "three", "1 assistant"]
-    assert (
-        names(text, "lines", messages)[0] == "1 [one] Paris is big."
-        and names(text, "lines", messages)[-1] == "1 assistant"
-    )
+    lines = names(text, "lines", messages)
+    assert (lines[0], lines[-1]) == ("1 [one] Paris is big.", "1 assistant")
     with pytest.raises(AttnctlError, match="no headings"):
         names(text, "headings", messages)
-
-
-def test_parts_without_tokens() -> None:
-    with pytest.raises(AttnctlError, match="no part"):
-        prompt_parts("a", (), None)
-
-
-def test_the_question_is_no_part_of_the_last_document() -> None:
-    for kind in (None, "documents"):
-        assert names(f"{TEXT}\n\nWhere is it cold?", kind) == ["one", "two", "three", "after the documents"]
-    assert names(TEXT.replace("\n", "\n\n") + "\n\nWhere?")[-1] == "after the documents"
-    assert names(TEXT.replace("is big", "is\n\nbig") + "\n\nWhere?")[-1] == "three"  # nobody can tell where it ends
-
-
-def test_a_document_ends_at_its_closing_tag() -> None:
-    text = "<document>\na\n\nb\n</document>\n<document>\nc\n\nd\n</document>\nWhere?"
-    for kind in (None, "documents"):
-        parts = prompt_parts(text, split_words(text), kind)
-        assert [part.name for part in parts] == ["document 0", "document 1", "after the documents"]
-        assert text[parts[1].start : parts[1].end].endswith("d\n</document>")
-
-
-def test_parts_of_two_messages_with_the_same_names() -> None:
-    text = f"{TEXT} {TEXT}"
-    both = (("0 user", 0, len(TEXT)), ("2 user", len(TEXT) + 1, len(text)))
-    assert names(text, None, both)[:1] == ["0 user: one"] and names(text, None, both)[-1] == "2 user: three"
+    both = (("0 user", 0, len(TEXT)), ("2 user", len(TEXT) + 1, 2 * len(TEXT) + 1))
+    parts = names(f"{TEXT} {TEXT}", None, both)
+    assert (parts[0], parts[-1]) == ("0 user: one", "2 user: three")  # both have parts of the same names
 
 
 def test_the_search_ends_when_the_first_three_are_settled() -> None:
@@ -126,4 +120,4 @@ def test_the_search_ends_when_the_first_three_are_settled() -> None:
         effects[at] = -size
     last = found(effects, 60 - 1)
     assert last.alone >= {5, 23, 47} and last.measured < 36
-    assert found(effects, 60).measured == 60
+    assert found(effects, 60).measured == 60 and found([1.0, 2.0, 3.0], 1).changes == {}

@@ -29,13 +29,10 @@ def test_filler_is_seeded_and_says_nothing_of_the_needle() -> None:
     assert len(set(one)) > 300
 
 
-def test_sentences() -> None:
+def test_sentences_and_answers() -> None:
     assert sentences_of("A b. C d!  E\nf? g") == ["A b.", "C d!", "E\nf?", "g"]
     with pytest.raises(AttnctlError, match="no sentences"):
         sentences_of(" \n ")
-
-
-def test_an_answer_holds_what_is_expected() -> None:
     run = NeedleRun(INFO, *NEEDLE)
     assert run.is_answered("Under the BLUE\n flowerpot.") and not run.is_answered("Under the pot.")
 

@@ -77,6 +77,8 @@ def test_names_are_made_once_for_all_rows(monkeypatch: pytest.MonkeyPatch) -> No
 def test_what_cannot_be_asked_is_not() -> None:
     bare = attend(TEXT, model="random", temperature=2.0)
     assert not {"softmax", "unscaled"} & {q.kind for q in quiz_questions(bare, 20)}
+    odd = replace(bare.layers[0], mask=np.array([[1, 0, 1, 0], [1, 1, 0, 1], [0, 1, 1, 1], [1, 1, 0, 1]], bool))
+    assert "mask" not in {q.kind for q in quiz_questions(replace(bare, layers=(odd,)), 20)}  # nobody could count it
 
 
 CHOICE = QuizQuestion("k", "?", "eat", "", choices=("Alice", "eat", "a"))
@@ -110,6 +112,8 @@ def test_it_works_in_a_pipe(run: Run) -> None:
     result = run("quiz", TEXT, "--model", "random", "-n", "6", "--seed", "5", stdin=answers)
     assert result.code == 0 and result.err == "" and result.out.endswith("\n  6 of 6 right\n")
     assert all(line == line.rstrip() and len(line) <= 80 for line in result.out.splitlines())
+    result = run("quiz", TEXT, "--model", "random", "-n", "6", "--seed", "5", stdin=b"\nhm\n")
+    assert result.code == 0 and result.out.endswith("\n  0 of 6 right, 2 answered\n")
 
 
 def test_at_a_terminal_it_asks_again_and_ends_quietly() -> None:
@@ -174,6 +178,7 @@ def test_the_last_question_is_which_head_s_removal_costs_most() -> None:
     worst = min(found.heads, key=lambda one: one.log_probability)
     assert question is not None and question.answer == f"head {worst.head} of layer {worst.layer}"
     assert question.answer in question.choices and len(question.facts) == len(question.choices)
+    assert removal_question(attnctl.effects("demo", "Alice will ____ pizza"), random.Random(1)) is None  # none matters
     same = tuple(structs.replace(found.heads[0], layer=one.layer, head=one.head) for one in found.heads)
     assert removal_question(replace(found, heads=same), random.Random(1)) is None  # which nobody could tell apart
     trace = attend(TEXT, model="demo")

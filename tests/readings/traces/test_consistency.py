@@ -163,7 +163,8 @@ def test_an_archive_of_another_type_or_with_a_layer_too_many_is_refused(tmp_path
 KINDS: list[dict[str, Any]] = [
     {},
     {"model": "demo", "off": "1.2, 0.0"},
-    {"model": "dot", "n_heads": 2, "n_layers": 2},
+    {"model": "demo-causal"},
+    {"model": "dot", "n_heads": 2, "n_layers": 2, "rope_theta": 1e4},
     {"n_heads": 4, "n_kv_heads": 2, "n_layers": 3, "causal": True, "rope_theta": 1e4, "dropout": 0.1},
     {"positions": "sinusoidal", "temperature": 2.0, "window": 2, "scale": 1.0},
     {"n_heads": 4, "n_kv_heads": 1, "n_layers": 2, "rope_theta": 100.0, "rope_pairs": "interleaved"},

@@ -110,10 +110,7 @@ def test_queries_go_down_and_keys_across_where_there_are_more_of_one() -> None:
     assert {"query", "key", "weight"} <= texts.keys()
 
 
-@pytest.mark.parametrize(
-    ("n", "layers", "heads"),
-    [(1, 1, 1), (9, 1, 1), (60, 1, 1), (200, 1, 1), (10, 3, 5)],
-)
+@pytest.mark.parametrize(("n", "layers", "heads"), [(1, 1, 1), (9, 1, 1), (60, 1, 1), (200, 1, 1), (10, 3, 5)])
 def test_labels_are_large_enough_and_do_not_touch(n: int, layers: int, heads: int) -> None:
     figure = heatmap(trace_of(words(n), layers, heads))
     assert min(text.get_fontsize() for text in figure.texts) >= 5.5
@@ -233,9 +230,7 @@ def test_a_character_that_no_font_has_is_never_a_box(monkeypatch: pytest.MonkeyP
     drawing = draw(matrix(np.eye(3), ["日本", "é", "ok"]))
     texts = {text.get_text() for text in drawing.figure.texts}
     assert {"U+65E5 U+672C", "é", "ok"} <= texts
-    assert (
-        Labels(["日"]).axis_label("日" * 9 + "†").endswith("…†")
-    )  # cut, but still not among the words the model knows
+    assert Labels(["日"]).axis_label("日" * 9 + "†").endswith("…†")  # cut, and still an unknown word
     (note,) = drawing.notes
     assert "U+65E5" in note and "no installed font" in note
     assert image(drawing.figure, "png")  # matplotlib would warn of a missing glyph, and a warning is an error here
