@@ -56,14 +56,10 @@ def test_each_text_is_as_if_alone(shelf: Shelf, case: str) -> None:
         assert_same(got, record_trace(model, text))
 
 
-def test_selections_hold_for_each(shelf: Shelf) -> None:
+def test_selections_hold_for_each_and_one_that_fails_leaves_the_others(shelf: Shelf) -> None:
     model: Any = open_model(shelf("llama"))
     for got, text in zip(attnctl.batch(TEXTS, model, head=[1, 3], layer=1, query=0), TEXTS, strict=True):
         assert_same(got, record_trace(model, text, heads=[1, 3], layers=[1], rows=[0]))
-
-
-def test_one_that_fails_leaves_the_others(shelf: Shelf) -> None:
-    model: Any = open_model(shelf("llama"))
     items = [Item(at, "here", text) for at, text in enumerate(TEXTS)]
     items[2] = Item(2, "here", "Alice " * (model.pieces.limit + 1))
     done = Worker(Work({}, (), batch_size=4), model).chunk_results(items)

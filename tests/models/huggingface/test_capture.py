@@ -102,13 +102,6 @@ def test_a_sink_that_takes_nearly_all_of_a_row(sink: float, dtype: torch.dtype) 
     assert context_disagreement(call, context + 1, None)
 
 
-def test_shared_layers_run_to_the_end() -> None:
-    model = zoo.build("albert, one layer shared")
-    with capture(model, layer=[1], stop=True) as traces:
-        output = model(**zoo.inputs("albert, one layer shared"))
-    assert [trace.layer for trace in traces] == [1] and output is not None
-
-
 def test_rows_and_kept_steps() -> None:
     (trace,) = captured("llama", layer=[0], head=[-1], rows=[-1, 2], keep=["queries"])
     assert trace.weights.shape == (1, 1, 2, 9) and trace.queries.shape == (1, 1, 2, 8) and trace.scores is None

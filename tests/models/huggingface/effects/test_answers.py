@@ -374,12 +374,6 @@ def test_nothing_is_n_by_n(shelf: Shelf) -> None:
     assert float(ran.stdout) < 200
 
 
-@pytest.mark.parametrize("command", ["heatmap", "heads", "explain", "ablate"])
-def test_a_conversation_in_every_command(run: Run, folder: str, chat: Path, command: str) -> None:
-    made = run(command, "--chat", chat, "--model", folder, "--layer", "0", "--head", "0")
-    assert made.code == 0, made.err
-
-
 def test_a_learned_sink_is_set_apart_by_name(run: Run, shelf: Shelf) -> None:
     sinks = shelf("gpt_oss, sinks", max_position_embeddings=512)
     made = run("sources", TEXT, "--model", sinks, "--answer", "Rome", "--json")

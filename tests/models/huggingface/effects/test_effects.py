@@ -1,4 +1,4 @@
-"""Effects over checkpoints: published numbers, hooks, `attnctl.effects` on raw models, first order, long targets."""
+"""Effects over checkpoints: published numbers, hooks, `attnctl.effects` on raw models, first order, long targets, contributions."""
 
 from __future__ import annotations
 
@@ -8,18 +8,24 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+import transformers
 
 import attnctl
-from attnctl.errors import UsageError
+from attnctl.errors import AttnctlError, UsageError
+from attnctl.interventions import Intervention
+from attnctl.models.huggingface.contributions import TargetLogit, taken_apart
+from attnctl.readings.effects import ContributionPart, Contributions
 from tests.conftest import Run
 from tests.tools import architectures as zoo
+
+pytestmark = pytest.mark.usefixtures("no_gradients")
 
 MARY = "<|endoftext|>When Mary and John went to the store, John gave a drink to"
 
 
 def shares_without(model: Any, given: dict[str, Any], **how: Any) -> torch.Tensor:
     """What one forward without some heads says of the next token: its logits, made log-probabilities."""
-    with torch.no_grad(), attnctl.intervene(model, **how):
+    with attnctl.intervene(model, **how):
         return torch.log_softmax(model(**given).logits[0, -1].double(), -1)
 
 
@@ -53,7 +59,7 @@ def test_a_target_of_several_tokens_is_the_sum_over_them() -> None:
     model, given = zoo.build("llama"), zoo.inputs("llama")
     found = attnctl.effects(model, given, target=[5, 9, 11], layer=[1])
     longer = {"input_ids": torch.cat([given["input_ids"], torch.tensor([[5, 9]])], 1)}
-    with torch.no_grad(), attnctl.intervene(model, heads={1: [2]}):
+    with attnctl.intervene(model, heads={1: [2]}):
         shares = torch.log_softmax(model(**longer).logits[0, 8:], -1)
     expected = float(shares[0, 5] + shares[1, 9] + shares[2, 11])
     one = next(one for one in found.heads if one.head == 2)
@@ -76,10 +82,9 @@ def test_encoder_decoders(case: str, kind: str) -> None:
 def test_a_model_without_predictions_is_measured_by_its_final_states() -> None:
     model, given = zoo.build("bert"), zoo.inputs("bert")
     found = attnctl.effects(model, given, layer=[1])
-    with torch.no_grad():
-        plain = model(**given).last_hidden_state[0]
-        with attnctl.intervene(model, heads={1: [3]}):
-            after = model(**given).last_hidden_state[0]
+    plain = model(**given).last_hidden_state[0]
+    with attnctl.intervene(model, heads={1: [3]}):
+        after = model(**given).last_hidden_state[0]
     expected = float(1 - torch.cosine_similarity(plain, after, dim=-1).mean())
     assert found.heads[3].distance == pytest.approx(expected, abs=1e-5) and found.heads[3].head == 3
     assert found.target is None
@@ -91,7 +96,7 @@ def test_first_order_is_the_derivative_of_ablation(case: str) -> None:
     model, given = zoo.build(case), zoo.inputs(case)
     found = attnctl.effects(model, given, target=5, approximate=True)
     assert found.approximation is not None and found.approximation.heads == 8
-    with torch.no_grad(), attnctl.capture(model) as traces:
+    with attnctl.capture(model) as traces:
         model(**given)
     plain, step = float(shares_without(model, given)[5]), 1e-2
     for one in found.heads:
@@ -106,3 +111,79 @@ def test_a_target_that_no_vocabulary_has() -> None:
         attnctl.effects("demo", "Alice will eat", target="\0")
     edges = attnctl.effects(zoo.build("llama"), zoo.inputs("llama"), query=3, target=5, edges=True).edges
     assert np.isfinite(edges[0].signed_size)
+
+
+# --- direct contributions: they add up to the model's own logit, or the architecture is refused by name ----------------
+
+TARGET, AGAINST = 5, 7
+
+
+def apart(model: Any, given: dict[str, Any], query: int = 8, **how: Any) -> Contributions:
+    target = TargetLogit(given["input_ids"].shape[1] - query, query, TARGET, AGAINST)
+    return taken_apart(model, given, target, Intervention(**how))
+
+
+def part_of(found: Contributions, layer: int, head: int) -> ContributionPart:
+    return next(part for part in found.parts if (part.layer, part.head) == (layer, head))
+
+
+@pytest.mark.parametrize("case", [*zoo.DECODERS, *zoo.SPARSE])
+def test_the_parts_add_up_to_the_models_own_logit(case: str) -> None:
+    model, given, query = zoo.build(case), zoo.inputs(case), 5
+    parts, logits = apart(model, given, query), model(**given).logits[0, query]
+    if not parts.notes:  # else they are of the logits before a cap
+        assert parts.logit == pytest.approx(float(logits[TARGET] - logits[AGAINST]), abs=1e-5)
+    assert parts.sum_of_parts == pytest.approx(parts.logit, rel=1e-4, abs=1e-5)
+    heads = [part for part in parts.parts if part.part == "head"]
+    assert len(heads) == 4 * (1 if case in zoo.SPARSE else 2)
+    for part in heads:
+        assert part.keys is not None
+        assert sum(part.keys) == pytest.approx(part.value, abs=1e-5)
+        assert all(value == 0 for value in part.keys[query + 1 :])
+
+
+def test_a_head_of_llama_by_the_formula() -> None:
+    """Σ weight · value · W_O, through the last norm's scale, along the difference of two rows of the unembedding."""
+    model, given = zoo.build("llama"), zoo.inputs("llama")
+    with attnctl.capture(model, layer=[0], head=[3]) as traces:
+        states = model.model(**given, output_hidden_states=True)
+    last = states.last_hidden_state[0, 8]  # after the norm
+    seen: list[torch.Tensor] = []
+    model.model.norm.register_forward_pre_hook(lambda _, args: seen.append(args[0][0, 8]))
+    model(**given)
+    scale = last / seen[0]
+    output = model.model.layers[0].self_attn.o_proj.weight[:, 24:32] @ traces[0].context[0, 0, 8]
+    expected = float((output * scale) @ (model.lm_head.weight[TARGET] - model.lm_head.weight[AGAINST]))
+    assert part_of(apart(model, given), 0, 3).value == pytest.approx(expected, rel=1e-4)
+
+
+def test_capped_logits_are_taken_apart_before_the_cap_which_is_said_and_without_the_heads_that_are_off() -> None:
+    model = zoo.build("gemma2, soft cap and window", final_logit_softcapping=0.5)
+    given = zoo.inputs("llama")
+    parts, logits = apart(model, given), model(**given).logits[0, -1]
+    assert "caps its logits at ±0.5" in parts.notes[0]
+    assert abs(parts.logit) > abs(float(logits[TARGET] - logits[AGAINST]))
+    off = apart(model, given, heads={1: (2,)})
+    assert part_of(off, 1, 2).value == 0 and off.logit != pytest.approx(parts.logit, rel=1e-3)
+    for found in (parts, off):
+        assert found.sum_of_parts == pytest.approx(found.logit, rel=1e-4)
+
+
+@pytest.mark.parametrize(
+    ("name", "settings", "said"),
+    [
+        ("RobertaForCausalLM", zoo.TINY | {"is_decoder": True}, "RobertaForCausalLM cannot be taken apart"),
+        ("GPTBigCodeForCausalLM", {"n_embd": 32, "n_layer": 2, "n_head": 4, "vocab_size": 64}, None),
+        ("BartForCausalLM", zoo.BART, "post-norm"),
+    ],
+)
+def test_architectures_are_right_or_refused_by_name(name: str, settings: Any, said: str | None) -> None:
+    model_class = getattr(transformers, name)
+    torch.manual_seed(0)
+    model = model_class(model_class.config_class(**settings)).eval()
+    if said is None:
+        parts = apart(model, zoo.inputs("llama"))
+        assert parts.sum_of_parts == pytest.approx(parts.logit, rel=1e-4, abs=1e-5)
+    else:
+        with pytest.raises(AttnctlError, match=said):
+            apart(model, zoo.inputs("llama"))
