@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from attnctl.errors import AttnctlError, UsageError
@@ -34,6 +34,7 @@ def test_words(text: str, tokens: list[str]) -> None:
 
 @settings(max_examples=40)
 @given(st.text())
+@example("a\r\nb")
 def test_spans_give_back_the_text(text: str) -> None:
     for tokenize in (split_words, split_characters):
         tokens = tokenize(text)

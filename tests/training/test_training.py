@@ -302,16 +302,18 @@ def test_the_watch_sees_what_the_model_will_show(tmp_path: Path) -> None:
 
 def test_a_corpus_is_refused_before_it_fills_the_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """250 MB of nothing took 23 GB: each of its bytes became a word. A folder is held to what a file may have."""
+    folder, sparse = tmp_path / "corpus", tmp_path / "sparse.txt"
+    folder.mkdir()
     for number in range(4):
-        (tmp_path / f"{number}.txt").write_text("Alice will eat\n" * 10)
-    assert len(read_lines(str(tmp_path))) == 40
-    (tmp_path / "1.txt").write_bytes(b"Alice will eat\n" + bytes(1001))
+        (folder / f"{number}.txt").write_text("Alice will eat\n" * 10)
+    assert len(read_lines(str(folder))) == 40
+    sparse.write_bytes(b"Alice will eat\n" + bytes(1001))
     monkeypatch.setattr(limits, "CORPUS_LINE_CHARACTERS", 1000)
     with pytest.raises(AttnctlError, match=r"line 2 has 1,001 characters, of the 1,000 .* give it one sentence a line"):
-        read_lines(str(tmp_path / "1.txt"))
+        read_lines(str(sparse))
     monkeypatch.setattr(limits, "CORPUS_BYTES", 500)
     with pytest.raises(AttnctlError, match="is larger than"):
-        read_lines(str(tmp_path))
+        read_lines(str(folder))
 
 
 def test_a_word_is_kept_once() -> None:

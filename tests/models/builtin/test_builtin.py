@@ -97,12 +97,13 @@ def small(**more: np.ndarray) -> dict[str, np.ndarray]:
 def test_npz_and_safetensors_and_flat_matrices_agree(tmp_path: Path) -> None:
     w = small(W_O=rng(8, 6), b_Q=rng(2, 3), b_O=rng(6), embedding=rng(5, 6))
     words = ["Alice", "will", "eat", "pizza", "[UNK]"]
-    meta = {"unknown": "[UNK]", "causal": "true", "scale": "none", "n_heads": "2"}
-    save_file(w, tmp_path / "w.safetensors", metadata=meta | {"tokens": json.dumps(words)})
-    np.savez(tmp_path / "w.npz", tokens=words, **meta, **w)
+    meta = {"unknown": "[UNK]", "causal": "true", "scale": "none"}
+    np.savez(tmp_path / "w.npz", tokens=words, n_heads=2, **meta, **w)
+    meta |= {"n_heads": "2", "tokens": json.dumps(words)}
+    save_file(w, tmp_path / "w.safetensors", metadata=meta)
     flat = {name: w[name].transpose(1, 0, 2).reshape(6, -1).copy() for name in ("W_Q", "W_K", "W_V")}
     flat["b_Q"] = w["b_Q"].reshape(-1)
-    save_file(w | flat, tmp_path / "flat.safetensors", metadata=meta | {"tokens": json.dumps(words)})
+    save_file(w | flat, tmp_path / "flat.safetensors", metadata=meta)
     first, *others = (attend("Alice will eat Zara", str(path)) for path in sorted(tmp_path.iterdir()))
     assert first.model.causal and first.model.scale == 1.0 and first.model.n_heads == 2
     assert [t.unknown for t in first.tokens] == [False, False, False, True] and first.tokens[3].text == "Zara"
@@ -139,6 +140,7 @@ def test_stacked_layers_add_to_the_residual_stream(tmp_path: Path) -> None:
         ({"b_Q": rng(8)}, r"W_Q \(2, 6, 3\) and b_Q \(8,\) do not fit: d_k is 3 in one, and 4 in the other"),
         ({"embedding": rng(9, 5)}, r"W_Q \(2, 6, 3\) and embedding \(9, 5\) do not fit: d_model is 6 in one, and 5"),
         ({"unembedding": rng(6)}, r"unembedding has shape \(6,\): it is \(d_model, words predicted\)"),
+        ({"W_Q": rng(6)}, r"W_Q has shape \(6,\)"),
         ({"W_Q": np.full((2, 6, 3), np.nan, np.float32)}, "W_Q holds nan at"),
     ],
 )

@@ -149,10 +149,12 @@ def test_masks_are_told_from_biases() -> None:
 
 def test_what_was_captured_becomes_a_trace() -> None:
     model, given = zoo.build("llama"), zoo.inputs("llama")
+    with capture(model) as traces:
+        pass
+    assert repr(traces) == "Captures: nothing yet" and not traces
+    with pytest.raises(UsageError, match="nothing was captured"):
+        traces.trace()
     with capture(model, layer=0) as traces:
-        assert repr(traces) == "Captures: nothing yet" and not traces
-        with pytest.raises(UsageError, match="nothing was captured"):
-            traces.trace()
         model.generate(**given, max_new_tokens=2, min_new_tokens=2, do_sample=False, pad_token_id=0)
     n = given["input_ids"].shape[1]
     second = traces.trace(step=1)

@@ -19,6 +19,8 @@ REFUSED: list[tuple[str, dict[str, Any], str]] = [
     ("capture", {"head": [4]}, "UsageError: no head 4 in layer 0 of LlamaForCausalLM: it has heads 0 to 3"),
     ("capture", {"layer": [7]}, "UsageError: no layer 7"),
     ("capture", {"layer": []}, "UsageError: capture(): layer is empty"),
+    ("capture", {"head": []}, "UsageError: capture(): head is empty"),
+    ("capture", {"rows": []}, "UsageError: capture(): rows is empty"),
     ("capture", {"attention": "cross"}, "AttnctlError: no cross attention of LlamaForCausalLM"),
     ("capture", {"attention": "sideways"}, "UsageError: no attention 'sideways'"),
     ("capture", {"keep": ["wights"]}, "UsageError: no step 'wights'"),
@@ -50,6 +52,7 @@ REFUSED: list[tuple[str, dict[str, Any], str]] = [
     ("AttentionLog", {"inputs": None}, "TypeError: AttentionLog(): inputs is Mapping, not NoneType"),
     ("AttentionLog", {"inputs": {"input_ids": [[1]]}}, "AttentionLog(): inputs['input_ids'] is a tensor, not list"),
     ("AttentionLog", {"every": 1.5}, "TypeError: AttentionLog(): every is int, not float"),
+    ("AttentionLog", {"layer": "all"}, "TypeError: AttentionLog(): layer is int or list, not str"),
     ("AttentionLog", {"report": 3}, "TypeError: AttentionLog(): report is a function, not int"),
 ]
 

@@ -170,7 +170,7 @@ def test_configurations_that_say_too_little(settings: dict[str, Any], said: str)
 def test_what_a_configuration_says_is_not_there() -> None:
     """As null, or as 0: a GGUF file of Phi 3 has a window of 0."""
     nothing = {"head_dim": None, "num_key_value_heads": None, "sliding_window": 0, "kv_lora_rank": 0}
-    for settings in (SMALL, UNKNOWN):
+    for settings in (SMALL, UNKNOWN | {"hidden_size": 32.0}):
         found = sizes_of_settings(settings | nothing, "x", "")
         assert (found.main_layers.d_k, found.main_layers.kv_heads, found.window) == (8, 4, None)
     assert sizes_of_settings(UNKNOWN | {"hidden_size": 33, "head_dim": 8}, "x", "").main_layers.d_k == 8
