@@ -33,12 +33,12 @@ def test_the_prediction_is_that_of_ablate(run: Run, off: str) -> None:
     assert f"Off (layer.head): {off}." in trace["notes"][-1]
 
 
-@pytest.mark.parametrize("in_a_file", [False, True])
-def test_compare_of_without_and_with(run: Run, off: str, in_a_file: bool) -> None:
+def test_compare_of_without_and_with(run: Run, off: str) -> None:
     Path("text.txt").write_text(TEXT)
-    words = ("--file", "text.txt") if in_a_file else (TEXT,)
-    result = run("compare", "demo-causal", "demo-causal", *words, "--off", off)
-    assert result.code == 0
+    result, typed = (
+        run("compare", "demo-causal", "demo-causal", *words, "--off", off) for words in (["--file", "text.txt"], [TEXT])
+    )
+    assert result.code == 0 and typed == result
     assert f"B  demo-causal without {off}" in result.out
     first, second = result.err.splitlines()[:2]
     assert first.startswith("attnctl: note: demo-causal goes on with")

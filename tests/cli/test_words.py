@@ -52,6 +52,8 @@ def test_what_one_side_hides_is_not_compared_as_a_weight_of_nothing() -> None:
     np.testing.assert_array_equal(written, hidden)
     assert all(compare_traces(one, one).hidden_in_one(0) is None for one in (causal, whole))
     assert compare_traces(causal, whole).hidden_in_one(0).tolist() == hidden.tolist()  # type: ignore[union-attr]
+    narrow = compare_traces(causal, attend("Alice will eat", causal=True, window=2)).hidden_in_one(0)
+    assert narrow is not None and np.argwhere(narrow).tolist() == [[2, 0]]
 
 
 def test_after_the_last_token_of_a_long_text_stands_nothing(run: Run) -> None:

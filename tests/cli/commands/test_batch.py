@@ -124,6 +124,8 @@ def test_one_bad_item_does_not_stop_the_rest(run: Run) -> None:
     result = run(*strict)
     assert (result.code, result.err) == (1, "attnctl: item 1 (a.txt, line 2): the text is empty\n")
     assert check_whole(Path("strict")) == 1
+    piped = run("batch", file, "--strict")
+    assert (piped.code, piped.out.count("\n"), piped.err) == (1, 1, result.err)
     write("a.txt", "good", "mended", "good too")
     result = run(*strict)
     assert result.code == 0 and "2 done, 1 there before" in result.err

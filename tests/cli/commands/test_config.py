@@ -27,9 +27,10 @@ def test_defaults_are_kept_and_a_typed_option_comes_before_them(
     assert run("explain", "a b", "-o", "run.json").code == 0
     model = run("explain", "a b", "--json").json["model"]
     assert (model["name"], model["seed"]) == ("random", 3)
-    # the seed of another model's default does not stand in the way, nor does a model in that of a trace
+    # what another model's default has does not stand in the way, nor does a model in that of a trace
+    assert run("config", "--set", "n_heads=2").code == 0 == run("explain", "a b", "--model", "demo").code
     assert run("explain", "a b", "--json", "--model", "dot").json["model"]["name"] == "dot"
-    assert run("heatmap", "run.json").code == 0
+    assert run("heatmap", "run.json").code == 0 == run("config", "--unset", "n_heads").code
     assert run("config", "--unset", "model").code == 0 and "model" not in config_file.read_text()
     monkeypatch.setenv("ATTNCTL_MODEL", "dot")
     assert run("explain", "a b", "--json").json["model"]["name"] == "dot" and "$ATTNCTL_MODEL" in run("config").out

@@ -12,7 +12,10 @@ from typing import Any
 import jsonschema
 import pytest
 
+from attnctl.batching.census_work import TOGETHER, census_chunks
+from attnctl.batching.items import Item
 from attnctl.formats.documents.schemas import SCHEMAS
+from attnctl.training.english import treebank_text
 from tests.conftest import SAMPLES, Run, process
 from tests.formats.test_conllu import GOOD
 from tests.tools.census_reference import counts, differences, eager, read
@@ -22,8 +25,6 @@ SENTENCES = str(SAMPLES / "sentences.conllu")
 
 @pytest.fixture(scope="module")
 def grammar(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    from attnctl.training.english import treebank_text
-
     path = tmp_path_factory.mktemp("corpus") / "grammar.conllu"
     path.write_text(treebank_text(100), encoding="utf-8")
     return path
@@ -144,9 +145,6 @@ def test_an_interrupted_folder_goes_on_and_ends_the_same(run: Run, monkeypatch: 
 
 
 def test_sentences_share_a_pass_with_the_same_wherever_a_run_goes_on() -> None:
-    from attnctl.batching.census_work import TOGETHER, census_chunks
-    from attnctl.batching.items import Item
-
     items = [Item(number, "x", "w" * (1 + 37 * number % 900)) for number in range(3 * TOGETHER)]
     chunks = [[item.number for item in chunk] for chunk in census_chunks(items)]
     assert len(chunks) > 6 and sum(chunks, []) == list(range(3 * TOGETHER))
