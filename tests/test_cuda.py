@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import re
 import shlex
 import shutil
 from collections.abc import Callable, Iterator
@@ -87,15 +88,9 @@ def numbers(value: Any) -> list[float]:
 
 def printed_numbers(result: Result) -> list[float]:
     """Every number of lines of JSON, or of the cells of a table."""
-    found = []
-    for line in result.out.splitlines():
-        if line.startswith("{"):
-            found += numbers(json.loads(line))
-        else:
-            for cell in line.split("\t"):
-                with contextlib.suppress(ValueError):
-                    found.append(float(cell))
-    return found
+    if result.out.startswith("{"):
+        return numbers([json.loads(line) for line in result.out.splitlines()])
+    return [float(cell) for cell in re.split(r"[\t\n]", result.out) if re.fullmatch(r"\d+(\.\d+)?(e-?\d+)?", cell)]
 
 
 A = "Alice will eat pizza"

@@ -47,14 +47,15 @@ def shown(layer: LayerAttention, rows: Any, columns: Any) -> Any:
     return np.ones((len(rows), len(columns)), bool) if parts is None else parts
 
 
+PARTS = [((0, 100),), ((150, 400),)], [((0, 1), (90, 200)), ((1, 90),)]
 COLUMNS = [((0, 53),), ((53, 107),), ((100, 101),), ((400, 401),), ((265, 266),)]
 QUESTIONS = {
     "rows": lambda layer: layer.rows_of([5, 0, 400]),
     "block": lambda layer: layer.block(100, 110, 3, 90),
     "cells": lambda layer: layer.weights_at(np.array([[5, 400], [7, 0]]), np.array([[0, 5, 2], [7, 3, 1]])),
-    "pooled": lambda layer: layer.pooled([((0, 100),), ((150, 400),)], [((0, 1), (90, 200)), ((1, 90),)], "mean"),
-    "largest": lambda layer: layer.pooled([((0, 100),), ((150, 400),)], [((0, 1), (90, 200)), ((1, 90),)], "max"),
-    "mass": lambda layer: layer.pooled([((0, 100),), ((150, 400),)], [((0, 1), (90, 200)), ((1, 90),)], "mass"),
+    "pooled": lambda layer: layer.pooled(*PARTS, "mean"),
+    "largest": lambda layer: layer.pooled(*PARTS, "max"),
+    "mass": lambda layer: layer.pooled(*PARTS, "mass"),
     "a grid": lambda layer: layer.pooled(*[even_parts(0, N, 13)] * 2),
     "a row": lambda layer: layer.pooled([((150, 151),)], [((0, 1), (90, 200))]),
     "a column": lambda layer: layer.pooled([((150, 400),)], [((120, 121),)]),
@@ -66,7 +67,7 @@ QUESTIONS = {
     "weights": lambda layer: layer.all_weights(),
     "some heads": lambda layer: layer.select_heads([3, 1]).rows_of([200]),
     "visible counts": lambda layer: layer.visible_counts(),
-    "visible parts": lambda layer: shown(layer, [((0, 100),), ((150, 400),)], COLUMNS),
+    "visible parts": lambda layer: shown(layer, PARTS[0], COLUMNS),
     "visible row": lambda layer: shown(layer, [((120, 121),)], COLUMNS),
     "visible cells": lambda layer: shown(layer, [((120, 121),)], COLUMNS[2:]),
 }
@@ -87,7 +88,7 @@ def test_the_shares_of_the_work_come_to_all_of_it(monkeypatch: pytest.MonkeyPatc
     for layer in layers("causal"):
         shares: list[float] = []
         layer.tick = shares.append
-        layer.pooled([((0, 100),), ((150, 400),)], COLUMNS[:2])
+        layer.pooled(PARTS[0], COLUMNS[:2])
         assert len(shares) > 1 and sum(shares) == pytest.approx(1)
 
 
@@ -105,14 +106,16 @@ def test_a_record_holds_every_step(
     for name in ("scores", "scaled_scores", "weights", "context"):
         close(getattr(record, name), getattr(steps, name)[at], tolerance=1e-4)
     np.testing.assert_array_equal(record.keys, call.keys[[1, 0]])
-    assert (record.mask is None) == (steps.mask is None) and (record.bias is None) == (call.bias is None)
-    if record.mask is not None:
-        np.testing.assert_array_equal(record.mask, np.broadcast_to(steps.mask, (40, 40))[rows or range(40)])
-    if record.bias is not None:
-        np.testing.assert_array_equal(record.bias, np.broadcast_to(call.bias, steps.scores.shape)[at])
-    assert (record.sink_weights is None) == (call.sinks is None)
-    if record.sink_weights is not None:
-        np.testing.assert_allclose(record.sink_weights, 1 - steps.weights[at].sum(-1), atol=1e-6)
+    wanted = {
+        "mask": None if steps.mask is None else np.broadcast_to(steps.mask, (40, 40))[rows or range(40)],
+        "bias": None if call.bias is None else np.broadcast_to(call.bias, steps.scores.shape)[at],
+        "sink_weights": None if call.sinks is None else 1 - steps.weights[at].sum(-1),
+    }
+    for name, array in wanted.items():
+        found = getattr(record, name)
+        assert (found is None) == (array is None), name
+        if array is not None:
+            np.testing.assert_allclose(found, array, atol=1e-6)
 
 
 @pytest.mark.parametrize("rows", [None, [38, 20]])
