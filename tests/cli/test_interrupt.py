@@ -43,6 +43,7 @@ def test_an_interrupt_of_the_start_is_one_line(name: str) -> None:
 
 READY = "import os, sys; sys.argv[0] = 'attnctl'; import attnctl.__main__ as m; os.write(1, b'now\\n'); m.main()"
 COMMANDS = {
+    "standard input": ["explain", "-"],
     "a checkpoint": ["explain", "Alice will eat", "--model", "checkpoint"],
     "heatmap": ["heatmap", "Alice will eat", "-o", "out.png"],
     "batch": ["batch", "in.txt", "-o", "out", "--format", "json,png", "--jobs", "1"],
@@ -59,9 +60,8 @@ def test_an_interrupt_at_any_time_is_one_line(name: str, tmp_path: Path) -> None
     heard = 0
     for delay in (0.0, 0.05, 0.1, 0.2, 0.4, 0.8):
         command = [sys.executable, "-c", LISTEN + READY, *COMMANDS[name]]
-        with subprocess.Popen(
-            command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, start_new_session=True
-        ) as process:
+        pipes = dict.fromkeys(("stdin", "stdout", "stderr"), subprocess.PIPE)
+        with subprocess.Popen(command, start_new_session=True, **pipes) as process:
             assert process.stdout is not None and process.stdout.read(4) == b"now\n"
             time.sleep(delay)
             if process.poll() is None:
