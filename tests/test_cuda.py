@@ -104,7 +104,7 @@ EXACT = [
     "batch texts.txt --model llama",
     f"heatmap {BYTES_FILE} --layer 0 --head 0",
     *(f"heatmap {WORDS_FILE} {grid}" for grid in ("--pool max", "--rows 100-139 --columns 0-39", "--drop first")),
-    f"heatmap {WORDS_FILE} --spans lines",
+    *(f"heatmap {text} --spans lines" for text in (WORDS_FILE, BYTES_FILE)),
     *(f"explain --json --query 200 {text}" for text in (WORDS_FILE, BYTES_FILE)),
 ]
 NEAR = [  # layers add up rounding

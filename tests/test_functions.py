@@ -77,6 +77,8 @@ WRONG_VALUES: list[tuple[Callable[[], object], str]] = [
     (lambda: attnctl.attend(TEXT, "random", rope_theta=1, d_k=3), "rope_theta turns pairs of dimensions, but d_k is 3"),
     (lambda: attnctl.attend("a " * 30_000), "choose with layer, head and query"),
     (lambda: attnctl.attend(TEXT, "random", dtype="half"), "dtype does not go with model random"),
+    (lambda: attnctl.attend(TEXT, "\ud800"), "no file has such a name"),
+    (lambda: attnctl.load("\ud800"), ""),
     (lambda: attnctl.open_model("random", n_heads=5, n_kv_heads=2), "n_heads 5 cannot share n_kv_heads 2 evenly"),
     (lambda: list(attnctl.batch([TEXT], "random", d_model=7, n_heads=3)), "give d_k as well"),
     (lambda: attnctl.load("no-such-file.json"), "no-such-file.json"),
@@ -185,7 +187,7 @@ GIVEN: dict[str, dict[str, Any]] = {
     "effects": {"model": None, "inputs": TEXT},
     "intervene": {"model": None},
 }
-WRONG = [-1, 1.5, True, b"x", "", "\udcff", "nope", [5.5], ["a"], {}, object(), np.zeros((2, 2)), (), None, "a" * 5000]
+WRONG = [-1, 5, 1.5, b"x", "", "\udcff", "nope", [5.5], ["a"], {}, object(), np.zeros((2, 2)), (), None, "a" * 5000]
 
 
 @pytest.mark.parametrize("function", GIVEN)

@@ -10,7 +10,7 @@ import tracemalloc
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from attnctl.batching.items import Item, slug_of
@@ -164,7 +164,7 @@ def test_memory_does_not_grow_with_the_input(tmp_path: Path) -> None:
     assert peak(5000) < 1.2 * peak(1000) + 10_000
 
 
-@settings(max_examples=40)
+@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(st.text(max_size=200), st.none() | st.text(max_size=200), st.integers(0, 10**8))
 def test_names_are_safe_and_their_own(text: str, name: str | None, number: int) -> None:
     stem = Item(number, "", text, name).file_stem
