@@ -35,10 +35,13 @@ OPEN_ALREADY = ("/dev/fd/", "/proc/self/fd/")
 
 @contextlib.contextmanager
 def said_plainly(doing: str, path: str | Path) -> Iterator[None]:
-    """Turn an OSError met while `doing` something to `path` into one line."""
+    """Turn an OSError met while `doing` something to `path`, or a name that no file can have, into one line."""
     try:
         yield
     except BrokenPipeError:
+        raise
+    except UnicodeEncodeError:
+        _check_name(doing, path)
         raise
     except OSError as error:
         raise AttnctlError(f"cannot {doing} {path}: {(error.strerror or str(error)).lower()}") from error

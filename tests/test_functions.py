@@ -187,7 +187,24 @@ GIVEN: dict[str, dict[str, Any]] = {
     "effects": {"model": None, "inputs": TEXT},
     "intervene": {"model": None},
 }
-WRONG = [-1, 5, 1.5, b"x", "", "\udcff", "nope", [5.5], ["a"], {}, object(), np.zeros((2, 2)), (), None, "a" * 5000]
+WRONG = [
+    -1,
+    5,
+    1.5,
+    b"x",
+    "",
+    "\udcff",
+    "\ud800",
+    "nope",
+    [5.5],
+    ["a"],
+    {},
+    object(),
+    np.zeros((2, 2)),
+    (),
+    None,
+    "a" * 5000,
+]
 
 
 @pytest.mark.parametrize("function", GIVEN)

@@ -66,9 +66,9 @@ def check_run(folder: Path, said: Document, *, is_new: bool) -> bytes:
 
 def input_paths(paths: Iterable[str], folder: str | Path) -> list[str]:
     """The files of an input as they are seen from the folder of its results; "-" for standard input."""
-    return [
-        path if path == "-" else os.path.relpath(os.path.realpath(path), os.path.realpath(folder)) for path in paths
-    ]
+    with said_plainly("write", folder):
+        whole = os.path.realpath(folder)
+    return [path if path == "-" else os.path.relpath(os.path.realpath(path), whole) for path in paths]
 
 
 def fingerprint_model(name: str | None) -> str | None:
