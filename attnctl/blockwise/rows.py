@@ -110,7 +110,7 @@ def weights_at_offset(cells: Cells, positions: Array, n_k: int, offset: int) -> 
     return found
 
 
-def weights_on_copies(cells: Cells, visible: Cells, ids: Sequence[int], shift: int = 0) -> Array:
+def weights_on_copies(cells: Cells, visible: Cells, ids: Sequence[int], shift: int) -> Array:
     """Each query's mass on the keys `shift` places after the other copies of its own token → (heads, n), (1, n) without any.
 
     Shift 0 asks who looks at duplicates, 1 who looks at what followed them (induction: Olsson et al. 2022). Queries and keys

@@ -15,7 +15,7 @@ def attention_rollout(layers: Sequence[LayerAttention]) -> Iterator[LayerTrace]:
 
     Half of each layer is its heads' mean, half the token itself, for the residual stream; the layers are multiplied.
     """
-    own = np.eye(layers[0].n_k if layers else 0)  # (n, n)
+    own = np.eye(layers[0].n_k)  # (n, n)
     reached, seen = own, own > 0  # (n, n) each: `seen` is what a row can have been reached by
     every = np.arange(len(own))[None]  # (1, n)
     for layer in layers:

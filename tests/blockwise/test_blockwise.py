@@ -243,6 +243,13 @@ def test_context_chosen_rows_and_strongest_links_without_the_matrix(kind, librar
     close(rows.exact_rows(call, [299, 0, 150, 7]), w[:, [299, 0, 150, 7]])
 
 
+def test_context_of_queries_that_do_not_begin_with_the_keys():
+    whole = make(300, **KINDS["causal"])
+    for offset in (0, 5):  # as many queries as keys, that see `offset` keys more
+        call = replace(whole, offset=offset)
+        close(rows.fused_context(call), exact(call).context, floor=1)
+
+
 # --- the context of the first tokens and the last alone ----------------------------------------------------------
 
 FIRST, LAST = 3, 20

@@ -95,6 +95,7 @@ def changed(*columns: tuple[int, int, str]) -> str:
         (changed((2, 6, "2"), (4, 6, "1")), "cycle: word 1"),
         (changed((2, 6, "1")), "cycle: word 1"),
         (changed((2, 1, "She")), "not aligned: 'She'"),
+        (changed((8, 1, ". ?")), "not aligned: '. ?'"),
         (GOOD.replace("rain.", "rain. Or did it?"), "not aligned: # text goes on with 'Or did it?'"),
         ("# text = x\n1.1\tx\t_\t_\t_\t_\t_\t_\t_\t_\n", "no words"),
         (GOOD.encode("utf-16"), "not UTF-8: byte 0xff in line 1"),

@@ -25,7 +25,7 @@ CITED = f"attnctl {__version__}, demo: bundled with attnctl {__version__}"
         (("evaluate", SAMPLES / "sentences.conllu"), ("x.png", "x.html"), f"attnctl {__version__}, demo on sentences"),
         (("batch", "in.txt", "--format", "contact-sheet"), ("folder",), f"attnctl {__version__}, "),
     ],
-    ids=str,
+    ids=lambda one: one[0] if isinstance(one, tuple) else "",
 )
 def test_every_picture_and_page_says_what_it_came_from(
     arguments: tuple[object, ...],

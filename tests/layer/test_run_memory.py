@@ -57,6 +57,7 @@ def test_the_second_question_needs_no_second_run(counted: Counted) -> None:
 
 
 def test_what_a_reading_had_computed_is_not_kept(counted: Counted) -> None:
+    counted.model = open_model("random", n_layers=3)
     seen: list[LayerAttention] = []
     for _ in range(2):  # of the model, and of the memory
         TextSource.memory.run(counted, counted.tokenize(TEXT), lambda layer: seen.append(layer) or layer.all_weights())

@@ -148,7 +148,7 @@ def record(copy: Path, kept: Path, tests: Sequence[str]) -> Recording:
         if "/attnctl/" in file:
             path = "attnctl/" + file.rpartition("/attnctl/")[2]
             lines = read.contexts_by_lineno(file).items()
-            found[path] = {line: {context.partition("|")[0] for context in contexts} for line, contexts in lines}
+            found[path] = {line: {context.rpartition("|")[0] for context in contexts} for line, contexts in lines}
     seconds: Counter[str] = Counter()
     for amount, test in re.findall(r"^([\d.]+)s (?:call|setup|teardown)\s+(.*?)\s*$", times.read_text(), re.MULTILINE):
         seconds[test] += float(amount)

@@ -188,6 +188,18 @@ def test_what_attnctl_writes_reads_back_exactly_and_is_believed(how: dict[str, A
         assert [one for one in findings_of_trace(read) if one.holds is False] == []
 
 
+def test_what_is_turned_is_held_against_what_it_was_and_zeros_against_zeros() -> None:
+    trace = attend(TEXT, n_heads=2, rope_theta=1e4)
+    (layer,) = trace.layers
+    turned = replace(trace, layers=(replace(layer, rope_angles=layer.rope_angles * 1.1),))
+    assert [one.what for one in findings_of_trace(turned) if one.holds is False] == [
+        "queries and keys against those before RoPE"
+    ]
+    zeros = {name: np.zeros_like(getattr(layer, name)) for name in ("values", "context", "output")}
+    silent = replace(trace, layers=(replace(layer, parameters={}, residual=trace.embeddings, **zeros),))
+    assert not [one.what for one in findings_of_trace(silent) if one.holds is False]
+
+
 def test_layers_of_different_sizes_are_believed(tmp_path: Path) -> None:
     """Only the sizes of the first were known: the scale, 1/√d_k, and the heads were said wrongly of the others."""
     random = np.random.default_rng(0)
