@@ -51,7 +51,7 @@ BUGS = (
         "attnctl/batching/work.py",
         "if not self.work.is_named:",
         "if False:",
-        ("tests/batching",),
+        ("tests/cli/commands/test_batch.py", "tests/batching"),
     ),
     Bug(
         "--qkv took any name of a model beside it",
