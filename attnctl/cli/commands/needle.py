@@ -62,10 +62,10 @@ def needle_command(
     interrupted = False
     try:
         with cost_progress(f"{len(left)} needles") as tick:
-            for place in left:
-                cells.append(asker.ask_needle(*place))
+            for cell in asker.ask_needles(left):
+                cells.append(cell)
                 if form == "jsonl":
-                    _write_line(write_json(cell_document(cells[-1], asker.run), "needle"), output)
+                    _write_line(write_json(cell_document(cell, asker.run), "needle"), output)
                 if tick is not None:
                     tick(1 / len(left))
         found = asker.needles_of(cells, switch_off)

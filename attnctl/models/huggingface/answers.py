@@ -9,8 +9,8 @@ needed, and the hidden tokens cost nothing. Nothing is ever n × n.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from dataclasses import InitVar, dataclass, field
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
@@ -34,6 +34,9 @@ if TYPE_CHECKING:
 
 
 CHUNK = 512  # tokens of the prompt that are read at once
+GUESSED = (
+    7  # tokens of an answer that are guessed at once: so many cost no more than one, whose time is that of the weights
+)
 # layers of a cache that hold keys and values, those of another layer (Dummy) included
 PLAIN_CACHES = ("DynamicLayer", "DynamicSlidingWindowLayer", "DummyLayer")
 
@@ -53,24 +56,39 @@ def _no_cache(network: PreTrainedModel) -> str:
     return f"{name} keeps no keys and values of every token alone, so its prompt cannot be read in parts"
 
 
+def common_start(one: Sequence[int], other: Sequence[int]) -> int:
+    """How many tokens both begin with."""
+    return next((at for at, (a, b) in enumerate(zip(one, other, strict=False)) if a != b), min(len(one), len(other)))
+
+
+def guessed_tokens(ids: Sequence[int]) -> list[int]:
+    """What may follow `ids`: the tokens that followed their last two where these stood before, the latest time."""
+    at = next((at for at in range(len(ids) - 2, 1, -1) if ids[at - 2 : at] == ids[-2:]), len(ids))
+    return list(ids[at : at + GUESSED])
+
+
 @dataclass
 class AnsweredPrompt:
-    """A prompt's token ids, and those of the answer to it, in a network that continues texts."""
+    """A prompt's token ids, and those of the answer to it, in a network that continues texts.
+
+    `after` is a prompt read before in the same network, unchanged since: what both begin with is not read again.
+    """
 
     model: Checkpoint
     prompt: tuple[int, ...]
     answer: tuple[int, ...] = ()
     states: list[tuple[Array, Array]] = field(default_factory=list)  # each layer's keys and values of the prompt
     forwards: int = 0
+    after: InitVar[AnsweredPrompt | None] = None
     _leaves_out: bool | None = None  # hidden tokens may be left out of the forward; None: not tried yet
     _looks: AnswerLooks | None = None
     _kernels: PackedLinear | None = field(init=False)
 
-    def __post_init__(self) -> None:
+    def __post_init__(self, after: AnsweredPrompt | None) -> None:
         if self.model.kind != "self" or not self.model.info.causal:
             raise UsageError(f"{self.model.info.name} does not continue texts, so it answers no prompt")
-        self._kernels = packing_mode(self.model.network)
-        self.read_prompt()
+        self._kernels = after._kernels if after else packing_mode(self.model.network)
+        self.read_prompt(after)
 
     @property
     def base(self) -> Intervention:
@@ -79,13 +97,14 @@ class AnsweredPrompt:
 
     # --- the cache -----------------------------------------------------------------------------------------------
 
-    def read_prompt(self) -> None:
-        """Read the prompt but for its last token, and keep every layer's keys and values.
+    def read_prompt(self, after: AnsweredPrompt | None = None) -> None:
+        """Read the prompt but for its last token, behind what it shares with another; keep every layer's keys and values.
 
         Raises AttnctlError for a network whose cache holds something else (a state that cannot be cut).
         """
         check_cache(self.model.network)
-        cache = self._run_network(self.prompt[:-1], None, 0)[0]
+        shared = common_start(self.prompt[:-1], after.prompt[:-1]) if after else 0
+        cache = self._run_network(self.prompt[shared:-1], after.cache_of(shared) if after else None, 0)[0]
         layers = getattr(cache, "layers", None)
         kept = [(getattr(layer, "keys", None), getattr(layer, "values", None)) for layer in layers or ()]
         whole = len(self.prompt) - 1
@@ -134,18 +153,27 @@ class AnsweredPrompt:
 
     # --- the answer ----------------------------------------------------------------------------------------------
 
-    def generate_answer(self, most: int) -> None:
-        """Let the model answer greedily with at most `most` tokens, up to its own end. Raises AttnctlError for none."""
-        ends = self._end_ids()
-        cache, ids = self.cache_of(len(self.prompt) - 1), [self.prompt[-1]]
-        answer: list[int] = []
-        while len(answer) < most:
-            cache, logits = self._run_network(ids, cache, 1)
+    def generate_answer(self, most: int, earlier: Sequence[int] = ()) -> None:
+        """Let the model answer greedily with at most `most` tokens, up to its own end. Raises AttnctlError for none.
+
+        Answers are often copied: what followed the last two tokens before, in the prompt or in `earlier` answers, is
+        guessed, and kept as far as the model chooses the same (Leviathan et al. 2023; Saxena 2023): one forward says so.
+        """
+        ends, answer = self._end_ids(), list[int]()
+        begun = (*self.prompt, *earlier, *self.prompt[-2:])
+        cache: Any = self.cache_of(len(self.prompt) - 1)
+        while len(answer) < most and not ends.intersection(answer):
+            guess = guessed_tokens((*begun, *answer))[: most - len(answer) - 1]
+            cache, logits = self._run_network(
+                [answer[-1] if answer else self.prompt[-1], *guess], cache, len(guess) + 1
+            )
             assert logits is not None
-            ids = [int(logits[-1].argmax())]
-            if ids[0] in ends:
-                break
-            answer += ids
+            chosen = logits.argmax(-1).tolist()  # (1 + guess,)
+            right = common_start(chosen, guess)
+            answer += chosen[: right + 1]
+            if right < len(guess):
+                cache.crop(right - len(guess))
+        answer = answer[: next((at for at, token in enumerate(answer) if token in ends), most)]
         if not answer:
             raise AttnctlError(
                 f"{self.model.info.name} answers this prompt with nothing: its first token ends the text"

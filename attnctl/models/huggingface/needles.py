@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import math
 import random
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from hashlib import sha256
 from itertools import cycle
@@ -46,6 +48,7 @@ class NeedleAsker:
     def __post_init__(self) -> None:
         self._sentences = None if self.haystack is None else sentences_of(self.haystack)
         digest = None if self.haystack is None else sha256(self.haystack.encode()).hexdigest()
+        self._answers: list[int] = []  # tokens of the answers so far, each behind the end of its prompt
         self.run = NeedleRun(self.model.info, *self.needle, digest, self.seed)
 
     def check_length(self, length: int) -> None:
@@ -54,15 +57,26 @@ class NeedleAsker:
         if limit is not None and length > limit:
             raise AttnctlError(f"--lengths {length:,}: {self.model.info.name} reads {limit:,} tokens")
 
-    def ask_needle(self, length: int, depth: float) -> NeedleCell:
-        """One needle at `depth` (0 first, 1 last) of a prompt of about `length` tokens. Raises AttnctlError for too few."""
+    def ask_needles(self, places: Sequence[tuple[int, float]]) -> Iterator[NeedleCell]:
+        """A needle at each (length, depth): depth 0 first, 1 last, of a prompt of about `length` tokens.
+
+        Raises AttnctlError for too few.
+        """
+        haystack = self._read_haystack(places)
+        return (self._asked_needle(*place, haystack) for place in places)
+
+    def _read_haystack(self, places: Sequence[tuple[int, float]]) -> AnsweredPrompt | None:
+        """The prompt in which most stands before the needle: any other begins with the same filler up to its own."""
+        if not places:
+            return None
+        tokens = self._prompt_of_length(*max(places, key=math.prod))[1]
+        return AnsweredPrompt(self.model, ids_of(tokens))
+
+    def _asked_needle(self, length: int, depth: float, haystack: AnsweredPrompt | None) -> NeedleCell:
         prompt, tokens, where = self._prompt_of_length(length, depth)
-        read = AnsweredPrompt(self.model, ids_of(tokens))
-        try:
-            read.generate_answer(ANSWER)
-        except AttnctlError:
+        read, answer = self._answer(tokens, haystack)
+        if not read.answer:
             return NeedleCell(length, depth, len(tokens), "", False, 0.0)
-        answer = self._spelled_answer(read.answer)
         answered = self.run.is_answered(answer)
         looks = read.answer_looks()
         found = float(looks.mass_of_keys()[slice(*where)].sum())
@@ -83,23 +97,20 @@ class NeedleAsker:
         off: dict[int, tuple[int, ...]] = {}
         for layer, head in heads:
             off[layer] = (*off.get(layer, ()), head)
-        asked = [cell for cell in cells if cell.answered]
-        still = sum(self._still_answers(cell, off) for cell in asked)
+        asked = [(cell.length, cell.depth) for cell in cells if cell.answered]
+        with apply_interventions(self.model.network, [Intervention(off)]):
+            haystack = self._read_haystack(asked)
+            answers = [self._answer(self._prompt_of_length(*place)[1], haystack)[1] for place in asked]
+            still = sum(map(self.run.is_answered, answers))
         return HeadsOff(tuple(HeadPlace(*place) for place in heads), still, len(asked))
 
-    def _still_answers(self, cell: NeedleCell, off: Mapping[int, tuple[int, ...]]) -> bool:
-        _, tokens, _ = self._prompt_of_length(cell.length, cell.depth)
-        with apply_interventions(self.model.network, [Intervention(off)]):
-            read = AnsweredPrompt(self.model, ids_of(tokens))
-            try:
-                read.generate_answer(ANSWER)
-            except AttnctlError:
-                return False
-        return self.run.is_answered(self._spelled_answer(read.answer))
-
-    def _spelled_answer(self, answer: Sequence[int]) -> str:
-        decoded: str = self.model.pieces.tokenizer.decode(list(answer), skip_special_tokens=True)
-        return decoded
+    def _answer(self, tokens: Sequence[Token], haystack: AnsweredPrompt | None) -> tuple[AnsweredPrompt, str]:
+        """A prompt read behind what it shares with another, and its answer: "" where its first token ends the text."""
+        read = AnsweredPrompt(self.model, ids_of(tokens), after=haystack)
+        with suppress(AttnctlError):
+            read.generate_answer(ANSWER, self._answers)
+        self._answers += (*read.prompt[-2:], *read.answer)
+        return read, self.model.pieces.tokenizer.decode(list(read.answer), skip_special_tokens=True)
 
     def _prompt_of_length(self, length: int, depth: float) -> tuple[Prompt, tuple[Token, ...], tuple[int, int]]:
         """The prompt, its tokens, and where the needle's tokens are in them."""

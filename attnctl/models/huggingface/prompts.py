@@ -256,7 +256,7 @@ class SourceSearch:
             text = prompt_without(self.model, self.prompt, self.parts[at], conversation)
             tokens = prompt_tokens(self.model, text)
             if tokens:
-                again = AnsweredPrompt(self.model, ids_of(tokens), self.read.answer)
+                again = AnsweredPrompt(self.model, ids_of(tokens), self.read.answer, after=self.read)
                 self.removed[at] = float((again.log_probabilities() - self.base).sum())
             else:
                 self.notes += (f"Without {quoted_beginning(self.parts[at].name)} nothing of the prompt is left.",)

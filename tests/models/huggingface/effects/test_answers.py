@@ -193,6 +193,21 @@ def test_the_generated_answer_is_that_of_the_network(model: Any) -> None:
         made = model.network.generate(torch.tensor([prompt]), max_new_tokens=6, do_sample=False, pad_token_id=0)
     wanted = made[0, len(prompt) :].tolist()
     assert list(read.answer) == [token for token in wanted if token != 2][: len(read.answer)]
+    for earlier in ((), (*prompt[-2:], *read.answer), (*prompt[-2:], *read.answer[:2], 5, 6), (*prompt[-2:], 5, 6, 7)):
+        again = AnsweredPrompt(model, prompt, after=read)
+        again.generate_answer(6, earlier)  # guessed right, right at first, wrong
+        assert again.answer == read.answer
+
+
+@pytest.mark.parametrize("shared", [0, 1, 20])
+def test_a_prompt_behind_another_is_read_as_by_itself(model: Any, shared: int) -> None:
+    prompt, answer = asked(model)
+    other = AnsweredPrompt(model, (*prompt[:shared], *(9 + at % 7 for at in range(30))))
+    alone, behind = AnsweredPrompt(model, prompt, answer), AnsweredPrompt(model, prompt, answer, after=other)
+    for one, two in zip(alone.states, behind.states, strict=True):
+        np.testing.assert_allclose(one[0], two[0], atol=1e-5)
+        np.testing.assert_allclose(one[1], two[1], atol=1e-5)
+    np.testing.assert_allclose(alone.log_probabilities(), behind.log_probabilities(), atol=1e-5)
 
 
 def test_halving_finds_what_leaving_out_finds(model: Any) -> None:
@@ -290,8 +305,8 @@ def test_a_needle_stands_where_it_is_wanted(folder: str) -> None:
         assert NEEDLE[0] in prompt.text[tokens[a].start : tokens[b - 1].end]
         assert (a < 30) == (depth == 0.0)
     with pytest.raises(AttnctlError, match="no room"):
-        asker.ask_needle(20, 0)
-    cell = asker.ask_needle(600, 0.5)
+        next(asker.ask_needles([(20, 0)]))
+    cell = next(asker.ask_needles([(600, 0.5)]))
     assert 0 < cell.found < 1 and not cell.answered
 
 
