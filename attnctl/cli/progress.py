@@ -66,6 +66,17 @@ def waiting_told() -> Iterator[None]:
         sys.stdout, sys.stderr = out, err
 
 
+def time_left(elapsed: float, share: float | None) -> str:
+    """Hours, minutes and seconds that are left after so many seconds and this share of the work, 0 to 1.
+
+    At the mean speed since the beginning: that of the last moments jumps where the work comes in lumps.
+    """
+    if not share or elapsed < SHOWN:
+        return "-:--:--"
+    seconds = round(elapsed * (1 - min(share, 1)) / share)
+    return f"{seconds // 3600}:{seconds // 60 % 60:02}:{seconds % 60:02}"
+
+
 @contextmanager
 def items_progress(share: Callable[[], float | None]) -> Iterator[Callable[[int], None]]:
     """A bar on stderr, moved on by calling it with how many are done; `share` says how much of the input was read.
@@ -75,22 +86,21 @@ def items_progress(share: Callable[[], float | None]) -> Iterator[Callable[[int]
     if output.quiet or not sys.stderr.isatty():
         yield lambda count: None
         return
-    from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+    from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
     columns = (
         SpinnerColumn(),
         BarColumn(),
         TextColumn("{task.fields[done]:,} done · {task.fields[rate]} a second ·"),
         TimeElapsedColumn(),
-        TextColumn("· left"),
-        TimeRemainingColumn(),
+        TextColumn("· left {task.fields[left]}"),
     )
     page = safe_console(stderr=True)
     with (
         tidied_up(),
         Progress(*columns, console=page, transient=True, redirect_stderr=True, redirect_stdout=False) as bar,
     ):
-        task = bar.add_task("", total=None, done=0, rate="…")
+        task = bar.add_task("", total=None, done=0, rate="…", left="-:--:--")
         done = 0
 
         def move_on(count: int) -> None:
@@ -105,6 +115,7 @@ def items_progress(share: Callable[[], float | None]) -> Iterator[Callable[[int]
                 completed=0 if read is None else read,
                 done=done,
                 rate="…" if rate is None else f"{rate:,.0f}" if rate >= 10 else f"{rate:.1f}",
+                left=time_left(elapsed, read),
             )
 
         yield move_on
@@ -121,20 +132,22 @@ def cost_progress(what: str) -> Iterator[Callable[[float], None] | None]:
     if output.quiet or not sys.stderr.isatty():
         yield None
         return
-    from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
+    from rich.progress import BarColumn, Progress, TextColumn
 
     columns: Any = (
         TextColumn("{task.description}"),
         BarColumn(),
         TextColumn("{task.percentage:3.0f} %"),
-        TimeRemainingColumn(),
+        TextColumn("{task.fields[left]}"),
     )
     bar = Progress(*columns, console=safe_console(stderr=True), transient=True)
-    task = bar.add_task(what, total=1.0)
-    start = monotonic()
+    task = bar.add_task(what, total=1.0, left="-:--:--")
+    start, done = monotonic(), 0.0
 
     def move_on(share: float) -> None:
-        bar.update(task, advance=share)
+        nonlocal done
+        done += share
+        bar.update(task, completed=done, left=time_left(monotonic() - start, done))
         if monotonic() - start > SHOWN:
             bar.start()
 

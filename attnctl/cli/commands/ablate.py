@@ -8,10 +8,11 @@ from attnctl import api, inputs
 from attnctl.cli import arguments
 from attnctl.cli import options as o
 from attnctl.cli.output import output_format, put_bytes, write_renderable
-from attnctl.cli.progress import items_progress
+from attnctl.cli.progress import cost_progress
 from attnctl.formats.pictures import format_names
 from attnctl.readings.effects.ablation import chosen_heads, measure_effects
 from attnctl.source.cells import LESS_HEADS, cost_of_passes
+from attnctl.text import counted
 
 
 def ablate_command(
@@ -44,15 +45,8 @@ def ablate_command(
         fewer = LESS_HEADS if not cuts else "longer parts take fewer" if ask.spans else "--edge and --spans take fewer"
         n = len(watched.tokens)
         arguments.say_cost(cost_of_passes(watched.info, n, passes + cuts, cuts=cuts > 0, fewer=fewer))
-    done, total = 0, 1
-    with items_progress(lambda: done / max(total, 1)) as tick:
-
-        def move_bar(now: int, of: int) -> None:
-            nonlocal done, total
-            more, done, total = now - done, now, of
-            tick(more)
-
-        found = measure_effects(watched, ask, move_bar)
+    with cost_progress(counted(len(watched.tokens), "token")) as tick:
+        found = measure_effects(watched, ask, *([] if tick is None else [tick]))
     arguments.say_notes(found.notes)
     if form == "json":
         from attnctl.formats.documents.readings_json import effects_to_json

@@ -22,6 +22,8 @@ from attnctl.render.told.needles import needle_cells, needles_forms
 
 LENGTHS = "512,1024,2048"  # as an example in a message
 
+ANSWER = 2048  # tokens that are read in the time that an answer takes, about
+
 
 def needle_command(
     *,
@@ -67,7 +69,7 @@ def needle_command(
                 if form == "jsonl":
                     _write_line(write_json(cell_document(cell, asker.run), "needle"), output)
                 if tick is not None:
-                    tick(1 / len(left))
+                    tick((ANSWER + place[0]) / sum(ANSWER + n for n, _ in left))
         found = asker.needles_of(cells, switch_off)
     except KeyboardInterrupt:
         arguments.say_notes(("interrupted: this is what is known so far",))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, Protocol
@@ -13,6 +13,7 @@ from msgspec.structs import replace as with_field
 
 from attnctl.arrays import Floats
 from attnctl.attention import Array
+from attnctl.blockwise import Tick
 from attnctl.errors import AttnctlError, UsageError
 from attnctl.interventions import Cut, Intervention
 from attnctl.readings.effects import (
@@ -101,9 +102,6 @@ class EffectRequest:
     spans: Sequence[tuple[str, tuple[int, ...]]] = ()  # name, tokens
     approximate: bool = False
     batch_size: int | None = None
-
-
-Tick = Callable[[int, int], None]  # how many are done, of how many
 
 
 def with_heads(found: Effects, watched: Watched, jobs: Sequence[tuple[int, int]], effects: Sequence[Effect]) -> Effects:
@@ -278,8 +276,11 @@ def _cosine_distance(one: Floats, other: Floats) -> float:
     return float(np.mean(1 - (a * b).sum(-1) / np.maximum(lengths, 1e-30)))
 
 
-def measure_effects(watched: Watched, ask: EffectRequest, tick: Tick = lambda done, of: None) -> Effects:
-    """Everything asked for, over one text. Raises UsageError and AttnctlError in one line for what cannot be."""
+def measure_effects(watched: Watched, ask: EffectRequest, tick: Tick = lambda share: None) -> Effects:
+    """Everything asked for, over one text; `tick` hears which share of the layers that run again was just run.
+
+    Raises UsageError and AttnctlError in one line for what cannot be.
+    """
     gauge = Gauge.of_request(watched, ask)
     if ask.approximate:
         return approximate_effects(gauge, tick)
@@ -290,10 +291,11 @@ def measure_effects(watched: Watched, ask: EffectRequest, tick: Tick = lambda do
         *(cuts for *_, cuts in edges),
         *(c for *_, c in spans),
     ]
+    again = [max((watched.info.n_layers or 1) - change.first_layer(), 1) for change in changes]  # layers
     effects: list[Effect] = []
-    for effect in gauge.effects_of_changes(changes):
+    for effect, layers in zip(gauge.effects_of_changes(changes), again, strict=True):
         effects.append(effect)
-        tick(len(effects), len(changes))
+        tick(layers / sum(again))
     found = with_heads(gauge.found, watched, jobs, effects[: len(jobs)]) if jobs else gauge.found
     rest = effects[len(jobs) :]
     places = (("layer", ask.layers), ("head", ask.heads))
@@ -371,7 +373,7 @@ def approximate_effects(gauge: Gauge, tick: Tick) -> Effects:
     exact = []
     for effect in gauge.effects_of_changes([watched.base.with_head(one.layer, one.head) for one in first]):
         exact.append(effect.signed_size)
-        tick(len(exact), len(first))
+        tick(1 / len(first))
     rank = spearman_rho([one.signed_size for one in first], exact)
     return replace(found, approximation=None if rank is None else Approximation(rank, len(first)))
 
