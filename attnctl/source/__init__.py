@@ -105,6 +105,22 @@ class Model(Protocol):
         """The text through every layer; `visit` sees each layer's attention on the way, until it raises StopForward."""
 
 
+def take_layer(reading: Reading[Result], layer: LayerAttention, tick: Tick | None, count: int) -> None:
+    """Hand one of `count` layers to a reading; `tick` hears 1 / count, however often the reading goes over the layer."""
+    told = 0.0
+
+    def hear(share: float) -> None:
+        nonlocal told
+        more = min(share, 1 - told)
+        told += more
+        if tick is not None:
+            tick(more / count)
+
+    layer.tick = hear
+    reading.take(layer)
+    hear(1 - told)
+
+
 class Pass(Generic[Result]):
     """One text on its way through a model: `visit` hands its layers to a reading, `value` ends it."""
 
@@ -122,9 +138,7 @@ class Pass(Generic[Result]):
         self._layers = set(chosen_indices(layers, info.n_layers or 1, "layer", info.name))
         self._heads = None if heads is None else chosen_indices(heads, info.n_heads or 1, "head", info.name)
         self._last = None if reading.predicts else max(self._layers)
-        self._tick: Tick | None = None
-        if tick is not None:
-            self._tick = lambda share: tick(share / len(self._layers))
+        self._tick = tick
         self._met: list[int] = []
         self._n_k = len(source.key_tokens)
 
@@ -142,8 +156,7 @@ class Pass(Generic[Result]):
         if layer.layer in self._layers or not self._named:
             # of all heads, each layer has its own number
             part = layer if self._heads is None else layer.select_heads(self._heads)
-            part.tick = self._tick
-            self._reading.take(part)
+            take_layer(self._reading, part, self._tick, len(self._layers))
         if layer.layer == self._last:
             raise StopForward
 
@@ -261,8 +274,7 @@ class TraceSource(Source):
         some = None if heads is None else chosen_indices(heads, n_heads, "head", self.name)
         for part in parts:
             layer = part if some is None else part.select_heads(some)
-            heard = None if tick is None else lambda share: tick(share / len(parts))
-            reading.take(replace(layer, tick=heard))
+            take_layer(reading, replace(layer), tick, len(parts))
         trace = self.trace
         said = (trace.predictions, trace.model, trace.notes, trace.text, trace.measure)
         return reading.value(Run(trace.tokens, trace.embeddings, trace.key_tokens, *said))
