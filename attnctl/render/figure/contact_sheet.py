@@ -54,7 +54,7 @@ def _labelled_tile(rgb: Bytes, labels: Labels, above: str, beneath: str) -> Byte
     caption = labels.cut_to_width(labels.drawable(" ".join(above.split())), 6.0, (TILE[1] - GAP) / DPI)
     for y, text, colour in ((14, caption, INK), (20 + high + 14, beneath, QUIET)):
         tile.put_text(0, y, text, 6.0, tuple(labels.family), ha="left", va="baseline", color=colour)
-    return tile.rgb()
+    return tile.pixels[..., :3]
 
 
 def sheet_page(tiles: Sequence[Bytes], heading: str) -> bytes:
@@ -68,7 +68,7 @@ def sheet_page(tiles: Sequence[Bytes], heading: str) -> bytes:
         row, column = divmod(at, SHAPE[1])
         y, x = HEAD + row * TILE[0], MARGIN + column * TILE[1]
         page.pixels[y : y + TILE[0], x : x + TILE[1], :3] = tile
-    return png_of_pixels(page.rgb(), DPI, f"attnctl {__version__}, {heading}")
+    return png_of_pixels(page.pixels, DPI, f"attnctl {__version__}, {heading}")
 
 
 # --- PDF ---------------------------------------------------------------------------------------------------------

@@ -232,8 +232,9 @@ class Sheet:
         gradient = scale.colours(np.linspace(1, 0, 256)[:, None], bytes=True)  # (256, 1, 4)
         self._put_cells(left, top, BAR_WIDTH, height, gradient)
         right, lines, widest = left + BAR_WIDTH, [], 0.0
-        for tick, text in _colour_ticks(scale.norm, height):
-            y = top + height * (1 - float(scale.norm(tick)))
+        ticks = _colour_ticks(scale.norm, height)
+        for share, (_, text) in zip(np.asarray(scale.norm([tick for tick, _ in ticks])), ticks, strict=True):
+            y = top + height * (1 - float(share))
             lines.append((right, y, right + 0.035, y))
             self._put_text(right + 0.06, y, text, size.tick, ha="left", va="center_baseline")
             widest = max(widest, self.labels.text_width(text, size.tick))

@@ -36,7 +36,7 @@ def heatmap_png(reading: HeatmapGrid, look: Look) -> tuple[bytes, tuple[str, ...
         sheet = Raster(grids_of_reading(reading, look), look)
         if min(sheet.plan.cell) * look.dpi >= LEAST_CELL:
             sheet.draw()
-            return png_of_pixels(sheet.canvas.rgb(), look.dpi, reading.cited), sheet.labels.missing_characters
+            return png_of_pixels(sheet.canvas.pixels, look.dpi, reading.cited), sheet.labels.missing_characters
     drawing = draw_heatmap(reading, look)
     return png_bytes(drawing.figure), drawing.notes
 
@@ -49,10 +49,6 @@ class Canvas:
         self.agg: Any = _agg(width, height, dpi)
         self.pixels: Bytes = np.asarray(self.agg.buffer_rgba())
         self.pixels[...] = 255
-
-    def rgb(self) -> Bytes:
-        """Its colours (height, width, 3)."""
-        return np.stack([self.pixels[..., part] for part in range(3)], axis=-1)
 
     def put_text(
         self, x: int, y: int, text: str, size: float, family: tuple[str, ...], **how: Unpack[TextSetting]

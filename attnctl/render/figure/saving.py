@@ -29,24 +29,48 @@ def png_bytes(figure: Figure) -> bytes:
 
 
 def png_of_pixels(pixels: Bytes, dpi: float, cited: str = "") -> bytes:
-    """A PNG file of pixels (height, width, 3): rows as differences, lightly deflated. 4 ms where Pillow takes 11 or more."""
+    """A PNG file of pixels (height, width, 4), all opaque."""
     high, wide = pixels.shape[:2]
-    flat = pixels.reshape(high, -1)  # (height, 3 · width)
-    rows = np.empty((high, 1 + flat.shape[1]), dtype=np.uint8)
-    rows[0, 0], rows[1:, 0] = 0, 2  # the first row as it is, each other minus the one above it
-    rows[0, 1:] = flat[0]
-    np.subtract(flat[1:], flat[:-1], out=rows[1:, 1:])
     per_metre = round(dpi / 0.0254)
     chunks = [
         (b"IHDR", struct.pack(">IIBBBBB", wide, high, 8, 2, 0, 0, 0)),
         *((b"tEXt", f"{key}\0{said}".encode("latin-1")) for key, said in png_metadata(cited).items()),
         (b"pHYs", struct.pack(">IIB", per_metre, per_metre, 1)),
-        (b"IDAT", zlib.compress(rows.data, 1)),
+        (b"IDAT", _deflated_rows(pixels)),
         (b"IEND", b""),
     ]
     return b"\x89PNG\r\n\x1a\n" + b"".join(
         struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data)) for kind, data in chunks
     )
+
+
+def _deflated_rows(pixels: Bytes) -> bytes:
+    """Rows of pixels (height, width, 4), the first as it is, each other minus the one above it, as a zlib stream.
+
+    Half of a heatmap's rows equal the one above. Such a row is deflated once and put in wherever it belongs: zlib takes
+    as long for zeros as for anything else.
+    """
+    (high, wide), words = pixels.shape[:2], pixels.view(np.uint32)[..., 0]  # (height, width)
+    at = np.flatnonzero(np.concatenate([[True], (words[1:] != words[:-1]).any(axis=1)]))  # (rows,) unlike those above
+    repeats = (np.diff(at, append=high) - 1).tolist()
+    colours = pixels[at]  # (rows, width, 4)
+    colours[1:] -= colours[:-1]
+    rows = np.full((len(at), 1 + 3 * wide), 2, dtype=np.uint8)  # 2: minus the row above
+    rows[0, 0] = 0
+    for part in range(3):
+        rows[:, 1 + part :: 3] = colours[..., part]
+    deflate, once = (zlib.compressobj(1, wbits=-15, memLevel=7) for _ in range(2))
+    same = once.compress(b"\2" + bytes(3 * wide)) + once.flush(zlib.Z_FULL_FLUSH)
+    stream, start, checksum = [b"\x78\x01"], 0, 1
+    for end, count in enumerate(repeats, 1):
+        if count or end == len(rows):
+            some, start = rows[start:end].data, end
+            stream += deflate.compress(some), deflate.flush(zlib.Z_FULL_FLUSH), same * count
+            checksum = zlib.adler32(some, checksum)
+            low, sums = checksum & 0xFFFF, checksum >> 16  # Adler-32: of the bytes, and of these sums after each byte
+            sums += rows.shape[1] * count * (low + count + 1)
+            checksum = sums % 65521 << 16 | (low + 2 * count) % 65521
+    return b"".join([*stream, deflate.flush(), checksum.to_bytes(4, "big")])
 
 
 def png_metadata(cited: str) -> dict[str, str]:
@@ -88,7 +112,12 @@ def plain_settings() -> Iterator[None]:
     }
     defaults |= {"svg.hashsalt": "attnctl", "pdf.fonttype": 42, "image.composite_image": False}
     settings: Any = matplotlib.rcParams
-    with matplotlib.rc_context(), warnings.catch_warnings():
+    # by dict's own methods: validation takes 5 ms, `rc_context` 0.5
+    users = {name: dict.__getitem__(settings, name) for name in defaults}
+    with warnings.catch_warnings():
         warnings.filterwarnings("ignore", message="Glyph .* missing from font")  # `Labels` tells the user
-        dict.update(settings, defaults)  # they need no validation, which takes 5 ms
-        yield
+        dict.update(settings, defaults)
+        try:
+            yield
+        finally:
+            dict.update(settings, users)

@@ -95,8 +95,8 @@ def test_the_same_bytes_in_any_order() -> None:
 
 def test_png_files_hold_every_pixel_and_the_resolution() -> None:
     for shape in ((1, 1), (3, 7), (64, 200)):
-        canvas = np.random.default_rng(0).integers(0, 256, (*shape, 3), dtype=np.uint8)
+        canvas = np.random.default_rng(0).integers(0, 256, (*shape, 4), dtype=np.uint8)
         picture = Image.open(io.BytesIO(png_of_pixels(canvas, 200)))
-        assert (np.asarray(picture) == canvas).all()
+        assert (np.asarray(picture) == canvas[..., :3]).all()
         assert picture.mode == "RGB" and picture.info["dpi"] == pytest.approx((200, 200), abs=0.1)
         assert picture.info["Software"] == f"attnctl {__version__}"
