@@ -2,6 +2,7 @@
 
 python -m tests.tools.benchmarks.bench_sources planted [MODEL] [PROMPTS]: a fact in one of twenty documents, swapped between them.
 python -m tests.tools.benchmarks.bench_sources search [MODEL] [PROMPTS]: three facts in sixty documents, against the plain loop.
+python -m tests.tools.benchmarks.bench_sources needle [MODEL] [HEADS]: ten needles, with so many heads off and as many others.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ import numpy as np
 from attnctl.formats.chat import Conversation, Message
 from attnctl.models import open_model
 from attnctl.models.huggingface.answers import AnsweredPrompt
+from attnctl.models.huggingface.needles import NeedleAsker
 from attnctl.models.huggingface.prompts import Prompt, SourceSearch, answer_ids, chat_prompt, ids_of, prompt_tokens
 from attnctl.readings.effects.needle import filler_sentences
 
@@ -182,6 +184,40 @@ def _plain_forward(model: Any, prompt: Prompt, case: Planted) -> float:
     return time.process_time() - start
 
 
+def needle_time(name: str, off: int) -> None:
+    """Ten needles and those asked again with heads off, against transformers' `generate` of each prompt, and the products."""
+    import torch
+
+    model: Any = open_model(name)
+    asker = NeedleAsker(model)
+    places = [(length, share / 4) for length in (512, 1024) for share in range(5)]
+    start = time.process_time()
+    found = asker.needles_of(list(asker.ask_needles(places)), off)
+    ours = time.process_time() - start
+    plain, read = 0.0, 0.0
+    runs = 5 * (1 + 2 * bool(found.off))
+    for length in (512, 1024):
+        ids = torch.tensor([ids_of(asker._prompt_of_length(length, 0.5)[1])])
+        start = time.process_time()
+        model.network.generate(ids, max_new_tokens=24, do_sample=False, pad_token_id=0)
+        plain += runs * (time.process_time() - start)
+        # filler stands before half of each needle: read once for all, and what is behind it for each
+        read += length * runs / 2
+    read += 1024 * runs / 5
+    weights = sum(
+        part.weight.numel() for part in model.network.base_model.modules() if isinstance(part, torch.nn.Linear)
+    )
+    x, matrix = torch.randn(512, 576), torch.ops.mkldnn._reorder_linear_weight(torch.randn(1536, 576), 512)
+    start = time.process_time()
+    for _ in range(200):
+        torch.ops.mkldnn._linear_pointwise(x, matrix, None, "none", [], "")
+    rate = 200 * x.numel() * 1536 / (time.process_time() - start)
+    print(
+        f"{found.answered_count} of {len(places)} needles, {off} heads off: {ours:.0f} s, {ours / plain:.2f} of generate's "
+        f"{plain:.0f} s; bare matrix products of the {read:,.0f} tokens read {read * weights / rate:.0f} s"
+    )
+
+
 if __name__ == "__main__":
     import torch
 
@@ -189,5 +225,7 @@ if __name__ == "__main__":
     what, model_name, prompts = [*sys.argv[1:], *("search", "smollm2", "")[len(sys.argv) - 1 :]][:3]
     if what == "planted":
         planted(model_name, int(prompts or 60))
+    elif what == "needle":
+        needle_time(model_name, int(prompts or 10))
     else:
         search_time(model_name, int(prompts or 3))
