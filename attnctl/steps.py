@@ -502,13 +502,15 @@ def _prediction_step(trace: Trace) -> Step:
 def narrow_trace(trace: Trace, names: Collection[str]) -> Trace:
     """The trace with only the arrays that the named steps show. Raises UsageError for a name that is no step."""
     check_names(names)
-    gone: dict[str, Any] = {array.name: None for array in FIELD_ARRAYS if array.step not in names}
-    layers = tuple(
-        replace(layer, parameters=layer.parameters if "matrices" in names else {}, **gone) for layer in trace.layers
-    )
+    kept = [array.name for array in FIELD_ARRAYS if array.step in names]
+    layers = []
+    for layer in trace.layers:
+        arrays: dict[str, Any] = {name: getattr(layer, name) for name in kept}
+        arrays["parameters"] = layer.parameters if "matrices" in names else {}
+        layers.append(LayerTrace(layer.layer, layer.heads, layer.kv_heads, rows=layer.rows, tick=layer.tick, **arrays))
     return replace(
         trace,
-        layers=layers,
+        layers=tuple(layers),
         embeddings=trace.embeddings if "embeddings" in names else None,
         predictions=trace.predictions if "prediction" in names else (),
     )

@@ -22,7 +22,7 @@ from attnctl.models import Model, open_named_model
 from attnctl.models.builtin.stack import Stack, can_run_together, run_together
 from attnctl.readings.traces.trace import Trace, TraceReading, notes_of_kind
 from attnctl.source import Changes, Pass, TextSource, TraceSource, check_room, prepare
-from attnctl.steps import check_names, narrow_trace, rounded_trace
+from attnctl.steps import NAMES, check_names, narrow_trace, rounded_trace
 from attnctl.tokens import Token, checked_text, find_several
 
 if TYPE_CHECKING:
@@ -73,14 +73,18 @@ class Work:
         return said | {name: value for name, value in where_given.items() if value not in (None, {})}
 
     def kept_of(self, trace: Trace, *, rounded: bool = True) -> Trace:
-        """What is kept of a trace: the arrays of `steps`, their numbers with `precision`."""
-        trace = trace if self.steps is None else narrow_trace(trace, self.steps)
+        """What is kept of a trace: the arrays of `steps`, their numbers with `precision`, in a file no matrices unasked."""
+        steps = NAMES if self.steps is None else self.steps
+        if self.formats and not self.parameters:
+            steps = tuple(name for name in steps if name != "matrices")
+        trace = trace if steps == NAMES else narrow_trace(trace, steps)
         return rounded_trace(trace, self.precision) if rounded and self.precision is not None else trace
 
     @property
     def wants_predictions(self) -> bool:
         """Whether any of the formats tells what the model predicts; with none, the traces themselves are wanted."""
-        return not self.formats or any(form in ("json", "npz") for form in self.formats)
+        asked = self.steps is None or "prediction" in self.steps
+        return asked and (not self.formats or any(form in ("json", "npz") for form in self.formats))
 
     @property
     def draws_pictures(self) -> bool:
@@ -316,7 +320,8 @@ class Traces:
         """Everything asked for of one trace; itself, where no format is."""
         made: dict[str, Any] = {}
         try:
-            trace = replace(self._with_measure(item, trace), id=trace.id if item.id is None else item.id)
+            trace = self._with_measure(item, trace)
+            trace = trace if item.id is None else replace(trace, id=item.id)
             notes = [f"{item}: {note}" for note in notes_of_kind(trace.notes, "doubt", "no-weights")]
             for form in self.work.formats:
                 made[form] = self._made_of_format(form, item, trace, notes)
@@ -328,8 +333,6 @@ class Traces:
     def _made_of_format(self, form: str, item: Item, trace: Trace, notes: list[str]) -> Any:
         if form in PICTURES:
             return self._picture_of_trace(form, item, trace, notes)
-        if not self.work.parameters:
-            trace = replace(trace, layers=tuple(replace(layer, parameters={}) for layer in trace.layers))
         if form == "json":
             from attnctl.formats.documents.trace_json import trace_to_json
 

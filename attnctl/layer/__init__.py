@@ -416,9 +416,9 @@ class LayerTrace(LayerAttention):
 
     def arrays_kept(self) -> Iterator[tuple[TraceArray, Floats | Bools]]:
         """The arrays that this layer has, parameters too, in the order of TRACE_ARRAYS."""
+        found = {**vars(self), **self.parameters}
         for array in LAYER_TRACE_ARRAYS:
-            there = self.parameters.get(array.name) if array.parameter else getattr(self, array.name)
-            if there is not None:
+            if (there := found.get(array.name)) is not None:
                 yield array, there
 
     def __repr__(self) -> str:

@@ -108,14 +108,16 @@ def trace_to_json(trace: Trace) -> bytes:
 
     Raises AttnctlError where a number is not finite.
     """
-    named: list[tuple[str, Floats | Bools | None]] = [("embeddings", trace.embeddings)]
-    named += [(f"layer {layer.layer}: {of.name}", array) for layer in trace.layers for of, array in layer.arrays_kept()]
-    for where, array in named:
-        if array is not None and not np.isfinite(array).all():
-            raise AttnctlError(f"{where}: a number is not finite (NaN or infinity), so the trace is not written")
-    embeddings = UNSET if trace.embeddings is None else _contiguous(trace.embeddings)
+    embeddings = UNSET if trace.embeddings is None else _contiguous(_finite(trace.embeddings, "embeddings"))
     layers = tuple(map(_layer_document, trace.layers))
     return write_json(document_of(TraceDocument, trace, embeddings=embeddings, layers=layers), "trace")
+
+
+def _finite(array: Floats | Bools, name: str, layer: LayerTrace | None = None) -> Floats | Bools:
+    if not np.isfinite(array).all():
+        where = name if layer is None else f"layer {layer.layer}: {name}"
+        raise AttnctlError(f"{where}: a number is not finite (NaN or infinity), so the trace is not written")
+    return array
 
 
 Written = npt.NDArray[np.generic] | Fragment | list[Fragment]  # an array, or its text where that is known already
@@ -126,6 +128,7 @@ def _layer_document(layer: LayerTrace) -> TraceLayer:
     of_heads: dict[str, Written] = {}
     for array, there in layer.arrays_kept():
         group = of_heads if array.level == "head" else own
+        _finite(there, array.name, layer)
         group[array.name] = _heads_as_text(there, array) if array.parameter else _contiguous(there)
     of_each = zip(layer.heads, layer.kv_heads, *of_heads.values(), strict=True)
     names = ("head", "kv_head", *of_heads)

@@ -306,12 +306,10 @@ class TraceReading:
     def take(self, layer: LayerAttention) -> None:
         """Keep one layer. Raises AttnctlError where its numbers overflow float32."""
         kept = layer.record(self.rows)
-        for array, there in kept.arrays_kept():
-            if array.name in ("scores", "scaled_scores", "weights") and not np.isfinite(there).all():
-                what = array.name.replace("_", " ")
-                raise AttnctlError(
-                    f"the {what} of layer {layer.layer} are too large for float32: see the scale and temperature"
-                )
+        for name in ("scores", "scaled_scores", "weights"):
+            if (there := getattr(kept, name)) is not None and not np.isfinite(there).all():
+                what = f"the {name.replace('_', ' ')} of layer {layer.layer}"
+                raise AttnctlError(f"{what} are too large for float32: see the scale and temperature")
         self._layers.append(kept)
 
     def value(self, run: Run) -> Trace:
