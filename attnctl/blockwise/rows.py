@@ -181,13 +181,23 @@ def top_links(call: Call, count: int) -> tuple[Array, Array]:
     return keys, weights
 
 
+CHUNK = 64  # keys of which the largest weight is compared first
+
+
 def strongest_keys(weights: Array, count: int) -> tuple[Array, Array]:
     """The keys of the `count` largest weights of each row, and those weights, strongest first: (heads, rows, count) each."""
-    most = min(count, weights.shape[-1])
-    best = np.argpartition(-weights, most - 1, axis=-1)[..., :most]  # (heads, rows, most)
-    values = np.take_along_axis(weights, best, -1)
-    order = np.argsort(-values, axis=-1, kind="stable")
-    return np.take_along_axis(best, order, -1), np.take_along_axis(values, order, -1)
+    n_k = weights.shape[-1]
+    most, starts = min(count, n_k), np.arange(0, n_k, CHUNK)
+    peaks = np.fmax.reduceat(weights, starts, -1)  # (heads, rows, chunks)
+    # the chunks with the largest peaks, as many as weights are asked for, hold these
+    held = np.sort(np.argpartition(-peaks, min(most, len(starts)) - 1, axis=-1)[..., :most], -1)
+    keys = (held[..., None] * CHUNK + np.arange(CHUNK)).reshape(*held.shape[:-1], -1)  # (heads, rows, candidates)
+    found = np.take_along_axis(weights, np.minimum(keys, n_k - 1), -1)
+    found = np.where(keys < n_k, found, -np.inf)  # the last chunk may end early
+    best = np.argpartition(-found, most - 1, axis=-1)[..., :most]  # (heads, rows, most)
+    values = np.take_along_axis(found, best, -1)
+    best = np.take_along_axis(best, np.argsort(-values, axis=-1, kind="stable"), -1)
+    return np.take_along_axis(keys, best, -1), np.take_along_axis(found, best, -1)
 
 
 TILE = 256  # queries at a time

@@ -2,14 +2,18 @@
 
 Each measurement runs in a process of its own and prints seconds (best of three) and the memory it took beyond its inputs.
 Ratios are taken within one run; nothing is asserted. `python -m tests.tools.benchmarks.bench_length smollm2` measures the overview
-of all 270 heads of SmolLM2 over 4,096 tokens against its plain forward pass.
+of all 270 heads of SmolLM2 over 4,096 tokens against its plain forward pass; `commands` measures whole processes on long texts.
 """
 
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
+import tempfile
+from itertools import cycle, islice
+from pathlib import Path
 
 HEADS, D = 12, 64
 
@@ -94,6 +98,58 @@ print(f"  ratio {times['with the overviews'] / times['plain forward']:.2f} (budg
 """
 
 
+PEER = """
+import sys, time, torch
+q, k, v = torch.randn(3, 1, 12, int(sys.argv[1]), 16)
+torch.nn.functional.scaled_dot_product_attention(q[:, :, :600], k[:, :, :600], v[:, :, :600])
+start = time.process_time()
+torch.nn.functional.scaled_dot_product_attention(q, k, v)
+print(time.process_time() - start)
+"""
+PLAIN = """
+import sys, torch
+from attnctl.models import open_model
+model = open_model("smollm2")
+ids = torch.tensor([[token.id for token in model.tokenize(open(sys.argv[1]).read())]])
+model.network.config.num_hidden_layers = 1
+with torch.inference_mode():
+    model.network.model(ids, use_cache=False)
+"""
+
+
+def processor_seconds(*command: str) -> float:
+    """What a process takes of the processor, user and system, with all that it imports."""
+    before = os.times()
+    subprocess.run([sys.executable, *command], capture_output=True, check=True)
+    after = os.times()
+    return after.children_user + after.children_system - before.children_user - before.children_system
+
+
+def commands() -> None:
+    """`heads` and `view` of 13,816 tokens through the demo model, a heatmap of 8,192 through SmolLM2, with their peers."""
+    sentences = ("The cat that sat on the mat saw a dog .", "Alice will eat pizza with Bob in the garden .")
+    with tempfile.TemporaryDirectory() as folder:
+        text, page = Path(folder, "text.txt"), str(Path(folder, "page.html"))
+        text.write_text(" ".join(islice(cycle(" ".join(sentences).split()), 13_816)))
+        command, given = ("-m", "attnctl"), ("--file", str(text))
+        peer = subprocess.run([sys.executable, "-c", PEER, "13816"], capture_output=True, text=True, check=True).stdout
+        heads = processor_seconds(*command, "heads", *given)
+        view = processor_seconds(*command, "view", "--no-open", "-o", page, *given)
+        print(
+            f"heads, demo: {heads:.2f} s of processor time, {heads / float(peer):.2f} x one fused attention of 12 heads (3)"
+        )
+        print(f"view, demo: {view:.2f} s, {view / heads:.2f} x heads (budget 1.3)")
+        text.write_text(" word" * 8_192)
+        chosen = ("--layer", "0", "--head", "0", "-o", str(Path(folder, "one.png")), "--model", "smollm2")
+        heatmap, plain = (
+            processor_seconds(*command, "heatmap", *chosen, *given),
+            processor_seconds("-c", PLAIN, str(text)),
+        )
+        print(
+            f"heatmap of layer 0, SmolLM2: {heatmap:.2f} s, {heatmap / plain:.2f} x a plain forward of it (budget 1.15)"
+        )
+
+
 def measured(what: str, n: int) -> tuple[float, float, float]:
     ran = subprocess.run(
         [sys.executable, "-c", CHILD, what, str(n), str(HEADS), str(D)], capture_output=True, text=True, check=True
@@ -124,4 +180,6 @@ def main(n: int) -> None:
 if __name__ == "__main__":
     if sys.argv[1:] == ["smollm2"]:
         raise SystemExit(subprocess.run([sys.executable, "-c", MODEL], check=False).returncode)
+    if sys.argv[1:] == ["commands"]:
+        raise SystemExit(commands())
     main(int(sys.argv[1]) if len(sys.argv) > 1 else 16384)
