@@ -11,6 +11,7 @@ ablate       what each head or edge does for a prediction, heads taken away in t
 effects      the same of a transformers model of yours
 intervene    heads ablated and edges cut in a transformers model of yours, while it runs
 sources      which part of a prompt an answer came from
+align        when each word of a speech was said, by the cross attention of Whisper
 evaluate     which words each head of a trained model finds
 load         a trace or an overview from a file that `save` or a command wrote
 open_model   a model by its name or file, for many texts
@@ -28,7 +29,7 @@ from typing import TYPE_CHECKING, Any
 __version__ = "0.1.0"
 
 if TYPE_CHECKING:
-    from attnctl.api import ablate, compare, evaluate, heads, sources, spans, view
+    from attnctl.api import ablate, align, compare, evaluate, heads, sources, spans, view
     from attnctl.batching import batch
     from attnctl.errors import AttnctlError
     from attnctl.formats.storage import load
@@ -47,6 +48,7 @@ __all__ = [
     "Trace",
     "__version__",
     "ablate",
+    "align",
     "attend",
     "batch",
     "capture",
@@ -68,7 +70,7 @@ _PUBLIC = {
     "AttnctlError": "attnctl.errors",
     "Overview": "attnctl.readings.overview",
     "Trace": "attnctl.readings.traces.trace",
-    **dict.fromkeys(("ablate", "compare", "evaluate", "heads", "sources", "spans", "view"), "attnctl.api"),
+    **dict.fromkeys(("ablate", "align", "compare", "evaluate", "heads", "sources", "spans", "view"), "attnctl.api"),
     "attend": "attnctl.models",
     "batch": "attnctl.batching",
     "capture": "attnctl.models.huggingface.capture",

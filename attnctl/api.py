@@ -1,4 +1,4 @@
-"""The commands as functions: heads, compare, spans, view, ablate, sources, evaluate, each answering a value.
+"""The commands as functions: heads, compare, spans, view, ablate, sources, align, evaluate, each answering a value.
 
 Where a function takes `text`, it may be a trace (of `attend`, `load`, `capture`) instead, whose numbers are there already.
 Models and options are those of `attend`.
@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from attnctl.models import Model
     from attnctl.models.huggingface.checkpoint import Checkpoint
     from attnctl.models.huggingface.prompts import Prompt, SourceSearch
+    from attnctl.readings.alignment import AlignedSpeech
     from attnctl.readings.census.census_table import CensusTable
     from attnctl.readings.effects import Effects
     from attnctl.readings.effects.ablation import EffectRequest, Watched
@@ -501,6 +502,49 @@ def search_sources(
     yield search
     for _ in chain(search.measure_all(), search.remove_parts(conversation) if remove else ()):
         yield search
+
+
+@checked
+def align(
+    audio: str | os.PathLike[str],
+    model: str | os.PathLike[str],
+    *,
+    heads: str = "named",
+    target: str | None = None,
+    language: str | None = None,
+    dtype: str | None = None,
+    device: str | None = None,
+) -> AlignedSpeech:
+    """When each word of a speech was said, as the command says it: `words`, each with text, start, end and confidence.
+
+    `audio` is a file, `model` a Whisper checkpoint's folder or Hugging Face id; `heads` are named (those of the checkpoint's
+    generation config, else the best), auto (the best), or layer.head with commas. `target` is the text where it is known.
+    """
+    *_, found = align_steps(
+        os.fspath(audio), os.fspath(model), heads=heads, target=target, language=language, dtype=dtype, device=device
+    )
+    assert not isinstance(found, float)
+    return found
+
+
+def align_steps(
+    audio: str,
+    model: str,
+    *,
+    heads: str = "named",
+    target: str | None = None,
+    language: str | None = None,
+    dtype: str | None = None,
+    device: str | None = None,
+) -> Iterator[AlignedSpeech | float]:
+    """What `attnctl align` does: after each part of the sound how much has been heard, 0 to 1, and at last the words."""
+    from attnctl.formats.audio import read_audio
+    from attnctl.models.huggingface.speech import align_speech, open_speech
+
+    samples = read_audio(audio)
+    speech = open_speech(model, dtype or "auto", device or "auto")
+    name = "standard input" if audio == "-" else os.path.basename(audio)  # noqa: PTH119
+    return align_speech(speech, samples, name, heads=heads, target=target, language=language)
 
 
 @with_model_options

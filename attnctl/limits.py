@@ -17,6 +17,7 @@ from attnctl.text import shortened
 ALWAYS_FREE_BYTES = 1 << 20  # of memory: for less, nobody looks what is free
 TEXT_BYTES = 32 << 20  # a text, or anything told as one: a million tokens are 5 MB, the Bible in English 4.5 MB
 CORPUS_BYTES = 256 << 20  # a corpus to train on: 45 million words
+AUDIO_BYTES = 1 << 30  # of a file of sound: three hours of stereo
 DATA_BYTES = 4 << 30  # a trace or a matrix read at once: 32,000 × 32,000 weights in float32
 SETTINGS_BYTES = 128 << 20  # JSON beside a model: the largest tokenizer.json in use is about 35 MB
 DIGEST_BYTES = 2_000_000_000  # of a weights file whose digest is made: of a larger one it would take many seconds

@@ -201,6 +201,19 @@ A head's retrieval score is the share of the answer's tokens for which it looks 
             output=f"Where to write: .jsonl, gone on with if there, or {suffixes_listed()}.",
         ),
     ),
+    "align": Entry(
+        LOOK,
+        "when each word of a speech was said",
+        "attnctl align speech.wav --model openai/whisper-base -o speech.srt",
+        """Tell when each word of a speech was said, by the cross attention of Whisper and dynamic time warping.
+
+The speech is written down by the model, or given with --target. A word's confidence is the geometric mean of its tokens'
+probabilities. The heads that go along with the sound best are found too, and held against those the checkpoint names.""",
+        takes(
+            "audio heads target language json output model dtype device",
+            output=f"Where to write: .json, .srt, .vtt, {suffixes_listed()}.",
+        ),
+    ),
     "view": Entry(
         LOOK,
         "one HTML page to explore attention in a browser",
@@ -445,7 +458,8 @@ In a pipe a page is plain Markdown. The site needs MkDocs (pip install "attnctl[
         takes(
             "what",
             what="trace, overview (of a long text), effects (of ablate), comparison, census (of a corpus), "
-            "sources (of an answer), needle, needles (all of a run), batch (its run.json), manifest (a line of it), "
+            "sources (of an answer), needle, needles (all of a run), alignment (of speech), batch (its run.json), "
+            "manifest (a line of it), "
             "sizes (of a model), card (of a trained one), relation (of the bundled corpus), report (of training), "
             "lesson (one step of it), softmax or quiz.",
         ),

@@ -87,6 +87,13 @@ _TABLE: dict[str, dict[str, Option]] = {
             "A known name, a checkpoint's folder or .gguf file, owner/name; demo, a weights file or a run.",
             values=("attnctl.models.huggingface.configured_sizes:known_configurations",),
         ),
+        "audio": Option(
+            "",
+            'Speech: .wav, what soundfile reads where that is installed, or "-" for standard input.',
+            metavar="AUDIO",
+            required=True,
+            reads=True,
+        ),
         "corpus": Option(
             "",
             'Text, one sentence a line: a file, a folder of .txt files, or "-". Default: the bundled corpus.',
@@ -215,6 +222,13 @@ _TABLE: dict[str, dict[str, Option]] = {
             "--least", "Scored cases that a line of the table has at least.", int, default=20, range=limits.CASES
         ),
         "untrained": Option("--untrained", "Beside it the same model with parameters drawn anew.", bool),
+        "heads": Option(
+            "--heads",
+            "named (in the generation config; else auto), auto (those that align best), or layer.head: 4.2,5.1.",
+            metavar="named|auto|HEADS",
+            default="named",
+            values=("named", "auto"),
+        ),
         "remove": Option("--remove", "Render the prompt without each part, too.", bool),
     },
     INPUT: {
@@ -330,6 +344,7 @@ _TABLE: dict[str, dict[str, Option]] = {
             of_machine=True,
         ),
         "chat": Option("--chat", "Instead of a text a conversation: JSON, a list of role and content.", reads=True),
+        "language": Option("--language", "The language that is spoken: en, de [default: as the model hears it]."),
         "answer": Option("--answer", "The answer to explain; without it the model's own."),
     },
     MATHEMATICS: {

@@ -13,6 +13,10 @@ from attnctl.cli.command_table import COMMANDS
 DEPARTURES = {
     ("evaluate", "-o"): "may be given several times: numbers, table and picture of one long measurement",
     ("evaluate", "--output"): "as -o",
+    (
+        "align",
+        "--heads",
+    ): "which heads the times are read from; of models made on the spot it is a short form of --n-heads",
 }
 # option → why its default is another in some commands, which the help of each says
 DEFAULTS = {

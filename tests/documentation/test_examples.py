@@ -17,6 +17,7 @@ from attnctl.cli.command_table import COMMANDS
 from attnctl.docs.references import command_page
 from attnctl.docs.site import all_topics
 from tests.conftest import SAMPLES, Run
+from tests.tools import whisper
 from tests.tools.documentation.__main__ import abridged, with_heads
 from tests.tools.documentation.examples import (
     ALL,
@@ -159,6 +160,10 @@ def test_the_example_of_a_command(
     if "--model minilm" in example or "--model smollm2" in example:
         tiny = request.getfixturevalue("checkpoint")
         words = [tiny if word in ("minilm", "smollm2") else word for word in words]
+    if "whisper" in example:
+        whisper.write_tiny(tmp_path / "whisper")
+        whisper.write_wave(tmp_path / "speech.wav", whisper.sine(1.0))
+        words = ["whisper" if "whisper" in word else word for word in words] + ["--target", "One two"]
     made = run(*words[1:], stdin=b"explain\n" if command == "shell" else b"")
     untrained = command == "needle" and "answers none of the" in made.err  # as a tiny random model does
     assert made.code == untrained, made.err

@@ -17,7 +17,7 @@ import tempfile
 from pathlib import Path
 from unittest.mock import patch
 
-from tests.tools import folders, read_back
+from tests.tools import folders, read_back, whisper
 
 ROOT = Path(__file__).parents[2]
 CASES = sorted((ROOT / "tests" / "shown").glob("*.txt"))
@@ -46,6 +46,8 @@ def fill_room(room: Path) -> None:
         )
         folders.write(room / "bert", "bert")
         folders.write(room / "t5", "t5, bias")
+        whisper.write_tiny(room / "whisper", heads=[[1, 0]])
+    whisper.write_wave(room / "tone.wav", whisper.sine(1.0))
     (room / "answers.txt").write_text("a\n0.5\n\n")
 
 

@@ -1,11 +1,11 @@
-"""Effects, sources of an answer, needles, comparisons, a softmax and a quiz as JSON; needles are read back."""
+"""Readings as JSON: effects, sources, needles (which are read back), aligned speech, comparisons, a softmax, a quiz."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import fields, replace
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import numpy as np
 from msgspec import field
@@ -28,6 +28,7 @@ from attnctl.formats.documents.json_documents import (
     write_json,
 )
 from attnctl.formats.validation import finite_floats
+from attnctl.readings.alignment import AlignedSpeech, AlignedWord, ScoredHead
 from attnctl.readings.effects import ContributionPart, Effects, strongest_cuts
 from attnctl.readings.effects.answer_sources import AnswerSources, PartSource
 from attnctl.readings.effects.needle import HeadPlace, HeadsOff, NeedleCell, NeedleRun, Needles
@@ -206,6 +207,35 @@ def _is_same(found: object, wanted: object) -> bool:
     if isinstance(found, DocumentModel):
         return all(getattr(found, key) == getattr(wanted, key) for key in ("name", "sha256", "revision"))
     return found == wanted
+
+
+# --- aligned speech ----------------------------------------------------------------------------------------------
+
+
+class AlignmentDocument(JsonDocument, kw_only=True, tag="attnctl.alignment/1"):
+    """When each word of a speech was said, by the cross attention of some heads."""
+
+    audio: Annotated[str, about("The name of the file.")]
+    seconds: Annotated[Amount, about("How long it is.")]
+    text: str
+    given: Annotated[bool, about("False: the model's own, the likeliest token each time.")]
+    language: Annotated[str | None, about("As Whisper calls it: en, de.")] = None
+    model: DocumentModel
+    words: tuple[AlignedWord, ...]
+    chosen: Annotated[
+        Literal["named", "auto", "given"],
+        about("Whether heads are those that the checkpoint names, those found best, or others that were asked for."),
+    ]
+    heads: Annotated[tuple[HeadPlace, ...], about("The heads that the times were read from.")]
+    named_heads: Annotated[tuple[HeadPlace, ...], about("The alignment heads that the checkpoint names.")] = ()
+    found_heads: Annotated[tuple[ScoredHead, ...], about("The heads that go along with the sound best, best first.")]
+    common_heads: Annotated[Index, about("How many of named_heads are among found_heads.")]
+    notes: tuple[str, ...]
+
+
+def alignment_document(found: AlignedSpeech) -> AlignmentDocument:
+    """The words of a speech and the heads, as a document."""
+    return document_of(AlignmentDocument, found)
 
 
 # --- comparisons -------------------------------------------------------------------------------------------------

@@ -24,6 +24,7 @@ DOCUMENTS = {
     "sources": f"{HERE}.readings_json:SourcesDocument",
     "needle": f"{HERE}.readings_json:NeedleDocument",
     "needles": f"{HERE}.readings_json:NeedlesDocument",
+    "alignment": f"{HERE}.readings_json:AlignmentDocument",
     "batch": f"{HERE}.model_documents:BatchDocument",
     "manifest": f"{HERE}.model_documents:ManifestLine",
     "sizes": f"{HERE}.model_documents:SizesDocument",

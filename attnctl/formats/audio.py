@@ -1,0 +1,84 @@
+"""Speech as samples at 16 kHz: WAV by the standard library, other formats by soundfile (extra `media`) where installed."""
+
+from __future__ import annotations
+
+import io
+import math
+import wave
+
+import numpy as np
+
+from attnctl import limits
+from attnctl.arrays import Floats
+from attnctl.errors import AttnctlError, in_one_line
+from attnctl.files import read_bytes
+
+RATE = 16_000  # samples a second that Whisper reads
+ZERO_CROSSINGS = 16  # of the windowed sinc on each side
+CHUNK = 32_768  # samples that are made at once
+
+
+def read_audio(path: str) -> Floats:
+    """The sound of a file, or of standard input for "-", its channels' mean: (n,) at 16 kHz, within -1 and 1.
+
+    Raises AttnctlError where it is damaged, empty, or in a format that needs soundfile where that is not installed.
+    """
+    data, name = read_bytes(path, limits.AUDIO_BYTES), "standard input" if path == "-" else path
+    if not data:
+        raise AttnctlError(f"{name} is empty: it holds no sound")
+    try:
+        samples, rate = _read_wave(data)
+    except (wave.Error, EOFError, ValueError, ArithmeticError) as error:
+        samples, rate = _read_by_library(data, name, error)  # of WAV, floats and compressed samples
+    if not len(samples):
+        raise AttnctlError(f"{name} holds no sound: it has no samples")
+    if not 1_000 <= rate <= 1_000_000 or not np.isfinite(samples).all():
+        raise AttnctlError(f"{name} is damaged: {rate:,} samples a second, or samples that are no numbers")
+    return resampled(samples.mean(axis=1), rate)
+
+
+def _read_wave(data: bytes) -> tuple[Floats, int]:
+    """Samples of whole numbers: (n, channels), and how many there are a second."""
+    with wave.open(io.BytesIO(data)) as file:
+        width, channels, rate = file.getsampwidth(), file.getnchannels(), file.getframerate()
+        raw = file.readframes(file.getnframes())
+    raw = raw[: len(raw) - len(raw) % (width * channels)]
+    parts = np.frombuffer(raw, np.uint8).reshape(-1, channels, width)
+    whole = np.zeros((*parts.shape[:2], 4), np.uint8)  # the highest bytes of 32 bits, lowest byte first
+    whole[..., 4 - width :] = parts ^ (0x80 if width == 1 else 0)  # 8 bits have no sign
+    return (whole.view("<i4")[..., 0] / np.float32(2**31)).astype(np.float32), rate  # (n, channels)
+
+
+def _read_by_library(data: bytes, name: str, error: Exception) -> tuple[Floats, int]:
+    try:
+        from soundfile import read
+    except (ImportError, OSError):
+        why = in_one_line(error) if data[:4] == b"RIFF" else "it is no WAV file"
+        raise AttnctlError(
+            f"cannot read the sound of {name} ({why}): formats other than WAV need soundfile: pip install 'attnctl[media]'"
+        ) from error
+    try:
+        samples, rate = read(io.BytesIO(data), dtype="float32", always_2d=True)
+    except Exception as failed:  # of the library's own
+        raise AttnctlError(f"cannot read the sound of {name}: {in_one_line(failed)}") from failed
+    return samples, int(rate)
+
+
+def resampled(samples: Floats, rate: int) -> Floats:
+    """Samples (n,) of `rate` a second as 16,000 a second, by a sinc in a Kaiser window."""
+    if rate == RATE:
+        return samples
+    up, down = RATE // math.gcd(RATE, rate), rate // math.gcd(RATE, rate)
+    cut = min(1.0, up / down)
+    width = math.ceil(ZERO_CROSSINGS / cut)
+    offsets = np.arange(1 - width, width + 1)  # (taps,)
+    away = np.arange(up)[:, None] / up - offsets  # (phases, taps)
+    window = np.i0(8.0 * np.sqrt(np.clip(1 - (away / width) ** 2, 0, None)))
+    filters = np.sinc(cut * away) * window  # (phases, taps)
+    filters = (filters / filters.sum(axis=1, keepdims=True)).astype(np.float32)
+    padded = np.pad(samples, width)
+    made = []
+    for start in range(0, count := -(-len(samples) * up // down), CHUNK):
+        at, phase = np.divmod(np.arange(start, min(start + CHUNK, count)) * down, up)
+        made.append(np.einsum("kt,kt->k", padded[at[:, None] + offsets + width], filters[phase]))
+    return np.concatenate(made)

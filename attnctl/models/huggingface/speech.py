@@ -1,0 +1,296 @@
+"""Whisper opened as a checkpoint's folder: speech written down, and each of its words given its time."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from attnctl.arrays import Floats, as_numpy
+from attnctl.errors import AttnctlError, UsageError, in_one_line
+from attnctl.formats.audio import RATE
+from attnctl.models.huggingface.hub import check_extra, find_checkpoint, import_extra, is_checkpoint, read_json
+from attnctl.models.huggingface.network import load_network, network_info, origin_of, quiet_library, running_network
+from attnctl.models.huggingface.opening import DTYPES, short_name
+from attnctl.models.huggingface.tokenizer import Pieces, open_pieces
+from attnctl.readings.alignment import (
+    AUTO_HEADS,
+    FRAME_SECONDS,
+    LISTED_HEADS,
+    NO_SPACES,
+    AlignedSpeech,
+    AlignedWindow,
+    AlignedWord,
+    ScoredHead,
+    head_scores,
+    standardised_weights,
+    token_starts,
+    warping_paths,
+    words_of_pieces,
+)
+from attnctl.readings.effects.needle import HeadPlace
+from attnctl.readings.traces.trace import ModelInfo
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedModel
+
+WINDOW_SECONDS, LATEST_SECONDS = 30, 5  # that Whisper hears at once; a longer speech is cut in the last 5 of them
+SILENT = 1e-4  # of full scale: where no sample is louder there is nothing to hear
+FRAME = round(RATE * FRAME_SECONDS)  # samples
+BATCH_OF_HEADS = 8  # whose paths are found at once
+
+Place = tuple[int, int]
+
+
+@dataclass(frozen=True, eq=False)
+class SpeechCheckpoint:
+    """A Whisper checkpoint: its network, its tokenizer, and what turns samples into what it hears."""
+
+    info: ModelInfo
+    network: PreTrainedModel
+    pieces: Pieces
+    extractor: Any
+
+    @property
+    def named_heads(self) -> tuple[HeadPlace, ...]:
+        """The alignment heads of its generation_config.json; () where it names none. Raises AttnctlError for no heads."""
+        told = getattr(self.network.generation_config, "alignment_heads", None) or ()
+        try:
+            return tuple(HeadPlace(int(layer), int(head)) for layer, head in told)
+        except (TypeError, ValueError) as error:
+            said = str(told)[:80]
+            raise AttnctlError(f"{self.info.name}: generation_config.json says alignment_heads {said}") from error
+
+
+def open_speech(name: str, dtype: str = "auto", device: str = "auto") -> SpeechCheckpoint:
+    """A Whisper checkpoint by its folder or Hugging Face id.
+
+    Raises UsageError for a model that hears nothing, AttnctlError for a checkpoint that is damaged or lacks a part.
+    """
+    if dtype not in DTYPES:
+        raise UsageError(f"--dtype {dtype}: it is {', '.join(DTYPES)}")
+    wanted = "give a Whisper checkpoint, as its folder or its Hugging Face id: openai/whisper-base"
+    if not is_checkpoint(name):
+        raise UsageError(f"{short_name(name)} is no checkpoint that hears speech: {wanted}")
+    check_extra()
+    folder, called = find_checkpoint(name), short_name(name)
+    settings = {} if folder.is_file() else read_json(folder / "config.json")
+    if settings.get("model_type") != "whisper":
+        raise UsageError(f"{called} does not write down speech: {wanted}")
+    if not (folder / "preprocessor_config.json").is_file():
+        raise AttnctlError(
+            f"{called} has no preprocessor_config.json, which says how sound is put to it: copy it there"
+        )
+    pieces = open_pieces(folder, called)
+    network = load_network(folder, settings, dtype, device, called)
+    if not network.can_generate():
+        raise AttnctlError(f"{called} is {type(network).__name__}, which writes no text")
+    try:
+        with quiet_library():
+            kind = import_extra("transformers").WhisperFeatureExtractor
+            extractor = kind.from_pretrained(folder, local_files_only=True)
+    except AttnctlError:
+        raise
+    except Exception as error:
+        raise AttnctlError(f"{called}: cannot read preprocessor_config.json: {in_one_line(error)}") from error
+    info = replace(network_info(network, called, "cross"), **origin_of(Path(folder), name))
+    return SpeechCheckpoint(info, network, pieces, extractor)
+
+
+def parsed_heads(spec: str, info: ModelInfo) -> tuple[HeadPlace, ...]:
+    """The heads that "4.2,5.1" names. Raises UsageError where it names none, or one that is not there."""
+    found: dict[Place, HeadPlace] = {}
+    for part in spec.split(","):
+        match = re.fullmatch(r"\s*([0-9]{1,4})\.([0-9]{1,4})\s*", part)
+        if match is None:
+            raise UsageError(f"--heads {spec[:40]!r}: it is named, auto, or heads as layer.head: 4.2,5.1")
+        place = int(match[1]), int(match[2])
+        found[place] = HeadPlace(*place)
+    return checked_heads(tuple(found.values()), info, "--heads")
+
+
+def checked_heads(heads: tuple[HeadPlace, ...], info: ModelInfo, where: str) -> tuple[HeadPlace, ...]:
+    """The heads, all of which are there. Raises UsageError for one that is not."""
+    layers, count = info.n_layers or 0, info.n_heads or 0
+    for one in heads:
+        if one.layer >= layers or one.head >= count:
+            raise UsageError(
+                f"{where}: no head {one.layer}.{one.head} in {info.name}: its decoder has {layers} layers of {count} heads"
+            )
+    return heads
+
+
+@dataclass(eq=False)
+class _Heard:
+    """A window, what was said in it, and what every head looked at."""
+
+    start: float
+    ids: list[int]
+    probabilities: Floats  # (tokens,)
+    weights: dict[int, Floats]  # layer → (heads, prompt + tokens + 1, frames of the network)
+    prompt: int  # tokens before the text's
+    frames: int
+    scores: dict[Place, float]
+
+    def standardised(self, heads: Sequence[HeadPlace]) -> Floats:
+        """Standardised weights of heads, from the row that asks for the first token on: (heads, tokens + 1, frames)."""
+        chosen = np.stack([self.weights[one.layer][one.head] for one in heads])
+        return standardised_weights(chosen, self.frames)[:, self.prompt - 1 : self.prompt + len(self.ids)]
+
+
+def align_speech(
+    speech: SpeechCheckpoint,
+    samples: Floats,
+    name: str,
+    *,
+    heads: str = "named",
+    target: str | None = None,
+    language: str | None = None,
+) -> Iterator[AlignedSpeech | float]:
+    """How much of the sound has been heard, 0 to 1, after each window, and at last the words with their times.
+
+    Raises AttnctlError for silence and for a text that is too long, UsageError for what does not go together.
+    """
+    info, notes = speech.info, []
+    named = checked_heads(speech.named_heads, info, "generation_config.json")
+    chosen = parsed_heads(heads, info) if heads not in ("named", "auto") else ()
+    if float(np.abs(samples).max()) < SILENT:
+        raise AttnctlError(f"{name} is silent: no sample is louder than {SILENT:g} of full scale")
+    if target is not None and not target.strip():
+        raise UsageError("--target is empty: it is the text that is said")
+    windows = list(_windows(samples))
+    if len(windows) > 1:
+        if target is not None:
+            raise UsageError(
+                f"--target goes with up to {WINDOW_SECONDS} seconds of sound, and {name} has {len(samples) / RATE:.1f}: "
+                "cut it, or leave the text to the model"
+            )
+        notes.append(
+            f"{name} is longer than {WINDOW_SECONDS} seconds: it is heard in {len(windows)} parts, cut where it is quietest."
+        )
+    heard: list[_Heard] = []
+    for start, end in windows:
+        part = samples[start:end]
+        if float(np.abs(part).max()) >= SILENT:
+            one, language = _hear(speech, part, start / RATE, target, language)
+            heard += [one] if one.ids else []
+        yield end / len(samples)
+    if not heard:
+        raise AttnctlError(f"{info.name} hears no words in {name}")
+    places = heard[0].scores
+    scores = {place: float(np.mean([one.scores[place] for one in heard])) for place in places}
+    ranked = sorted(scores, key=lambda place: -scores[place])
+    found = tuple(ScoredHead(*place, scores[place]) for place in ranked[:LISTED_HEADS])
+    if heads == "named" and not named:
+        notes.append(f"{info.name} names no alignment heads: those found best are used.")
+    how = heads if heads == "auto" or (heads == "named" and named) else "auto" if heads == "named" else "given"
+    used = chosen or (named if how == "named" else tuple(HeadPlace(*place) for place in ranked[:AUTO_HEADS]))
+    words, shown = [], []
+    for one in heard:
+        window, timed = _timed_words(speech, one, used, language)
+        words += timed
+        shown.append(window)
+    ids = [number for one in heard for number in one.ids]
+    text = target if target is not None else speech.pieces.tokenizer.decode(ids).strip()
+    seconds = len(samples) / RATE
+    yield AlignedSpeech(
+        name, seconds, text, target is not None, language, info, tuple(words), how, used, named, found,
+        tuple(shown), tuple(notes),
+    )  # fmt: skip
+
+
+def _windows(samples: Floats) -> Iterator[tuple[int, int]]:
+    """Where the parts of a sound begin and end: none longer than Whisper hears, each cut where it is quietest."""
+    start, most, near = 0, WINDOW_SECONDS * RATE, 10 * FRAME
+    while len(samples) - start > most:
+        last = samples[start + most - LATEST_SECONDS * RATE : start + most] ** 2
+        loudness = np.convolve(last, np.ones(near, np.float32), "valid")
+        cut = start + most - LATEST_SECONDS * RATE + int(loudness.argmin()) + near // 2
+        yield start, cut
+        start = cut
+    yield start, len(samples)
+
+
+def _hear(
+    speech: SpeechCheckpoint, samples: Floats, start: float, target: str | None, language: str | None
+) -> tuple[_Heard, str | None]:
+    """A window heard: its tokens (or those of `target`), every head's weights; and the language that is spoken."""
+    import torch
+
+    from attnctl.models.huggingface.capture import capture
+
+    network: Any = speech.network
+    tokenizer, name = speech.pieces.tokenizer, speech.info.name
+    made = speech.extractor(samples, sampling_rate=RATE, return_tensors="np")
+    features = torch.from_numpy(made["input_features"]).to(network.device, network.dtype)  # (1, mels, frames)
+    most = network.config.max_target_positions
+    with running_network(speech.network, most, name):
+        encoded = network.get_encoder()(features)
+        config = network.generation_config
+        first, several = network.config.decoder_start_token_id, getattr(config, "lang_to_id", None) or {}
+        if several and language is None:
+            ids = torch.tensor([[first]], device=network.device)
+            logits = network(encoder_outputs=encoded, decoder_input_ids=ids).logits[0, -1]  # (vocabulary,)
+            spoken = max(several, key=lambda one: float(logits[several[one]]))
+            language = spoken.strip("<|>")
+        if language is not None and f"<|{language}|>" not in several:
+            known = ", ".join(sorted(one.strip("<|>") for one in several)) or "none: it hears one language alone"
+            raise UsageError(f"--language {language}: {name} knows {known}")
+        marks = (f"<|{language}|>", "<|transcribe|>") * bool(several)
+        prompt = [first, *(tokenizer.token_to_id(one) for one in marks[:2]), tokenizer.token_to_id("<|notimestamps|>")]
+        if None in prompt:
+            raise AttnctlError(f"the tokenizer of {name} lacks the marks of Whisper: it is another model's")
+        ends = network.config.eos_token_id
+        if target is None:
+            how = {"language": language, "task": "transcribe"} if several else {}
+            out = network.generate(
+                features, encoder_outputs=encoded, do_sample=False, num_beams=1, return_timestamps=False,
+                max_new_tokens=most - len(prompt) - 1, **how,
+            )  # fmt: skip
+            text = [number for number in out[0].tolist() if number not in speech.pieces.special_ids and number < ends]
+        else:
+            text = tokenizer.encode(f" {target.strip()}", add_special_tokens=False).ids
+        if len(prompt) + len(text) + 1 > most:
+            raise AttnctlError(
+                f"--target: the text has {len(text):,} tokens, and {name} writes {most - len(prompt) - 1:,}"
+            )
+        ids = torch.tensor([[*prompt, *text, ends]], device=network.device)
+        with capture(speech.network, attention="cross", keep=()) as calls:
+            logits = network(encoder_outputs=encoded, decoder_input_ids=ids).logits[0].float()
+    sure = torch.log_softmax(logits, -1)[len(prompt) - 1 : len(prompt) + len(text) - 1]  # (tokens, vocabulary)
+    sure = sure[torch.arange(len(text)), torch.tensor(text, dtype=torch.long)].exp()
+    weights = {call.layer: as_numpy(call.weights[0].float()) for call in calls}  # (heads, prompt + tokens + 1, frames)
+    frames = min(max(len(samples) // FRAME, 1), calls[0].weights.shape[-1])
+    heard = _Heard(start, text, as_numpy(sure), weights, len(prompt), frames, {})
+    for layer, of_layer in weights.items() if text else ():
+        for at in range(0, len(of_layer), BATCH_OF_HEADS):
+            places = [HeadPlace(layer, head) for head in range(at, min(at + BATCH_OF_HEADS, len(of_layer)))]
+            rows = slice(len(prompt) - 1, len(prompt) + len(text))
+            raw = of_layer[at : at + BATCH_OF_HEADS, rows, :frames]
+            several_scores = head_scores(raw, heard.standardised(places))
+            heard.scores |= {(layer, one.head): float(s) for one, s in zip(places, several_scores, strict=True)}
+    return heard, language
+
+
+def _timed_words(
+    speech: SpeechCheckpoint, heard: _Heard, heads: Sequence[HeadPlace], language: str | None
+) -> tuple[AlignedWindow, list[AlignedWord]]:
+    """The words of a window with their times."""
+    tokenizer = speech.pieces.tokenizer
+    weights = heard.standardised(heads).mean(axis=0)  # (tokens + 1, frames)
+    path = warping_paths(-weights[None])[0]
+    starts = heard.start + token_starts(path) * FRAME_SECONDS  # (tokens + 1,)
+    logs = np.log(np.maximum(heard.probabilities, 1e-30))
+    words = [
+        AlignedWord(
+            text, round(float(starts[a]), 3), round(float(starts[b]), 3), min(1.0, math.exp(float(logs[a:b].mean())))
+        )
+        for text, a, b in words_of_pieces(tokenizer.decode, heard.ids, language not in NO_SPACES)
+    ]
+    names = tuple(token.text for token in speech.pieces.continued_tokens([], heard.ids))
+    return AlignedWindow(heard.start, names, weights, path), words

@@ -1,0 +1,249 @@
+"""`attnctl align`: words of a speech in time. A tiny random Whisper and a tone; Whisper base where its packages and a voice are."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import attnctl
+from attnctl.formats.audio import read_audio, resampled
+from attnctl.readings.alignment import (
+    AlignedWord,
+    clock,
+    median_filter,
+    subtitle_cues,
+    token_starts,
+    warping_paths,
+    words_of_pieces,
+)
+from tests.conftest import Refused, Run, check_schema
+from tests.tools import whisper
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with a tone, and a tiny Whisper in "tiny", which names head 1.0; in "unnamed" one that names none."""
+    folder = tmp_path_factory.mktemp("speech")
+    whisper.write_tiny(folder / "tiny", heads=[[1, 0]])
+    whisper.write_tiny(folder / "unnamed")
+    whisper.write_wave(folder / "tone.wav", whisper.sine(2.0))
+    return folder
+
+
+def test_warping_is_the_cheapest_monotonic_path() -> None:
+    """Held against all paths of small matrices."""
+
+    def cheapest(cost: np.ndarray) -> float:
+        n, m = cost.shape
+        best: dict[tuple[int, int], float] = {}
+        for i, j in itertools.product(range(n), range(m)):
+            before = [best[at] for at in ((i - 1, j - 1), (i - 1, j), (i, j - 1)) if at in best]
+            best[i, j] = cost[i, j] + (min(before) if before else 0)
+        return best[n - 1, m - 1]
+
+    random = np.random.default_rng(0)
+    for n, m in itertools.product((1, 2, 3, 5), (1, 2, 4, 9)):
+        costs = random.normal(size=(3, n, m)).astype(np.float32)
+        for cost, (rows, columns) in zip(costs, warping_paths(costs), strict=True):
+            assert (rows[0], columns[0], rows[-1], columns[-1]) == (0, 0, n - 1, m - 1)
+            assert set(np.diff(rows)) <= {0, 1} and set(np.diff(columns)) <= {0, 1}
+            assert cost[rows, columns].sum() == pytest.approx(cheapest(cost), abs=1e-5)
+            assert list(token_starts((rows, columns))) == [columns[rows == at][0] for at in range(n)]
+
+
+def test_median_of_seven_frames() -> None:
+    array = np.random.default_rng(1).normal(size=(2, 3, 20)).astype(np.float32)
+    padded = np.pad(array, [(0, 0), (0, 0), (3, 3)], mode="reflect")
+    for at in range(20):
+        assert (median_filter(array)[..., at] == np.median(padded[..., at : at + 7], axis=-1)).all()
+    assert median_filter(array[..., :2]).shape == (2, 3, 2)
+
+
+def test_tokens_become_words() -> None:
+    parts = [
+        " He",
+        " said",
+        ":",
+        ' "',
+        "Don",
+        "'t",
+        " go",
+        ',"',
+        " 3",
+        ".",
+        "5",
+        " caf",
+        "é".encode()[:1],
+        "é".encode()[1:],
+        "!",
+    ]
+    data = [part if isinstance(part, bytes) else part.encode() for part in parts]
+    decode = lambda ids: b"".join(data[at] for at in ids).decode(errors="replace")  # noqa: E731
+    words = words_of_pieces(decode, range(len(data)), spaces=True)
+    assert [text for text, *_ in words] == ["He", "said:", "\"Don't", 'go,"', "3.5", "café!"]
+    assert words[-1][1:] == (11, 15) and all(a[2] == b[1] for a, b in itertools.pairwise(words))
+    assert [
+        text for text, *_ in words_of_pieces(lambda ids: "".join("天気。"[at] for at in ids), range(3), spaces=False)
+    ] == ["天", "気。"]
+
+
+@pytest.mark.parametrize("rate", [8000, 11025, 16000, 22050, 44100, 48000])
+def test_samples_at_another_rate(rate: int) -> None:
+    """A tone below half of both rates comes out as the same tone; one above half of 16 kHz is gone."""
+    time = np.arange(rate) / rate
+    made = resampled(np.sin(2 * np.pi * 440 * time).astype(np.float32), rate)
+    assert len(made) == 16_000
+    assert np.abs(made - np.sin(2 * np.pi * 440 * np.arange(16_000) / 16_000))[200:-200].max() < 2e-3
+    if rate > 24_000:
+        assert np.abs(resampled(np.sin(2 * np.pi * 10_000 * time).astype(np.float32), rate))[200:-200].max() < 0.02
+
+
+@pytest.mark.parametrize("width", [1, 2, 3, 4])
+def test_wave_files_of_every_width_and_of_two_channels(tmp_path: Path, width: int) -> None:
+    samples = whisper.sine(0.5)
+    both = np.stack([samples, samples / 2], axis=1)
+    path = whisper.write_wave(tmp_path / "a.wav", both, width=width)
+    assert np.abs(read_audio(str(path)) - samples * 0.75).max() < (0.02 if width == 1 else 1e-4)
+
+
+def test_forms_of_aligned_words(place: Path, tmp_path: Path, run: Run) -> None:
+    how = (
+        "align",
+        str(place / "tone.wav"),
+        "--model",
+        str(place / "tiny"),
+        "--target",
+        "One two. <b> four",
+        "--language",
+        "en",
+    )
+    made = run(*how)
+    assert made.code == 0, made.err
+    rows = [line.split("\t") for line in made.out.splitlines()]
+    assert rows[0] == ["start", "end", "word", "confidence"] and [row[2] for row in rows[1:]] == [
+        "One",
+        "two.",
+        "<b>",
+        "four",
+    ]
+    times = [float(row[0]) for row in rows[1:]]
+    assert times == sorted(times) and times[0] == 0 and float(rows[-1][1]) <= 2.0
+    document = run(*how, "--json").json
+    assert check_schema(document) == "alignment"
+    assert (document["seconds"], document["text"], document["given"], document["language"]) == (
+        2,
+        "One two. <b> four",
+        True,
+        "en",
+    )
+    assert document["heads"] == document["named_heads"] == [{"layer": 1, "head": 0}] and document["chosen"] == "named"
+    assert document["common_heads"] == 1 and len(document["found_heads"]) == 4
+    for suffix in ("json", "srt", "vtt", "png", "svg", "pdf"):
+        assert run(*how, "-o", str(tmp_path / f"a.{suffix}")).code == 0
+        assert (tmp_path / f"a.{suffix}").stat().st_size > 50
+    assert (tmp_path / "a.srt").read_text().startswith("1\n00:00:00,000 --> 00:00:") and "<b> four" in (
+        tmp_path / "a.srt"
+    ).read_text()
+    assert (tmp_path / "a.vtt").read_text().startswith("WEBVTT\n\n1\n00:00:00.000 --> ") and "&lt;b&gt;" in (
+        tmp_path / "a.vtt"
+    ).read_text()
+
+
+def test_heads_are_named_found_or_given(place: Path, run: Run) -> None:
+    how = {"target": "One two three", "language": "en"}
+    auto = attnctl.align(place / "tone.wav", place / "tiny", heads="auto", **how)
+    assert [(one.layer, one.head) for one in auto.heads] == [(one.layer, one.head) for one in auto.found_heads[:6]]
+    scores = [one.score for one in auto.found_heads]
+    assert scores == sorted(scores, reverse=True)
+    given = attnctl.align(place / "tone.wav", place / "tiny", heads="0.1,1.1", **how)
+    assert [(one.layer, one.head) for one in given.heads] == [(0, 1), (1, 1)] and given.chosen == "given"
+    unnamed = run(
+        "align",
+        str(place / "tone.wav"),
+        "--model",
+        str(place / "unnamed"),
+        "--target",
+        "One",
+        "--language",
+        "en",
+        "--json",
+    )
+    assert unnamed.json["chosen"] == "auto" and "names no alignment heads" in unnamed.err
+
+
+def test_more_than_thirty_seconds_are_heard_in_parts(tmp_path: Path, place: Path) -> None:
+    sound = np.concatenate([whisper.sine(28.5), np.zeros(8_000), whisper.sine(10.0)])
+    found = attnctl.align(whisper.write_wave(tmp_path / "long.wav", sound), place / "tiny", language="en")
+    assert "heard in 2 parts" in found.notes[0]
+    assert all(28.5 <= window.start <= 29 for window in found.windows[1:])
+    assert all(word.start <= word.end <= found.seconds for word in found.words)
+
+
+def test_what_cannot_be_aligned_is_refused(tmp_path: Path, place: Path, refused: Refused, room: Path) -> None:
+    tone, tiny = str(place / "tone.wav"), str(place / "tiny")
+    files = {"silent": np.zeros(16_000), "none": np.zeros(0), "long": whisper.sine(31.0)}
+    paths: dict[str, str] = {
+        name: str(whisper.write_wave(tmp_path / f"{name}.wav", array)) for name, array in files.items()
+    }
+    for name, data in {"empty": b"", "text": b"hello", "cut": Path(tone).read_bytes()[:30]}.items():
+        (tmp_path / f"{name}.wav").write_bytes(data)
+        paths[name] = str(tmp_path / f"{name}.wav")
+    bare = shutil.copytree(tiny, tmp_path / "bare")
+    (bare / "preprocessor_config.json").unlink()
+    cases: list[tuple[int, list[Any], str]] = [
+        (1, [paths["silent"], "-m", tiny], "is silent"),
+        (1, [paths["none"], "-m", tiny], "holds no sound"),
+        (1, [paths["empty"], "-m", tiny], "is empty"),
+        (1, [paths["text"], "-m", tiny], "cannot read the sound"),
+        (1, [paths["cut"], "-m", tiny], "cannot read the sound"),
+        (1, ["nowhere.wav", "-m", tiny], "nowhere.wav"),
+        (2, [paths["long"], "-m", tiny, "--target", "a"], "--target goes with up to 30 seconds"),
+        (1, [tone, "-m", tiny, "--target", "a " * 60], "tokens, and tiny writes"),
+        (2, [tone, "-m", tiny, "--target", " "], "--target is empty"),
+        (2, [tone, "-m", tiny, "--heads", "best"], "named, auto, or heads as layer.head"),
+        (2, [tone, "-m", tiny, "--heads", "2.0"], "its decoder has 2 layers of 2 heads"),
+        (2, [tone, "-m", tiny, "--language", "xx"], "knows de, en"),
+        (2, [tone, "-m", tiny, "-o", "a.csv"], "align writes .json, .srt, .vtt"),
+        (2, [tone, "-m", "demo"], "no checkpoint that hears speech"),
+        (2, [tone], "name its folder or Hugging Face id with --model"),
+        (1, [tone, "-m", str(bare)], "preprocessor_config.json"),
+        (2, [tone, "-m", str(room / "llama")], "does not write down speech"),
+    ]
+    for code, how, said in cases:
+        line = refused("align", *how, code=code)
+        assert said in line, (how, line)
+
+
+def test_subtitles_end_with_sentences_and_pauses() -> None:
+    words = [
+        AlignedWord(text, at, at + 0.4, 1.0) for text, at in (("One", 0), ("two.", 0.5), ("Three", 1.0), ("four", 3.0))
+    ]
+    assert [[word.text for word in cue] for cue in subtitle_cues(words)] == [["One", "two."], ["Three"], ["four"]]
+    assert clock(3723.0456) == "01:02:03.046" and clock(0.5, ",") == "00:00:00,500"
+
+
+def test_whisper_base_finds_words_in_time(tmp_path: Path) -> None:
+    """The voice's own times, where libespeak-ng is installed: `bench_align` measures twenty sentences."""
+    if whisper.package_files() is None:
+        pytest.skip(whisper.LACKS)
+    from tests.tools.benchmarks.bench_align import Voice, lateness
+
+    try:
+        voice = Voice()
+    except OSError:
+        pytest.skip("libespeak-ng is not installed: apt-get install espeak-ng")
+    samples, times = voice.speak("The museum shows paintings from the last century.")
+    path = whisper.write_wave(tmp_path / "a.wav", samples, rate=voice.rate)
+    found = attnctl.align(
+        path, whisper.write_base(tmp_path / "base"), target="The museum shows paintings from the last century."
+    )
+    late = np.abs(lateness(found.words, times))
+    assert len(late) >= 6 and np.median(late) <= 0.1 and late.max() < 0.4
+    assert found.language == "en" and found.common_heads >= 4
+    assert json.dumps([f"{one.layer}.{one.head}" for one in found.named_heads]) == json.dumps(whisper.PUBLISHED)
