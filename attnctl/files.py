@@ -6,6 +6,7 @@ import contextlib
 import errno
 import io
 import os
+import re
 import stat
 import sys
 import time
@@ -261,3 +262,16 @@ def lock_folder(folder: Path) -> BaseFileLock:
     except NotImplementedError as error:
         raise AttnctlError(f"{folder} is on a file system without locks: give a folder on another") from error
     return lock
+
+
+_PICTURE = re.compile(r"\S.*\.(jpe?g|png|webp|bmp|tiff?|gif)", re.IGNORECASE)
+
+
+def names_picture(text: str) -> bool:
+    """Whether a text is the name of a file of a picture that is there."""
+    if len(text) > limits.NAME_BYTES or not _PICTURE.fullmatch(text):
+        return False
+    try:
+        return Path(text).is_file()
+    except (OSError, ValueError):
+        return False

@@ -66,6 +66,7 @@ LAYERS_BUILT = (
 )
 EXPERTS_BUILT = 600_000  # in all layers, where no weights are read: Doge has 16,384 in each of 32
 NUMBERS_LACKING = 10**8  # of a network that its file need not hold, beside as many as it holds: masks of positions
+PICTURE_PIXELS = 60_000_000  # of a picture: its RGB takes 180 MB
 NAME_BYTES = 255  # of a file's name, on every common file system
 SENTENCE_LINES = 20_000  # of one sentence of a treebank: what is longer is not held in memory
 CONLLU_LINE_BYTES = 1 << 20  # of one line of a treebank

@@ -35,6 +35,10 @@ class Token:
     end: Annotated[Index, about("One past the last.")] | None = None
     special: Annotated[bool, ALWAYS] = False
     unknown: Annotated[bool, about("The model has no such word and reads its unknown token.")] = False
+    box: Annotated[
+        tuple[int, int, int, int] | None,
+        about("Of a patch: left, top, right, bottom in pixels, the last two one past."),
+    ] = None
 
 
 Tokenize = Callable[[str], tuple[Token, ...]]
@@ -239,11 +243,14 @@ def find_token(tokens: Sequence[Token], query: str) -> int:
 def find_several(tokens: Sequence[Token], query: str) -> list[int]:
     """The indices of the tokens that `query` names, in its order: `eat`, `3`, `-1`, `text:3`, `eat,pizza`, `2-5`.
 
-    A whole number is always an index (negative counts from the end), `text:…` always the text of a token. Raises
+    A whole number is always an index (negative counts from the end), `text:…` always the text of a token, and of a picture
+    `x,y` the patch at that pixel. Raises
     UsageError where there is no such token, or more than one has that text (the message lists their indices).
     """
     if not query.strip():
         raise UsageError("--query is empty: name a token by its text or its index")
+    if (pixel := _PIXEL.fullmatch(query)) and any(token.box for token in tokens):
+        return [_by_pixel(tokens, int(pixel[1]), int(pixel[2]))]
     if "," in query and not query.startswith(AS_TEXT) and all(token.text != query for token in tokens):
         parts = [part for part in query.split(",") if part.strip()]
         found = [at for part in parts for at in find_several(tokens, part.strip())]
@@ -261,6 +268,15 @@ def find_several(tokens: Sequence[Token], query: str) -> list[int]:
 def is_index(query: str) -> bool:
     """Whether a query is the index of a token, rather than its text."""
     return _INDEX.fullmatch(query) is not None
+
+
+def _by_pixel(tokens: Sequence[Token], x: int, y: int) -> int:
+    for at, token in enumerate(tokens):
+        if token.box is not None and token.box[0] <= x < token.box[2] and token.box[1] <= y < token.box[3]:
+            return at
+    boxes = [token.box for token in tokens if token.box is not None]
+    seen = f"{boxes[0][0]},{boxes[0][1]} to {boxes[-1][2] - 1},{boxes[-1][3] - 1}"  # patches go row by row
+    raise UsageError(f"no patch at pixel {x},{y}: the model sees {seen} of the picture")
 
 
 def _by_index(tokens: Sequence[Token], at: int, query: str) -> int:
@@ -283,6 +299,7 @@ def _by_text(tokens: Sequence[Token], text: str) -> int:
     raise UsageError(f"no token {visible_text(text[:80])!r} in the text: its tokens are {known}")
 
 
+_PIXEL = re.compile(r"\s*(\d{1,6})\s*,\s*(\d{1,6})\s*")
 Span = tuple[int, int]
 
 # a blank to fill in ("____", "[MASK]"), a number with its points, a word with its apostrophes, or one other sign

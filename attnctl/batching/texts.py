@@ -18,7 +18,7 @@ from typing import IO, Any, cast
 from attnctl import limits
 from attnctl.batching.items import Item
 from attnctl.errors import AttnctlError, UsageError, in_one_line
-from attnctl.files import check_regular, need_pyarrow, open_regular, said_plainly
+from attnctl.files import check_regular, names_picture, need_pyarrow, open_regular, said_plainly
 from attnctl.text import as_json
 
 DAMAGE = (EOFError, gzip.BadGzipFile, zlib.error)  # what reading a damaged compressed file raises
@@ -131,6 +131,8 @@ class TextStream(InputFiles):
         self, path: str, form: str | None = None, column: str | None = None, id_column: str | None = None
     ) -> None:
         super().__init__()
+        if names_picture(path):
+            raise UsageError(f"{path} is a picture: give a file with the names of pictures, one a line")
         self.path, self.form, self.column, self.id_column = path, form, column, id_column
 
     def __iter__(self) -> Iterator[Item]:

@@ -71,22 +71,25 @@ COMMANDS = {
 
 Without -o the grid is drawn in the terminal; in a pipe it is written as numbers, tab-separated; a
 token that a spreadsheet would take for a formula has an apostrophe before it. A text of more than 512
-tokens is pooled to a grid of cells; --rows and --columns look closer.""",
+tokens is pooled to a grid of cells; --rows and --columns look closer. A photograph (photo.jpg, and a
+vision model) is drawn with the weights of one query over it.""",
         takes(
-            "source file tokens layer head output run rows columns pool spans",
+            "source file tokens layer head query output run rows columns pool spans",
             *o.PICTURED_OPTIONS,
+            query="Over a photograph: the query, by pixel (120,80), index or name.  [default: CLS]",
             output=f"Where to write: {suffixes_listed()}; .html, a page; or .json: cells.",
             run="Folder of a training run: one head at every step, .gif or a strip.",
         ),
         (
             {
-                "a picture": "all but run",
-                "a page": f"all but run rows columns pool spans values {ONLY}",
+                "a picture": "all but run query",
+                "a photograph": "all but run tokens rows columns pool spans words values size",
+                "a page": f"all but run query rows columns pool spans values {ONLY}",
                 "JSON": f"source file tokens layer head output rows columns pool spans {MODEL}",
-                "a terminal": f"all but run {ONLY}",
-                "numbers in a pipe": f"all but run {PICTURE}",
-                "--run": "all but tokens rows columns pool spans model",
-                "--run as a page": f"all but tokens rows columns pool spans model values {ONLY}",
+                "a terminal": f"all but run query {ONLY}",
+                "numbers in a pipe": f"all but run query {PICTURE}",
+                "--run": "all but tokens query rows columns pool spans model",
+                "--run as a page": f"all but tokens query rows columns pool spans model values {ONLY}",
             },
         ),
     ),

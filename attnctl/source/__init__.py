@@ -17,6 +17,7 @@ import numpy as np
 from attnctl import limits
 from attnctl.argument_types import chosen_indices, parse_selection
 from attnctl.errors import AttnctlError, UsageError
+from attnctl.files import names_picture
 from attnctl.layer import LayerAttention, LayerTrace, Run, StopForward
 from attnctl.readings.traces.trace import ModelInfo, Note, Trace, TraceReading, by_words, notes_of_kind
 from attnctl.text import counted, number_list, visible_text
@@ -178,6 +179,8 @@ class TextSource(Source):
 
     def __init__(self, model: Model, text: str, tokens: Sequence[Token] | None = None) -> None:
         self.model = model
+        if names_picture(text) and not hasattr(model, "processor"):
+            raise UsageError(f"{text} is a picture, and {model.info.name} reads text: name a vision model with --model")
         tokens = model.tokenize(checked_text(text)) if tokens is None else tuple(tokens)
         if not tokens:
             raise AttnctlError("the text has no tokens: give at least one word")

@@ -12,14 +12,17 @@ from attnctl.cli import options as o
 from attnctl.cli.output import print_lines, put_bytes, safe_console
 from attnctl.cli.progress import cost_progress, heads_over_tokens
 from attnctl.errors import UsageError
-from attnctl.files import check_writable
+from attnctl.files import check_writable, names_picture
 from attnctl.formats import pictures
+from attnctl.formats.photographs import read_photograph
 from attnctl.formats.pictures import Look, suffixes_listed
 from attnctl.pages import PAGE_MAPS, page_of_sources
 from attnctl.readings.heatmap import HeatmapGrid, OverviewReading, is_drowned
 from attnctl.readings.overview import Overview
+from attnctl.readings.picture_heat import query_of_picture
+from attnctl.render.terminal.photograph import PhotographPanels, patches_as_tsv
 from attnctl.source import Changes, Prepared, Source, is_long, prepare
-from attnctl.source.cells import Zoom, cost_of_heads, evolution_of_run, grid_of, heatmap_grid
+from attnctl.source.cells import Zoom, cost_of_heads, evolution_of_run, grid_of, heatmap_grid, query_row
 
 LABELS = 20  # columns of a terminal that the names of the queries take
 
@@ -44,8 +47,9 @@ def heatmap_command(
     mode = {"html": "a page", "json": "JSON", None: shown}.get(picture, "a picture")
     if run is not None:
         mode = "--run as a page" if picture == "html" else "--run"
-    arguments.check_mode("heatmap", mode)
-    look = arguments.look_of(options)
+    photograph = source is not None and picture != "html" and names_picture(source)
+    arguments.check_mode("heatmap", "a photograph" if photograph else mode)
+    look, query = arguments.look_of(options), options.pop("query", None)
     if picture == "html" and "cmap" in arguments.typed and look.cmap not in PAGE_MAPS:
         raise UsageError(f"--cmap {look.cmap} does not go with a page: it has {' and '.join(PAGE_MAPS)}")
     if run is not None:
@@ -74,6 +78,9 @@ def heatmap_command(
 
         colour = colour_function(look.cmap)
     opened = arguments.open_source(source, file, tokens, options)
+    if photograph:
+        _show_photograph(opened, changes, layer, head, query, look, picture, output, colour)
+        return
     given = prepare(opened, changes, layer, head, say=arguments.say_notes)
     room = max(16, page.width - LABELS) if page.is_terminal and not picture else None
     coloured = picture is not None or page.is_terminal
@@ -94,6 +101,38 @@ def heatmap_command(
     from attnctl.render.figure.heatmap import draw_heatmap
 
     arguments.write_drawing(draw_heatmap(seen, look), picture, output)
+
+
+def _show_photograph(
+    opened: Source,
+    changes: Changes,
+    layer: str | None,
+    head: str | None,
+    query: Any,
+    look: Look,
+    picture: str | None,
+    output: str | None,
+    colour: Callable[[float], tuple[int, int, int]] | None,
+) -> None:
+    """Where a query looks in a photograph: over it in a file or a terminal, as numbers in a pipe or JSON."""
+    at = query_of_picture(opened.tokens, query)
+    if layer is None and changes.measure in (None, "weights") and opened.counts[0] > 1:
+        layer = str(opened.counts[0] - 1)
+        arguments.say_note(f"shown is layer {layer}, the last one (--layer names others)")
+    given = prepare(opened, changes, layer, head, say=arguments.say_notes)
+    row = query_row(given, at)
+    if picture == "json":
+        from attnctl.formats.storage import save_value
+
+        save_value(row, str(output))
+    elif picture is None and not safe_console().is_terminal:
+        print_lines(patches_as_tsv(row).rstrip("\n"))
+    elif picture is None:
+        safe_console().print(PhotographPanels(row, read_photograph(opened.text), colour))
+    else:
+        from attnctl.render.figure.photograph import draw_over_photograph
+
+        arguments.write_drawing(draw_over_photograph(row, read_photograph(opened.text), look), picture, output)
 
 
 def _write_page(

@@ -268,9 +268,13 @@ class Checkpoint:
             if heads != {ran.model.n_heads} and len(heads) == 1:
                 ran.model = replace(ran.model, n_heads=heads.pop(), n_kv_heads=None)
         ran.predictions = self._predicted_tokens(ran.tokens, output, bool(ran.model.causal))
-        ran.notes = text_notes(self, ran.tokens, source, bool(weights)) + traits.reader_notes(silent, ran.gates)
+        ran.notes = self.text_notes(ran.tokens, source, bool(weights)) + traits.reader_notes(silent, ran.gates)
         if self.intervention is not None:
             ran.notes += (self.intervention.note,)
+
+    def text_notes(self, tokens: Sequence[Token], source: Sequence[Token] | None, bare: bool) -> tuple[str, ...]:
+        """What a reader must know of the tokens: as of the function of that name."""
+        return text_notes(self, tokens, source, bare)
 
     @_with_heads_off
     def own_attention(

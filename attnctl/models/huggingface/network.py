@@ -230,7 +230,8 @@ def network_info(network: PreTrainedModel, name: str, kind: str) -> ModelInfo:
     if kind == "self" or config is not network.config:
         config = config.get_text_config()
     own = "decoder_attention_heads" if decoder else "encoder_attention_heads"
-    heads = _first_setting(config, own, "num_attention_heads", "num_heads") or _most_heads(config)
+    stated: Any = _first_setting(config, own, "num_attention_heads", "num_heads") or _most_heads(config)
+    heads: int | None = max(stated) if isinstance(stated, list | tuple) and stated else stated  # Swin: one a stage
     several = _first_setting(config, "num_attention_heads_per_layer")  # Laguna
     heads = max([heads or 0, *several]) if isinstance(several, list | tuple) and several else heads
     layers = _first_setting(

@@ -63,8 +63,15 @@ def open_checkpoint(
     settings = read_json(folder / "config.json")
     asked = DecoderRequest(**decoder)
     kind = _kind_of_model(settings, asked, name)
-    pieces = open_pieces(folder, short_name(name), bos=bos, truncate=truncate)
+    reads_pictures = "patch_size" in settings  # of a model of text and pictures it stands within its vision_config
+    if not reads_pictures:
+        pieces = open_pieces(folder, short_name(name), bos=bos, truncate=truncate)
     network = load_network(folder, settings, dtype, device, short_name(name))
+    if reads_pictures:
+        from attnctl.models.huggingface.image_checkpoint import open_image_checkpoint
+
+        info = replace(network_info(network, short_name(name), kind), causal=False, **origin_of(found, name))
+        return open_image_checkpoint(folder, network, info)
     n_layers = network_info(network, short_name(name), kind).n_layers
     if n_layers is not None and n_layers < 1:
         raise AttnctlError(f"{short_name(name)} has no layers, by its config.json")

@@ -1,0 +1,171 @@
+"""Checkpoints that read pictures: vision transformers, whose tokens are patches with their boxes in the picture."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, cast
+
+import numpy as np
+
+from attnctl.errors import AttnctlError, UsageError, in_one_line
+from attnctl.formats.photographs import read_photograph
+from attnctl.layer import LayerAttention, Run, StopForward
+from attnctl.models.builtin.stack import MOST_LIKELY
+from attnctl.models.huggingface.attention_sites import attention_modules
+from attnctl.models.huggingface.checkpoint import Checkpoint
+from attnctl.models.huggingface.hub import import_extra
+from attnctl.models.huggingface.network import quiet_library
+from attnctl.models.huggingface.tokenizer import Pieces
+from attnctl.readings.traces.trace import ModelInfo, Prediction
+from attnctl.tokens import Token
+
+if TYPE_CHECKING:
+    from PIL.Image import Image
+    from transformers import PreTrainedModel
+
+    from attnctl.models.huggingface.attention_sites import Output
+
+
+@dataclass(frozen=True)
+class ImageCheckpoint(Checkpoint):
+    """A checkpoint that reads a picture; where others are given a text it is given the name of the picture's file.
+
+    `processor` is the checkpoint's own: it resizes, crops and scales.
+    """
+
+    processor: Any = None
+    picture: Any = None  # (1, 3, height, width), as the network takes it
+
+    def tokenize(self, text: str) -> tuple[Token, ...]:
+        """The tokens of the picture in the file `text`: the network's own (CLS, registers), and row by row the patches.
+
+        A patch is called r3c5 (row 3, column 5). Raises AttnctlError for what is no picture, and for a network whose
+        tokens are not the patches of a grid.
+        """
+        photograph = read_photograph(text)
+        values = self._processed(photograph)
+        patches = self._patches(photograph, values)
+        own = self._token_count(values) - len(patches)
+        config = self.network.config
+        after = int(getattr(config, "num_detection_tokens", 0) or 0)
+        names = ["[CLS]"] if own - after > 0 else []
+        names += ["[DIST]"] if config.model_type == "deit" and own > 1 else []
+        names += [f"[REG{at}]" for at in range(own - after - len(names))]
+        if own < 0 or own - after > 1 + max(int(getattr(config, "num_register_tokens", 0) or 0), len(names) - 1):
+            raise AttnctlError(
+                f"{self.info.name} makes other tokens of a picture than its {len(patches)} patches: they have no "
+                "place to show"
+            )
+        before = tuple(Token(name, special=True) for name in names)
+        return (*before, *patches, *(Token(f"[DET{at}]", special=True) for at in range(after)))
+
+    def run(self, tokens: Sequence[Token], visit: Callable[[LayerAttention], None], text: str = "") -> Run:
+        """The picture in the file `text` through the network; `visit` sees each layer's attention, without the batch."""
+        return Checkpoint.run(replace(self, picture=self._processed(read_photograph(text))), tokens, visit, text)
+
+    def tokens_of_keys(self, tokens: Sequence[Token], text: str) -> None:
+        """None: the keys are the tokens."""
+        return
+
+    def check_tokens(self, tokens: Sequence[Token]) -> None:
+        """Nothing: the tokens are made of the picture that the network takes."""
+
+    def mask_positions(self, tokens: Sequence[Token]) -> list[int]:
+        """None: a picture has no blanks."""
+        return []
+
+    def _forward_inputs(self, tokens: Sequence[Token], source: Sequence[Token] | None) -> dict[str, object]:
+        return {"pixel_values": self.picture}
+
+    def _processed(self, photograph: Image, **changed: bool) -> Any:
+        """What the checkpoint's processor makes of a picture: (1, 3, height, width)."""
+        try:
+            with quiet_library():
+                values = self.processor(photograph, return_tensors="pt", **changed)["pixel_values"]
+        except Exception as error:  # each family's processor has its own
+            raise AttnctlError(
+                f"the image processor of {self.info.name} fails on this picture: {in_one_line(error)}"
+            ) from error
+        if values.ndim != 4 or len(values) != 1:
+            raise AttnctlError(f"the image processor of {self.info.name} makes several pictures of one")
+        return values.to(self.network.device, self.network.dtype)
+
+    def _patches(self, photograph: Image, values: Any) -> tuple[Token, ...]:
+        """The patches row by row, each with its box in the picture as it was given, before it was resized and cropped."""
+        sides = np.array(values.shape[-2:])  # height, width, of what the network takes
+        whole = np.array(self._processed(photograph, do_center_crop=False).shape[-2:])  # before the crop
+        patch = self.network.config.patch_size
+        steps = np.array(patch if isinstance(patch, (list, tuple)) else (patch, patch))
+        given = np.array((photograph.height, photograph.width))
+        offset = (whole - sides) // 2
+        rows, columns = (int(count) for count in sides // steps)
+
+        def edge(axis: int, at: int) -> int:
+            pixels = (at * steps[axis] + offset[axis]) * given[axis] / whole[axis]
+            return int(np.clip(round(float(pixels)), 0, given[axis]))
+
+        downs, acrosses = [edge(0, at) for at in range(rows + 1)], [edge(1, at) for at in range(columns + 1)]
+        return tuple(
+            Token(f"r{row}c{column}", box=(acrosses[column], downs[row], acrosses[column + 1], downs[row + 1]))
+            for row in range(rows)
+            for column in range(columns)
+        )
+
+    def _token_count(self, values: Any) -> int:
+        """How many tokens the first attention is over."""
+        counts: list[int] = []
+
+        def stop(module: Any, arguments: tuple[Any, ...], keywords: dict[str, Any]) -> None:
+            states = arguments[0] if arguments else keywords["hidden_states"]
+            counts.append(int(states.shape[1]) if states.ndim == 3 and len(states) == 1 else -1)
+            raise StopForward
+
+        first = next(iter(attention_modules(self.network).values()))
+        handle = first.register_forward_pre_hook(stop, with_kwargs=True)
+        try:
+            with suppress(StopForward), import_extra("torch").inference_mode():
+                self.network(pixel_values=values)
+        finally:
+            handle.remove()
+        return counts[0] if counts else -1
+
+    def text_notes(self, tokens: Sequence[Token], source: Sequence[Token] | None, bare: bool) -> tuple[str, ...]:
+        """Nothing: those of a text are about its tokenizer."""
+        return ()
+
+    def _predicted_tokens(self, tokens: Sequence[Token], output: Output, causal: bool) -> tuple[Prediction, ...]:
+        """The likeliest classes of the picture, at its first token."""
+        logits, labels = getattr(output, "logits", None), getattr(self.network.config, "id2label", None) or {}
+        if logits is None or logits.ndim != 2 or len(labels) != logits.shape[-1]:
+            return ()
+        shares = logits[0].float().softmax(-1)  # (classes,)
+        values, ids = shares.topk(min(MOST_LIKELY, len(labels)))
+        return tuple(Prediction(0, str(labels[i]), i, p) for p, i in zip(values.tolist(), ids.tolist(), strict=True))
+
+
+@dataclass(frozen=True)
+class NoTokenizer:
+    """Stands where a checkpoint of text has its tokenizer. Raises UsageError for whatever is asked of it."""
+
+    name: str
+
+    def __getattr__(self, asked: str) -> Any:
+        if asked.startswith("__"):
+            raise AttributeError(asked)
+        raise UsageError(f"{self.name} reads pictures, and this takes a model of text")
+
+
+def open_image_checkpoint(folder: Path, network: PreTrainedModel, info: ModelInfo) -> ImageCheckpoint:
+    """A checkpoint that reads pictures. Raises AttnctlError where its preprocessor_config.json is missing or unreadable."""
+    if not (folder / "preprocessor_config.json").is_file():
+        raise AttnctlError(f"{info.name} has no preprocessor_config.json: how its pictures are resized is not known")
+    transformers = import_extra("transformers")
+    try:
+        with quiet_library():
+            processor = transformers.AutoImageProcessor.from_pretrained(folder, local_files_only=True, backend="pil")
+    except Exception as error:
+        raise AttnctlError(f"the image processor of {info.name} cannot be read: {in_one_line(error)}") from error
+    return ImageCheckpoint(info, network, cast(Pieces, NoTokenizer(info.name)), "self", processor=processor)

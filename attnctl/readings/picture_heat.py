@@ -1,0 +1,76 @@
+"""Where one query looks in a picture: its weights laid over the boxes of the patches."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+
+from attnctl.arrays import Floats
+from attnctl.errors import UsageError
+from attnctl.readings.overview import LongRow
+from attnctl.text import counted, visible_text
+from attnctl.tokens import Token, find_token
+
+SINK = 0.3  # of a query's weight on one token, from which on it is named
+
+
+def query_of_picture(tokens: tuple[Token, ...], query: str | None) -> int:
+    """The query that `--query` names; without one the first token that is no patch (CLS).
+
+    Raises UsageError where there is none, or none is named.
+    """
+    if query is not None:
+        return find_token(tokens, query)
+    first = next((at for at, token in enumerate(tokens) if token.box is None), None)
+    if first is None:
+        raise UsageError("this model has no CLS token: name a patch with --query, by its pixel (120,80) or its index")
+    return first
+
+
+def heat_of_boxes(weights: Floats, keys: tuple[Token, ...], size: tuple[int, int], shape: tuple[int, int]) -> Floats:
+    """Weights (n_k,) of keys with boxes → (rows, columns), NaN beside them; `size` is (width, height) of the picture."""
+    heat = np.full(shape, np.nan, np.float32)  # (rows, columns)
+    for weight, token in zip(weights.tolist(), keys, strict=True):
+        if token.box is None:
+            continue
+        left, top, right, bottom = token.box
+        rows = slice(top * shape[0] // size[1], max(-(-bottom * shape[0] // size[1]), top * shape[0] // size[1] + 1))
+        columns = slice(
+            left * shape[1] // size[0], max(-(-right * shape[1] // size[0]), left * shape[1] // size[0] + 1)
+        )
+        heat[rows, columns] = weight
+    return heat
+
+
+def share_on_patches(row: LongRow, place: tuple[int, int]) -> float:
+    """How much of its weight the query gives to patches, 0 to 1."""
+    boxed = [key.box is not None for key in row.keys]  # (n_k,)
+    return float(row.weights[place][boxed].sum())
+
+
+def heading_of_row(row: LongRow) -> str:
+    """What a picture of the row shows."""
+    heads = counted(len(row.weights), "head")
+    return (
+        f"{row.model.name}: where {visible_text(row.tokens[row.query].text)} looks in {visible_text(row.text)}, {heads}"
+    )
+
+
+def sentences_of_row(row: LongRow) -> Iterator[str]:
+    """What the heat over the patches does not show: weight on other tokens, and single keys that take much."""
+    beside = [1 - share_on_patches(row, place) for place in row.weights]
+    others = [key.text for key in row.keys if key.box is None]
+    if others:
+        least, most = (f"{100 * share:.0f}" for share in (min(beside), max(beside)))
+        span = f"{most} %" if least == most else f"{least} to {most} %"
+        names = ", ".join(others) if len(others) <= 6 else f"{others[0]} to {others[-1]}"
+        yield f"Not in the picture: {span} of the weight, on {names}."
+    sinks = []
+    for (layer, head), weights in row.weights.items():
+        key = int(np.argmax(weights))
+        if weights[key] >= SINK:
+            sinks.append(f"{100 * float(weights[key]):.0f} % of {layer}.{head} on {row.keys[key].text}")
+    if sinks:
+        more = f" and {len(sinks) - 6} more" if len(sinks) > 6 else ""
+        yield f"One key takes much (--drop leaves keys out): {', '.join(sinks[:6])}{more}."

@@ -1,0 +1,183 @@
+"""Vision transformers: weights of eager to the last bit, patches with their boxes in the picture, damaged pictures refused."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from attnctl.errors import AttnctlError, UsageError
+from attnctl.formats.photographs import read_photograph
+from attnctl.models import open_model
+from attnctl.readings.picture_heat import heat_of_boxes
+from attnctl.source import record_trace
+from attnctl.tokens import find_several
+from tests.conftest import Run
+
+transformers = pytest.importorskip("transformers")
+
+SIZES: dict[str, Any] = {
+    "hidden_size": 32,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 4,
+    "intermediate_size": 32,
+    "image_size": 32,
+    "patch_size": 8,
+}
+SQUEEZED = {"size": {"height": 32, "width": 32}}
+CROPPED = {"size": {"shortest_edge": 40}, "crop_size": {"height": 32, "width": 32}, "do_center_crop": True}
+# family → class, further settings, processor, the names of its first tokens
+FAMILIES: dict[str, tuple[str, dict[str, Any], dict[str, Any], list[str]]] = {
+    "ViT": ("ViTForImageClassification", {"num_labels": 3}, SQUEEZED, ["[CLS]", "r0c0"]),
+    "DeiT": ("DeiTModel", {}, CROPPED, ["[CLS]", "[DIST]", "r0c0"]),
+    "Dinov2": ("Dinov2Model", {}, CROPPED, ["[CLS]", "r0c0"]),
+    "Dinov2WithRegisters": (
+        "Dinov2WithRegistersModel",
+        {"num_register_tokens": 2},
+        CROPPED,
+        ["[CLS]", "[REG0]", "[REG1]", "r0c0"],
+    ),
+    "DINOv3ViT": ("DINOv3ViTModel", {}, SQUEEZED, ["[CLS]", "r0c0"]),
+    "CLIPVision": ("CLIPVisionModel", {}, CROPPED, ["[CLS]", "r0c0"]),
+    "SiglipVision": ("SiglipVisionModel", {}, SQUEEZED, ["r0c0"]),
+    "Beit": ("BeitModel", {}, SQUEEZED, ["[CLS]", "r0c0"]),
+    "Yolos": ("YolosModel", {"image_size": [32, 32], "num_detection_tokens": 3}, SQUEEZED, ["[CLS]", "r0c0"]),
+}
+
+
+def saved(folder: Path, family: str) -> Path:
+    """A tiny checkpoint of a family, its scores far apart."""
+    import torch
+
+    name, more, processor, _ = FAMILIES[family]
+    torch.manual_seed(0)
+    network = getattr(transformers, name)(getattr(transformers, f"{family}Config")(**SIZES | more)).eval()
+    for parameter in network.parameters():
+        parameter.data.mul_(4 if parameter.ndim > 1 else 1)
+    network.save_pretrained(folder)
+    kind = "CLIPImageProcessor" if processor is CROPPED else "ViTImageProcessor"
+    settings = {"image_processor_type": kind, "do_resize": True, "do_normalize": True, "image_mean": [0.5] * 3}
+    settings |= {"image_std": [0.5] * 3, "do_rescale": True, "resample": 2, "rescale_factor": 1 / 255} | processor
+    (folder / "preprocessor_config.json").write_text(json.dumps(settings))
+    return folder
+
+
+@pytest.fixture
+def picture(tmp_path: Path) -> str:
+    """80 × 40 pixels, red to the right, green downwards."""
+    pixels = np.zeros((40, 80, 3), np.uint8)
+    pixels[..., 0], pixels[..., 1] = np.arange(80) * 3, np.arange(40)[:, None] * 6
+    Image.fromarray(pixels).save(tmp_path / "picture.png")
+    return str(tmp_path / "picture.png")
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_weights_are_those_of_eager_and_every_patch_has_its_box(family: str, tmp_path: Path, picture: str) -> None:
+    import torch
+
+    model: Any = open_model(str(saved(tmp_path / family, family)))
+    trace = record_trace(model, picture)
+    names = FAMILIES[family][3]
+    assert [token.text for token in trace.tokens[: len(names)]] == names
+    patches = {token.text: token.box for token in trace.tokens if token.box is not None}
+    assert len(patches) == 16 and all(token.special == (token.box is None) for token in trace.tokens)
+    if FAMILIES[family][2] is SQUEEZED:
+        assert patches["r0c0"] == (0, 0, 20, 10) and patches["r3c3"] == (60, 30, 80, 40)
+    else:  # 80 × 40 becomes that again, of which the middle 32 × 32 is seen: the shortest edge is 40
+        assert patches["r0c0"] == (24, 4, 32, 12) and patches["r3c3"] == (48, 28, 56, 36)
+    model.network.set_attn_implementation("eager")
+    with torch.inference_mode():
+        pixels = model.processor(read_photograph(picture), return_tensors="pt")["pixel_values"]
+        own = model.network(pixel_values=pixels, output_attentions=True).attentions
+    for layer, weights in zip(trace.layers, own, strict=True):
+        assert np.array_equal(layer.weights, weights[0].numpy())
+    if family == "ViT":
+        assert len(trace.predictions) == 3 and trace.predictions[0].text.startswith("LABEL_")
+
+
+def test_what_a_patch_shows_is_what_its_box_holds(tmp_path: Path, picture: str) -> None:
+    """The network sees, where a patch is, the pixels of its box: their mean colour."""
+    for family in ("ViT", "Dinov2"):
+        model: Any = open_model(str(saved(tmp_path / family, family)))
+        photograph = read_photograph(picture)
+        pixels = model.processor(photograph, return_tensors="np")["pixel_values"][0] * 0.5 + 0.5  # (3, 32, 32)
+        given = np.asarray(photograph, np.float32) / 255
+        for token in model.tokenize(picture):
+            if token.box is not None:
+                row, column = map(int, token.text[1:].split("c"))
+                left, top, right, bottom = token.box
+                seen = pixels[:, 8 * row : 8 * row + 8, 8 * column : 8 * column + 8].mean((1, 2))
+                assert np.allclose(seen, given[top:bottom, left:right].mean((0, 1)), atol=0.01)
+
+
+def test_a_picture_is_drawn_told_and_refused(run: Run, tmp_path: Path, picture: str) -> None:
+    model = str(saved(tmp_path / "registers", "Dinov2WithRegisters"))
+    told = run("heatmap", picture, "--model", model, "--head", "1", "--quiet")
+    lines = [line.split("\t") for line in told.out.splitlines()]
+    assert lines[0][-1] == "weight" and lines[4][2:7] == ["r0c0", "24", "4", "32", "12"] and len(lines) == 1 + 3 + 16
+    assert sum(float(line[-1]) for line in lines[1:]) == pytest.approx(1, abs=1e-4)
+    assert run("heatmap", picture, "--model", model, "-o", str(tmp_path / "heat.png"), "--query", "30,10").code == 0
+    with Image.open(tmp_path / "heat.png") as drawn:
+        assert drawn.width > 500
+    assert run("heatmap", picture, "--model", model, "-o", str(tmp_path / "heat.json")).code == 0
+    assert json.loads((tmp_path / "heat.json").read_text())["tokens"][3]["box"] == [24, 4, 32, 12]
+    assert run("heads", picture, "--model", model, "--json").code == 0
+    listed = tmp_path / "list.txt"
+    listed.write_text(f"{picture}\n{tmp_path}/none.png\n")
+    many = run("batch", str(listed), "--model", model)
+    assert many.code == 3 and len(many.out.splitlines()) == 1 and "no picture" in many.err
+    for words, said in {
+        ("heatmap", picture, "--model", model, "--query", "2,2"): "no patch at pixel 2,2: the model sees 24,4 to 55,35",
+        ("heatmap", picture): "is a picture, and demo reads text",
+        ("heads", "a sentence", "--model", model): "no picture 'a sentence': this model reads pictures",
+        ("ablate", picture, "--model", model): "reads pictures, and this takes a model of text",
+        ("batch", picture, "--model", model): "give a file with the names of pictures",
+        ("heatmap", picture, "--model", model, "--rows", "1-2"): "--rows does not go with a photograph",
+        ("heatmap", "Alice will eat", "--query", "1"): "--query does not go with",
+    }.items():
+        refused = run(*words)
+        assert refused.code in (1, 2) and not refused.out and said in refused.err and refused.err.count("\n") == 1
+    (Path(model) / "preprocessor_config.json").unlink()
+    assert "has no preprocessor_config.json" in run("heads", picture, "--model", model).err
+
+
+def test_pictures_of_every_kind_are_read_upright_or_refused(tmp_path: Path) -> None:
+    turned = Image.new("RGB", (40, 80), "red")
+    exif = turned.getexif()
+    exif[0x112] = 6  # the camera was held sideways
+    turned.save(tmp_path / "turned.jpg", exif=exif)
+    assert read_photograph(str(tmp_path / "turned.jpg")).size == (80, 40)
+    for mode in ("L", "P", "CMYK", "I;16", "1", "LA"):
+        Image.new(mode, (9, 7)).save(tmp_path / "kind.tiff")
+        assert read_photograph(str(tmp_path / "kind.tiff")).mode == "RGB"
+    Image.new("RGBA", (3, 3), (255, 0, 0, 0)).save(tmp_path / "clear.png")
+    assert read_photograph(str(tmp_path / "clear.png")).getpixel((1, 1)) == (255, 255, 255)
+    Image.new("P", (4, 4)).save(tmp_path / "moving.gif", save_all=True, append_images=[Image.new("P", (4, 4), 3)])
+    assert read_photograph(str(tmp_path / "moving.gif")).size == (4, 4)
+    whole = (tmp_path / "turned.jpg").read_bytes()
+    for name, data, said in (
+        ("cut.jpg", whole[:300], "cannot read the picture"),
+        ("text.png", b"hello", "cannot read the picture"),
+    ):
+        (tmp_path / name).write_bytes(data)
+        with pytest.raises(AttnctlError, match=said):
+            read_photograph(str(tmp_path / name))
+    Image.new("1", (10_000, 10_000)).save(tmp_path / "huge.png")
+    with pytest.raises(AttnctlError, match="10,000 × 10,000 pixels"):
+        read_photograph(str(tmp_path / "huge.png"))
+
+
+def test_weights_lie_on_the_pixels_of_their_boxes() -> None:
+    from attnctl.tokens import Token
+
+    keys = (Token("[CLS]", special=True), Token("r0c0", box=(2, 0, 4, 4)), Token("r0c1", box=(4, 0, 6, 4)))
+    heat = heat_of_boxes(np.array([0.5, 0.2, 0.3]), keys, (8, 4), (4, 8))
+    assert np.isnan(heat[:, :2]).all() and np.isnan(heat[:, 6:]).all()
+    assert np.allclose(heat[:, 2:4], 0.2) and np.allclose(heat[:, 4:6], 0.3)
+    assert find_several(keys, "3, 1") == [1] and find_several(keys, "r0c1") == [2] and find_several(keys, "2") == [2]
+    with pytest.raises(UsageError, match="no patch at pixel 7,1"):
+        find_several(keys, "7,1")
