@@ -72,6 +72,9 @@ class AlignedSpeech:
     windows: tuple[AlignedWindow, ...]
     notes: tuple[str, ...] = ()
 
+    def __repr__(self) -> str:
+        return f"AlignedSpeech of {self.audio}: {len(self.words)} words in {self.seconds:.1f} s, {self.model.name}"
+
     @property
     def common_heads(self) -> int:
         """How many of the heads that the checkpoint names are among those found."""
