@@ -92,7 +92,7 @@ class KeySlots:
 def slots_of_text(network: PreTrainedModel, kind: str, n: int) -> KeySlots:
     """The compressed slots of a text of n tokens that is read in one forward, without a cache."""
     compressors: list[Any] = [part for part in network.modules() if type(part).__name__.endswith("Compressor")]
-    sites = sites_of_modules(network) if compressors else {}  # a seventh of a short text's time
+    sites = sites_of_modules(network) if compressors else {}
     found: dict[int, tuple[Span, ...]] = {}
     for part in compressors:
         rate, site = getattr(part, "compress_rate", None), sites[id(part)][0]

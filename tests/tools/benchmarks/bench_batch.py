@@ -117,7 +117,7 @@ def lines() -> None:
 
 
 def padded_passes(network: Any, ids: Sequence[list[int]], together: int) -> None:
-    """The forward passes of a batch alone, texts of like length padded to one: what no recording can be quicker than."""
+    """The forward passes of a batch alone, texts of like length padded to one, by transformers' own products."""
     import torch
 
     ordered = sorted(ids, key=len)
