@@ -76,7 +76,7 @@ vision model) is drawn with the weights of one query over it.""",
         takes(
             "source file tokens layer head query output run rows columns pool spans",
             *o.PICTURED_OPTIONS,
-            query="Over a photograph: the query, by pixel (120,80), index or name.  [default: CLS]",
+            query="Query token: of a photograph, by its pixel (120,80), index or name; CLS where none is named.",
             output=f"Where to write: {suffixes_listed()}; .html, a page; or .json: cells.",
             run="Folder of a training run: one head at every step, .gif or a strip.",
         ),
