@@ -26,6 +26,7 @@ class Entry(NamedTuple):
 # groups of options as modes name them
 MODEL, UNTOLD = " ".join(o.MODEL_OPTIONS), " ".join(o.WEIGHTS_MODEL_OPTIONS)
 PICTURE, ONLY, SHOWN = " ".join(o.LOOK_OPTIONS), " ".join(o.PICTURE_ONLY), " ".join(o.WEIGHT_OPTIONS)
+UNLIKE_PHOTOGRAPHS = "run tokens rows columns pool spans words values"
 # what every format of a batch honours
 ITEMS = (
     "source output format input column id_column max_tokens jobs batch_size strict replace "
@@ -83,7 +84,9 @@ vision model) is drawn with the weights of one query over it.""",
         (
             {
                 "a picture": "all but run query",
-                "a photograph": "all but run tokens rows columns pool spans words values size",
+                "a photograph in a picture": f"all but {UNLIKE_PHOTOGRAPHS} size",
+                "a photograph in a terminal": f"all but {UNLIKE_PHOTOGRAPHS} log title {ONLY}",
+                "the patches of a photograph": f"all but {UNLIKE_PHOTOGRAPHS} {PICTURE}",
                 "a page": f"all but run query rows columns pool spans values {ONLY}",
                 "JSON": f"source file tokens layer head output rows columns pool spans {MODEL}",
                 "a terminal": f"all but run query {ONLY}",

@@ -48,7 +48,10 @@ def heatmap_command(
     if run is not None:
         mode = "--run as a page" if picture == "html" else "--run"
     photograph = source is not None and picture != "html" and names_picture(source)
-    arguments.check_mode("heatmap", "a photograph" if photograph else mode)
+    if photograph:
+        of_mode = {"a terminal": "a photograph in a terminal", "a picture": "a photograph in a picture"}
+        mode = of_mode.get(mode, "the patches of a photograph")
+    arguments.check_mode("heatmap", mode)
     look, query = arguments.look_of(options), options.pop("query", None)
     if picture == "html" and "cmap" in arguments.typed and look.cmap not in PAGE_MAPS:
         raise UsageError(f"--cmap {look.cmap} does not go with a page: it has {' and '.join(PAGE_MAPS)}")

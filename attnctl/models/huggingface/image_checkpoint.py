@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 
+from attnctl.attention import Array
 from attnctl.errors import AttnctlError, UsageError, in_one_line
 from attnctl.formats.photographs import read_photograph
 from attnctl.layer import LayerAttention, Run, StopForward
@@ -64,7 +65,13 @@ class ImageCheckpoint(Checkpoint):
 
     def run(self, tokens: Sequence[Token], visit: Callable[[LayerAttention], None], text: str = "") -> Run:
         """The picture in the file `text` through the network; `visit` sees each layer's attention, without the batch."""
-        return Checkpoint.run(replace(self, picture=self._processed(read_photograph(text))), tokens, visit, text)
+        return Checkpoint.run(self._with_picture(text), tokens, visit, text)
+
+    def own_attention(
+        self, tokens: Sequence[Token], text: str, shapes: Mapping[int, tuple[int, ...]]
+    ) -> tuple[dict[int, Array], dict[int, Array]]:
+        """As Checkpoint's, of the picture in the file `text`."""
+        return Checkpoint.own_attention(self._with_picture(text), tokens, text, shapes)
 
     def tokens_of_keys(self, tokens: Sequence[Token], text: str) -> None:
         """None: the keys are the tokens."""
@@ -76,6 +83,9 @@ class ImageCheckpoint(Checkpoint):
     def mask_positions(self, tokens: Sequence[Token]) -> list[int]:
         """None: a picture has no blanks."""
         return []
+
+    def _with_picture(self, text: str) -> ImageCheckpoint:
+        return replace(self, picture=self._processed(read_photograph(text)))
 
     def _forward_inputs(self, tokens: Sequence[Token], source: Sequence[Token] | None) -> dict[str, object]:
         return {"pixel_values": self.picture}

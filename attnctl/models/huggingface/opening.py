@@ -64,7 +64,11 @@ def open_checkpoint(
     asked = DecoderRequest(**decoder)
     kind = _kind_of_model(settings, asked, name)
     reads_pictures = "patch_size" in settings  # of a model of text and pictures it stands within its vision_config
-    if not reads_pictures:
+    if reads_pictures:
+        for option, given in (("bos", bos is not None), ("truncate", truncate), ("generate", asked.generate)):
+            if given:
+                raise UsageError(f"--{option} is for models of text, and {short_name(name)} reads pictures")
+    else:
         pieces = open_pieces(folder, short_name(name), bos=bos, truncate=truncate)
     network = load_network(folder, settings, dtype, device, short_name(name))
     if reads_pictures:

@@ -82,7 +82,7 @@ def _scale_of_heats(heats: Sequence[Floats], look: Look) -> Any:
     most = max(float(np.nanmax(heat)) for heat in heats)
     if most <= 0:
         raise AttnctlError("no patch of the picture has any weight")
-    high = look.vmax or most
+    high = most if look.vmax is None else look.vmax
     low = look.vmin if look.vmin is not None else high / 10**LOG_DECADES if look.log else 0.0
     if low >= high:
         raise UsageError(f"the colours would go from {low:g} to {high:g}: give another --vmin or --vmax")

@@ -130,13 +130,20 @@ def test_a_picture_is_drawn_told_and_refused(run: Run, tmp_path: Path, picture: 
     listed.write_text(f"{picture}\n{tmp_path}/none.png\n")
     many = run("batch", str(listed), "--model", model)
     assert many.code == 3 and len(many.out.splitlines()) == 1 and "no picture" in many.err
+    checked = run("explain", picture, "--model", model, "--check")
+    assert checked.code == 0 and "bit for bit" in checked.out and "19 × 19" in checked.out
     for words, said in {
         ("heatmap", picture, "--model", model, "--query", "2,2"): "no patch at pixel 2,2: the model sees 24,4 to 55,35",
         ("heatmap", picture): "is a picture, and demo reads text",
         ("heads", "a sentence", "--model", model): "no picture 'a sentence': this model reads pictures",
         ("ablate", picture, "--model", model): "reads pictures, and this takes a model of text",
         ("batch", picture, "--model", model): "give a file with the names of pictures",
-        ("heatmap", picture, "--model", model, "--rows", "1-2"): "--rows does not go with a photograph",
+        ("heatmap", picture, "--model", model, "--rows", "1-2"): "--rows does not go with the patches of a photograph",
+        ("heatmap", picture, "--model", model, "--log"): "--log does not go with the patches of a photograph",
+        ("heatmap", picture, "--model", model, "-o", f"{tmp_path}/a.json", "--vmax", "1"): "--vmax does not go with",
+        ("heatmap", picture, "--model", model, "-o", f"{tmp_path}/a.png", "--vmax", "0"): "would go from 0 to 0",
+        ("heatmap", picture, "--model", model, "--no-bos"): "--bos is for models of text",
+        ("explain", picture, "--model", model, "--generate", "2"): "--generate is for models of text",
         ("heatmap", "Alice will eat", "--query", "1"): "--query does not go with",
     }.items():
         refused = run(*words)
