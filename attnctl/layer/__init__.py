@@ -73,6 +73,7 @@ class LayerAttention:
     values: Array | None  # what the weights are taken of (heads, n_k, d_v), where known
     parameters: Mapping[str, Floats]  # what made queries, keys, values and output of these heads, where known
     tick: Tick | None  # hears which share of the layer's work was just done
+    is_finite = False  # whether the arrays of CHECKED are known to hold finite numbers alone
 
     @property
     def n_q(self) -> int:
@@ -470,7 +471,7 @@ class LayerTrace(LayerAttention):
 
     def record(self, rows: Sequence[int] | None = None) -> LayerTrace:
         """Every array that is known of this layer, for some queries (None: all), with its weights in memory."""
-        whole = replace(self, weights=self.all_weights(), tick=None)
+        whole = self if isinstance(self.weights, np.ndarray) else replace(self, weights=self.all_weights())
         if rows is None:
             return whole
         return replace(whole, rows=tuple(rows), **whole.narrowed_arrays(rows=self._row_places(rows)))
@@ -498,6 +499,7 @@ TRACE_ARRAYS = (
 )
 LAYER_TRACE_ARRAYS = TRACE_ARRAYS[1:]
 FIELD_ARRAYS = tuple(_OF_FIELDS)
+CHECKED = ("scores", "scaled_scores", "weights")  # arrays that numbers too large for float32 show in
 HEAD_FIELD_ARRAYS = tuple(array for array in FIELD_ARRAYS if array.level == "head")
 _BY_NAME = {array.name: array for array in LAYER_TRACE_ARRAYS}
 

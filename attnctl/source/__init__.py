@@ -119,6 +119,7 @@ def take_layer(reading: Reading[Result], layer: LayerAttention, tick: Tick | Non
 
     layer.tick = hear
     reading.take(layer)
+    layer.tick = None  # it may be kept
     hear(1 - told)
 
 

@@ -16,9 +16,9 @@ import numpy as np
 from attnctl import attention
 from attnctl.argument_types import RANGES
 from attnctl.arrays import LONG, Floats, as_numpy, device_for_length, place_array
-from attnctl.attention import Array, Attended, Call
+from attnctl.attention import Array, Call
 from attnctl.errors import AttnctlError, UsageError
-from attnctl.layer import LayerAttention, Run, StopForward
+from attnctl.layer import CHECKED, LayerAttention, LayerTrace, Run, StopForward
 from attnctl.layer.computed import ComputedLayer, Forward
 from attnctl.models.builtin.vocabulary import Phrasing
 from attnctl.readings.traces.trace import ModelInfo, Note, Prediction
@@ -51,10 +51,10 @@ def run_together(
     over: set[int] = set()  # the texts of which nothing more is wanted
     for number, parameters in enumerate(model.layers):
         layer = model.layer_attention(number, x, parameters, parameters)
-        for at, visit in enumerate(visits):
+        for at, part in enumerate(_layers_of_texts(layer, len(texts))):
             try:
                 if at not in over:
-                    visit(_layer_of_text(layer, at))
+                    visits[at](part)
             except StopForward:
                 over.add(at)
         if len(over) == len(visits):
@@ -66,21 +66,21 @@ def run_together(
     return runs
 
 
-def _layer_of_text(layer: ComputedLayer, at: int) -> ComputedLayer:
-    """One text's part of a layer over all texts (texts, heads, n, d)."""
-    whole, steps = layer.forward, layer.forward.all_steps
-    queries, keys, values = (part[at] for part in (whole.call.queries, whole.call.keys, whole.call.values))
-    own_parts = {"queries": queries, "keys": keys, "values": values}  # (heads, n, d) each
-    call = Call(**vars(whole.call) | own_parts)  # `replace` takes three times as long, for every layer of every text
-    known = {name: array if name == "rope_angles" else array[at] for name, array in whole.known.items()}
-    own = Forward(call, known, whole.parameters)
-    own.__dict__["all_steps"] = Attended(
-        steps.scores[at], steps.scaled_scores[at], steps.mask, steps.weights[at], None, steps.context[at]
-    )
-    own.__dict__["output_and_residual"] = tuple(
-        None if part is None else part[at] for part in whole.output_and_residual
-    )
-    return ComputedLayer(layer.layer, layer.heads, own)
+_OF_ALL_TEXTS = ("mask", "rope_angles")  # arrays that are the same for every text of one length
+
+
+def _layers_of_texts(layer: ComputedLayer, count: int) -> list[LayerTrace]:
+    """Of a layer over all texts (texts, heads, n, d), what each text's own records: every step is found once for all."""
+    whole = layer.record()
+    arrays: dict[str, Array] = {array.name: there for array, there in whole.arrays_kept() if not array.parameter}
+    finite = all(np.isfinite(arrays[name]).all() for name in CHECKED)
+    found = []
+    for at in range(count):
+        own = {name: array if name in _OF_ALL_TEXTS else array[at] for name, array in arrays.items()}
+        part = LayerTrace(layer.layer, whole.heads, whole.kv_heads, parameters=whole.parameters, **own)
+        part.is_finite = finite
+        found.append(part)
+    return found
 
 
 Visit = Callable[[ComputedLayer], None]

@@ -13,7 +13,7 @@ import numpy as np
 from attnctl import __version__, call_named
 from attnctl.argument_types import checked, checked_selection, plain_number, require_type
 from attnctl.errors import AttnctlError
-from attnctl.layer import LayerAttention, LayerTrace, Run
+from attnctl.layer import CHECKED, LayerAttention, LayerTrace, Run
 from attnctl.text import counted, number_list, percent, quoted_beginning, spoken_heads, visible_text
 from attnctl.tokens import Token, split_words
 
@@ -306,7 +306,7 @@ class TraceReading:
     def take(self, layer: LayerAttention) -> None:
         """Keep one layer. Raises AttnctlError where its numbers overflow float32."""
         kept = layer.record(self.rows)
-        for name in ("scores", "scaled_scores", "weights"):
+        for name in () if layer.is_finite else CHECKED:
             if (there := getattr(kept, name)) is not None and not np.isfinite(there).all():
                 what = f"the {name.replace('_', ' ')} of layer {layer.layer}"
                 raise AttnctlError(f"{what} are too large for float32: see the scale and temperature")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -231,6 +232,29 @@ def test_a_text_that_wants_no_more_leaves_the_others_running() -> None:
     runs = run_together(model, tokens, [visits(0), visits(1)])
     assert seen == [(0, 0), (1, 0), (1, 1)]
     assert not runs[0].predictions and runs[1].predictions
+
+
+def test_numbers_too_large_are_refused_of_their_own_text_alone() -> None:
+    plain: Any = open_model("demo")
+    model = replace(plain, embed=lambda tokens: plain.embed(tokens) * (1e30 if tokens[0].text == "Tom" else 1.0))
+    sources = [TextSource(model, text) for text in ("Alice eats pizza", "Tom likes Alice", "Zara eats pizza")]
+    together = [Pass(source, TraceReading()) for source in sources]
+    refused: list[int] = []
+
+    def visits(at: int) -> Any:
+        def visit(layer: Any) -> None:
+            try:
+                together[at].visit(layer)
+            except AttnctlError as error:
+                assert "the scores of layer 0 are too large for float32" in str(error)
+                refused.append(at)
+                raise StopForward from error
+
+        return visit
+
+    with np.errstate(all="ignore"):
+        run_together(model, [one.tokens for one in together], [visits(at) for at in range(3)])
+    assert refused == [1]
 
 
 def test_dropout_and_long_texts_run_alone() -> None:
