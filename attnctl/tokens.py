@@ -221,8 +221,10 @@ def checked_text(text: str) -> str:
     """The text, if there is any. Raises AttnctlError for blank text and for halves of surrogate pairs."""
     if not text.strip():
         raise AttnctlError("the text is empty: give at least one word")
-    if any("\ud800" <= char <= "\udfff" for char in text):
-        raise AttnctlError("the text is not valid Unicode: it holds half of a surrogate pair")
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        raise AttnctlError("the text is not valid Unicode: it holds half of a surrogate pair") from None
     return text
 
 

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 SLUG = 48  # characters of an id or a text in a file's name
 
 
-@dataclass(frozen=True)
+@dataclass
 class Item:
     """One text: its number from 0, where it stood, and what its line says of it beside.
 
@@ -67,7 +67,7 @@ class Item:
         return f"item {self.number}{name} ({self.where})"
 
 
-@dataclass(frozen=True)
+@dataclass
 class Result:
     """What became of one item: of each format the bytes of its file, or what a shared file takes in; or why it failed."""
 

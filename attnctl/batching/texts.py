@@ -116,7 +116,9 @@ class InputFiles:
 
 def numbered(items: Iterable[Item]) -> Iterator[Item]:
     """The items, numbered from 0."""
-    return (replace(item, number=number) for number, item in enumerate(items))
+    for number, item in enumerate(items):
+        item.number = number
+        yield item
 
 
 class TextStream(InputFiles):
@@ -354,7 +356,9 @@ def _is_cut_off(text: bytes) -> bool:
 def _of_text(where: str, text: str, name: str | int | None = None) -> Item:
     if not text.strip():
         return Item(0, where, id=name, error="the text is empty")
-    if any("\ud800" <= char <= "\udfff" for char in text):
+    try:
+        text.encode()
+    except UnicodeEncodeError:
         clean = text.encode(errors="surrogateescape").decode(errors="backslashreplace")
         return Item(0, where, clean, name, error="it is not UTF-8")
     return Item(0, where, text, name)

@@ -139,7 +139,8 @@ class Worker:
             if isinstance(begun, Pending):
                 ready.append(begun)
             else:
-                done[item.number] = replace(begun, seconds=time.perf_counter() - start)
+                begun.seconds = time.perf_counter() - start
+                done[item.number] = begun
         ready.sort(key=lambda one: (len(one.tokens), one.item.number))
         while ready:
             self._passes = self._passes or SharedPasses(self.task.model, self.task.together)
@@ -157,7 +158,9 @@ class Worker:
             if len(some) == 1:
                 return [self.task.failed(some[0].item, reason_of(error))]
             return [result for one in some for result in self.chunk_results([one.item])]
-        return [replace(result, seconds=(time.perf_counter() - start) / len(some)) for result in results]
+        for result in results:
+            result.seconds = (time.perf_counter() - start) / len(some)
+        return results
 
 
 class SharedPasses:

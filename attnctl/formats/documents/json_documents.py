@@ -129,11 +129,16 @@ def document_of(kind: type[Kind], *readings: object, **made: Any) -> Kind:
 def _in_document(value: object) -> object:
     """What a reading holds as it stands in a document: a model and tokens in their own way."""
     if isinstance(value, ModelInfo):
-        finds = value.finds and "; ".join(f"{layer}.{head} {relation}" for layer, head, relation in value.finds)
-        # text that is all ASCII is written far faster
-        said = {"off": value.off and spoken_heads(value.off), "finds": finds and finds.replace("→", "->")}
-        return DocumentModel(**vars(value) | said)
-    return token_documents(value) if isinstance(value, tuple) and isinstance(next(iter(value), None), Token) else value
+        return model_document(value)
+    return token_documents(value) if isinstance(value, tuple) and value and isinstance(value[0], Token) else value
+
+
+def model_document(model: ModelInfo) -> DocumentModel:
+    """A model as it stands in a document."""
+    finds = model.finds and "; ".join(f"{layer}.{head} {relation}" for layer, head, relation in model.finds)
+    # text that is all ASCII is written far faster
+    said = {"off": model.off and spoken_heads(model.off), "finds": finds and finds.replace("→", "->")}
+    return DocumentModel(**vars(model) | said)
 
 
 def token_documents(tokens: Sequence[Token]) -> tuple[DocumentToken, ...]:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
 from typing import Annotated, Any, TypeAlias
 
 import numpy as np
@@ -23,6 +24,8 @@ from attnctl.formats.documents.json_documents import (
     document_read,
     fields_from,
     fields_of,
+    model_document,
+    plain,
     reading_of,
     write_json,
 )
@@ -110,7 +113,8 @@ def trace_to_json(trace: Trace) -> bytes:
     """
     embeddings = UNSET if trace.embeddings is None else _contiguous(_finite(trace.embeddings, "embeddings"))
     layers = tuple(map(_layer_document, trace.layers))
-    return write_json(document_of(TraceDocument, trace, embeddings=embeddings, layers=layers), "trace")
+    model = _text_known(trace.model, "model", lambda: Fragment(as_json(plain(model_document(trace.model)))))
+    return write_json(document_of(TraceDocument, trace, embeddings=embeddings, layers=layers, model=model), "trace")
 
 
 def _finite(array: Floats | Bools, name: str, layer: LayerTrace | None = None) -> Floats | Bools:
@@ -129,29 +133,34 @@ def _layer_document(layer: LayerTrace) -> TraceLayer:
     for array, there in layer.arrays_kept():
         group = of_heads if array.level == "head" else own
         _finite(there, array.name, layer)
-        group[array.name] = _heads_as_text(there, array) if array.parameter else _contiguous(there)
+        text = partial(_heads_as_text, there, array)
+        group[array.name] = _text_known(there, array.name, text) if array.parameter else _contiguous(there)
     of_each = zip(layer.heads, layer.kv_heads, *of_heads.values(), strict=True)
     names = ("head", "kv_head", *of_heads)
     heads = tuple(TraceHead(**dict(zip(names, values, strict=True))) for values in of_each)
     return TraceLayer(layer=layer.layer, rows=layer.rows, heads=heads, **own)
 
 
-# by (id, name): the array, and its text
-_WRITTEN: OrderedDict[tuple[int, str], tuple[Floats | Bools, Written]] = OrderedDict()
+# by (id, name): what it is of, and its text
+_WRITTEN: OrderedDict[tuple[int, str], tuple[object, Written]] = OrderedDict()
 MOST_WRITTEN = 256
 
 
-def _heads_as_text(array: Floats | Bools, of: TraceArray) -> Written:
-    """A model's own numbers as JSON text, one text a head: they are the same in every trace, so they are written once."""
-    key = (id(array), of.name)
+def _text_known(of: object, name: str, make: Callable[[], Written]) -> Written:
+    """The JSON text of what is the same in every trace of a model, so that it is written once."""
+    key = (id(of), name)
     known = _WRITTEN.get(key)
-    if known is None or known[0] is not array:
-        floats = _contiguous(array)
-        texts = [Fragment(as_json(part)) for part in floats] if of.level == "head" else Fragment(as_json(floats))
-        known = _WRITTEN[key] = (array, texts)
+    if known is None or known[0] is not of:
+        known = _WRITTEN[key] = (of, make())
         if len(_WRITTEN) > MOST_WRITTEN:
             _WRITTEN.popitem(last=False)
     return known[1]
+
+
+def _heads_as_text(array: Floats | Bools, of: TraceArray) -> Written:
+    """A model's own numbers as JSON text, one text a head."""
+    floats = _contiguous(array)
+    return [Fragment(as_json(part)) for part in floats] if of.level == "head" else Fragment(as_json(floats))
 
 
 def _contiguous(array: Floats | Bools) -> npt.NDArray[np.generic]:

@@ -152,7 +152,8 @@ def vocabulary_tokenizer(split: Tokenize, vocabulary: Sequence[str], unknown_wor
 
     def look_up(text: str) -> tuple[Token, ...]:
         first, found = True, []
-        for token in in_parts(split(text), ids):
+        words = split(text)
+        for token in in_parts(words, ids) if "'" in text or "’" in text else words:
             if token.text in BLANKS and blank is not None:
                 found.append(replace(token, id=blank, special=True))
             else:
