@@ -418,8 +418,8 @@ class LayerTrace(LayerAttention):
     def arrays_kept(self) -> Iterator[tuple[TraceArray, Floats | Bools]]:
         """The arrays that this layer has, parameters too, in the order of TRACE_ARRAYS."""
         found = {**vars(self), **self.parameters}
-        for array in LAYER_TRACE_ARRAYS:
-            if (there := found.get(array.name)) is not None:
+        for name, array in _BY_NAME.items():
+            if (there := found.get(name)) is not None:
                 yield array, there
 
     def __repr__(self) -> str:

@@ -137,7 +137,7 @@ def _layer_document(layer: LayerTrace) -> TraceLayer:
         group[array.name] = _text_known(there, array.name, text) if array.parameter else _contiguous(there)
     of_each = zip(layer.heads, layer.kv_heads, *of_heads.values(), strict=True)
     names = ("head", "kv_head", *of_heads)
-    heads = tuple(TraceHead(**dict(zip(names, values, strict=True))) for values in of_each)
+    heads: Any = [dict(zip(names, values, strict=True)) for values in of_each]  # each as a TraceHead is written
     return TraceLayer(layer=layer.layer, rows=layer.rows, heads=heads, **own)
 
 

@@ -122,7 +122,7 @@ def read_weights(path: str | Path) -> WeightFile:
 
 def looked_up(table: Array, rows: Array, what: str) -> Floats:
     """These rows of a table of numbers in float32 → (len(rows), width). Raises AttnctlError where one is NaN or infinite."""
-    return finite_numbers(np.asarray(table[rows]), what)  # (rows, width)
+    return finite_numbers(np.asarray(table)[rows], what)  # (rows, width)
 
 
 def read_safetensors(path: str, mapped: Sequence[str] = ()) -> tuple[dict[str, Floats], dict[str, str]]:
