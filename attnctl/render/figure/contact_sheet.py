@@ -14,7 +14,7 @@ from attnctl import __version__
 from attnctl.arrays import Bytes
 from attnctl.formats.pictures import CMAP
 from attnctl.readings.traces.trace import Trace
-from attnctl.render.figure.drawing import HATCHED, INK, QUIET
+from attnctl.render.figure.drawing import HATCHING, INK, QUIET
 from attnctl.render.figure.heatmap import colour_map
 from attnctl.render.figure.labels import Labels
 from attnctl.render.figure.raster import Canvas
@@ -40,7 +40,7 @@ def head_tiles(trace: Trace, name: str, cmap: str = CMAP) -> Iterator[Bytes]:
             most = float(weights.max())
             rgb = colours(weights / most if most > 0 else weights, bytes=True)[..., :3]  # (n_q, n_k, 3)
             if layer.mask is not None:
-                rgb[~layer.mask] = [int(HATCHED[0][at : at + 2], 16) for at in (1, 3, 5)]
+                rgb[~layer.mask] = [int(HATCHING["facecolor"][at : at + 2], 16) for at in (1, 3, 5)]
             place = f"  layer {layer.layer}, head {head}" if several else ""
             yield _labelled_tile(rgb, labels, f"{name}  {trace.text}", f"0 – {most:.2f}{place}")
 

@@ -61,7 +61,9 @@ def _at_100(text: str) -> TextPath:
     return TextPath((0, 0), text, size=100, prop=FontProperties(family=BASE))
 
 
-INK, QUIET, PAPER, HATCHED = "#111111", "#555555", "white", ("#f3f3f3", "#cfcfcf")
+INK, QUIET, PAPER = "#111111", "#555555", "white"
+HATCHING: dict[str, Any] = {"facecolor": "#f3f3f3", "edgecolor": "#cfcfcf", "linewidth": 0}
+HATCHING |= {"hatch": "/////", "hatch_linewidth": 0.5}
 LEAST_VALUE = 5.0  # points: values that would be smaller are left out
 LEAST_CELL = 3.0  # pixels: smaller cells need the smoothing of matplotlib's own images
 MOST_VALUES = 600  # cells of all panels: more numbers cannot be read, only seen
@@ -134,9 +136,8 @@ class Sheet:
         self._add(picture)
 
     def _put_hatching(self, left: float, top: float, width: float, height: float) -> None:
-        how: dict[str, Any] = {"facecolor": HATCHED[0], "edgecolor": HATCHED[1], "linewidth": 0}
-        how |= {"hatch": "/////", "hatch_linewidth": 0.5, "transform": self._inches}
-        self._add(Rectangle((left, self.plan.height - top - height), width, height, **how))
+        corner = left, self.plan.height - top - height
+        self._add(Rectangle(corner, width, height, transform=self._inches, **HATCHING))
 
     def _draw_headings(self) -> None:
         y, p, size = EDGE, self.plan, self.plan.type
@@ -176,18 +177,18 @@ class Sheet:
 
     def _put_numbers(self, texts: Sequence[str], left: float, top: float, colours: Bytes, size: float) -> None:
         """The weights in their cells, but where these are transparent: one path for dark ink, one for light."""
-        (w, h), n_k = self.plan.cell, colours.shape[1]
+        (w, h), (n_q, n_k) = self.plan.cell, colours.shape[:2]
         luminance = LINEAR[colours[..., :3].reshape(-1, 3)] @ np.array(LUMINANCE)  # (n_q · n_k,)
         bright, shown = luminance > DARK_INK_FROM, colours[..., 3].ravel() > 0
+        i, j = np.indices((n_q, n_k)).reshape(2, -1)  # (n_q · n_k,) each
+        middles = np.stack([left + (j + 0.5) * w, top + (i + 0.5) * h], axis=1)  # (n_q · n_k, 2)
         for light, colour in ((True, INK), (False, PAPER)):
-            vertices, codes = [], []
-            for at in np.flatnonzero(shown & (bright == light)).tolist():
-                i, j = divmod(at, n_k)
-                shape, shape_codes = number_outline(texts[at])
-                vertices.append(shape * (size / 72) + (left + (j + 0.5) * w, top + (i + 0.5) * h))
-                codes.append(shape_codes)
-            if vertices:
-                self._add_path(np.concatenate(vertices), np.concatenate(codes), facecolor=colour, linewidth=0)
+            chosen = np.flatnonzero(shown & (bright == light))
+            if len(chosen):
+                shapes, codes = zip(*(number_outline(texts[at]) for at in chosen.tolist()), strict=True)
+                vertices = np.concatenate(shapes) * (size / 72)  # (points of all, 2)
+                vertices += middles[chosen].repeat([len(shape) for shape in shapes], axis=0)
+                self._add_path(vertices, np.concatenate(codes), facecolor=colour, linewidth=0)
 
     def _query_labels(self, left: float, top: float) -> None:
         axis, h, lines = self.plan.queries, self.plan.cell[1], []

@@ -16,13 +16,14 @@ import numpy as np
 from matplotlib.artist import Artist
 from matplotlib.backends.backend_agg import FigureCanvasAgg, RendererAgg
 from matplotlib.figure import Figure
+from matplotlib.patches import Rectangle
 from matplotlib.text import Text
 from matplotlib.transforms import Affine2D
 
 from attnctl.arrays import Bytes
 from attnctl.formats.pictures import Look
 from attnctl.readings.heatmap import HeatmapGrid
-from attnctl.render.figure.drawing import INK, LEAST_CELL, Sheet
+from attnctl.render.figure.drawing import HATCHING, INK, LEAST_CELL, Sheet
 from attnctl.render.figure.heatmap import draw_heatmap, grids_of_reading
 from attnctl.render.figure.layout import TextSetting
 from attnctl.render.figure.saving import plain_settings, png_bytes, png_of_pixels
@@ -81,6 +82,16 @@ class Raster(Sheet):
         colours = cells.take(across, 1).take(down, 0)  # (h, w)
         np.copyto(region, colours, where=colours > 0)  # 0 is transparent
 
+    def _put_hatching(self, left: float, top: float, width: float, height: float) -> None:
+        dpi, low = self.look.dpi, self.plan.height - top - height
+        wide, high = (left + width - left) * dpi, (low + height - low) * dpi  # to the last bit as a Rectangle has them
+        x, y = left * dpi, self.canvas.height - low * dpi
+        across = np.arange(math.floor(x + 0.5), math.floor(wide + x + 0.5))  # as Agg snaps a box to pixels
+        down = np.arange(math.floor(y - high + 0.5), math.floor(y + 0.5))
+        tile = _hatched_tile(dpi)  # (n, n, 4)
+        box = tile.take(down % len(tile), 0).take(across % len(tile), 1)
+        self.canvas.pixels[down[0] : down[-1] + 1, across[0] : across[-1] + 1] = box
+
 
 class _Stamp(NamedTuple):
     """A text on nothing (height, width, 4), and where its anchor stands from its top left corner."""
@@ -88,6 +99,14 @@ class _Stamp(NamedTuple):
     rgba: Bytes
     x: int
     y: int
+
+
+@lru_cache(maxsize=4)
+def _hatched_tile(dpi: float) -> Bytes:
+    """Hatching around the top left corner (n, n, 4): Agg lays the same n = int(dpi) pixels side by side from there."""
+    canvas = Canvas(int(dpi), int(dpi), dpi)
+    Rectangle((0, 0), 2 * int(dpi), 2 * int(dpi), **HATCHING).draw(canvas.agg)
+    return canvas.pixels
 
 
 @lru_cache(maxsize=4)
