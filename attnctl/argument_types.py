@@ -267,7 +267,7 @@ OptionValues = dict[str, Any]  # options by their names, as a command or a call 
 
 
 # what only checkpoints can be asked for; they take no others
-CHECKPOINT_OPTIONS = frozenset({"attention", "target", "generate", "dtype", "bos", "truncate", "device"})
+CHECKPOINT_OPTIONS = frozenset({"attention", "target", "generate", "dtype", "bos", "truncate", "image", "device"})
 
 
 class ModelOptions(TypedDict, total=False):
@@ -299,6 +299,7 @@ class ModelOptions(TypedDict, total=False):
     generate: int | None
     bos: bool | None
     truncate: bool | None
+    image: str | None
     dtype: str | None
     device: str | None
 

@@ -73,11 +73,11 @@ COMMANDS = {
 Without -o the grid is drawn in the terminal; in a pipe it is written as numbers, tab-separated; a
 token that a spreadsheet would take for a formula has an apostrophe before it. A text of more than 512
 tokens is pooled to a grid of cells; --rows and --columns look closer. A photograph (photo.jpg, and a
-vision model) is drawn with the weights of one query over it.""",
+vision model) is drawn with the weights of one query over it; so is --image, of a prompt about it.""",
         takes(
             "source file tokens layer head query output run rows columns pool spans",
             *o.PICTURED_OPTIONS,
-            query="Query token: of a photograph, by its pixel (120,80), index or name; CLS where none is named.",
+            query="Query token: of a photograph, by its pixel (120,80), index or name; else CLS, or the last.",
             output=f"Where to write: {suffixes_listed()}; .html, a page; or .json: cells.",
             run="Folder of a training run: one head at every step, .gif or a strip.",
         ),

@@ -417,6 +417,7 @@ _TABLE: dict[str, dict[str, Option]] = {
         ),
         "bos": Option("--bos/--no-bos", "With or without the token that begins a text (checkpoints).", bool),
         "truncate": Option("--truncate", "Cut a text that is longer than the checkpoint reads.", bool),
+        "image": Option("--image", "Picture that the text is about (vision-language checkpoints).", metavar="FILE"),
         "dtype": Option(
             "--dtype",
             "auto, float32, bfloat16 or float16 (checkpoints).",
@@ -508,7 +509,8 @@ OPTIONS = {name: replace(one, group=group) for group, several in _TABLE.items() 
 MODEL_OPTIONS = (
     "chat", "model", "tokenizer", "embeddings", "qkv", "d_model", "d_k", "n_heads", "n_kv_heads", "n_layers",
     "output_projection", "predict", "off", "seed", "causal", "window", "scale", "no_scale", "temperature", "positions",
-    "rope", "rope_theta", "rope_pairs", "dropout", "attention", "target", "generate", "bos", "truncate", "dtype", "device",
+    "rope", "rope_theta", "rope_pairs", "dropout", "attention", "target", "generate", "bos", "truncate", "image", "dtype",
+    "device",
 )  # fmt: skip
 WEIGHTS_MODEL_OPTIONS = tuple(name for name in MODEL_OPTIONS if name != "predict")  # where no prediction is told
 # of a checkpoint that is asked a prompt: what its numbers are made of is its own

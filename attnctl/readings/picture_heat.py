@@ -8,6 +8,7 @@ import numpy as np
 
 from attnctl.arrays import Floats
 from attnctl.errors import UsageError
+from attnctl.files import names_picture
 from attnctl.readings.overview import LongRow
 from attnctl.text import counted, visible_text
 from attnctl.tokens import Token, find_token
@@ -15,13 +16,15 @@ from attnctl.tokens import Token, find_token
 SINK = 0.3  # of a query's weight on one token, from which on it is named
 
 
-def query_of_picture(tokens: tuple[Token, ...], query: str | None) -> int:
-    """The query that `--query` names; without one the first token that is no patch (CLS).
+def query_of_picture(tokens: tuple[Token, ...], query: str | None, causal: bool) -> int:
+    """The query that `--query` names; without one the first token that is no patch (CLS), of a causal model the last token.
 
     Raises UsageError where there is none, or none is named.
     """
     if query is not None:
         return find_token(tokens, query)
+    if causal:
+        return len(tokens) - 1
     first = next((at for at, token in enumerate(tokens) if token.box is None), None)
     if first is None:
         raise UsageError("this model has no CLS token: name a patch with --query, by its pixel (120,80) or its index")
@@ -51,10 +54,9 @@ def share_on_patches(row: LongRow, place: tuple[int, int]) -> float:
 
 def heading_of_row(row: LongRow) -> str:
     """What a picture of the row shows."""
-    heads = counted(len(row.weights), "head")
-    return (
-        f"{row.model.name}: where {visible_text(row.tokens[row.query].text)} looks in {visible_text(row.text)}, {heads}"
-    )
+    query, text = visible_text(row.tokens[row.query].text), visible_text(row.text)
+    where = text if names_picture(row.text) else f"the picture, asked “{text}”"
+    return f"{row.model.name}: where {query} looks in {where}, {counted(len(row.weights), 'head')}"
 
 
 def sentences_of_row(row: LongRow) -> Iterator[str]:

@@ -47,8 +47,10 @@ def heatmap_command(
     mode = {"html": "a page", "json": "JSON", None: shown}.get(picture, "a picture")
     if run is not None:
         mode = "--run as a page" if picture == "html" else "--run"
-    photograph = source is not None and picture != "html" and names_picture(source)
-    if photograph:
+    photograph = options.get("image") or (source if source is not None and names_picture(source) else None)
+    if picture == "html":
+        photograph = None
+    if photograph is not None:
         of_mode = {"a terminal": "a photograph in a terminal", "a picture": "a photograph in a picture"}
         mode = of_mode.get(mode, "the patches of a photograph")
     arguments.check_mode("heatmap", mode)
@@ -81,8 +83,8 @@ def heatmap_command(
 
         colour = colour_function(look.cmap)
     opened = arguments.open_source(source, file, tokens, options)
-    if photograph:
-        _show_photograph(opened, changes, layer, head, query, look, picture, output, colour)
+    if photograph is not None:
+        _show_photograph(opened, str(photograph), changes, layer, head, query, look, picture, output, colour)
         return
     given = prepare(opened, changes, layer, head, say=arguments.say_notes)
     room = max(16, page.width - LABELS) if page.is_terminal and not picture else None
@@ -108,6 +110,7 @@ def heatmap_command(
 
 def _show_photograph(
     opened: Source,
+    photograph: str,
     changes: Changes,
     layer: str | None,
     head: str | None,
@@ -118,7 +121,7 @@ def _show_photograph(
     colour: Callable[[float], tuple[int, int, int]] | None,
 ) -> None:
     """Where a query looks in a photograph: over it in a file or a terminal, as numbers in a pipe or JSON."""
-    at = query_of_picture(opened.tokens, query)
+    at = query_of_picture(opened.tokens, query, bool(opened.info.causal))
     if layer is None and changes.measure in (None, "weights") and opened.counts[0] > 1:
         layer = str(opened.counts[0] - 1)
         arguments.say_note(f"shown is layer {layer}, the last one (--layer names others)")
@@ -131,11 +134,11 @@ def _show_photograph(
     elif picture is None and not safe_console().is_terminal:
         print_lines(patches_as_tsv(row).rstrip("\n"))
     elif picture is None:
-        safe_console().print(PhotographPanels(row, read_photograph(opened.text), colour))
+        safe_console().print(PhotographPanels(row, read_photograph(photograph), colour))
     else:
         from attnctl.render.figure.photograph import draw_over_photograph
 
-        arguments.write_drawing(draw_over_photograph(row, read_photograph(opened.text), look), picture, output)
+        arguments.write_drawing(draw_over_photograph(row, read_photograph(photograph), look), picture, output)
 
 
 def _write_page(

@@ -24,7 +24,7 @@ class Site:
     """Where in the model a call of attention stands: its module's name, its kind, its layer."""
 
     name: str
-    kind: str  # self, or for encoder-decoders: encoder, decoder, cross
+    kind: str  # self, or for encoder-decoders: encoder, decoder, cross; beside a text: vision, audio
     layer: int
     recurrence: int = 0  # how often the module has attended before in this forward, where a model repeats its layers
     step: int = field(default=0, compare=False)  # how many forwards called the module before: one a new token
@@ -105,10 +105,14 @@ def reads_text(name: str) -> bool:
 def sites_of_modules(model: PreTrainedModel) -> dict[int, tuple[Site, ...]]:
     """The sites of every module that could attend: id of the module → one for each layer that it stands for."""
     two = bool(getattr(model.config, "is_encoder_decoder", False))
+    beside_text = any(getattr(model.config, f"{sense}_config", None) is not None for sense in ("vision", "audio"))
     found: dict[int, dict[int, Site]] = {}
     for name, module in model.named_modules(remove_duplicate=False):
         layer = _layer_number(name, module)
-        site = Site(name, _kind_of_attention(name.split("."), two), layer, module=id(module))
+        kind = _kind_of_attention(name.split("."), two)
+        if beside_text and kind != "cross" and not reads_text(name):
+            kind = "audio" if "audio" in name else "vision"
+        site = Site(name, kind, layer, module=id(module))
         found.setdefault(id(module), {}).setdefault(layer, site)  # aliases of one layer count once
     return {key: tuple(by_layer.values()) for key, by_layer in found.items()}
 

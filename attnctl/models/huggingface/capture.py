@@ -57,8 +57,9 @@ NOTE = "Recorded from a model in code of its own; the tokens are named by the ca
 class Captured:
     """One call of attention, as a model made it; torch tensors where the model has them, batch first.
 
-    `kind` is self, or for encoder-decoders encoder, decoder or cross; `step` counts the forward calls (one a new token
-    in generation). What is not known is None: a model outside transformers' attention interface gives only weights.
+    `kind` is self, or for encoder-decoders encoder, decoder or cross; beside a text that of pictures is vision, of sound
+    audio. `step` counts the forward calls (one a new token in generation). What is not known is None: a model outside
+    transformers' attention interface gives only weights.
     """
 
     name: str

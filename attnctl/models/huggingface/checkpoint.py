@@ -52,6 +52,7 @@ def generated_tokens(model: Checkpoint, tokens: Sequence[Token], known: int) -> 
         made = model.network.generate(  # type: ignore[operator]
             input_ids=ids,
             attention_mask=torch.ones_like(ids),
+            **model.inputs_beside(len(tokens)),
             max_new_tokens=count,
             do_sample=False,
             num_beams=1,
@@ -112,6 +113,14 @@ class Checkpoint:
             raise UsageError("a target does not go with --generate, which makes it")
         return replace(self, target=target)
 
+    def of_text(self, text: str) -> Checkpoint:
+        """The checkpoint as it reads `text`: itself, but where a picture belongs to it."""
+        return self
+
+    def inputs_beside(self, n: int) -> dict[str, object]:
+        """What the network is given beside the ids of `n` tokens: nothing, but where a picture stands among them."""
+        return {}
+
     @_with_heads_off
     def tokenize(self, text: str) -> tuple[Token, ...]:
         """The tokens that ask: of the text, generated ones at their end, or of the target for decoder and cross."""
@@ -134,6 +143,7 @@ class Checkpoint:
         from attnctl.models.huggingface.family_traits import FamilyTraits
 
         self.check_tokens(tokens)
+        self = self.of_text(text)
         source = self.pieces.tokenize_text(text) if self.kind in ("decoder", "cross") else None
         ran, slots = Run(tuple(tokens), key_tokens=self.tokens_of_keys(tokens, text)), self._slots(len(tokens))
         inputs = self._forward_inputs(tokens, source)
@@ -175,7 +185,8 @@ class Checkpoint:
                     ran.key_tokens = tokens_of_call_keys(stored.shape[2], tokens, source, ran.key_tokens)
                     visit(layer_of_weights(number, stored))
             table = self.network.get_input_embeddings()
-            if len(tokens) <= EMBEDDED and hasattr(table, "num_embeddings"):
+            only_text = not self.inputs_beside(len(tokens))  # what stands in a picture's places is not of the table
+            if len(tokens) <= EMBEDDED and hasattr(table, "num_embeddings") and only_text:
                 ids = inputs["decoder_input_ids" if source is not None else "input_ids"]
                 ran.embeddings = as_numpy(table(ids)[0])  # (n, d_model)
         ran.gates = traits.gates_of_text(0, len(tokens))
@@ -288,6 +299,7 @@ class Checkpoint:
         from attnctl.models.huggingface.attention_interface import WatchOptions, attention_set_to, watch_attention
         from attnctl.models.huggingface.put_out import weights_multiplied
 
+        self = self.of_text(text)
         source = self.pieces.tokenize_text(text) if self.kind in ("decoder", "cross") else None
         inputs, slots = self._forward_inputs(tokens, source), self._slots(len(tokens))
         weights: dict[int, Array] = {}
@@ -343,7 +355,7 @@ class Checkpoint:
             inputs["logits_to_keep"] = 1
         if "use_cache" in self.forward_keywords:
             inputs["use_cache"] = False
-        return inputs
+        return inputs | self.inputs_beside(len(tokens))
 
     @cached_property
     def forward_keywords(self) -> frozenset[str]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -10,10 +10,9 @@ from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 
-from attnctl.attention import Array
 from attnctl.errors import AttnctlError, UsageError, in_one_line
 from attnctl.formats.photographs import read_photograph
-from attnctl.layer import LayerAttention, Run, StopForward
+from attnctl.layer import StopForward
 from attnctl.models.builtin.stack import MOST_LIKELY
 from attnctl.models.huggingface.attention_sites import attention_modules
 from attnctl.models.huggingface.checkpoint import Checkpoint
@@ -63,15 +62,9 @@ class ImageCheckpoint(Checkpoint):
         before = tuple(Token(name, special=True) for name in names)
         return (*before, *patches, *(Token(f"[DET{at}]", special=True) for at in range(after)))
 
-    def run(self, tokens: Sequence[Token], visit: Callable[[LayerAttention], None], text: str = "") -> Run:
-        """The picture in the file `text` through the network; `visit` sees each layer's attention, without the batch."""
-        return Checkpoint.run(self._with_picture(text), tokens, visit, text)
-
-    def own_attention(
-        self, tokens: Sequence[Token], text: str, shapes: Mapping[int, tuple[int, ...]]
-    ) -> tuple[dict[int, Array], dict[int, Array]]:
-        """As Checkpoint's, of the picture in the file `text`."""
-        return Checkpoint.own_attention(self._with_picture(text), tokens, text, shapes)
+    def of_text(self, text: str) -> ImageCheckpoint:
+        """The same, with the picture in the file `text`."""
+        return replace(self, picture=self._processed(read_photograph(text)))
 
     def tokens_of_keys(self, tokens: Sequence[Token], text: str) -> None:
         """None: the keys are the tokens."""
@@ -83,9 +76,6 @@ class ImageCheckpoint(Checkpoint):
     def mask_positions(self, tokens: Sequence[Token]) -> list[int]:
         """None: a picture has no blanks."""
         return []
-
-    def _with_picture(self, text: str) -> ImageCheckpoint:
-        return replace(self, picture=self._processed(read_photograph(text)))
 
     def _forward_inputs(self, tokens: Sequence[Token], source: Sequence[Token] | None) -> dict[str, object]:
         return {"pixel_values": self.picture}
@@ -105,24 +95,12 @@ class ImageCheckpoint(Checkpoint):
 
     def _patches(self, photograph: Image, values: Any) -> tuple[Token, ...]:
         """The patches row by row, each with its box in the picture as it was given, before it was resized and cropped."""
-        sides = np.array(values.shape[-2:])  # height, width, of what the network takes
-        whole = np.array(self._processed(photograph, do_center_crop=False).shape[-2:])  # before the crop
+        sides = values.shape[-2:]  # height, width, of what the network takes
         patch = self.network.config.patch_size
-        steps = np.array(patch if isinstance(patch, (list, tuple)) else (patch, patch))
-        given = np.array((photograph.height, photograph.width))
-        offset = (whole - sides) // 2
-        rows, columns = (int(count) for count in sides // steps)
-
-        def edge(axis: int, at: int) -> int:
-            pixels = (at * steps[axis] + offset[axis]) * given[axis] / whole[axis]
-            return int(np.clip(round(float(pixels)), 0, given[axis]))
-
-        downs, acrosses = [edge(0, at) for at in range(rows + 1)], [edge(1, at) for at in range(columns + 1)]
-        return tuple(
-            Token(f"r{row}c{column}", box=(acrosses[column], downs[row], acrosses[column + 1], downs[row + 1]))
-            for row in range(rows)
-            for column in range(columns)
-        )
+        down, across = patch if isinstance(patch, (list, tuple)) else (patch, patch)
+        grid = (sides[0] // down, sides[1] // across)
+        seen = (grid[0] * down, grid[1] * across)
+        return boxes_of_grid(photograph, grid, sides, lambda **c: self._processed(photograph, **c).shape[-2:], seen)
 
     def _token_count(self, values: Any) -> int:
         """How many tokens the first attention is over."""
@@ -154,6 +132,35 @@ class ImageCheckpoint(Checkpoint):
         shares = logits[0].float().softmax(-1)  # (classes,)
         values, ids = shares.topk(min(MOST_LIKELY, len(labels)))
         return tuple(Prediction(0, str(labels[i]), i, p) for p, i in zip(values.tolist(), ids.tolist(), strict=True))
+
+
+def boxes_of_grid(
+    photograph: Image,
+    grid: tuple[int, int],
+    sides: tuple[int, int] | None,
+    resized: Callable[..., tuple[int, int]],
+    seen: tuple[int, int] | None = None,
+) -> tuple[Token, ...]:
+    """The tokens of a grid (rows, columns) row by row, each with its box in the picture as it was given.
+
+    `sides` (height, width) is what the network takes, the middle of what `resized` makes without the crop; None: all of the
+    picture. `seen` is how much of that the grid covers, from its upper left corner on; None: all.
+    """
+    given = np.array((photograph.height, photograph.width))
+    part = given if sides is None else np.array(sides)
+    whole = given if sides is None else np.array(resized(do_center_crop=False))
+    steps, offset = np.array(seen or tuple(part)) / grid, (whole - part) // 2
+
+    def edge(axis: int, at: int) -> int:
+        pixels = (at * steps[axis] + offset[axis]) * given[axis] / whole[axis]
+        return int(np.clip(round(float(pixels)), 0, given[axis]))
+
+    downs, acrosses = [edge(0, at) for at in range(grid[0] + 1)], [edge(1, at) for at in range(grid[1] + 1)]
+    return tuple(
+        Token(f"r{row}c{column}", box=(acrosses[column], downs[row], acrosses[column + 1], downs[row + 1]))
+        for row in range(grid[0])
+        for column in range(grid[1])
+    )
 
 
 @dataclass(frozen=True)

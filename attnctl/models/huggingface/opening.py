@@ -43,13 +43,14 @@ def open_checkpoint(
     device: str = "auto",
     bos: bool | None = None,
     truncate: bool = False,
+    image: str | None = None,
     **decoder: Any,
 ) -> Checkpoint:
     """A checkpoint by its folder, GGUF file, Hugging Face id, or well-known name (minilm, smollm2, gpt2).
 
-    `dtype` auto is float32 on the CPU and as stored on a GPU; `decoder` are the fields of DecoderRequest. Raises UsageError
-    for options that do not go with it, and AttnctlError, one line, for a checkpoint that is missing, damaged, pickled, or
-    needs code of its own.
+    `dtype` auto is float32 on the CPU and as stored on a GPU; `image` is the file of a picture that each text goes with;
+    `decoder` are the fields of DecoderRequest. Raises UsageError for options that do not go with it, and AttnctlError, one
+    line, for a checkpoint that is missing, damaged, pickled, or needs code of its own.
     """
     if dtype not in DTYPES:
         raise UsageError(f"--dtype {dtype}: it is {', '.join(DTYPES)}")
@@ -65,9 +66,14 @@ def open_checkpoint(
     kind = _kind_of_model(settings, asked, name)
     reads_pictures = "patch_size" in settings  # of a model of text and pictures it stands within its vision_config
     if reads_pictures:
-        for option, given in (("bos", bos is not None), ("truncate", truncate), ("generate", asked.generate)):
+        of_text = {"bos": bos is not None, "truncate": truncate, "generate": asked.generate, "image": image}
+        for option, given in of_text.items():
             if given:
                 raise UsageError(f"--{option} is for models of text, and {short_name(name)} reads pictures")
+    elif image is not None and (truncate or bos is not None):
+        raise UsageError(
+            f"--{'truncate' if truncate else 'bos'} does not go with --image: the checkpoint makes the prompt"
+        )
     else:
         pieces = open_pieces(folder, short_name(name), bos=bos, truncate=truncate)
     network = load_network(folder, settings, dtype, device, short_name(name))
@@ -90,7 +96,12 @@ def open_checkpoint(
         kind = "decoder"
     pieces = replace(pieces, limit=_token_limit(network, pieces.limit))
     info = replace(network_info(network, short_name(name), kind), **origin_of(found, name))
-    return _with_direction(Checkpoint(info, network, pieces, kind, asked.target, asked.generate or 0))
+    model = _with_direction(Checkpoint(info, network, pieces, kind, asked.target, asked.generate or 0))
+    if image is None:
+        return model
+    from attnctl.models.huggingface.picture_prompt import beside_picture
+
+    return beside_picture(model, folder, image)
 
 
 def short_name(name: str) -> str:

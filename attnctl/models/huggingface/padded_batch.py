@@ -35,7 +35,7 @@ ROUGH = 5e-2
 
 def can_batch(model: Model) -> bool:
     """Whether texts may share a forward pass: a checkpoint that reads one text, and lets its attention be seen."""
-    if not isinstance(model, Checkpoint) or model.kind != "self" or model.generate:
+    if type(model) is not Checkpoint or model.kind != "self" or model.generate:
         return False
     if model.predict is not None or model.intervention is not None:
         return False

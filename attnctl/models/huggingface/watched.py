@@ -189,7 +189,8 @@ def watch_network(
     Raises AttnctlError for an architecture whose heads cannot be switched, UsageError for a query that is not there.
     """
     check_switchable(model.network)
-    source = model.pieces.tokenize_text(text)
+    model = model.of_text(text)
+    source = model.tokenize(text) if model.kind == "self" else model.pieces.tokenize_text(text)
     decoder = () if model.kind == "self" else model.decoder_start()
     tokens = decoder if model.kind in ("decoder", "cross") else source
     model.check_tokens(tokens)
@@ -204,7 +205,7 @@ def watch_network(
         query=at,
         tail=1 if decoder else len(tokens) - at,
         inputs=lambda continuation: _watched_inputs(model, source, decoder, continuation, at),
-        spell=lambda one: pieces.decode([one], skip_special_tokens=False) or str(pieces.id_to_token(one)),
+        spell=lambda one: pieces.decode([one], skip_special_tokens=False) or pieces.id_to_token(one) or f"id {one}",
         read=lambda word: word_of(pieces, word, model.info.name),
         base=Intervention() if base is None else base,
         key_tokens=model.tokens_of_keys(tokens, text),
@@ -234,7 +235,7 @@ def _watched_inputs(
         inputs = {"input_ids": model.token_ids(source), "decoder_input_ids": model.token_ids((*decoder, *more))}
     else:
         model.check_tokens((*source, *more))
-        inputs = {"input_ids": model.token_ids((*source, *more))}
+        inputs = {"input_ids": model.token_ids((*source, *more)), **model.inputs_beside(len(source) + len(more))}
         if "logits_to_keep" in model.forward_keywords:
             inputs["logits_to_keep"] = len(source) + len(more) - at
     return inputs | ({"use_cache": False} if "use_cache" in model.forward_keywords else {})

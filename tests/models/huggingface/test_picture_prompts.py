@@ -1,0 +1,243 @@
+"""Vision-language models: a text beside a picture, whose tokens have boxes; weights are eager's to the last bit."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from attnctl.formats.photographs import read_photograph
+from attnctl.models import open_model
+from attnctl.source import record_trace
+from tests.conftest import Run
+
+transformers = pytest.importorskip("transformers")
+
+TEXT = {
+    "hidden_size": 32,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 2,
+    "head_dim": 8,
+    "intermediate_size": 32,
+    "vocab_size": 320,
+    "max_position_embeddings": 512,
+}
+SEEING = {
+    "hidden_size": 32,
+    "num_hidden_layers": 3,  # more than the text's: they are not its layers
+    "num_attention_heads": 4,
+    "intermediate_size": 32,
+    "image_size": 32,
+    "patch_size": 8,
+}
+TEMPLATE = (
+    "{% for part in messages[0]['content'] %}{% if part['type'] == 'image' %}MARK\n{% else %}{{ part['text'] }}"
+    "{% endif %}{% endfor %} ASSISTANT:"
+)
+
+
+def tokenizer(*special: str, **called: str) -> Any:
+    """A character a token, and these; `called` are known to the processor by a name."""
+    from tokenizers import Tokenizer, decoders, models, pre_tokenizers
+
+    vocabulary = ["<unk>", "<s>", "</s>", "<pad>", *sorted(pre_tokenizers.ByteLevel.alphabet())]
+    made = Tokenizer(models.BPE(vocab={piece: at for at, piece in enumerate(vocabulary)}, merges=[]))
+    made.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)  # type: ignore[assignment]
+    made.decoder = decoders.ByteLevel()  # type: ignore[assignment]
+    named = {"unk_token": "<unk>", "bos_token": "<s>", "eos_token": "</s>", "pad_token": "<pad>"}
+    return transformers.PreTrainedTokenizerFast(
+        tokenizer_object=made, extra_special_tokens=called or list(special), **named
+    )
+
+
+def llava() -> tuple[Any, Any]:
+    words = tokenizer("<image>")
+    config = transformers.LlavaConfig(
+        vision_config=transformers.CLIPVisionConfig(**SEEING),
+        text_config=transformers.LlamaConfig(**TEXT),
+        image_token_id=words.convert_tokens_to_ids("<image>"),
+    )
+    resized = transformers.CLIPImageProcessorPil(size={"shortest_edge": 32}, crop_size={"height": 32, "width": 32})
+    processor = transformers.LlavaProcessor(
+        resized,
+        words,
+        patch_size=8,
+        vision_feature_select_strategy="default",
+        num_additional_image_tokens=1,
+        chat_template=TEMPLATE.replace("MARK", "<image>"),
+    )
+    return transformers.LlavaForConditionalGeneration(config), processor
+
+
+def gemma3() -> tuple[Any, Any]:
+    words = tokenizer(boi_token="<start_of_image>", eoi_token="<end_of_image>", image_token="<image_soft_token>")
+    config = transformers.Gemma3Config(
+        vision_config=transformers.SiglipVisionConfig(**SEEING),
+        text_config=transformers.Gemma3TextConfig(**TEXT, sliding_window=8),
+        mm_tokens_per_image=4,
+        image_token_index=words.image_token_id,
+    )
+    resized = transformers.Gemma3ImageProcessorPil(size={"height": 32, "width": 32})
+    processor = transformers.Gemma3Processor(
+        resized, words, image_seq_length=4, chat_template=TEMPLATE.replace("MARK", "<start_of_image>")
+    )
+    return transformers.Gemma3ForConditionalGeneration(config), processor
+
+
+def paligemma() -> tuple[Any, Any]:
+    words = tokenizer(image_token="<image>")
+    config = transformers.PaliGemmaConfig(
+        vision_config=transformers.SiglipVisionConfig(**SEEING, projection_dim=32),
+        text_config=transformers.GemmaConfig(**TEXT),
+        image_token_index=words.image_token_id,
+        projection_dim=32,
+    )
+    resized = transformers.SiglipImageProcessorPil(size={"height": 32, "width": 32})
+    resized.image_seq_length = 16
+    return transformers.PaliGemmaForConditionalGeneration(config), transformers.PaliGemmaProcessor(resized, words)
+
+
+class StandIn:
+    """Does what processors do that need torchvision: a mark of the picture becomes as many as it has tokens."""
+
+    def __init__(self, image_processor: Any, words: Any, mark: str, marks: Callable[[Any], str]) -> None:
+        self.image_processor, self.words, self.mark, self.marks = image_processor, words, mark, marks
+
+    def __call__(self, text: list[str], images: list[Any], return_tensors: str) -> dict[str, Any]:
+        made = dict(self.image_processor(images, return_tensors=return_tensors))
+        ids = self.words(text[0].replace(self.mark, self.marks(made)), return_tensors=return_tensors)["input_ids"]
+        picture = (ids == self.words.convert_tokens_to_ids(self.mark)).int()
+        return {"input_ids": ids, "mm_token_type_ids": picture, **made}
+
+    def save_pretrained(self, folder: Path) -> None:
+        self.words.save_pretrained(folder)
+        (folder / "chat_template.jinja").write_text(TEMPLATE.replace("MARK", self.mark))
+
+
+def pixtral() -> tuple[Any, Any]:
+    words = tokenizer("[IMG]", "[IMG_BREAK]", "[IMG_END]")
+    config = transformers.LlavaConfig(
+        vision_config=transformers.PixtralVisionConfig(**SEEING | {"image_size": 64}),
+        text_config=transformers.MistralConfig(**TEXT),
+        image_token_id=words.convert_tokens_to_ids("[IMG]"),
+        vision_feature_layer=-1,
+        vision_feature_select_strategy="full",
+    )
+    resized = transformers.PixtralImageProcessorPil(size={"longest_edge": 32}, patch_size={"height": 8, "width": 8})
+    rows = "[IMG_BREAK]".join(["[IMG]" * 4] * 2) + "[IMG_END]"
+    return transformers.LlavaForConditionalGeneration(config), StandIn(resized, words, "[IMG]", lambda made: rows)
+
+
+def qwen2_vl() -> tuple[Any, Any]:
+    words = tokenizer("<|vision_start|>", "<|image_pad|>", "<|vision_end|>", "<|video_pad|>")
+    named = {"image": "image_pad", "video": "video_pad", "vision_start": "vision_start", "vision_end": "vision_end"}
+    ids = {f"{name}_token_id": words.convert_tokens_to_ids(f"<|{said}|>") for name, said in named.items()}
+    scaling = {"rope_type": "default", "mrope_section": [1, 1, 2], "rope_theta": 1e4}
+    config = transformers.Qwen2VLConfig(
+        text_config=TEXT | {"rope_parameters": scaling},
+        vision_config={"depth": 3, "embed_dim": 32, "hidden_size": 32, "num_heads": 4, "patch_size": 4, "mlp_ratio": 1},
+        **ids,
+    )
+    resized = transformers.Qwen2VLImageProcessorPil(patch_size=4, min_pixels=64, max_pixels=2048)
+    pads = "<|image_pad|>"
+    return transformers.Qwen2VLForConditionalGeneration(config), StandIn(
+        resized,
+        words,
+        pads,
+        lambda made: "<|vision_start|>" + pads * (made["image_grid_thw"].prod() // 4) + "<|vision_end|>",
+    )
+
+
+# family → its makers, (rows, columns) of the picture's tokens, the box of the first
+FAMILIES = {
+    "llava": (llava, (4, 4), (20, 0, 30, 10)),  # the middle of 80 × 40 pixels
+    "gemma3": (gemma3, (2, 2), (0, 0, 40, 20)),  # all of it, squeezed
+    "paligemma": (paligemma, (4, 4), (0, 0, 20, 10)),
+    "pixtral": (pixtral, (2, 4), (0, 0, 20, 20)),
+    "qwen2_vl": (qwen2_vl, (4, 8), (0, 0, 10, 10)),
+}
+
+
+def saved(folder: Path, family: str) -> tuple[Path, Any]:
+    """A tiny checkpoint of a family, its scores far apart, and its processor."""
+    import torch
+
+    torch.manual_seed(0)
+    network, processor = FAMILIES[family][0]()
+    for parameter in network.parameters():
+        parameter.data.mul_(4 if parameter.ndim > 1 else 1)
+    network.eval().save_pretrained(folder)
+    processor.save_pretrained(folder)
+    return folder, processor
+
+
+@pytest.fixture
+def picture(tmp_path: Path) -> str:
+    """80 × 40 pixels, red to the right, green downwards."""
+    pixels = np.zeros((40, 80, 3), np.uint8)
+    pixels[..., 0], pixels[..., 1] = np.arange(80) * 3, np.arange(40)[:, None] * 6
+    Image.fromarray(pixels).save(tmp_path / "picture.png")
+    return str(tmp_path / "picture.png")
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_weights_are_those_of_eager_and_the_picture_has_its_boxes(
+    family: str, tmp_path: Path, picture: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import torch
+
+    folder, processor = saved(tmp_path / family, family)
+    if isinstance(processor, StandIn):
+        monkeypatch.setattr(transformers.AutoProcessor, "from_pretrained", lambda *_, **how: processor)
+    model: Any = open_model(str(folder), image=picture)
+    trace = record_trace(model, "What is this?")
+    boxes = [token.box for token in trace.tokens if token.box is not None]
+    rows, columns = FAMILIES[family][1]
+    assert len(boxes) == rows * columns and boxes[0] == FAMILIES[family][2] and len(trace.layers) == 2
+    across, down = (len({box[at] for box in boxes}) for at in (0, 1))
+    assert (down, across) == (rows, columns)
+    model.network.set_attn_implementation("eager")
+    with torch.inference_mode():
+        prompt = model._prompt("What is this?")
+        given = model.processor(text=[prompt], images=[read_photograph(picture)], return_tensors="pt")
+        output = model.network(**given, output_attentions=True)
+    assert given["input_ids"][0].tolist() == [token.id for token in trace.tokens]
+    for layer, weights in zip(trace.layers, output.attentions, strict=True):
+        assert np.abs(layer.weights - weights[0].numpy()).max() < 1e-6
+    assert trace.predictions[-1].id == int(output.logits[0, -1].argmax()) or len(trace.predictions) > 1
+
+
+def test_commands_take_a_picture_beside_the_text_or_refuse_it(run: Run, tmp_path: Path, picture: str) -> None:
+    model = ("--model", str(saved(tmp_path / "llava", "llava")[0]), "--image", picture)
+    told = run("heatmap", "What is this?", *model, "--head", "1", "--quiet")
+    lines = [line.split("\t") for line in told.out.splitlines()]
+    assert ["1", "1", "r0c0", "20", "0", "30", "10"] in [line[:7] for line in lines]
+    assert sum(float(line[-1]) for line in lines[1:]) == pytest.approx(1, abs=1e-4)
+    drawn = run("heatmap", "What is this?", *model, "--query", "W", "-o", str(tmp_path / "heat.png"))
+    assert drawn.code == 0 and (tmp_path / "heat.png").stat().st_size > 5000
+    longer = json.loads(run("explain", "What is this?", *model, "--generate", "3", "--json").out)
+    asked = json.loads(run("explain", "What is this?", *model, "--json").out)
+    assert len(longer["tokens"]) == len(asked["tokens"]) + 3 and "embeddings" not in asked
+    assert asked["tokens"][-1]["id"] == longer["tokens"][-4]["id"]
+    assert longer["tokens"][-3]["id"] == asked["predictions"][0]["id"]  # the picture is seen while it writes
+    other = tmp_path / "black.png"
+    Image.new("RGB", (64, 64)).save(other)
+    black = json.loads(run("explain", "What is this?", *model[:3], str(other), "--json").out)
+    assert black["predictions"] != asked["predictions"]
+    assert run("explain", "What is this?", *model, "--check").code == 0
+    effects = json.loads(run("ablate", "What is this?", *model, "--json").out)
+    assert effects["baseline"]["probability"] == pytest.approx(asked["predictions"][0]["probability"], rel=1e-4)
+    for words, said in {
+        ("explain", "What is this?", "--image", picture): "--image does not go with --model demo",
+        ("explain", "What is this?", *model[:3], "none.png"): "no picture 'none.png'",
+        ("explain", "What is this?", *model, "--no-bos"): "--bos does not go with --image",
+        ("explain", "What is this?", "--model", "minilm", "--image", picture): "reads no picture beside a text",
+    }.items():
+        refused = run(*words)
+        assert refused.code in (1, 2) and not refused.out and said in refused.err and refused.err.count("\n") == 1
