@@ -156,7 +156,7 @@ _TABLE: dict[str, dict[str, Option]] = {
         ),
         "spans": Option(
             "--spans",
-            "Parts of the text: paragraphs, lines, headings, documents, or a file of name,start,end.",
+            "Parts: paragraphs, lines, headings, documents, or a file of name,start,end; regions of a picture.",
             metavar="KIND|FILE",
             values=("attnctl.readings.spans:KINDS",),
             reads=True,

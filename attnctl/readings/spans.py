@@ -1,4 +1,4 @@
-"""Named parts of a text: paragraphs, lines, Markdown headings, [document] markers, or a file of spans."""
+"""Named parts of a text: paragraphs, lines, headings, [document] markers, a file of spans; regions of a picture."""
 
 from __future__ import annotations
 
@@ -18,20 +18,25 @@ from attnctl.tokens import Token
 if TYPE_CHECKING:
     from attnctl.text import Document
 
-KINDS = ("paragraphs", "lines", "headings", "documents")
+REGIONS = "regions"  # nine of a picture
+KINDS = ("paragraphs", "lines", "headings", "documents", REGIONS)
 REST, SPECIAL = "(rest)", "(special)"
 _HEADING = re.compile(r"^#{1,6}[ \t]+(.+?)[ \t#]*$", re.MULTILINE)
 _DOCUMENT = re.compile(r"^[ \t]*\[([^\]\n]{1,80})\]|^[ \t]*<(document|doc)\b[^>\n]*>", re.MULTILINE | re.IGNORECASE)
 
 Span = tuple[str, int, int]  # name, start, end in characters
+Region = tuple[str, tuple[float, float, float, float]]  # name, (left, top, right, bottom) in pixels
 
 
 def parts_of(kind: str, text: str, tokens: Sequence[Token]) -> tuple[TextPart, ...]:
     """The parts that `kind` names (one of KINDS, or a file), as stretches of tokens; tokens in none of them are the rest.
 
-    A token belongs to the part that its last character stands in. Raises AttnctlError where spans overlap, are not in the
-    text, or cannot be read, UsageError where the text has no such parts, or no token stands in it.
+    A token belongs to the part that its last character stands in, a token of a picture to the region that the middle of its
+    box lies in. Raises AttnctlError where spans overlap, are not in the text, or cannot be read, UsageError where the text
+    has no such parts, or no token stands in it.
     """
+    if (regions := _regions_of(kind, tokens)) is not None:
+        return _region_parts(regions, tokens)
     if not stand_in_text(tokens):
         raise UsageError("--spans are parts of the text, and none of these tokens stands in it")
     spans = sorted(spans_of(kind, text), key=lambda span: span[1:])
@@ -46,7 +51,13 @@ def parts_of(kind: str, text: str, tokens: Sequence[Token]) -> tuple[TextPart, .
         if at not in held and kind not in KINDS:
             raise AttnctlError(f"the span {name!r}, characters {start} to {end}, holds no token of the text")
     rest = REST if any(at < 0 and not token.special for at, token in zip(owner, tokens, strict=True)) else SPECIAL
-    names = {at: name for at, (name, _, _) in enumerate(spans) if at in held} | ({-1: rest} if -1 in held else {})
+    return _owned_parts(owner, [name for name, _, _ in spans], rest)
+
+
+def _owned_parts(owner: Sequence[int], called: Sequence[str], rest: str) -> tuple[TextPart, ...]:
+    """Parts as stretches of tokens, by the part that owns each token, -1 for `rest`; parts without tokens are left out."""
+    held = set(owner)
+    names = {at: name for at, name in enumerate(called) if at in held} | ({-1: rest} if -1 in held else {})
     if len(names) > limits.SPANS:
         raise UsageError(f"{len(names)} parts are too many for a matrix of them: at most {limits.SPANS} (see --spans)")
     ranges: dict[int, list[tuple[int, int]]] = {at: [] for at in names}
@@ -56,6 +67,61 @@ def parts_of(kind: str, text: str, tokens: Sequence[Token]) -> tuple[TextPart, .
             ranges[owner[start]].append((start, at))
             start = at
     return tuple(TextPart(names[at], tuple(ranges[at])) for at in names)
+
+
+def _regions_of(kind: str, tokens: Sequence[Token]) -> list[Region] | None:
+    """The regions of a picture that `kind` names: nine for "regions", or a file's; None where it names spans of a text."""
+    if kind == REGIONS:
+        boxes = [token.box for token in tokens if token.box is not None]
+        if not boxes:
+            raise UsageError(
+                "--spans regions are parts of a picture, and none of these tokens stands in one (see --image)"
+            )
+        left, top = (float(min(box[at] for box in boxes)) for at in (0, 1))
+        wide, high = (max(box[2] for box in boxes) - left) / 3, (max(box[3] for box in boxes) - top) / 3
+        return [
+            (
+                f"{line} {side}".replace("middle middle", "middle"),
+                (left + wide * x, top + high * y, left + wide * (x + 1), top + high * (y + 1)),
+            )
+            for y, line in enumerate(("upper", "middle", "lower"))
+            for x, side in enumerate(("left", "middle", "right"))
+        ]
+    rows = [] if kind in KINDS else _rows_of_file(kind)
+    if not rows or "left" not in rows[0]:
+        return None
+    found = []
+    for number, row in enumerate(rows):
+        name = str(row.get("name") or f"region {number}")[: limits.SPAN_NAME_CHARACTERS]
+        try:
+            left, top, right, bottom = (float(row[side]) for side in ("left", "top", "right", "bottom"))
+        except (KeyError, ValueError, TypeError):
+            raise AttnctlError(f"{kind}: region {number} ({name}) needs left, top, right, bottom in pixels") from None
+        if not (left < right and top < bottom):
+            raise AttnctlError(
+                f"{kind}: region {number} ({name}) is empty: left must be less than right, top less than bottom"
+            )
+        found.append((name, (left, top, right, bottom)))
+    return found
+
+
+def _is_within(box: tuple[float, ...], region: tuple[float, ...]) -> bool:
+    """Whether the middle of a box lies in a region: (left, top, right, bottom) each."""
+    return all(region[at] <= (box[at] + box[at + 2]) / 2 < region[at + 2] for at in (0, 1))
+
+
+def _region_parts(regions: Sequence[Region], tokens: Sequence[Token]) -> tuple[TextPart, ...]:
+    """The tokens in each region; those of the text and of the picture's rest are the rest. Errors as of `parts_of`."""
+    owner: list[int] = []
+    for token in tokens:
+        held = [] if token.box is None else [at for at, (_, box) in enumerate(regions) if _is_within(token.box, box)]
+        if len(held) > 1:
+            names = " and ".join(repr(regions[at][0]) for at in held[:2])
+            raise AttnctlError(f"the regions {names} overlap at {token.text}: each token has one part")
+        owner.append(held[0] if held else -1)
+    if set(owner) == {-1}:
+        raise UsageError("--spans: no token of a picture lies in these regions")
+    return _owned_parts(owner, [name for name, _ in regions], REST)
 
 
 def stand_in_text(tokens: Sequence[Token]) -> bool:
@@ -111,14 +177,19 @@ def _first_words(text: str) -> str:
 # --- a file of spans ---------------------------------------------------------------------------------------------
 
 
-def _read_spans(path: str, text: str) -> list[Span]:
-    """Spans of a .json list of {name, start, end} or a .csv or .tsv with these columns; start and end in characters."""
+def _rows_of_file(path: str) -> list[Document]:
+    """The rows of a .json list of objects, or of a .csv or .tsv. Raises UsageError for what names no file."""
     from attnctl.files import decode_text, read_bytes
 
     if "." not in path and "/" not in path:
         raise UsageError(f"--spans {path}: it is {', '.join(KINDS)}, or a file (.json, .csv) of name, start, end")
     data = decode_text(read_bytes(path, limits.SPANS_BYTES), path)
-    rows = _json_rows(data, path) if data.lstrip()[:1] in ("[", "{") else _table_rows(data, path)
+    return _json_rows(data, path) if data.lstrip()[:1] in ("[", "{") else _table_rows(data, path)
+
+
+def _read_spans(path: str, text: str) -> list[Span]:
+    """Spans of a file of {name, start, end}; start and end in characters."""
+    rows = _rows_of_file(path)
     spans = []
     for number, row in enumerate(rows):
         name = str(row.get("name") or f"span {number}")
@@ -168,6 +239,6 @@ def _table_rows(data: str, path: str) -> list[Document]:
         rows = list(csv.DictReader(io.StringIO(data), delimiter=mark))
     except csv.Error as error:
         raise AttnctlError(f"{path} is no table: {in_one_line(error)}") from error
-    if rows and not {"start", "end"} <= rows[0].keys():
+    if rows and not ({"start", "end"} <= rows[0].keys() or "left" in rows[0]):
         raise AttnctlError(f"{path} needs the columns name, start, end in its first line")
     return rows

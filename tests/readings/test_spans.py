@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import time
+from pathlib import Path
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from attnctl.errors import UsageError
+from attnctl.errors import AttnctlError, UsageError
 from attnctl.readings.spans import parts_of, spans_of
 from attnctl.tokens import Token
 
@@ -34,3 +35,41 @@ def test_tokens_of_another_text_have_no_parts_of_this_one() -> None:
     with pytest.raises(UsageError, match="none of these tokens stands in it"):
         parts_of("lines", "Il était\nune fois", own)
     assert parts_of("lines", "Il", [Token("<s>", special=True)])[0].name == "(special)"
+
+
+PATCHES = [
+    Token("a"),
+    *(Token(f"r{y}c{x}", box=(10.0 * x, 5.0 * y, 10.0 * x + 10, 5.0 * y + 5)) for y in range(2) for x in range(3)),
+]
+
+
+def test_regions_of_a_picture_hold_the_patches_whose_middle_lies_in_them(tmp_path: Path) -> None:
+    nine = {part.name: part.ranges for part in parts_of("regions", "a", PATCHES)}
+    assert nine == {
+        "upper left": ((1, 2),), "upper middle": ((2, 3),), "upper right": ((3, 4),),
+        "lower left": ((4, 5),), "lower middle": ((5, 6),), "lower right": ((6, 7),), "(rest)": ((0, 1),),
+    }  # fmt: skip
+    own = tmp_path / "own.csv"
+    own.write_text("name,left,top,right,bottom\nleft half,0,0,15.5,10\n")
+    found = {part.name: part.ranges for part in parts_of(str(own), "a", PATCHES)}
+    assert found == {"(rest)": ((0, 1), (3, 4), (6, 7)), "left half": ((1, 3), (4, 6))}
+
+
+@pytest.mark.parametrize(
+    ("rows", "said"),
+    [
+        ("all,0,0,30,10\nleft,0,0,10,10\n", "'all' and 'left' overlap at r0c0"),
+        ("none,90,90,99,99\n", "no token of a picture lies in these regions"),
+        ("back,9,0,3,10\n", r"region 0 \(back\) is empty"),
+        ("words,a,b,c,d\n", "needs left, top, right, bottom in pixels"),
+    ],
+)
+def test_regions_that_cannot_be_are_refused(tmp_path: Path, rows: str, said: str) -> None:
+    (tmp_path / "own.csv").write_text(f"name,left,top,right,bottom\n{rows}")
+    with pytest.raises(AttnctlError, match=said):
+        parts_of(str(tmp_path / "own.csv"), "a", PATCHES)
+
+
+def test_a_text_has_no_regions() -> None:
+    with pytest.raises(UsageError, match="none of these tokens stands in one"):
+        parts_of("regions", "a", [Token("a", start=0, end=1)])

@@ -102,11 +102,16 @@ class EdgeEffect(Effect):
 
 
 class SpanEffect(Effect):
-    """One part of the text, tokens [start, end), cut from what comes after it, or from the watched query alone."""
+    """One part of the text or picture cut from what comes after it, or from the watched query alone.
+
+    Its tokens lie within [start, end); those of a region of a picture are not all that lie there.
+    """
 
     name: str
     start: Index
     end: Count
+    token_count: Count
+    looked_at: Annotated[Share, about("Of the watched query's weight on it, a mean over all layers and heads.")]
 
 
 class Agreement(Part):

@@ -289,7 +289,7 @@ def measure_effects(watched: Watched, ask: EffectRequest, tick: Tick = lambda sh
     changes = [
         *(watched.base.with_head(*place) for place in jobs),
         *(cuts for *_, cuts in edges),
-        *(c for *_, c in spans),
+        *spans,
     ]
     again = [max((watched.info.n_layers or 1) - change.first_layer(), 1) for change in changes]  # layers
     effects: list[Effect] = []
@@ -309,8 +309,8 @@ def measure_effects(watched: Watched, ask: EffectRequest, tick: Tick = lambda sh
             for (query, key, _), effect in zip(edges, rest, strict=False)
         ),
         spans=tuple(
-            SpanEffect(name, start, end, **asdict(effect))
-            for (name, start, end, _), effect in zip(spans, rest[len(edges) :], strict=True)
+            _span_effect(watched, name, tokens, effect)
+            for (name, tokens), effect in zip(ask.spans, rest[len(edges) :], strict=True)
         ),
     )
 
@@ -337,13 +337,17 @@ def _edges_to_cut(watched: Watched, ask: EffectRequest) -> list[tuple[int, int |
     return found
 
 
-def _spans_to_cut(watched: Watched, ask: EffectRequest) -> list[tuple[str, int, int, Intervention]]:
+def _spans_to_cut(watched: Watched, ask: EffectRequest) -> list[Intervention]:
     square = reads_itself(watched.tokens, watched.key_tokens, watched.info)
     queries = None if square else (watched.query,)
-    return [
-        (name, tokens[0], tokens[-1] + 1, watched.base.with_cuts(_cut_of(ask, tokens, queries)))
-        for name, tokens in ask.spans
-    ]
+    return [watched.base.with_cuts(_cut_of(ask, tokens, queries)) for _, tokens in ask.spans]
+
+
+def _span_effect(watched: Watched, name: str, tokens: tuple[int, ...], effect: Effect) -> SpanEffect:
+    """What cutting these tokens does, beside how much the watched query looks at them."""
+    heads = np.concatenate(list(watched.query_weights().values()))  # (layers and heads, n_k)
+    looked = float(heads[:, list(tokens)].sum(-1).mean())
+    return SpanEffect(name, tokens[0], tokens[-1] + 1, len(tokens), min(looked, 1.0), **asdict(effect))
 
 
 def _cut_of(ask: EffectRequest, keys: tuple[int, ...], queries: tuple[int, ...] | None) -> Cut:

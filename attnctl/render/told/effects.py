@@ -46,7 +46,10 @@ def effects_forms(found: Effects, top: int | None = None) -> Iterator[Form]:
         if rows:
             yield ""
             name = Column(title, [_cut_name(found, one) for one in rows], "text", most=34, cut="end")
-            yield Table([name, *_effect_columns(found, rows)])
+            looks = [one.looked_at if isinstance(one, SpanEffect) else None for one in rows]
+            yield Table(
+                [name, Column("looked at", looks, told=sentence_percent, rank=1), *_effect_columns(found, rows)]
+            )
         yield from _omitted_line(count - len(rows), "more does", "more do")
         if title == "cut":
             yield from _shaded_keys(found)
@@ -114,7 +117,9 @@ def _said_instead(found: Effects, effect: Effect) -> str | None:
 
 def _cut_name(found: Effects, one: EdgeEffect | SpanEffect) -> str:
     if isinstance(one, SpanEffect):
-        return f"{visible_text(one.name)} ({one.start}–{one.end - 1})"
+        whole = one.token_count == one.end - one.start
+        place = f"{one.start}–{one.end - 1}" if whole else counted(one.token_count, "token")
+        return f"{visible_text(one.name)} ({place})"
     if one.key is None:
         return "all of these together"
     at = found.query if one.query is None else one.query
@@ -170,6 +175,8 @@ def effects_sentences(found: Effects) -> Iterator[str]:
         )
     if found.heads:
         yield f"Ablated: {TOLD[found.how]} (--how {found.how}: {WHY[found.how]})."
+    if found.spans:
+        yield "Looked at: the part's share of the watched position's attention, a mean over all layers and heads."
     if found.edges or found.spans:
         yield "Cut: the key is hidden before the softmax, so the rest of the row shares its weight."
 

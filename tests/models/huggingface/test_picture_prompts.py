@@ -233,6 +233,10 @@ def test_commands_take_a_picture_beside_the_text_or_refuse_it(run: Run, tmp_path
     assert run("explain", "What is this?", *model, "--check").code == 0
     effects = json.loads(run("ablate", "What is this?", *model, "--json").out)
     assert effects["baseline"]["probability"] == pytest.approx(asked["predictions"][0]["probability"], rel=1e-4)
+    regions = json.loads(run("ablate", "What is this?", *model, "--spans", "regions", "--json").out)["spans"]
+    assert {one["name"] for one in regions} >= {"upper left", "middle", "lower right"}
+    row = next(one for one in regions if one["name"] == "upper left")
+    assert 0 < row["looked_at"] < 1 and row["token_count"] >= 1
     for words, said in {
         ("explain", "What is this?", "--image", picture): "--image does not go with --model demo",
         ("explain", "What is this?", *model[:3], "none.png"): "no picture 'none.png'",
