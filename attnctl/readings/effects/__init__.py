@@ -102,7 +102,7 @@ class EdgeEffect(Effect):
 
 
 class SpanEffect(Effect):
-    """One part of the text or picture cut from what comes after it, or from the watched query alone.
+    """One part of the text or picture hidden from every token beside it, or from the watched query alone.
 
     Its tokens lie within [start, end); those of a region of a picture are not all that lie there.
     """

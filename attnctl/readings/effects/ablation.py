@@ -338,9 +338,14 @@ def _edges_to_cut(watched: Watched, ask: EffectRequest) -> list[tuple[int, int |
 
 
 def _spans_to_cut(watched: Watched, ask: EffectRequest) -> list[Intervention]:
-    square = reads_itself(watched.tokens, watched.key_tokens, watched.info)
-    queries = None if square else (watched.query,)
-    return [watched.base.with_cuts(_cut_of(ask, tokens, queries)) for _, tokens in ask.spans]
+    """Each part hidden from every token beside it, also from those that stand before or among its own."""
+    if not reads_itself(watched.tokens, watched.key_tokens, watched.info):
+        return [watched.base.with_cuts(_cut_of(ask, tokens, (watched.query,))) for _, tokens in ask.spans]
+    cuts = []
+    for _, tokens in ask.spans:
+        earlier = tuple(sorted(set(range(tokens[-1])) - set(tokens)))
+        cuts.append(watched.base.with_cuts(_cut_of(ask, tokens, None), _cut_of(ask, tokens, earlier)))
+    return cuts
 
 
 def _span_effect(watched: Watched, name: str, tokens: tuple[int, ...], effect: Effect) -> SpanEffect:
