@@ -151,7 +151,15 @@ OUTSIDE: dict[str, tuple[str, str, dict[str, Any]]] = {
 SPARSE: dict[str, tuple[str, str, dict[str, Any]]] = {
     "lfm2, convolutions": ("lfm2", "Lfm2ForCausalLM", GROUPED | {"layer_types": ["conv", "full_attention"]}),
 }
-ALL = SPARSE | DECODERS | ENCODERS | PAIRS | OUTSIDE
+CLASSIFIERS: dict[str, tuple[str, str, dict[str, Any]]] = {
+    "bert of classes": ("bert", "BertForSequenceClassification", TINY | {"num_labels": 3}),
+    "gpt2 of classes": (
+        "gpt2",
+        "GPT2ForSequenceClassification",
+        DECODERS["gpt2"][2] | {"num_labels": 3, "pad_token_id": 0},
+    ),
+}
+ALL = SPARSE | DECODERS | ENCODERS | PAIRS | OUTSIDE | CLASSIFIERS
 
 
 def build(case: str, kernel: str = "sdpa", dtype: torch.dtype = torch.float32, **settings: Any) -> Any:

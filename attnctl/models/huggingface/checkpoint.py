@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
@@ -60,6 +61,15 @@ def generated_tokens(model: Checkpoint, tokens: Sequence[Token], known: int) -> 
         )[0].tolist()
     before = [token.id for token in tokens if token.id is not None] if model.kind == "self" else made[:known]
     return model.pieces.continued_tokens(before, made[known:])
+
+
+def classes_of_network(network: PreTrainedModel) -> Mapping[int, str]:
+    """Id → name of the classes of which a network gives the whole text or picture exactly one; empty where it does not."""
+    config: Any = network.config
+    gives_class = re.search("For(Sequence|Image)Classification", type(network).__name__)
+    one_of_several = config.num_labels > 1 and config.problem_type in (None, "single_label_classification")
+    has_head = not getattr(network, "attnctl_headless", False)
+    return config.id2label if gives_class and one_of_several and has_head else {}
 
 
 EMBEDDED = 4096  # tokens up to which the embeddings are kept
@@ -120,6 +130,15 @@ class Checkpoint:
     def inputs_beside(self, n: int) -> dict[str, object]:
         """What the network is given beside the ids of `n` tokens: nothing, but where a picture stands among them."""
         return {}
+
+    def inputs_of_tokens(self, tokens: Sequence[Token]) -> dict[str, object]:
+        """What the network is given of a text or picture: the ids of its tokens, and what goes beside them."""
+        return {"input_ids": self.token_ids(tokens), **self.inputs_beside(len(tokens))}
+
+    @property
+    def classes(self) -> Mapping[int, str]:
+        """The classes of which the network gives the whole text or picture one, by id; empty where it gives none."""
+        return classes_of_network(self.network)
 
     @_with_heads_off
     def tokenize(self, text: str) -> tuple[Token, ...]:
@@ -346,7 +365,7 @@ class Checkpoint:
 
     def _forward_inputs(self, tokens: Sequence[Token], source: Sequence[Token] | None) -> dict[str, object]:
         """What the network is called with; the logits of the last token are all that is read of a decoder's."""
-        inputs: dict[str, object] = {"input_ids": self.token_ids(tokens if source is None else source)}
+        inputs = self.inputs_of_tokens(tokens if source is None else source)
         if source is not None:
             inputs["decoder_input_ids"] = self.token_ids(tokens)
         elif self.kind == "encoder":  # the decoder must be given something; its attention is not read
@@ -355,7 +374,7 @@ class Checkpoint:
             inputs["logits_to_keep"] = 1
         if "use_cache" in self.forward_keywords:
             inputs["use_cache"] = False
-        return inputs | self.inputs_beside(len(tokens))
+        return inputs
 
     @cached_property
     def forward_keywords(self) -> frozenset[str]:
@@ -413,11 +432,17 @@ class Checkpoint:
         return [at for at, token in enumerate(tokens) if mask and token.special and token.text == mask]
 
     def _predicted_tokens(self, tokens: Sequence[Token], output: Output, causal: bool) -> tuple[Prediction, ...]:
-        """The likeliest tokens after the last one of a decoder, or at the blanks of an encoder."""
+        """The likeliest tokens after the last one of a decoder, or at the blanks of an encoder; the likeliest classes."""
         import torch
 
         logits = getattr(output, "logits", None)
-        vocabulary = self.network.config.get_text_config().vocab_size
+        if logits is not None and self.classes:
+            shares = logits[0].float().softmax(-1)  # (classes,)
+            values, ids = shares.topk(min(MOST_LIKELY, len(shares)))
+            at = len(tokens) - 1 if causal else 0
+            likeliest = zip(values.tolist(), ids.tolist(), strict=True)
+            return tuple(Prediction(at, str(self.classes[i]), i, share) for share, i in likeliest)
+        vocabulary = getattr(self.network.config.get_text_config(), "vocab_size", 0)
         if logits is None or logits.ndim != 3 or logits.shape[-1] < vocabulary or self.kind in ("encoder", "cross"):
             return ()
         causal = self.kind == "decoder" or causal

@@ -13,20 +13,17 @@ import numpy as np
 from attnctl.errors import AttnctlError, UsageError, in_one_line
 from attnctl.formats.photographs import read_photograph
 from attnctl.layer import StopForward
-from attnctl.models.builtin.stack import MOST_LIKELY
 from attnctl.models.huggingface.attention_sites import attention_modules
 from attnctl.models.huggingface.checkpoint import Checkpoint
 from attnctl.models.huggingface.hub import import_extra
 from attnctl.models.huggingface.network import quiet_library
 from attnctl.models.huggingface.tokenizer import Pieces
-from attnctl.readings.traces.trace import ModelInfo, Prediction
+from attnctl.readings.traces.trace import ModelInfo
 from attnctl.tokens import Token
 
 if TYPE_CHECKING:
     from PIL.Image import Image
     from transformers import PreTrainedModel
-
-    from attnctl.models.huggingface.attention_sites import Output
 
 
 @dataclass(frozen=True)
@@ -77,7 +74,8 @@ class ImageCheckpoint(Checkpoint):
         """None: a picture has no blanks."""
         return []
 
-    def _forward_inputs(self, tokens: Sequence[Token], source: Sequence[Token] | None) -> dict[str, object]:
+    def inputs_of_tokens(self, tokens: Sequence[Token]) -> dict[str, object]:
+        """The picture."""
         return {"pixel_values": self.picture}
 
     def _processed(self, photograph: Image, **changed: bool) -> Any:
@@ -124,15 +122,6 @@ class ImageCheckpoint(Checkpoint):
         """Nothing: those of a text are about its tokenizer."""
         return ()
 
-    def _predicted_tokens(self, tokens: Sequence[Token], output: Output, causal: bool) -> tuple[Prediction, ...]:
-        """The likeliest classes of the picture, at its first token."""
-        logits, labels = getattr(output, "logits", None), getattr(self.network.config, "id2label", None) or {}
-        if logits is None or logits.ndim != 2 or len(labels) != logits.shape[-1]:
-            return ()
-        shares = logits[0].float().softmax(-1)  # (classes,)
-        values, ids = shares.topk(min(MOST_LIKELY, len(labels)))
-        return tuple(Prediction(0, str(labels[i]), i, p) for p, i in zip(values.tolist(), ids.tolist(), strict=True))
-
 
 def boxes_of_grid(
     photograph: Image,
@@ -168,6 +157,10 @@ class NoTokenizer:
     """Stands where a checkpoint of text has its tokenizer. Raises UsageError for whatever is asked of it."""
 
     name: str
+
+    def beginning_notes(self, tokens: Sequence[Token], causal: bool) -> tuple[str, ...]:
+        """Nothing: they are of how a text begins."""
+        return ()
 
     def __getattr__(self, asked: str) -> Any:
         if asked.startswith("__"):

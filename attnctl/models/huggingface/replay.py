@@ -316,9 +316,8 @@ def _watched_logits(watched: WatchedNetwork, target: Word, kept: dict[int, _Kept
         for site, projection in output_projections(watched.network, own=True).values():
             if behind and site.kind == watched.kind:
                 stack.callback(projection.register_forward_pre_hook(partial(keep_projected, site.layer)).remove)
-        logits = logits_of(watched.network(**watched.inputs(target.all_ids[:-1])))[0]  # (positions, vocabulary)
-    first = logits.shape[0] - more - watched.tail
-    return logits[first : first + 1 + more]
+        logits = logits_of(watched.network(**watched.inputs(target.all_ids[:-1])))  # (1, positions, vocabulary)
+    return watched.watched_logits(logits, more)[0]
 
 
 def _sum_of_word(said: Array, word: Word) -> Array:

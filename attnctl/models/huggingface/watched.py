@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -13,12 +14,13 @@ from attnctl.errors import AttnctlError, UsageError
 from attnctl.interventions import Intervention
 from attnctl.models.huggingface.attention_call import check_finite
 from attnctl.models.huggingface.attention_sites import Site, model_follows_interface
-from attnctl.models.huggingface.checkpoint import Checkpoint
+from attnctl.models.huggingface.checkpoint import Checkpoint, classes_of_network
 from attnctl.models.huggingface.key_slots import KeySlots, slots_of_text
 from attnctl.models.huggingface.network import running_network
 from attnctl.models.huggingface.replay import Replay, logits_of
 from attnctl.readings.effects import Contributions, Word, spelled_word
 from attnctl.readings.effects.ablation import FirstOrder
+from attnctl.readings.picture_heat import query_of_picture
 from attnctl.readings.traces.trace import ModelInfo
 from attnctl.text import visible_text
 from attnctl.tokens import Token, find_token
@@ -38,8 +40,9 @@ TOKENS_AT_ONCE = 4096  # of all rows of a batch together, unless told otherwise
 class WatchedNetwork:
     """A text in a network; the prediction at one position is watched: the next token, or of a masked model the one at it.
 
-    `query` is that position among `tokens` (where an encoder is looked into, the token whose looks are told), `tail` how
-    many positions there are from the watched logits to the last.
+    Of a classifier it is the class of the whole text or picture. `query` is that position among `tokens` (where an encoder
+    is looked into, or a class is predicted, the token whose looks are told), `tail` how many positions there are from the
+    watched logits to the last.
     """
 
     network: PreTrainedModel
@@ -67,16 +70,25 @@ class WatchedNetwork:
         return (*self.text_notes, GATE_NOTE)
 
     @property
+    def classes(self) -> Mapping[int, str]:
+        """The classes that are predicted, by id; empty where words are, or nothing is."""
+        return classes_of_network(self.network)
+
+    @property
     def predicts_words(self) -> bool:
-        """Whether there are logits to read: a head for words, its weights in the file."""
+        """Whether there are logits to read: a head for words or classes, its weights in the file."""
+        if self.classes:
+            return True
         if getattr(self.network, "attnctl_headless", False):
             return False
         logits = getattr(self.replay(()).result, "logits", None)
-        vocabulary = self.network.config.get_text_config().vocab_size
-        return logits is not None and logits.ndim == 3 and logits.shape[-1] >= vocabulary
+        vocabulary = getattr(self.network.config.get_text_config(), "vocab_size", None)
+        return logits is not None and logits.ndim == 3 and vocabulary is not None and logits.shape[-1] >= vocabulary
 
     def target_word(self, text: str) -> Word:
         """The target that a text names. Raises UsageError where it has none, or where its tokens cannot be measured here."""
+        if self.classes:
+            return class_named(self.classes, text, self.info.name)
         word = self.read(text)
         if word.ids and self.kind == "self" and not self.info.causal:
             raise UsageError(
@@ -91,8 +103,8 @@ class WatchedNetwork:
         return word
 
     def word_of_id(self, number: int) -> str:
-        """The text of one id of the vocabulary."""
-        return self.spell(number)
+        """The text of one id of the vocabulary, or the name of a class."""
+        return self.classes.get(number) or self.spell(number)
 
     def query_weights(self) -> dict[int, Floats]:
         """Layer → weights of the watched query: (heads, n_k)."""
@@ -112,10 +124,14 @@ class WatchedNetwork:
                 with running_network(self.network, n * len(batch), self.info.name):
                     output = replay.resume_from_change(batch)
             found = logits_of(output)
-            if self.predicts_words:
-                first = found.shape[1] - more - self.tail
-                found = found[:, first : first + 1 + more]  # (rows, 1 + continuation, vocabulary)
-            yield as_numpy(found)
+            yield as_numpy(self.watched_logits(found, more) if self.predicts_words else found)
+
+    def watched_logits(self, logits: Array, more: int) -> Array:
+        """The logits from the watched position on, or those of classes: (rows, 1 + more, vocabulary)."""
+        if self.classes:
+            return logits[:, None]  # (rows, 1, classes)
+        first = logits.shape[1] - more - self.tail
+        return logits[:, first : first + 1 + more]
 
     def replay(self, continuation: tuple[int, ...]) -> Replay:
         """The forward over the text and the ids that continue it, run once and kept."""
@@ -150,8 +166,9 @@ class WatchedNetwork:
         from attnctl.models.huggingface.contributions import TargetLogit, taken_apart
 
         name = type(self.network).__name__
-        if self.kind != "self" or not self.info.causal:
-            raise AttnctlError(f"{name} is no decoder alone: its logits are not taken apart into direct contributions")
+        if self.classes or self.kind != "self" or not self.info.causal:
+            why = "predicts classes" if self.classes else "is no decoder alone"
+            raise AttnctlError(f"{name} {why}: its logits are not taken apart into direct contributions")
         other = None if against is None else against.id
         with running_network(self.network, len(self.tokens), self.info.name):
             logit = TargetLogit(self.tail, self.query, target.id, other)
@@ -171,10 +188,17 @@ def intervention_batches(interventions: Sequence[Intervention], most: int) -> It
 
 
 def check_switchable(network: PreTrainedModel) -> None:
-    """Raise AttnctlError for a network whose attention cannot be changed from outside."""
+    """Raise AttnctlError for a network whose attention cannot be changed from outside, or whose prediction is no choice."""
     if not model_follows_interface(network):
         raise AttnctlError(
             f"{type(network).__name__} computes its attention in code of its own: its heads cannot be switched off"
+        )
+    if re.search("For(Sequence|Image)Classification", type(network).__name__) and not classes_of_network(network):
+        lacks = (
+            "lacks the weights of its classes" if getattr(network, "attnctl_headless", False) else "is none of several"
+        )
+        raise AttnctlError(
+            f"{type(network).__name__}'s prediction {lacks}: what its heads do for it cannot be measured"
         )
 
 
@@ -186,6 +210,8 @@ def watch_network(
 ) -> WatchedNetwork:
     """The text, tokenised, and the position that is watched: `query`, the mask of a masked model, or the last token.
 
+    Of a picture, and of a classifier that sees all of a text at once, it is the first token (CLS).
+
     Raises AttnctlError for an architecture whose heads cannot be switched, UsageError for a query that is not there.
     """
     check_switchable(model.network)
@@ -195,7 +221,7 @@ def watch_network(
     tokens = decoder if model.kind in ("decoder", "cross") else source
     model.check_tokens(tokens)
     at, slots = _watched_position(model, tokens, query), slots_of_text(model.network, model.kind, len(tokens))
-    pieces = model.pieces.tokenizer
+    pieces = model.pieces
     return WatchedNetwork(
         network=model.network,
         info=model.info,
@@ -205,8 +231,8 @@ def watch_network(
         query=at,
         tail=1 if decoder else len(tokens) - at,
         inputs=lambda continuation: _watched_inputs(model, source, decoder, continuation, at),
-        spell=lambda one: pieces.decode([one], skip_special_tokens=False) or pieces.id_to_token(one) or f"id {one}",
-        read=lambda word: word_of(pieces, word, model.info.name),
+        spell=lambda one: spelled_id(pieces.tokenizer, one),
+        read=lambda word: word_of(pieces.tokenizer, word, model.info.name),
         base=Intervention() if base is None else base,
         key_tokens=model.tokens_of_keys(tokens, text),
         text_notes=(
@@ -220,6 +246,9 @@ def watch_network(
 def _watched_position(model: Checkpoint, tokens: Sequence[Token], query: str | None) -> int:
     if query is not None:
         return find_token(tokens, query)
+    of_picture = tokens[-1].box is not None and all(token.box or token.special for token in tokens)
+    if (of_picture or model.classes) and not model.info.causal:
+        return query_of_picture(tuple(tokens), None, causal=False)
     blanks = [] if model.info.causal or model.kind != "self" else model.mask_positions(tokens)
     if len(blanks) > 1:
         raise UsageError(f"the text has {len(blanks)} masks: name one with --query ({', '.join(map(str, blanks))})")
@@ -235,10 +264,31 @@ def _watched_inputs(
         inputs = {"input_ids": model.token_ids(source), "decoder_input_ids": model.token_ids((*decoder, *more))}
     else:
         model.check_tokens((*source, *more))
-        inputs = {"input_ids": model.token_ids((*source, *more)), **model.inputs_beside(len(source) + len(more))}
+        inputs = model.inputs_of_tokens((*source, *more))
         if "logits_to_keep" in model.forward_keywords:
             inputs["logits_to_keep"] = len(source) + len(more) - at
     return inputs | ({"use_cache": False} if "use_cache" in model.forward_keywords else {})
+
+
+def class_named(classes: Mapping[int, str], text: str, name: str) -> Word:
+    """The class that a text names: by its label, one of its label's names ("tabby, tabby cat"), or its id.
+
+    Raises UsageError where it names none, or several.
+    """
+    wanted = text.strip().strip("\0").casefold()
+    by_label = {at for at, label in classes.items() if wanted == label.casefold()}
+    by_part = {at for at, label in classes.items() if wanted in map(str.strip, label.casefold().split(","))}
+    found = sorted(by_label or by_part or {at for at in classes if wanted == str(at)})
+    if len(found) == 1:
+        return Word(classes[found[0]], found[0])
+    known = ", ".join(f"{classes[at]} ({at})" for at in (found or sorted(classes))[:4])
+    what = "several such classes" if found else f"no such class among its {len(classes):,}"
+    raise UsageError(f"--target {visible_text(text)!r}: {name} has {what}: {visible_text(known)}")
+
+
+def spelled_id(tokenizer: Tokenizer | GuardedTokenizer, number: int) -> str:
+    """The text of one id of a vocabulary."""
+    return tokenizer.decode([number], skip_special_tokens=False) or tokenizer.id_to_token(number) or f"id {number}"
 
 
 def word_of(tokenizer: Tokenizer | GuardedTokenizer, text: str, name: str) -> Word:

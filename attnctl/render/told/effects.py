@@ -156,7 +156,7 @@ def effects_sentences(found: Effects) -> Iterator[str]:
         turned = [best for best in others if before is not None and best.text != before.text]
         if turned:
             heads = counted(len(found.heads), "head")
-            yield f"{len(turned)} of {heads} alone turn{'s' * (len(turned) == 1)} the answer to another word."
+            yield f"{len(turned)} of {heads} alone lead{'s' * (len(turned) == 1)} to another answer."
     if found.agreement is not None and (tau := found.agreement.kendall_tau) is not None:
         yield (
             f"Looking and mattering agree by Kendall's τ {tau:+.2f} over {counted(len(found.heads), 'head')} "

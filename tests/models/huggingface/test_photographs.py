@@ -136,7 +136,8 @@ def test_a_picture_is_drawn_told_and_refused(run: Run, tmp_path: Path, picture: 
         ("heatmap", picture, "--model", model, "--query", "2,2"): "no patch at pixel 2,2: the model sees 24,4 to 55,35",
         ("heatmap", picture): "is a picture, and demo reads text",
         ("heads", "a sentence", "--model", model): "no picture 'a sentence': this model reads pictures",
-        ("ablate", picture, "--model", model): "reads pictures, and this takes a model of text",
+        ("ablate", picture, "--model", model, "--target", "cat"): "predicts no words; its final states are compared",
+        ("needle", "--model", model): "reads pictures, and this takes a model of text",
         ("batch", picture, "--model", model): "give a file with the names of pictures",
         ("heatmap", picture, "--model", model, "--rows", "1-2"): "--rows does not go with the patches of a photograph",
         ("heatmap", picture, "--model", model, "--log"): "--log does not go with the patches of a photograph",
@@ -160,6 +161,80 @@ def test_a_picture_is_drawn_told_and_refused(run: Run, tmp_path: Path, picture: 
         assert refused.code in (1, 2) and not refused.out and said in refused.err and refused.err.count("\n") == 1
     (Path(model) / "preprocessor_config.json").unlink()
     assert "has no preprocessor_config.json" in run("heads", picture, "--model", model).err
+
+
+def test_what_matters_for_the_class_of_a_picture_is_that_of_a_plain_run_changed_by_hand(
+    run: Run, tmp_path: Path, picture: str
+) -> None:
+    """Heads off: columns of the output projection are 0. Edges cut: a plain attention with the key hidden from CLS."""
+    import torch
+    from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
+
+    folder = str(saved(tmp_path / "vit", "ViT"))
+    settings = json.loads((tmp_path / "vit/config.json").read_text())
+    settings |= {"id2label": {"0": "tabby, tabby cat", "1": "dog", "2": "2"}}
+    (tmp_path / "vit/config.json").write_text(json.dumps(settings))
+    command = ("ablate", picture, "--model", folder)
+    found = run(*command, "--target", "Tabby Cat", "--against", "1", "--json").json
+    cut = run(*command, "--target", "0", "--edges", "--json").json
+    assert found["target"] == {"text": "tabby, tabby cat", "id": 0} and found["against"]["text"] == "dog"
+    assert found["query"] == 0 and found["tokens"][1]["box"] == [0, 0, 20, 10]
+
+    model: Any = open_model(folder)
+    pixels = model.processor(read_photograph(picture), return_tensors="pt")["pixel_values"]
+
+    def logits() -> Any:
+        with torch.inference_mode():
+            return model.network(pixel_values=pixels).logits[0]
+
+    plain = logits()
+    said = plain.softmax(-1)
+    assert found["baseline"]["probability"] == pytest.approx(float(said[0]), abs=1e-6)
+    assert run(*command, "--json").json["target"]["id"] == int(plain.argmax())
+    for one in found["heads"]:
+        weight = model.network.vit.layers[one["layer"]].attention.o_proj.weight
+        before, own = weight.detach().clone(), slice(8 * one["head"], 8 * one["head"] + 8)
+        weight.data[:, own] = 0
+        after = logits()
+        weight.data[:] = before
+        change = after.log_softmax(-1) - plain.log_softmax(-1)
+        assert one["log_probability"] == pytest.approx(float(change[0]), abs=1e-5)
+        assert one["logit_difference"] == pytest.approx(float(change[0] - change[1]), abs=1e-5)
+
+    def hide(key: int) -> Any:
+        def attend(module: Any, q: Any, k: Any, v: Any, mask: Any, scaling: float, **_: Any) -> Any:
+            scores = q @ k.transpose(2, 3) * scaling
+            scores[:, :, 0, key] = -torch.inf
+            return (scores.softmax(-1) @ v).transpose(1, 2).contiguous(), None
+
+        return attend
+
+    assert [one["key"] for one in cut["edges"]] == list(range(17))
+    for one in cut["edges"]:
+        ALL_ATTENTION_FUNCTIONS.register("hiding", hide(one["key"]))
+        model.network.config._attn_implementation = "hiding"
+        change = logits().log_softmax(-1) - plain.log_softmax(-1)
+        assert one["log_probability"] == pytest.approx(float(change[0]), abs=1e-5)
+
+    model.network.config._attn_implementation = "eager"
+    vit, names = model.network.vit, [token["text"] for token in found["tokens"]]
+    inner = run(*command, "--target", "0", "--spans", "regions", "--json").json["spans"][4]
+    assert (inner["name"], inner["token_count"], inner["start"], inner["end"]) == ("middle", 4, 6, 12)
+    with torch.inference_mode():
+        states = vit.embeddings(pixels)[
+            :, [at for at, name in enumerate(names) if name not in ("r1c1", "r1c2", "r2c1", "r2c2")]
+        ]
+        for layer in vit.layers:  # what no other token sees might as well not be there
+            states = layer(states)
+        left = model.network.classifier(vit.layernorm(states)[:, 0])[0]
+    assert states.shape == (1, 13, 32)
+    assert inner["log_probability"] == pytest.approx(float((left.log_softmax(-1) - plain.log_softmax(-1))[0]), abs=1e-5)
+    for words, what in {
+        ("--target", "bird"): "no such class among its 3: tabby, tabby cat (0), dog (1), 2 (2)",
+        ("--query", "r9c9"): "r9c9",
+    }.items():
+        refused = run(*command, *words)
+        assert refused.code in (1, 2) and what in refused.err and refused.err.count("\n") == 1 and not refused.out
 
 
 def test_pictures_of_every_kind_are_read_upright_or_refused(tmp_path: Path) -> None:

@@ -14,7 +14,9 @@ import attnctl
 from attnctl.errors import AttnctlError, UsageError
 from attnctl.interventions import Intervention
 from attnctl.models.huggingface.contributions import TargetLogit, taken_apart
+from attnctl.models.huggingface.model_effects import watch_given_network
 from attnctl.readings.effects import ContributionPart, Contributions
+from attnctl.readings.effects.ablation import EffectRequest, measure_effects
 from tests.conftest import Run
 from tests.tools import architectures as zoo
 
@@ -77,6 +79,54 @@ def test_encoder_decoders(case: str, kind: str) -> None:
         after = shares_without(model, given, heads={one.layer: [one.head]}, attention=kind)
         assert one.log_probability == pytest.approx(float(after[5] - plain[5]), abs=2e-5)
     assert len(found.heads) == 8
+
+
+@pytest.mark.parametrize("case", zoo.CLASSIFIERS)
+def test_effects_on_the_class_of_a_text_are_those_of_a_projection_without_the_head(
+    case: str, run: Run, shelf: Any
+) -> None:
+    model, given = zoo.build(case), zoo.inputs(case)
+    found, plain = attnctl.effects(model, given, target=1, against=2), model(**given).logits[0].log_softmax(-1)
+    assert found.target is not None and (found.target.text, found.target.id) == ("LABEL_1", 1)
+    assert found.baseline.log_probability == pytest.approx(float(plain[1]), abs=1e-6)
+    assert "predicts classes" in found.notes[-1] and found.contributions is None
+    for one in found.heads:
+        changed, own = zoo.build(case), slice(8 * one.head, 8 * one.head + 8)
+        if case == "bert of classes":
+            changed.bert.encoder.layer[one.layer].attention.output.dense.weight[:, own] = 0
+        else:
+            changed.transformer.h[one.layer].attn.c_proj.weight[own] = 0
+        after = changed(**given).logits[0].log_softmax(-1)
+        assert one.log_probability == pytest.approx(float(after[1] - plain[1]), abs=1e-5)
+        assert one.logit_difference == pytest.approx(float((after - plain)[1] - (after - plain)[2]), abs=1e-5)
+    approximate = attnctl.effects(model, given, target=1, approximate=True)
+    assert approximate.approximation is not None and approximate.approximation.rank_correlation > 0.5
+    told = run("ablate", "Alice will eat", "--model", shelf(case), "--target", "label_2", "--edges", "--json").json
+    assert told["target"] == {"text": "LABEL_2", "id": 2} and told["baseline"]["best"]["text"].startswith("LABEL_")
+    assert told["query"] == (0 if case.startswith("bert") else len(told["tokens"]) - 1)
+    assert (
+        run("explain", "Alice will eat", "--model", shelf(case), "--json").json["predictions"][0]["text"][:6]
+        == "LABEL_"
+    )
+
+
+@pytest.mark.parametrize("kind", ["regression", "multi_label_classification"])
+def test_numbers_that_are_no_choice_of_a_class_are_refused(kind: str) -> None:
+    model = zoo.build("bert of classes", problem_type=kind)
+    with pytest.raises(AttnctlError, match="prediction is none of several"):
+        attnctl.effects(model, zoo.inputs("bert of classes"))
+
+
+def test_a_part_in_several_pieces_is_hidden_from_the_tokens_between_them() -> None:
+    model, given = zoo.build("llama"), zoo.inputs("llama")
+    kept = torch.tensor([[0, 2, 4, 5, 6, 7, 8]])
+    watched = watch_given_network(model, given, -1, Intervention(), None, None)
+    found = measure_effects(watched, EffectRequest(target="\0005", sweep_heads=False, spans=[("region", (1, 3))]))
+    shares = [model(**one).logits[0, -1].log_softmax(-1)[5] for one in (
+        given, {"input_ids": given["input_ids"][:, kept[0]], "position_ids": kept}
+    )]  # fmt: skip
+    assert found.spans[0].token_count == 2
+    assert found.spans[0].log_probability == pytest.approx(float(shares[1] - shares[0]), abs=1e-5)
 
 
 def test_a_model_without_predictions_is_measured_by_its_final_states() -> None:
