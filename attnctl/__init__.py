@@ -12,6 +12,7 @@ effects      the same of a transformers model of yours
 intervene    heads ablated and edges cut in a transformers model of yours, while it runs
 sources      which part of a prompt an answer came from
 align        when each word of a speech was said, by the cross attention of Whisper
+leaks        whether a transformers model keeps the documents of a packed batch apart
 evaluate     which words each head of a trained model finds
 load         a trace or an overview from a file that `save` or a command wrote
 open_model   a model by its name or file, for many texts
@@ -37,6 +38,7 @@ if TYPE_CHECKING:
     from attnctl.models.huggingface.attention_log import AttentionLog
     from attnctl.models.huggingface.capture import capture
     from attnctl.models.huggingface.intervention import intervene
+    from attnctl.models.huggingface.leaks import leaks
     from attnctl.models.huggingface.model_effects import effects
     from attnctl.readings.overview import Overview
     from attnctl.readings.traces.trace import Trace
@@ -57,6 +59,7 @@ __all__ = [
     "evaluate",
     "heads",
     "intervene",
+    "leaks",
     "load",
     "open_model",
     "sources",
@@ -76,6 +79,7 @@ _PUBLIC = {
     "capture": "attnctl.models.huggingface.capture",
     "effects": "attnctl.models.huggingface.model_effects",
     "intervene": "attnctl.models.huggingface.intervention",
+    "leaks": "attnctl.models.huggingface.leaks",
     "load": "attnctl.formats.storage",
     "open_model": "attnctl.models",
 }

@@ -1,0 +1,488 @@
+"""`attnctl.leaks`: whether a model keeps the segments of a packed batch apart: in its masks, its weights, and its outputs.
+
+The last needs no attention: a segment's tokens are exchanged for others, the model runs with its own kernel, and the outputs
+of the other segments must stay as they are, to the last bit where they are computed apart.
+"""
+
+from __future__ import annotations
+
+import inspect
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+
+from attnctl import attention, limits
+from attnctl.argument_types import check_network, checked
+from attnctl.attention import Array, Call
+from attnctl.blockwise import Tick
+from attnctl.errors import AttnctlError, UsageError, in_one_line
+from attnctl.models.huggingface.attention_call import HARMLESS, call_of_text
+from attnctl.models.huggingface.attention_interface import architecture_name, check_inference, watch_attention
+from attnctl.models.huggingface.attention_sites import (
+    Site,
+    attention_modules,
+    model_follows_interface,
+    unseen_sentence,
+)
+from attnctl.models.huggingface.network import network_info, running_network
+from attnctl.readings.leaks import (
+    BatchFact,
+    Expectation,
+    LeakPair,
+    Leaks,
+    Segment,
+    cause_of,
+    parsed_expectation,
+)
+
+BLOCK = 256  # queries whose weights, or predictions, are held at once
+HIDING = -1e3  # of an additive mask: no score makes up for it
+# how far rounding moves outputs, as a share of the largest: experts compute a token in other company when tokens change
+ROUNDING = {torch.float64: 1e-13, torch.float32: 4e-6, torch.bfloat16: 2e-2, torch.float16: 3e-3}
+OF_LOSS, OF_DECODER = ("labels", "num_items_in_batch"), ("decoder_input_ids", "decoder_attention_mask", "labels")
+BOUNDARIES = ("cu_seq_lens_q", "cu_seqlens")  # the second is no keyword of transformers
+PER_TOKEN = ("segments", "attention_mask", "position_ids", "token_type_ids", "labels", "seq_idx")
+
+
+@checked
+def leaks(model: Any, *, segments: Any = None, expect: Any = "segments", **batch: Any) -> Leaks:
+    """Whether a transformers model keeps the segments of a batch apart: `.apart`, and of `.wrong` who leaks, where, and why.
+
+    `batch` is what the model is called with: input_ids (batch, n), and what a collator makes beside them. `segments`
+    (batch, n) numbers the documents, -1 is padding; without it they are read off an attention_mask of numbers,
+    position_ids that restart, cu_seq_lens_q or seq_idx. `expect` is segments, causal, "prefix 16", or a table of 0 and 1: a
+    row a segment that looks, a column one that is seen. The model runs without a cache, as under transformers' Trainer,
+    unless `use_cache` is given. Raises UsageError for a batch that cannot be.
+
+    >>> found = attnctl.leaks(model, **collator(examples))  # doctest: +SKIP
+    >>> assert found.apart, found  # doctest: +SKIP
+    """
+    check_network("leaks", model)
+    return LeakSearch(model, batch, segments, expect).measure()
+
+
+class Moved(NamedTuple):
+    """How far a segment's outputs moved: the largest change, KL divergence (mean, nats), loss; and the largest output."""
+
+    change: float
+    divergence: float | None
+    loss: float | None
+    largest: float
+
+
+# tables of a layer (4, segments, segments), a row a segment that looks: share of the pairs of tokens that are visible, the
+# largest weight of a token on all of the other segment, the head that has it, the mean; on the diagonal, of the own future
+VISIBLE, LARGEST, HEAD, MEAN = range(4)
+Layers = tuple[tuple[int, ...], ...]
+
+
+@dataclass(eq=False)
+class LeakSearch:
+    """A batch for a network, checked and laid out in segments; `measure` runs it."""
+
+    network: Any
+    batch: Mapping[str, Any]
+    segment_ids: Any = None
+    expect: Any = "segments"
+    name: str = ""
+    facts: set[BatchFact] = field(default_factory=set)
+    notes: list[str] = field(default_factory=list)
+    segments: list[Segment] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        check_inference(self.network)
+        self.name = self.name or architecture_name(self.network)
+        two = bool(getattr(self.network.config, "is_encoder_decoder", False))
+        self.runner = self.network.get_encoder() if two else self.network
+        self.info = network_info(self.network, self.name, "encoder" if two else "self")
+        self.expected = _expectation(self.expect)
+        self.causal = bool(self.info.causal) or self.expected.kind in ("causal", "prefix")
+        given = {name: _as_tensor(name, value) for name, value in self.batch.items() if value is not None}
+        if two and given.keys() & {*OF_DECODER}:
+            self.notes.append(f"{self.name} is an encoder-decoder: its encoder alone is measured.")
+            given = {name: value for name, value in given.items() if name not in OF_DECODER}
+        ids = given.pop("input_ids", None)
+        if not isinstance(ids, torch.Tensor) or ids.ndim not in (1, 2) or ids.numel() == 0:
+            raise UsageError(
+                "the batch has no input_ids of shape (batch, tokens), which are exchanged to see what moves"
+            )
+        self.ids = ids.reshape(-1, ids.shape[-1]).to(self.network.device)  # (batch, n)
+        self.vocabulary = int(self.network.get_input_embeddings().weight.shape[0])
+        if ids.is_floating_point() or int(ids.min()) < 0 or int(ids.max()) >= self.vocabulary:
+            raise UsageError(
+                f"input_ids are whole numbers from 0 to {self.vocabulary - 1}, the vocabulary of {self.name}"
+            )
+        if self.segment_ids is not None:
+            given["segments"] = _as_tensor("segments", self.segment_ids)
+        self.given = {name: self._checked_entry(name, value) for name, value in given.items()}
+        parameters = inspect.signature(self.runner.forward).parameters
+        known = {*parameters, *HARMLESS, *BOUNDARIES, *OF_LOSS, "segments"}
+        if strange := sorted(self.given.keys() - known):
+            raise UsageError(f"{architecture_name(self.runner)} takes no {strange[0]!r}: leave it out of the batch")
+        self._lay_out(self.given.pop("segments", None))
+        self._read_facts(self.given.pop("labels", None))
+        self.given = {name: value for name, value in self.given.items() if name not in (*OF_LOSS, BOUNDARIES[1])}
+        self.given.setdefault("use_cache", False)
+        if "use_cache" not in parameters:
+            del self.given["use_cache"]
+        for (
+            part
+        ) in self.runner.modules():  # RoBERTa reads positions off the tokens: they stay where these are exchanged
+            if hasattr(part, "create_position_ids_from_input_ids") and "position_ids" not in self.given:
+                self.given["position_ids"] = part.create_position_ids_from_input_ids(self.ids, part.padding_idx)
+
+    def _checked_entry(self, name: str, value: Any) -> Any:
+        """An entry of the batch, on the network's device. Raises UsageError for a shape or numbers that cannot be."""
+        if not isinstance(value, torch.Tensor):
+            return value
+        (batch, n), shape = self.ids.shape, tuple(value.shape)
+        if value.is_floating_point() and bool(value.isnan().any()):
+            raise UsageError(f"{name} holds NaN")
+        if name == "attention_mask" and value.ndim > 2:
+            if value.ndim != 4 or shape[-2:] != (n, n) or shape[0] not in (1, batch):
+                raise UsageError(f"attention_mask has shape {shape}: it is ({batch}, {n}) or ({batch}, 1, {n}, {n})")
+        elif name in PER_TOKEN:
+            value = value[None] if value.ndim == 1 else value
+            if value.ndim not in (2, 3) or value.shape[-1] != n or value.shape[-2] not in (1, batch):
+                raise UsageError(f"{name} has shape {shape}, and input_ids {batch, n}: a number for each token")
+            if value.is_floating_point() and name != "attention_mask":
+                raise UsageError(f"{name} holds numbers that are not whole")
+            value = value.expand(*value.shape[:-2], batch, n)
+        return value.to(self.network.device)
+
+    # --- which tokens belong together ---
+
+    def _lay_out(self, said: Array | None) -> None:
+        """Number the segments of each row. Raises UsageError where there is nothing to keep apart."""
+        (batch, n), mask, positions = self.ids.shape, self.given.get("attention_mask"), self.given.get("position_ids")
+        flat = mask if mask is not None and mask.ndim == 2 else torch.ones_like(self.ids)
+        real = flat != 0  # (batch, n)
+        numbers = torch.zeros_like(self.ids)  # (batch, n)
+        ends = self.given.get(BOUNDARIES[0], self.given.get(BOUNDARIES[1]))
+        if said is not None:
+            numbers, real = said, real & (said >= 0)
+            first, pad = said == 0, getattr(self.network.config, "pad_token_id", None)
+            if bool((said > 0).any()) and pad is not None and bool((self.ids[first] == pad).all()):
+                real = real & ~first  # T5X numbers documents from 1, and padding 0
+        elif bool((flat > 1).any()):
+            numbers = flat
+        elif positions is not None and positions.ndim == 2:
+            begins = (positions.diff(dim=1) != 1) | (real[:, 1:] != real[:, :-1])  # (batch, n - 1)
+            numbers[:, 1:] = begins.cumsum(1)
+        elif ends is not None:
+            ends = torch.as_tensor(ends)
+            if batch > 1 or ends.ndim != 1 or ends[0] != 0 or ends[-1] != n or bool((ends.diff() < 0).any()):
+                raise UsageError(f"cu_seq_lens_q are the boundaries of one row's segments: from 0 up to its {n} tokens")
+            numbers[0] = torch.bucketize(torch.arange(n), ends[1:].cpu().contiguous(), right=True)
+        elif "seq_idx" in self.given:
+            numbers = self.given["seq_idx"]
+        numbers, real = numbers.cpu(), real.cpu()
+        self.owner = torch.zeros(batch, n, dtype=torch.long)  # of each token, its segment
+        self.place = torch.zeros(batch, n, dtype=torch.long)  # of each token, within its segment
+        for row in range(batch):
+            own = list(dict.fromkeys(numbers[row, real[row]].tolist()))
+            parts = [(numbers[row] == one) & real[row] for one in own] + [~real[row]] * bool((~real[row]).any())
+            if len(self.segments) + len(parts) > limits.SEGMENTS:
+                raise UsageError(f"the batch has more than {limits.SEGMENTS:,} segments: give a smaller one")
+            for number, part in enumerate(parts):
+                first, count = int(part.nonzero()[0]), int(part.sum())
+                self.owner[row, part], self.place[row, part] = len(self.segments), torch.arange(count)
+                self.segments.append(Segment(row, number, first, count, number == len(own)))
+        several = max(segment.number + 1 - segment.padding for segment in self.segments)
+        if len(self.segments) == batch and self.expected.kind not in ("causal", "prefix"):
+            raise UsageError(
+                "each row of the batch is one segment: number its documents (segments), or let position_ids restart; "
+                "--expect causal asks about the future alone"
+            )
+        table = self.expected.table
+        if table is not None and table.shape != (several, several):
+            raise UsageError(f"--expect: a table of {several} × {several}, the segments of a row, not {table.shape}")
+
+    def _read_facts(self, labels: Array | None) -> None:
+        """What of the batch decides on the cause of a leak, what a reader must know, and what each token is to predict."""
+        mask, positions = self.given.get("attention_mask"), self.given.get("position_ids")
+        types, crossing = self.given.get("token_type_ids"), self.owner[:, 1:] != self.owner[:, :-1]  # (batch, n - 1)
+        told: dict[BatchFact, bool] = {
+            "mask": mask is not None and mask.ndim == 2,
+            "ids": mask is not None and mask.ndim == 2 and bool((mask > 1).any()),
+            "given-mask": mask is not None and mask.ndim == 4,
+            "restarts": positions is not None and bool((positions.diff(dim=-1) != 1).any()),
+            "cache": bool(self.given.get("use_cache")),
+            "boundaries": any(name in self.given for name in BOUNDARIES),
+            "types": types is not None and bool(types.any()),
+            "no-attention": not attention_modules(self.runner),
+        }
+        self.facts = {fact for fact, holds in told.items() if holds}
+        cached = getattr(self.network.config, "use_cache", False) and self.given.get("use_cache") is None
+        if told["restarts"] and mask is None and cached and not told["no-attention"]:
+            self.notes.append(
+                "Measured with use_cache=False, as transformers' Trainer runs a model. With a cache, which model(**batch) "
+                "has unless told otherwise, transformers does not look where position_ids restart."
+            )
+        self.targets = torch.full(self.ids.shape, -100)  # (batch, n)
+        given = labels if labels is not None else self.ids if self.info.causal else None
+        if given is not None and self.info.causal:
+            self.targets[:, :-1] = torch.where(crossing, -100, given.cpu()[:, 1:])
+            if labels is not None and (wrong := int((crossing & (labels.cpu()[:, 1:] != -100)).sum())):
+                self.notes.append(
+                    f"labels: the first token of {wrong} segments is a target of the token before it, which is of another: "
+                    "set its label to -100."
+                )
+        elif given is not None:
+            self.targets = given.cpu()
+
+    # --- what is measured ---
+
+    @property
+    def forwards(self) -> int:
+        """How often the model runs: twice as it is, once watched, and once or twice for the segments of each number."""
+        return 3 + (1 + max(segment.number for segment in self.segments)) * (1 + self.causal)
+
+    def measure(self, tick: Tick | None = None) -> Leaks:
+        """Run the batch and tell of every pair. Raises AttnctlError where the model fails on it."""
+        need = 3.0 * self.ids.numel() * self.vocabulary * self.network.dtype.itemsize
+        if self.ids.device.type == "cpu":
+            limits.check_memory(need, "comparing outputs", "give a smaller batch")
+
+        def done() -> None:
+            if tick is not None:
+                tick(1 / self.forwards)
+
+        base = self._outputs(self.ids)
+        done()
+        again, every = self._outputs(self.ids), torch.ones(self.ids.shape, dtype=torch.bool)
+        done()
+        readers = [at for at, segment in enumerate(self.segments) if not segment.padding]
+        noise = [self._moved(base, again, at, every) for at in readers]
+        floor = max(one.change for one in noise)
+        limit = max(floor, ROUNDING.get(self.network.dtype, 4e-6) * max(one.largest for one in noise))
+        layers = self._watch()
+        done()
+        moved: dict[tuple[int, int], Moved] = {}
+        others = self._other_ids()
+        for number in range(1 + max(segment.number for segment in self.segments)):
+            now = [at for at, segment in enumerate(self.segments) if segment.number == number]
+            for future in (False, True)[: 1 + self.causal]:
+                begin = {at: self._future_of(at) if future else 0 for at in now}
+                changed = sum((self.owner == at) & (self.place >= begin[at]) for at in now).bool()  # type: ignore[union-attr]
+                if bool(changed.any()):
+                    told = self._outputs(torch.where(changed.to(self.ids.device), others, self.ids))
+                    for at in now:
+                        for query in readers:
+                            same_row = self.segments[query].row == self.segments[at].row
+                            if same_row and (query == at) == future and begin[at] < self.segments[at].tokens:
+                                moved[query, at] = self._moved(base, told, query, ~changed)
+                done()
+        alike: dict[bytes, list[int]] = {}  # layers that let the same through
+        for layer, tables in sorted(layers.items()):
+            alike.setdefault(tables[VISIBLE].numpy().tobytes(), []).append(layer)
+        groups = tuple(map(tuple, alike.values()))
+        pairs = tuple(
+            self._pair(query, key, layers, groups, moved.get((query, key)), limit)
+            for query in readers
+            for key, segment in enumerate(self.segments)
+            if segment.row == self.segments[query].row
+        )
+        return Leaks(
+            self.info, tuple(self.segments), str(self.expected), self.causal, self.kind, groups, pairs, floor, limit,
+            self.forwards, tuple(self.notes),
+        )  # fmt: skip
+
+    def _future_of(self, segment: int) -> int:
+        """The token of a segment from which on it is exchanged, to see whether those before it move."""
+        if segment in self.seen_future:
+            return max(self.seen_future[segment][0] + 1, self.expected.prefix)
+        return max(self.segments[segment].tokens // 2, self.expected.prefix, 1)
+
+    def _pair(
+        self, query: int, key: int, layers: Mapping[int, Array], groups: Layers, moved: Moved | None, limit: float
+    ) -> LeakPair:
+        """What is known of a pair, and whether it is a leak."""
+        looks, seen = self.segments[query], self.segments[key]
+        pair = LeakPair(query=query, key=key, state="apart")
+        if layers:
+            of_layer = {at: tables[:, query, key].tolist() for at, tables in sorted(layers.items())}
+            pair.visible = tuple(of_layer[group[0]][VISIBLE] for group in groups)
+            pair.first_layer = next((at for at, told in of_layer.items() if told[VISIBLE] > 0), None)
+            strongest = max(of_layer, key=lambda at: of_layer[at][LARGEST])
+            pair.largest, pair.mean = (
+                of_layer[strongest][LARGEST],
+                float(np.mean([told[MEAN] for told in of_layer.values()])),
+            )
+            if pair.largest:
+                pair.layer, pair.head = strongest, int(of_layer[strongest][HEAD])
+            farthest = self.seen_future.get(query, (0, 0))[1] + 1
+            pair.prefix = farthest if query == key and 1 < farthest < looks.tokens else None
+        if moved is not None:
+            pair.change, pair.divergence, pair.loss = moved.change, moved.divergence, moved.loss
+        if self.expected.allows(looks, seen) and not (query == key and self.causal):
+            pair.state = "allowed"
+        elif (self.trusted and any(pair.visible)) or (pair.change or 0) > limit:
+            pair.state, pair.cause = "leak", cause_of(pair, seen, self.facts)
+        elif pair.change:
+            pair.state = "rounding"
+        return pair
+
+    def _outputs(self, ids: Array) -> Array:
+        """Logits (batch, n, vocabulary); of a model without them its last hidden states (batch, n, d_model)."""
+        with running_network(self.runner, self.ids.numel(), self.name):
+            out = self.runner(input_ids=ids, **self.given)
+        found = getattr(out, "logits", None)
+        self.kind = "hidden states" if found is None else "logits"
+        found = getattr(out, "last_hidden_state", None) if found is None else found
+        if found is None or found.shape[:2] != self.ids.shape:
+            raise AttnctlError(f"{self.name} puts out nothing for each token: give the model without its head")
+        return found
+
+    def _moved(self, base: Array, told: Array, query: int, compared: Array) -> Moved:
+        """How far the outputs of a segment moved, at its tokens that are `compared` (batch, n)."""
+        row = self.segments[query].row
+        places = ((self.owner[row] == query) & compared[row]).nonzero()[:, 0]
+        change, largest, divergences, losses = 0.0, 0.0, [], []
+        for start in range(0, len(places), BLOCK):
+            some = places[start : start + BLOCK]
+            at = some.to(base.device)
+            a, b = base[row, at].float(), told[row, at].float()  # (some, vocabulary)
+            change, largest = max(change, float((a - b).abs().max())), max(largest, float(a.abs().max()))
+            if not (change < np.inf and largest < np.inf and bool(b.isfinite().all())):
+                raise AttnctlError(
+                    f"{self.name} puts out numbers for row {row} that are not finite: nothing can be compared"
+                )
+            if self.kind == "logits":
+                p, q = a.log_softmax(-1), b.log_softmax(-1)  # (some, vocabulary)
+                divergences += (p.exp() * (p - q)).sum(-1).clamp(min=0).tolist()
+                target = self.targets[row, some].to(base.device)
+                known = target >= 0
+                picked = target[known, None]
+                losses += (p[known].gather(-1, picked) - q[known].gather(-1, picked))[:, 0].tolist()
+        mean = float(np.mean(divergences)) if divergences else None
+        return Moved(change, mean, float(np.mean(losses)) if losses else None, largest)
+
+    def _other_ids(self) -> Array:
+        """Another token for each, the same each time; none that the configuration gives a meaning (batch, n)."""
+        said = [value for name, value in vars(self.network.config).items() if re.search(r"_token_(id|index)s?$", name)]
+        special = {int(one) for value in said for one in np.ravel(value if value is not None else []).tolist()}
+        free = torch.tensor([one for one in range(self.vocabulary) if one not in special])
+        if len(free) < 2:
+            raise AttnctlError(f"the vocabulary of {self.name} has no other tokens to exchange a segment's for")
+        picked = torch.randint(len(free), self.ids.shape, generator=torch.Generator().manual_seed(0))
+        ids = self.ids.cpu()
+        picked = torch.where(free[picked] == ids, (picked + 1) % len(free), picked)
+        return free[picked].to(self.ids.device)
+
+    # --- attention ---
+
+    def _watch(self) -> dict[int, Array]:
+        """What each layer's attention lets through and does; nothing where it cannot be seen, which a note says."""
+        self.seen_future: dict[
+            int, tuple[int, int]
+        ] = {}  # segment → its first token that sees the future, the farthest seen
+        layers: dict[int, Array] = {}
+        kernel = str(getattr(self.network.config, "_attn_implementation", ""))
+        self.trusted = not re.search("flash|flex|paged", kernel)
+        if not model_follows_interface(self.runner):
+            self.notes.append(f"What {self.name} attends to cannot be seen: only what moves its outputs is told.")
+            return layers
+
+        def see(site: Site, call: Call) -> None:
+            if site.layer not in layers and call.n_q == call.n_k == self.ids.shape[1]:
+                layers[site.layer] = self._tables_of(call)
+
+        def wants(site: Site) -> bool:
+            return site.kind in ("self", "encoder", "decoder")
+
+        try:
+            with (
+                running_network(self.runner, self.ids.numel(), self.name),
+                watch_attention(self.runner, see, wants) as ran,
+            ):
+                self.runner(input_ids=self.ids, **self.given)
+                unseen = unseen_sentence(ran.silent)
+        except AttnctlError as error:
+            self.notes.append(f"What is attended to is not told: {in_one_line(error)}.")
+            return {}
+        if unseen:
+            self.notes.append(f"{unseen[0].upper()}{unseen[1:]}.")
+        if not self.trusted:
+            self.notes.append(
+                f"Masks and weights are those of torch's fused kernel in place of {kernel}, outputs its own."
+            )
+        return layers
+
+    def _tables_of(self, call: Call) -> Array:
+        """What one call lets through and does (4, segments, segments)."""
+        (batch, n), made = self.ids.shape, torch.zeros(4, len(self.segments), len(self.segments), dtype=torch.float64)
+        for row in range(batch):
+            first = int(self.owner[row].min())
+            one, local, place = call_of_text(call, row), self.owner[row] - first, self.place[row]  # (n,)
+            belongs = torch.nn.functional.one_hot(local).to(call.queries.device, torch.float32)  # (n, own)
+            own = slice(first, first + belongs.shape[1])
+            for start in range(0, n, BLOCK):
+                rows = torch.arange(start, min(start + BLOCK, n))
+                part, mine, there = attention.select_call(one, rows=rows.tolist()), local[rows], place[rows]
+                steps = attention.run_call(part)
+                future = (
+                    (mine[:, None] == local) & (there[:, None] < place) & (place >= self.expected.prefix)
+                )  # (rows, n)
+                seen = torch.ones_like(future) if steps.mask is None else steps.mask.expand(future.shape).cpu()
+                if part.bias is not None:  # of a mask that is added, what hides
+                    seen = seen & (part.bias > HIDING).any(0).cpu()
+                future &= seen
+                weights = steps.weights.float()  # (heads, rows, n)
+                shares, pairs = (
+                    (weights @ belongs).double().cpu(),
+                    seen.double() @ belongs.double().cpu(),
+                )  # (…, rows, own)
+                at = torch.arange(len(rows))
+                shares[:, at, mine] = (weights * future.to(weights.device)).sum(-1).double().cpu()
+                pairs[at, mine] = future.sum(-1).double()
+                for who in dict.fromkeys(mine.tolist()):
+                    here, table = mine == who, made[:, first + who, own]  # (rows,), (4, own)
+                    top, head = shares[:, here].amax(1).max(0)  # (own,)
+                    table[HEAD] = torch.where(top > table[LARGEST], head.double(), table[HEAD])
+                    table[LARGEST] = torch.maximum(top, table[LARGEST])
+                    table[MEAN] += shares[:, here].sum((0, 1)) / (len(weights) * self.segments[first + who].tokens)
+                    table[VISIBLE] += pairs[here].sum(0)
+                    looking, looked = future[here].nonzero(as_tuple=True)
+                    if len(looking):
+                        before = self.seen_future.get(first + who, (n, 0))
+                        least, most = int(there[here][looking].min()), int(place[looked].max())
+                        self.seen_future[first + who] = min(before[0], least), max(before[1], most)
+        sizes = torch.tensor([segment.tokens for segment in self.segments], dtype=torch.float64)
+        ahead, every = (
+            sizes.clamp(max=self.expected.prefix),
+            sizes[:, None] * sizes,
+        )  # (segments,), (segments, segments)
+        every.diagonal().copy_((sizes * (sizes - 1) - ahead * (ahead - 1)) / 2)
+        made[VISIBLE] /= every.clamp(min=1)
+        return made
+
+
+def _as_tensor(name: str, value: Any) -> Any:
+    """An entry of a batch as a tensor; true, false and a number as they are. Raises UsageError for anything else."""
+    if isinstance(value, bool | int | torch.Tensor):
+        return value
+    try:
+        return torch.as_tensor(np.asarray(value))
+    except (TypeError, ValueError) as error:
+        raise UsageError(f"{name} holds no numbers in rows of one length") from error
+
+
+def _expectation(spec: Any) -> Expectation:
+    """What may be seen, by its name or a table of 0 and 1. Raises UsageError for anything else."""
+    if isinstance(spec, str):
+        if (found := parsed_expectation(spec)) is None:
+            raise UsageError(f"--expect {spec[:40]!r}: it is segments, causal, prefix N, or a file of 0 and 1")
+        return found
+    try:
+        table = np.asarray(spec, np.float32)
+    except (TypeError, ValueError):
+        table = np.zeros(0, np.float32)
+    square = table.ndim == 2 and table.shape[0] == table.shape[1] and bool(np.isin(table, (0, 1)).all())
+    if not square or not table.size or not bool(table.diagonal().all()):
+        raise UsageError("--expect: a table of 0 and 1, a row and a column a segment, with 1 on its diagonal")
+    return Expectation("a table", table=table)

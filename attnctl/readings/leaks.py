@@ -1,0 +1,155 @@
+"""Who can see whom in a packed batch, who does, and what it changes: pairs of segments, each with what is wrong about it.
+
+A segment is a document of a row of the batch, or the padding of the row. `key` is the segment that is looked at, `query` the
+one that looks; a pair of a segment with itself tells of the future: tokens behind the one that looks.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+from typing import Annotated, Literal, NamedTuple
+
+from attnctl import call_named
+from attnctl.arrays import Floats
+from attnctl.document_fields import Amount, Count, Index, Part, Share, about
+from attnctl.errors import UsageError
+from attnctl.readings.traces.trace import ModelInfo
+
+State = Literal["allowed", "apart", "rounding", "leak"]
+Cause = Literal[
+    "padding", "prefix", "token-types", "no-causal-mask", "given-mask", "mask-of-ids", "mask-given", "cache",
+    "positions-unread", "kernel", "nothing-given", "state",
+]  # fmt: skip
+# what the batch holds that decides on a cause, by name in BatchFacts
+BatchFact = Literal["restarts", "mask", "ids", "given-mask", "cache", "boundaries", "types", "no-attention"]
+
+
+class Segment(Part):
+    """Tokens of one row of the batch that belong together."""
+
+    row: Annotated[Index, about("Of the batch.")]
+    number: Annotated[Index, about("Within the row, in order of first tokens; padding is the last.")]
+    first: Annotated[Index, about("Place of its first token in the row.")]
+    tokens: Count
+    padding: bool = False
+
+
+class LeakPair(Part, kw_only=True):
+    """What the segment `key` is to the segment `query`: numbers of `segments`; of one with itself, its future.
+
+    What could not be measured is absent.
+    """
+
+    query: Index
+    key: Index
+    state: Annotated[
+        State,
+        about(
+            "allowed: expected to be seen; apart: the outputs do not move by a bit; rounding: no more than rounding moves "
+            "them; leak: visible, or the outputs move by more."
+        ),
+    ]
+    visible: Annotated[
+        tuple[Share, ...], about("Share of pairs of tokens that the mask lets through, by `layers`.")
+    ] = ()
+    first_layer: Annotated[Index | None, about("The first layer in which it is visible.")] = None
+    largest: Annotated[Share | None, about("The largest weight of a token of query on all of key together.")] = None
+    layer: Annotated[Index | None, about("Of the largest weight.")] = None
+    head: Annotated[Index | None, about("Of the largest weight.")] = None
+    mean: Annotated[Share | None, about("The same weight, mean of tokens, heads and layers.")] = None
+    prefix: Annotated[Count | None, about("Only so many first tokens see their future.")] = None
+    change: Annotated[Amount | None, about("Largest change of an output of query where key has other tokens.")] = None
+    divergence: Annotated[float | None, about("Kullback-Leibler divergence of the predictions, nats, mean.")] = None
+    loss: Annotated[float | None, about("Change of the loss, nats a token.")] = None
+    cause: Annotated[Cause | None, about("Of a leak: what likely lets it through.")] = None
+
+
+class Expectation(NamedTuple):
+    """Who may see whom: `kind` is segments, causal, prefix (of so many tokens) or a table of segment × segment."""
+
+    kind: str
+    prefix: int = 0
+    table: Floats | None = None
+
+    def allows(self, query: Segment, key: Segment) -> bool:
+        """Whether a segment may look at another one, or at itself."""
+        if query is key or key.padding:
+            return not key.padding
+        if self.table is not None:
+            return bool(self.table[query.number, key.number])
+        return self.kind == "causal" and key.first < query.first
+
+    def __str__(self) -> str:
+        return f"prefix {self.prefix}" if self.kind == "prefix" else self.kind
+
+
+def parsed_expectation(spec: str) -> Expectation | None:
+    """The expectation that "segments", "causal" or "prefix 16" names; None of what may be a file.
+
+    Raises UsageError for a prefix without its tokens.
+    """
+    words = spec.replace(":", " ").split()
+    if words[:1] == ["prefix"]:
+        if len(words) != 2 or not words[1].isdecimal() or not 0 < int(words[1]) < 10**9:
+            raise UsageError(f'--expect {spec[:40]!r}: a prefix has its tokens beside it: --expect "prefix 16"')
+        return Expectation("prefix", int(words[1]))
+    return Expectation(spec) if spec in ("segments", "causal") else None
+
+
+@dataclass(frozen=True, eq=False)
+class Leaks:
+    """Every pair of segments in a row of a batch, and which of them leak; `str` of it says so in sentences."""
+
+    model: ModelInfo
+    segments: tuple[Segment, ...]
+    expect: str
+    causal: bool
+    outputs: str
+    layers: tuple[tuple[int, ...], ...]
+    pairs: tuple[LeakPair, ...]
+    floor: float
+    limit: float
+    forwards: int
+    notes: tuple[str, ...] = ()
+
+    @property
+    def wrong(self) -> tuple[LeakPair, ...]:
+        """The pairs that leak, the strongest first."""
+        found = [pair for pair in self.pairs if pair.state == "leak"]
+        return tuple(sorted(found, key=lambda pair: (-(pair.change or 0), -(pair.largest or 0))))
+
+    @property
+    def apart(self) -> bool:
+        """Whether nothing leaks."""
+        return not self.wrong
+
+    def __repr__(self) -> str:
+        return f"Leaks of {self.model.name}: {len(self.segments)} segments, {len(self.wrong)} pairs leak"
+
+    def __str__(self) -> str:
+        said: str = call_named("attnctl.render.told.leaks:leaks_text", self)
+        return said
+
+
+def cause_of(pair: LeakPair, key: Segment, facts: Collection[BatchFact]) -> Cause:
+    """What likely lets a leak through, by what the batch holds."""
+    if key.padding:
+        return "padding"
+    if pair.query == pair.key and "types" in facts:
+        return "token-types"
+    if pair.query == pair.key and pair.prefix:
+        return "prefix"
+    if not any(pair.visible) and (pair.visible or "no-attention" in facts):
+        return "state"
+    told: Sequence[tuple[bool, Cause]] = (
+        ("given-mask" in facts, "given-mask"),
+        (pair.query == pair.key, "no-causal-mask"),
+        ("ids" in facts, "mask-of-ids"),
+        ("restarts" in facts and "mask" in facts, "mask-given"),
+        ("restarts" in facts and "cache" in facts, "cache"),
+        ("restarts" in facts, "positions-unread"),
+        ("boundaries" in facts, "kernel"),
+        ("types" in facts, "token-types"),
+    )
+    return next((cause for holds, cause in told if holds), "nothing-given")

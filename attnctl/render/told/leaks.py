@@ -1,0 +1,146 @@
+"""Leaks between the segments of a batch: a sentence for each pair that is wrong, and tables of segment × segment."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from attnctl.readings.leaks import LeakPair, Leaks
+from attnctl.render.forms import Column, Form, Line, Table
+from attnctl.text import counted, number_list, percent, visible_text
+
+MOST, WIDEST = 12, 12  # sentences, and segments of a row in a table
+CAUSES = {
+    "padding": "attention_mask is left out, or lets the padding through",
+    "prefix": "a bidirectional prefix of {prefix} tokens (meant so? expect “prefix {prefix}”)",
+    "token-types": "token_type_ids mark parts, and hide nothing: some models let them look at each other both ways",
+    "no-causal-mask": "no mask hides the future",
+    "given-mask": "the four-dimensional attention_mask of the batch lets it through",
+    "mask-of-ids": "a 2-D attention_mask of segment numbers, of which transformers reads only which are 0",
+    "mask-given": "position_ids restart, but with a 2-D attention_mask transformers does not look at them: leave it out",
+    "cache": "position_ids restart, but with a cache transformers does not look at them: call with use_cache=False",
+    "positions-unread": "position_ids restart, but this model makes no mask of them: give a four-dimensional mask",
+    "kernel": "only FlashAttention reads cu_seq_lens: give position_ids that restart",
+    "nothing-given": "nothing in the batch tells the model where a segment ends: let position_ids restart",
+    "state": "no attention lets it through: a state is carried from token to token (Mamba, convolution)",
+}
+
+
+def leaks_forms(found: Leaks) -> Iterator[Form]:
+    """What was measured, what is wrong, and how each pair stands."""
+    yield Line(headline(found), "bold")
+    yield from (Line(sentence, indent=2, hanging=2, mark="✗ ") for sentence in sentences(found)[:MOST])
+    if len(found.wrong) > MOST:
+        yield f"  … {len(found.wrong) - MOST} more: all are in JSON"
+    rows = sorted({found.segments[pair.query].row for pair in found.wrong}) or [0]
+    for row in rows[:3]:
+        pairs = [pair for pair in found.pairs if found.segments[pair.query].row == row]
+        if len({pair.key for pair in pairs}) <= WIDEST:
+            yield from row_tables(found, pairs, f", row {row} of the batch" * (found.segments[-1].row > 0))
+    yield ""
+    noise = "bit for bit the same" if not found.floor else f"up to {found.floor:.1e} apart"
+    yield Line(
+        f"Two runs of the same input are {noise}; what moves {found.outputs} by {found.limit:.1e} is rounding.", "dim"
+    )
+
+
+def headline(found: Leaks) -> str:
+    """What was measured and how it ended, in one line."""
+    several = sum(not segment.padding for segment in found.segments)
+    rows = f" in {found.segments[-1].row + 1} rows" if found.segments[-1].row else ""
+    ended = (
+        f"{counted(len(found.wrong), 'leak')}" if found.wrong else "all are apart" if several > 1 else "nothing leaks"
+    )
+    return f"{visible_text(found.model.name)}: {counted(several, 'segment')}{rows}, expected {found.expect}: {ended}"
+
+
+def segment_name(found: Leaks, at: int) -> str:
+    """How a segment is called: by its number, in a batch of several rows behind that of its row."""
+    segment = found.segments[at]
+    row = f"{segment.row}." if found.segments[-1].row else ""
+    return f"{row}padding" if segment.padding else f"{row}{segment.number}"
+
+
+def sentences(found: Leaks) -> list[str]:
+    """One for each pair that leaks: what crosses, where first, how far it moves the outputs, and the likely cause."""
+    return [_sentence(found, pair) for pair in found.wrong]
+
+
+def _sentence(found: Leaks, pair: LeakPair) -> str:
+    query, key = (f"segment {segment_name(found, at)}" for at in (pair.query, pair.key))
+    looked = "its own future" if query == key else key.replace("segment padding", "padding")
+    parts = [f"{query} sees {looked}" if any(pair.visible) else f"{looked} reaches {query}"]
+    if pair.first_layer is not None:
+        parts[0] += f" from layer {pair.first_layer} on"
+    if pair.largest:
+        parts.append(f"up to {percent(pair.largest, 1)} of a token's weight (layer {pair.layer}, head {pair.head})")
+    if pair.change is not None:
+        moved = (
+            f"{found.outputs} move by {pair.change:.3g}"
+            if pair.change > found.limit
+            else f"{found.outputs} do not move"
+        )
+        kl = "" if pair.divergence is None else f", KL {pair.divergence:.2g} nats"
+        parts.append(moved + (kl if pair.change > found.limit else ""))
+    if pair.loss is not None and (pair.change or 0) > found.limit:
+        parts.append(f"loss {pair.loss:+.3f}")
+    cause = CAUSES[pair.cause or "state"].format(prefix=pair.prefix)
+    said = ", ".join(parts)
+    return f"{said[0].upper()}{said[1:]}. Likely cause: {cause}."
+
+
+def row_tables(found: Leaks, pairs: Sequence[LeakPair], where: str) -> Iterator[Form]:
+    """The tables of one row of the batch: what may be seen, what is, and what it moves."""
+    for at, group in enumerate(found.layers):
+        layers = f"layer{'s' * (len(group) > 1)} {number_list(group)}" if len(found.layers) > 1 else "every layer"
+        yield from _table(
+            found, pairs, f"may: share of pairs visible, {layers}{where}", [one.visible[at] for one in pairs], True
+        )
+    if found.layers:
+        yield from _table(found, pairs, f"does: largest weight of a token{where}", [one.largest for one in pairs], True)
+    title = f"matters: largest change of {found.outputs}{where}"
+    yield from _table(found, pairs, title, [one.change for one in pairs], False)
+
+
+def _table(
+    found: Leaks, pairs: Sequence[LeakPair], title: str, values: Sequence[float | None], shares: bool
+) -> Iterator[Form]:
+    """Numbers of pairs as a table, a row a segment that looks, on the diagonal those of its own future."""
+    queries, keys = dict.fromkeys(pair.query for pair in pairs), dict.fromkeys(pair.key for pair in pairs)
+    of_pair = {(pair.query, pair.key): value for pair, value in zip(pairs, values, strict=True)}
+    top = 1.0 if shares else max([found.limit, *(value or 0 for value in values)])
+    yield ""
+    yield Line(title, "accent")
+    columns = [Column("looks ↓ at →", [segment_name(found, query) for query in queries], "text")]
+    for key in keys:
+        own = [of_pair[query, key] for query in queries]
+        shade = [None if value is None else value / top for value in own]
+        columns.append(Column(segment_name(found, key), own, "heat", told=_number, shade=shade))
+    yield Table(columns, indent=2)
+
+
+def _number(value: float) -> str:
+    return "0" if value == 0 else f"{value:.2f}" if value >= 0.005 else f"{value:.0e}"
+
+
+def pairs_table(found: Leaks) -> Table:
+    """A row a pair."""
+    pairs = found.pairs
+    return Table(
+        [
+            Column("query", [segment_name(found, pair.query) for pair in pairs], "text"),
+            Column("key", [segment_name(found, pair.key) for pair in pairs], "text"),
+            Column("state", [pair.state for pair in pairs], "text"),
+            Column("visible", [max(pair.visible, default=None) for pair in pairs]),
+            Column("largest", [pair.largest for pair in pairs]),
+            Column("mean", [pair.mean for pair in pairs]),
+            Column("change", [pair.change for pair in pairs]),
+            Column("divergence", [pair.divergence for pair in pairs]),
+            Column("loss", [pair.loss for pair in pairs]),
+            Column("cause", [pair.cause for pair in pairs], "text"),
+        ]
+    )
+
+
+def leaks_text(found: Leaks) -> str:
+    """The headline and every sentence, a line each."""
+    return "\n".join([headline(found), *sentences(found)])
