@@ -498,6 +498,8 @@ def search_sources(
     """The search for the sources of an answer, by the options of `attnctl sources`: before it, and after each forward."""
     from attnctl.models.huggingface.prompts import ANSWER, SourceSearch
 
+    if remove and hasattr(checkpoint, "photograph"):
+        raise UsageError("--remove does not go with --image: no part of a picture can be left out of a prompt")
     search = SourceSearch(checkpoint, prompt, spans, answer, generate or ANSWER, budget)
     yield search
     for _ in chain(search.measure_all(), search.remove_parts(conversation) if remove else ()):

@@ -25,6 +25,9 @@ Positive = Annotated[float, Meta(gt=0)]
 Share = Annotated[float, about("", minimum=0, maximum=1.00001)]  # sums of float32
 Portion = Annotated[float, about("", minimum=0, maximum=1)]
 Amount = Annotated[float, about("", minimum=0)]
+Box = Annotated[
+    tuple[int, int, int, int], about("Left, top, right, bottom in pixels of a picture, the last two one past.")
+]
 Correlation = Annotated[float, about("", minimum=-1, maximum=1)]
 Sha256 = Annotated[str, Meta(pattern="^[0-9a-f]{64}$")]
 

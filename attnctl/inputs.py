@@ -19,6 +19,8 @@ from attnctl.source import Model, OverviewSource, TextSource, TraceSource
 from attnctl.tokens import checked_text
 
 if TYPE_CHECKING:
+    from PIL.Image import Image
+
     from attnctl.formats.chat import Conversation
     from attnctl.models.huggingface.prompts import Prompt
 
@@ -144,6 +146,16 @@ def text_or_conversation(
 
     model, prompt, _ = open_prompt(text, file, chat, open_model)
     return begun_once(model, prompt.text), model
+
+
+def photograph_named(source: str | None, image: str | None) -> Image | None:
+    """The photograph that a command is about: --image, or the argument where it names one."""
+    path = image or (source if source is not None and names_picture(source) else None)
+    if path is None:
+        return None
+    from attnctl.formats.photographs import read_photograph
+
+    return read_photograph(path)
 
 
 def open_prompt(

@@ -27,14 +27,15 @@ class Cut:
     """Keys hidden from queries before the softmax, so that the rest of each row shares its weight.
 
     Indices are positions in the text; negative ones count from the end of the text as it is at each forward call.
-    `queries` None: every query after the last of the keys. `layers` or `heads` None: all of them. A query never loses
-    the last key that it sees: where all would be cut, it keeps itself.
+    `queries` None: every query after the last of the keys, or if `apart` every one that is none of them. `layers` or
+    `heads` None: all of them. A query never loses the last key that it sees: where all would be cut, it keeps itself.
     """
 
     keys: tuple[int, ...]
     queries: tuple[int, ...] | None = None
     layers: frozenset[int] | None = None
     heads: frozenset[int] | None = None
+    apart: bool = False
 
     def in_layer(self, layer: int) -> bool:
         """Whether anything is cut in this layer."""
@@ -195,7 +196,8 @@ def _lost_edges(
     for cut in one.cuts:
         if cut.heads == heads and cut.in_layer(layer):
             keys = [key + total if key < 0 else key for key in cut.keys]
-            queries = range(max(keys) + 1, total) if cut.queries is None else cut.queries
+            behind = set(range(total)).difference(keys) if cut.apart else range(max(keys) + 1, total)
+            queries = behind if cut.queries is None else cut.queries
             asking = [query + total if query < 0 else query for query in queries]
             rows = [query - past for query in asking if past <= query < total]
             lost[np.ix_(rows, [key - before for key in keys if 0 <= key - before < shape[1]])] = True

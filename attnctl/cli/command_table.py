@@ -181,7 +181,8 @@ With TEXT (or --file), A and B are models: names, weight files, steps of a run, 
         """Tell which part of a prompt an answer came from: what is looked at, what writes the answer, and what matters.
 
 looks: the part's share of the answer's attention, over all heads and layers. writes: what the heads that read it add to
-the answer's log-probability directly, in nats. matters: how that changes where nothing behind the part can see it.""",
+the answer's log-probability directly, in nats. matters: how that changes where nothing behind the part can see it. With
+--image the parts are regions of the picture.""",
         takes(
             "text file spans answer budget remove top json output",
             *o.PROMPT_OPTIONS,
@@ -190,7 +191,7 @@ the answer's log-probability directly, in nats. matters: how that changes where 
         ),
         (
             {"--answer": "all but generate"},
-            {"a page": "all but top json", "the terminal, JSON or a picture": "all"},
+            {"a page": "all but top json image", "the terminal, JSON or a picture": "all"},
         ),
     ),
     "needle": Entry(
@@ -245,7 +246,7 @@ pooled to an overview, with its strongest links and exact blocks around them; an
                 "two texts": "all but text tokens file run effects against sources",
                 "two models and a text": "all but file tokens run model effects against sources",
                 "--run": "all but other text tokens model effects against sources",
-                "--sources": f"source file output no_open sources {' '.join(o.PROMPT_OPTIONS)}",
+                "--sources": f"source file output no_open sources {' '.join(o.PROMPT_OPTIONS).replace(' image', '')}",
             },
             {"a page without --effects": "all but against", "--effects": "all"},
         ),

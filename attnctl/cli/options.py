@@ -514,7 +514,7 @@ MODEL_OPTIONS = (
 )  # fmt: skip
 WEIGHTS_MODEL_OPTIONS = tuple(name for name in MODEL_OPTIONS if name != "predict")  # where no prediction is told
 # of a checkpoint that is asked a prompt: what its numbers are made of is its own
-PROMPT_OPTIONS = ("chat", "model", "off", "seed", "generate", "bos", "truncate", "dtype", "device")
+PROMPT_OPTIONS = ("chat", "model", "off", "seed", "generate", "bos", "truncate", "image", "dtype", "device")
 # how a picture looks: the fields of formats.pictures.Look
 LOOK_OPTIONS = ("cmap", "size", "dpi", "title", "values", "log", "font_size", "vmin", "vmax", "no_colorbar")
 PICTURE_ONLY = ("size", "dpi", "font_size", "vmin", "vmax", "no_colorbar")  # which a terminal has not

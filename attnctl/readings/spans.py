@@ -5,7 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
@@ -124,6 +124,15 @@ def _region_parts(regions: Sequence[Region], tokens: Sequence[Token]) -> tuple[T
     return _owned_parts(owner, [name for name, _ in regions], REST)
 
 
+def box_of(ranges: Iterable[tuple[int, int]], tokens: Sequence[Token]) -> tuple[int, int, int, int] | None:
+    """The smallest box that holds those of the tokens in these stretches; None where none has one."""
+    boxes = [token.box for a, b in ranges for token in tokens[a:b] if token.box is not None]
+    if not boxes:
+        return None
+    left, top, right, bottom = zip(*boxes, strict=True)
+    return min(left), min(top), max(right), max(bottom)
+
+
 def stand_in_text(tokens: Sequence[Token]) -> bool:
     """Whether any of these tokens has a place in the text, or all are special."""
     own = [token for token in tokens if not token.special]
@@ -155,6 +164,8 @@ def spans_of(kind: str, text: str) -> list[Span]:
         return [(f"{number} {_first_words(text[a:b])}", a, b) for number, a, b in lines]
     if kind in ("headings", "documents"):
         return _marked_spans(kind, text)
+    if kind == REGIONS:
+        raise UsageError("--spans regions are parts of a picture: give it with --image")
     return _read_spans(kind, text)
 
 

@@ -21,7 +21,7 @@ def ablate_command(
     """Tell what matters: every head ablated in turn, or edges of attention cut, and what that does to a prediction."""
     asked = o.arguments_of(api.ablation_of_text, options)
     form = output_format("ablate", output, ("json", "txt", "html", *format_names()), "json" if json else "")
-    chat = options.pop("chat", None)
+    chat, image = options.pop("chat", None), options.get("image")
     read, opened = inputs.text_or_conversation(text, file, chat, lambda: arguments.model_of(options))
     modes = {
         "a picture": form in format_names(),
@@ -60,4 +60,5 @@ def ablate_command(
     else:
         from attnctl.render.figure.charts import effects_drawing
 
-        arguments.write_drawing(effects_drawing(found), form, output)
+        photograph = inputs.photograph_named(text, image)
+        arguments.write_drawing(effects_drawing(found, photograph), form, output)

@@ -40,8 +40,9 @@ def sources_command(
         arguments.check_mode("sources", "a page")
     if options["answer"] is not None:
         arguments.check_mode("sources", "--answer")
+    image = options.get("image")
     found, interrupted = found_sources(text, file, options)
-    _write_sources(found, form, output, top)
+    _write_sources(found, form, output, top, image)
     if interrupted:
         raise typer.Exit(INTERRUPTED)
 
@@ -70,7 +71,7 @@ def found_sources(text: str | None, file: str | None, options: OptionValues) -> 
     return found, interrupted
 
 
-def _write_sources(found: AnswerSources, form: str, output: str | None, top: int | None) -> None:
+def _write_sources(found: AnswerSources, form: str, output: str | None, top: int | None, image: str | None) -> None:
     if form == "json":
         put_bytes(write_json(sources_document(found, top), "result") + b"\n", output)
     elif form == "html":
@@ -81,6 +82,7 @@ def _write_sources(found: AnswerSources, form: str, output: str | None, top: int
         else:
             print_lines(parts_table(found, top).as_csv(delimiter="\t").rstrip("\n"))
     else:
-        from attnctl.render.figure.charts import source_bars
+        from attnctl.render.figure.charts import sources_drawing
 
-        arguments.write_drawing(source_bars(found, top), form, output)
+        photograph = inputs.photograph_named(None, image)
+        arguments.write_drawing(sources_drawing(found, top, photograph), form, output)

@@ -80,6 +80,7 @@ class AnsweredPrompt:
     states: list[tuple[Array, Array]] = field(default_factory=list)  # each layer's keys and values of the prompt
     forwards: int = 0
     after: InitVar[AnsweredPrompt | None] = None
+    together: int = 0  # tokens that one forward reads, since a picture stands among them
     _leaves_out: bool | None = None  # hidden tokens may be left out of the forward; None: not tried yet
     _looks: AnswerLooks | None = None
     _kernels: PackedLinear | None = field(init=False)
@@ -134,17 +135,23 @@ class AnsweredPrompt:
             cache = DynamicCache()
         network, logits = self.model.network, None
         edges = [*range(0, max(0, len(ids) - max(1, wanted)), CHUNK), max(0, len(ids) - max(1, wanted)), len(ids)]
+        if self.together and not cache.get_seq_length():
+            edges = sorted({0, *(max(edge, self.together) for edge in edges[1:])})
         with (
             running_network(network, len(ids), self.model.info.name),
             packed_products(self._kernels),
-            apply_interventions(network, [self.base]),
+            apply_interventions(network, [self.base], self.model.kind),
         ):
             for a, b in zip(edges, edges[1:], strict=False):
                 if a == b:
                     continue
                 given = torch.tensor([ids[a:b]], device=network.device)  # (1, chunk)
                 keep = wanted if b == len(ids) and wanted else 1
-                own = {} if positions is None else {"position_ids": torch.tensor([positions[a:b]]).to(given.device)}
+                own: dict[str, Any] = {}
+                if positions is not None:
+                    own = {"position_ids": torch.tensor([positions[a:b]]).to(given.device)}
+                elif self.together and not cache.get_seq_length():
+                    own = self.model.inputs_beside(b)
                 output = network(input_ids=given, past_key_values=cache, use_cache=True, logits_to_keep=keep, **own)
                 cache, logits = getattr(output, "past_key_values", None), output.logits[0]  # (keep, vocabulary)
                 if cache is None:
@@ -203,7 +210,7 @@ class AnsweredPrompt:
         """
         if self._leaves_out is None:
             last = len(self.prompt) - 2
-            self._leaves_out = last > 0 and self.answer_looks().sees_all
+            self._leaves_out = last > 0 and not self.together and self.answer_looks().sees_all
             if self._leaves_out:
                 try:
                     one, other = self._logits_without([(last, last + 1)]), self._masked([(last, last + 1)])
@@ -214,10 +221,12 @@ class AnsweredPrompt:
 
     def _masked(self, hidden: Sequence[tuple[int, int]]) -> Floats:
         """The stretches hidden by a mask from all that follows: (m,)."""
-        cuts = tuple(Cut(tuple(range(a, b))) for a, b in hidden)
         start = min([len(self.prompt) - 1, *(b for _, b in hidden)])
+        cuts = tuple(Cut(tuple(range(a, b))) for a, b in hidden)
+        if start < self.together:  # a region's rows have others between them, and patches may see each other ahead
+            start, cuts = 0, (Cut(tuple(key for cut in cuts for key in cut.keys), apart=True),)
         ids = (*self.prompt[start:], *self.answer[:-1])
-        with apply_interventions(self.model.network, [Intervention(cuts=cuts)] if cuts else []):
+        with apply_interventions(self.model.network, [Intervention(cuts=cuts)] if cuts else [], self.model.kind):
             _, logits = self._run_network(ids, self.cache_of(start), len(self.answer))
         return self._shares(logits)
 
@@ -252,7 +261,7 @@ class AnsweredPrompt:
         with (
             running_network(network, len(self.answer), self.model.info.name),
             packed_products(self._kernels),
-            apply_interventions(network, [self.base]),
+            apply_interventions(network, [self.base], self.model.kind),
         ):
             network(**self.answer_inputs())
 

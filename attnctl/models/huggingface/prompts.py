@@ -24,6 +24,7 @@ from attnctl.readings.effects.answer_sources import (
     Found,
     PartSource,
     PromptPart,
+    picture_parts,
     prompt_parts,
     search_parts,
 )
@@ -125,7 +126,9 @@ def chat_prompt(model: Checkpoint, conversation: Conversation) -> Prompt:
 def prompt_tokens(model: Checkpoint, text: str) -> tuple[Token, ...]:
     """The tokens of a prompt; where template and tokenizer both begin it, it begins once."""
     tokens = model.tokenize(text)
-    doubled = len(tokens) > 1 and tokens[0].id == tokens[1].id == model.pieces.bos_id
+    doubled = (
+        len(tokens) > 1 and tokens[0].id == tokens[1].id == model.pieces.bos_id and not hasattr(model, "photograph")
+    )
     return tokens[1:] if doubled else tokens
 
 
@@ -167,10 +170,15 @@ class SourceSearch:
     budget: int = 20  # forwards
 
     def __post_init__(self) -> None:
+        self.model = self.model.of_text(self.prompt.text)
         self.tokens = prompt_tokens(self.model, self.prompt.text)
-        self.parts = prompt_parts(self.prompt.text, self.tokens, self.kind, self.prompt.spans)
+        patches = [at for at, token in enumerate(self.tokens) if token.box is not None]
+        if patches:
+            self.parts = picture_parts(self.kind, self.prompt.text, self.tokens)
+        else:
+            self.parts = prompt_parts(self.prompt.text, self.tokens, self.kind, self.prompt.spans)
         start = time.perf_counter()
-        self.read = AnsweredPrompt(self.model, ids_of(self.tokens))
+        self.read = AnsweredPrompt(self.model, ids_of(self.tokens), together=patches[-1] + 1 if patches else 0)
         self.read_seconds = time.perf_counter() - start
         if self.answer is None:
             self.read.generate_answer(self._answer_room())
@@ -222,7 +230,8 @@ class SourceSearch:
 
     def _tokens_behind(self, group: Sequence[int]) -> int:
         """How many tokens a forward reads that hides a group of parts."""
-        return len(self.tokens) - min(self.parts[at].tokens[0] for at in group)
+        first = min(self.parts[at].ranges[0][0] for at in group)
+        return len(self.tokens) - (0 if first < self.read.together else first)
 
     def measure_all(self) -> Iterator[int]:
         """Measure; yields the number of forwards made after each of them."""
@@ -230,7 +239,7 @@ class SourceSearch:
         def change(group: Sequence[int]) -> Floats:
             self.read.leaves_out()  # is tried here, not on the clock of the first forward
             start = time.perf_counter()
-            hidden = self.read.log_probabilities([self.parts[at].tokens for at in group])  # (m,)
+            hidden = self.read.log_probabilities([one for at in group for one in self.parts[at].ranges])  # (m,)
             behind = self._tokens_behind(group)
             if len(group) == 1 and 2 * behind >= len(self.tokens):  # of fewer tokens it tells too little
                 self.cost = self.cost.measured(time.perf_counter() - start, behind)
@@ -243,10 +252,8 @@ class SourceSearch:
     def _likely(self) -> list[int]:
         """The parts, those first that write most to the answer, or that it looks at most: by turns."""
         columns = [self.looked] if self.written is None else [np.abs(self.written), self.looked]
-        ranked = [
-            sorted(range(len(self.parts)), key=lambda at: -float(column[slice(*self.parts[at].tokens)].sum()))
-            for column in columns
-        ]
+        shares = [[-part.share_of(column) for part in self.parts] for column in columns]
+        ranked = [np.argsort(several, kind="stable").tolist() for several in shares]
         return list(dict.fromkeys(at for several in zip(*ranked, strict=True) for at in several))
 
     def remove_parts(self, conversation: Conversation | None) -> Iterator[int]:
@@ -297,15 +304,15 @@ class SourceSearch:
 
     def _part_source(self, at: int) -> PartSource:
         part = self.parts[at]
-        a, b = part.tokens
         return PartSource(
             name=part.name,
             start=part.start,
             end=part.end,
-            looks=float(self.looked[max(a, 1) : b].sum()),  # the first token is named apart
+            box=part.box,
+            looks=part.share_of(self.looked),
             matters=float(self.found.changes[at].sum()),
             alone=at in self.found.alone,
-            writes=None if self.written is None else float(self.written[max(a, 1) : b].sum()),
+            writes=None if self.written is None else part.share_of(self.written),
             removed=self.removed.get(at),
         )
 
@@ -313,10 +320,14 @@ class SourceSearch:
         """The shares of attention that no part has, by name."""
         held = np.zeros(len(self.looked), dtype=bool)
         for part in self.parts:
-            held[slice(*part.tokens)] = True
+            for a, b in part.ranges:
+                held[a:b] = True
         n = len(self.tokens)
         template = self.looked[1:n][~held[1:n]].sum()
-        said = {SINK: self.looked[0], TEMPLATE if self.prompt.spans else "(rest)": template}
+        said = {
+            SINK: 0.0 if self.tokens[0].box else self.looked[0],
+            TEMPLATE if self.prompt.spans else "(rest)": template,
+        }
         said |= {"(the answer itself)": self.looked[n:].sum()}
         unseen = 1.0 - float(self.looked.sum())
         said |= {LEARNED_SINK: unseen} if unseen > LEAST_SINK else {}

@@ -131,7 +131,7 @@ class Replay:
             apply_interventions(self.network, interventions, self.kind),
             packed_products(self._kernels),
         ):
-            return self.network(**{name: expanded_rows(value, rows) for name, value in self.inputs.items()})
+            return self.network(**{name: _input_of_rows(value, rows) for name, value in self.inputs.items()})
 
     @contextmanager
     def _skipping_blocks(self, count: int, rows: int) -> Iterator[None]:
@@ -225,6 +225,12 @@ class RecordedBlocks:
 
     def _refused(self, why: str) -> AttnctlError:
         return AttnctlError(f"{type(self.network).__name__} is not built of blocks that can be run again: {why}")
+
+
+def _input_of_rows(value: Any, rows: int) -> Any:
+    """An input of one text for `rows` of it; what has no axis for texts (the patches of a picture) is repeated."""
+    packed = isinstance(value, torch.Tensor) and value.ndim and value.shape[0] != 1
+    return value.repeat(rows, *[1] * (value.ndim - 1)) if packed else expanded_rows(value, rows)
 
 
 def expanded_rows(value: Any, rows: int) -> Any:

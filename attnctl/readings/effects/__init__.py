@@ -11,7 +11,7 @@ import numpy as np
 
 from attnctl.argument_types import checked
 from attnctl.attention import Array
-from attnctl.document_fields import ALWAYS, Correlation, Count, Index, Part, Share, about
+from attnctl.document_fields import ALWAYS, Box, Correlation, Count, Index, Part, Share, about
 from attnctl.readings.traces.trace import ModelInfo, WithAxes
 from attnctl.text import counted, quoted_beginning
 from attnctl.tokens import Token
@@ -112,6 +112,7 @@ class SpanEffect(Effect):
     end: Count
     token_count: Count
     looked_at: Annotated[Share, about("Of the watched query's weight on it, a mean over all layers and heads.")]
+    box: Box | None = None
 
 
 class Agreement(Part):

@@ -32,6 +32,7 @@ from attnctl.readings.effects import (
     kendall_tau,
     spearman_rho,
 )
+from attnctl.readings.spans import box_of
 from attnctl.readings.traces.trace import ModelInfo, reads_itself
 from attnctl.text import number_list
 from attnctl.tokens import Token
@@ -339,20 +340,18 @@ def _edges_to_cut(watched: Watched, ask: EffectRequest) -> list[tuple[int, int |
 
 def _spans_to_cut(watched: Watched, ask: EffectRequest) -> list[Intervention]:
     """Each part hidden from every token beside it, also from those that stand before or among its own."""
-    if not reads_itself(watched.tokens, watched.key_tokens, watched.info):
-        return [watched.base.with_cuts(_cut_of(ask, tokens, (watched.query,))) for _, tokens in ask.spans]
-    cuts = []
-    for _, tokens in ask.spans:
-        earlier = tuple(sorted(set(range(tokens[-1])) - set(tokens)))
-        cuts.append(watched.base.with_cuts(_cut_of(ask, tokens, None), _cut_of(ask, tokens, earlier)))
-    return cuts
+    square = reads_itself(watched.tokens, watched.key_tokens, watched.info)
+    queries = None if square else (watched.query,)
+    return [watched.base.with_cuts(replace(_cut_of(ask, tokens, queries), apart=True)) for _, tokens in ask.spans]
 
 
 def _span_effect(watched: Watched, name: str, tokens: tuple[int, ...], effect: Effect) -> SpanEffect:
     """What cutting these tokens does, beside how much the watched query looks at them."""
     heads = np.concatenate(list(watched.query_weights().values()))  # (layers and heads, n_k)
     looked = float(heads[:, list(tokens)].sum(-1).mean())
-    return SpanEffect(name, tokens[0], tokens[-1] + 1, len(tokens), min(looked, 1.0), **asdict(effect))
+    ranges = [(at, at + 1) for at in tokens]
+    box = box_of(ranges, watched.key_tokens or watched.tokens)
+    return SpanEffect(name, tokens[0], tokens[-1] + 1, len(tokens), min(looked, 1.0), box, **asdict(effect))
 
 
 def _cut_of(ask: EffectRequest, keys: tuple[int, ...], queries: tuple[int, ...] | None) -> Cut:

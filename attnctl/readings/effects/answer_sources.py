@@ -15,9 +15,9 @@ from typing import Annotated
 import numpy as np
 
 from attnctl.arrays import Floats
-from attnctl.document_fields import Index, Part, Share, about
+from attnctl.document_fields import Box, Index, Part, Share, about
 from attnctl.errors import AttnctlError
-from attnctl.readings.spans import Span, span_owners, spans_of
+from attnctl.readings.spans import REGIONS, REST, Span, box_of, parts_of, span_owners, spans_of
 from attnctl.readings.traces.trace import ModelInfo
 from attnctl.text import counted, quoted_beginning
 from attnctl.tokens import Token
@@ -32,12 +32,21 @@ SETTLED = 3  # parts that each weigh more than any group left: the search is ove
 
 @dataclass(frozen=True)
 class PromptPart:
-    """A part of a prompt: its name, its characters [start, end) of the rendered prompt, and its tokens [a, b)."""
+    """A part of a prompt: its name, its tokens in stretches [a, b), and its place.
+
+    The place is characters [start, end) of the rendered prompt, or of a region of a picture a box in it.
+    """
 
     name: str
-    start: int
-    end: int
-    tokens: tuple[int, int]
+    ranges: tuple[tuple[int, int], ...]
+    start: int | None = None
+    end: int | None = None
+    box: tuple[int, int, int, int] | None = None
+
+    def share_of(self, values: Floats) -> float:
+        """The sum of the values (n_k,) at its tokens; of a text but for the prompt's first, which is told apart."""
+        first = 1 if self.box is None else 0
+        return sum(float(values[max(a, first) : b].sum()) for a, b in self.ranges)
 
 
 _CHANGE = "Change of the answer's log-probability, after minus before, nats."
@@ -47,8 +56,11 @@ class PartSource(Part, kw_only=True):
     """What one part of the prompt does for the answer."""
 
     name: str
-    start: Annotated[Index, about("First character of the rendered prompt.")]
-    end: Annotated[Index, about("One past the last.")]
+    start: Annotated[
+        Index | None, about("First character of the rendered prompt; absent of a region of a picture.")
+    ] = None
+    end: Annotated[Index | None, about("One past the last.")] = None
+    box: Annotated[Box | None, about("Of a region of a picture: left, top, right, bottom in its pixels.")] = None
     looks: Annotated[Share, about("Share of the answer's attention, over all heads and layers.")]
     matters: Annotated[float, about(f"{_CHANGE} Nothing behind the part can see it.")]
     alone: Annotated[bool, about("False: measured with its neighbours, together they do not matter.")]
@@ -157,7 +169,7 @@ def parts_of_spans(spans: Sequence[Span], tokens: Sequence[Token]) -> tuple[Prom
         if owner >= 0:
             held.setdefault(owner, []).append(at)
     parts = [
-        PromptPart(name, start, end, (held[at][0], held[at][-1] + 1))
+        PromptPart(name, ((held[at][0], held[at][-1] + 1),), start, end)
         for at, (name, start, end) in enumerate(spans)
         if at in held
     ]
@@ -207,6 +219,12 @@ def _spans_within(message: Span, text: str, kind: str | None) -> Iterator[Span]:
         return
     for inner, a, b in found:
         yield f"{name}: {inner}", start + a, start + b
+
+
+def picture_parts(kind: str | None, text: str, tokens: Sequence[Token]) -> tuple[PromptPart, ...]:
+    """The regions of a picture that `kind` names (None: nine); what lies in none is no part. Errors of `parts_of`."""
+    named = parts_of(kind or REGIONS, text, tokens)
+    return tuple(PromptPart(one.name, one.ranges, box=box_of(one.ranges, tokens)) for one in named if one.name != REST)
 
 
 # --- the search --------------------------------------------------------------------------------------------------

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from matplotlib.backends.backend_agg import FigureCanvasAgg
@@ -13,12 +13,13 @@ from matplotlib.figure import Figure
 
 from attnctl import __version__
 from attnctl.attention import Array
+from attnctl.document_fields import Box
 from attnctl.formats.pictures import CMAP, DPI, PLAIN, Look
 from attnctl.readings.alignment import FRAME_SECONDS, AlignedSpeech, heads_listed
 from attnctl.readings.census.census_table import ALL, FEWEST, CensusTable, Relation
 from attnctl.readings.census.words import DOWN, TO_ANTECEDENT, UP
 from attnctl.readings.effects import EdgeEffect, Effects, SpanEffect
-from attnctl.readings.effects.answer_sources import AnswerSources
+from attnctl.readings.effects.answer_sources import AnswerSources, PartSource
 from attnctl.readings.effects.needle import Needles
 from attnctl.readings.head_statistics import STATISTICS, HeadStatistics
 from attnctl.readings.traces.comparison import Comparison
@@ -26,20 +27,45 @@ from attnctl.render.figure.drawing import INK, QUIET
 from attnctl.render.figure.heatmap import colour_map, drawing_of
 from attnctl.render.figure.labels import LONGEST, Labels
 from attnctl.render.figure.layout import Drawing, Grids, Panel, Scale
+from attnctl.render.figure.photograph import RegionValues, draw_regions
 from attnctl.render.figure.saving import plain_settings
 from attnctl.render.forms import CHANGE
 from attnctl.text import percent, probability_text, shortened, visible_text
 
+if TYPE_CHECKING:
+    from PIL.Image import Image
+
 LEAST = 1e-6  # a scale's extent where all numbers are 0
 MORE, LESS = "#b35806", "#542788"  # the ends of the map: for more, for less
 BAR, GAP = 0.26, 0.35  # inches from bar to bar, and between two sets of them
+SOURCE_UNIT = "Δ log p(answer)"
 LOOKS, AGAINST, FOR = "#8fa8c8", "#b2182b", "#2166ac"
 DONE = {"zero": "set to 0", "mean": "replaced by its mean", "resample": "replaced by another text's"}
 
 
-def effects_drawing(found: Effects) -> Drawing:
-    """Heads as a grid, edges and spans as bars: whichever was measured."""
-    return _draw_heads(found) if found.heads else _draw_bars(found)
+def effects_drawing(found: Effects, photograph: Image | None = None) -> Drawing:
+    """Heads as a grid, edges and spans as bars: whichever was measured; regions of a picture over the photograph."""
+    boxes = {one.box: one for one in found.spans if one.box is not None}
+    if photograph is None or not boxes:
+        return _draw_heads(found) if found.heads else _draw_bars(found)
+    said = [_effects_title(found), f"Left: share of the attention. Right: {_effect_unit(found)} with the region cut."]
+    looks, does = [one.looked_at for one in boxes.values()], [one.signed_size for one in boxes.values()]
+    return _draw_looks_and_effects(
+        list(boxes), looks, does, _effect_unit(found), photograph, said, found.model.citation
+    )
+
+
+def _draw_looks_and_effects(
+    boxes: Sequence[Box], looks: Sequence[float], does: Sequence[float], unit: str, photograph: Image,
+    said: Sequence[str], cited: str,
+) -> Drawing:  # fmt: skip
+    """How much is looked at each region, and what its loss does, beside each other over the photograph."""
+    furthest = max(*map(abs, does), LEAST)
+    panels = (
+        RegionValues("looked at", looks, ".1%", Normalize(0, max(*looks, LEAST)), colour_map(CMAP)),
+        RegionValues(unit, does, "+.2f", CenteredNorm(halfrange=furthest), colour_map(CHANGE)),
+    )
+    return draw_regions(boxes, panels, photograph, said, cited)
 
 
 def _effect_unit(found: Effects) -> str:
@@ -151,9 +177,27 @@ def _bar_label(found: Effects, one: EdgeEffect | SpanEffect) -> str:
 MOST = 30  # parts, unless told otherwise: more cannot be read
 
 
-def source_bars(found: AnswerSources, top: int | None = None) -> Drawing:
-    """The parts, what matters most on top; bars to the left are losses of log-probability, in nats."""
+def _draw_source_regions(found: AnswerSources, regions: Mapping[Box, PartSource], photograph: Image) -> Drawing:
+    answer = shortened(" ".join(found.answer.split()), 60)
+    said = [
+        f"{found.model.name}: “{answer}”",
+        f"Left: share of the attention. Right: {SOURCE_UNIT} without the region.",
+    ]
+    if len(regions) < len(found.parts):
+        said.append(f"{len(found.parts) - len(regions)} more regions are not drawn")
+    looks, does = [one.looks for one in regions.values()], [one.matters for one in regions.values()]
+    return _draw_looks_and_effects(list(regions), looks, does, SOURCE_UNIT, photograph, said, found.model.citation)
+
+
+def sources_drawing(found: AnswerSources, top: int | None = None, photograph: Image | None = None) -> Drawing:
+    """The parts, what matters most on top; bars to the left are losses of log-probability, in nats.
+
+    Regions of a picture are drawn over the photograph.
+    """
     parts = found.parts[: top or MOST]
+    regions = {one.box: one for one in parts if one.box is not None and one.alone}
+    if photograph is not None and regions:
+        return _draw_source_regions(found, regions, photograph)
     looks = Bars("looks (% of attention)", [100 * one.looks for one in parts], [LOOKS] * len(parts), ".1f")
     several = [looks]
     if all(one.writes is not None for one in parts):
@@ -162,7 +206,7 @@ def source_bars(found: AnswerSources, top: int | None = None) -> Drawing:
     losses = [one.matters if one.alone else None for one in parts]
     several.append(Bars("matters (nats)", losses, [FOR if one.matters < 0 else AGAINST for one in parts]))
     answer = shortened(" ".join(found.answer.split()), 60)
-    said = f"probability {probability_text(found.log_probability)}; matters: Δ log p(answer) without the part"
+    said = f"probability {probability_text(found.log_probability)}; matters: {SOURCE_UNIT} without the part"
     if len(parts) < len(found.parts):
         said += f"; {len(found.parts) - len(parts)} more parts are not drawn"
     names = [one.name for one in parts]

@@ -1,19 +1,20 @@
-"""Weights laid over a photograph: a panel a head."""
+"""Weights laid over a photograph, a panel a head; or values of its regions, a panel for each kind of them."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.cm import ScalarMappable
 from matplotlib.colors import LogNorm, Normalize
 from matplotlib.figure import Figure
+from matplotlib.patches import Rectangle
 
 from attnctl.arrays import Floats
 from attnctl.errors import AttnctlError, UsageError
-from attnctl.formats.pictures import Look
+from attnctl.formats.pictures import DPI, Look
 from attnctl.readings.overview import LongRow
 from attnctl.readings.picture_heat import heading_of_row, heat_of_boxes, sentences_of_row
 from attnctl.render.figure.heatmap import colour_map
@@ -39,11 +40,8 @@ def draw_over_photograph(row: LongRow, photograph: Image, look: Look) -> Drawing
     """
     if len(row.weights) > MOST_PANELS:
         raise UsageError(f"{len(row.weights)} heads are too many panels over a picture: choose with --layer and --head")
-    size = photograph.size
-    across_pixels, down_pixels = (max(1, round(side * min(1.0, SIDE / max(size)))) for side in size)
-    small = photograph.convert("L").resize((across_pixels, down_pixels))
-    grey: Floats = np.asarray(small, np.float32) * np.float32(0.65 / 255) + np.float32(0.35)  # (rows, columns)
-    heats = {place: heat_of_boxes(weights, row.keys, size, small.size[::-1]) for place, weights in row.weights.items()}
+    size, grey = photograph.size, _pale_picture(photograph)
+    heats = {place: heat_of_boxes(weights, row.keys, size, grey.shape) for place, weights in row.weights.items()}
     norm, colours = _scale_of_heats(list(heats.values()), look), colour_map(look.cmap)
     places = _panel_places(list(heats))
     across, down = (1 + max(place[at] for place in places) for at in (1, 0))
@@ -64,17 +62,77 @@ def draw_over_photograph(row: LongRow, photograph: Image, look: Look) -> Drawing
                 left, upper, right, lower = box
                 axes.plot([left, right, right, left, left], [upper, upper, lower, lower, upper], color=MARK, lw=1.2)
             axes.set_title(f"layer {layer}, head {head}", fontsize=8.5, loc="left", pad=3)
-        for number, text in enumerate(said):
-            points, colour = (8.5, "#555555") if number else (11.0, "black")
-            fitting = labels.cut_to_width(labels.drawable(text), points, width - 0.4)
-            how = {"fontsize": points, "color": colour, "va": "center", "parse_math": False, "family": labels.family}
-            figure.text(0.2 / width, 1 - (0.22 + 0.24 * number) / height, fitting, **how)
+        _write_heading(figure, labels, said, (width, height))
         if look.colour_bar:
             axes = figure.add_axes(((width - BAR + 0.15) / width, FOOT / height, 0.14 / width, high / height))
             figure.colorbar(ScalarMappable(norm, colours), cax=axes).outline.set_visible(False)
             axes.set_title("weight", fontsize=8.5, loc="left", pad=3)
             axes.tick_params(labelsize=7.5)
     return Drawing(figure, labels.missing_characters)
+
+
+class RegionValues(NamedTuple):
+    """Values of the regions of a picture: what they are, one a region, how they are told, and their colours."""
+
+    heading: str
+    values: Sequence[float]
+    told: str
+    scale: Any
+    colours: Any
+
+
+def draw_regions(
+    boxes: Sequence[tuple[int, int, int, int]],
+    panels: Sequence[RegionValues],
+    photograph: Image,
+    said: Sequence[str],
+    cited: str,
+) -> Drawing:
+    """The regions of a picture, each shaded by its value with the number in it; a panel for each kind of values."""
+    size, labels, grey = (
+        photograph.size,
+        Labels([*said, *(panel.heading for panel in panels)]),
+        _pale_picture(photograph),
+    )
+    wide, high = (1.5 * PANEL * side / max(size) for side in size)
+    width = max(0.4 + len(panels) * (wide + GAP), 5.0)
+    height = 0.16 + 0.24 * len(said) + HEAD + high + 0.2
+    with plain_settings():
+        figure: Any = Figure(figsize=(width, height), dpi=DPI, facecolor="white", label=cited)
+        FigureCanvasAgg(figure)
+        for at, panel in enumerate(panels):
+            place = (0.2 + at * (wide + GAP)) / width, 0.2 / height, wide / width, high / height
+            axes = figure.add_axes(place)
+            axes.imshow(grey, cmap="gray", vmin=0, vmax=1, extent=(0, size[0], size[1], 0), interpolation="bilinear")
+            for (left, top, right, bottom), value in zip(boxes, panel.values, strict=True):
+                shade = panel.colours(panel.scale(value))
+                corner, sides = (left, top), (right - left, bottom - top)
+                axes.add_patch(Rectangle(corner, *sides, facecolor=shade, alpha=0.55, edgecolor="white", lw=1))
+                number = axes.text((left + right) / 2, (top + bottom) / 2, f"{value:{panel.told}}", fontsize=8.5)
+                number.set(ha="center", va="center", bbox={"facecolor": "white", "alpha": 0.8, "lw": 0, "pad": 1.5})
+            axes.set(xlim=(0, size[0]), ylim=(size[1], 0))
+            axes.set_axis_off()
+            axes.set_title(panel.heading, fontsize=8.5, loc="left", pad=3)
+        _write_heading(figure, labels, said, (width, height))
+    return Drawing(figure, labels.missing_characters)
+
+
+def _pale_picture(photograph: Image) -> Floats:
+    """The picture in light greys, 0.35 to 1, its longer side SIDE pixels at most: (rows, columns)."""
+    size = photograph.size
+    across, down = (max(1, round(side * min(1.0, SIDE / max(size)))) for side in size)
+    small = photograph.convert("L").resize((across, down))
+    grey: Floats = np.asarray(small, np.float32) * np.float32(0.65 / 255) + np.float32(0.35)
+    return grey
+
+
+def _write_heading(figure: Any, labels: Labels, said: Sequence[str], size: tuple[float, float]) -> None:
+    """The title and the sentences below it, at the top of a figure of `size` (width, height) in inches."""
+    for number, text in enumerate(said):
+        points, colour = (8.5, "#555555") if number else (11.0, "black")
+        fitting = labels.cut_to_width(labels.drawable(text), points, size[0] - 0.4)
+        how = {"fontsize": points, "color": colour, "va": "center", "parse_math": False, "family": labels.family}
+        figure.text(0.2 / size[0], 1 - (0.22 + 0.24 * number) / size[1], fitting, **how)
 
 
 def _scale_of_heats(heats: Sequence[Floats], look: Look) -> Any:

@@ -154,8 +154,9 @@ def _shaded_prompt(found: AnswerSources) -> str:
     """The prompt; each part's `matters`, from -1 (for the answer) to 1 (against it), is 1 where it matters most."""
     hues, pieces, at = _hues(found), [], 0
     worst = max((abs(one.matters) for one in found.parts if one.alone), default=0) or 1
-    for number, one in sorted(enumerate(found.parts), key=lambda item: item[1].start):
-        start, end = one.start, one.end
+    for number, one in sorted(enumerate(found.parts), key=lambda item: item[1].start or 0):
+        if (start := one.start) is None or (end := one.end) is None:
+            continue  # a region of a picture
         hue = f" data-hue={hues[number]}" if number in hues else ""
         strength = one.matters / worst if one.alone else 0
         before, text = (escaped_html(found.prompt[first:past]) for first, past in ((at, start), (start, end)))

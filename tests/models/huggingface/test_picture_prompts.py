@@ -11,6 +11,8 @@ import numpy as np
 import pytest
 from PIL import Image
 
+import attnctl
+from attnctl.errors import UsageError
 from attnctl.formats.photographs import read_photograph
 from attnctl.models import open_model
 from attnctl.source import record_trace
@@ -75,11 +77,14 @@ def llava() -> tuple[Any, Any]:
     return transformers.LlavaForConditionalGeneration(config), processor
 
 
+LAYERS = ["sliding_attention", "full_attention"]
+
+
 def gemma3() -> tuple[Any, Any]:
     words = tokenizer(boi_token="<start_of_image>", eoi_token="<end_of_image>", image_token="<image_soft_token>")
     config = transformers.Gemma3Config(
         vision_config=transformers.SiglipVisionConfig(**SEEING),
-        text_config=transformers.Gemma3TextConfig(**TEXT, sliding_window=8),
+        text_config=transformers.Gemma3TextConfig(**TEXT, sliding_window=8, layer_types=LAYERS),
         mm_tokens_per_image=4,
         image_token_index=words.image_token_id,
     )
@@ -211,6 +216,55 @@ def test_weights_are_those_of_eager_and_the_picture_has_its_boxes(
     for layer, weights in zip(trace.layers, output.attentions, strict=True):
         assert np.abs(layer.weights - weights[0].numpy()).max() < 1e-6
     assert trace.predictions[-1].id == int(output.logits[0, -1].argmax()) or len(trace.predictions) > 1
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_sources_of_one_token_are_the_effects_of_the_same_regions(
+    family: str, tmp_path: Path, picture: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The one reads through the key/value cache, the other whole: two ways to the same number."""
+    import torch
+
+    folder, processor = saved(tmp_path / family, family)
+    if isinstance(processor, StandIn):
+        monkeypatch.setattr(transformers.AutoProcessor, "from_pretrained", lambda *_, **how: processor)
+    if family == "paligemma":  # its prompt sees itself whole
+        with pytest.raises(UsageError, match="does not continue texts"):
+            attnctl.sources("Is it?", str(folder), answer="y", image=picture)
+        return
+    effects = attnctl.ablate("Is it?", str(folder), target="y", image=picture, spans="regions")
+    found = attnctl.sources("Is it?", str(folder), answer="y", image=picture)
+    assert found.log_probability == pytest.approx(effects.baseline.log_probability, abs=1e-4)
+    known = {one.name: one for one in effects.spans}
+    assert len(found.parts) == len(known) >= 4 and found.forwards == len(known)
+    for part in found.parts:
+        assert part.matters == pytest.approx(known[part.name].log_probability, abs=2e-4)
+        assert part.looks == pytest.approx(known[part.name].looked_at, abs=1e-5) and part.box == known[part.name].box
+    assert max(abs(part.matters) for part in found.parts) > 1e-3
+    model: Any = open_model(str(folder), image=picture)
+    given = {name: value for name, value in model.of_text("Is it?").prepared.items() if name != "mm_token_type_ids"}
+    with torch.inference_mode():
+        said = model.network.generate(**given, max_new_tokens=5, do_sample=False)[0, given["input_ids"].shape[1] :]
+    longer = attnctl.sources("Is it?", str(folder), generate=5, image=picture)
+    assert [token.id for token in longer.answer_tokens] == said.tolist()
+
+
+def test_regions_are_drawn_over_the_picture(run: Run, tmp_path: Path, picture: str) -> None:
+    asked = ("Is it?", "--model", str(saved(tmp_path / "llava", "llava")[0]), "--image", picture)
+    for words in (("sources", *asked, "--generate", "2"), ("ablate", *asked, "--spans", "regions")):
+        assert run(*words, "-o", str(tmp_path / "regions.png")).code == 0
+        with Image.open(tmp_path / "regions.png") as drawn:
+            colours = np.asarray(drawn.convert("RGB")).astype(int)
+        assert np.ptp(colours, axis=2).max() > 60  # shades over the grey
+    said = run("sources", *asked, "--generate", "2").out.splitlines()
+    assert said[0].split("\t")[0] == "part" and {line.split("\t")[0] for line in said} >= {"upper left", "middle"}
+    for more, why in {
+        ("--remove",): "--remove does not go with --image",
+        ("--spans", "lines"): "none of these tokens stands in it",
+        ("-o", "a.html"): "--image does not go with",
+    }.items():
+        refused = run("sources", *asked, *more)
+        assert refused.code == 2 and why in refused.err and not refused.out
 
 
 def test_commands_take_a_picture_beside_the_text_or_refuse_it(run: Run, tmp_path: Path, picture: str) -> None:

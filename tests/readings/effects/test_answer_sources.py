@@ -92,7 +92,7 @@ def test_parts_of_a_text(text: str, kind: str | None, parts: list[str]) -> None:
 def test_places_of_parts() -> None:
     tokens = split_words(TEXT)
     parts = prompt_parts(TEXT, tokens, None)
-    a, b = parts[1].tokens
+    ((a, b),) = parts[1].ranges
     assert " ".join(token.text for token in tokens[a:b]) == "[ two ] Rome is old ."
     assert TEXT[parts[2].start : parts[2].end] == "[three] Oslo is cold."
     tagged = prompt_parts(TAGGED, split_words(TAGGED), None)[1]

@@ -11,7 +11,7 @@ from matplotlib.text import Text
 from attnctl.readings.effects.answer_sources import AnswerSources, PartSource
 from attnctl.readings.effects.needle import NeedleCell, NeedleRun, Needles
 from attnctl.readings.traces.trace import ModelInfo
-from attnctl.render.figure.charts import needle_drawing, source_bars
+from attnctl.render.figure.charts import needle_drawing, sources_drawing
 from attnctl.tokens import Token
 
 
@@ -43,4 +43,4 @@ def test_the_bars_of_sources_have_their_numbers_and_are_not_cut(writes: float | 
     )
     model = ModelInfo("tiny", "checkpoint")
     found = AnswerSources("a b", model, "yes", (Token("yes"),), tokens[:1], parts, (tokens,) * 2, {}, 2)
-    assert texts_within(source_bars(found).figure) >= {"matters (nats)", "-1.50", "-0.50", "30.0"}
+    assert texts_within(sources_drawing(found).figure) >= {"matters (nats)", "-1.50", "-0.50", "30.0"}
