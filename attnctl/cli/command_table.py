@@ -221,6 +221,27 @@ probabilities. The heads that go along with the sound best are found too, and he
             output=f"Where to write: .json, .srt, .vtt, {suffixes_listed()}.",
         ),
     ),
+    "leaks": Entry(
+        LOOK,
+        "whether packed documents are kept apart",
+        "attnctl leaks batch.safetensors --model smollm2",
+        """Tell whether a model keeps the documents of a packed batch apart: what may be seen, what is, and what it moves.
+
+may: what each layer's mask lets through. does: the weight that crosses. matters: how far a document's outputs move where
+another's tokens are exchanged for others. A leak is told in a sentence, with its likely cause. The exit code is 0 where
+all are apart, 1 where they are not, 2 where it could not be measured.""",
+        takes(
+            "inputs pack expect json output model dtype device",
+            expect={
+                "help": 'Who may see whom: segments (each itself), causal (the past), "prefix N", or a file of 0 and 1.',
+                "metavar": "segments|causal|prefix N|FILE",
+                "default": "segments",
+                "values": ("segments", "causal"),
+                "reads": True,
+            },
+            output=f"Where to write: .json, .txt, .html, {suffixes_listed()}.",
+        ),
+    ),
     "view": Entry(
         LOOK,
         "one HTML page to explore attention in a browser",
@@ -465,8 +486,8 @@ In a pipe a page is plain Markdown. The site needs MkDocs (pip install "attnctl[
         takes(
             "what",
             what="trace, overview (of a long text), effects (of ablate), comparison, census (of a corpus), "
-            "sources (of an answer), needle, needles (all of a run), alignment (of speech), batch (its run.json), "
-            "manifest (a line of it), "
+            "sources (of an answer), needle, needles (all of a run), alignment (of speech), leaks (of a packed batch), "
+            "batch (its run.json), manifest (a line of it), "
             "sizes (of a model), card (of a trained one), relation (of the bundled corpus), report (of training), "
             "lesson (one step of it), softmax or quiz.",
         ),

@@ -94,6 +94,14 @@ _TABLE: dict[str, dict[str, Option]] = {
             required=True,
             reads=True,
         ),
+        "inputs": Option(
+            "",
+            "A batch as a collator makes it (.safetensors, .npz, .json); with --pack two texts, or more.",
+            metavar="BATCH|TEXT…",
+            several=True,
+            required=True,
+            reads=True,
+        ),
         "corpus": Option(
             "",
             'Text, one sentence a line: a file, a folder of .txt files, or "-". Default: the bundled corpus.',
@@ -229,6 +237,7 @@ _TABLE: dict[str, dict[str, Option]] = {
             default="named",
             values=("named", "auto"),
         ),
+        "pack": Option("--pack", "Texts: packed into one row, positions from 0 in each, as a collator does it.", bool),
         "remove": Option("--remove", "Render the prompt without each part, too.", bool),
     },
     INPUT: {

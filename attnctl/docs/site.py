@@ -59,6 +59,7 @@ WRITTEN: dict[str, dict[str, str]] = {
         "attention-or-effect": "find out whether the head that looks also decides",
         "census": "count what each head finds in a treebank, beside rules that need no attention",
         "answer-sources": "find out which document an answer came from",
+        "packed-documents": "find out whether packed training data leaks between documents",
         "speech": "find out when each word of a speech was said",
     },
     "Explanation": {

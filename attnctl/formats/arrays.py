@@ -5,7 +5,7 @@ from __future__ import annotations
 import csv
 import json
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -16,7 +16,7 @@ import numpy.typing as npt
 from attnctl import limits
 from attnctl.arrays import Floats
 from attnctl.errors import AttnctlError, in_one_line
-from attnctl.files import check_regular, decode_text, open_regular, read_bytes
+from attnctl.files import check_regular, decode_text, open_regular, parse_json, read_bytes
 from attnctl.formats.validation import array_header, read_npy, read_npz, telling_unsound
 from attnctl.text import counted
 from attnctl.tokens import Token
@@ -192,6 +192,31 @@ def read_array(path: str, names: tuple[str, ...] = (), data: bytes | None = None
     if Path(path).suffix.lower() in (".npy", ".npz") and not is_table(data):  # a table may be called so
         raise AttnctlError(f"{path} is not a sound {Path(path).suffix} file (nothing is ever unpickled)")
     return read_csv(decode_text(data, path), path)
+
+
+def read_batch(path: str) -> Mapping[str, Any]:
+    """The tensors of a batch by name, of .safetensors, .npz, or lists in JSON. Raises AttnctlError where there is none."""
+    data, suffix = read_bytes(path), Path(path).suffix.lower()
+    if data[:2] == b"PK" or suffix == ".npz":
+        found: Any = read_npz(data, path)
+    elif suffix == ".safetensors":
+        from safetensors.torch import load
+
+        readable_tensors(path)
+        with telling_unsound(path, ".safetensors"):
+            found = load(data)
+    else:
+        found = parse_json(data, path)
+    if not isinstance(found, Mapping) or "input_ids" not in found:
+        raise AttnctlError(f"{path} is no batch: it has no input_ids")
+    return found
+
+
+def read_table(path: str) -> Any:
+    """A table of numbers: lists in JSON, .npy or .csv. Raises AttnctlError where it is damaged."""
+    if Path(path).suffix.lower() == ".json":
+        return parse_json(read_bytes(path), path)
+    return read_array(path)[0]
 
 
 def is_table(data: bytes) -> bool:

@@ -12,7 +12,7 @@ from typing import Annotated, Literal, NamedTuple
 
 from attnctl import call_named
 from attnctl.arrays import Floats
-from attnctl.document_fields import Amount, Count, Index, Part, Share, about
+from attnctl.document_fields import ALWAYS, Amount, Count, Index, Part, Share, about
 from attnctl.errors import UsageError
 from attnctl.readings.traces.trace import ModelInfo
 
@@ -103,15 +103,15 @@ class Leaks:
 
     model: ModelInfo
     segments: tuple[Segment, ...]
-    expect: str
-    causal: bool
-    outputs: str
-    layers: tuple[tuple[int, ...], ...]
+    expect: Annotated[str, about("Who may see whom: segments, causal, prefix N, or a table.")]
+    causal: Annotated[bool, about("Whether the future is to be hidden.")]
+    outputs: Annotated[str, about("What is compared: logits, or hidden states of a model without them.")]
+    layers: Annotated[tuple[tuple[int, ...], ...], about("Layers, those together that let the same through.")]
     pairs: tuple[LeakPair, ...]
-    floor: float
-    limit: float
-    forwards: int
-    notes: tuple[str, ...] = ()
+    floor: Annotated[Amount, about("Largest change between two runs of the same input.")]
+    limit: Annotated[Amount, about("Largest change that rounding may make: what is more is a leak.")]
+    forwards: Annotated[Count, about("How often the model ran.")]
+    notes: Annotated[tuple[str, ...], ALWAYS] = ()
 
     @property
     def wrong(self) -> tuple[LeakPair, ...]:

@@ -17,6 +17,7 @@ DEPARTURES = {
         "align",
         "--heads",
     ): "which heads the times are read from; of models made on the spot it is a short form of --n-heads",
+    ("leaks", "--expect"): "who may see whom; of a needle, what an answer must hold",
 }
 # option → why its default is another in some commands, which the help of each says
 DEFAULTS = {

@@ -101,6 +101,7 @@ CASES = {
     "ablate": Case("ablate TEXT --json", f"{DEMO} {WORK}"),
     "ablate --edges": Case("ablate TEXT --edges", f"{DEMO} {WORK}"),
     "sources": Case("sources PROMPT FOLDER --generate 2 --json", TINY, 8),
+    "leaks": Case("leaks padded.json FOLDER --json", "--device"),
     # nothing is found, so no head is the best
     "needle": Case("needle FOLDER --lengths 200 --depths 50 --json", f"{TINY} --switch-off", 8),
     "shell": Case("shell TEXT RANDOM", f"{SAME} --predict", stdin="explain --json\n"),
@@ -172,6 +173,7 @@ def place(tmp_path_factory: pytest.TempPathFactory, room: Path) -> Path:
     weights = rng.random((7, 7))
     np.save(path / "w.npy", weights / weights.sum(-1, keepdims=True))
     np.save(path / "rows.npy", rng.normal(size=(7, 8)).astype(np.float32))
+    shutil.copy(room / "padded.json", path)
     (path / "chat.json").write_text(json.dumps([{"role": "user", "content": "hi"}]))
     (path / "long.txt").write_text("\n\n".join(" ".join(f"w{(at + k) % 37}" for at in range(60)) for k in range(9)))
     (path / "lines.txt").write_text("Alice will eat pizza\nBob likes tea\n")

@@ -10,7 +10,9 @@ import subprocess
 import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
+from safetensors.numpy import save_file
 
 from attnctl import __version__
 from attnctl.cli.command_table import COMMANDS
@@ -160,6 +162,9 @@ def test_the_example_of_a_command(
     if "--model minilm" in example or "--model smollm2" in example:
         tiny = request.getfixturevalue("checkpoint")
         words = [tiny if word in ("minilm", "smollm2") else word for word in words]
+    if command == "leaks":
+        save_file({"input_ids": np.arange(20, 30)[None], "segments": np.zeros((1, 10), int)}, "batch.safetensors")
+        words += ["--expect", "causal"]
     if "whisper" in example:
         whisper.write_tiny(tmp_path / "whisper")
         whisper.write_wave(tmp_path / "speech.wav", whisper.sine(1.0))

@@ -50,6 +50,7 @@ WRITING: dict[str, tuple[list[str], ...]] = {
     "compare": ([TEXT, OTHER, *SMALL, "--json"], ["demo", "random", "Alice will eat", "--json"], ["t.json", "t.json", "--json"]),
     "sources": (["--chat", "chat.json", *CHECKPOINT, "--answer", "the cat", "--spans", "spans.csv", "--json"],),
     "align": (["tone.wav", "--model", "whisper", "--target", "One two", "--language", "en", "--json"],),
+    "leaks": (["padded.json", *CHECKPOINT, "--json"], [TEXT, OTHER, "--pack", *CHECKPOINT, "--json"]),
     "needle": ([*CHECKPOINT, *NEEDLE, "--json"], [*CHECKPOINT, *NEEDLE, "-o", "out/a.jsonl"]),
     "batch": (["in.txt", *SMALL], ["in.txt", *SMALL, "-o", "out/batch"]),
     "model": (["demo", "--json"], *([name, "--json"] for name in ("gpt-3", "gpt2", "t5-base", "gemma-2-2b", "deepseek-v3"))),

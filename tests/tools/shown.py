@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import io
+import json
 import os
 import re
 import shlex
@@ -47,6 +48,10 @@ def fill_room(room: Path) -> None:
         folders.write(room / "bert", "bert")
         folders.write(room / "t5", "t5, bias")
         whisper.write_tiny(room / "whisper", heads=[[1, 0]])
+    packed = {"input_ids": [[*range(20, 31)]], "position_ids": [[*range(4), *range(7)]], "attention_mask": [[1] * 11]}
+    (room / "packed.json").write_text(json.dumps(packed))
+    padded = {"input_ids": [[0, 0, 20, 21, 22], [*range(30, 35)]], "attention_mask": [[0, 0, 1, 1, 1], [1] * 5]}
+    (room / "padded.json").write_text(json.dumps(padded))
     whisper.write_wave(room / "tone.wav", whisper.sine(1.0))
     (room / "answers.txt").write_text("a\n0.5\n\n")
 

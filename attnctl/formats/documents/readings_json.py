@@ -1,4 +1,4 @@
-"""Readings as JSON: effects, sources, needles (which are read back), aligned speech, comparisons, a softmax, a quiz."""
+"""Readings as JSON: effects, sources, needles (which are read back), speech, leaks, comparisons, a softmax, a quiz."""
 
 from __future__ import annotations
 
@@ -32,6 +32,7 @@ from attnctl.readings.alignment import AlignedSpeech, AlignedWord, ScoredHead
 from attnctl.readings.effects import ContributionPart, Effects, strongest_cuts
 from attnctl.readings.effects.answer_sources import AnswerSources, PartSource
 from attnctl.readings.effects.needle import HeadPlace, HeadsOff, NeedleCell, NeedleRun, Needles
+from attnctl.readings.leaks import Leaks
 from attnctl.readings.questions.quiz import QuizQuestion
 from attnctl.readings.questions.softmax import SoftmaxSteps
 from attnctl.readings.traces.comparison import AlignedTokens, Comparison
@@ -236,6 +237,19 @@ class AlignmentDocument(JsonDocument, kw_only=True, tag="attnctl.alignment/1"):
 def alignment_document(found: AlignedSpeech) -> AlignmentDocument:
     """The words of a speech and the heads, as a document."""
     return document_of(AlignmentDocument, found)
+
+
+# --- leaks -------------------------------------------------------------------------------------------------------
+
+
+@fields_from(fields_of(Leaks, model=DocumentModel))
+class LeaksDocument(JsonDocument, tag="attnctl.leaks/1"):
+    """Whether a model keeps the segments of a packed batch apart: every pair of segments in a row."""
+
+
+def leaks_document(found: Leaks) -> LeaksDocument:
+    """Pairs of segments as a document."""
+    return document_of(LeaksDocument, found)
 
 
 # --- comparisons -------------------------------------------------------------------------------------------------

@@ -218,7 +218,7 @@ class LeakSearch:
         }
         self.facts = {fact for fact, holds in told.items() if holds}
         cached = getattr(self.network.config, "use_cache", False) and self.given.get("use_cache") is None
-        if told["restarts"] and mask is None and cached and not told["no-attention"]:
+        if told["restarts"] and mask is None and cached and self.info.causal and not told["no-attention"]:
             self.notes.append(
                 "Measured with use_cache=False, as transformers' Trainer runs a model. With a cache, which model(**batch) "
                 "has unless told otherwise, transformers does not look where position_ids restart."

@@ -1,4 +1,4 @@
-"""Figures that are no heatmaps: effects, sources, needles, aligned speech, comparisons, statistics of heads, a census."""
+"""Figures that are no heatmaps: effects, sources, needles, speech, leaks, comparisons, statistics of heads, a census."""
 
 from __future__ import annotations
 
@@ -22,6 +22,7 @@ from attnctl.readings.effects import EdgeEffect, Effects, SpanEffect
 from attnctl.readings.effects.answer_sources import AnswerSources, PartSource
 from attnctl.readings.effects.needle import Needles
 from attnctl.readings.head_statistics import STATISTICS, HeadStatistics
+from attnctl.readings.leaks import Leaks
 from attnctl.readings.traces.comparison import Comparison
 from attnctl.render.figure.drawing import INK, QUIET
 from attnctl.render.figure.heatmap import colour_map, drawing_of
@@ -30,6 +31,7 @@ from attnctl.render.figure.layout import Drawing, Grids, Panel, Scale
 from attnctl.render.figure.photograph import RegionValues, draw_regions
 from attnctl.render.figure.saving import plain_settings
 from attnctl.render.forms import CHANGE
+from attnctl.render.told.leaks import headline, segment_name
 from attnctl.text import percent, probability_text, shortened, visible_text
 
 if TYPE_CHECKING:
@@ -278,6 +280,37 @@ def alignment_drawing(found: AlignedSpeech) -> Drawing:
             how = {"fontsize": size, "color": colour, "va": "center", "parse_math": False, "family": labels.family}
             figure.text(0.15 / width, 1 - down / height, text, **how)
     return Drawing(figure, labels.missing_characters)
+
+
+def leaks_drawing(found: Leaks) -> Drawing:
+    """Segment × segment: what may be seen, what is, and what it moves; on the diagonal a segment's own future."""
+    queries, keys = (
+        tuple(dict.fromkeys(which)) for which in zip(*((one.query, one.key) for one in found.pairs), strict=True)
+    )
+    arrays = np.zeros((3, len(queries), len(keys)), np.float32)
+    there = np.zeros((len(queries), len(keys)), np.bool_)
+    for pair in found.pairs:
+        at = queries.index(pair.query), keys.index(pair.key)
+        there[at], arrays[:, *at] = True, (max(pair.visible, default=0), pair.largest or 0, pair.change or 0)
+    scales = (
+        Scale(Normalize(0, 1), colour_map(CMAP), "share"),
+        Scale(Normalize(0, max(float(arrays[2].max()), found.limit)), colour_map(CMAP), f"change of {found.outputs}"),
+    )
+    told = ("may: share of pairs visible", "does: largest weight"), f"matters: change of {found.outputs}"
+    panels = [Panel(0, at, name, arrays[at], there) for at, name in enumerate(told[0] if found.layers else ())]
+    panels.append(Panel(0, len(panels), told[1], arrays[2], there, scale=1))
+    grids = Grids(
+        panels=tuple(panels),
+        rows=tuple(segment_name(found, at) for at in queries),
+        columns=tuple(segment_name(found, at) for at in keys),
+        scales=scales,
+        title=headline(found),
+        said=("on the diagonal: a segment's own future",),
+        axes=("segment that looks", "segment that is seen"),
+        hidden="in another row of the batch",
+        cited=found.model.citation,
+    )
+    return drawing_of(grids)
 
 
 def comparison_panels(pair: Comparison, layer: int, head: int, look: Look = PLAIN) -> Drawing:

@@ -37,9 +37,11 @@ def leaks_forms(found: Leaks) -> Iterator[Form]:
         if len({pair.key for pair in pairs}) <= WIDEST:
             yield from row_tables(found, pairs, f", row {row} of the batch" * (found.segments[-1].row > 0))
     yield ""
-    noise = "bit for bit the same" if not found.floor else f"up to {found.floor:.1e} apart"
+    noise = "the same to the last bit" if not found.floor else f"up to {found.floor:.1e} apart"
     yield Line(
-        f"Two runs of the same input are {noise}; what moves {found.outputs} by {found.limit:.1e} is rounding.", "dim"
+        f"The diagonal is a segment's own future. Two runs of the same input are {noise}; changes of {found.outputs} by "
+        f"up to {found.limit:.1e} are rounding.",
+        "dim",
     )
 
 
@@ -50,7 +52,8 @@ def headline(found: Leaks) -> str:
     ended = (
         f"{counted(len(found.wrong), 'leak')}" if found.wrong else "all are apart" if several > 1 else "nothing leaks"
     )
-    return f"{visible_text(found.model.name)}: {counted(several, 'segment')}{rows}, expected {found.expect}: {ended}"
+    expected = {"segments": "apart", "causal": "causal"}.get(found.expect, f"with {found.expect}")
+    return f"{visible_text(found.model.name)}: {counted(several, 'segment')}{rows}, expected {expected}: {ended}"
 
 
 def segment_name(found: Leaks, at: int) -> str:
@@ -120,25 +123,6 @@ def _table(
 
 def _number(value: float) -> str:
     return "0" if value == 0 else f"{value:.2f}" if value >= 0.005 else f"{value:.0e}"
-
-
-def pairs_table(found: Leaks) -> Table:
-    """A row a pair."""
-    pairs = found.pairs
-    return Table(
-        [
-            Column("query", [segment_name(found, pair.query) for pair in pairs], "text"),
-            Column("key", [segment_name(found, pair.key) for pair in pairs], "text"),
-            Column("state", [pair.state for pair in pairs], "text"),
-            Column("visible", [max(pair.visible, default=None) for pair in pairs]),
-            Column("largest", [pair.largest for pair in pairs]),
-            Column("mean", [pair.mean for pair in pairs]),
-            Column("change", [pair.change for pair in pairs]),
-            Column("divergence", [pair.divergence for pair in pairs]),
-            Column("loss", [pair.loss for pair in pairs]),
-            Column("cause", [pair.cause for pair in pairs], "text"),
-        ]
-    )
 
 
 def leaks_text(found: Leaks) -> str:

@@ -45,6 +45,11 @@ def make(what: str, run: str | None) -> None:
     if what in ("pictures", "all"):
         for name, (relation, arguments) in DRAWN.items():
             attnctl(*arguments, *head_that_finds(relation), "-o", str(FOLDER / name))
+        batch = str(ROOT / "samples/packed.json")
+        subprocess.run(
+            [sys.executable, "-m", "attnctl", "leaks", batch, "--model", "smollm2", "-o", str(FOLDER / "leaks.png")],
+            check=False,  # what leaks ends with 1
+        )
         take_screenshots()
     if what in ("evolution", "all") or run is not None:
         draw_training(run)

@@ -1,0 +1,59 @@
+"""`attnctl leaks`: what it writes, and its exit codes."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from tests.conftest import Run, check_schema
+
+pytest.importorskip("transformers", reason="attnctl[hf] is not installed")
+from safetensors.numpy import save_file
+
+IDS, PLACES = np.arange(20, 31)[None], np.array([[*range(4), *range(7)]])
+BATCH = {"input_ids": IDS, "position_ids": PLACES}
+ONES = np.ones_like(IDS)
+
+
+@pytest.fixture
+def model(room: Path) -> str:
+    return str(room / "llama")
+
+
+def test_every_kind_of_file_tells_the_same(run: Run, model: str) -> None:
+    for batch, code in ((BATCH, 0), (BATCH | {"attention_mask": ONES}, 1)):
+        save_file(batch, "a.safetensors")
+        np.savez("a.npz", **batch)
+        Path("a.json").write_text(json.dumps({name: array.tolist() for name, array in batch.items()}))
+        told = [run("leaks", f"a.{kind}", "--model", model, "--json") for kind in ("safetensors", "npz", "json")]
+        assert {(one.code, one.out) for one in told} == {(code, told[0].out)}
+        assert check_schema(told[0].json) == "leaks"
+        assert [pair["state"] for pair in told[0].json["pairs"]].count("leak") == code
+
+
+def test_segments_and_expectations(run: Run, model: str) -> None:
+    owners = [[0] * 4 + [1] * 7]
+    Path("a.json").write_text(json.dumps({"input_ids": IDS.tolist(), "segments": owners}))
+    Path("seen.csv").write_text("1,0\n1,1\n")
+    Path("seen.json").write_text("[[1, 0], [1, 1]]")
+    codes = {
+        expect: run("leaks", "a.json", "--model", model, "--expect", expect).code
+        for expect in ("segments", "causal", "prefix 2", "seen.csv", "seen.json")
+    }
+    assert codes == {"segments": 1, "causal": 0, "prefix 2": 1, "seen.csv": 0, "seen.json": 0}
+
+
+@pytest.mark.parametrize("kind", ["png", "svg", "txt", "html", "json"])
+def test_a_file_of_each_kind_is_written(kind: str, run: Run, model: str, room: Path) -> None:
+    made = run("leaks", str(room / "packed.json"), "--model", model, "-o", f"a.{kind}")
+    assert made.code == 1 and made.out == "" and Path(f"a.{kind}").stat().st_size > 500
+
+
+def test_packed_texts(run: Run, model: str, room: Path) -> None:
+    made = run("leaks", "Alice will eat", "Bob likes tea", "a b", "--pack", "--model", model)
+    assert made.code == 0 and "3 segments, expected apart: all are apart" in made.out
+    assert made.err.startswith("attnctl: note: Measured with use_cache=False")
+    assert run("leaks", "Alice will eat", "Bob likes tea", "--pack", "--model", str(room / "t5")).code == 1
