@@ -20,7 +20,7 @@ from attnctl.errors import AttnctlError, UsageError, in_one_line
 from attnctl.measures import joins_heads, needs_of
 from attnctl.models import DEFAULT, opened_model
 from attnctl.readings.traces.trace import Trace
-from attnctl.source import NO_CHANGES, Changes, prepare, selected_indices
+from attnctl.source import NO_CHANGES, Changes, prepare, reader_of, selected_indices
 
 if TYPE_CHECKING:
     from attnctl.argument_types import ModelArgument
@@ -387,8 +387,9 @@ def ablation_of_text(
         raise UsageError(f"--how {how}: it is {', '.join(HOW)}")
     if how == "resample" and reference is None:
         raise UsageError("--how resample takes each head's output from another text: name one with --reference FILE")
-    model = by_cross_attention(open_model()) if cross else open_model()
-    info, text = model.info, checked_text(text)
+    model = reader_of(open_model(), checked_text(text))
+    model = by_cross_attention(model) if cross else model
+    info = model.info
     base = Intervention(how=how, reference=reference_contexts(model, text, how, reference))
     if off is not None:
         base = replace(base, heads=off_heads(info, off))

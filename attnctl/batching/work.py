@@ -21,7 +21,7 @@ from attnctl.measures import check_measure, needs_of
 from attnctl.models import Model, open_named_model
 from attnctl.models.builtin.stack import Stack, can_run_together, run_together
 from attnctl.readings.traces.trace import Trace, TraceReading, notes_of_kind
-from attnctl.source import Changes, Pass, TextSource, TraceSource, check_room, prepare
+from attnctl.source import Changes, Pass, TextSource, TraceSource, check_room, prepare, reader_of
 from attnctl.steps import NAMES, check_names, narrow_trace, rounded_trace
 from attnctl.tokens import Token, checked_text, find_several
 
@@ -296,14 +296,14 @@ class Traces:
         return prepare(TraceSource(trace), changes, layer).trace(predictions=False)
 
     def model_of_item(self, item: Item) -> Model:
-        """The model of the batch, or as the item's own options have it."""
+        """The model of the batch, or as the item's own options have it; of two towers (CLIP) the one that reads the item."""
         own = item_options(item)
         key = repr(sorted(own.items()))
         if key not in self._models:
             if len(self._models) >= OPENED:
                 self._models.pop(next(key for key in self._models if key != NONE))
             self._models[key] = self._open_own_model(own)
-        return self._models[key]
+        return reader_of(self._models[key], item.text)
 
     def _open_own_model(self, own: OptionValues) -> Model:
         if not own:

@@ -179,9 +179,7 @@ class TextSource(Source):
     progress: Callable[[str], AbstractContextManager[Tick | None]] | None = None
 
     def __init__(self, model: Model, text: str, tokens: Sequence[Token] | None = None) -> None:
-        self.model = model
-        if names_picture(text) and not hasattr(model, "processor"):
-            raise UsageError(f"{text} is a picture, and {model.info.name} reads text: name a vision model with --model")
+        self.model = model = reader_of(model, text)
         tokens = model.tokenize(checked_text(text)) if tokens is None else tuple(tokens)
         if not tokens:
             raise AttnctlError("the text has no tokens: give at least one word")
@@ -202,6 +200,19 @@ class TextSource(Source):
             if self.memory is not None:
                 return forward.value(self.memory.run(self.model, self.tokens, forward.visit, self.text))
             return forward.value(self.model.run(self.tokens, forward.visit, self.text))
+
+
+def reader_of(model: Model, text: str) -> Model:
+    """What of a model reads the text: itself, or the tower for pictures (CLIP) where the text names one.
+
+    Raises UsageError for a picture and a model that reads none.
+    """
+    if not names_picture(text) or hasattr(model, "processor"):
+        return model
+    if not hasattr(model, "picture_tower"):
+        raise UsageError(f"{text} is a picture, and {model.info.name} reads text: name a vision model with --model")
+    tower: Model = model.picture_tower()
+    return tower
 
 
 def record_trace(

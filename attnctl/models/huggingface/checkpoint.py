@@ -203,9 +203,9 @@ class Checkpoint:
                         )
                     ran.key_tokens = tokens_of_call_keys(stored.shape[2], tokens, source, ran.key_tokens)
                     visit(layer_of_weights(number, stored))
-            table = self.network.get_input_embeddings()
             only_text = not self.inputs_beside(len(tokens))  # what stands in a picture's places is not of the table
-            if len(tokens) <= EMBEDDED and hasattr(table, "num_embeddings") and only_text:
+            table: Any = self.network.get_input_embeddings() if only_text else None
+            if len(tokens) <= EMBEDDED and hasattr(table, "num_embeddings"):
                 ids = inputs["decoder_input_ids" if source is not None else "input_ids"]
                 ran.embeddings = as_numpy(table(ids)[0])  # (n, d_model)
         ran.gates = traits.gates_of_text(0, len(tokens))
@@ -435,7 +435,7 @@ class Checkpoint:
         """The likeliest tokens after the last one of a decoder, or at the blanks of an encoder; the likeliest classes."""
         import torch
 
-        logits = getattr(output, "logits", None)
+        logits = getattr(output, "logits_per_image" if self.kind == "vision" else "logits", None)
         if logits is not None and self.classes:
             shares = logits[0].float().softmax(-1)  # (classes,)
             values, ids = shares.topk(min(MOST_LIKELY, len(shares)))

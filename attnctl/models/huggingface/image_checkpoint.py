@@ -13,7 +13,7 @@ import numpy as np
 from attnctl.errors import AttnctlError, UsageError, in_one_line
 from attnctl.formats.photographs import read_photograph
 from attnctl.layer import StopForward
-from attnctl.models.huggingface.attention_sites import attention_modules
+from attnctl.models.huggingface.attention_sites import attention_sites
 from attnctl.models.huggingface.checkpoint import Checkpoint
 from attnctl.models.huggingface.hub import import_extra
 from attnctl.models.huggingface.network import quiet_library
@@ -46,7 +46,7 @@ class ImageCheckpoint(Checkpoint):
         values = self._processed(photograph)
         patches = self._patches(photograph, values)
         own = self._token_count(values) - len(patches)
-        config = self.network.config
+        config = self._config
         after = int(getattr(config, "num_detection_tokens", 0) or 0)
         names = ["[CLS]"] if own - after > 0 else []
         names += ["[DIST]"] if config.model_type == "deit" and own > 1 else []
@@ -74,9 +74,18 @@ class ImageCheckpoint(Checkpoint):
         """None: a picture has no blanks."""
         return []
 
+    def inputs_beside(self, n: int) -> dict[str, object]:
+        """The picture, which has no ids beside it."""
+        return {"pixel_values": self.picture}
+
     def inputs_of_tokens(self, tokens: Sequence[Token]) -> dict[str, object]:
         """The picture."""
-        return {"pixel_values": self.picture}
+        return self.inputs_beside(len(tokens))
+
+    @property
+    def _config(self) -> Any:
+        """The configuration of what reads the picture."""
+        return getattr(self.network.config, "vision_config", self.network.config)
 
     def _processed(self, photograph: Image, **changed: bool) -> Any:
         """What the checkpoint's processor makes of a picture: (1, 3, height, width)."""
@@ -94,7 +103,7 @@ class ImageCheckpoint(Checkpoint):
     def _patches(self, photograph: Image, values: Any) -> tuple[Token, ...]:
         """The patches row by row, each with its box in the picture as it was given, before it was resized and cropped."""
         sides = values.shape[-2:]  # height, width, of what the network takes
-        patch = self.network.config.patch_size
+        patch = self._config.patch_size
         down, across = patch if isinstance(patch, (list, tuple)) else (patch, patch)
         grid = (sides[0] // down, sides[1] // across)
         seen = (grid[0] * down, grid[1] * across)
@@ -109,7 +118,9 @@ class ImageCheckpoint(Checkpoint):
             counts.append(int(states.shape[1]) if states.ndim == 3 and len(states) == 1 else -1)
             raise StopForward
 
-        first = next(iter(attention_modules(self.network).values()))
+        first = next(iter(attention_sites(self.network, self.kind).values()), None)
+        if first is None:
+            raise AttnctlError(f"{self.info.name} has no attention")
         handle = first.register_forward_pre_hook(stop, with_kwargs=True)
         try:
             with suppress(StopForward), import_extra("torch").inference_mode():

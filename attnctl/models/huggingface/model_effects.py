@@ -20,6 +20,7 @@ from attnctl.attention import Array
 from attnctl.errors import AttnctlError, UsageError
 from attnctl.interventions import Intervention
 from attnctl.models.huggingface.attention_interface import architecture_name
+from attnctl.models.huggingface.checkpoint import classes_of_network
 from attnctl.models.huggingface.network import network_info
 from attnctl.models.huggingface.watched import WatchedNetwork, check_switchable
 from attnctl.readings.effects import Effects, Word, spelled_word
@@ -161,6 +162,7 @@ def watch_given_network(
         ),
         spell=lambda number: _spelled_id(tokenizer, number),
         read=lambda text: _word_of_text(tokenizer, text, model),
+        classes=classes_of_network(model),
         base=base,
         key_tokens=_tokens_of_ids(given["input_ids"], tokenizer) if kind == "cross" else None,
     )

@@ -10,10 +10,11 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from attnctl.argument_types import instead_of
 from attnctl.errors import AttnctlError, UsageError, in_one_line
+from attnctl.light_import import import_lightly
 from attnctl.models.huggingface.attention_sites import merges_source
 from attnctl.models.huggingface.checkpoint import Checkpoint
 from attnctl.models.huggingface.hub import check_extra, find_checkpoint, import_extra, read_json
-from attnctl.models.huggingface.network import load_network, network_info, origin_of, says_direction
+from attnctl.models.huggingface.network import class_of, load_network, network_info, origin_of, says_direction
 from attnctl.models.huggingface.sizes import usable_positions
 from attnctl.models.huggingface.tokenizer import Pieces, open_pieces
 from attnctl.tokens import Token
@@ -64,7 +65,11 @@ def open_checkpoint(
     settings = read_json(folder / "config.json")
     asked = DecoderRequest(**decoder)
     kind = _kind_of_model(settings, asked, name)
-    reads_pictures = "patch_size" in settings  # of a model of text and pictures it stands within its vision_config
+    # of a model of text and pictures patch_size stands within its vision_config; of a classifier only that part is run
+    named: Any = settings.get("architectures") or []
+    reads_pictures = "patch_size" in settings or (
+        "vision_config" in settings and str(named[:1]).endswith("ForImageClassification']")
+    )
     if reads_pictures:
         of_text = {"bos": bos is not None, "truncate": truncate, "generate": asked.generate, "image": image}
         for option, given in of_text.items():
@@ -75,13 +80,23 @@ def open_checkpoint(
             f"--{'truncate' if truncate else 'bos'} does not go with --image: the checkpoint makes the prompt"
         )
     else:
-        pieces = open_pieces(folder, short_name(name), bos=bos, truncate=truncate)
+        try:
+            pieces = open_pieces(folder, short_name(name), bos=bos, truncate=truncate)
+        except AttnctlError:
+            named = import_lightly(lambda: class_of(import_extra("transformers"), settings, name))
+            if named.main_input_name == "pixel_values":
+                what = f"{short_name(name)} reads pictures, and does not cut them into the patches of one grid"
+                raise AttnctlError(f"{what}: attnctl.capture records its attention") from None
+            raise
     network = load_network(folder, settings, dtype, device, short_name(name))
     if reads_pictures:
         from attnctl.models.huggingface.image_checkpoint import open_image_checkpoint
 
-        info = replace(network_info(network, short_name(name), kind), causal=False, **origin_of(found, name))
-        return open_image_checkpoint(folder, network, info)
+        within = "patch_size" not in settings
+        tower = getattr(network, "vision_model", network) if within else network
+        info = replace(network_info(tower, short_name(name), kind), causal=False, **origin_of(found, name))
+        return replace(open_image_checkpoint(folder, network, info), kind="vision" if within else kind)
+    both, network = network, getattr(network, "text_model", network) if _has_two_towers(network) else network
     n_layers = network_info(network, short_name(name), kind).n_layers
     if n_layers is not None and n_layers < 1:
         raise AttnctlError(f"{short_name(name)} has no layers, by its config.json")
@@ -97,11 +112,21 @@ def open_checkpoint(
     pieces = replace(pieces, limit=_token_limit(network, pieces.limit))
     info = replace(network_info(network, short_name(name), kind), **origin_of(found, name))
     model = _with_direction(Checkpoint(info, network, pieces, kind, asked.target, asked.generate or 0))
+    if both is not network:
+        from attnctl.models.huggingface.two_towers import TextTower
+
+        towers = TextTower(info, network, model.pieces, kind, both=both, folder=folder)
+        return towers if image is None else towers.beside_picture(image)
     if image is None:
         return model
     from attnctl.models.huggingface.picture_prompt import beside_picture
 
     return beside_picture(model, folder, image)
+
+
+def _has_two_towers(network: PreTrainedModel) -> bool:
+    """Whether one network reads a text, another a picture, and each ends in one vector (CLIP)."""
+    return all(hasattr(network, part) for part in ("text_model", "vision_model", "logit_scale"))
 
 
 def short_name(name: str) -> str:

@@ -254,7 +254,7 @@ def first_of(output: Output) -> Array:
 
 def logits_of(output: Output) -> Array:
     """A network's logits, (batch, positions, vocabulary), or where it has none its final states (batch, n, d_model)."""
-    for name in ("logits", "prediction_logits", "last_hidden_state"):
+    for name in ("logits", "logits_per_image", "prediction_logits", "last_hidden_state"):
         if (found := getattr(output, name, None)) is not None:
             return found.float()
     return output[0].float()

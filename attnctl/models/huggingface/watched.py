@@ -55,6 +55,7 @@ class WatchedNetwork:
     inputs: Callable[[tuple[int, ...]], dict[str, object]]  # of the ids that continue the text
     spell: Callable[[int], str]
     read: Callable[[str], Word]
+    classes: Mapping[int, str]  # that are predicted, by id; empty where words are, or nothing is
     base: Intervention = field(default_factory=Intervention)
     key_tokens: tuple[Token, ...] | None = None
     text_notes: tuple[str, ...] = ()
@@ -68,11 +69,6 @@ class WatchedNetwork:
         if self.base.how == "zero" or not self.replay(()).gated:
             return self.text_notes
         return (*self.text_notes, GATE_NOTE)
-
-    @property
-    def classes(self) -> Mapping[int, str]:
-        """The classes that are predicted, by id; empty where words are, or nothing is."""
-        return classes_of_network(self.network)
 
     @property
     def predicts_words(self) -> bool:
@@ -216,8 +212,9 @@ def watch_network(
     """
     check_switchable(model.network)
     model = model.of_text(text)
-    source = model.tokenize(text) if model.kind == "self" else model.pieces.tokenize_text(text)
-    decoder = () if model.kind == "self" else model.decoder_start()
+    alone = model.kind in ("self", "vision")
+    source = model.tokenize(text) if alone else model.pieces.tokenize_text(text)
+    decoder = () if alone else model.decoder_start()
     tokens = decoder if model.kind in ("decoder", "cross") else source
     model.check_tokens(tokens)
     at, slots = _watched_position(model, tokens, query), slots_of_text(model.network, model.kind, len(tokens))
@@ -233,6 +230,7 @@ def watch_network(
         inputs=lambda continuation: _watched_inputs(model, source, decoder, continuation, at),
         spell=lambda one: spelled_id(pieces.tokenizer, one),
         read=lambda word: word_of(pieces.tokenizer, word, model.info.name),
+        classes=model.classes,
         base=Intervention() if base is None else base,
         key_tokens=model.tokens_of_keys(tokens, text),
         text_notes=(

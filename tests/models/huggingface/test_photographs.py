@@ -49,13 +49,30 @@ FAMILIES: dict[str, tuple[str, dict[str, Any], dict[str, Any], list[str]]] = {
 }
 
 
+TEXT = {
+    **SIZES,
+    "vocab_size": 300,
+    "max_position_embeddings": 40,
+    "bos_token_id": 1,
+    "eos_token_id": 2,
+    "pad_token_id": 0,
+}
+BOTH = {"text_config": TEXT, "vision_config": SIZES}
+TOWERS = ("CLIP", "Siglip")
+FAMILIES_WITH_TEXT = {
+    "CLIP": ("CLIPModel", BOTH, CROPPED, ["[CLS]", "r0c0"]),
+    "Siglip": ("SiglipModel", BOTH, SQUEEZED, ["r0c0"]),
+}
+
+
 def saved(folder: Path, family: str) -> Path:
     """A tiny checkpoint of a family, its scores far apart."""
     import torch
 
-    name, more, processor, _ = FAMILIES[family]
+    name, more, processor, _ = (FAMILIES | FAMILIES_WITH_TEXT)[family]
     torch.manual_seed(0)
-    network = getattr(transformers, name)(getattr(transformers, f"{family}Config")(**SIZES | more)).eval()
+    config = getattr(transformers, f"{family}Config")(**more if family in TOWERS else SIZES | more)
+    network = getattr(transformers, name)(config).eval()
     for parameter in network.parameters():
         parameter.data.mul_(4 if parameter.ndim > 1 else 1)
     network.save_pretrained(folder)
@@ -73,6 +90,88 @@ def picture(tmp_path: Path) -> str:
     pixels[..., 0], pixels[..., 1] = np.arange(80) * 3, np.arange(40)[:, None] * 6
     Image.fromarray(pixels).save(tmp_path / "picture.png")
     return str(tmp_path / "picture.png")
+
+
+@pytest.mark.parametrize("family", TOWERS)
+def test_each_tower_is_read_and_captions_are_chosen_among(family: str, run: Run, tmp_path: Path, picture: str) -> None:
+    import torch
+
+    from tests.tools.folders import tokenizer
+
+    folder = saved(tmp_path / family, family)
+    tokenizer(True, True).save(str(folder / "tokenizer.json"))
+    (folder / "tokenizer_config.json").write_text(json.dumps({"bos_token": "<s>", "eos_token": "</s>"}))
+    text, seen = record_trace(open_model(str(folder)), "a will"), record_trace(open_model(str(folder)), picture)
+    assert seen.tokens[-1].box is not None and [token.text for token in text.tokens][0] == "<s>"
+    network = getattr(transformers, f"{family}Model").from_pretrained(folder, attn_implementation="eager").eval()
+    tower: Any = open_model(str(folder), image=picture) if family == "CLIP" else open_model(str(folder)).picture_tower()
+    pixels = tower.processor(read_photograph(picture), return_tensors="pt")["pixel_values"]
+    ids = torch.tensor([[token.id for token in text.tokens]])
+    with torch.inference_mode():
+        own = network.vision_model(pixel_values=pixels, output_attentions=True).attentions
+        said = network.text_model(input_ids=ids, output_attentions=True).attentions
+    for trace, weights in ((seen, own), (text, said)):
+        assert len(trace.layers) == 2
+        assert all(
+            np.array_equal(layer.weights, one[0].numpy()) for layer, one in zip(trace.layers, weights, strict=True)
+        )
+    model = ("--model", str(folder), "--image", picture)
+    if family == "Siglip":
+        assert "does not choose among captions" in run("explain", "a cat | a dog", *model).err
+        return
+    captions = ["a cat", "at will, or not", "a dog"]
+    asked = run("explain", " | ".join(captions), *model, "--json").json
+    batch = [tower.text_tower.tokenize(caption) for caption in captions]
+    longest = max(map(len, batch))
+    rows = torch.tensor([[token.id for token in one] + [0] * (longest - len(one)) for one in batch])
+    mask = torch.tensor([[1] * len(one) + [0] * (longest - len(one)) for one in batch])
+    with torch.inference_mode():
+        shares = network(input_ids=rows, attention_mask=mask, pixel_values=pixels).logits_per_image[0].softmax(-1)
+    assert {one["text"]: one["probability"] for one in asked["predictions"]} == pytest.approx(
+        dict(zip(captions, shares.tolist(), strict=True)), abs=1e-5
+    )
+    traced = record_trace(tower, " | ".join(captions))
+    assert all(np.array_equal(a.weights, b.weights) for a, b in zip(traced.layers, seen.layers, strict=True))
+    found = run("ablate", " | ".join(captions), *model, "--target", "a dog", "--against", "a cat", "--json").json
+    assert found["baseline"]["probability"] == pytest.approx(float(shares[2]), abs=1e-5)
+    for one in found["heads"]:
+        weight = network.vision_model.encoder.layers[one["layer"]].self_attn.out_proj.weight
+        before, columns = weight.detach().clone(), slice(8 * one["head"], 8 * one["head"] + 8)
+        with torch.inference_mode():
+            weight.data[:, columns] = 0
+            after = (
+                network(input_ids=rows, attention_mask=mask, pixel_values=pixels).logits_per_image[0].log_softmax(-1)
+            )
+            weight.data[:] = before
+        assert one["log_probability"] == pytest.approx(float(after[2] - shares[2].log()), abs=2e-5)
+    assert len(run("ablate", " | ".join(captions), *model, "--spans", "regions", "--json").json["spans"]) == 9
+    assert run("heatmap", "a cat | a dog", *model, "-o", str(tmp_path / "heat.png")).code == 0
+    listed = tmp_path / "list.txt"
+    listed.write_text(f"{picture}\n")
+    assert '"box":[24,4,32,12]' in run("batch", str(listed), "--model", str(folder)).out
+    alone = run("explain", "a cat", *model)
+    assert alone.code == 2 and "give two captions or more" in alone.err and alone.err.count("\n") == 1
+
+
+def test_pictures_that_are_not_cut_into_one_grid_of_patches_are_refused_in_one_line(
+    run: Run, tmp_path: Path, picture: str
+) -> None:
+    sizes = {
+        "embed_dim": 16,
+        "depths": [1, 1],
+        "num_heads": [2, 4],
+        "window_size": 4,
+        "image_size": 32,
+        "patch_size": 4,
+    }
+    settings = {"image_processor_type": "ViTImageProcessor", "size": {"height": 32, "width": 32}}
+    for kind, more in (("Swin", sizes), ("ConvNext", {"depths": [1] * 4}), ("Segformer", {}), ("ViTMAE", SIZES)):
+        network = getattr(transformers, f"{kind}Model")(getattr(transformers, f"{kind}Config")(**more))
+        network.save_pretrained(tmp_path / kind)
+        (tmp_path / kind / "preprocessor_config.json").write_text(json.dumps(settings))
+        refused = run("heatmap", picture, "--model", str(tmp_path / kind))
+        assert refused.code == 1 and not refused.out and refused.err.count("\n") == 1
+        assert any(why in refused.err for why in ("makes other tokens", "no attention", "patches of one grid"))
 
 
 @pytest.mark.parametrize("family", FAMILIES)
