@@ -118,6 +118,7 @@ def head_statistics(
     means["offset"], means["at_offset"] = _best_offset(offsets)
     change = layer.streaming_change(*STREAMING) if own and not ahead and layer.n_q > sum(STREAMING) else None
     means["streaming"] = None if change is None else change.mean(-1)
+    means["picture"], means["spatial_entropy"] = _on_picture(layer, tokens, ahead) if own else (None, None)
     ids = [(token.id, token.text) for token in tokens]
     names = {name: at for at, name in enumerate(dict.fromkeys(ids))}
     for name, shift in (("induction", 1), ("duplicate", 0)):
@@ -147,6 +148,38 @@ def _best_offset(offsets: dict[int, Array]) -> tuple[Array, Array]:
     known = np.array(list(offsets))  # (offsets,)
     masses = np.stack([offsets[offset] for offset in known])  # (offsets, heads)
     return known[masses.argmax(0)], masses.max(0)
+
+
+def _on_picture(layer: LayerAttention, tokens: Sequence[Token], ahead: bool) -> tuple[Array, Array]:
+    """Of one query, its weight on the tokens with a box and the spatial entropy of it, (heads,) each; None without them.
+
+    The query is the last token, or where tokens look `ahead` the first that is no part of the picture (CLS).
+    """
+    boxes = np.array([token.box for token in tokens if token.box is not None])  # (patches, 4)
+    beside = [at for at, token in enumerate(tokens) if token.box is None]
+    if not len(boxes) or not beside:
+        return None, None
+    patches = [at for at, token in enumerate(tokens) if token.box is not None]
+    weights = layer.rows_of([beside[0] if ahead else layer.n_q - 1])[:, 0, patches]  # (heads, patches)
+    rows, columns = len(np.unique(boxes[:, 1])), len(np.unique(boxes[:, 0]))  # patches go row by row
+    grid = weights.reshape(-1, rows, columns) if rows * columns == len(patches) else None
+    return weights.sum(-1), None if grid is None else spatial_entropy(grid)
+
+
+def spatial_entropy(weights: Array) -> Array:
+    """How scattered a grid's weight is, (heads, rows, columns) → (heads,) in nats (Kang et al. 2025).
+
+    The entropy over the connected parts (8 neighbours) of the cells above the grid's mean, each part's share by its count
+    of cells: 0 is one part. NaN where no cell is above it.
+    """
+    above = weights > weights.mean((1, 2), keepdims=True)  # (heads, rows, columns)
+    spread, parts = np.arange(1, weights[0].size + 1).reshape(weights.shape[1:]) * above, None
+    while parts is None or (spread != parts).any():  # until each part bears the largest of its cells' numbers
+        parts = spread
+        near = np.lib.stride_tricks.sliding_window_view(np.pad(parts, ((0, 0), (1, 1), (1, 1))), (3, 3), (1, 2))
+        spread = near.max((-2, -1)) * above
+    shares = [np.unique(part[part > 0], return_counts=True)[1] / max((part > 0).sum(), 1) for part in parts]
+    return np.array([abs((share * np.log(share)).sum()) if len(share) else np.nan for share in shares])
 
 
 def _sink_kinds(layer: LayerAttention, pooled: Array, learned: Array) -> dict[str, Array]:
@@ -276,6 +309,10 @@ STATISTICS: dict[str, Statistic] = {
         Statistic("at_offset", "at it", "mass on the token at that offset", "share", 0, source="Voita et al. 2019"),
         Statistic("streaming", "stream", f"change of the head's output where it sees the first {STREAMING[0]} and the last "
                   f"{STREAMING[1]} tokens alone", "", 0, source="Xiao et al. 2024"),
+        Statistic("picture", "picture", "weight of the last token, or of CLS, on a picture", "share", 9,
+                  source="Kang et al. 2025"),
+        Statistic("spatial_entropy", "scatter", "spatial entropy of that weight: over connected parts above its mean",
+                  "nats", 8, source="Kang et al. 2025"),
         Statistic("rank", "rank", f"effective rank of the overview, {RANKED} cells a side", "", 2),
     )
 }  # fmt: skip

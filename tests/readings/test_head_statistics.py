@@ -20,7 +20,7 @@ from attnctl.errors import AttnctlError
 from attnctl.layer import LayerAttention
 from attnctl.layer.computed import ComputedLayer
 from attnctl.models import open_model
-from attnctl.readings.head_statistics import head_statistics
+from attnctl.readings.head_statistics import head_statistics, spatial_entropy
 from attnctl.source import record_trace
 from attnctl.tokens import Token
 from tests.tools import folders
@@ -45,6 +45,46 @@ def test_heads_of_a_real_model() -> None:
 
     model.run(tokens, visit)
     assert np.diagonal(kept[0], -49)[2:].mean() == pytest.approx(0.9, abs=0.02)
+
+
+def test_spatial_entropy_is_that_of_the_connected_parts_above_the_mean() -> None:
+    corner = np.array(
+        [[9, 0, 0, 0], [0, 9, 0, 0], [0, 9, 0, 9], [0, 0, 0, 0]], float
+    )  # 3 that touch, a diagonal too, and 1
+    one = np.array([[1, 2], [0, 0]], float)
+    even = np.ones((3, 5))
+    assert spatial_entropy(corner[None]) == pytest.approx([-(0.75 * math.log(0.75) + 0.25 * math.log(0.25))])
+    assert spatial_entropy(one[None]) == [0] and np.isnan(spatial_entropy(even[None])).all()
+    grids = np.random.default_rng(0).random((20, 7, 9))
+    for grid, found in zip(grids, spatial_entropy(grids), strict=True):
+        left, sizes = {(int(r), int(c)) for r, c in zip(*np.nonzero(grid > grid.mean()), strict=True)}, []
+        while left:
+            part, edge = set(), {left.pop()}
+            while edge:
+                part |= edge
+                edge = {(r + y, c + x) for r, c in edge for y in (-1, 0, 1) for x in (-1, 0, 1)} & left
+                left -= edge
+            sizes.append(len(part))
+        shares = np.array(sizes) / sum(sizes)
+        assert found == pytest.approx(-(shares * np.log(shares)).sum())
+
+
+@pytest.mark.parametrize(("causal", "query"), [(True, 7), (False, 6)])
+def test_the_weight_on_a_picture_is_that_of_one_query(causal: bool, query: int) -> None:
+    """Six patches of two rows, then two words: the last asks, or where tokens see ahead the first word."""
+    rng = np.random.default_rng(1)
+    tokens = [Token(f"r{r}c{c}", 3, box=(4 * c, 5 * r, 4 * c + 4, 5 * r + 5)) for r in range(2) for c in range(3)]
+    call = Call(*rng.normal(size=(3, 2, 8, 4)).astype(np.float32), causal=causal)
+    layer = ComputedLayer.of_call(0, call)
+    weights = layer.all_weights()[:, query, :6]
+    for head in head_statistics(layer, [*tokens, Token("a", 1), Token("b", 2)]):
+        assert head["picture"] == pytest.approx(float(weights[head.head].sum()), abs=1e-6)
+        expected = spatial_entropy(weights[head.head].reshape(1, 2, 3))[0]
+        assert head["spatial_entropy"] == pytest.approx(float(expected), abs=1e-6)
+    words = [Token(str(at), at) for at in range(8)]
+    assert head_statistics(layer, words)[0]["picture"] is None
+    only = head_statistics(layer, [*tokens, *(Token("", 3, box=(0, 10, 4, 15)),) * 2])
+    assert only[0]["picture"] is None
 
 
 def damaged(folder: Path, value: float) -> str:
