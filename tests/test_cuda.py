@@ -120,6 +120,7 @@ NEAR = [  # layers add up rounding
     "evaluate sentences.conllu --json --model llama",
     f"needle --model llama --lengths 300 --depths 0,100 {NEEDLE} --json",
     f"shell '{A}' --model llama",
+    f"leaks '{A}' 'Bob likes tea' --pack --model llama --json",
 ]
 
 
@@ -174,6 +175,27 @@ def test_capture(cuda: Device, case: str) -> None:
         for one, other in zip(on_cpu, on_gpu, strict=True):
             assert other.weights.device.type == "cuda"
             np.testing.assert_allclose(other.weights.cpu().numpy(), one.weights.numpy(), atol=1e-5)
+
+
+@pytest.mark.parametrize("case", ["llama", "gemma3, window", "t5, bias"])
+def test_leaks(cuda: Device, case: str) -> None:
+    ids = torch.arange(5, 17)[None]
+    owners = torch.tensor([[0] * 4 + [1] * 5 + [-1] * 3])
+    seen = (owners[:, :, None] == owners[:, None])[:, None] | (torch.arange(12) == 2)  # all look at the third token
+    batches = [
+        {"segments": owners},
+        {"segments": owners, "attention_mask": torch.zeros(1, 1, 12, 12).masked_fill(~seen, -1e4)},
+    ]
+    for batch in batches:
+        model = architectures.build(case)
+        on_cpu = attnctl.leaks(model, input_ids=ids, **batch)
+        with cuda():
+            on_gpu = attnctl.leaks(model.to("cuda"), input_ids=ids.to("cuda"), **batch)
+        states = [[pair.state for pair in found.pairs] for found in (on_cpu, on_gpu)]
+        assert states[0] == states[1] and "leak" in states[0]
+        for name in ("change", "largest", "mean", "divergence"):
+            told = [[getattr(pair, name) or 0.0 for pair in found.pairs] for found in (on_cpu, on_gpu)]
+            np.testing.assert_allclose(told[1], told[0], atol=1e-4)
 
 
 CALLS: dict[str, dict[str, Any]] = {

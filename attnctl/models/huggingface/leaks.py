@@ -8,8 +8,10 @@ from __future__ import annotations
 
 import inspect
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from functools import partial
+from itertools import product
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -22,22 +24,9 @@ from attnctl.blockwise import Tick
 from attnctl.errors import AttnctlError, UsageError, in_one_line
 from attnctl.models.huggingface.attention_call import HARMLESS, call_of_text
 from attnctl.models.huggingface.attention_interface import architecture_name, check_inference, watch_attention
-from attnctl.models.huggingface.attention_sites import (
-    Site,
-    attention_modules,
-    model_follows_interface,
-    unseen_sentence,
-)
+from attnctl.models.huggingface.attention_sites import Site, attention_modules, model_follows_interface, unseen_sentence
 from attnctl.models.huggingface.network import network_info, running_network
-from attnctl.readings.leaks import (
-    BatchFact,
-    Expectation,
-    LeakPair,
-    Leaks,
-    Segment,
-    cause_of,
-    parsed_expectation,
-)
+from attnctl.readings.leaks import BatchFact, Expectation, LeakPair, Leaks, Segment, cause_of, parsed_expectation
 
 BLOCK = 256  # queries whose weights, or predictions, are held at once
 HIDING = -1e3  # of an additive mask: no score makes up for it
@@ -112,7 +101,7 @@ class LeakSearch:
             )
         self.ids = ids.reshape(-1, ids.shape[-1]).to(self.network.device)  # (batch, n)
         self.vocabulary = int(self.network.get_input_embeddings().weight.shape[0])
-        if ids.is_floating_point() or int(ids.min()) < 0 or int(ids.max()) >= self.vocabulary:
+        if not torch.can_cast(ids.dtype, torch.int64) or int(ids.min()) < 0 or int(ids.max()) >= self.vocabulary:
             raise UsageError(
                 f"input_ids are whole numbers from 0 to {self.vocabulary - 1}, the vocabulary of {self.name}"
             )
@@ -137,21 +126,23 @@ class LeakSearch:
 
     def _checked_entry(self, name: str, value: Any) -> Any:
         """An entry of the batch, on the network's device. Raises UsageError for a shape or numbers that cannot be."""
-        if not isinstance(value, torch.Tensor):
-            return value
-        (batch, n), shape = self.ids.shape, tuple(value.shape)
-        if value.is_floating_point() and bool(value.isnan().any()):
-            raise UsageError(f"{name} holds NaN")
-        if name == "attention_mask" and value.ndim > 2:
-            if value.ndim != 4 or shape[-2:] != (n, n) or shape[0] not in (1, batch):
+        (batch, n), shape = self.ids.shape, tuple(getattr(value, "shape", ()))
+        if name == "attention_mask" and len(shape) > 2:
+            if len(shape) != 4 or shape[-2:] != (n, n) or shape[0] not in (1, batch):
                 raise UsageError(f"attention_mask has shape {shape}: it is ({batch}, {n}) or ({batch}, 1, {n}, {n})")
         elif name in PER_TOKEN:
-            value = value[None] if value.ndim == 1 else value
-            if value.ndim not in (2, 3) or value.shape[-1] != n or value.shape[-2] not in (1, batch):
+            fits = shape[-1:] == (n,) and shape[:-1] in ((), (1,), (batch,))
+            if not fits and (
+                name != "position_ids" or shape[1:] != (batch, n)
+            ):  # some have three a token, (3, batch, n)
                 raise UsageError(f"{name} has shape {shape}, and input_ids {batch, n}: a number for each token")
-            if value.is_floating_point() and name != "attention_mask":
-                raise UsageError(f"{name} holds numbers that are not whole")
-            value = value.expand(*value.shape[:-2], batch, n)
+            value = value.expand(*shape[:-2], batch, n)
+        if not isinstance(value, torch.Tensor):
+            return value
+        if bool(value.isnan().any()):
+            raise UsageError(f"{name} holds NaN")
+        if value.is_complex() or (name in PER_TOKEN and name != "attention_mask" and value.is_floating_point()):
+            raise UsageError(f"{name} holds numbers that are not whole")
         return value.to(self.network.device)
 
     # --- which tokens belong together ---
@@ -193,6 +184,8 @@ class LeakSearch:
                 self.owner[row, part], self.place[row, part] = len(self.segments), torch.arange(count)
                 self.segments.append(Segment(row, number, first, count, number == len(own)))
         several = max(segment.number + 1 - segment.padding for segment in self.segments)
+        if all(segment.padding for segment in self.segments):
+            raise UsageError("the batch is padding alone, by its attention_mask or segments")
         if len(self.segments) == batch and self.expected.kind not in ("causal", "prefix"):
             raise UsageError(
                 "each row of the batch is one segment: number its documents (segments), or let position_ids restart; "
@@ -240,7 +233,16 @@ class LeakSearch:
     @property
     def forwards(self) -> int:
         """How often the model runs: twice as it is, once watched, and once or twice for the segments of each number."""
-        return 3 + (1 + max(segment.number for segment in self.segments)) * (1 + self.causal)
+        return 3 + self.numbers * (1 + self.causal)
+
+    @property
+    def numbers(self) -> int:
+        """How many segments a row has, at most."""
+        return 1 + max(segment.number for segment in self.segments)
+
+    def row_of(self, segment: int) -> list[int]:
+        """The segments of the same row."""
+        return [at for at, one in enumerate(self.segments) if one.row == self.segments[segment].row]
 
     def measure(self, tick: Tick | None = None) -> Leaks:
         """Run the batch and tell of every pair. Raises AttnctlError where the model fails on it."""
@@ -248,10 +250,7 @@ class LeakSearch:
         if self.ids.device.type == "cpu":
             limits.check_memory(need, "comparing outputs", "give a smaller batch")
 
-        def done() -> None:
-            if tick is not None:
-                tick(1 / self.forwards)
-
+        done: Callable[[], object] = (lambda: None) if tick is None else partial(tick, 1 / self.forwards)
         base = self._outputs(self.ids)
         done()
         again, every = self._outputs(self.ids), torch.ones(self.ids.shape, dtype=torch.bool)
@@ -264,19 +263,23 @@ class LeakSearch:
         done()
         moved: dict[tuple[int, int], Moved] = {}
         others = self._other_ids()
-        for number in range(1 + max(segment.number for segment in self.segments)):
+        for number, future in product(range(self.numbers), (False, True)[: 1 + self.causal]):
             now = [at for at, segment in enumerate(self.segments) if segment.number == number]
-            for future in (False, True)[: 1 + self.causal]:
-                begin = {at: self._future_of(at) if future else 0 for at in now}
-                changed = sum((self.owner == at) & (self.place >= begin[at]) for at in now).bool()  # type: ignore[union-attr]
-                if bool(changed.any()):
-                    told = self._outputs(torch.where(changed.to(self.ids.device), others, self.ids))
-                    for at in now:
-                        for query in readers:
-                            same_row = self.segments[query].row == self.segments[at].row
-                            if same_row and (query == at) == future and begin[at] < self.segments[at].tokens:
-                                moved[query, at] = self._moved(base, told, query, ~changed)
-                done()
+            begins = torch.tensor([self._future_of(at) if future else 0 for at in now])  # (now,)
+            each = (self.owner == torch.tensor(now)[:, None, None]) & (
+                self.place >= begins[:, None, None]
+            )  # (now, batch, n)
+            changed = each.any(0)
+            if bool(changed.any()):
+                told = self._outputs(torch.where(changed.to(self.ids.device), others, self.ids))
+                for at, some in zip(now, each, strict=True):
+                    for query in self.row_of(at) if bool(some.any()) else ():
+                        if query in readers and (query == at) == future:
+                            moved[query, at] = self._moved(base, told, query, ~changed)
+            done()
+        self.reached = torch.eye(len(self.segments))  # whether a segment sees another, or one that sees it, and so on
+        for tables in layers.values():
+            self.reached = ((self.reached + (tables[VISIBLE] > 0)) @ self.reached > 0).float()
         alike: dict[bytes, list[int]] = {}  # layers that let the same through
         for layer, tables in sorted(layers.items()):
             alike.setdefault(tables[VISIBLE].numpy().tobytes(), []).append(layer)
@@ -284,8 +287,7 @@ class LeakSearch:
         pairs = tuple(
             self._pair(query, key, layers, groups, moved.get((query, key)), limit)
             for query in readers
-            for key, segment in enumerate(self.segments)
-            if segment.row == self.segments[query].row
+            for key in self.row_of(query)
         )
         return Leaks(
             self.info, tuple(self.segments), str(self.expected), self.causal, self.kind, groups, pairs, floor, limit,
@@ -322,7 +324,8 @@ class LeakSearch:
         if self.expected.allows(looks, seen) and not (query == key and self.causal):
             pair.state = "allowed"
         elif (self.trusted and any(pair.visible)) or (pair.change or 0) > limit:
-            pair.state, pair.cause = "leak", cause_of(pair, seen, self.facts)
+            told: set[BatchFact] = {"relayed"} if self.reached[query, key] else set()
+            pair.state, pair.cause = "leak", cause_of(pair, seen, self.facts | told)
         elif pair.change:
             pair.state = "rounding"
         return pair
@@ -350,15 +353,14 @@ class LeakSearch:
             change, largest = max(change, float((a - b).abs().max())), max(largest, float(a.abs().max()))
             if not (change < np.inf and largest < np.inf and bool(b.isfinite().all())):
                 raise AttnctlError(
-                    f"{self.name} puts out numbers for row {row} that are not finite: nothing can be compared"
+                    f"{self.name} puts out numbers in row {row} that are not finite: none can be compared"
                 )
             if self.kind == "logits":
                 p, q = a.log_softmax(-1), b.log_softmax(-1)  # (some, vocabulary)
                 divergences += (p.exp() * (p - q)).sum(-1).clamp(min=0).tolist()
                 target = self.targets[row, some].to(base.device)
-                known = target >= 0
-                picked = target[known, None]
-                losses += (p[known].gather(-1, picked) - q[known].gather(-1, picked))[:, 0].tolist()
+                known = (target >= 0) & (target < a.shape[-1])
+                losses += (p - q)[known].gather(-1, target[known, None])[:, 0].tolist()
         mean = float(np.mean(divergences)) if divergences else None
         return Moved(change, mean, float(np.mean(losses)) if losses else None, largest)
 
@@ -378,12 +380,11 @@ class LeakSearch:
 
     def _watch(self) -> dict[int, Array]:
         """What each layer's attention lets through and does; nothing where it cannot be seen, which a note says."""
-        self.seen_future: dict[
-            int, tuple[int, int]
-        ] = {}  # segment → its first token that sees the future, the farthest seen
+        # segment → its first token that sees the future, the farthest that is seen
+        self.seen_future: dict[int, tuple[int, int]] = {}
         layers: dict[int, Array] = {}
         kernel = str(getattr(self.network.config, "_attn_implementation", ""))
-        self.trusted = not re.search("flash|flex|paged", kernel)
+        self.trusted, of_text = not re.search("flash|flex|paged", kernel), ("self", "encoder", "decoder")
         if not model_follows_interface(self.runner):
             self.notes.append(f"What {self.name} attends to cannot be seen: only what moves its outputs is told.")
             return layers
@@ -392,14 +393,9 @@ class LeakSearch:
             if site.layer not in layers and call.n_q == call.n_k == self.ids.shape[1]:
                 layers[site.layer] = self._tables_of(call)
 
-        def wants(site: Site) -> bool:
-            return site.kind in ("self", "encoder", "decoder")
-
+        watching = watch_attention(self.runner, see, lambda site: site.kind in of_text)
         try:
-            with (
-                running_network(self.runner, self.ids.numel(), self.name),
-                watch_attention(self.runner, see, wants) as ran,
-            ):
+            with running_network(self.runner, self.ids.numel(), self.name), watching as ran:
                 self.runner(input_ids=self.ids, **self.given)
                 unseen = unseen_sentence(ran.silent)
         except AttnctlError as error:
@@ -409,7 +405,7 @@ class LeakSearch:
             self.notes.append(f"{unseen[0].upper()}{unseen[1:]}.")
         if not self.trusted:
             self.notes.append(
-                f"Masks and weights are those of torch's fused kernel in place of {kernel}, outputs its own."
+                f"Masks and weights are those of torch's own kernel in place of {kernel}, outputs its own."
             )
         return layers
 
@@ -464,12 +460,13 @@ class LeakSearch:
 
 def _as_tensor(name: str, value: Any) -> Any:
     """An entry of a batch as a tensor; true, false and a number as they are. Raises UsageError for anything else."""
-    if isinstance(value, bool | int | torch.Tensor):
-        return value
     try:
-        return torch.as_tensor(np.asarray(value))
+        made = value if isinstance(value, torch.Tensor) else torch.as_tensor(np.asarray(value))
     except (TypeError, ValueError) as error:
         raise UsageError(f"{name} holds no numbers in rows of one length") from error
+    if name == "use_cache" and made.numel() != 1:
+        raise UsageError("use_cache is true or false")
+    return made if made.ndim else made.item()
 
 
 def _expectation(spec: Any) -> Expectation:

@@ -21,6 +21,7 @@ CAUSES = {
     "positions-unread": "position_ids restart, but this model makes no mask of them: give a four-dimensional mask",
     "kernel": "only FlashAttention reads cu_seq_lens: give position_ids that restart",
     "nothing-given": "nothing in the batch tells the model where a segment ends: let position_ids restart",
+    "relayed": "by way of a segment that sees it, which passes it on in the next layer",
     "state": "no attention lets it through: a state is carried from token to token (Mamba, convolution)",
 }
 

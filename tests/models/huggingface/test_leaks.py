@@ -297,3 +297,34 @@ def test_a_kernel_that_is_not_seen_is_judged_by_its_outputs() -> None:
     found = attnctl.leaks(model, **bare())
     assert found.apart and max(max(pair.visible) for pair in found.pairs) == 1
     assert any("in place of flash_pretended" in note for note in found.notes)
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_any_mask_is_judged_as_its_pairs_of_tokens_say(seed: int) -> None:
+    """Documents that need not lie together, a random mask: two layers pass on what the second token of a way of two sees."""
+    generator = torch.Generator().manual_seed(seed)
+    n = 14
+    owners = torch.randint(3 + seed % 3, (1, n), generator=generator)
+    seen = (owners[:, :, None] == owners[:, None]) & torch.ones(n, n, dtype=torch.bool).tril()
+    seen |= (torch.rand(1, n, n, generator=generator) < 0.02) | torch.eye(n, dtype=torch.bool)
+    ids = torch.randint(3, 64, (1, n), generator=generator)
+    found = attnctl.leaks(network("llama"), input_ids=ids, attention_mask=seen[:, None], segments=owners)
+    places = {at: owners[0] == owners[0, one.first] for at, one in enumerate(found.segments)}
+    two = (seen[0].float() @ seen[0].float()) > 0
+    for pair in found.pairs:
+        direct, any_way = (bool(grid[places[pair.query]][:, places[pair.key]].any()) for grid in (seen[0], two))
+        if pair.query != pair.key:
+            assert any(pair.visible) == direct and (pair.state == "leak") == any_way, pair
+            assert (pair.change == 0) == (not any_way)
+            assert pair.cause == (None if not any_way else "given-mask" if direct else "relayed")
+        else:
+            ahead = seen[0] & torch.ones(n, n, dtype=torch.bool).triu(1)
+            assert any(pair.visible) == bool(ahead[places[pair.query]][:, places[pair.key]].any())
+
+
+def test_a_window_relays() -> None:
+    """The last document does not see the first one, but tokens that do."""
+    owners = torch.tensor([[0] * 5 + [1] * 3 + [2] * 4])
+    wrong = found_in("mistral, window", {"input_ids": torch.arange(5, 17)[None], "segments": owners}).wrong
+    causes = {(pair.query, pair.key): pair.cause for pair in wrong}
+    assert causes == {(1, 0): "nothing-given", (2, 1): "nothing-given", (2, 0): "relayed"}
