@@ -126,12 +126,13 @@ class Replay:
 
     def _run_from(self, at: int, interventions: Sequence[Intervention]) -> Output:
         rows = len(interventions)
+        widened = expanded_rows if self.kind == "vision" else _input_of_rows  # captions are the same for every row
         with (
             self._skipping_blocks(at, rows),
             apply_interventions(self.network, interventions, self.kind),
             packed_products(self._kernels),
         ):
-            return self.network(**{name: _input_of_rows(value, rows) for name, value in self.inputs.items()})
+            return self.network(**{name: widened(value, rows) for name, value in self.inputs.items()})
 
     @contextmanager
     def _skipping_blocks(self, count: int, rows: int) -> Iterator[None]:
