@@ -18,11 +18,13 @@ from attnctl.readings.traces.trace import ModelInfo
 
 State = Literal["allowed", "apart", "rounding", "leak"]
 Cause = Literal[
-    "padding", "prefix", "token-types", "no-causal-mask", "given-mask", "mask-of-ids", "mask-given", "cache",
+    "padding", "prefix", "token-types", "no-causal-mask", "given-mask", "added-mask", "mask-of-ids", "mask-given", "cache",
     "positions-unread", "kernel", "nothing-given", "relayed", "state",
 ]  # fmt: skip
 # what the batch holds that decides on a cause, by name in BatchFacts
-BatchFact = Literal["restarts", "mask", "ids", "given-mask", "cache", "boundaries", "types", "no-attention", "relayed"]
+BatchFact = Literal[
+    "restarts", "mask", "ids", "given-mask", "added-mask", "cache", "boundaries", "types", "no-attention", "relayed"
+]
 
 
 class Segment(Part):
@@ -140,9 +142,10 @@ def cause_of(pair: LeakPair, key: Segment, facts: Collection[BatchFact]) -> Caus
         return "token-types"
     if pair.query == pair.key and pair.prefix:
         return "prefix"
-    if not any(pair.visible) and (pair.visible or "no-attention" in facts):
+    if "added-mask" not in facts and not any(pair.visible) and (pair.visible or "no-attention" in facts):
         return "relayed" if "relayed" in facts else "state"
     told: Sequence[tuple[bool, Cause]] = (
+        ("added-mask" in facts, "added-mask"),
         ("given-mask" in facts, "given-mask"),
         (pair.query == pair.key, "no-causal-mask"),
         ("ids" in facts, "mask-of-ids"),

@@ -90,6 +90,8 @@ class LeakSearch:
         self.info = network_info(self.network, self.name, "encoder" if two else "self")
         self.expected = _expectation(self.expect)
         self.causal = bool(self.info.causal) or self.expected.kind in ("causal", "prefix")
+        if self.runner.main_input_name != "input_ids":
+            raise UsageError(f"{self.name} reads {self.runner.main_input_name.replace('_', ' ')}, not tokens")
         given = {name: _as_tensor(name, value) for name, value in self.batch.items() if value is not None}
         if two and given.keys() & {*OF_DECODER}:
             self.notes.append(f"{self.name} is an encoder-decoder: its encoder alone is measured.")
@@ -97,14 +99,12 @@ class LeakSearch:
         ids = given.pop("input_ids", None)
         if not isinstance(ids, torch.Tensor) or ids.ndim not in (1, 2) or ids.numel() == 0:
             raise UsageError(
-                "the batch has no input_ids of shape (batch, tokens), which are exchanged to see what moves"
+                "the batch has no input_ids of shape (batch, tokens): they are exchanged to see what moves"
             )
         self.ids = ids.reshape(-1, ids.shape[-1]).to(self.network.device)  # (batch, n)
         self.vocabulary = int(self.network.get_input_embeddings().weight.shape[0])
         if not torch.can_cast(ids.dtype, torch.int64) or int(ids.min()) < 0 or int(ids.max()) >= self.vocabulary:
-            raise UsageError(
-                f"input_ids are whole numbers from 0 to {self.vocabulary - 1}, the vocabulary of {self.name}"
-            )
+            raise UsageError(f"input_ids are whole numbers from 0 to {self.vocabulary - 1}, the tokens of {self.name}")
         if self.segment_ids is not None:
             given["segments"] = _as_tensor("segments", self.segment_ids)
         self.given = {name: self._checked_entry(name, value) for name, value in given.items()}
@@ -118,9 +118,7 @@ class LeakSearch:
         self.given.setdefault("use_cache", False)
         if "use_cache" not in parameters:
             del self.given["use_cache"]
-        for (
-            part
-        ) in self.runner.modules():  # RoBERTa reads positions off the tokens: they stay where these are exchanged
+        for part in self.runner.modules():  # RoBERTa reads positions off the tokens: they stay as these are exchanged
             if hasattr(part, "create_position_ids_from_input_ids") and "position_ids" not in self.given:
                 self.given["position_ids"] = part.create_position_ids_from_input_ids(self.ids, part.padding_idx)
 
@@ -131,10 +129,8 @@ class LeakSearch:
             if len(shape) != 4 or shape[-2:] != (n, n) or shape[0] not in (1, batch):
                 raise UsageError(f"attention_mask has shape {shape}: it is ({batch}, {n}) or ({batch}, 1, {n}, {n})")
         elif name in PER_TOKEN:
-            fits = shape[-1:] == (n,) and shape[:-1] in ((), (1,), (batch,))
-            if not fits and (
-                name != "position_ids" or shape[1:] != (batch, n)
-            ):  # some have three a token, (3, batch, n)
+            three = name == "position_ids" and shape[1:] == (batch, n)  # of a token: time, height, width
+            if not three and (shape[-1:] != (n,) or shape[:-1] not in ((), (1,), (batch,))):
                 raise UsageError(f"{name} has shape {shape}, and input_ids {batch, n}: a number for each token")
             value = value.expand(*shape[:-2], batch, n)
         if not isinstance(value, torch.Tensor):
@@ -161,8 +157,8 @@ class LeakSearch:
                 real = real & ~first  # T5X numbers documents from 1, and padding 0
         elif bool((flat > 1).any()):
             numbers = flat
-        elif positions is not None and positions.ndim == 2:
-            begins = (positions.diff(dim=1) != 1) | (real[:, 1:] != real[:, :-1])  # (batch, n - 1)
+        elif positions is not None and positions.ndim == 2 and bool((positions.diff() != 1).any()):
+            begins = (positions.diff() != 1) | (real[:, 1:] != real[:, :-1])  # (batch, n - 1)
             numbers[:, 1:] = begins.cumsum(1)
         elif ends is not None:
             ends = torch.as_tensor(ends)
@@ -172,8 +168,9 @@ class LeakSearch:
         elif "seq_idx" in self.given:
             numbers = self.given["seq_idx"]
         numbers, real = numbers.cpu(), real.cpu()
-        self.owner = torch.zeros(batch, n, dtype=torch.long)  # of each token, its segment
-        self.place = torch.zeros(batch, n, dtype=torch.long)  # of each token, within its segment
+        self.owner, self.place = torch.zeros(
+            2, batch, n, dtype=torch.long
+        )  # of each token: its segment, its place in it
         for row in range(batch):
             own = list(dict.fromkeys(numbers[row, real[row]].tolist()))
             parts = [(numbers[row] == one) & real[row] for one in own] + [~real[row]] * bool((~real[row]).any())
@@ -198,11 +195,13 @@ class LeakSearch:
     def _read_facts(self, labels: Array | None) -> None:
         """What of the batch decides on the cause of a leak, what a reader must know, and what each token is to predict."""
         mask, positions = self.given.get("attention_mask"), self.given.get("position_ids")
+        kernel = getattr(self.network.config, "_attn_implementation", "")
         types, crossing = self.given.get("token_type_ids"), self.owner[:, 1:] != self.owner[:, :-1]  # (batch, n - 1)
         told: dict[BatchFact, bool] = {
             "mask": mask is not None and mask.ndim == 2,
             "ids": mask is not None and mask.ndim == 2 and bool((mask > 1).any()),
             "given-mask": mask is not None and mask.ndim == 4,
+            "added-mask": mask is not None and mask.ndim == 4 and mask.dtype == torch.bool and kernel == "eager",
             "restarts": positions is not None and bool((positions.diff(dim=-1) != 1).any()),
             "cache": bool(self.given.get("use_cache")),
             "boundaries": any(name in self.given for name in BOUNDARIES),
@@ -249,7 +248,6 @@ class LeakSearch:
         need = 3.0 * self.ids.numel() * self.vocabulary * self.network.dtype.itemsize
         if self.ids.device.type == "cpu":
             limits.check_memory(need, "comparing outputs", "give a smaller batch")
-
         done: Callable[[], object] = (lambda: None) if tick is None else partial(tick, 1 / self.forwards)
         base = self._outputs(self.ids)
         done()

@@ -15,6 +15,7 @@ CAUSES = {
     "token-types": "token_type_ids mark parts, and hide nothing: some models let them look at each other both ways",
     "no-causal-mask": "no mask hides the future",
     "given-mask": "the four-dimensional attention_mask of the batch lets it through",
+    "added-mask": "eager attention adds a mask of true and false to the scores: make it 0 and the lowest number",
     "mask-of-ids": "a 2-D attention_mask of segment numbers, of which transformers reads only which are 0",
     "mask-given": "position_ids restart, but with a 2-D attention_mask transformers does not look at them: leave it out",
     "cache": "position_ids restart, but with a cache transformers does not look at them: call with use_cache=False",
