@@ -6,7 +6,7 @@ from attnctl import api
 from attnctl.cli import arguments
 from attnctl.cli.output import output_format, put_bytes, write_renderable
 from attnctl.cli.progress import cost_progress
-from attnctl.errors import DONE, FAILED, USAGE, AttnctlError
+from attnctl.errors import DONE, FAILED, USAGE, AttnctlError, UsageError, failure_message
 from attnctl.formats.documents.json_documents import write_json
 from attnctl.formats.documents.readings_json import leaks_document
 from attnctl.formats.pictures import format_names
@@ -42,6 +42,10 @@ def leaks_command(
     except AttnctlError as error:
         error.exit_code = USAGE  # 1 is a leak
         raise
+    except (MemoryError, RuntimeError) as error:
+        if (said := failure_message(error)) is None:
+            raise
+        raise UsageError(said) from error
     return FAILED if found.wrong else DONE
 
 

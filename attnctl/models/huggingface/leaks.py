@@ -264,9 +264,8 @@ class LeakSearch:
         for number, future in product(range(self.numbers), (False, True)[: 1 + self.causal]):
             now = [at for at, segment in enumerate(self.segments) if segment.number == number]
             begins = torch.tensor([self._future_of(at) if future else 0 for at in now])  # (now,)
-            each = (self.owner == torch.tensor(now)[:, None, None]) & (
-                self.place >= begins[:, None, None]
-            )  # (now, batch, n)
+            each = self.owner == torch.tensor(now)[:, None, None]  # (now, batch, n)
+            each &= self.place >= begins[:, None, None]
             changed = each.any(0)
             if bool(changed.any()):
                 told = self._outputs(torch.where(changed.to(self.ids.device), others, self.ids))
@@ -309,10 +308,8 @@ class LeakSearch:
             pair.visible = tuple(of_layer[group[0]][VISIBLE] for group in groups)
             pair.first_layer = next((at for at, told in of_layer.items() if told[VISIBLE] > 0), None)
             strongest = max(of_layer, key=lambda at: of_layer[at][LARGEST])
-            pair.largest, pair.mean = (
-                of_layer[strongest][LARGEST],
-                float(np.mean([told[MEAN] for told in of_layer.values()])),
-            )
+            pair.largest = of_layer[strongest][LARGEST]
+            pair.mean = float(np.mean([told[MEAN] for told in of_layer.values()]))
             if pair.largest:
                 pair.layer, pair.head = strongest, int(of_layer[strongest][HEAD])
             farthest = self.seen_future.get(query, (0, 0))[1] + 1
@@ -402,9 +399,7 @@ class LeakSearch:
         if unseen:
             self.notes.append(f"{unseen[0].upper()}{unseen[1:]}.")
         if not self.trusted:
-            self.notes.append(
-                f"Masks and weights are those of torch's own kernel in place of {kernel}, outputs its own."
-            )
+            self.notes.append(f"Masks and weights are of torch's own kernel in place of {kernel}, outputs its own.")
         return layers
 
     def _tables_of(self, call: Call) -> Array:
@@ -419,19 +414,15 @@ class LeakSearch:
                 rows = torch.arange(start, min(start + BLOCK, n))
                 part, mine, there = attention.select_call(one, rows=rows.tolist()), local[rows], place[rows]
                 steps = attention.run_call(part)
-                future = (
-                    (mine[:, None] == local) & (there[:, None] < place) & (place >= self.expected.prefix)
-                )  # (rows, n)
-                seen = torch.ones_like(future) if steps.mask is None else steps.mask.expand(future.shape).cpu()
+                seen = torch.ones(len(rows), n, dtype=torch.bool)  # (rows, n)
+                if steps.mask is not None:
+                    seen &= steps.mask.cpu()
                 if part.bias is not None:  # of a mask that is added, what hides
-                    seen = seen & (part.bias > HIDING).any(0).cpu()
-                future &= seen
-                weights = steps.weights.float()  # (heads, rows, n)
-                shares, pairs = (
-                    (weights @ belongs).double().cpu(),
-                    seen.double() @ belongs.double().cpu(),
-                )  # (…, rows, own)
-                at = torch.arange(len(rows))
+                    seen &= (part.bias > HIDING).any(0).cpu()
+                future = seen & (mine[:, None] == local) & (there[:, None] < place) & (place >= self.expected.prefix)
+                weights, at = steps.weights.float(), torch.arange(len(rows))  # (heads, rows, n), (rows,)
+                shares = (weights @ belongs).double().cpu()  # (heads, rows, own)
+                pairs = seen.double() @ belongs.double().cpu()  # (rows, own)
                 shares[:, at, mine] = (weights * future.to(weights.device)).sum(-1).double().cpu()
                 pairs[at, mine] = future.sum(-1).double()
                 for who in dict.fromkeys(mine.tolist()):
@@ -447,10 +438,8 @@ class LeakSearch:
                         least, most = int(there[here][looking].min()), int(place[looked].max())
                         self.seen_future[first + who] = min(before[0], least), max(before[1], most)
         sizes = torch.tensor([segment.tokens for segment in self.segments], dtype=torch.float64)
-        ahead, every = (
-            sizes.clamp(max=self.expected.prefix),
-            sizes[:, None] * sizes,
-        )  # (segments,), (segments, segments)
+        ahead = sizes.clamp(max=self.expected.prefix)
+        every = sizes[:, None] * sizes  # (segments, segments)
         every.diagonal().copy_((sizes * (sizes - 1) - ahead * (ahead - 1)) / 2)
         made[VISIBLE] /= every.clamp(min=1)
         return made

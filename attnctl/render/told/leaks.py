@@ -78,16 +78,12 @@ def _sentence(found: Leaks, pair: LeakPair) -> str:
         parts[0] += f" from layer {pair.first_layer} on"
     if pair.largest:
         parts.append(f"up to {percent(pair.largest, 1)} of a token's weight (layer {pair.layer}, head {pair.head})")
-    if pair.change is not None:
-        moved = (
-            f"{found.outputs} move by {pair.change:.3g}"
-            if pair.change > found.limit
-            else f"{found.outputs} do not move"
-        )
-        kl = "" if pair.divergence is None else f", KL {pair.divergence:.2g} nats"
-        parts.append(moved + (kl if pair.change > found.limit else ""))
-    if pair.loss is not None and (pair.change or 0) > found.limit:
-        parts.append(f"loss {pair.loss:+.3f}")
+    if pair.change is not None and pair.change > found.limit:
+        parts.append(f"{found.outputs} move by {pair.change:.3g}")
+        parts += [] if pair.divergence is None else [f"KL {pair.divergence:.2g} nats"]
+        parts += [] if pair.loss is None else [f"loss {pair.loss:+.3f}"]
+    elif pair.change is not None:
+        parts.append(f"{found.outputs} do not move")
     cause = CAUSES[pair.cause or "state"].format(prefix=pair.prefix)
     said = ", ".join(parts)
     return f"{said[0].upper()}{said[1:]}. Likely cause: {cause}."

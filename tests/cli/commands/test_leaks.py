@@ -57,3 +57,12 @@ def test_packed_texts(run: Run, model: str, room: Path) -> None:
     assert made.code == 0 and "3 segments, expected apart: all are apart" in made.out
     assert made.err.startswith("attnctl: note: Measured with use_cache=False")
     assert run("leaks", "Alice will eat", "Bob likes tea", "--pack", "--model", str(room / "t5")).code == 1
+
+
+def test_what_fills_the_memory_is_no_leak(run: Run, model: str, room: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(*_: object) -> None:
+        raise MemoryError
+
+    monkeypatch.setattr("attnctl.models.huggingface.leaks.LeakSearch._outputs", full)
+    made = run("leaks", str(room / "packed.json"), "--model", model)
+    assert made.code == 2 and made.err == "attnctl: not enough memory: ask for less\n"
