@@ -496,6 +496,9 @@ def _prediction_step(trace: Trace) -> Step:
     elif trace.model.kind == "checkpoint":
         formula = "softmax(head(residual stream))"
         sentence = "The model's own head holds a token's row against every word."
+    if trace.predictions[0].is_class:
+        formula = "softmax(score of each class)"
+        sentence = "The model's own head scores each class for the whole text or picture at once, not for one token."
     return Step("prediction", "prediction", formula, sentence)
 
 

@@ -441,7 +441,7 @@ class Checkpoint:
             values, ids = shares.topk(min(MOST_LIKELY, len(shares)))
             at = len(tokens) - 1 if causal else 0
             likeliest = zip(values.tolist(), ids.tolist(), strict=True)
-            return tuple(Prediction(at, str(self.classes[i]), i, share) for share, i in likeliest)
+            return tuple(Prediction(at, str(self.classes[i]), i, share, True) for share, i in likeliest)
         vocabulary = getattr(self.network.config.get_text_config(), "vocab_size", 0)
         if logits is None or logits.ndim != 3 or logits.shape[-1] < vocabulary or self.kind in ("encoder", "cross"):
             return ()

@@ -100,7 +100,9 @@ def apply_interventions(
         _replaced_in_projections(model, change),
     ):
         yield
-        if silent := unseen_sentence({site: name for site, name in session.silent.items() if wants(site)}):
+        # an attention beside the layers (the pooling head of SigLIP) has none of the heads that are asked for
+        within = {site: name for site, name in session.silent.items() if any(map(str.isdigit, site.name.split(".")))}
+        if silent := unseen_sentence({site: name for site, name in within.items() if wants(site)}):
             raise AttnctlError(f"{session.architecture}: {silent.replace('is not shown', 'cannot be changed')}")
 
 

@@ -7,6 +7,7 @@ import json
 import re
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Any
 
@@ -273,7 +274,10 @@ def sizes_of_network(network: PreTrainedModel, name: str, source: str) -> ModelS
     d_model = stated_number(text, NAMES["d_model"])
     if d_model is None:  # of parts that have configurations of their own (BLT) the widest
         d_model = max((stated_number(part, NAMES["d_model"]) or 0 for part in vars(config).values()), default=0)
-    table = getattr(network.get_input_embeddings(), "weight", None)
+    reads_text: Any = getattr(network, "text_model", network)  # one of two towers (CLIP)
+    table = None
+    with suppress(NotImplementedError):  # that of a network without one (DETR)
+        table = getattr(reads_text.get_input_embeddings(), "weight", None)
     return ModelSizes(
         name,
         str(config.model_type),

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from attnctl.errors import UsageError
+from attnctl.interventions import checked_heads
 from attnctl.models.huggingface.checkpoint import Checkpoint
 from attnctl.models.huggingface.hub import import_extra
 from attnctl.models.huggingface.image_checkpoint import ImageCheckpoint, open_image_checkpoint
@@ -24,8 +25,13 @@ class TextTower(Checkpoint):
     folder: Path = Path()
 
     def picture_tower(self) -> ImageCheckpoint:
-        """The tower that reads a picture. Errors as of `open_image_checkpoint`."""
-        return self._reads_pictures(self.both.vision_model, "self")
+        """The tower that reads a picture, the same heads off. Errors as of `open_image_checkpoint` and `checked_heads`."""
+        tower = self._reads_pictures(self.both.vision_model, "self")
+        if self.intervention is None:
+            return tower
+        info = replace(tower.info, name=self.info.name, off=self.info.off)
+        checked_heads(self.intervention.heads, info.n_layers or 1, info.n_heads or 1, info.card_name)
+        return replace(tower, intervention=self.intervention, info=info)
 
     def beside_picture(self, path: str) -> CaptionedPicture:
         """The picture in the file `path`, read by its tower; each text is the captions among which the network chooses.

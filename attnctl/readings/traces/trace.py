@@ -61,12 +61,13 @@ def given_figure_options(options: Mapping[str, object]) -> dict[str, Any]:
 
 @dataclass(frozen=True, slots=True)
 class Prediction:
-    """A word the model expects at a position, and how probable it finds it (0 to 1)."""
+    """A word the model expects at a position, or a class of the whole, and how probable it finds it (0 to 1)."""
 
     position: Index
     text: str
     id: Index
     probability: Portion
+    is_class: Annotated[bool, about("Whether it is a class of the whole text or picture.")] = False
 
 
 # guess: the model cannot read the text well; doubt: numbers that do not follow from the others of their file; no-weights:

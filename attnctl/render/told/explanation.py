@@ -424,8 +424,9 @@ class Explanation:
         for position in dict.fromkeys(p.position for p in self.trace.predictions):
             blank = self.trace.tokens[position]
             fills = blank.text in BLANKS or not self.trace.model.causal
-            yield Line([("in the place of " if fills else "after ", "dim"), (token_label(blank), "bold")])
             mine = [p for p in self.trace.predictions if p.position == position]
+            if not mine[0].is_class:
+                yield Line([("in the place of " if fills else "after ", "dim"), (token_label(blank), "bold")])
             shares = [p.probability for p in mine]
             names = Column("", [token_label(p.text, 20) for p in mine], "text")
             yield Table([names, *bar_columns(shares, most=24, tone="accent")], indent=2)

@@ -116,6 +116,18 @@ def test_each_tower_is_read_and_captions_are_chosen_among(family: str, run: Run,
             np.array_equal(layer.weights, one[0].numpy()) for layer, one in zip(trace.layers, weights, strict=True)
         )
     model = ("--model", str(folder), "--image", picture)
+    assert run("model", str(folder)).code == 0
+    off = run("explain", picture, *model[:2], "--off", "0.1", "--json").json
+    with torch.inference_mode():
+        weight = network.vision_model.encoder.layers[0].self_attn.out_proj.weight
+        before = weight.detach().clone()
+        weight.data[:, 8:16] = 0
+        without = network.vision_model(pixel_values=pixels, output_attentions=True).attentions[1][0].numpy()
+        weight.data[:] = before
+    told = np.array([head["weights"] for head in off["layers"][1]["heads"]], np.float32)
+    assert (
+        off["model"]["off"] and np.allclose(told, without, atol=1e-5) and not np.allclose(told, seen.layers[1].weights)
+    )
     if family == "Siglip":
         assert "does not choose among captions" in run("explain", "a cat | a dog", *model).err
         return
@@ -195,7 +207,11 @@ def test_weights_are_those_of_eager_and_every_patch_has_its_box(family: str, tmp
     for layer, weights in zip(trace.layers, own, strict=True):
         assert np.array_equal(layer.weights, weights[0].numpy())
     if family == "ViT":
-        assert len(trace.predictions) == 3 and trace.predictions[0].text.startswith("LABEL_")
+        assert (
+            len(trace.predictions) == 3
+            and trace.predictions[0].is_class
+            and trace.predictions[0].text.startswith("LABEL_")
+        )
 
 
 def test_what_a_patch_shows_is_what_its_box_holds(tmp_path: Path, picture: str) -> None:
