@@ -159,7 +159,8 @@ def exact_rows(call: Call, rows: Sequence[int]) -> Array:
 def row_blocks(call: Call) -> Iterator[tuple[int, int, int, attention.Attended]]:
     """The call a block of rows at a time: first row, last + 1, first key that they may see, the steps."""
     n_heads, n_q, n_k = call.queries.shape[0], call.n_q, call.n_k
-    step = max(1, MEMORY // (24 * n_heads * n_k))
+    most = max(1, MEMORY // (24 * n_heads * n_k))
+    step = max(min(most, 16), most // 8)  # an eighth: the steps of a block then take the memory of the block before it
     for lo in range(0, n_q, step):
         hi = min(lo + step, n_q)
         part = cut_call(call, lo, hi)
@@ -175,7 +176,8 @@ def top_links(call: Call, count: int) -> tuple[Array, Array]:
     count = min(count, call.n_k)
     keys = np.zeros((n_heads, n_q, count), np.int64)
     weights = np.zeros((n_heads, n_q, count), np.float32)
-    for lo, hi, first, steps in row_blocks(replace(call, keep=None)):
+    alone = replace(call, keep=None, values=call.values[..., :0])  # a context of no columns: nobody reads it
+    for lo, hi, first, steps in row_blocks(alone):
         best, values = strongest_keys(as_numpy(steps.weights), count)  # (heads, rows, most)
         keys[:, lo:hi, : best.shape[-1]], weights[:, lo:hi, : best.shape[-1]] = best + first, values
     return keys, weights
