@@ -119,8 +119,10 @@ def test_at_a_terminal_ctrl_c_goes_back_and_ctrl_d_leaves() -> None:
 @pytest.mark.parametrize("inherited", [signal.SIG_DFL, signal.SIG_IGN])  # ignored by what scripts start with &
 def test_without_prompt_toolkit_it_asks_plainly(inherited: signal.Handlers) -> None:
     child = terminal("prompt_toolkit", preexec_fn=lambda: signal.signal(signal.SIGINT, inherited))
-    child.sendcontrol("c")
-    child.expect("demo> ")
+    for _ in range(5):  # readline may miss the one that comes between its prompt and its first wait
+        child.sendcontrol("c")
+        if child.expect(["demo> ", pexpect.TIMEOUT], timeout=5) == 0:
+            break
     child.sendline("heatmap --layer 0 --head 0 --no-values")
     left(child)
 

@@ -1,9 +1,10 @@
 """How time and memory grow with the length of a text, command by command: `python -m tests.tools.benchmarks.bench_growth`.
 
 Each command runs as a process of its own, on texts of 64 tokens and of two, four, eight ... times as many, up to `--most`
-tokens or to the first that takes longer than `--seconds`. From the longest text of each comes the exponent: of what time
-and memory grow by beyond those of the shortest, between it and the one half as long. Wanted: time at most 2.05, memory at
-most 1.05, but where all n × n numbers are asked for. `--picture FILE` draws it.
+tokens, to the first that takes longer than `--seconds`, or to the most that a command reads at all. From the longest text
+of each comes the exponent: of what time and memory grow by beyond those of the shortest, between it and the one half as
+long. Wanted: time at most 2.05, memory at most 1.05. A batch with pictures draws all n × n cells of each text, so its memory
+may grow by n^2.05. `--picture FILE` draws it.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ import random
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 from pathlib import Path
 from typing import NamedTuple
@@ -25,6 +27,8 @@ TWELVE_HEADS = ["--model", "random", "--n-heads", "12", "--d-model", "768", "--d
 WORDS = "the old woman gave her small dog a green apple because it was hungry and the boys saw that she left"
 LEAST = 64  # tokens
 LIMIT_TIME, LIMIT_MEMORY = 2.05, 1.05
+MOST_OF_BATCH = 2_048  # tokens of a text that a batch draws cell by cell; it refuses longer ones
+STOPPED_AFTER = 4  # times `--seconds`: a run that takes longer is stopped and not counted
 
 # what is drawn → the arguments; {text} is a file of n words, {out} a name for what is written
 COMMANDS = {
@@ -50,8 +54,8 @@ class Cost(NamedTuple):
     memory: float  # most that was resident, MiB
 
 
-def cost_of_run(arguments: list[str], n: int, folder: Path) -> Cost | None:
-    """The cost of a command on a text of n words; None where it fails, which is printed."""
+def cost_of_run(arguments: list[str], n: int, longest: float, folder: Path) -> Cost | None:
+    """The cost of a command on a text of n words; None where it fails or takes `longest` seconds, which is printed."""
     drawn = random.Random(n)
     text, out = folder / f"{n}.txt", folder / f"out-{n}-{time.monotonic_ns()}"
     text.write_text(" ".join(drawn.choice(WORDS.split()) for _ in range(n)) + "\n")
@@ -59,9 +63,15 @@ def cost_of_run(arguments: list[str], n: int, folder: Path) -> Cost | None:
     start = time.perf_counter()
     with (folder / "said").open("w+") as said:
         process = subprocess.Popen([sys.executable, "-m", "attnctl", *command], stdout=said, stderr=said)
+        stop = threading.Timer(longest, process.kill)
+        stop.start()
         _, status, usage = os.wait4(process.pid, 0)
+        stop.cancel()
         seconds = time.perf_counter() - start
         process.returncode = os.waitstatus_to_exitcode(status)
+        if seconds >= longest:
+            print(f"    {n:7,} tokens: stopped after {longest:.0f} s")
+            return None
         if process.returncode:
             said.seek(0)
             print(f"    {n:,} tokens: exit {process.returncode}: {said.read()[-300:].strip()}")
@@ -73,7 +83,7 @@ def costs_of_growth(arguments: list[str], most: int, seconds: float, folder: Pat
     """The costs of a command on longer and longer texts."""
     found: list[Cost] = []
     for n in itertools.takewhile(lambda n: n <= most, (LEAST * 2**k for k in itertools.count())):
-        cost = cost_of_run(arguments, n, folder)
+        cost = cost_of_run(arguments, n, STOPPED_AFTER * seconds, folder)
         if cost is None:
             break
         found.append(cost)
@@ -126,10 +136,11 @@ def main() -> None:
         for name, arguments in COMMANDS.items():
             if not options.commands or name.startswith(tuple(options.commands)):
                 print(f"{name}, load {os.getloadavg()[0]:.1f}")
-                found[name] = costs = costs_of_growth(arguments, options.most, options.seconds, Path(folder))
-                for what, exponent, limit in zip(
-                    ("time", "memory"), exponents(costs), (LIMIT_TIME, LIMIT_MEMORY), strict=True
-                ):
+                n_by_n = name.startswith("batch")
+                most = min(options.most, MOST_OF_BATCH) if n_by_n else options.most
+                found[name] = costs = costs_of_growth(arguments, most, options.seconds, Path(folder))
+                limits = (LIMIT_TIME, LIMIT_TIME if n_by_n else LIMIT_MEMORY)
+                for what, exponent, limit in zip(("time", "memory"), exponents(costs), limits, strict=True):
                     over = "" if not exponent > limit else f"  more than {limit}"
                     print(f"  {what}: n^{exponent:.2f} at {costs[-1].n if costs else 0:,} tokens{over}")
     if options.picture:
