@@ -3,23 +3,29 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
+from typing import TYPE_CHECKING
 
 from attnctl import limits
 from attnctl.errors import AttnctlError, UsageError
 from attnctl.formats.documents.json_documents import plain
 from attnctl.formats.documents.readings_json import effects_document
+from attnctl.formats.photographs import read_photograph
 from attnctl.measures import check_measure
 from attnctl.models.watching import watched_text
 from attnctl.readings.effects.ablation import EffectRequest, measure_effects
 from attnctl.readings.overview import LongRow, Overview
+from attnctl.readings.picture_heat import query_of_picture
 from attnctl.readings.questions.focus import focus
 from attnctl.readings.rows import ExactBlock
 from attnctl.readings.traces.trace import Trace, reads_itself
 from attnctl.render.page import page_html
 from attnctl.source import NO_CHANGES, Changes, Say, Selection, Source, TextSource, prepare
 from attnctl.source.cells import survey_text
-from attnctl.text import Document
+from attnctl.text import Document, counted
 from attnctl.tokens import find_token
+
+if TYPE_CHECKING:
+    from PIL.Image import Image
 
 PAGE_MAPS = ("viridis", "cividis")  # colour maps that a page has, beside its own
 
@@ -50,8 +56,10 @@ def page_of_sources(
     check_measure(changes.measure, head is not None)
     alone = isinstance(sources, list) and len(sources) == 1
     traces: list[Trace | Overview] = []
+    photographs: list[Image | None] = []
     exact: Sequence[ExactBlock] = ()
     for source in sources:
+        layer = _fitting_layers(source, layer, head, say)
         part: Trace | Overview | None = _kept_overview(source, layer, head)
         if part is None and alone:
             shown = prepare(source, layer=layer, head=head)
@@ -64,6 +72,7 @@ def page_of_sources(
             if told is not None:
                 told(trace)
         traces.append(part)
+        photographs.append(_photograph_of_source(source))
     document = None
     if effects is not None:
         if not isinstance(source, TextSource) or not isinstance(part, Trace):
@@ -76,6 +85,8 @@ def page_of_sources(
     first = traces[0] if len(traces) == 2 and not over_training else traces[-1]
     query = query if document is None else str(document["query"])
     chosen: Document = {}
+    if query is None and photographs[0] is not None and any(token.box is None for token in first.tokens):
+        query = str(query_of_picture(first.tokens, None, bool(first.model.causal)))
     if query is not None:
         chosen = {"query": find_token(first.tokens, query)}
         found = focus(first, query=chosen["query"]) if isinstance(first, Trace) else None
@@ -89,7 +100,37 @@ def page_of_sources(
         effects=document,
         title=title,
         exact=exact,
+        photographs=photographs,
     )
+
+
+def _fitting_layers(source: Source, layer: Selection, head: Selection, say: Say | None) -> Selection:
+    """The layers asked for; where none are named and all weights of a photograph are too many, the last ones that fit.
+
+    Cells of pooled patches, which go row by row through a picture, would be no places in it.
+    """
+    if layer is not None or all(token.box is None for token in source.tokens):
+        return layer
+    n_layers, count = source.counts[0], prepare(source, head=head).head_count
+    of_layer = count // n_layers * len(source.tokens) * len(source.key_tokens)
+    fitting = limits.PAGE_WEIGHTS // of_layer
+    if not 0 < fitting < n_layers:
+        return layer
+    if say is not None:
+        say(
+            [
+                f"the page holds the last {counted(fitting, 'layer')} of {n_layers}: choose others with --layer, or --head"
+            ]
+        )
+    return list(range(n_layers - fitting, n_layers))
+
+
+def _photograph_of_source(source: Source) -> Image | None:
+    """The picture whose patches a source's tokens are; None where they are of a text, or come from a file of numbers."""
+    if not isinstance(source, TextSource) or all(token.box is None for token in source.tokens):
+        return None
+    given: Image | None = getattr(source.model, "photograph", None)
+    return read_photograph(source.text) if given is None else given
 
 
 def _check_traces(traces: Sequence[Trace | Overview], changes: Changes) -> None:

@@ -14,6 +14,7 @@ from collections.abc import Sequence
 from functools import cache
 from importlib.resources import files
 from string import Template
+from typing import TYPE_CHECKING
 
 from attnctl.errors import AttnctlError
 from attnctl.readings.overview import Overview
@@ -21,8 +22,11 @@ from attnctl.readings.rows import ExactBlock
 from attnctl.readings.traces.comparison import aligned_tokens, compare_traces
 from attnctl.readings.traces.trace import Trace
 from attnctl.render import forms
-from attnctl.render.page.packing import Blobs, pack_overview, pack_trace
+from attnctl.render.page.packing import Blobs, pack_overview, pack_trace, packed_photograph
 from attnctl.text import Document, every_string, harmless_text, shortened, visible_text
+
+if TYPE_CHECKING:
+    from PIL.Image import Image
 
 SCRIPTS = (  # in the order in which they stand in the page
     "dom.js", "data.js", "colour.js", "state.js", "overview.js", "pen.js", "figure.js", "pointing.js", "heads.js",
@@ -41,12 +45,14 @@ def page_html(
     effects: Document | None = None,
     title: str | None = None,
     exact: Sequence[ExactBlock] = (),
+    photographs: Sequence[Image | None] = (),
     max_bytes: int = 40_000_000,
 ) -> str:
     """The HTML of one trace, of two side by side with their difference, of the steps of a training run, or of one overview.
 
     `labels` None: named by what the traces differ in. `start` says what is chosen at first (`layer`, `head`, `query`, `key`:
-    numbers); `effects`, a document of attnctl.effects/1, shades the tokens by what they do for a prediction. Exact float32
+    numbers); `effects`, a document of attnctl.effects/1, shades the tokens by what they do for a prediction. `photographs`
+    are those whose patches the tokens of a trace are. Exact float32
     where that stays small, otherwise as fine as `max_bytes` of HTML allow; the page says which.
     """
     blobs = Blobs()
@@ -59,6 +65,9 @@ def page_html(
         else pack_trace(trace, name, blobs, budget, walked=not over_training or at == 0)
         for at, (trace, name) in enumerate(zip(traces, names, strict=True))
     ]
+    for one, photograph in zip(packed, photographs, strict=False):
+        if photograph is not None:
+            one["photograph"] = packed_photograph(photograph)
     for one, place in zip(packed, largest_change(traces) if compared else [], strict=False):
         one["focus"] = place
     document = {

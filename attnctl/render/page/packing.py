@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import base64
 import hashlib
+import io
 import zlib
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -23,6 +25,9 @@ from attnctl.readings.traces.trace import ModelInfo, Trace, notes_of_kind, word_
 from attnctl.steps import is_default_scale
 from attnctl.text import Document, counted, visible_text
 from attnctl.tokens import Token
+
+if TYPE_CHECKING:
+    from PIL.Image import Image
 
 POOLS = {
     "mean": ("mean weight", "each cell is the mean of its weights"),
@@ -126,6 +131,7 @@ def _first_focus(layers: Sequence[Document]) -> dict[str, int]:
 FACTS = ("d_k", "causal", "scale", "soft_cap", "temperature")  # of a model
 # what a head keeps beside its weights, most needed first
 DETAILS = ("queries", "keys", "values", "scores", "bias", "scaled_scores", "dropped_weights", "context")
+PHOTOGRAPH_SIDE = 560  # pixels of the longer side of a picture
 THUMBNAIL = 40  # the side, in cells, of the small picture of a head
 LEVELS = (0, 65535, 4095, 1023, 255)  # 0: exact float32; otherwise square roots of weights in so many even steps
 
@@ -183,14 +189,25 @@ def facts_line(info: ModelInfo, n_tokens: int, layers: Sequence[Document]) -> st
 
 
 def packed_tokens(tokens: tuple[Token, ...], text: str) -> Document:
-    """The tokens' labels, which are special, which follow without a space, and which word each belongs to."""
-    return {
+    """The tokens' labels, which are special, which follow without a space, which word each belongs to, and their boxes."""
+    boxes = [token.box for token in tokens]
+    return ({"boxes": boxes} if any(boxes) else {}) | {
         "labels": [page_label(token.text) + "†" * token.unknown for token in tokens],
         "special": [at for at, token in enumerate(tokens) if token.special],
         "unknown": [at for at, token in enumerate(tokens) if token.unknown],
         "glued": [at for at in range(1, len(tokens)) if _touches_token(tokens[at - 1], tokens[at], text)],
         "words": [number for number, group in enumerate(word_groups(tokens, text)) for _ in group],
     }
+
+
+def packed_photograph(photograph: Image) -> Document:
+    """A picture as a page shows it: a JPEG in a data: URL, as large as is shown, and its sides in pixels as it was given."""
+    small = photograph.copy()
+    small.thumbnail((PHOTOGRAPH_SIDE, PHOTOGRAPH_SIDE))
+    out = io.BytesIO()
+    small.save(out, "JPEG", quality=85)
+    url = f"data:image/jpeg;base64,{base64.b64encode(out.getvalue()).decode()}"
+    return {"url": url, "width": photograph.width, "height": photograph.height}
 
 
 def page_label(text: str) -> str:

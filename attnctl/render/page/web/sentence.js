@@ -19,15 +19,31 @@ function buildSentence({ head: { trace }, title }, own) {
   const { labels, special, glued } = trace.tokens;
   const size = own.some((panel) => panel.head.trace.tokens.labels.length > MOST_ARCS) ? "many" : "few";
   const onkeydown = (event) => onTokenKey(event, trace);
+  const photograph = trace.photograph && buildPhotograph(trace.photograph);
   const words = labels.map((label, token) => {
-    const kind = special.includes(token) ? "button.token.special" : "button.token";
-    const acts = { type: "button", onclick: () => pickToken(token, trace) };
-    const space = token && !glued.includes(token) ? " " : "";
-    return [space, el(kind, acts, { dir: "auto", "data-token": token }, label)];
+    const [kind, box] = [special.includes(token) ? ".special" : "", photograph && trace.tokens.boxes[token]];
+    const acts = { type: "button", onclick: () => pickToken(token, trace), dir: "auto", "data-token": token };
+    if (!box) return [token && !glued.includes(token) ? " " : "", el(`button.token${kind}`, acts, label)];
+    const first = !photograph.querySelector("button");
+    photograph.append(el("button.token.patch", acts, { "aria-label": label, vars: placeOf(box, trace.photograph) }));
+    return first && photograph;
   });
   const group = { role: "group", "aria-label": "Tokens: choose a query", onkeydown };
   const arcs = svgEl("svg", { "aria-hidden": "true" });
   return el("div.sentence", own.length > 1 && el("p.small", title), el(`div.words.${size}`, group, words), arcs);
+}
+
+/** The picture whose patches tokens are; below it the patch that is pointed at, or has the focus. */
+function buildPhotograph({ url, width, height }) {
+  const said = el("p.small", "\u00a0");
+  const tell = ({ target: { title, ariaLabel } }) => ariaLabel && (said.textContent = `${ariaLabel}: ${title}`);
+  return el("div.photograph", { onpointerover: tell, onfocusin: tell }, el("img", { src: url, width, height, alt: "" }), said);
+}
+
+/** Where a box (left, top, right, bottom in pixels) lies over its picture. */
+function placeOf([left, top, right, bottom], { width, height }) {
+  const sides = { left: left / width, top: top / height, width: (right - left) / width, height: (bottom - top) / height };
+  return Object.fromEntries(Object.entries(sides).map(([name, share]) => [name, `${100 * share}%`]));
 }
 
 /** What a token chosen in the sentence is: the query that looks, or the key that is looked at. */
@@ -60,7 +76,7 @@ function shadeSentence(host, panel) {
   const words = host.querySelector(".words");
   const found = shares(panel);
   const spot = tokenIn(panel.head.trace, isFrom() ? state.key : state.query, isFrom() ? "key" : "query");
-  const buttons = [...words.querySelectorAll(".token")];
+  const buttons = [...words.querySelectorAll(".token")].sort((a, b) => a.dataset.token - b.dataset.token);
   const chosen = spot < buttons.length ? spot : null; // a slot of keys is no token of the sentence
   const top = Math.max(...found.values(), 0) || 1;
   buttons.forEach((button, token) => {
@@ -123,7 +139,9 @@ function onTokenKey(event, trace) {
   const token = Number(event.target.dataset?.token);
   if (down === undefined || Number.isNaN(token)) return;
   event.preventDefault();
-  const next = clamp(token + down + across, 0, trace.tokens.labels.length - 1);
+  const { labels, boxes } = trace.tokens;
+  const row = boxes?.[token] ? boxes.filter((box) => box?.[1] === boxes[token][1]).length : 1;
+  const next = clamp(token + down * row + across, 0, labels.length - 1);
   pickToken(next, trace);
   event.currentTarget.querySelector(`[data-token="${next}"]`).focus();
 }
