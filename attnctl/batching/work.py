@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Protocol
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
     from attnctl.argument_types import OptionValues
 
 PICTURES = format_names()
+TRIAL_TOKENS = 512  # of a text with which padding is tried on behalf of shorter ones
 NONE = "[]"  # no options of its own
 OPENED = 8  # models kept open, where items have options of their own
 
@@ -185,25 +187,33 @@ class SharedPasses:
         alike = min(fitting, sizes.count(sizes[0]))
         if isinstance(self.model, Stack):
             return alike if can_run_together(self.model, sizes[0]) else 1
-        return fitting if self._keeps_weights(texts[:fitting]) else alike
+        if self._keeps_weights(texts[:fitting], texts[fitting:]):
+            return fitting
+        return alike
 
-    def _keeps_weights(self, texts: Sequence[Sequence[Token]]) -> bool:
-        """Whether padding to the last text's length leaves the weights of the others as they are."""
+    def _keeps_weights(self, texts: Sequence[Sequence[Token]], later: Sequence[Sequence[Token]]) -> bool:
+        """Whether padding to the last text's length leaves the weights of the others as they are.
+
+        What is tried first is the longest of those that come `later`: one trial then does for all passes of a chunk.
+        """
         long = texts[-1]
         # one token has a weight of 1 in any company
         padded = [tokens for tokens in texts if 1 < len(tokens) < len(long)]
-        if padded and self._sound_to < len(long) < self._changed_from:
-            from attnctl.models.huggingface.padded_batch import padding_changes_weights
+        near = [tokens for tokens in later[-1:] if len(tokens) <= TRIAL_TOKENS]
+        for tried in (*near, long) if padded else ():
+            if self._sound_to < len(long) and len(tried) < self._changed_from:
+                self._try_padding(padded[0], tried)
+        return not padded or len(long) <= self._sound_to
 
-            try:
-                changed = padding_changes_weights(self.model, padded[0], long)
-            except AttnctlError:  # of one of them: which, it says when it is alone
-                return False
-            if changed:
+    def _try_padding(self, short: Sequence[Token], long: Sequence[Token]) -> None:
+        """Note whether a text's weights change beside a longer one; where one of them fails, nothing."""
+        from attnctl.models.huggingface.padded_batch import padding_changes_weights
+
+        with suppress(AttnctlError):  # of which it is, that text says when it is alone
+            if padding_changes_weights(self.model, short, long):
                 self._changed_from = len(long)
             else:
                 self._sound_to = len(long)
-        return not padded or len(long) <= self._sound_to
 
 
 class Traces:

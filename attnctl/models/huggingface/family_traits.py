@@ -8,7 +8,7 @@ import weakref
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
-from functools import partial
+from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -253,6 +253,11 @@ class FamilyTraits:
         self._slots: KeySlots | None = None  # compressed keys of the text, beside those of its tokens
         self._keys: dict[int, weakref.ref[Array]] = {}
 
+    @cached_property
+    def _without_attention(self) -> dict[str, list[int]]:
+        """Found once for all texts of a run: it goes through every module of the network."""
+        return layers_without_attention(self._network)
+
     @contextmanager
     def watch_traits(self) -> Iterator[None]:
         """Within this, the network runs."""
@@ -342,7 +347,7 @@ class FamilyTraits:
         if self._sinks:
             notes.append(SINK_NOTE)
         if self._kind == "self":
-            for name, layers in layers_without_attention(self._network).items():
+            for name, layers in self._without_attention.items():
                 holds = "it holds" if len(layers) == 1 else "they hold"
                 notes.append(f"{_layers(layers)} no softmax attention: {holds} {name} in its place.")
         if self._lambdas:

@@ -126,12 +126,12 @@ def run_padded(model: Checkpoint, texts: Sequence[tuple[Token, ...]], visits: Se
         options = WatchOptions(after=traits.readers)
         ids, output, at, session = padded_forward(model, texts, see_padded, options)
     embeddings = as_numpy(model.network.get_input_embeddings()(ids).detach())  # (batch, n, d_model)
-    runs = []
+    runs, silent = [], session.silent
     for b, tokens in enumerate(texts):
         own = None if output is None else SimpleNamespace(logits=_text_logits(output, b, len(tokens), at))
         ran = Run(tokens, embeddings[b, : len(tokens)])
         ran.gates = traits.gates_of_text(b, len(tokens))
-        model.told_by_run(ran, traits, session.silent, own)
+        model.told_by_run(ran, traits, silent, own)
         runs.append(ran)
     return runs
 
