@@ -68,8 +68,25 @@ def _fits_kernel(x: Array, weight: Array, bias: Array | None = None) -> bool:
     )
 
 
+_shared: dict[int, PackedLinear | None] = {}  # id of a network → the mode that its passes share
+
+
+@contextmanager
+def shared_layouts(network: PreTrainedModel) -> Iterator[None]:
+    """Within this, all passes of a network share their layouts: its weights stay as they are."""
+    within = id(network) in _shared
+    _shared[id(network)] = packing_mode(network)
+    try:
+        yield
+    finally:
+        if not within:
+            del _shared[id(network)]
+
+
 def packing_mode(network: PreTrainedModel) -> PackedLinear | None:
-    """A new mode for a network, or None where this torch has no such kernels, or memory is short."""
+    """A mode for a network: that of `shared_layouts`, or a new one; None where there are no such kernels, or no room."""
+    if id(network) in _shared:
+        return _shared[id(network)]
     there: Any = torch.backends.mkldnn
     if not there.is_available() or network.device.type != "cpu" or network.dtype != torch.float32:
         return None
