@@ -27,7 +27,7 @@ TWELVE_HEADS = ["--model", "random", "--n-heads", "12", "--d-model", "768", "--d
 WORDS = "the old woman gave her small dog a green apple because it was hungry and the boys saw that she left"
 LEAST = 64  # tokens
 LIMIT_TIME, LIMIT_MEMORY = 2.05, 1.05
-MOST_OF_BATCH = 2_048  # tokens of a text that a batch draws cell by cell; it refuses longer ones
+MOST_OF_BATCH = 8_192  # tokens of a text of which all n × n are in memory
 STOPPED_AFTER = 4  # times `--seconds`: a run that takes longer is stopped and not counted
 
 # what is drawn → the arguments; {text} is a file of n words, {out} a name for what is written
@@ -38,7 +38,7 @@ COMMANDS = {
         "explain": ["explain", "--file", "{text}"],
         "heatmap": ["heatmap", "--file", "{text}", "--head", "0", "-o", "{out}.png"],
         "heads": ["heads", "--file", "{text}", "-o", "{out}.csv"],
-        "batch": ["batch", "{text}", "--format", "png", "--head", "0", "-o", "{out}"],
+        "batch": ["batch", "{text}", "--max-tokens", "65536", "--format", "png", "--head", "0", "-o", "{out}"],
     }.items()
 }
 COMMANDS["ablate one head, demo"] = ["ablate", "--file", "{text}", "--query", "5", "--layer", "0", "--head", "0"]
