@@ -112,6 +112,7 @@ def _message_spans(text: str, marked: str, messages: Sequence[Message], name: st
 
 LEARNED_SINK = "(learned sink)"
 LEAST_SINK = 1e-3  # of the attention that no token has: less is rounding
+NEUTRAL = "Write a general description of the image."  # what relative attention is relative to (Zhang et al. 2025)
 ANSWER = 64  # tokens of an answer, unless told otherwise
 
 
@@ -186,6 +187,7 @@ class SourceSearch:
             self.read.answer = answer_ids(self.model, self.answer)
             self._answer_room()
         self.looked = self.read.answer_looks().mass_of_keys()  # (n_k,)
+        self.begun = self._looks_of_beginning(patches) if patches else None
         start = time.perf_counter()
         self.base = self.read.log_probabilities()  # (m,)
         self.cost = ForwardCost(time.perf_counter() - start, self.read_seconds / len(self.tokens))
@@ -197,6 +199,17 @@ class SourceSearch:
             self.written, self.notes = writes_by_token(self.read)
         except AttnctlError as why:
             self.notes = (f"No column says what the parts write: {why}.",)
+
+    def _looks_of_beginning(self, patches: Sequence[int]) -> tuple[Floats, Floats]:
+        """Where the last token of the prompt looks in the picture, and where after NEUTRAL in its place: (n,) each."""
+        plain, both = self.model.of_text(NEUTRAL), []
+        for model, tokens in ((self.model, self.tokens), (plain, prompt_tokens(plain, NEUTRAL))):
+            places = [at for at, token in enumerate(tokens) if token.box is not None]
+            read = AnsweredPrompt(model, ids_of(tokens), self.read.answer[:1], together=places[-1] + 1)
+            looks = np.zeros(len(self.tokens), np.float32)
+            looks[patches] = read.answer_looks().mass_of_keys()[places]
+            both.append(looks)
+        return both[0], both[1]
 
     def _answer_room(self) -> int:
         """How many tokens an answer may have. Raises AttnctlError where prompt and answer are more than the model reads."""
@@ -304,12 +317,14 @@ class SourceSearch:
 
     def _part_source(self, at: int) -> PartSource:
         part = self.parts[at]
+        asked, plain = (None, None) if self.begun is None else map(part.share_of, self.begun)
         return PartSource(
             name=part.name,
             start=part.start,
             end=part.end,
             box=part.box,
             looks=part.share_of(self.looked),
+            relative=asked / plain if asked is not None and plain else None,
             matters=float(self.found.changes[at].sum()),
             alone=at in self.found.alone,
             writes=None if self.written is None else part.share_of(self.written),

@@ -62,6 +62,13 @@ class PartSource(Part, kw_only=True):
     end: Annotated[Index | None, about("One past the last.")] = None
     box: Annotated[Box | None, about("Of a region of a picture: left, top, right, bottom in its pixels.")] = None
     looks: Annotated[Share, about("Share of the answer's attention, over all heads and layers.")]
+    relative: Annotated[
+        float | None,
+        about(
+            "Of a region of a picture: share of the attention of the prompt's last token, with which the answer begins, "
+            "over the share that it has where the prompt asks for a general description instead (Zhang et al. 2025)."
+        ),
+    ] = None
     matters: Annotated[float, about(f"{_CHANGE} Nothing behind the part can see it.")]
     alone: Annotated[bool, about("False: measured with its neighbours, together they do not matter.")]
     writes: Annotated[

@@ -59,12 +59,13 @@ def effects_drawing(found: Effects, photograph: Image | None = None) -> Drawing:
 
 def _draw_looks_and_effects(
     boxes: Sequence[Box], looks: Sequence[float], does: Sequence[float], unit: str, photograph: Image,
-    said: Sequence[str], cited: str,
+    said: Sequence[str], cited: str, between: Sequence[RegionValues] = (),
 ) -> Drawing:  # fmt: skip
     """How much is looked at each region, and what its loss does, beside each other over the photograph."""
     furthest = max(*map(abs, does), LEAST)
     panels = (
         RegionValues("looked at", looks, ".1%", Normalize(0, max(*looks, LEAST)), colour_map(CMAP)),
+        *between,
         RegionValues(unit, does, "+.2f", CenteredNorm(halfrange=furthest), colour_map(CHANGE)),
     )
     return draw_regions(boxes, panels, photograph, said, cited)
@@ -188,7 +189,13 @@ def _draw_source_regions(found: AnswerSources, regions: Mapping[Box, PartSource]
     if len(regions) < len(found.parts):
         said.append(f"{len(found.parts) - len(regions)} more regions are not drawn")
     looks, does = [one.looks for one in regions.values()], [one.matters for one in regions.values()]
-    return _draw_looks_and_effects(list(regions), looks, does, SOURCE_UNIT, photograph, said, found.model.citation)
+    times = [one.relative for one in regions.values() if one.relative is not None]
+    between = []
+    if len(times) == len(regions):
+        said[1] = said[1].replace("Right", "Middle: relative to a neutral prompt. Right")
+        between = [RegionValues("relative attention", times, ".2f", Normalize(0, max(times)), colour_map(CMAP))]
+    cited = found.model.citation
+    return _draw_looks_and_effects(list(regions), looks, does, SOURCE_UNIT, photograph, said, cited, between)
 
 
 def sources_drawing(found: AnswerSources, top: int | None = None, photograph: Image | None = None) -> Drawing:

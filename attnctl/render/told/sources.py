@@ -57,6 +57,10 @@ def parts_table(found: AnswerSources, top: int | None = None) -> Table:
             ),
             Column("", [part.looks / most for part in parts], "bar", most=8, rank=0, name=""),
             Column(
+                "relative", [part.relative for part in parts], told=lambda times: f"{times:.2f} ×", rank=2,
+                about="relative: its share as the answer begins, over that where a general description is asked for",
+            ),
+            Column(
                 "writes", writes, told=nats_text, rank=2,
                 about="writes: what the heads that read the part add to the answer's log-probability directly (nats)",
             ),

@@ -241,6 +241,12 @@ def test_sources_of_one_token_are_the_effects_of_the_same_regions(
         assert part.matters == pytest.approx(known[part.name].log_probability, abs=2e-4)
         assert part.looks == pytest.approx(known[part.name].looked_at, abs=1e-5) and part.box == known[part.name].box
     assert max(abs(part.matters) for part in found.parts) > 1e-3
+    begun, plain = (
+        attnctl.ablate(text, str(folder), target="y", image=picture, spans="regions").spans
+        for text in ("Is it?", "Write a general description of the image.")
+    )
+    times = {one.name: one.looked_at / other.looked_at for one, other in zip(begun, plain, strict=True)}
+    assert {part.name: part.relative for part in found.parts} == pytest.approx(times, rel=1e-3)
     model: Any = open_model(str(folder), image=picture)
     given = {name: value for name, value in model.of_text("Is it?").prepared.items() if name != "mm_token_type_ids"}
     with torch.inference_mode():
