@@ -78,12 +78,13 @@ function shadeSentence(host, panel) {
   const spot = tokenIn(panel.head.trace, isFrom() ? state.key : state.query, isFrom() ? "key" : "query");
   const buttons = [...words.querySelectorAll(".token")].sort((a, b) => a.dataset.token - b.dataset.token);
   const chosen = spot < buttons.length ? spot : null; // a slot of keys is no token of the sentence
-  const top = Math.max(...found.values(), 0) || 1;
+  const { photograph, tokens } = panel.head.trace; // over a photograph the strongest patch has the darkest colour
+  const top = Math.max(...[...found].map(([token, w]) => (!photograph || tokens.boxes[token] ? w : 0)), 0) || 1;
   buttons.forEach((button, token) => {
     const w = found.get(token);
     const look = { "aria-pressed": String(token === chosen), tabindex: token === (chosen ?? 0) ? 0 : -1 };
     put(button, look, { title: w === undefined ? "" : weightText(w, 4) });
-    heated(button, found.size > MOST_ARCS ? w / top : w);
+    heated(button, photograph || found.size > MOST_ARCS ? w / top : w);
   });
   drawArcs(host, words, buttons, found, chosen);
   if (chosen !== null) words.scrollTop = buttons[chosen].offsetTop - words.offsetTop - words.clientHeight / 2;
