@@ -30,7 +30,7 @@ Result = TypeVar("Result")
 alone = False  # whether this process is attnctl's own: set where the program, or a worker of its, begins
 
 TESTED = {
-    "transformers": ("5.23.",),
+    "transformers": ("5.23.", "5.24."),
     "torch": ("2.13.",),
 }  # with others: a plain import
 ABSENT = ("is_torch_distributed_available", "is_scipy_available", "is_sklearn_available")

@@ -43,7 +43,7 @@ HARMLESS = frozenset(
         "pixel_values",
         "input_features",
     }
-    | {"use_cache", "past_key_values", "num_items_in_batch", "labels", "logits_to_keep"}
+    | {"use_cache", "cache", "past_key_values", "num_items_in_batch", "labels", "logits_to_keep"}
     # what the model is to put out
     | {"output_attentions", "output_hidden_states", "output_router_logits", "return_dict"}
     # hints to other kernels: what they say is in the mask already

@@ -31,6 +31,7 @@ from attnctl.models.huggingface.attention_call import (
 )
 from attnctl.models.huggingface.attention_sites import (
     Site,
+    attends_over_depth,
     attention_modules,
     model_follows_interface,
     shares_modules,
@@ -245,6 +246,8 @@ def _attend_call(
     if (instead := contexts_instead.get((threading.get_ident(), id(module)))) is not None:
         return instead, None
     run = partial(attend, module, query, key, value, attention_mask, *args, **how)
+    if attends_over_depth(module):
+        return run()
     own, whole, half = None, None, 0
     sessions = _sessions_of(module)
     if sessions and hasattr(module, "lambda_init"):

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 Output = Any  # what a network's forward returns: each class of transformers has its own fields
 _CROSS = re.compile(r"cross|encoder_attn|encdec|enc_dec", re.IGNORECASE)
 _ATTENTION = re.compile(r"Attention|Attn")
+_OVER_DEPTH = re.compile(r"AttentionResidual$")  # of each token over its own earlier states: Inkling 2
 _NO_ATTENTION = re.compile(r"(Output|Norm|Pool|Pooling|PoolingHead|Embedding|Mask|Gate|Bias)$")
 
 
@@ -61,7 +62,12 @@ def attention_modules(model: PreTrainedModel) -> dict[str, Module]:
 def _module_attends(module: Module) -> bool:
     name = type(module).__name__
     named = bool(_ATTENTION.search(name)) or hasattr(module, "num_key_value_groups")
-    return named and not _NO_ATTENTION.search(name)
+    return named and not _NO_ATTENTION.search(name) and not attends_over_depth(module)
+
+
+def attends_over_depth(module: Module) -> bool:
+    """Whether a module attends over layers, each token for itself, and not over tokens."""
+    return bool(_OVER_DEPTH.search(type(module).__name__))
 
 
 def model_follows_interface(model: PreTrainedModel) -> bool:

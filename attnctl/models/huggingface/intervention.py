@@ -167,7 +167,9 @@ def _count_past(model: PreTrainedModel, change: Applied) -> Iterator[None]:
     """Within this, `change.past` is the number of tokens in the cache as each forward begins."""
 
     def note_cache_length(_: object, __: object, given: dict[str, object]) -> None:
-        cache: Any = given.get("past_key_values")
+        cache: Any = given.get(
+            "cache", given.get("past_key_values")
+        )  # as transformers calls it from 5.24 on, and before
         change.past = int(cache.get_seq_length()) if hasattr(cache, "get_seq_length") else 0
         change.real.clear()
 

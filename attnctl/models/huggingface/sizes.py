@@ -383,7 +383,8 @@ def cached_layers(network: PreTrainedModel) -> tuple[CachedLayers, ...] | None:
 
     part = _text_parts(network)[0]
     parameters = inspect.signature(part.forward).parameters
-    if not {"past_key_values", "use_cache", "use_mems"} & parameters.keys():
+    takes_cache = "cache" in parameters and "Cache" in str(parameters["cache"].annotation)  # from transformers 5.24 on
+    if not takes_cache and not {"past_key_values", "use_cache", "use_mems"} & parameters.keys():
         return ()
     token = torch.ones(1, 1, dtype=torch.long, device="meta")
     given = {"input_ids": token} | ({"decoder_input_ids": token} if part.config.is_encoder_decoder else {})

@@ -70,6 +70,6 @@ def test_a_word_without_its_space_is_noted_where_the_other_is_likelier(run: Run,
 
 
 def test_a_network_of_another_kind_has_no_head_off(refused: Refused, tmp_path: Path) -> None:
-    outside = str(folders.write(tmp_path / "outside", "gptj"))
+    outside = str(folders.write(tmp_path / "outside", "bloom, ALiBi"))
     assert "code of its own" in refused("ablate", TEXT, "--model", outside)
     assert "code of its own" in refused("explain", TEXT, "--model", outside, "--off", "0.0")

@@ -65,6 +65,11 @@ def test_what_needs_more_than_a_light_import_gets_it(needs: str) -> None:
 
 
 def test_versions_that_were_not_tested_are_imported_plainly(monkeypatch: pytest.MonkeyPatch) -> None:
-    for hf, torch, tested in (("5.23.1", "2.13.0+cpu", True), ("5.24.0", "2.13.0", False), ("5.23.0", "2.14.0", False)):
+    for hf, torch, tested in (
+        ("5.23.1", "2.13.0+cpu", True),
+        ("5.24.0", "2.13.0", True),
+        ("5.25.0", "2.13.0", False),
+        ("5.23.0", "2.14.0", False),
+    ):
         monkeypatch.setattr(light_import, "version", {"transformers": hf, "torch": torch}.__getitem__)
         assert light_import.are_tested() is tested

@@ -31,7 +31,11 @@ REFUSED: list[tuple[str, dict[str, Any], str]] = [
     ("intervene", {"heads": {0: [0]}, "how": "resample", "reference": RESAMPLED}, "5 tokens, this text 9"),
     ("intervene", {"heads": {0: [0]}, "how": "mean", "reference": {0: torch.zeros(3)}}, "(3,): mean needs (4, 8)"),
     ("intervene", {"heads": {0: [0]}, "how": "resample", "reference": {0: torch.zeros(3)}}, "needs (4, n, 8)"),
-    ("intervene", {"model": "gptj", "heads": {0: [0]}}, "AttnctlError: GPTJForCausalLM computes its attention in code"),
+    (
+        "intervene",
+        {"model": "bloom, ALiBi", "heads": {0: [0]}},
+        "AttnctlError: BloomForCausalLM computes its attention in code",
+    ),
     ("intervene", {"heads": {"a": [0]}}, "TypeError: intervene(): a layer of heads is int, not str"),
     ("intervene", {"heads": {0: None}}, "TypeError: intervene(): heads[0] is int or Sequence, not NoneType"),
     ("intervene", {"heads": {0: "x"}}, "TypeError: intervene(): heads[0] is int or list, not str"),
