@@ -53,7 +53,7 @@ def found_sources(text: str | None, file: str | None, options: OptionValues) -> 
     chat = options.pop("chat", None)
     steps = api.search_sources(*inputs.open_prompt(text, file, chat, lambda: arguments.model_of(options)), **asked)
     search, remove, interrupted = next(steps), asked.get("remove", False), False
-    parts, told = len(search.parts), search.read_seconds > SAID_SECONDS
+    parts, told, done = len(search.parts), search.read_seconds > SAID_SECONDS, 0.0
     arguments.say_notes(search.cost_notes(remove, SAID_SECONDS) if told else ())
     try:
         with cost_progress(f"{parts} parts, {len(search.tokens):,} tokens") as tick:
@@ -62,7 +62,8 @@ def found_sources(text: str | None, file: str | None, options: OptionValues) -> 
                     told = True
                     arguments.say_notes(search.cost_notes(remove, SAID_SECONDS))
                 if tick is not None:
-                    tick(1 / (search.forwards + remove * parts))
+                    done, before = search.share_done(remove), done
+                    tick(done - before)
     except KeyboardInterrupt:
         arguments.say_notes(("interrupted: this is what is known so far",))
         interrupted = True

@@ -192,6 +192,7 @@ class SourceSearch:
         self.base = self.read.log_probabilities()  # (m,)
         self.cost = ForwardCost(time.perf_counter() - start, self.read_seconds / len(self.tokens))
         self.removed: dict[int, float] = {}
+        self.tokens_read = 0  # by the forwards of the search
         self.found = Found()
         self.written: Floats | None = None  # (n_k,), what each token writes to the answer directly
         self.notes: tuple[str, ...] = ()
@@ -231,9 +232,17 @@ class SourceSearch:
 
         By how long the prompt took to read, and once a forward was made by that one.
         """
-        behind = [self._tokens_behind((part,)) for part in range(len(self.parts))]
         again = remove * len(self.parts) * self.cost.seconds_of(len(self.tokens))
-        return self.forwards * self.cost.seconds_of(sum(behind) / len(behind)) + again
+        return self.forwards * self.cost.seconds_of(self._mean_behind()) + again
+
+    def share_done(self, remove: bool = False) -> float:
+        """How much is done of the tokens that the forwards read at most, 0 to 1; `remove` as above."""
+        whole = self.forwards * self._mean_behind() + remove * len(self.parts) * len(self.tokens)
+        return min(1.0, (self.tokens_read + len(self.removed) * len(self.tokens)) / whole)
+
+    def _mean_behind(self) -> float:
+        """How many tokens a forward reads that hides one part, on average."""
+        return sum(self._tokens_behind((part,)) for part in range(len(self.parts))) / len(self.parts)
 
     def cost_notes(self, remove: bool, least: float) -> tuple[str, ...]:
         """How many forwards are made and about how long they take, where that is more than `least` seconds; as one note."""
@@ -254,6 +263,7 @@ class SourceSearch:
             start = time.perf_counter()
             hidden = self.read.log_probabilities([one for at in group for one in self.parts[at].ranges])  # (m,)
             behind = self._tokens_behind(group)
+            self.tokens_read += behind
             if len(group) == 1 and 2 * behind >= len(self.tokens):  # of fewer tokens it tells too little
                 self.cost = self.cost.measured(time.perf_counter() - start, behind)
             return hidden - self.base  # (m,)
