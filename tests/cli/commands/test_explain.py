@@ -97,9 +97,10 @@ MODELS = ("attnctl.models.builtin.random", "attnctl.models.builtin.weights", "at
 )  # fmt: skip
 def test_what_stays_unimported(arguments: list[str], absent: tuple[str, ...], room: Path) -> None:
     code = (
-        "import sys, runpy\n"
+        "import sys\n"
         f"sys.argv = ['attnctl', *{arguments!r}]\n"
-        "try: runpy.run_module('attnctl', run_name='__main__')\n"
+        "from attnctl.__main__ import main\n"
+        "try: main()\n"
         "except SystemExit as stop: assert not stop.code, stop.code\n"
         f"print([name for name in {absent!r} if name in sys.modules], file=sys.stderr)\n"
     )
