@@ -43,6 +43,7 @@ READER_SECONDS = 10  # until a named pipe that is written to has a reader: the s
 HEADS_IN_ALL = 20_000  # of all layers in a trace or a matrix: the largest models have 15,000
 TEXT_TOKENS = 2_000_000  # of one text: they are made in ten seconds, and in half a gigabyte
 PASS_TOKENS = 4096  # of the texts that share a pass through a model, padding and all
+PASS_PADDING = 64  # tokens of padding in a pass, which take about as long as another pass does beside its tokens
 GGUF_ENTRIES = 10_000_000  # metadata entries, array items and tensors in all: the largest vocabularies have 260,000
 ARRAY_AXES = 8  # of a stored array: weights have four at most
 TOKENIZER_STEPS = 200  # of a normalizer: those in use have ten at most

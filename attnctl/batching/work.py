@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext, suppress
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from itertools import accumulate
 from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
@@ -176,7 +177,7 @@ def _layouts_of_model(model: Any) -> AbstractContextManager[None]:
 
 
 class SharedPasses:
-    """How many texts share each pass through a model: at most `most`, and limits.PASS_TOKENS tokens, padding and all.
+    """How many texts share each pass through a model: at most `most`, and what limits.PASS_TOKENS and PASS_PADDING allow.
 
     Through a built-in model go texts of one length. A checkpoint pads: that is tried wherever a pass is longer than those
     tried before; where it changes weights, as no architecture should let it, only texts of one length go together.
@@ -193,7 +194,9 @@ class SharedPasses:
     def next_size(self, texts: Sequence[Sequence[Token]]) -> int:
         """How many of the texts, the shortest first, go through the model next."""
         sizes = [len(tokens) for tokens in texts[: self.most]]
-        fitting = sum(count * size <= limits.PASS_TOKENS for count, size in enumerate(sizes, 1)) or 1
+        whole = [count * size for count, size in enumerate(sizes, 1)]  # tokens of a pass of so many, padding and all
+        padding = [tokens - own for tokens, own in zip(whole, accumulate(sizes), strict=True)]
+        fitting = sum(map(_fits_pass, whole, padding)) or 1
         alike = min(fitting, sizes.count(sizes[0]))
         if isinstance(self.model, Stack):
             return alike if can_run_together(self.model, sizes[0]) else 1
@@ -224,6 +227,10 @@ class SharedPasses:
                 self._changed_from = len(long)
             else:
                 self._sound_to = len(long)
+
+
+def _fits_pass(tokens: int, padding: int) -> bool:
+    return tokens <= limits.PASS_TOKENS and padding <= limits.PASS_PADDING
 
 
 class Traces:

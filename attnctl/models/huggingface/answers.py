@@ -25,7 +25,7 @@ from attnctl.models.huggingface.attention_sites import Site
 from attnctl.models.huggingface.checkpoint import Checkpoint
 from attnctl.models.huggingface.intervention import apply_interventions
 from attnctl.models.huggingface.network import running_network
-from attnctl.models.huggingface.packed_linear import PackedLinear, packed_products, packing_mode
+from attnctl.models.huggingface.packed_linear import PackedLinear, packed_products, packing_of_network
 
 if TYPE_CHECKING:
     from transformers import Cache, PreTrainedModel
@@ -88,7 +88,7 @@ class AnsweredPrompt:
     def __post_init__(self, after: AnsweredPrompt | None) -> None:
         if self.model.kind != "self" or not self.model.info.causal:
             raise UsageError(f"{self.model.info.name} does not continue texts, so it answers no prompt")
-        self._kernels = after._kernels if after else packing_mode(self.model.network)
+        self._kernels = after._kernels if after else packing_of_network(self.model.network)
         self.read_prompt(after)
 
     @property

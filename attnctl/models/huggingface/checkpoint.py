@@ -164,7 +164,7 @@ class Checkpoint:
         self.check_tokens(tokens)
         self = self.of_text(text)
         source = self.pieces.tokenize_text(text) if self.kind in ("decoder", "cross") else None
-        ran, slots = Run(tuple(tokens), key_tokens=self.tokens_of_keys(tokens, text)), self._slots(len(tokens))
+        ran, slots = Run(tuple(tokens), key_tokens=self.tokens_of_keys(tokens, text)), self.slots_of_text(len(tokens))
         inputs = self._forward_inputs(tokens, source)
         traits = FamilyTraits(self.network, self.kind)
         to_its_end, seen_enough = may_repeat_layers(self.network, self.kind), False  # a second attention is refused
@@ -248,12 +248,19 @@ class Checkpoint:
             return self.pieces.tokenize_text(text)
         if self.kind == "decoder" and merges_source(self.network):
             return (*tokens, *self.pieces.tokenize_text(text))
-        return self._slots(len(tokens)).tokens_of_slots(tokens)
+        return self.slots_of_text(len(tokens)).tokens_of_slots(tokens)
 
-    def _slots(self, n: int) -> KeySlots:
-        from attnctl.models.huggingface.key_slots import slots_of_text
+    @functools.cached_property
+    def _compressors(self) -> dict[int, tuple[int, bool]]:
+        from attnctl.models.huggingface.key_slots import compressors
 
-        return slots_of_text(self.network, self.kind, n)
+        return compressors(self.network, self.kind)
+
+    def slots_of_text(self, n: int) -> KeySlots:
+        """The compressed slots of a text of n tokens that is read in one forward, without a cache."""
+        from attnctl.models.huggingface.key_slots import KeySlots, slot_spans
+
+        return KeySlots(n, {layer: slot_spans(n, *how) for layer, how in self._compressors.items()})
 
     def _run_forward(
         self, inputs: dict[str, object], seen: Callable[[Site, Call], Array | None], traits: FamilyTraits
@@ -320,7 +327,7 @@ class Checkpoint:
 
         self = self.of_text(text)
         source = self.pieces.tokenize_text(text) if self.kind in ("decoder", "cross") else None
-        inputs, slots = self._forward_inputs(tokens, source), self._slots(len(tokens))
+        inputs, slots = self._forward_inputs(tokens, source), self.slots_of_text(len(tokens))
         weights: dict[int, Array] = {}
         contexts: dict[int, Array] = {}
 

@@ -89,18 +89,17 @@ class KeySlots:
         return self.widened(layer, torch.cat([tokens, scores], dim=-1))  # (n_q, n + slots)
 
 
-def slots_of_text(network: PreTrainedModel, kind: str, n: int) -> KeySlots:
-    """The compressed slots of a text of n tokens that is read in one forward, without a cache."""
-    compressors: list[Any] = [part for part in network.modules() if type(part).__name__.endswith("Compressor")]
-    sites = sites_of_modules(network) if compressors else {}
-    found: dict[int, tuple[Span, ...]] = {}
-    for part in compressors:
+def compressors(network: PreTrainedModel, kind: str) -> dict[int, tuple[int, bool]]:
+    """Layer → how many tokens one slot of its compressor stands for, and whether each window holds the one before too."""
+    found: dict[int, tuple[int, bool]] = {}
+    parts: list[Any] = [part for part in network.modules() if type(part).__name__.endswith("Compressor")]
+    sites = sites_of_modules(network) if parts else {}
+    for part in parts:
         rate, site = getattr(part, "compress_rate", None), sites[id(part)][0]
         if isinstance(rate, int) and rate > 0 and site.kind == kind:
             # each token is compressed twice: for its own window's slot, and for the next
-            twice = bool(part.kv_proj.out_features == 2 * part.head_dim)
-            found[site.layer] = slot_spans(n, rate, overlaps=twice)
-    return KeySlots(n, found)
+            found[site.layer] = rate, bool(part.kv_proj.out_features == 2 * part.head_dim)
+    return found
 
 
 def slot_spans(n: int, rate: int, overlaps: bool) -> tuple[Span, ...]:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from types import SimpleNamespace
 from typing import TYPE_CHECKING
 from weakref import WeakKeyDictionary
@@ -72,7 +72,7 @@ def padded_forward(
     """
     from attnctl.models.huggingface.attention_interface import watch_attention
     from attnctl.models.huggingface.network import running_network
-    from attnctl.models.huggingface.packed_linear import packed_products, packing_mode
+    from attnctl.models.huggingface.packed_linear import packed_products, packing_of_network
 
     for tokens in texts:
         model.check_tokens(tokens)
@@ -86,12 +86,25 @@ def padded_forward(
 
     with (
         running_network(model.network, len(texts) * n, model.info.name),
-        packed_products(packing_mode(model.network)),
+        packed_products(packing_of_network(model.network)),
         suppress(StopForward),
         watch_attention(model.network, see_tokens, lambda site: site.kind == model.kind, options) as session,
     ):
         output = model.network(**inputs)
     return inputs["input_ids"], output, at, session
+
+
+# of each network, the longest pass in which its own kernel was held against ours: without padding, and with
+_checked_lengths: WeakKeyDictionary[PreTrainedModel, dict[bool, int]] = WeakKeyDictionary()
+
+
+@contextmanager
+def _held_against_ours(model: Checkpoint, texts: Sequence[Sequence[Token]]) -> Iterator[bool]:
+    """Whether the network's kernel was held against ours in a pass as long as this; what runs in it to its end is one."""
+    n, padded = max(map(len, texts)), len(set(map(len, texts))) > 1
+    checked = _checked_lengths.setdefault(model.network, {})
+    yield n <= checked.get(padded, 0)
+    checked[padded] = max(n, checked.get(padded, 0))
 
 
 def run_padded(model: Checkpoint, texts: Sequence[tuple[Token, ...]], visits: Sequence[Visit]) -> list[Run]:
@@ -122,8 +135,8 @@ def run_padded(model: Checkpoint, texts: Sequence[tuple[Token, ...]], visits: Se
             whole[b, :, : len(texts[b])] = context
         return whole
 
-    with traits.watch_traits():
-        options = WatchOptions(after=traits.readers)
+    with traits.watch_traits(), _held_against_ours(model, texts) as trusted:
+        options = WatchOptions(after=traits.readers, trusted=trusted)
         ids, output, at, session = padded_forward(model, texts, see_padded, options)
     embeddings = as_numpy(model.network.get_input_embeddings()(ids).detach())  # (batch, n, d_model)
     runs, silent = [], session.silent
@@ -169,18 +182,12 @@ def _text_logits(output: Output, b: int, n: int, at: list[int] | None) -> Array 
 Take = Callable[[int, Array], None]  # called with a layer and its weights (batch, heads, n, n), padding at the end
 
 
-# of each network, the longest pass in which its own kernel was held against ours: without padding, and with
-_checked_lengths: WeakKeyDictionary[PreTrainedModel, dict[bool, int]] = WeakKeyDictionary()
-
-
 def weights_of_several(model: Checkpoint, texts: Sequence[Sequence[Token]], take: Take) -> None:
     """Hand each layer's weights to `take`, then leave the network. Raises AttnctlError where a text cannot be read."""
     from attnctl.models.huggingface.attention_interface import WatchOptions
 
     whole = [tuple(tokens) for tokens in texts]
-    last = (model.info.n_layers or 0) - 1
-    n, padded = max(map(len, whole)), len(set(map(len, whole))) > 1
-    checked = _checked_lengths.setdefault(model.network, {})
+    n, last = max(map(len, whole)), (model.info.n_layers or 0) - 1
 
     def see_layer(site: Site, call: Call) -> Array:
         steps = attention.run_call(call)
@@ -189,5 +196,5 @@ def weights_of_several(model: Checkpoint, texts: Sequence[Sequence[Token]], take
             raise StopForward
         return steps.context
 
-    padded_forward(model, whole, see_layer, WatchOptions(trusted=n <= checked.get(padded, 0)))
-    checked[padded] = max(n, checked.get(padded, 0))
+    with _held_against_ours(model, whole) as trusted:
+        padded_forward(model, whole, see_layer, WatchOptions(trusted=trusted))

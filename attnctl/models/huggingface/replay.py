@@ -26,7 +26,7 @@ from attnctl.models.huggingface.attention_sites import Site, blocks_of
 from attnctl.models.huggingface.family_traits import ContextReaders, output_projections
 from attnctl.models.huggingface.intervention import Applied, apply_interventions
 from attnctl.models.huggingface.network import running_network
-from attnctl.models.huggingface.packed_linear import packed_products, packing_mode
+from attnctl.models.huggingface.packed_linear import packed_products, packing_of_network
 from attnctl.readings.effects import Word
 from attnctl.readings.effects.ablation import FirstOrder
 
@@ -86,7 +86,7 @@ class Replay:
         visit: Callable[[Site, Call], Array | None] = lambda *_: None,
     ) -> None:
         self.network, self.inputs, self.kind, self.base = network, inputs, kind, base or Intervention()
-        self._kernels = packing_mode(network)
+        self._kernels = packing_of_network(network)
         self._starts: dict[int, int] = {}  # layer → the first block call in which it attends
 
         def see_block_call(site: Site, call: Call) -> Array | None:

@@ -15,7 +15,7 @@ from attnctl.interventions import Intervention
 from attnctl.models.huggingface.attention_call import check_finite
 from attnctl.models.huggingface.attention_sites import Site, model_follows_interface
 from attnctl.models.huggingface.checkpoint import Checkpoint, classes_of_network
-from attnctl.models.huggingface.key_slots import KeySlots, slots_of_text
+from attnctl.models.huggingface.key_slots import KeySlots
 from attnctl.models.huggingface.network import running_network
 from attnctl.models.huggingface.replay import Replay, logits_of
 from attnctl.readings.effects import Contributions, Word, spelled_word
@@ -217,7 +217,7 @@ def watch_network(
     decoder = () if alone else model.decoder_start()
     tokens = decoder if model.kind in ("decoder", "cross") else source
     model.check_tokens(tokens)
-    at, slots = _watched_position(model, tokens, query), slots_of_text(model.network, model.kind, len(tokens))
+    at, slots = _watched_position(model, tokens, query), model.slots_of_text(len(tokens))
     pieces = model.pieces
     return WatchedNetwork(
         network=model.network,

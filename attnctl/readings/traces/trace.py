@@ -357,8 +357,8 @@ def sink_sentence(trace: Trace) -> str | None:
         part = layer.weights[:, rows]  # (heads, rows, n_k)
         heads += len(layer.heads)
         if part.size:
-            first.append(part[..., 0].astype(np.float64).mean())
-            special.append(part[..., others].astype(np.float64).sum(axis=-1).mean())
+            first.append(part[..., 0].mean(dtype=np.float64))
+            special.append(part[..., others].sum(axis=-1, dtype=np.float64).mean())
     if not first or len(keys) < 2:
         return None
     layers = [layer.layer for layer in trace.layers]

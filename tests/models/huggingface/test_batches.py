@@ -20,7 +20,7 @@ from attnctl.errors import AttnctlError
 from attnctl.models import open_model
 from attnctl.models.huggingface import padded_batch
 from attnctl.models.huggingface.attention_interface import watch_attention
-from attnctl.models.huggingface.packed_linear import PackedLinear, packed_products, packing_mode
+from attnctl.models.huggingface.packed_linear import PackedLinear, packed_products, packing_of_network
 from attnctl.models.huggingface.padded_batch import weights_of_several
 from attnctl.readings.traces.trace import Trace
 from attnctl.source import record_trace
@@ -116,7 +116,7 @@ def test_padding_is_tried_where_a_pass_is_longer_than_those_before(
 
 def test_tokens_of_a_pass_are_counted_with_their_padding(shelf: Shelf) -> None:
     passes = SharedPasses(open_model(shelf("llama")), 32)
-    for sizes, most in (([600] * 10, 6), ([5000] * 10, 1), ([1, 1, 1, 4000], 3), ([1, 1, 1, 1024], 4)):
+    for sizes, most in (([600] * 10, 6), ([5000] * 10, 1), ([1, 1, 1, 4000], 3), ([1, 1, 1, 22], 4), ([1, 1, 1, 23], 3)):
         assert passes.next_size([["token"] * size for size in sizes]) == most
 
 
@@ -178,7 +178,7 @@ def test_products_are_those_of_torch(shape: tuple[int, ...]) -> None:
         layer = torch.nn.Linear(32, 48, bias=bias)
         with torch.no_grad():
             plain = layer(x)
-            with packed_products(packing_mode(zoo.build("llama"))):
+            with packed_products(packing_of_network(zoo.build("llama"))):
                 torch.testing.assert_close(layer(x), plain, atol=1e-5, rtol=1e-5)
                 assert layer(x[:0]).shape == (0, *shape[1:-1], 48)
 
@@ -192,7 +192,7 @@ def test_with_gradients_or_halves_torch_does_it_alone() -> None:
             layer.bfloat16()(x.bfloat16())
     assert layer.weight.grad is not None
     assert not mode._packed
-    assert packing_mode(zoo.build("llama", dtype=torch.bfloat16)) is None
+    assert packing_of_network(zoo.build("llama", dtype=torch.bfloat16)) is None
 
 
 TEXT = "Alice eats pizza with Bob " * 2
