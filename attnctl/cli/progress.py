@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from attnctl.source import Prepared
 
 SHOWN = 0.5  # seconds, after which there is a bar
+LUMP = 0.05  # seconds between two pieces of work that are told together
 SILENT = 1.0  # seconds without a word, after which there is one
 
 
@@ -143,12 +144,18 @@ def cost_progress(what: str) -> Iterator[Callable[[float], None] | None]:
     bar = Progress(*columns, console=safe_console(stderr=True), transient=True)
     task = bar.add_task(what, total=1.0, left="-:--:--")
     start, done = monotonic(), 0.0
+    first: tuple[float, float] | None = None  # when the first lump of work was done, and what share of all it was
 
     def move_on(share: float) -> None:
-        nonlocal done
-        done += share
-        bar.update(task, completed=done, left=time_left(monotonic() - start, done))
-        if monotonic() - start > SHOWN:
+        nonlocal done, first
+        done, now = done + share, monotonic()
+        if first is None or now - first[0] < LUMP:
+            first = first[0] if first else now, done
+            left = time_left(now - start, done)
+        else:  # what came before the first lump, as opening a model does, does not come again
+            left = time_left(now - first[0], (done - first[1]) / (1 - first[1]) if first[1] < 1 else 1.0)
+        bar.update(task, completed=done, left=left)
+        if now - start > SHOWN:
             bar.start()
 
     with tidied_up():

@@ -106,8 +106,8 @@ class Model(Protocol):
         """The text through every layer; `visit` sees each layer's attention on the way, until it raises StopForward."""
 
 
-def take_layer(reading: Reading[Result], layer: LayerAttention, tick: Tick | None, count: int) -> None:
-    """Hand one of `count` layers to a reading; `tick` hears 1 / count, however often the reading goes over the layer."""
+def take_layer(reading: Reading[Result], layer: LayerAttention, tick: Tick | None, whole: float) -> None:
+    """Hand a layer to a reading; `tick` hears the `whole` share of it, however often the reading goes over the layer."""
     told = 0.0
 
     def hear(share: float) -> None:
@@ -115,12 +115,15 @@ def take_layer(reading: Reading[Result], layer: LayerAttention, tick: Tick | Non
         more = min(share, 1 - told)
         told += more
         if tick is not None:
-            tick(more / count)
+            tick(more * whole)
 
     layer.tick = hear
     reading.take(layer)
     layer.tick = None  # it may be kept
     hear(1 - told)
+
+
+WINDOWED = 0.2  # of a layer whose queries see few keys, what it takes of the time of one that sees all
 
 
 class Pass(Generic[Result]):
@@ -158,9 +161,17 @@ class Pass(Generic[Result]):
         if layer.layer in self._layers or not self._named:
             # of all heads, each layer has its own number
             part = layer if self._heads is None else layer.select_heads(self._heads)
-            take_layer(self._reading, part, self._tick, len(self._layers))
+            take_layer(self._reading, part, self._tick, self._share_of_layer(layer.layer))
         if layer.layer == self._last:
             raise StopForward
+
+    def _share_of_layer(self, layer: int) -> float:
+        """About which share of the work one of the layers is."""
+        settings: Any = getattr(self.source.model, "settings", None)  # of a built-in model
+        near = settings is not None and settings.window is None and settings.first_window is not None
+        return (WINDOWED if near and not layer else 1) / (
+            len(self._layers) - (near and 0 in self._layers) * (1 - WINDOWED)
+        )
 
     def value(self, run: Run) -> Result:
         """What the reading made of it. Raises UsageError for a chosen layer that did not attend."""
@@ -289,7 +300,7 @@ class TraceSource(Source):
         some = None if heads is None else chosen_indices(heads, n_heads, "head", self.name)
         for part in parts:
             layer = part if some is None else part.select_heads(some)
-            take_layer(reading, replace(layer), tick, len(parts))
+            take_layer(reading, replace(layer), tick, 1 / len(parts))
         trace = self.trace
         said = (trace.predictions, trace.model, trace.notes, trace.text, trace.measure)
         return reading.value(Run(trace.tokens, trace.embeddings, trace.key_tokens, *said))

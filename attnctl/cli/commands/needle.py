@@ -22,7 +22,7 @@ from attnctl.render.told.needles import needle_cells, needles_forms
 
 LENGTHS = "512,1024,2048"  # as an example in a message
 
-ANSWER = 2048  # tokens that are read in the time that an answer takes, about
+ANSWER = 256  # tokens that are read in the time that an answer takes, about
 
 
 def needle_command(
@@ -69,7 +69,7 @@ def needle_command(
                 if form == "jsonl":
                     _write_line(write_json(cell_document(cell, asker.run), "needle"), output)
                 if tick is not None:
-                    tick((ANSWER + place[0]) / sum(ANSWER + n for n, _ in left))
+                    tick(_tokens_read(cell.length, cell.depth) / sum(_tokens_read(*place) for place in left))
         found = asker.needles_of(cells, switch_off)
     except KeyboardInterrupt:
         arguments.say_notes(("interrupted: this is what is known so far",))
@@ -79,6 +79,11 @@ def needle_command(
         raise typer.Exit(INTERRUPTED)
     if not found.answered_count:
         raise AttnctlError(f"{model.info.name} answers none of the {len(cells)} needles")
+
+
+def _tokens_read(length: int, depth: float) -> float:
+    """How many tokens are read for a needle: what stands behind it, as filler before it is shared, and an answer."""
+    return length * (1 - depth) + ANSWER
 
 
 def _whole_numbers(spec: str, option: str) -> list[int]:
