@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from attnctl.text import Document
 
 
+EQUAL_DIGITS = 6  # after the point: links that differ by less are equal, on any processor, and the first is told
 LEAST = 0.6  # of its held-out sentences that a head must be right on to bear the relation's name
 
 PRONOUNS = frozenset(("it", "they", "he", "she", "him", "her", "them"))
@@ -260,7 +261,7 @@ def _largest_of_row(part: LayerTrace, head: int, query: int) -> Focus | None:
     if query not in rows:
         return None
     row = part.head_weights(head)[rows.index(query)]  # (n_k,)
-    key = int(np.argmax(row))
+    key = int(np.argmax(row.round(EQUAL_DIGITS)))
     return Focus(part.layer, head, query, key, float(row[key]))
 
 
@@ -371,4 +372,4 @@ def link_ranks(trace: Trace, layer: LayerTrace, at: int, queries: list[int]) -> 
     parked = trace.model.kind == "checkpoint"
     rank[:, [j for j, t in enumerate(trace.key_axis) if t.special or (j == 0 and parked)]] -= DEMOTED
     rank[~visible] = -np.inf
-    return rank
+    return rank.round(EQUAL_DIGITS)
