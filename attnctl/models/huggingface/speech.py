@@ -21,6 +21,7 @@ from attnctl.models.huggingface.tokenizer import Pieces, open_pieces
 from attnctl.readings.alignment import (
     AUTO_HEADS,
     FRAME_SECONDS,
+    LEAD_SECONDS,
     LISTED_HEADS,
     NO_SPACES,
     AlignedSpeech,
@@ -284,7 +285,8 @@ def _timed_words(
     tokenizer = speech.pieces.tokenizer
     weights = heard.standardised(heads).mean(axis=0)  # (tokens + 1, frames)
     path = warping_paths(-weights[None])[0]
-    starts = heard.start + token_starts(path) * FRAME_SECONDS  # (tokens + 1,)
+    found = token_starts(path) * FRAME_SECONDS + LEAD_SECONDS  # (tokens + 1,)
+    starts = heard.start + np.minimum(found, heard.frames * FRAME_SECONDS)
     logs = np.log(np.maximum(heard.probabilities, 1e-30))
     words = [
         AlignedWord(

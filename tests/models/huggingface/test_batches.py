@@ -116,7 +116,13 @@ def test_padding_is_tried_where_a_pass_is_longer_than_those_before(
 
 def test_tokens_of_a_pass_are_counted_with_their_padding(shelf: Shelf) -> None:
     passes = SharedPasses(open_model(shelf("llama")), 32)
-    for sizes, most in (([600] * 10, 6), ([5000] * 10, 1), ([1, 1, 1, 4000], 3), ([1, 1, 1, 22], 4), ([1, 1, 1, 23], 3)):
+    for sizes, most in (
+        ([600] * 10, 6),
+        ([5000] * 10, 1),
+        ([1, 1, 1, 4000], 3),
+        ([1, 1, 1, 22], 4),
+        ([1, 1, 1, 23], 3),
+    ):
         assert passes.next_size([["token"] * size for size in sizes]) == most
 
 
