@@ -39,10 +39,15 @@ class Token:
         tuple[int, int, int, int] | None,
         about("Of a patch: left, top, right, bottom in pixels, the last two one past."),
     ] = None
+    picture: Annotated[
+        Index | None,
+        about("Which of several pictures it is of, from 0 on: they stand side by side, and boxes are in all of that."),
+    ] = None
 
 
 Tokenize = Callable[[str], tuple[Token, ...]]
 
+WHOLE = "whole-"  # how the tokens of a small view of a whole picture are called, which stand beside its tiles
 BLANKS = ("____", "[MASK]", "<mask>")
 
 
@@ -273,11 +278,12 @@ def is_index(query: str) -> bool:
 
 
 def _by_pixel(tokens: Sequence[Token], x: int, y: int) -> int:
-    for at, token in enumerate(tokens):
-        if token.box is not None and token.box[0] <= x < token.box[2] and token.box[1] <= y < token.box[3]:
-            return at
-    boxes = [token.box for token in tokens if token.box is not None]
-    seen = f"{boxes[0][0]},{boxes[0][1]} to {boxes[-1][2] - 1},{boxes[-1][3] - 1}"  # patches go row by row
+    boxes = {at: token.box for at, token in enumerate(tokens) if token.box is not None}
+    there = [at for at, box in boxes.items() if box[0] <= x < box[2] and box[1] <= y < box[3]]
+    if there:  # a tile's token before one of the whole picture, which is larger
+        return min(there, key=lambda at: (boxes[at][2] - boxes[at][0]) * (boxes[at][3] - boxes[at][1]))
+    left, top, right, bottom = zip(*boxes.values(), strict=True)
+    seen = f"{min(left)},{min(top)} to {max(right) - 1},{max(bottom) - 1}"
     raise UsageError(f"no patch at pixel {x},{y}: the model sees {seen} of the picture")
 
 

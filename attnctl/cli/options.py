@@ -426,7 +426,11 @@ _TABLE: dict[str, dict[str, Option]] = {
         ),
         "bos": Option("--bos/--no-bos", "With or without the token that begins a text (checkpoints).", bool),
         "truncate": Option("--truncate", "Cut a text that is longer than the checkpoint reads.", bool),
-        "image": Option("--image", "Picture that the text is about (vision-language checkpoints).", metavar="FILE"),
+        "image": Option(
+            "--image",
+            "Picture that the text is about, several with commas (vision-language checkpoints).",
+            metavar="FILE",
+        ),
         "dtype": Option(
             "--dtype",
             "auto, float32, bfloat16 or float16 (checkpoints).",

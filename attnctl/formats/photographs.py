@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import warnings
+from collections.abc import Sequence
+from itertools import accumulate
 from typing import TYPE_CHECKING
 
 from attnctl import limits
@@ -13,10 +15,53 @@ if TYPE_CHECKING:
     from PIL.Image import Image
 
 
-def read_photograph(path: str) -> Image:
+GAP = 0.02  # between pictures that stand side by side, of the height of the highest
+
+
+def read_photograph(paths: str) -> Image:
+    """The picture that is named; several, with commas, side by side. Errors as of `read_photographs`."""
+    return side_by_side(read_photographs(paths))
+
+
+def read_photographs(paths: str) -> tuple[Image, ...]:
+    """The pictures that are named, with commas where no file has the whole name.
+
+    Raises AttnctlError, one line, for one that is not there, is damaged, or has more than limits.PICTURE_PIXELS, also with
+    the others beside it.
+    """
+    names = [paths] if names_picture(paths) or "," not in paths else [name.strip() for name in paths.split(",")]
+    found = tuple(map(_read_one, names))
+    size = max(one.height for one in found) * sum(one.width for one in found)
+    if size > limits.PICTURE_PIXELS:
+        raise AttnctlError(
+            f"{len(found)} pictures side by side are {size:,} pixels, more than are read: make them smaller"
+        )
+    return found
+
+
+def side_by_side(pictures: Sequence[Image]) -> Image:
+    """Pictures in one, their upper edges in a line, on white; the very picture where there is one."""
+    if len(pictures) == 1:
+        return pictures[0]
+    from PIL import Image
+
+    offsets = strip_offsets(pictures)
+    strip = Image.new("RGB", (offsets[-1] + pictures[-1].width, max(one.height for one in pictures)), "white")
+    for picture, offset in zip(pictures, offsets, strict=True):
+        strip.paste(picture, (offset, 0))
+    return strip
+
+
+def strip_offsets(pictures: Sequence[Image]) -> list[int]:
+    """At which pixel each of the pictures begins where they stand side by side."""
+    gap = max(1, round(GAP * max(one.height for one in pictures)))
+    return [0, *accumulate(one.width + gap for one in pictures[:-1])]
+
+
+def _read_one(path: str) -> Image:
     """A picture as RGB, turned upright as its EXIF says; of a moving one the first frame, on white where it is clear.
 
-    Raises AttnctlError, one line, where there is none, it is damaged, or has more than limits.PICTURE_PIXELS.
+    Raises as `read_photographs`.
     """
     from PIL import Image, ImageOps
 

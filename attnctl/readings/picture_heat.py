@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import math
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 
@@ -11,7 +12,7 @@ from attnctl.errors import UsageError
 from attnctl.files import names_picture
 from attnctl.readings.overview import LongRow
 from attnctl.text import counted, visible_text
-from attnctl.tokens import Token, find_token
+from attnctl.tokens import WHOLE, Token, find_token
 
 SINK = 0.3  # of a query's weight on one token, from which on it is named
 
@@ -32,18 +33,34 @@ def query_of_picture(tokens: tuple[Token, ...], query: str | None, causal: bool)
 
 
 def heat_of_boxes(weights: Floats, keys: tuple[Token, ...], size: tuple[int, int], shape: tuple[int, int]) -> Floats:
-    """Weights (n_k,) of keys with boxes → (rows, columns), NaN beside them; `size` is (width, height) of the picture."""
+    """Weights (n_k,) of keys with boxes → (rows, columns), NaN beside them; `size` is (width, height) of the picture.
+
+    Where boxes lie over each other, as of tiles and a small view of the whole, their weights are added up, each spread
+    evenly over its box: what is shown is what a box of the smallest size has.
+    """
     heat = np.full(shape, np.nan, np.float32)  # (rows, columns)
-    for weight, token in zip(weights.tolist(), keys, strict=True):
-        if token.box is None:
-            continue
-        left, top, right, bottom = token.box
-        rows = slice(top * shape[0] // size[1], max(-(-bottom * shape[0] // size[1]), top * shape[0] // size[1] + 1))
-        columns = slice(
-            left * shape[1] // size[0], max(-(-right * shape[1] // size[0]), left * shape[1] // size[0] + 1)
-        )
-        heat[rows, columns] = weight
+    boxed = [(weight, token.box) for weight, token in zip(weights.tolist(), keys, strict=True) if token.box is not None]
+    areas = [max(1, (right - left) * (bottom - top)) for _, (left, top, right, bottom) in boxed]
+    least = min(areas, default=1) if lie_over_each_other(keys) else None
+    for (weight, (left, top, right, bottom)), area in zip(boxed, areas, strict=True):
+        rows = _cells_between(top, bottom, shape[0] / size[1])
+        columns = _cells_between(left, right, shape[1] / size[0])
+        if least is None:
+            heat[rows, columns] = weight
+        else:
+            heat[rows, columns] = np.nan_to_num(heat[rows, columns]) + weight * least / area
     return heat
+
+
+def _cells_between(first: int, end: int, scale: float) -> slice:
+    """The cells that pixels [first, end) of the picture are shown by, one at least."""
+    start = math.floor(first * scale + 1e-9)
+    return slice(start, max(math.floor(end * scale + 1e-9), start + 1))
+
+
+def lie_over_each_other(keys: Sequence[Token]) -> bool:
+    """Whether tokens of a small view of the whole picture stand beside those of its tiles."""
+    return any(WHOLE in key.text for key in keys if key.box is not None)
 
 
 def share_on_patches(row: LongRow, place: tuple[int, int]) -> float:
@@ -68,6 +85,8 @@ def sentences_of_row(row: LongRow) -> Iterator[str]:
         span = f"{most} %" if least == most else f"{least} to {most} %"
         names = ", ".join(others) if len(others) <= 6 else f"{others[0]} to {others[-1]}"
         yield f"Not in the picture: {span} of the weight, on {names}."
+    if lie_over_each_other(row.keys):
+        yield "Tiles and the view of the whole added up, each weight spread over its box."
     sinks = []
     for (layer, head), weights in row.weights.items():
         key = int(np.argmax(weights))

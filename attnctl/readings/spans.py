@@ -72,21 +72,12 @@ def _owned_parts(owner: Sequence[int], called: Sequence[str], rest: str) -> tupl
 def _regions_of(kind: str, tokens: Sequence[Token]) -> list[Region] | None:
     """The regions of a picture that `kind` names: nine for "regions", or a file's; None where it names spans of a text."""
     if kind == REGIONS:
-        boxes = [token.box for token in tokens if token.box is not None]
-        if not boxes:
+        pictures = {token.picture: None for token in tokens if token.box is not None}
+        if not pictures:
             raise UsageError(
                 "--spans regions are parts of a picture, and none of these tokens stands in one (see --image)"
             )
-        left, top = (float(min(box[at] for box in boxes)) for at in (0, 1))
-        wide, high = (max(box[2] for box in boxes) - left) / 3, (max(box[3] for box in boxes) - top) / 3
-        return [
-            (
-                f"{line} {side}".replace("middle middle", "middle"),
-                (left + wide * x, top + high * y, left + wide * (x + 1), top + high * (y + 1)),
-            )
-            for y, line in enumerate(("upper", "middle", "lower"))
-            for x, side in enumerate(("left", "middle", "right"))
-        ]
+        return [region for number in pictures for region in _nine_regions(tokens, number)]
     rows = [] if kind in KINDS else _rows_of_file(kind)
     if not rows or "left" not in rows[0]:
         return None
@@ -103,6 +94,18 @@ def _regions_of(kind: str, tokens: Sequence[Token]) -> list[Region] | None:
             )
         found.append((name, (left, top, right, bottom)))
     return found
+
+
+def _nine_regions(tokens: Sequence[Token], picture: int | None) -> Iterator[Region]:
+    """Three rows of three over the boxes of one of several pictures, or of the only one (None)."""
+    boxes = [token.box for token in tokens if token.box is not None and token.picture == picture]
+    left, top = (float(min(box[at] for box in boxes)) for at in (0, 1))
+    wide, high = (max(box[2] for box in boxes) - left) / 3, (max(box[3] for box in boxes) - top) / 3
+    called = "" if picture is None else f"picture {picture} "
+    for y, line in enumerate(("upper", "middle", "lower")):
+        for x, side in enumerate(("left", "middle", "right")):
+            name = called + f"{line} {side}".replace("middle middle", "middle")
+            yield name, (left + wide * x, top + high * y, left + wide * (x + 1), top + high * (y + 1))
 
 
 def _is_within(box: tuple[float, ...], region: tuple[float, ...]) -> bool:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
@@ -100,7 +101,7 @@ class ImageCheckpoint(Checkpoint):
             raise AttnctlError(f"the image processor of {self.info.name} makes several pictures of one")
         return values.to(self.network.device, self.network.dtype)
 
-    def _patches(self, photograph: Image, values: Any) -> tuple[Token, ...]:
+    def _patches(self, photograph: Image, values: Any) -> list[Token]:
         """The patches row by row, each with its box in the picture as it was given, before it was resized and cropped."""
         sides = values.shape[-2:]  # height, width, of what the network takes
         patch = self._config.patch_size
@@ -138,9 +139,9 @@ def boxes_of_grid(
     photograph: Image,
     grid: tuple[int, int],
     sides: tuple[int, int] | None,
-    resized: Callable[..., tuple[int, int]],
+    resized: Callable[..., tuple[int, int]] | None = None,
     seen: tuple[int, int] | None = None,
-) -> tuple[Token, ...]:
+) -> list[Token]:
     """The tokens of a grid (rows, columns) row by row, each with its box in the picture as it was given.
 
     `sides` (height, width) is what the network takes, the middle of what `resized` makes without the crop; None: all of the
@@ -148,19 +149,23 @@ def boxes_of_grid(
     """
     given = np.array((photograph.height, photograph.width))
     part = given if sides is None else np.array(sides)
-    whole = given if sides is None else np.array(resized(do_center_crop=False))
+    whole = given if sides is None or resized is None else np.array(resized(do_center_crop=False))
     steps, offset = np.array(seen or tuple(part)) / grid, (whole - part) // 2
 
     def edge(axis: int, at: int) -> int:
         pixels = (at * steps[axis] + offset[axis]) * given[axis] / whole[axis]
         return int(np.clip(round(float(pixels)), 0, given[axis]))
 
-    downs, acrosses = [edge(0, at) for at in range(grid[0] + 1)], [edge(1, at) for at in range(grid[1] + 1)]
-    return tuple(
-        Token(f"r{row}c{column}", box=(acrosses[column], downs[row], acrosses[column + 1], downs[row + 1]))
-        for row in range(grid[0])
-        for column in range(grid[1])
-    )
+    return boxes_between(*([edge(axis, at) for at in range(grid[axis] + 1)] for axis in (0, 1)))
+
+
+def boxes_between(downs: Sequence[int], acrosses: Sequence[int]) -> list[Token]:
+    """The tokens of a grid row by row, by the edges of its rows and of its columns in pixels."""
+    return [
+        Token(f"r{row}c{column}", box=(left, top, right, bottom))
+        for row, (top, bottom) in enumerate(pairwise(downs))
+        for column, (left, right) in enumerate(pairwise(acrosses))
+    ]
 
 
 @dataclass(frozen=True)

@@ -4,17 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields, replace
+from functools import cached_property
 from itertools import groupby
-from math import isqrt
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from attnctl.errors import AttnctlError, UsageError, in_one_line
-from attnctl.formats.photographs import read_photograph
+from attnctl.formats.photographs import read_photographs, side_by_side
 from attnctl.models.huggingface.checkpoint import Checkpoint, generated_tokens, text_notes
 from attnctl.models.huggingface.hub import import_extra
-from attnctl.models.huggingface.image_checkpoint import boxes_of_grid
 from attnctl.models.huggingface.network import quiet_library
+from attnctl.models.huggingface.picture_views import PictureLayout
 from attnctl.models.huggingface.template_process import template_process
 from attnctl.models.huggingface.tokenizer import named_token
 from attnctl.tokens import Token
@@ -28,15 +28,20 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class PicturePrompt(Checkpoint):
-    """A vision-language checkpoint beside one picture: each text is what is said to it of the picture.
+    """A vision-language checkpoint beside one picture or several: each text is what is said to it of them.
 
     The checkpoint's chat template puts the two together, or where it has none its mark of a picture and a line's end. The
     tokens of the picture have their boxes in it as it was given.
     """
 
     processor: Any = None
-    photograph: Image | None = None
+    photographs: tuple[Image, ...] = ()
     prepared: Mapping[str, Any] | None = None  # what the processor makes of picture and text, for one text
+
+    @cached_property
+    def photograph(self) -> Image:
+        """The picture, or several side by side, in which boxes are."""
+        return side_by_side(self.photographs)
 
     def tokenize(self, text: str) -> tuple[Token, ...]:
         """The tokens of the prompt: those of the picture are called r3c5 (row 3, column 5); none has a place in `text`."""
@@ -48,17 +53,29 @@ class PicturePrompt(Checkpoint):
             own = list(run)
             tokens += [Token("", one) for one in own] if is_picture else model.pieces.continued_tokens((), own)
         places = [at for at, one in enumerate(ids) if one == mark]
-        for at, patch in zip(places, model._patches(places), strict=True):
+        for at, patch in zip(places, model._layout(ids, mark).tokens(), strict=True):
             tokens[at] = replace(patch, id=mark)
         if self.generate:
             tokens += generated_tokens(model, tokens, len(tokens))
         return tuple(tokens)
 
+    def _layout(self, ids: Sequence[int], mark: int) -> PictureLayout:
+        """How the pictures lie in the prompt's tokens, of which `mark` stands for a part of one."""
+        runs: list[tuple[str, int]] = []
+        before = ""
+        for is_picture, run in groupby(ids, lambda one: one == mark):
+            own = list(run)
+            if is_picture:
+                runs.append((before, len(own)))
+            before = self.pieces.tokenizer.id_to_token(own[-1]) or ""
+        assert self.prepared is not None
+        return PictureLayout(self.processor, self.network.config, self.prepared, self.photographs, runs)
+
     def of_text(self, text: str) -> PicturePrompt:
         """The same, prepared for one text. Raises AttnctlError where the processor fails on it."""
         try:
             with quiet_library():
-                made = self.processor(text=[self._prompt(text)], images=[self.photograph], return_tensors="pt")
+                made = self.processor(text=[self._prompt(text)], images=list(self.photographs), return_tensors="pt")
         except AttnctlError:
             raise
         except Exception as error:  # each family's processor has its own
@@ -93,9 +110,11 @@ class PicturePrompt(Checkpoint):
         settings, template = self.pieces.settings, self.pieces.settings.get("chat_template")
         if not isinstance(template, str):
             mark = getattr(self.processor, "boi_token", None) or getattr(self.processor, "image_token", "<image>")
-            return f"{mark}\n{text}"
+            return f"{str(mark) * len(self.photographs)}\n{text}"
         special = {key: named_token(settings, key) for key in ("bos_token", "eos_token", "pad_token", "unk_token")}
-        said = [{"role": "user", "content": [{"type": "image"}, {"type": "text", "text": text}]}]
+        said = [
+            {"role": "user", "content": [*[{"type": "image"}] * len(self.photographs), {"type": "text", "text": text}]}
+        ]
         try:
             return template_process.fill_templates(template, [said], add_generation_prompt=True, **special)[0]
         except ValueError as error:
@@ -113,40 +132,12 @@ class PicturePrompt(Checkpoint):
             )
         return found
 
-    def _patches(self, places: Sequence[int]) -> Sequence[Token]:
-        """A token for each of the `places` that are parts of the picture, with its box in it.
-
-        Raises AttnctlError where the parts are no grid over one view of the picture (tiles).
-        """
-        assert self.prepared is not None and self.photograph is not None
-        rows = columns = isqrt(len(places))
-        sides = None  # the whole picture, resized
-        if (grid := self.prepared.get("image_grid_thw")) is not None:
-            merged = getattr(self.network.config.vision_config, "spatial_merge_size", 1)
-            rows, columns = (int(count) // merged for count in grid[0, 1:])
-        elif (values := self.prepared.get("pixel_values")) is not None and values.shape[:-3].numel() == 1:
-            sides = values.shape[-2:]
-            lines = [list(run) for _, run in groupby(enumerate(places), lambda one: one[1] - one[0])]
-            if len(lines) > 1 and len({len(line) for line in lines}) == 1:  # a token ends each row (Pixtral)
-                rows, columns, sides = len(lines), len(lines[0]), None
-        if rows * columns != len(places):
-            raise AttnctlError(
-                f"{self.info.name} makes {len(places):,} tokens of this picture that are no grid over it (tiles, or several "
-                "views): they have no place to show"
-            )
-
-        def resized(**changed: bool) -> Any:
-            made = self.processor.image_processor(self.photograph, return_tensors="pt", **changed)
-            return made["pixel_values"].shape[-2:]
-
-        return boxes_of_grid(self.photograph, (rows, columns), sides, resized)
-
 
 def beside_picture(model: Checkpoint, folder: Path, path: str) -> PicturePrompt:
-    """The checkpoint beside the picture in the file `path`. Raises UsageError for one that reads no pictures."""
+    """The checkpoint beside the pictures that `path` names, with commas. Raises UsageError for one that reads none."""
     if getattr(model.network.config, "vision_config", None) is None or model.kind != "self":
         raise UsageError(f"--image: {model.info.name} reads no picture beside a text")
-    photograph = read_photograph(path)
+    photographs = read_photographs(path)
     try:
         with quiet_library():
             processor = import_extra("transformers").AutoProcessor.from_pretrained(
@@ -160,4 +151,4 @@ def beside_picture(model: Checkpoint, folder: Path, path: str) -> PicturePrompt:
         )
     given = {field.name: getattr(model, field.name) for field in fields(model)}
     given["pieces"] = replace(model.pieces, bos=False)  # the template begins as it does
-    return PicturePrompt(**given, processor=processor, photograph=photograph)
+    return PicturePrompt(**given, processor=processor, photographs=photographs)

@@ -229,8 +229,11 @@ class RecordedBlocks:
 
 
 def _input_of_rows(value: Any, rows: int) -> Any:
-    """An input of one text for `rows` of it; what has no axis for texts (the patches of a picture) is repeated."""
-    packed = isinstance(value, torch.Tensor) and value.ndim and value.shape[0] != 1
+    """An input of one text for `rows` of it; what has no axis for texts (the patches of a picture) is repeated.
+
+    So are pictures and their masks, of which Idefics 3 joins the axes of texts and of tiles.
+    """
+    packed = isinstance(value, torch.Tensor) and value.ndim and (value.shape[0] != 1 or value.ndim > 2)
     return value.repeat(rows, *[1] * (value.ndim - 1)) if packed else expanded_rows(value, rows)
 
 

@@ -13,9 +13,10 @@ from PIL import Image
 
 import attnctl
 from attnctl.errors import UsageError
-from attnctl.formats.photographs import read_photograph
+from attnctl.formats.photographs import read_photograph, read_photographs
 from attnctl.models import open_model
 from attnctl.source import record_trace
+from attnctl.tokens import find_several
 from tests.conftest import Run
 
 transformers = pytest.importorskip("transformers")
@@ -111,12 +112,14 @@ def paligemma() -> tuple[Any, Any]:
 class StandIn:
     """Does what processors do that need torchvision: a mark of the picture becomes as many as it has tokens."""
 
-    def __init__(self, image_processor: Any, words: Any, mark: str, marks: Callable[[Any], str]) -> None:
+    def __init__(self, image_processor: Any, words: Any, mark: str, marks: Callable[[Any, int], str]) -> None:
         self.image_processor, self.words, self.mark, self.marks = image_processor, words, mark, marks
 
     def __call__(self, text: list[str], images: list[Any], return_tensors: str) -> dict[str, Any]:
         made = dict(self.image_processor(images, return_tensors=return_tensors))
-        ids = self.words(text[0].replace(self.mark, self.marks(made)), return_tensors=return_tensors)["input_ids"]
+        first, *rest = text[0].split(self.mark)
+        prompt = first + "".join(self.marks(made, at) + part for at, part in enumerate(rest))
+        ids = self.words(prompt, return_tensors=return_tensors)["input_ids"]
         picture = (ids == self.words.convert_tokens_to_ids(self.mark)).int()
         return {"input_ids": ids, "mm_token_type_ids": picture, **made}
 
@@ -135,8 +138,12 @@ def pixtral() -> tuple[Any, Any]:
         vision_feature_select_strategy="full",
     )
     resized = transformers.PixtralImageProcessorPil(size={"longest_edge": 32}, patch_size={"height": 8, "width": 8})
-    rows = "[IMG_BREAK]".join(["[IMG]" * 4] * 2) + "[IMG_END]"
-    return transformers.LlavaForConditionalGeneration(config), StandIn(resized, words, "[IMG]", lambda made: rows)
+
+    def rows(made: Any, at: int) -> str:
+        high, wide = (int(side) // 8 for side in made["image_sizes"][at])
+        return "[IMG_BREAK]".join(["[IMG]" * wide] * high) + "[IMG_END]"
+
+    return transformers.LlavaForConditionalGeneration(config), StandIn(resized, words, "[IMG]", rows)
 
 
 def qwen2_vl() -> tuple[Any, Any]:
@@ -155,7 +162,61 @@ def qwen2_vl() -> tuple[Any, Any]:
         resized,
         words,
         pads,
-        lambda made: "<|vision_start|>" + pads * (made["image_grid_thw"].prod() // 4) + "<|vision_end|>",
+        lambda made, at: "<|vision_start|>" + pads * (made["image_grid_thw"][at].prod() // 4) + "<|vision_end|>",
+    )
+
+
+def llava_next(one: bool = False) -> tuple[Any, Any]:
+    words = tokenizer("<image>")
+    kind = "LlavaOnevision" if one else "LlavaNext"
+    seeing = transformers.SiglipVisionConfig if one else transformers.CLIPVisionConfig
+    points = [[32, 64], [64, 32], [64, 64], [32, 96]]
+    config = getattr(transformers, f"{kind}Config")(
+        vision_config=seeing(**SEEING),
+        text_config=(transformers.Qwen2Config if one else transformers.LlamaConfig)(**TEXT),
+        image_token_id=words.convert_tokens_to_ids("<image>"),
+        image_grid_pinpoints=points,
+    )
+    size = {"height": 32, "width": 32} if one else {"shortest_edge": 32}
+    crop = {} if one else {"crop_size": {"height": 32, "width": 32}}
+    resized = getattr(transformers, f"{kind}ImageProcessorPil")(size=size, image_grid_pinpoints=points, **crop)
+    network = getattr(transformers, f"{kind}ForConditionalGeneration")(config)
+    if one:  # its processor wants torchvision, for videos
+        made = transformers.LlavaOnevisionProcessor.__new__(transformers.LlavaOnevisionProcessor)
+        made.num_image_tokens, made.vision_aspect_ratio, made.image_processor = 16, "anyres_max_9", resized
+
+        def marks(given: Any, at: int) -> str:
+            return "<image>" * made._get_number_of_features(*given["image_sizes"][at].tolist(), 32, 32)
+
+        stand = StandIn(resized, words, "<image>", marks)
+        stand._get_unpadded_features = made._get_unpadded_features  # type: ignore[attr-defined]
+        return network, stand
+    return network, transformers.LlavaNextProcessor(
+        resized,
+        words,
+        patch_size=8,
+        vision_feature_select_strategy="default",
+        num_additional_image_tokens=1,
+        chat_template=TEMPLATE.replace("MARK", "<image>"),
+    )
+
+
+def idefics3(smol: bool = False) -> tuple[Any, Any]:
+    tiles = [f"<row_{row}_col_{column}>" for row in range(1, 7) for column in range(1, 7)]
+    words = tokenizer("<image>", "<fake_token_around_image>", "<end_of_utterance>", "<global-img>", *tiles)
+    kind = "SmolVLM" if smol else "Idefics3"
+    config = getattr(transformers, f"{kind}Config")(
+        vision_config=SEEING,
+        text_config=transformers.LlamaConfig(**TEXT),
+        image_token_id=words.convert_tokens_to_ids("<image>"),
+        scale_factor=2,
+        pad_token_id=3,
+    )
+    resized = getattr(transformers, f"{kind}ImageProcessorPil")(
+        size={"longest_edge": 96}, max_image_size={"longest_edge": 32}
+    )
+    return getattr(transformers, f"{kind}ForConditionalGeneration")(config), transformers.Idefics3Processor(
+        resized, words, image_seq_len=4, chat_template=TEMPLATE.replace("MARK", "<image>")
     )
 
 
@@ -169,14 +230,23 @@ FAMILIES = {
 }
 
 
-def saved(folder: Path, family: str) -> tuple[Path, Any]:
+# family → its makers: tiles beside a small view of the whole
+TILED = {
+    "llava_next": llava_next,
+    "llava_onevision": lambda: llava_next(one=True),
+    "idefics3": idefics3,
+    "smolvlm": lambda: idefics3(smol=True),
+}
+
+
+def saved(folder: Path, family: str, peaky: float = 4) -> tuple[Path, Any]:
     """A tiny checkpoint of a family, its scores far apart, and its processor."""
     import torch
 
     torch.manual_seed(0)
-    network, processor = FAMILIES[family][0]()
+    network, processor = TILED[family]() if family in TILED else FAMILIES[family][0]()
     for parameter in network.parameters():
-        parameter.data.mul_(4 if parameter.ndim > 1 else 1)
+        parameter.data.mul_(peaky if parameter.ndim > 1 else 1)
     network.eval().save_pretrained(folder)
     processor.save_pretrained(folder)
     return folder, processor
@@ -216,6 +286,119 @@ def test_weights_are_those_of_eager_and_the_picture_has_its_boxes(
     for layer, weights in zip(trace.layers, output.attentions, strict=True):
         assert np.abs(layer.weights - weights[0].numpy()).max() < 1e-6
     assert trace.predictions[-1].id == int(output.logits[0, -1].argmax()) or len(trace.predictions) > 1
+
+
+def opened(tmp_path: Path, family: str, picture: str, patch: pytest.MonkeyPatch, peaky: float = 4) -> Any:
+    folder, processor = saved(tmp_path / family, family, peaky)
+    if isinstance(processor, StandIn):
+        patch.setattr(transformers.AutoProcessor, "from_pretrained", lambda *_, **how: processor)
+    return open_model(str(folder), image=picture)
+
+
+def what_the_text_reads(model: Any, picture: Image.Image) -> Any:
+    """What stands for each token before the first layer of the text: (n, d_model)."""
+    import torch
+
+    from attnctl.models.huggingface.attention_sites import blocks_of
+
+    given = model.processor(text=[model._prompt("Is it?")], images=[picture], return_tensors="pt")
+    text = next(part for name, part in model.network.named_modules() if name.endswith(("language_model", "text_model")))
+    seen: list[Any] = []
+    handle = blocks_of(text)[0].register_forward_pre_hook(
+        lambda _, args, kwargs: seen.append((args or [kwargs["hidden_states"]])[0]), with_kwargs=True
+    )
+    with torch.inference_mode():
+        model.network(**given)
+    handle.remove()
+    return seen[0][0]
+
+
+@pytest.mark.parametrize("size", [(80, 40), (50, 37), (33, 90), (64, 64)])
+@pytest.mark.parametrize("family", TILED)
+def test_tiles_stand_where_the_network_sees_them(
+    family: str, size: tuple[int, int], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What is painted in the middle of a token's box changes that token most, of those of its view."""
+    import torch
+
+    grey = Image.new("RGB", size, (120, 120, 120))
+    grey.save(tmp_path / "grey.png")
+    model = opened(tmp_path, family, str(tmp_path / "grey.png"), monkeypatch, peaky=1)
+    trace = record_trace(model, "Is it?")
+    plain = what_the_text_reads(model, grey)
+    for small in (False, True):
+        view = [at for at, token in enumerate(trace.tokens) if token.box and token.text.startswith("whole-") == small]
+        assert {trace.tokens[at].text for at in view} and len({trace.tokens[at].text for at in view}) == len(view)
+        for at in view[:: max(1, len(view) // 7)]:
+            left, top, right, bottom = trace.tokens[at].box or (0, 0, 0, 0)
+            painted = grey.copy()
+            middle = (
+                (3 * left + right) // 4,
+                (3 * top + bottom) // 4,
+                -(-(left + 3 * right) // 4),
+                -(-(top + 3 * bottom) // 4),
+            )
+            painted.paste((255, 255, 0), middle)
+            moved = torch.norm(what_the_text_reads(model, painted) - plain, dim=-1)  # (n,)
+            found = view[int(moved[view].argmax())]
+            assert found == at, (trace.tokens[at], trace.tokens[found])
+
+
+@pytest.mark.parametrize("family", TILED)
+def test_tiles_have_eagers_weights_and_parts(
+    family: str, tmp_path: Path, picture: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import torch
+
+    model = opened(tmp_path, family, picture, monkeypatch)
+    trace = record_trace(model, "What is this?")
+    model.network.set_attn_implementation("eager")
+    with torch.inference_mode():
+        prompt = model._prompt("What is this?")
+        given = model.processor(text=[prompt], images=[read_photograph(picture)], return_tensors="pt")
+        output = model.network(**given, output_attentions=True)
+    assert given["input_ids"][0].tolist() == [token.id for token in trace.tokens]
+    for layer, weights in zip(trace.layers, output.attentions, strict=True):
+        assert np.abs(layer.weights - weights[0].numpy()).max() < 1e-6
+    effects = attnctl.ablate("Is it?", str(tmp_path / family), target="y", image=picture, spans="regions")
+    found = attnctl.sources("Is it?", str(tmp_path / family), answer="y", image=picture)
+    known = {one.name: one for one in effects.spans}
+    for part in found.parts:
+        assert part.matters == pytest.approx(known[part.name].log_probability, abs=2e-4)
+
+
+@pytest.mark.parametrize("family", ["llava", "gemma3", "paligemma", "pixtral", "qwen2_vl", "llava_next", "idefics3"])
+def test_several_pictures_stand_side_by_side(
+    family: str, tmp_path: Path, picture: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    Image.new("RGB", (30, 60), (0, 0, 255)).save(tmp_path / "blue.png")
+    paths = picture, str(tmp_path / "blue.png")
+    model = opened(tmp_path, family, ",".join(paths), monkeypatch)
+    alone = [opened(tmp_path, family, path, monkeypatch).tokenize("Is it?") for path in paths]
+    trace = record_trace(model, "Is it?")
+    assert model.photograph.size == (80 + 1 + 30, 60)
+    for number, tokens in enumerate(alone):
+        own = [token for token in trace.tokens if token.picture == number and token.box is not None]
+        known = [token for token in tokens if token.box is not None]
+        assert [token.text for token in own] == [f"p{number}-{token.text}" for token in known]
+        moved = [(box[0] - 81 * number, box[1], box[2] - 81 * number, box[3]) for token in own if (box := token.box)]
+        assert moved == [token.box for token in known]
+    assert {token.picture for token in trace.tokens if token.box is None} <= {None, 0, 1}
+    pixel = find_several(trace.tokens, "90,30")
+    assert [trace.tokens[at].picture for at in pixel] == [1]
+    effects = attnctl.ablate("Is it?", str(tmp_path / family), target="y", image=",".join(paths), spans="regions")
+    assert {one.name for one in effects.spans} >= {"picture 0 upper left", "picture 1 lower right"}
+    if family in ("llava", "llava_next", "pixtral"):  # of others the mask is of the processor's making
+        import torch
+
+        model.network.set_attn_implementation("eager")
+        given = model.processor(
+            text=[model._prompt("Is it?")], images=list(read_photographs(",".join(paths))), return_tensors="pt"
+        )
+        with torch.inference_mode():
+            output = model.network(**given, output_attentions=True)
+        for layer, weights in zip(trace.layers, output.attentions, strict=True):
+            assert np.abs(layer.weights - weights[0].numpy()).max() < 1e-6
 
 
 @pytest.mark.parametrize("family", FAMILIES)

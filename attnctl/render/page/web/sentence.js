@@ -25,7 +25,9 @@ function buildSentence({ head: { trace }, title }, own) {
     const acts = { type: "button", onclick: () => pickToken(token, trace), dir: "auto", "data-token": token };
     if (!box) return [token && !glued.includes(token) ? " " : "", el(`button.token${kind}`, acts, label)];
     const first = !photograph.querySelector("button");
-    photograph.append(el("button.token.patch", acts, { "aria-label": label, vars: placeOf(box, trace.photograph) }));
+    const patch = el("button.token.patch", acts, { "aria-label": label, vars: placeOf(box, trace.photograph) });
+    if (label.includes("whole-")) photograph.firstChild.after(patch); // of a small view of all, under its tiles
+    else photograph.append(patch);
     return first && photograph;
   });
   const group = { role: "group", "aria-label": "Tokens: choose a query", onkeydown };
