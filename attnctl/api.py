@@ -500,6 +500,8 @@ def search_sources(
     """The search for the sources of an answer, by the options of `attnctl sources`: before it, and after each forward."""
     from attnctl.models.huggingface.prompts import ANSWER, SourceSearch
 
+    if hasattr(checkpoint, "extractor"):
+        raise UsageError(f"{checkpoint.info.name} hears, and answers no prompts: see attnctl align, or heads")
     if remove and hasattr(checkpoint, "photograph"):
         raise UsageError("--remove does not go with --image: no part of a picture can be left out of a prompt")
     search = SourceSearch(checkpoint, prompt, spans, answer, generate or ANSWER, budget)

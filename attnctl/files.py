@@ -265,11 +265,21 @@ def lock_folder(folder: Path) -> BaseFileLock:
 
 
 _PICTURE = re.compile(r"\S.*\.(jpe?g|png|webp|bmp|tiff?|gif)", re.IGNORECASE)
+_SOUND = re.compile(r"\S.*\.(wav|flac|ogg|opus|mp3)", re.IGNORECASE)
 
 
 def names_picture(text: str) -> bool:
     """Whether a text is the name of a file of a picture that is there."""
-    if len(text) > limits.NAME_BYTES or not _PICTURE.fullmatch(text):
+    return _names_file(text, _PICTURE)
+
+
+def names_sound(text: str) -> bool:
+    """Whether a text is the name of a file of sound that is there."""
+    return _names_file(text, _SOUND)
+
+
+def _names_file(text: str, called: re.Pattern[str]) -> bool:
+    if len(text) > limits.NAME_BYTES or not called.fullmatch(text):
         return False
     try:
         return Path(text).is_file()

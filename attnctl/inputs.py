@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from attnctl import files, limits
 from attnctl.errors import AttnctlError, UsageError
-from attnctl.files import names_picture
+from attnctl.files import names_picture, names_sound
 from attnctl.formats.arrays import is_table
 from attnctl.models import names_model
 from attnctl.source import Model, OverviewSource, TextSource, TraceSource
@@ -87,7 +87,7 @@ def text_of(text: str | None, file: str | None) -> str:
         raise UsageError('there is no text: give it in quotes, as --file FILE, or "-" for standard input')
     if text == "-":
         return files.decode_text(files.read_bytes("-", limits.TEXT_BYTES), "standard input")
-    if names_picture(text):  # which the model reads from its file
+    if names_picture(text) or names_sound(text):  # which the model reads from its file
         return text
     check_no_file(text)
     try:
@@ -99,7 +99,7 @@ def text_of(text: str | None, file: str | None) -> str:
 
 # endings by which a word without spaces is the name of a file, not a text
 _FILE_NAME = re.compile(
-    r"[^\s]+\.(txt|md|html?|json|jsonl|csv|tsv|npz|npy|png|jpe?g|webp|bmp|tiff?|svg|pdf|gif|safetensors|gguf|conllu|parquet|gz|zst|py|toml)",
+    r"[^\s]+\.(txt|md|html?|json|jsonl|csv|tsv|npz|npy|png|jpe?g|webp|bmp|tiff?|svg|pdf|gif|safetensors|gguf|conllu|parquet|gz|zst|py|toml|wav|flac|mp3)",
     re.I,
 )
 
@@ -219,7 +219,7 @@ def refuse_models(command: str, a: str, b: str) -> None:
 
 def _read_input(source: str | None) -> tuple[str, bytes] | None:
     """Name and bytes of a file or of standard input; None where the argument is a text itself."""
-    if source is None or names_picture(source):
+    if source is None or names_picture(source) or names_sound(source):
         return None
     if source == "-":
         return "standard input", files.read_standard_input(_most_bytes)

@@ -39,6 +39,7 @@ class Token:
         tuple[int, int, int, int] | None,
         about("Of a patch: left, top, right, bottom in pixels, the last two one past."),
     ] = None
+    seconds: Annotated[tuple[float, float] | None, about("Of a frame of sound: when it begins and ends.")] = None
     picture: Annotated[
         Index | None,
         about("Which of several pictures it is of, from 0 on: they stand side by side, and boxes are in all of that."),

@@ -17,7 +17,7 @@ import numpy as np
 from attnctl import limits
 from attnctl.argument_types import chosen_indices, parse_selection
 from attnctl.errors import AttnctlError, UsageError
-from attnctl.files import names_picture
+from attnctl.files import names_picture, names_sound
 from attnctl.layer import LayerAttention, LayerTrace, Run, StopForward
 from attnctl.readings.traces.trace import ModelInfo, Note, Trace, TraceReading, by_words, notes_of_kind
 from attnctl.text import counted, number_list, visible_text
@@ -216,8 +216,10 @@ class TextSource(Source):
 def reader_of(model: Model, text: str) -> Model:
     """What of a model reads the text: itself, or the tower for pictures (CLIP) where the text names one.
 
-    Raises UsageError for a picture and a model that reads none.
+    Raises UsageError for a picture and a model that reads none, and for a sound and a model that hears none.
     """
+    if names_sound(text) and not hasattr(model, "extractor"):
+        raise UsageError(f"{text} is a sound, and {model.info.name} reads text: name a model that hears with --model")
     if not names_picture(text) or hasattr(model, "processor"):
         return model
     if not hasattr(model, "picture_tower"):

@@ -163,7 +163,7 @@ class Checkpoint:
 
         self.check_tokens(tokens)
         self = self.of_text(text)
-        source = self.pieces.tokenize_text(text) if self.kind in ("decoder", "cross") else None
+        source = self.source_tokens(text)
         ran, slots = Run(tuple(tokens), key_tokens=self.tokens_of_keys(tokens, text)), self.slots_of_text(len(tokens))
         inputs = self._forward_inputs(tokens, source)
         traits = FamilyTraits(self.network, self.kind)
@@ -241,6 +241,10 @@ class Checkpoint:
                     blocks.check_layer(layer)
                     take(layer, blocks.output_of_layer(layer), blocks.outputs_with_zeroed_values(layer))
         return run
+
+    def source_tokens(self, text: str) -> tuple[Token, ...] | None:
+        """The tokens that an encoder reads for the decoder whose attention is read; None where an encoder's is, or self."""
+        return self.pieces.tokenize_text(text) if self.kind in ("decoder", "cross") else None
 
     def tokens_of_keys(self, tokens: Sequence[Token], text: str) -> tuple[Token, ...] | None:
         """What the keys stand for where these are not the `tokens` alone: another text's, or compressed slots beside."""
@@ -326,7 +330,7 @@ class Checkpoint:
         from attnctl.models.huggingface.put_out import weights_multiplied
 
         self = self.of_text(text)
-        source = self.pieces.tokenize_text(text) if self.kind in ("decoder", "cross") else None
+        source = self.source_tokens(text)
         inputs, slots = self._forward_inputs(tokens, source), self.slots_of_text(len(tokens))
         weights: dict[int, Array] = {}
         contexts: dict[int, Array] = {}

@@ -173,6 +173,7 @@ class NoTokenizer:
     """Stands where a checkpoint of text has its tokenizer. Raises UsageError for whatever is asked of it."""
 
     name: str
+    does: str = "reads pictures"
 
     def beginning_notes(self, tokens: Sequence[Token], causal: bool) -> tuple[str, ...]:
         """Nothing: they are of how a text begins."""
@@ -181,7 +182,7 @@ class NoTokenizer:
     def __getattr__(self, asked: str) -> Any:
         if asked.startswith("__"):
             raise AttributeError(asked)
-        raise UsageError(f"{self.name} reads pictures, and this takes a model of text")
+        raise UsageError(f"{self.name} {self.does}, and this takes a model of text")
 
 
 def open_image_checkpoint(folder: Path, network: PreTrainedModel, info: ModelInfo) -> ImageCheckpoint:

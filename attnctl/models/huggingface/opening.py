@@ -25,6 +25,10 @@ if TYPE_CHECKING:
     from attnctl.text import Document
 
 
+# kinds of models that hear
+HEARING = (
+    "whisper", "wav2vec2", "wav2vec2-conformer", "hubert", "wavlm", "unispeech", "unispeech-sat", "sew", "data2vec-audio",
+)  # fmt: skip
 KINDS = ("encoder", "decoder", "cross")
 DTYPES = ("auto", "float32", "bfloat16", "float16")
 
@@ -67,14 +71,16 @@ def open_checkpoint(
     kind = _kind_of_model(settings, asked, name)
     # of a model of text and pictures patch_size stands within its vision_config; of a classifier only that part is run
     named: Any = settings.get("architectures") or []
+    hears = settings.get("model_type") in HEARING
     reads_pictures = "patch_size" in settings or (
         "vision_config" in settings and str(named[:1]).endswith("ForImageClassification']")
     )
-    if reads_pictures:
+    if reads_pictures or hears:
         of_text = {"bos": bos is not None, "truncate": truncate, "generate": asked.generate, "image": image}
         for option, given in of_text.items():
             if given:
-                raise UsageError(f"--{option} is for models of text, and {short_name(name)} reads pictures")
+                does = "hears" if hears else "reads pictures"
+                raise UsageError(f"--{option} is for models of text, and {short_name(name)} {does}")
     elif image is not None and (truncate or bos is not None):
         raise UsageError(
             f"--{'truncate' if truncate else 'bos'} does not go with --image: the checkpoint makes the prompt"
@@ -89,6 +95,13 @@ def open_checkpoint(
                 raise AttnctlError(f"{what}: attnctl.capture records its attention") from None
             raise
     network = load_network(folder, settings, dtype, device, short_name(name))
+    if hears:
+        from attnctl.models.huggingface.audio_checkpoint import open_audio_checkpoint
+
+        writes = bool(settings.get("is_encoder_decoder"))
+        own = open_pieces(folder, short_name(name)) if writes else None
+        info = replace(network_info(network, short_name(name), kind), **origin_of(found, name))
+        return open_audio_checkpoint(folder, network, info, kind, own, asked.target)
     if reads_pictures:
         from attnctl.models.huggingface.image_checkpoint import open_image_checkpoint
 

@@ -226,41 +226,13 @@ def _hear(
     from attnctl.models.huggingface.capture import capture
 
     network: Any = speech.network
-    tokenizer, name = speech.pieces.tokenizer, speech.info.name
     made = speech.extractor(samples, sampling_rate=RATE, return_tensors="np")
     features = torch.from_numpy(made["input_features"]).to(network.device, network.dtype)  # (1, mels, frames)
-    most = network.config.max_target_positions
-    with running_network(speech.network, most, name):
+    with running_network(speech.network, network.config.max_target_positions, speech.info.name):
         encoded = network.get_encoder()(features)
-        config = network.generation_config
-        first, several = network.config.decoder_start_token_id, getattr(config, "lang_to_id", None) or {}
-        if several and language is None:
-            ids = torch.tensor([[first]], device=network.device)
-            logits = network(encoder_outputs=encoded, decoder_input_ids=ids).logits[0, -1]  # (vocabulary,)
-            spoken = max(several, key=lambda one: float(logits[several[one]]))
-            language = spoken.strip("<|>")
-        if language is not None and f"<|{language}|>" not in several:
-            known = ", ".join(sorted(one.strip("<|>") for one in several)) or "none: it hears one language alone"
-            raise UsageError(f"--language {language}: {name} knows {known}")
-        marks = (f"<|{language}|>", "<|transcribe|>") * bool(several)
-        prompt = [first, *(tokenizer.token_to_id(one) for one in marks[:2]), tokenizer.token_to_id("<|notimestamps|>")]
-        if None in prompt:
-            raise AttnctlError(f"the tokenizer of {name} lacks the marks of Whisper: it is another model's")
-        ends = network.config.eos_token_id
-        if target is None:
-            how = {"language": language, "task": "transcribe"} if several else {}
-            out = network.generate(
-                features, encoder_outputs=encoded, do_sample=False, num_beams=1, return_timestamps=False,
-                max_new_tokens=most - len(prompt) - 1, **how,
-            )  # fmt: skip
-            text = [number for number in out[0].tolist() if number not in speech.pieces.special_ids and number < ends]
-        else:
-            text = tokenizer.encode(f" {target.strip()}", add_special_tokens=False).ids
-        if len(prompt) + len(text) + 1 > most:
-            raise AttnctlError(
-                f"--target: the text has {len(text):,} tokens, and {name} writes {most - len(prompt) - 1:,}"
-            )
-        ids = torch.tensor([[*prompt, *text, ends]], device=network.device)
+        prompt, language = spoken_marks(speech, encoded, language)
+        text = said_ids(speech, encoded, features, prompt, target)
+        ids = torch.tensor([[*prompt, *text, network.config.eos_token_id]], device=network.device)
         with capture(speech.network, attention="cross", keep=()) as calls:
             logits = network(encoder_outputs=encoded, decoder_input_ids=ids).logits[0].float()
     sure = torch.log_softmax(logits, -1)[len(prompt) - 1 : len(prompt) + len(text) - 1]  # (tokens, vocabulary)
@@ -276,6 +248,55 @@ def _hear(
             several_scores = head_scores(raw, heard.standardised(places))
             heard.scores |= {(layer, one.head): float(s) for one, s in zip(places, several_scores, strict=True)}
     return heard, language
+
+
+def spoken_marks(speech: Any, encoded: Any, language: str | None) -> tuple[list[int], str | None]:
+    """Token ids of the marks that Whisper begins with: its start, the language where it knows several, the task, no times.
+
+    `encoded` is what its encoder makes of the sound. → ids, and the language: the likeliest where None is given. Raises
+    UsageError for one that it does not know.
+    """
+    import torch
+
+    network: Any = speech.network
+    tokenizer, name, first = speech.pieces.tokenizer, speech.info.name, network.config.decoder_start_token_id
+    several = getattr(network.generation_config, "lang_to_id", None) or {}
+    if several and language is None:
+        begun = torch.tensor([[first]], device=network.device)
+        logits = network(encoder_outputs=encoded, decoder_input_ids=begun).logits[0, -1]  # (vocabulary,)
+        spoken = max(several, key=lambda one: float(logits[several[one]]))
+        language = spoken.strip("<|>")
+    if language is not None and f"<|{language}|>" not in several:
+        known = ", ".join(sorted(one.strip("<|>") for one in several)) or "none: it hears one language alone"
+        raise UsageError(f"--language {language}: {name} knows {known}")
+    marks = (f"<|{language}|>", "<|transcribe|>") * bool(several)
+    ids = [first, *(tokenizer.token_to_id(one) for one in (*marks[:2], "<|notimestamps|>"))]
+    if None in ids:
+        raise AttnctlError(f"the tokenizer of {name} lacks the marks of Whisper: it is another model's")
+    return ids, language
+
+
+def said_ids(speech: Any, encoded: Any, features: Any, marks: Sequence[int], target: str | None) -> list[int]:
+    """Token ids of what is said: of `target`, or what the model writes behind its marks, the likeliest token each time.
+
+    `encoded` is what the encoder makes of `features` (1, mels, frames). Raises AttnctlError for a text that is too long.
+    """
+    network: Any = speech.network
+    name, most = speech.info.name, network.config.max_target_positions
+    if target is None:
+        mark = speech.pieces.tokenizer.id_to_token(marks[1]) if len(marks) > 2 else None
+        how = {} if mark is None else {"language": mark.strip("<|>"), "task": "transcribe"}
+        out = network.generate(
+            features, encoder_outputs=encoded, do_sample=False, num_beams=1, return_timestamps=False,
+            max_new_tokens=most - len(marks) - 1, **how,
+        )  # fmt: skip
+        ends = network.config.eos_token_id
+        text = [number for number in out[0].tolist() if number not in speech.pieces.special_ids and number < ends]
+    else:
+        text = speech.pieces.tokenizer.encode(f" {target.strip()}", add_special_tokens=False).ids
+    if len(marks) + len(text) + 1 > most:
+        raise AttnctlError(f"--target: the text has {len(text):,} tokens, and {name} writes {most - len(marks) - 1:,}")
+    return text
 
 
 def _timed_words(

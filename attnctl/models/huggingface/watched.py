@@ -213,7 +213,7 @@ def watch_network(
     check_switchable(model.network)
     model = model.of_text(text)
     alone = model.kind in ("self", "vision")
-    source = model.tokenize(text) if alone else model.pieces.tokenize_text(text)
+    source = model.source_tokens(text) or model.tokenize(text)
     decoder = () if alone else model.decoder_start()
     tokens = decoder if model.kind in ("decoder", "cross") else source
     model.check_tokens(tokens)
@@ -234,7 +234,7 @@ def watch_network(
         base=Intervention() if base is None else base,
         key_tokens=model.tokens_of_keys(tokens, text),
         text_notes=(
-            *model.pieces.beginning_notes(source, bool(model.info.causal)),
+            *(() if source[0].seconds else model.pieces.beginning_notes(source, bool(model.info.causal))),
             *((f"{slots.slots_sentence()} Where a token's key is cut, they stay.",) if slots.every_span else ()),
         ),
         slots=slots,
@@ -259,7 +259,7 @@ def _watched_inputs(
     """What the network is called with for the text, or its decoder's start, and the ids that continue it."""
     more = tuple(Token("", number) for number in continuation)
     if decoder:
-        inputs = {"input_ids": model.token_ids(source), "decoder_input_ids": model.token_ids((*decoder, *more))}
+        inputs = model.inputs_of_tokens(source) | {"decoder_input_ids": model.token_ids((*decoder, *more))}
     else:
         model.check_tokens((*source, *more))
         inputs = model.inputs_of_tokens((*source, *more))

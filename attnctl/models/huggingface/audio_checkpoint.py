@@ -1,0 +1,170 @@
+"""Checkpoints that hear: Whisper and wav2vec 2.0's kin, whose tokens are frames of sound, each with its seconds."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, cast
+
+import numpy as np
+
+from attnctl.arrays import Floats
+from attnctl.errors import AttnctlError, UsageError, in_one_line
+from attnctl.files import names_sound
+from attnctl.formats.audio import RATE, read_audio
+from attnctl.models.huggingface.checkpoint import Checkpoint
+from attnctl.models.huggingface.hub import import_extra
+from attnctl.models.huggingface.image_checkpoint import NoTokenizer
+from attnctl.models.huggingface.network import quiet_library, running_network
+from attnctl.models.huggingface.tokenizer import Pieces
+from attnctl.readings.traces.trace import ModelInfo
+from attnctl.tokens import Token
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedModel
+
+
+@dataclass(frozen=True)
+class AudioCheckpoint(Checkpoint):
+    """A checkpoint that hears; where others are given a text it is given the name of a file of sound.
+
+    The tokens of an encoder, and the keys of cross attention, are frames, called by when they begin ("0.42 s"); those of a
+    decoder are what is said. `extractor` is the checkpoint's own.
+    """
+
+    extractor: Any = None
+    sound: Any = None  # as the network takes it: (1, mels, frames) or (1, samples)
+    seconds: float = 0.0  # of the sound, without what it is filled up with
+
+    def tokenize(self, text: str) -> tuple[Token, ...]:
+        """The tokens that ask: frames of the sound in the file `text`, or what is said in it for decoder and cross."""
+        model = self.of_text(text)
+        return model._said() if self.kind in ("decoder", "cross") else model._frames()
+
+    def of_text(self, text: str) -> AudioCheckpoint:
+        """The same, with the sound in the file `text`. Raises AttnctlError for what is no sound."""
+        if not names_sound(text):
+            raise AttnctlError(
+                f"no sound {text[:80]!r}: {self.info.name} hears, so give the name of a file (speech.wav)"
+            )
+        samples = read_audio(text)
+        return replace(self, sound=self.heard_of(samples), seconds=len(samples) / RATE)
+
+    def heard_of(self, samples: Floats) -> Any:
+        """What the extractor makes of samples (n,) at 16 kHz, filled up or cut as the network needs it."""
+        try:
+            with quiet_library():
+                made = self.extractor(samples, sampling_rate=RATE, return_tensors="np")
+        except Exception as error:  # each family's extractor has its own
+            raise AttnctlError(
+                f"the extractor of {self.info.name} fails on this sound: {in_one_line(error)}"
+            ) from error
+        sound = import_extra("torch").from_numpy(np.asarray(made[self.network.main_input_name]))
+        return sound.to(self.network.device, self.network.dtype)
+
+    def source_tokens(self, text: str) -> tuple[Token, ...] | None:
+        """The frames that a decoder's cross attention looks at; None where none is read."""
+        return self.of_text(text)._frames() if self.kind in ("decoder", "cross") else None
+
+    def tokens_of_keys(self, tokens: Sequence[Token], text: str) -> tuple[Token, ...] | None:
+        """Of cross attention the frames; else None: the keys are the tokens."""
+        return self.source_tokens(text) if self.kind == "cross" else None
+
+    def check_tokens(self, tokens: Sequence[Token]) -> None:
+        """Raise AttnctlError for more tokens than a decoder reads; frames are made of the sound that the network takes."""
+        if self.kind in ("decoder", "cross"):
+            super().check_tokens(tokens)
+
+    def mask_positions(self, tokens: Sequence[Token]) -> list[int]:
+        """None: a sound has no blanks."""
+        return []
+
+    def inputs_beside(self, n: int) -> dict[str, object]:
+        """The sound, which has no ids beside it."""
+        return {self.network.main_input_name: self.sound}
+
+    def inputs_of_tokens(self, tokens: Sequence[Token]) -> dict[str, object]:
+        """The sound."""
+        return self.inputs_beside(len(tokens))
+
+    def text_notes(self, tokens: Sequence[Token], source: Sequence[Token] | None, bare: bool) -> tuple[str, ...]:
+        """What a reader must know: how much of the sound was heard, and whose the words are."""
+        frames = tokens if source is None else source
+        heard = frames[-1].seconds[1] if frames[-1].seconds else 0.0
+        notes = []
+        if self.seconds > heard + 0.05:
+            notes.append(
+                f"Of {self.seconds:.1f} seconds the first {heard:g} are heard: cut the sound to hear the others."
+            )
+        filled = sum(token.special for token in frames)
+        if filled:
+            notes.append(
+                f"{filled:,} of {len(frames):,} frames come after the end of the sound: it is filled up with silence."
+            )
+        if source is not None and self.target is None:
+            notes.append(
+                "What is said was written down by the model, the likeliest token each time: --target gives it."
+            )
+        return tuple(notes)
+
+    def _frames(self) -> tuple[Token, ...]:
+        """A token for each frame that the first layer of the encoder attends to, those after the sound's end special."""
+        config: Any = self.network.config
+        if self.network.main_input_name == "input_features":
+            count, step = int(config.max_source_positions), 2 * int(self.extractor.hop_length) / RATE
+        else:
+            count = int(cast(Any, self.network)._get_feat_extract_output_lengths(self.sound.shape[-1]))
+            step = math.prod(config.conv_stride) / RATE
+        begins = [round(at * step, 4) for at in range(count + 1)]
+        return tuple(
+            Token(f"{start:.2f} s", special=start >= self.seconds, seconds=(start, end))
+            for start, end in zip(begins, begins[1:], strict=False)
+        )
+
+    def decoder_start(self) -> tuple[Token, ...]:
+        """The marks that Whisper's decoder begins with: its start, language and task."""
+        from attnctl.models.huggingface.speech import spoken_marks
+
+        with running_network(self.network, self.network.config.max_target_positions, self.info.name):
+            return self.pieces.continued_tokens((), spoken_marks(self, self._encoded, None)[0])
+
+    @cached_property
+    def _encoded(self) -> Any:
+        return cast(Any, self.network).get_encoder()(self.sound)
+
+    def _said(self) -> tuple[Token, ...]:
+        """The decoder's tokens: the marks of its task, and the target or what it writes down itself."""
+        from attnctl.models.huggingface.speech import said_ids
+
+        marks = self.decoder_start()
+        with running_network(self.network, self.network.config.max_target_positions, self.info.name):
+            said = said_ids(
+                self, self._encoded, self.sound, [mark.id for mark in marks if mark.id is not None], self.target
+            )
+        return (*marks, *self.pieces.continued_tokens([mark.id or 0 for mark in marks], said))
+
+
+def open_audio_checkpoint(
+    folder: Path, network: PreTrainedModel, info: ModelInfo, kind: str, pieces: Pieces | None, target: str | None
+) -> AudioCheckpoint:
+    """A checkpoint that hears. Raises AttnctlError where its preprocessor_config.json is missing or unreadable."""
+    if not (folder / "preprocessor_config.json").is_file():
+        raise AttnctlError(
+            f"{info.name} has no preprocessor_config.json, which says how sound is put to it: copy it there"
+        )
+    if kind in ("decoder", "cross") and not network.can_generate():
+        raise UsageError(f"{info.name} is {type(network).__name__}, which writes no text: see --attention encoder")
+    try:
+        with quiet_library():
+            extractor = import_extra("transformers").AutoFeatureExtractor.from_pretrained(folder, local_files_only=True)
+    except AttnctlError:
+        raise
+    except Exception as error:
+        raise AttnctlError(f"{info.name}: cannot read preprocessor_config.json: {in_one_line(error)}") from error
+    own = cast(Pieces, NoTokenizer(info.name, "hears")) if pieces is None else pieces
+    return AudioCheckpoint(
+        replace(info, causal=info.causal and kind == "decoder"), network, own, kind, target, extractor=extractor
+    )

@@ -1,0 +1,140 @@
+"""Sound as a source: frames are tokens with their seconds, and the weights are those of transformers' eager functions."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from attnctl.formats.audio import read_audio
+from attnctl.models import open_model
+from attnctl.source import record_trace
+from tests.conftest import Run, check_schema
+from tests.tools import whisper
+
+transformers = pytest.importorskip("transformers")
+torch = pytest.importorskip("torch")
+
+CONVOLUTIONS: dict[str, Any] = {
+    "conv_dim": (16, 16, 16), "conv_stride": (5, 4, 16), "conv_kernel": (10, 3, 3), "num_feat_extract_layers": 3,
+    "num_conv_pos_embeddings": 4, "num_conv_pos_embedding_groups": 2,
+}  # fmt: skip
+SIZES: dict[str, Any] = {
+    "hidden_size": 32,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 4,
+    "intermediate_size": 32,
+    "vocab_size": 32,
+}
+FAMILIES = {"Wav2Vec2": "Wav2Vec2ForCTC", "Hubert": "HubertModel", "WavLM": "WavLMModel", "SEW": "SEWModel"}
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with a tone of two seconds and a tiny Whisper."""
+    folder = tmp_path_factory.mktemp("sounds")
+    whisper.write_tiny(folder / "tiny")
+    whisper.write_wave(folder / "tone.wav", whisper.sine(2.0))
+    return folder
+
+
+@pytest.mark.parametrize("kind", ["encoder", "decoder", "cross"])
+def test_whispers_weights_are_those_of_eager(place: Path, kind: str) -> None:
+    given = {} if kind == "encoder" else {"target": "One two"}
+    model: Any = open_model(str(place / "tiny"), attention=kind, **given)
+    rows = [0, 3, 7]
+    trace = record_trace(model, str(place / "tone.wav"), rows=rows)
+    network = model.network
+    network.set_attn_implementation("eager")
+    features = model.extractor(read_audio(str(place / "tone.wav")), sampling_rate=16_000, return_tensors="pt")
+    marks = ["<|startoftranscript|>", "<|en|>", "<|transcribe|>", "<|notimestamps|>"]
+    ids = [network.config.decoder_start_token_id]
+    if kind != "encoder":
+        texts = [token.text for token in trace.tokens]
+        assert texts[0] == marks[0] and texts[2:4] == marks[2:] and texts[1] in ("<|en|>", "<|de|>")
+        assert "".join(texts[4:]) == " One two"
+        ids = [token.id for token in trace.tokens]
+    with torch.inference_mode():
+        output = network(features["input_features"], decoder_input_ids=torch.tensor([ids]), output_attentions=True)
+    own = {"encoder": "encoder_attentions", "decoder": "decoder_attentions", "cross": "cross_attentions"}[kind]
+    for layer, weights in zip(trace.layers, output[own], strict=True):
+        assert np.abs(layer.weights - weights[0][:, rows].numpy()).max() < 1e-6
+    if kind != "decoder":
+        keys = trace.key_axis
+        assert len(keys) == 1500 and keys[0].seconds == (0, 0.02) and keys[99].seconds == (1.98, 2.0)
+        assert [key.special for key in keys] == [False] * 100 + [True] * 1400  # filled up with silence
+        assert keys[42].text == "0.84 s"
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_frames_of_other_families(place: Path, tmp_path: Path, family: str) -> None:
+    more = {"squeeze_factor": 1} if family == "SEW" else {}
+    config = getattr(transformers, f"{family}Config")(**SIZES, **CONVOLUTIONS, **more)
+    torch.manual_seed(0)
+    network = getattr(transformers, FAMILIES[family])(config).eval()
+    for name, parameter in network.named_parameters():
+        parameter.data.mul_(8 if name.endswith(("q_proj.weight", "k_proj.weight")) else 1)
+    network.save_pretrained(tmp_path / "model")
+    transformers.Wav2Vec2FeatureExtractor().save_pretrained(tmp_path / "model")
+    model: Any = open_model(str(tmp_path / "model"))
+    trace = record_trace(model, str(place / "tone.wav"))
+    network = model.network
+    network.set_attn_implementation("eager")
+    samples = model.extractor(read_audio(str(place / "tone.wav")), sampling_rate=16_000, return_tensors="pt")
+    with torch.inference_mode():
+        output = network(samples["input_values"], output_attentions=True)
+    for layer, weights in zip(trace.layers, output.attentions, strict=True):
+        assert layer.weights.shape == weights[0].shape and np.abs(layer.weights - weights[0].numpy()).max() < 1e-6
+    assert trace.tokens[1].seconds == (0.02, 0.04) and 95 <= len(trace.tokens) <= 100
+    assert not any(token.special for token in trace.tokens)
+
+
+def test_commands_take_a_sound(run: Run, place: Path, tmp_path: Path) -> None:
+    tone, model = str(place / "tone.wav"), ("--model", str(place / "tiny"))
+    cross = (*model, "--attention", "cross", "--target", "One two")
+    assert check_schema(run("explain", tone, *cross, "--json").json) == "overview"
+    (tmp_path / "list.txt").write_text(f"{tone}\n{tone}\n")
+    lines = run("batch", str(tmp_path / "list.txt"), *cross, "--format", "json", "--layer", "1").out.splitlines()
+    document, again = map(json.loads, lines)
+    assert check_schema(document) == "trace" and document["layers"] == again["layers"]
+    assert document["key_tokens"][2]["seconds"] == [0.04, 0.06] and "seconds" not in document["tokens"][0]
+    (tmp_path / "t.json").write_text(json.dumps(document))
+    again = json.loads(run("batch", str(tmp_path / "t.json"), "--format", "json").out)
+    assert again["key_tokens"] == document["key_tokens"]
+    for words in (
+        ("heads", tone, *model),
+        ("heatmap", tone, *cross, "--columns", "0-99", "-o", str(tmp_path / "a.png")),
+        ("ablate", tone, *cross[:4]),
+        ("ablate", tone, *model, "--attention", "decoder"),
+        ("compare", tone, tone, *cross),
+        ("view", tone, *cross, "-o", str(tmp_path / "a.html"), "--no-open"),
+        ("explain", tone, *model, "--check"),
+    ):
+        found = run(*words)
+        assert found.code == 0, (words, found.err)
+    effects = run("ablate", tone, *model, "--attention", "decoder", "--json").json
+    shown = run("explain", tone, *model, "--attention", "decoder", "--target", "One", "--json").json
+    assert effects["tokens"] == shown["tokens"][:4]  # the marks, after which the first word is watched
+
+
+def test_sounds_that_cannot_be_heard_are_refused_in_one_line(run: Run, place: Path, tmp_path: Path) -> None:
+    tone, model = str(place / "tone.wav"), ("--model", str(place / "tiny"))
+    (tmp_path / "cut.wav").write_bytes((place / "tone.wav").read_bytes()[:20])
+    long = whisper.write_wave(tmp_path / "long.wav", whisper.sine(31.0))
+    for words, said in {
+        ("explain", tone): "is a sound, and demo reads text",
+        ("explain", "hello", *model): "no sound 'hello'",
+        ("explain", "none.wav", *model): "no file none.wav",
+        ("explain", str(tmp_path / "cut.wav"), *model): "cannot read the sound of",
+        ("explain", tone, *model, "--no-bos"): "--bos is for models of text",
+        ("explain", tone, *model, "--attention", "cross", "--generate", "3"): "--generate is for models of text",
+        ("sources", tone, *model): "hears, and answers no prompts",
+    }.items():
+        refused = run(*words)
+        assert refused.code in (1, 2) and not refused.out and said in refused.err, (words, refused.err)
+        assert refused.err.count("\n") == 1
+    heard = run("heads", str(long), *model)
+    assert heard.code == 0 and "Of 31.0 seconds the first 30 are heard" in heard.err
