@@ -242,7 +242,10 @@ class TextAlignmentDocument(JsonDocument, kw_only=True, tag="attnctl.text-alignm
     target: str
     given: Annotated[bool, about("False: the model's own, the likeliest token each time.")]
     model: DocumentModel
-    sources: Annotated[tuple[DocumentToken, ...], about("The tokens of the source, special ones left out; or words.")]
+    sources: Annotated[
+        tuple[DocumentToken, ...],
+        about("The tokens of the source, without special ones and white space; or its words."),
+    ]
     links: Annotated[tuple[AlignedLink, ...], about("One a token of the target, in its order.")]
     weights: Annotated[Matrix, about("Of each token of the target on each of sources, mean of the heads.")]
     chosen: Annotated[

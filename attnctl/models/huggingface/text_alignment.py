@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple
@@ -60,7 +61,8 @@ def align_text(
         rows, targets = _decoder_rows(*sides.spelled, words)
     for side, found in (("source", columns), ("target", rows)):
         if not found:
-            raise UsageError(f"the {side} has no tokens: give at least one word")
+            how_given = " with --target" if between and side == "target" else ""
+            raise UsageError(f"the {side} has no tokens: give at least one word{how_given}")
     sources = [given.source.key_tokens[at] for at in columns]
     weights, run = given.read(AlignmentReading(rows, columns))
     ranked = ranked_heads(weights, targets, sources)
@@ -71,17 +73,19 @@ def align_text(
     mean = np.mean([weights[one.layer, one.head] for one in used], axis=0)  # (targets, sources)
     links = aligned_links(mean, targets, sources)
     notes = tuple(note for note in run.notes if note != PIECES_NOTE)
+    if between and target is None and not run.tokens[-1].special:
+        notes += (f"The target is cut off: {info.name} came to no end.",)
     return AlignedText(
         sides.text, sides.target, target is not None or not between, run.known_model, tuple(sources), links, mean,
         "given" if chosen else "auto", used, ranked[:LISTED_HEADS], notes,
     )  # fmt: skip
 
 
-def _within(token: Token, first: int, end: int | None = None) -> bool:
-    """Whether a token is of the text, between two of its characters."""
-    if token.special or token.start is None or token.end is None:
+def _within(token: Token, first: int, end: float = math.inf) -> bool:
+    """Whether a token is of the text, between two of its characters: neither special nor white space."""
+    if token.special or token.start is None or token.end is None or not token.text.strip():
         return False
-    return first <= token.start < token.end and (end is None or token.end <= end)
+    return first <= token.start < token.end <= end
 
 
 def _one_text(text: str, name: str, target: str | None, how: dict[str, Any]) -> _Sides:
@@ -103,7 +107,7 @@ def _two_texts(text: str, name: str, target: str | None, how: dict[str, Any]) ->
     if model.kind != "cross":
         raise AttnctlError(f"{model.info.name} attends to source and target in one softmax: it has no cross attention")
     if target is None:
-        model = replace(model, generate=min(WRITTEN, (model.pieces.limit or WRITTEN) - 1))
+        model = replace(model, generate=min(WRITTEN, (model.pieces.limit or WRITTEN + 1) - 1))
     source = TextSource(model, text)
     spelled = _spelled(model.pieces, source.tokens)
     return _Sides(source, text, spelled[0] if target is None else target, len(text), spelled)
@@ -118,7 +122,7 @@ def _spelled(pieces: Pieces, tokens: Sequence[Token]) -> tuple[str, tuple[Token,
 
 
 def _decoder_rows(text: str, tokens: Sequence[Token], words: bool) -> tuple[list[list[int]], list[Token]]:
-    """The rows of each token of a target, or of each word, and these as tokens; special ones left out."""
+    """The rows of each token of a target, or of each word, and these as tokens."""
     groups = word_groups(tokens, text) if words else [[at] for at in range(len(tokens))]
-    rows = [group for group in groups if not tokens[group[0]].special]
+    rows = [group for group in groups if _within(tokens[group[0]], 0)]
     return rows, [joined_word([tokens[at] for at in group], text) for group in rows]

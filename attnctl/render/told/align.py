@@ -68,8 +68,8 @@ def text_forms(found: AlignedText) -> Iterator[Form]:
     yield ""
     how = "as given" if found.chosen == "given" else "those that align best"
     yield Line(f"Read from heads {heads_listed(found.heads)}: {how}.")
-    scored = ", ".join(f"{one.layer}.{one.head} {one.score:.2f}" for one in found.found_heads)
-    yield Line(f"Heads that align best, with their scores: {scored}.")
+    scored = [f"{one.layer}.{one.head} ({one.score:.2f})" for one in found.found_heads]
+    yield Line(["Heads that align best, with their scores:", *scored], between=" ")
 
 
 def links_table(found: AlignedText) -> Table:
