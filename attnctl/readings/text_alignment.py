@@ -75,14 +75,16 @@ class AlignmentReading:
     predicts = False
 
     def __init__(self, targets: Sequence[Sequence[int]], sources: Sequence[int]) -> None:
-        self._targets, self._sources = targets, sources
+        self._rows, self._sources = [row for rows in targets for row in rows], sources
+        self._counts = np.array([len(rows) for rows in targets], np.float32)
+        self._starts = np.cumsum([0, *map(len, targets)])[:-1]
         self._weights: HeadWeights = {}
 
     def take(self, layer: LayerAttention) -> None:
         """Keep the weights of a layer's heads."""
-        means = [layer.rows_of(rows).mean(axis=1) for rows in self._targets]  # (heads, n_k) each
-        weights = np.stack(means, axis=1)[..., self._sources]  # (heads, targets, sources)
-        self._weights |= {(layer.layer, head): own for head, own in zip(layer.heads, weights, strict=True)}
+        rows = layer.rows_of(self._rows)[..., self._sources]  # (heads, rows, sources)
+        means: Floats = np.add.reduceat(rows, self._starts, axis=1) / self._counts[:, None]  # (heads, targets, sources)
+        self._weights |= {(layer.layer, head): own for head, own in zip(layer.heads, means, strict=True)}
 
     def value(self, run: Run) -> tuple[HeadWeights, Run]:
         """The weights of all heads."""

@@ -39,10 +39,9 @@ def align_command(
         text = inputs.text_of(text, file)
     elif text is None:
         raise UsageError('there is no speech: name its file, or "-" for standard input')
-    steps = api.align_steps(text, model, heads=heads, **options)
     done, found = 0.0, None
     with cost_progress("listening" if speech else "aligning") as tick:
-        for step in steps:
+        for step in api.align_steps(text, model, heads=heads, **options):
             if not isinstance(step, float):
                 found = step
             elif tick is not None:

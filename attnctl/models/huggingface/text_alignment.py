@@ -53,17 +53,14 @@ def align_text(
     info = sides.source.info
     chosen = () if heads == "auto" else parsed_heads(heads, info)
     given = prepare(sides.source, Changes(words=words))
-    columns = [at for at, token in enumerate(given.source.key_tokens) if _within(token, 0, sides.end)]
-    if sides.spelled is None:
-        rows = [[at] for at, token in enumerate(given.source.tokens) if _within(token, sides.end + len(MARK))]
-        targets = [given.source.tokens[at] for (at,) in rows]
-    else:
-        rows, targets = _decoder_rows(*sides.spelled, words)
+    rows, targets = _target_rows(sides, given.source.tokens, words)
+    keys = given.source.key_tokens
+    columns = [at for at, token in enumerate(keys) if _within(token, 0, sides.end)]
+    sources = tuple(keys[at] for at in columns)
     for side, found in (("source", columns), ("target", rows)):
         if not found:
             how_given = " with --target" if between and side == "target" else ""
             raise UsageError(f"the {side} has no tokens: give at least one word{how_given}")
-    sources = [given.source.key_tokens[at] for at in columns]
     weights, run = given.read(AlignmentReading(rows, columns))
     ranked = ranked_heads(weights, targets, sources)
     used = chosen or tuple(HeadPlace(one.layer, one.head) for one in ranked[:AUTO_HEADS])
@@ -76,7 +73,7 @@ def align_text(
     if between and target is None and not run.tokens[-1].special:
         notes += (f"The target is cut off: {info.name} came to no end.",)
     return AlignedText(
-        sides.text, sides.target, target is not None or not between, run.known_model, tuple(sources), links, mean,
+        sides.text, sides.target, target is not None or not between, run.known_model, sources, links, mean,
         "given" if chosen else "auto", used, ranked[:LISTED_HEADS], notes,
     )  # fmt: skip
 
@@ -121,8 +118,12 @@ def _spelled(pieces: Pieces, tokens: Sequence[Token]) -> tuple[str, tuple[Token,
     return pieces.tokenizer.decode(ids), tuple(replace(token, start=a, end=b) for token, a, b in placed)
 
 
-def _decoder_rows(text: str, tokens: Sequence[Token], words: bool) -> tuple[list[list[int]], list[Token]]:
-    """The rows of each token of a target, or of each word, and these as tokens."""
-    groups = word_groups(tokens, text) if words else [[at] for at in range(len(tokens))]
-    rows = [group for group in groups if _within(tokens[group[0]], 0)]
-    return rows, [joined_word([tokens[at] for at in group], text) for group in rows]
+def _target_rows(sides: _Sides, tokens: Sequence[Token], words: bool) -> tuple[list[list[int]], list[Token]]:
+    """The rows of each token of the target, or of each word, and these as tokens; `tokens` are those of the rows."""
+    if sides.spelled is None:  # one text, whose pieces are merged already
+        rows = [at for at, token in enumerate(tokens) if _within(token, sides.end + len(MARK))]
+        return [[at] for at in rows], [tokens[at] for at in rows]
+    text, placed = sides.spelled
+    groups = word_groups(placed, text) if words else [[at] for at in range(len(placed))]
+    kept = [group for group in groups if _within(placed[group[0]], 0)]
+    return kept, [joined_word([placed[at] for at in group], text) for group in kept]
