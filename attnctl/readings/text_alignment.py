@@ -83,7 +83,8 @@ class AlignmentReading:
     def take(self, layer: LayerAttention) -> None:
         """Keep the weights of a layer's heads."""
         rows = layer.rows_of(self._rows)[..., self._sources]  # (heads, rows, sources)
-        means: Floats = np.add.reduceat(rows, self._starts, axis=1) / self._counts[:, None]  # (heads, targets, sources)
+        summed: Floats = np.add.reduceat(rows, self._starts, axis=1)  # (heads, targets, sources)
+        means = summed / self._counts[:, None]
         self._weights |= {(layer.layer, head): own for head, own in zip(layer.heads, means, strict=True)}
 
     def value(self, run: Run) -> tuple[HeadWeights, Run]:

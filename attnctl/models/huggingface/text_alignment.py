@@ -24,6 +24,8 @@ from attnctl.tokens import Token, checked_text
 MARK = ">>"  # between the source and the target of one text
 WRITTEN = 500  # tokens of a target that a model writes, at most: less than the positions of Marian and BART
 
+CHARACTER_BYTES = 4  # of the longest character
+
 
 class _Sides(NamedTuple):
     """A text and a model that reads it, and which of its tokens are source and target."""
@@ -111,11 +113,16 @@ def _two_texts(text: str, name: str, target: str | None, how: dict[str, Any]) ->
 
 
 def _spelled(pieces: Pieces, tokens: Sequence[Token]) -> tuple[str, tuple[Token, ...]]:
-    """The text that a decoder's tokens spell, and these with their places in it."""
-    ids = [token.id or 0 for token in tokens]
-    ends = [len(pieces.tokenizer.decode(ids[:count])) for count in range(len(ids) + 1)]
-    placed = zip(tokens, ends, ends[1:], strict=False)
-    return pieces.tokenizer.decode(ids), tuple(replace(token, start=a, end=b) for token, a, b in placed)
+    """The text that a decoder's tokens spell, and these with their places in it: bytes with that of their character."""
+    ids, placed = [token.id or 0 for token in tokens], list[Token]()
+    text, done = "", 0
+    for count in range(1, len(ids) + 1):
+        text = pieces.tokenizer.decode(ids[:count])
+        waits = text.endswith("\ufffd") and count - len(placed) < CHARACTER_BYTES
+        if not waits or count == len(ids):
+            placed += [replace(token, start=done, end=len(text)) for token in tokens[len(placed) : count]]
+            done = len(text)
+    return text, tuple(placed)
 
 
 def _target_rows(sides: _Sides, tokens: Sequence[Token], words: bool) -> tuple[list[list[int]], list[Token]]:

@@ -106,6 +106,16 @@ def test_words_sum_over_pieces_of_the_source_and_average_over_those_of_the_targe
     assert not any("stay pieces" in note for note in words.notes)
 
 
+def test_the_bytes_of_a_character_are_one_word(place: Path) -> None:
+    pieces, words = (
+        attnctl.align("a 🍕", place / "t5", target="🍕 é", heads=NAMED, words=whole) for whole in (False, True)
+    )
+    assert [link.text for link in pieces.links] == ["🍕₁", "🍕₂", "🍕₃", "🍕₄", "é₁", "é₂"]
+    assert [link.text for link in words.links] == ["🍕", "é"] and [token.text for token in words.sources] == ["a", "🍕"]
+    columns = np.stack([part.sum(1) for part in np.split(pieces.weights, [1], axis=1)], axis=1)
+    assert close(words.weights, np.stack([columns[:4].mean(0), columns[4:].mean(0)]))
+
+
 @pytest.mark.parametrize("name", ["bert", "llama"])
 def test_one_text_is_aligned_with_what_stands_before_its_last_mark(place: Path, name: str) -> None:
     text = "will >> eat >>at will"
