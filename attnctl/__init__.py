@@ -11,7 +11,7 @@ ablate       what each head or edge does for a prediction, heads taken away in t
 effects      the same of a transformers model of yours
 intervene    heads ablated and edges cut in a transformers model of yours, while it runs
 sources      which part of a prompt an answer came from
-align        when each word of a speech was said, by the cross attention of Whisper
+align        when each word of a speech was said, or what each token of a target was made from
 leaks        whether a transformers model keeps the documents of a packed batch apart
 evaluate     which words each head of a trained model finds
 load         a trace or an overview from a file that `save` or a command wrote

@@ -40,6 +40,7 @@ if TYPE_CHECKING:
     from attnctl.readings.head_statistics import HeadStatistics
     from attnctl.readings.overview import Overview
     from attnctl.readings.questions.quiz import QuizQuestion
+    from attnctl.readings.text_alignment import AlignedText
     from attnctl.readings.traces.comparison import Comparison
     from attnctl.readings.traces.consistency import CheckFinding
     from attnctl.readings.traces.trace import ModelInfo
@@ -512,45 +513,69 @@ def search_sources(
 
 @checked
 def align(
-    audio: str | os.PathLike[str],
+    text: str | os.PathLike[str],
     model: str | os.PathLike[str],
     *,
-    heads: str = "named",
+    heads: str | None = None,
     target: str | None = None,
+    words: bool = False,
     language: str | None = None,
     dtype: str | None = None,
     device: str | None = None,
-) -> AlignedSpeech:
-    """When each word of a speech was said, as the command says it: `words`, each with text, start, end and confidence.
+) -> AlignedSpeech | AlignedText:
+    """When each word of a speech was said, or what each token of a target was made from, as the command says it.
 
-    `audio` is a file, `model` a Whisper checkpoint's folder or Hugging Face id; `heads` are named (those of the checkpoint's
-    generation config, else the best), auto (the best), or layer.head with commas. `target` is the text where it is known.
+    `model` is a checkpoint's folder or Hugging Face id. By Whisper `text` is a file of speech, and `words` of the answer
+    have text, start, end and confidence. By an encoder-decoder it is the source of `target` (None: the model's own), by
+    other models "source >> target", and `links` of the answer have text, source, source_text and weight; with `words` they
+    are of whole words. `heads` are named (of Whisper: those of its generation config, else the best), auto (the best), or
+    layer.head with commas; None is named for speech, auto for texts.
     """
     *_, found = align_steps(
-        os.fspath(audio), os.fspath(model), heads=heads, target=target, language=language, dtype=dtype, device=device
-    )
+        os.fspath(text), os.fspath(model), heads=heads, target=target, words=words, language=language, dtype=dtype,
+        device=device,
+    )  # fmt: skip
     assert not isinstance(found, float)
     return found
 
 
+def hears_speech(text: str, model: str) -> bool:
+    """Whether `align` takes a text for the name of a file of speech: by the model, or as it is called."""
+    from attnctl.formats.audio import SUFFIXES
+    from attnctl.models.huggingface.hub import checkpoint_settings, is_checkpoint
+
+    named = text.lower().endswith(SUFFIXES)
+    return named or (is_checkpoint(model) and checkpoint_settings(model).get("model_type") == "whisper")
+
+
 def align_steps(
-    audio: str,
+    text: str,
     model: str,
     *,
-    heads: str = "named",
+    heads: str | None = None,
     target: str | None = None,
+    words: bool = False,
     language: str | None = None,
     dtype: str | None = None,
     device: str | None = None,
-) -> Iterator[AlignedSpeech | float]:
-    """What `attnctl align` does: after each part of the sound how much has been heard, 0 to 1, and at last the words."""
+) -> Iterator[AlignedSpeech | AlignedText | float]:
+    """What `attnctl align` does: after each part of a sound how much has been heard, 0 to 1, and at last what is aligned."""
+    speech, how = hears_speech(text, model), {"dtype": dtype or "auto", "device": device or "auto"}
+    for option, given in (("words", words and speech), ("language", language is not None and not speech)):
+        if given:
+            raise UsageError(f"--{option} does not go with {'speech' if speech else 'texts'}")
+    if not speech:
+        from attnctl.models.huggingface.text_alignment import align_text
+
+        return iter((align_text(text, model, heads=heads or "auto", target=target, words=words, **how),))
     from attnctl.formats.audio import read_audio
     from attnctl.models.huggingface.speech import align_speech, open_speech
 
-    samples = read_audio(audio)
-    speech = open_speech(model, dtype or "auto", device or "auto")
-    name = "standard input" if audio == "-" else os.path.basename(audio)  # noqa: PTH119
-    return align_speech(speech, samples, name, heads=heads, target=target, language=language)
+    samples = read_audio(text)
+    name = "standard input" if text == "-" else os.path.basename(text)  # noqa: PTH119
+    return align_speech(
+        open_speech(model, **how), samples, name, heads=heads or "named", target=target, language=language
+    )
 
 
 def leak_search(

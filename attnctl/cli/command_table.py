@@ -210,16 +210,26 @@ A head's retrieval score is the share of the answer's tokens for which it looks 
     ),
     "align": Entry(
         LOOK,
-        "when each word of a speech was said",
+        "when each word of a speech was said, what a word was made from",
         "attnctl align speech.wav --model openai/whisper-base -o speech.srt",
-        """Tell when each word of a speech was said, by the cross attention of Whisper and dynamic time warping.
+        """Tell when each word of a speech was said, by the cross attention of Whisper and dynamic time warping; or what each
+token of a target was made from.
 
 The speech is written down by the model, or given with --target. A word's confidence is the geometric mean of its tokens'
-probabilities. The heads that go along with the sound best are found too, and held against those the checkpoint names.""",
+probabilities. The heads that go along with the sound best are found too, and held against those the checkpoint names.
+
+Of an encoder-decoder the text is the source, and the target is the model's own, or given with --target; other models read
+one text, "source >> target". The heads that give each token of the target a source of its own are found.""",
         takes(
-            "audio heads target language json output model dtype device",
-            output=f"Where to write: .json, .srt, .vtt, {suffixes_listed()}.",
+            "text file heads words target language json output model dtype device",
+            text={
+                "help": 'The text, or speech: .wav, what soundfile reads where that is installed; "-" for standard input.',
+                "metavar": "[TEXT|AUDIO|-]",
+                "reads": True,
+            },
+            output=f"Where to write: .json, {suffixes_listed()}; of speech .srt, .vtt.",
         ),
+        ({"speech": "all but file words", "texts": "all but language"},),
     ),
     "leaks": Entry(
         LOOK,
@@ -486,8 +496,8 @@ In a pipe a page is plain Markdown. The site needs MkDocs (pip install "attnctl[
         takes(
             "what",
             what="trace, overview (of a long text), effects (of ablate), comparison, census (of a corpus), "
-            "sources (of an answer), needle, needles (all of a run), alignment (of speech), leaks (of a packed batch), "
-            "batch (its run.json), manifest (a line of it), "
+            "sources (of an answer), needle, needles (all of a run), alignment (of speech), text-alignment, "
+            "leaks (of a packed batch), batch (its run.json), manifest (a line of it), "
             "sizes (of a model), card (of a trained one), relation (of the bundled corpus), report (of training), "
             "lesson (one step of it), softmax or quiz.",
         ),

@@ -87,13 +87,6 @@ _TABLE: dict[str, dict[str, Option]] = {
             "A known name, a checkpoint's folder or .gguf file, owner/name; demo, a weights file or a run.",
             values=("attnctl.models.huggingface.configured_sizes:known_configurations",),
         ),
-        "audio": Option(
-            "",
-            'Speech: .wav, what soundfile reads where that is installed, or "-" for standard input.',
-            metavar="AUDIO",
-            required=True,
-            reads=True,
-        ),
         "inputs": Option(
             "",
             "A batch as a collator makes it (.safetensors, .npz, .json); with --pack two texts, or more.",
@@ -232,9 +225,8 @@ _TABLE: dict[str, dict[str, Option]] = {
         "untrained": Option("--untrained", "Beside it the same model with parameters drawn anew.", bool),
         "heads": Option(
             "--heads",
-            "named (in the generation config; else auto), auto (those that align best), or layer.head: 4.2,5.1.",
+            "named (in the generation config; of speech), auto (those that align best; of texts), or layer.head: 4.2,5.1.",
             metavar="named|auto|HEADS",
-            default="named",
             values=("named", "auto"),
         ),
         "pack": Option("--pack", "Texts: packed into one row, positions from 0 in each, as a collator does it.", bool),

@@ -60,7 +60,7 @@ WRITTEN: dict[str, dict[str, str]] = {
         "census": "count what each head finds in a treebank, beside rules that need no attention",
         "answer-sources": "find out which document an answer came from",
         "packed-documents": "find out whether packed training data leaks between documents",
-        "speech": "find out when each word of a speech was said",
+        "speech": "find out when each word of a speech was said, and what a word was made from",
     },
     "Explanation": {
         "models": "the models, and what the trained ones find",

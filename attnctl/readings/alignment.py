@@ -8,6 +8,7 @@ it, since the heads turn to a word before it is said.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Annotated
@@ -16,6 +17,7 @@ import numpy as np
 
 from attnctl.arrays import Floats
 from attnctl.document_fields import Part, Portion, about
+from attnctl.errors import UsageError
 from attnctl.readings.effects.needle import HeadPlace
 from attnctl.readings.traces.trace import ModelInfo
 
@@ -206,6 +208,32 @@ def subtitles(found: AlignedSpeech, form: str) -> str:
             texts = [texts[0], *later]
         cues.append(f"{number}\n{times}\n{(' ' if spaced else '').join(texts)}\n")
     return ("WEBVTT\n\n" if vtt else "") + "\n".join(cues)
+
+
+# --- heads ----------------------------------------------------------------------------------------------------------
+
+
+def parsed_heads(spec: str, info: ModelInfo) -> tuple[HeadPlace, ...]:
+    """The heads that "4.2,5.1" names. Raises UsageError where it names none, or one that is not there."""
+    found: dict[tuple[int, int], HeadPlace] = {}
+    for part in spec.split(","):
+        match = re.fullmatch(r"\s*([0-9]{1,4})\.([0-9]{1,4})\s*", part)
+        if match is None:
+            raise UsageError(f"--heads {spec[:40]!r}: it is named, auto, or heads as layer.head: 4.2,5.1")
+        place = int(match[1]), int(match[2])
+        found[place] = HeadPlace(*place)
+    return checked_heads(tuple(found.values()), info, "--heads")
+
+
+def checked_heads(heads: tuple[HeadPlace, ...], info: ModelInfo, where: str) -> tuple[HeadPlace, ...]:
+    """The heads, all of which are there. Raises UsageError for one that is not."""
+    layers, count = info.n_layers or 0, info.n_heads or 0
+    for one in heads:
+        if one.layer >= layers or one.head >= count:
+            raise UsageError(
+                f"{where}: no head {one.layer}.{one.head} in {info.name}: it has {layers} layers of {count} heads"
+            )
+    return heads
 
 
 def heads_listed(heads: Sequence[HeadPlace]) -> str:

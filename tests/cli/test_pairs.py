@@ -27,9 +27,11 @@ TEXT = "Alice will eat pizza\n\nBob likes tea"
 WORDS = {
     "TEXT": [TEXT],
     "OTHER": [TEXT.replace("pizza", "soup")],
+    "MARKED": ["Alice will eat pizza >> Alice eats"],
     "PROMPT": ["The first part tells of pizza.\n\nThe second part tells of tea.\n\nWhat is told?"],
     "RANDOM": ["--model", "random", "--layers", "3", "--heads", "2", "--d-model", "8", "--tokenizer", "words"],
     "FOLDER": ["--model", "FOLDER"],  # a small checkpoint
+    "T5": ["--model", "T5"],
     "PAGE": ["-o", "page.html", "--no-open"],
 }
 ALWAYS_TRIED = 25  # pairs of a case, unless every pair is
@@ -101,6 +103,8 @@ CASES = {
     "ablate": Case("ablate TEXT --json", f"{DEMO} {WORK}"),
     "ablate --edges": Case("ablate TEXT --edges", f"{DEMO} {WORK}"),
     "sources": Case("sources PROMPT FOLDER --generate 2 --json", TINY, 8),
+    "align texts": Case("align TEXT T5 --target soup --json", "--device --words", 8),
+    "align one text": Case("align MARKED FOLDER", "--device", 8),
     "leaks": Case("leaks padded.json FOLDER --json", "--device"),
     # nothing is found, so no head is the best
     "needle": Case("needle FOLDER --lengths 200 --depths 50 --json", f"{TINY} --switch-off", 8),
@@ -138,7 +142,7 @@ VALUES = {
     "write_corpus": "made.conllu", "answer": "tea", "needle": "a fact", "question": "which?",
     "expect": "that", "haystack": "lines.txt", "lengths": "100", "depths": "0", "switch_off": "0", "length": "100",
     "setting": "seed=4", "unset": "layer", "site": "site", "watch": "Alice will", "max_steps": "2", "lr": "0.1",
-    "objective": "masked-word",
+    "objective": "masked-word", "heads": "1.0",
 }  # fmt: skip
 MORE_VALUES = {"measure": ["rollout"]}
 # the first says no more than the second: a trace of other weights holds nothing else, and what is found is the largest of all
@@ -169,6 +173,7 @@ class Choice(NamedTuple):
 def place(tmp_path_factory: pytest.TempPathFactory, room: Path) -> Path:
     path = tmp_path_factory.mktemp("inputs")
     (path / "FOLDER").symlink_to(room / "llama")
+    (path / "T5").symlink_to(room / "t5")
     rng = np.random.default_rng(0)
     weights = rng.random((7, 7))
     np.save(path / "w.npy", weights / weights.sum(-1, keepdims=True))
@@ -213,7 +218,7 @@ def test_every_pair_is_honoured_or_refused(named: str, run: Run, place: Path, mo
     case = CASES[named]
     monkeypatch.chdir(place)
     monkeypatch.setattr(arguments, "config_path", lambda: Path("settings.toml"))
-    if {"FOLDER", "chat.json"} & set(case.given):
+    if {"FOLDER", "T5", "chat.json"} & set(case.given):
         pytest.importorskip("transformers", reason="attnctl[hf] is not installed")
         monkeypatch.setattr("attnctl.models.huggingface.network.loaded_networks", {})
     for made in map(Case, MADE):

@@ -49,7 +49,10 @@ WRITING: dict[str, tuple[list[str], ...]] = {
     ),
     "compare": ([TEXT, OTHER, *SMALL, "--json"], ["demo", "random", "Alice will eat", "--json"], ["t.json", "t.json", "--json"]),
     "sources": (["--chat", "chat.json", *CHECKPOINT, "--answer", "the cat", "--spans", "spans.csv", "--json"],),
-    "align": (["tone.wav", "--model", "whisper", "--target", "One two", "--language", "en", "--json"],),
+    "align": (
+        ["tone.wav", "--model", "whisper", "--target", "One two", "--language", "en", "--json"],
+        ["a will eat", "--model", "t5", "--target", "at", "--json"],
+    ),
     "leaks": (["padded.json", *CHECKPOINT, "--json"], [TEXT, OTHER, "--pack", *CHECKPOINT, "--json"]),
     "needle": ([*CHECKPOINT, *NEEDLE, "--json"], [*CHECKPOINT, *NEEDLE, "-o", "out/a.jsonl"]),
     "batch": (["in.txt", *SMALL], ["in.txt", *SMALL, "-o", "out/batch"]),

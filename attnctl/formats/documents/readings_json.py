@@ -35,6 +35,7 @@ from attnctl.readings.effects.needle import HeadPlace, HeadsOff, NeedleCell, Nee
 from attnctl.readings.leaks import Leaks
 from attnctl.readings.questions.quiz import QuizQuestion
 from attnctl.readings.questions.softmax import SoftmaxSteps
+from attnctl.readings.text_alignment import AlignedLink, AlignedText, AlignmentHead
 from attnctl.readings.traces.comparison import AlignedTokens, Comparison
 from attnctl.readings.traces.trace import ModelInfo
 
@@ -210,7 +211,7 @@ def _is_same(found: object, wanted: object) -> bool:
     return found == wanted
 
 
-# --- aligned speech ----------------------------------------------------------------------------------------------
+# --- aligned speech and texts ------------------------------------------------------------------------------------
 
 
 class AlignmentDocument(JsonDocument, kw_only=True, tag="attnctl.alignment/1"):
@@ -234,9 +235,30 @@ class AlignmentDocument(JsonDocument, kw_only=True, tag="attnctl.alignment/1"):
     notes: tuple[str, ...]
 
 
-def alignment_document(found: AlignedSpeech) -> AlignmentDocument:
-    """The words of a speech and the heads, as a document."""
-    return document_of(AlignmentDocument, found)
+class TextAlignmentDocument(JsonDocument, kw_only=True, tag="attnctl.text-alignment/1"):
+    """Which token of a source each token of a target was made from, by the attention of some heads."""
+
+    text: Annotated[str, about("The source.")]
+    target: str
+    given: Annotated[bool, about("False: the model's own, the likeliest token each time.")]
+    model: DocumentModel
+    sources: Annotated[
+        tuple[DocumentToken, ...],
+        about("The tokens of the source, without special ones and white space; or its words."),
+    ]
+    links: Annotated[tuple[AlignedLink, ...], about("One a token of the target, in its order.")]
+    weights: Annotated[Matrix, about("Of each token of the target on each of sources, mean of the heads.")]
+    chosen: Annotated[
+        Literal["auto", "given"], about("Whether heads are those found best, or others that were asked for.")
+    ]
+    heads: Annotated[tuple[HeadPlace, ...], about("The heads that the links were read from.")]
+    found_heads: Annotated[tuple[AlignmentHead, ...], about("The heads that align best, best first.")]
+    notes: tuple[str, ...]
+
+
+def alignment_document(found: AlignedSpeech | AlignedText) -> JsonDocument:
+    """The words of a speech, or the links of a target with its source, and the heads, as a document."""
+    return document_of(TextAlignmentDocument if isinstance(found, AlignedText) else AlignmentDocument, found)
 
 
 # --- leaks -------------------------------------------------------------------------------------------------------

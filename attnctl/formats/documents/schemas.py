@@ -25,6 +25,7 @@ DOCUMENTS = {
     "needle": f"{HERE}.readings_json:NeedleDocument",
     "needles": f"{HERE}.readings_json:NeedlesDocument",
     "alignment": f"{HERE}.readings_json:AlignmentDocument",
+    "text-alignment": f"{HERE}.readings_json:TextAlignmentDocument",
     "leaks": f"{HERE}.readings_json:LeaksDocument",
     "batch": f"{HERE}.model_documents:BatchDocument",
     "manifest": f"{HERE}.model_documents:ManifestLine",

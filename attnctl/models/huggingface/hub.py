@@ -66,6 +66,13 @@ def find_checkpoint(name: str, weights: bool = True) -> Path:
     return _download_checkpoint(name, hub_id, known, weights)
 
 
+def checkpoint_settings(name: str) -> dict[str, object]:
+    """The config.json of a checkpoint; {} of a .gguf file. Raises AttnctlError as `find_checkpoint`."""
+    check_extra()
+    folder = find_checkpoint(name)
+    return {} if folder.is_file() else read_json(folder / "config.json")
+
+
 def _gguf_file(path: Path) -> Path:
     if path.suffix.lower() != ".gguf":
         raise UsageError(f"{path} is no checkpoint: give its folder, or a .gguf file")

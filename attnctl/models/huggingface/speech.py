@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -14,7 +13,7 @@ import numpy as np
 from attnctl.arrays import Floats, as_numpy
 from attnctl.errors import AttnctlError, UsageError, in_one_line
 from attnctl.formats.audio import RATE
-from attnctl.models.huggingface.hub import check_extra, find_checkpoint, import_extra, is_checkpoint, read_json
+from attnctl.models.huggingface.hub import checkpoint_settings, find_checkpoint, import_extra, is_checkpoint
 from attnctl.models.huggingface.network import load_network, network_info, origin_of, quiet_library, running_network
 from attnctl.models.huggingface.opening import DTYPES, short_name
 from attnctl.models.huggingface.tokenizer import Pieces, open_pieces
@@ -28,7 +27,9 @@ from attnctl.readings.alignment import (
     AlignedWindow,
     AlignedWord,
     ScoredHead,
+    checked_heads,
     head_scores,
+    parsed_heads,
     standardised_weights,
     token_starts,
     warping_paths,
@@ -78,9 +79,8 @@ def open_speech(name: str, dtype: str = "auto", device: str = "auto") -> SpeechC
     wanted = "give a Whisper checkpoint, as its folder or its Hugging Face id: openai/whisper-base"
     if not is_checkpoint(name):
         raise UsageError(f"{short_name(name)} is no checkpoint that hears speech: {wanted}")
-    check_extra()
+    settings = checkpoint_settings(name)
     folder, called = find_checkpoint(name), short_name(name)
-    settings = {} if folder.is_file() else read_json(folder / "config.json")
     if settings.get("model_type") != "whisper":
         raise UsageError(f"{called} does not write down speech: {wanted}")
     if not (folder / "preprocessor_config.json").is_file():
@@ -101,29 +101,6 @@ def open_speech(name: str, dtype: str = "auto", device: str = "auto") -> SpeechC
         raise AttnctlError(f"{called}: cannot read preprocessor_config.json: {in_one_line(error)}") from error
     info = replace(network_info(network, called, "cross"), **origin_of(Path(folder), name))
     return SpeechCheckpoint(info, network, pieces, extractor)
-
-
-def parsed_heads(spec: str, info: ModelInfo) -> tuple[HeadPlace, ...]:
-    """The heads that "4.2,5.1" names. Raises UsageError where it names none, or one that is not there."""
-    found: dict[Place, HeadPlace] = {}
-    for part in spec.split(","):
-        match = re.fullmatch(r"\s*([0-9]{1,4})\.([0-9]{1,4})\s*", part)
-        if match is None:
-            raise UsageError(f"--heads {spec[:40]!r}: it is named, auto, or heads as layer.head: 4.2,5.1")
-        place = int(match[1]), int(match[2])
-        found[place] = HeadPlace(*place)
-    return checked_heads(tuple(found.values()), info, "--heads")
-
-
-def checked_heads(heads: tuple[HeadPlace, ...], info: ModelInfo, where: str) -> tuple[HeadPlace, ...]:
-    """The heads, all of which are there. Raises UsageError for one that is not."""
-    layers, count = info.n_layers or 0, info.n_heads or 0
-    for one in heads:
-        if one.layer >= layers or one.head >= count:
-            raise UsageError(
-                f"{where}: no head {one.layer}.{one.head} in {info.name}: its decoder has {layers} layers of {count} heads"
-            )
-    return heads
 
 
 @dataclass(eq=False)

@@ -404,10 +404,10 @@ def by_words(trace: Trace) -> Trace:
     place = {i: word for word, group in enumerate(queries) for i in group}
     return replace(
         trace,
-        tokens=tuple(_joined_word([trace.tokens[i] for i in group], trace.text) for group in queries),
+        tokens=tuple(joined_word([trace.tokens[i] for i in group], trace.text) for group in queries),
         key_tokens=None
         if trace.key_tokens is None
-        else tuple(_joined_word([trace.key_tokens[j] for j in group], trace.text) for group in keys),
+        else tuple(joined_word([trace.key_tokens[j] for j in group], trace.text) for group in keys),
         layers=tuple(layers),
         embeddings=None,
         predictions=tuple(replace(p, position=place[p.position]) for p in trace.predictions),
@@ -442,7 +442,8 @@ def word_groups(tokens: Sequence[Token], text: str) -> list[list[int]]:
     return found
 
 
-def _joined_word(pieces: Sequence[Token], text: str) -> Token:
+def joined_word(pieces: Sequence[Token], text: str) -> Token:
+    """Pieces of a text as one token; one alone as it is."""
     if len(pieces) == 1:
         return pieces[0]
     start, end = pieces[0].start, pieces[-1].end

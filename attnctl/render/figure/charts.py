@@ -23,11 +23,12 @@ from attnctl.readings.effects.answer_sources import AnswerSources, PartSource
 from attnctl.readings.effects.needle import Needles
 from attnctl.readings.head_statistics import STATISTICS, HeadStatistics
 from attnctl.readings.leaks import Leaks
+from attnctl.readings.text_alignment import AlignedText
 from attnctl.readings.traces.comparison import Comparison
 from attnctl.render.figure.drawing import INK, QUIET
 from attnctl.render.figure.heatmap import colour_map, drawing_of
 from attnctl.render.figure.labels import LONGEST, Labels
-from attnctl.render.figure.layout import Drawing, Grids, Panel, Scale
+from attnctl.render.figure.layout import Drawing, Grids, Panel, Scale, token_labels
 from attnctl.render.figure.photograph import RegionValues, draw_regions
 from attnctl.render.figure.saving import plain_settings
 from attnctl.render.forms import CHANGE
@@ -249,8 +250,13 @@ INCHES_A_SECOND, INCHES_A_TOKEN = 1.4, 0.17
 ALIGNED = "weight, standardised over the tokens; mean of the heads"
 
 
-def alignment_drawing(found: AlignedSpeech) -> Drawing:
-    """Tokens down, seconds across, a panel for each part of the sound, with the path along which the words were found."""
+def alignment_drawing(found: AlignedSpeech | AlignedText) -> Drawing:
+    """Tokens down, seconds across, a panel for each part of the sound, with the path along which the words were found.
+
+    Of texts the target's tokens down, the source's across.
+    """
+    if isinstance(found, AlignedText):
+        return _draw_links(found)
     windows = found.windows
     said = f"heads {heads_listed(found.heads)}"
     labels = Labels([found.audio, said, *(name for window in windows for name in window.tokens)])
@@ -287,6 +293,20 @@ def alignment_drawing(found: AlignedSpeech) -> Drawing:
             how = {"fontsize": size, "color": colour, "va": "center", "parse_math": False, "family": labels.family}
             figure.text(0.15 / width, 1 - down / height, text, **how)
     return Drawing(figure, labels.missing_characters)
+
+
+def _draw_links(found: AlignedText) -> Drawing:
+    grids = Grids(
+        panels=(Panel(0, 0, "", found.weights),),
+        rows=tuple(link.text for link in found.links),
+        columns=token_labels(found.sources),
+        scales=(Scale(Normalize(0, max(float(found.weights.max()), LEAST)), colour_map(CMAP), "weight"),),
+        title=found.model.name,
+        said=(f"mean of heads {heads_listed(found.heads)}",),
+        axes=("target", "source"),
+        cited=found.model.citation,
+    )
+    return drawing_of(grids)
 
 
 def leaks_drawing(found: Leaks) -> Drawing:

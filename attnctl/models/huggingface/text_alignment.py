@@ -1,0 +1,136 @@
+"""A source and a target aligned by a checkpoint's attention: cross attention of an encoder-decoder, or one text with >>."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from attnctl.errors import AttnctlError, UsageError
+from attnctl.models.huggingface.hub import checkpoint_settings, is_checkpoint
+from attnctl.models.huggingface.opening import open_checkpoint, short_name
+from attnctl.models.huggingface.tokenizer import Pieces
+from attnctl.readings.alignment import AUTO_HEADS, LISTED_HEADS, parsed_heads
+from attnctl.readings.effects.needle import HeadPlace
+from attnctl.readings.text_alignment import AlignedText, AlignmentReading, aligned_links, ranked_heads
+from attnctl.readings.traces.trace import PIECES_NOTE, joined_word, word_groups
+from attnctl.source import Changes, TextSource, prepare
+from attnctl.text import shortened
+from attnctl.tokens import Token, checked_text
+
+MARK = ">>"  # between the source and the target of one text
+WRITTEN = 500  # tokens of a target that a model writes, at most: less than the positions of Marian and BART
+
+CHARACTER_BYTES = 4  # of the longest character
+
+
+class _Sides(NamedTuple):
+    """A text and a model that reads it, and which of its tokens are source and target."""
+
+    source: TextSource
+    text: str
+    target: str
+    end: int  # of the source in the text: where its last character ends
+    spelled: tuple[str, tuple[Token, ...]] | None = None  # a decoder's text, its tokens with their places in it
+
+
+def align_text(
+    text: str, name: str, *, heads: str = "auto", target: str | None = None, words: bool = False, **how: Any
+) -> AlignedText:
+    """What each token of a target was made from; `how` are options of `open_checkpoint`.
+
+    Raises UsageError for a text or a target without tokens, and for heads that are not there.
+    """
+    if heads == "named":
+        raise UsageError(
+            "--heads named: a Whisper checkpoint names heads; of a text it is auto, or layer.head: 4.2,5.1"
+        )
+    if not is_checkpoint(name):
+        raise UsageError(f"{short_name(name)} is no checkpoint: give one, as its folder or its Hugging Face id")
+    between = bool(checkpoint_settings(name).get("is_encoder_decoder"))
+    sides = (_two_texts if between else _one_text)(checked_text(text), name, target, how)
+    info = sides.source.info
+    chosen = () if heads == "auto" else parsed_heads(heads, info)
+    given = prepare(sides.source, Changes(words=words))
+    rows, targets = _target_rows(sides, given.source.tokens, words)
+    keys = given.source.key_tokens
+    columns = [at for at, token in enumerate(keys) if _within(token, 0, sides.end)]
+    sources = tuple(keys[at] for at in columns)
+    for side, found in (("source", columns), ("target", rows)):
+        if not found:
+            how_given = " with --target" if between and side == "target" else ""
+            raise UsageError(f"the {side} has no tokens: give at least one word{how_given}")
+    weights, run = given.read(AlignmentReading(rows, columns))
+    ranked = ranked_heads(weights, targets, sources)
+    used = chosen or tuple(HeadPlace(one.layer, one.head) for one in ranked[:AUTO_HEADS])
+    for one in used:
+        if (one.layer, one.head) not in weights:
+            raise UsageError(f"--heads: head {one.layer}.{one.head} of {info.name} has no attention weights")
+    mean = np.mean([weights[one.layer, one.head] for one in used], axis=0)  # (targets, sources)
+    links = aligned_links(mean, targets, sources)
+    notes = tuple(note for note in run.notes if note != PIECES_NOTE)
+    if between and target is None and not run.tokens[-1].special:
+        notes += (f"The target is cut off: {info.name} came to no end.",)
+    return AlignedText(
+        sides.text, sides.target, target is not None or not between, run.known_model, sources, links, mean,
+        "given" if chosen else "auto", used, ranked[:LISTED_HEADS], notes,
+    )  # fmt: skip
+
+
+def _within(token: Token, first: int, end: float = math.inf) -> bool:
+    """Whether a token is of the text, between two of its characters: neither special nor white space."""
+    if token.special or token.start is None or token.end is None or not token.text.strip():
+        return False
+    return first <= token.start < token.end <= end
+
+
+def _one_text(text: str, name: str, target: str | None, how: dict[str, Any]) -> _Sides:
+    """The two sides of a text with >> between them. Raises UsageError where it has none, or a target stands beside it."""
+    wanted = f'{short_name(name)} reads one text: put the target behind the source, as "source {MARK} target"'
+    if target is not None:
+        raise UsageError(f"--target is for encoder-decoders, and {wanted}")
+    end = text.rfind(MARK)
+    if end < 0:
+        raise UsageError(f"the text “{shortened(text, 40)}” has no {MARK}, and {wanted}")
+    return _Sides(TextSource(open_checkpoint(name, **how), text), text[:end], text[end + len(MARK) :], end)
+
+
+def _two_texts(text: str, name: str, target: str | None, how: dict[str, Any]) -> _Sides:
+    """A source and the decoder's text, which the model writes where none is given. Raises UsageError for an empty one."""
+    if target is not None and not target.strip():
+        raise UsageError("--target is empty: it is the text that was made from the source")
+    model = open_checkpoint(name, target=target, generate=None if target else WRITTEN, **how)
+    if model.kind != "cross":
+        raise AttnctlError(f"{model.info.name} attends to source and target in one softmax: it has no cross attention")
+    if target is None:
+        model = replace(model, generate=min(WRITTEN, (model.pieces.limit or WRITTEN + 1) - 1))
+    source = TextSource(model, text)
+    spelled = _spelled(model.pieces, source.tokens)
+    return _Sides(source, text, spelled[0] if target is None else target, len(text), spelled)
+
+
+def _spelled(pieces: Pieces, tokens: Sequence[Token]) -> tuple[str, tuple[Token, ...]]:
+    """The text that a decoder's tokens spell, and these with their places in it: bytes with that of their character."""
+    ids, placed = [token.id or 0 for token in tokens], list[Token]()
+    text, done = "", 0
+    for count in range(1, len(ids) + 1):
+        text = pieces.tokenizer.decode(ids[:count])
+        waits = text.endswith("\ufffd") and count - len(placed) < CHARACTER_BYTES
+        if not waits or count == len(ids):
+            placed += [replace(token, start=done, end=len(text)) for token in tokens[len(placed) : count]]
+            done = len(text)
+    return text, tuple(placed)
+
+
+def _target_rows(sides: _Sides, tokens: Sequence[Token], words: bool) -> tuple[list[list[int]], list[Token]]:
+    """The rows of each token of the target, or of each word, and these as tokens; `tokens` are those of the rows."""
+    if sides.spelled is None:  # one text, whose pieces are merged already
+        rows = [at for at, token in enumerate(tokens) if _within(token, sides.end + len(MARK))]
+        return [[at] for at in rows], [tokens[at] for at in rows]
+    text, placed = sides.spelled
+    groups = word_groups(placed, text) if words else [[at] for at in range(len(placed))]
+    kept = [group for group in groups if _within(placed[group[0]], 0)]
+    return kept, [joined_word([placed[at] for at in group], text) for group in kept]
