@@ -541,11 +541,12 @@ def align(
 
 def hears_speech(text: str, model: str) -> bool:
     """Whether `align` takes a text for the name of a file of speech: by the model, or as it is called."""
-    from attnctl.formats.audio import SUFFIXES
+    from attnctl.files import SOUND
     from attnctl.models.huggingface.hub import checkpoint_settings, is_checkpoint
 
-    named = text.lower().endswith(SUFFIXES)
-    return named or (is_checkpoint(model) and checkpoint_settings(model).get("model_type") == "whisper")
+    return bool(SOUND.fullmatch(text)) or (
+        is_checkpoint(model) and checkpoint_settings(model).get("model_type") == "whisper"
+    )
 
 
 def align_steps(

@@ -265,7 +265,7 @@ def lock_folder(folder: Path) -> BaseFileLock:
 
 
 _PICTURE = re.compile(r"\S.*\.(jpe?g|png|webp|bmp|tiff?|gif)", re.IGNORECASE)
-_SOUND = re.compile(r"\S.*\.(wav|flac|ogg|opus|mp3)", re.IGNORECASE)
+SOUND = re.compile(r"\S.*\.(wav|flac|ogg|opus|mp3)", re.IGNORECASE)
 
 
 def names_picture(text: str) -> bool:
@@ -275,7 +275,7 @@ def names_picture(text: str) -> bool:
 
 def names_sound(text: str) -> bool:
     """Whether a text is the name of a file of sound that is there."""
-    return _names_file(text, _SOUND)
+    return _names_file(text, SOUND)
 
 
 def _names_file(text: str, called: re.Pattern[str]) -> bool:

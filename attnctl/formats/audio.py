@@ -16,7 +16,6 @@ from attnctl.files import read_bytes
 RATE = 16_000  # samples a second that Whisper reads
 ZERO_CROSSINGS = 16  # of the windowed sinc on each side
 CHUNK = 32_768  # samples that are made at once
-SUFFIXES = (".wav", ".flac", ".ogg", ".mp3")  # of files that are taken for sound, whatever the model
 
 
 def read_audio(path: str) -> Floats:

@@ -126,25 +126,66 @@ class AudioCheckpoint(Checkpoint):
 
     def decoder_start(self) -> tuple[Token, ...]:
         """The marks that Whisper's decoder begins with: its start, language and task."""
-        from attnctl.models.huggingface.speech import spoken_marks
-
         with running_network(self.network, self.network.config.max_target_positions, self.info.name):
-            return self.pieces.continued_tokens((), spoken_marks(self, self._encoded, None)[0])
+            return self.pieces.continued_tokens((), self.spoken_marks()[0])
 
     @cached_property
-    def _encoded(self) -> Any:
+    def encoded(self) -> Any:
+        """What the encoder makes of the sound."""
         return cast(Any, self.network).get_encoder()(self.sound)
+
+    def spoken_marks(self, language: str | None = None) -> tuple[list[int], str | None]:
+        """Token ids of the marks that Whisper begins with (start, language where it knows several, task), and the language.
+
+        None: the likeliest language. Raises UsageError for one that it does not know.
+        """
+        network: Any = self.network
+        tokenizer, name, first = self.pieces.tokenizer, self.info.name, network.config.decoder_start_token_id
+        several = getattr(network.generation_config, "lang_to_id", None) or {}
+        if several and language is None:
+            begun = import_extra("torch").tensor([[first]], device=network.device)
+            logits = network(encoder_outputs=self.encoded, decoder_input_ids=begun).logits[0, -1]  # (vocabulary,)
+            spoken = max(several, key=lambda one: float(logits[several[one]]))
+            language = spoken.strip("<|>")
+        if language is not None and f"<|{language}|>" not in several:
+            known = ", ".join(sorted(one.strip("<|>") for one in several)) or "none: it hears one language alone"
+            raise UsageError(f"--language {language}: {name} knows {known}")
+        marks = (f"<|{language}|>", "<|transcribe|>") * bool(several)
+        ids = [first, *(tokenizer.token_to_id(one) for one in (*marks[:2], "<|notimestamps|>"))]
+        if None in ids:
+            raise AttnctlError(f"the tokenizer of {name} lacks the marks of Whisper: it is another model's")
+        return ids, language
+
+    def said_ids(self, marks: Sequence[int], target: str | None) -> list[int]:
+        """Token ids of what is said: of `target`, or what the model writes behind its marks, the likeliest token each time.
+
+        Raises AttnctlError for a text that is too long.
+        """
+        network: Any = self.network
+        name, most = self.info.name, network.config.max_target_positions
+        if target is None:
+            mark = self.pieces.tokenizer.id_to_token(marks[1]) if len(marks) > 2 else None
+            how = {} if mark is None else {"language": mark.strip("<|>"), "task": "transcribe"}
+            out = network.generate(
+                self.sound, encoder_outputs=self.encoded, do_sample=False, num_beams=1, return_timestamps=False,
+                max_new_tokens=most - len(marks) - 1, **how,
+            )  # fmt: skip
+            ends = network.config.eos_token_id
+            text = [number for number in out[0].tolist() if number not in self.pieces.special_ids and number < ends]
+        else:
+            text = self.pieces.tokenizer.encode(f" {target.strip()}", add_special_tokens=False).ids
+        if len(marks) + len(text) + 1 > most:
+            raise AttnctlError(
+                f"--target: the text has {len(text):,} tokens, and {name} writes {most - len(marks) - 1:,}"
+            )
+        return text
 
     def _said(self) -> tuple[Token, ...]:
         """The decoder's tokens: the marks of its task, and the target or what it writes down itself."""
-        from attnctl.models.huggingface.speech import said_ids
-
-        marks = self.decoder_start()
         with running_network(self.network, self.network.config.max_target_positions, self.info.name):
-            said = said_ids(
-                self, self._encoded, self.sound, [mark.id for mark in marks if mark.id is not None], self.target
-            )
-        return (*marks, *self.pieces.continued_tokens([mark.id or 0 for mark in marks], said))
+            marks = self.spoken_marks()[0]
+            said = self.said_ids(marks, self.target)
+        return (*self.pieces.continued_tokens((), marks), *self.pieces.continued_tokens(marks, said))
 
 
 def open_audio_checkpoint(

@@ -5,18 +5,17 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any, cast
 
 import numpy as np
 
 from attnctl.arrays import Floats, as_numpy
-from attnctl.errors import AttnctlError, UsageError, in_one_line
+from attnctl.errors import AttnctlError, UsageError
 from attnctl.formats.audio import RATE
-from attnctl.models.huggingface.hub import checkpoint_settings, find_checkpoint, import_extra, is_checkpoint
-from attnctl.models.huggingface.network import load_network, network_info, origin_of, quiet_library, running_network
-from attnctl.models.huggingface.opening import DTYPES, short_name
-from attnctl.models.huggingface.tokenizer import Pieces, open_pieces
+from attnctl.models.huggingface.audio_checkpoint import AudioCheckpoint
+from attnctl.models.huggingface.hub import checkpoint_settings, is_checkpoint
+from attnctl.models.huggingface.network import running_network
+from attnctl.models.huggingface.opening import open_checkpoint, short_name
 from attnctl.readings.alignment import (
     AUTO_HEADS,
     FRAME_SECONDS,
@@ -36,10 +35,6 @@ from attnctl.readings.alignment import (
     words_of_pieces,
 )
 from attnctl.readings.effects.needle import HeadPlace
-from attnctl.readings.traces.trace import ModelInfo
-
-if TYPE_CHECKING:
-    from transformers import PreTrainedModel
 
 WINDOW_SECONDS, LATEST_SECONDS = 30, 5  # that Whisper hears at once; a longer speech is cut in the last 5 of them
 SILENT = 1e-4  # of full scale: where no sample is louder there is nothing to hear
@@ -49,58 +44,27 @@ BATCH_OF_HEADS = 8  # whose paths are found at once
 Place = tuple[int, int]
 
 
-@dataclass(frozen=True, eq=False)
-class SpeechCheckpoint:
-    """A Whisper checkpoint: its network, its tokenizer, and what turns samples into what it hears."""
-
-    info: ModelInfo
-    network: PreTrainedModel
-    pieces: Pieces
-    extractor: Any
-
-    @property
-    def named_heads(self) -> tuple[HeadPlace, ...]:
-        """The alignment heads of its generation_config.json; () where it names none. Raises AttnctlError for no heads."""
-        told = getattr(self.network.generation_config, "alignment_heads", None) or ()
-        try:
-            return tuple(HeadPlace(int(layer), int(head)) for layer, head in told)
-        except (TypeError, ValueError) as error:
-            said = str(told)[:80]
-            raise AttnctlError(f"{self.info.name}: generation_config.json says alignment_heads {said}") from error
-
-
-def open_speech(name: str, dtype: str = "auto", device: str = "auto") -> SpeechCheckpoint:
+def open_speech(name: str, dtype: str = "auto", device: str = "auto") -> AudioCheckpoint:
     """A Whisper checkpoint by its folder or Hugging Face id.
 
     Raises UsageError for a model that hears nothing, AttnctlError for a checkpoint that is damaged or lacks a part.
     """
-    if dtype not in DTYPES:
-        raise UsageError(f"--dtype {dtype}: it is {', '.join(DTYPES)}")
     wanted = "give a Whisper checkpoint, as its folder or its Hugging Face id: openai/whisper-base"
     if not is_checkpoint(name):
         raise UsageError(f"{short_name(name)} is no checkpoint that hears speech: {wanted}")
-    settings = checkpoint_settings(name)
-    folder, called = find_checkpoint(name), short_name(name)
-    if settings.get("model_type") != "whisper":
-        raise UsageError(f"{called} does not write down speech: {wanted}")
-    if not (folder / "preprocessor_config.json").is_file():
-        raise AttnctlError(
-            f"{called} has no preprocessor_config.json, which says how sound is put to it: copy it there"
-        )
-    pieces = open_pieces(folder, called)
-    network = load_network(folder, settings, dtype, device, called)
-    if not network.can_generate():
-        raise AttnctlError(f"{called} is {type(network).__name__}, which writes no text")
+    if checkpoint_settings(name).get("model_type") != "whisper":
+        raise UsageError(f"{short_name(name)} does not write down speech: {wanted}")
+    return cast(AudioCheckpoint, open_checkpoint(name, dtype=dtype, device=device, attention="cross"))
+
+
+def named_heads(speech: AudioCheckpoint) -> tuple[HeadPlace, ...]:
+    """The alignment heads of its generation_config.json; () where it names none. Raises AttnctlError for no heads."""
+    told = getattr(speech.network.generation_config, "alignment_heads", None) or ()
     try:
-        with quiet_library():
-            kind = import_extra("transformers").WhisperFeatureExtractor
-            extractor = kind.from_pretrained(folder, local_files_only=True)
-    except AttnctlError:
-        raise
-    except Exception as error:
-        raise AttnctlError(f"{called}: cannot read preprocessor_config.json: {in_one_line(error)}") from error
-    info = replace(network_info(network, called, "cross"), **origin_of(Path(folder), name))
-    return SpeechCheckpoint(info, network, pieces, extractor)
+        return tuple(HeadPlace(int(layer), int(head)) for layer, head in told)
+    except (TypeError, ValueError) as error:
+        said = str(told)[:80]
+        raise AttnctlError(f"{speech.info.name}: generation_config.json says alignment_heads {said}") from error
 
 
 @dataclass(eq=False)
@@ -122,7 +86,7 @@ class _Heard:
 
 
 def align_speech(
-    speech: SpeechCheckpoint,
+    speech: AudioCheckpoint,
     samples: Floats,
     name: str,
     *,
@@ -135,7 +99,7 @@ def align_speech(
     Raises AttnctlError for silence and for a text that is too long, UsageError for what does not go together.
     """
     info, notes = speech.info, []
-    named = checked_heads(speech.named_heads, info, "generation_config.json")
+    named = checked_heads(named_heads(speech), info, "generation_config.json")
     chosen = parsed_heads(heads, info) if heads not in ("named", "auto") else ()
     if float(np.abs(samples).max()) < SILENT:
         raise AttnctlError(f"{name} is silent: no sample is louder than {SILENT:g} of full scale")
@@ -195,7 +159,7 @@ def _windows(samples: Floats) -> Iterator[tuple[int, int]]:
 
 
 def _hear(
-    speech: SpeechCheckpoint, samples: Floats, start: float, target: str | None, language: str | None
+    speech: AudioCheckpoint, samples: Floats, start: float, target: str | None, language: str | None
 ) -> tuple[_Heard, str | None]:
     """A window heard: its tokens (or those of `target`), every head's weights; and the language that is spoken."""
     import torch
@@ -203,12 +167,10 @@ def _hear(
     from attnctl.models.huggingface.capture import capture
 
     network: Any = speech.network
-    made = speech.extractor(samples, sampling_rate=RATE, return_tensors="np")
-    features = torch.from_numpy(made["input_features"]).to(network.device, network.dtype)  # (1, mels, frames)
+    heard_here = replace(speech, sound=speech.heard_of(samples))
     with running_network(speech.network, network.config.max_target_positions, speech.info.name):
-        encoded = network.get_encoder()(features)
-        prompt, language = spoken_marks(speech, encoded, language)
-        text = said_ids(speech, encoded, features, prompt, target)
+        prompt, language = heard_here.spoken_marks(language)
+        text, encoded = heard_here.said_ids(prompt, target), heard_here.encoded
         ids = torch.tensor([[*prompt, *text, network.config.eos_token_id]], device=network.device)
         with capture(speech.network, attention="cross", keep=()) as calls:
             logits = network(encoder_outputs=encoded, decoder_input_ids=ids).logits[0].float()
@@ -227,57 +189,8 @@ def _hear(
     return heard, language
 
 
-def spoken_marks(speech: Any, encoded: Any, language: str | None) -> tuple[list[int], str | None]:
-    """Token ids of the marks that Whisper begins with: its start, the language where it knows several, the task, no times.
-
-    `encoded` is what its encoder makes of the sound. → ids, and the language: the likeliest where None is given. Raises
-    UsageError for one that it does not know.
-    """
-    import torch
-
-    network: Any = speech.network
-    tokenizer, name, first = speech.pieces.tokenizer, speech.info.name, network.config.decoder_start_token_id
-    several = getattr(network.generation_config, "lang_to_id", None) or {}
-    if several and language is None:
-        begun = torch.tensor([[first]], device=network.device)
-        logits = network(encoder_outputs=encoded, decoder_input_ids=begun).logits[0, -1]  # (vocabulary,)
-        spoken = max(several, key=lambda one: float(logits[several[one]]))
-        language = spoken.strip("<|>")
-    if language is not None and f"<|{language}|>" not in several:
-        known = ", ".join(sorted(one.strip("<|>") for one in several)) or "none: it hears one language alone"
-        raise UsageError(f"--language {language}: {name} knows {known}")
-    marks = (f"<|{language}|>", "<|transcribe|>") * bool(several)
-    ids = [first, *(tokenizer.token_to_id(one) for one in (*marks[:2], "<|notimestamps|>"))]
-    if None in ids:
-        raise AttnctlError(f"the tokenizer of {name} lacks the marks of Whisper: it is another model's")
-    return ids, language
-
-
-def said_ids(speech: Any, encoded: Any, features: Any, marks: Sequence[int], target: str | None) -> list[int]:
-    """Token ids of what is said: of `target`, or what the model writes behind its marks, the likeliest token each time.
-
-    `encoded` is what the encoder makes of `features` (1, mels, frames). Raises AttnctlError for a text that is too long.
-    """
-    network: Any = speech.network
-    name, most = speech.info.name, network.config.max_target_positions
-    if target is None:
-        mark = speech.pieces.tokenizer.id_to_token(marks[1]) if len(marks) > 2 else None
-        how = {} if mark is None else {"language": mark.strip("<|>"), "task": "transcribe"}
-        out = network.generate(
-            features, encoder_outputs=encoded, do_sample=False, num_beams=1, return_timestamps=False,
-            max_new_tokens=most - len(marks) - 1, **how,
-        )  # fmt: skip
-        ends = network.config.eos_token_id
-        text = [number for number in out[0].tolist() if number not in speech.pieces.special_ids and number < ends]
-    else:
-        text = speech.pieces.tokenizer.encode(f" {target.strip()}", add_special_tokens=False).ids
-    if len(marks) + len(text) + 1 > most:
-        raise AttnctlError(f"--target: the text has {len(text):,} tokens, and {name} writes {most - len(marks) - 1:,}")
-    return text
-
-
 def _timed_words(
-    speech: SpeechCheckpoint, heard: _Heard, heads: Sequence[HeadPlace], language: str | None
+    speech: AudioCheckpoint, heard: _Heard, heads: Sequence[HeadPlace], language: str | None
 ) -> tuple[AlignedWindow, list[AlignedWord]]:
     """The words of a window with their times."""
     tokenizer = speech.pieces.tokenizer
