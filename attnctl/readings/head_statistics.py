@@ -14,7 +14,7 @@ from attnctl.blockwise import effective_rank, even_parts
 from attnctl.errors import AttnctlError
 from attnctl.layer import LayerAttention, Run
 from attnctl.measures.value_norm import value_lengths
-from attnctl.tokens import Token
+from attnctl.tokens import WHOLE, Token
 
 if TYPE_CHECKING:
     from attnctl.readings.overview import LongRow, Overview
@@ -153,17 +153,19 @@ def _best_offset(offsets: dict[int, Array]) -> tuple[Array, Array]:
 def _on_picture(layer: LayerAttention, tokens: Sequence[Token], ahead: bool) -> tuple[Array, Array]:
     """Of one query, its weight on the tokens with a box and the spatial entropy of it, (heads,) each; None without them.
 
-    The query is the last token, or where tokens look `ahead` the first that is no part of the picture (CLS).
+    The query is the last token, or where tokens look `ahead` the first that is no part of the picture (CLS). Of tiles
+    beside a small view of the whole the entropy is of the tiles; of several pictures there is none.
     """
-    boxes = np.array([token.box for token in tokens if token.box is not None])  # (patches, 4)
-    beside = [at for at, token in enumerate(tokens) if token.box is None]
-    if not len(boxes) or not beside:
+    boxes = {at: token.box for at, token in enumerate(tokens) if token.box is not None}
+    beside = [at for at in range(len(tokens)) if at not in boxes]
+    if not boxes or not beside:
         return None, None
-    patches = [at for at, token in enumerate(tokens) if token.box is not None]
-    weights = layer.rows_of([beside[0] if ahead else layer.n_q - 1])[:, 0, patches]  # (heads, patches)
-    rows, columns = len(np.unique(boxes[:, 1])), len(np.unique(boxes[:, 0]))  # patches go row by row
-    grid = weights.reshape(-1, rows, columns) if rows * columns == len(patches) else None
-    return weights.sum(-1), None if grid is None else spatial_entropy(grid)
+    weights = layer.rows_of([beside[0] if ahead else layer.n_q - 1])[:, 0]  # (heads, n_k)
+    cells = {at: box for at, box in boxes.items() if not tokens[at].text.startswith(WHOLE)}
+    rows, columns = (len({box[side] for box in cells.values()}) for side in (1, 0))
+    in_rows = sorted(cells, key=lambda at: (cells[at][1], cells[at][0]))  # tiles stand one after another
+    grid = weights[:, in_rows].reshape(-1, rows, columns) if rows * columns == len(cells) else None
+    return weights[:, list(boxes)].sum(-1), None if grid is None else spatial_entropy(grid)
 
 
 def spatial_entropy(weights: Array) -> Array:

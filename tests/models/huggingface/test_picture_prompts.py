@@ -15,6 +15,7 @@ import attnctl
 from attnctl.errors import UsageError
 from attnctl.formats.photographs import read_photograph, read_photographs
 from attnctl.models import open_model
+from attnctl.readings.head_statistics import spatial_entropy
 from attnctl.source import record_trace
 from attnctl.tokens import find_several
 from tests.conftest import Run
@@ -362,6 +363,16 @@ def test_tiles_have_eagers_weights_and_parts(
         assert np.abs(layer.weights - weights[0].numpy()).max() < 1e-6
     effects = attnctl.ablate("Is it?", str(tmp_path / family), target="y", image=picture, spans="regions")
     found = attnctl.sources("Is it?", str(tmp_path / family), answer="y", image=picture)
+    last = attnctl.heads("What is this?", str(tmp_path / family), image=picture)
+    assert all(0 < head["picture"] < 1 and head["spatial_entropy"] is not None for head in last)
+    boxed = [at for at, token in enumerate(trace.tokens) if token.box is not None]
+    assert last[0]["picture"] == pytest.approx(float(trace.layers[0].weights[0, -1, boxed].sum()), abs=1e-5)
+    tiles = {token.box: at for at, token in enumerate(trace.tokens) if token.box and token.text.startswith("r")}
+    rows, columns = (sorted({box[side] for box in tiles}) for side in (1, 0))
+    grid = np.zeros((4, len(rows), len(columns)), np.float32)
+    for box, at in tiles.items():
+        grid[:, rows.index(box[1]), columns.index(box[0])] = trace.layers[0].weights[:, -1, at]
+    assert [head["spatial_entropy"] for head in last[:4]] == pytest.approx(spatial_entropy(grid).tolist(), abs=1e-6)
     known = {one.name: one for one in effects.spans}
     for part in found.parts:
         assert part.matters == pytest.approx(known[part.name].log_probability, abs=2e-4)
