@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 HEARING = (
     "whisper", "wav2vec2", "wav2vec2-conformer", "hubert", "wavlm", "unispeech", "unispeech-sat", "sew", "data2vec-audio",
 )  # fmt: skip
+HEARS, PICTURES = "hears", "reads pictures"  # what models do that are given no text
 KINDS = ("encoder", "decoder", "cross")
 DTYPES = ("auto", "float32", "bfloat16", "float16")
 
@@ -69,46 +70,26 @@ def open_checkpoint(
     settings = read_json(folder / "config.json")
     asked = DecoderRequest(**decoder)
     kind = _kind_of_model(settings, asked, name)
-    # of a model of text and pictures patch_size stands within its vision_config; of a classifier only that part is run
-    named: Any = settings.get("architectures") or []
-    hears = settings.get("model_type") in HEARING
-    reads_pictures = "patch_size" in settings or (
-        "vision_config" in settings and str(named[:1]).endswith("ForImageClassification']")
-    )
-    if reads_pictures or hears:
-        of_text = {"bos": bos is not None, "truncate": truncate, "generate": asked.generate, "image": image}
-        for option, given in of_text.items():
-            if given:
-                does = "hears" if hears else "reads pictures"
-                raise UsageError(f"--{option} is for models of text, and {short_name(name)} {does}")
-    elif image is not None and (truncate or bos is not None):
+    of_text = {"bos": bos is not None, "truncate": truncate, "generate": asked.generate, "image": image}
+    if (does := _sense_beside_text(settings)) is not None:
+        for option in (option for option, given in of_text.items() if given):
+            raise UsageError(f"--{option} is for models of text, and {short_name(name)} {does}")
+        network = load_network(folder, settings, dtype, device, short_name(name))
+        open_sense = _open_pictures if does == PICTURES else _open_sound
+        return open_sense(folder, settings, network, kind, asked, name, origin_of(found, name))
+    if image is not None and (truncate or bos is not None):
         raise UsageError(
             f"--{'truncate' if truncate else 'bos'} does not go with --image: the checkpoint makes the prompt"
         )
-    else:
-        try:
-            pieces = open_pieces(folder, short_name(name), bos=bos, truncate=truncate)
-        except AttnctlError:
-            named = import_lightly(lambda: class_of(import_extra("transformers"), settings, name))
-            if named.main_input_name == "pixel_values":
-                what = f"{short_name(name)} reads pictures, and does not cut them into the patches of one grid"
-                raise AttnctlError(f"{what}: attnctl.capture records its attention") from None
-            raise
+    try:
+        pieces = open_pieces(folder, short_name(name), bos=bos, truncate=truncate)
+    except AttnctlError:
+        named = import_lightly(lambda: class_of(import_extra("transformers"), settings, name))
+        if named.main_input_name == "pixel_values":
+            what = f"{short_name(name)} reads pictures, and does not cut them into the patches of one grid"
+            raise AttnctlError(f"{what}: attnctl.capture records its attention") from None
+        raise
     network = load_network(folder, settings, dtype, device, short_name(name))
-    if hears:
-        from attnctl.models.huggingface.audio_checkpoint import open_audio_checkpoint
-
-        writes = bool(settings.get("is_encoder_decoder"))
-        own = open_pieces(folder, short_name(name)) if writes else None
-        info = replace(network_info(network, short_name(name), kind), **origin_of(found, name))
-        return open_audio_checkpoint(folder, network, info, kind, own, asked.target)
-    if reads_pictures:
-        from attnctl.models.huggingface.image_checkpoint import open_image_checkpoint
-
-        within = "patch_size" not in settings
-        tower = getattr(network, "vision_model", network) if within else network
-        info = replace(network_info(tower, short_name(name), kind), causal=False, **origin_of(found, name))
-        return replace(open_image_checkpoint(folder, network, info), kind="vision" if within else kind)
     both, network = network, getattr(network, "text_model", network) if _has_two_towers(network) else network
     n_layers = network_info(network, short_name(name), kind).n_layers
     if n_layers is not None and n_layers < 1:
@@ -135,6 +116,37 @@ def open_checkpoint(
     from attnctl.models.huggingface.picture_prompt import beside_picture
 
     return beside_picture(model, folder, image)
+
+
+def _sense_beside_text(settings: Document) -> str | None:
+    """What a model does that is given a picture or a sound in a text's place; None of one that is given a text."""
+    if settings.get("model_type") in HEARING:
+        return HEARS
+    # of a model of text and pictures patch_size stands within its vision_config; of a classifier only that part is run
+    named: Any = settings.get("architectures") or []
+    classifies = "vision_config" in settings and str(named[:1]).endswith("ForImageClassification']")
+    return PICTURES if "patch_size" in settings or classifies else None
+
+
+def _open_pictures(
+    folder: Path, settings: Document, network: PreTrainedModel, kind: str, asked: DecoderRequest, name: str, origin: Any
+) -> Checkpoint:
+    from attnctl.models.huggingface.image_checkpoint import open_image_checkpoint
+
+    within = "patch_size" not in settings
+    tower = getattr(network, "vision_model", network) if within else network
+    info = replace(network_info(tower, short_name(name), kind), causal=False, **origin)
+    return replace(open_image_checkpoint(folder, network, info), kind="vision" if within else kind)
+
+
+def _open_sound(
+    folder: Path, settings: Document, network: PreTrainedModel, kind: str, asked: DecoderRequest, name: str, origin: Any
+) -> Checkpoint:
+    from attnctl.models.huggingface.audio_checkpoint import open_audio_checkpoint
+
+    pieces = open_pieces(folder, short_name(name)) if settings.get("is_encoder_decoder") else None
+    info = replace(network_info(network, short_name(name), kind), **origin)
+    return open_audio_checkpoint(folder, network, info, kind, pieces, asked.target)
 
 
 def _has_two_towers(network: PreTrainedModel) -> bool:
