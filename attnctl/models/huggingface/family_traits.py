@@ -187,8 +187,8 @@ class IndexerScores:
     """
 
     def __init__(self, network: PreTrainedModel) -> None:
-        sites = sites_of_modules(network)
         self._indexers = [part for part in network.modules() if type(part).__name__.endswith("Indexer")]
+        sites = sites_of_modules(network) if self._indexers else {}
         self._layers = {id(part): sites[id(part)][0].layer for part in self._indexers}
         self.scores: dict[int, Array] = {}
         self.not_shown = False  # some are not of each query's keys
