@@ -283,9 +283,14 @@ def _by_pixel(tokens: Sequence[Token], x: int, y: int) -> int:
     there = [at for at, box in boxes.items() if box[0] <= x < box[2] and box[1] <= y < box[3]]
     if there:  # a tile's token before one of the whole picture, which is larger
         return min(there, key=lambda at: (boxes[at][2] - boxes[at][0]) * (boxes[at][3] - boxes[at][1]))
-    left, top, right, bottom = zip(*boxes.values(), strict=True)
-    seen = f"{min(left)},{min(top)} to {max(right) - 1},{max(bottom) - 1}"
-    raise UsageError(f"no patch at pixel {x},{y}: the model sees {seen} of the picture")
+    seen = []
+    for picture in dict.fromkeys(tokens[at].picture for at in boxes):
+        left, top, right, bottom = zip(
+            *(box for at, box in boxes.items() if tokens[at].picture == picture), strict=True
+        )
+        which = "the picture" if picture is None else f"picture {picture}"
+        seen.append(f"{min(left)},{min(top)} to {max(right) - 1},{max(bottom) - 1} of {which}")
+    raise UsageError(f"no patch at pixel {x},{y}: the model sees {' and '.join(seen)}")
 
 
 def _by_index(tokens: Sequence[Token], at: int, query: str) -> int:

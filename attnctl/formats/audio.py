@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import io
 import math
-import wave
+import struct
 
 import numpy as np
 
@@ -28,8 +28,10 @@ def read_audio(path: str) -> Floats:
         raise AttnctlError(f"{name} is empty: it holds no sound")
     try:
         samples, rate = _read_wave(data)
-    except (wave.Error, EOFError, ValueError, ArithmeticError) as error:
-        samples, rate = _read_by_library(data, name, error)  # of WAV, floats and compressed samples
+    except EOFError as error:
+        raise AttnctlError(f"cannot read the sound of {name}: {error}") from error
+    except ValueError as error:
+        samples, rate = _read_by_library(data, name, error)  # other formats, and compressed samples
     if not len(samples):
         raise AttnctlError(f"{name} holds no sound: it has no samples")
     if not 1_000 <= rate <= 1_000_000 or not np.isfinite(samples).all():
@@ -37,12 +39,34 @@ def read_audio(path: str) -> Floats:
     return resampled(samples.mean(axis=1), rate)
 
 
+WHOLE_NUMBERS, FLOATS, EXTENSIBLE = 1, 3, 0xFFFE  # formats of samples; of the last, the format stands further on
+
+
 def _read_wave(data: bytes) -> tuple[Floats, int]:
-    """Samples of whole numbers: (n, channels), and how many there are a second."""
-    with wave.open(io.BytesIO(data)) as file:
-        width, channels, rate = file.getsampwidth(), file.getnchannels(), file.getframerate()
-        raw = file.readframes(file.getnframes())
+    """Samples of a WAV file, whole numbers or floats: (n, channels), and how many there are a second.
+
+    Raises ValueError for other samples, and for what is no WAV file, EOFError for one that is cut before its samples.
+    """
+    if data[:4] != b"RIFF" or data[8:12] != b"WAVE":
+        raise ValueError("it is no WAV file")
+    chunks: dict[bytes, bytes] = {}
+    at = 12
+    while at + 8 <= len(data) and b"data" not in chunks:
+        name, size = struct.unpack_from("<4sI", data, at)
+        chunks.setdefault(name, data[at + 8 : at + 8 + size])  # of a recording that was cut, what there is
+        at += 8 + size + size % 2
+    if len(chunks.get(b"fmt ", b"")) < 16 or b"data" not in chunks:
+        raise EOFError("it is cut short")
+    form, channels, rate, _, _, bits = struct.unpack_from("<HHIIHH", chunks[b"fmt "])
+    if form == EXTENSIBLE and len(chunks[b"fmt "]) >= 26:
+        form = struct.unpack_from("<H", chunks[b"fmt "], 24)[0]
+    width, raw = bits // 8, chunks[b"data"]
+    known = {WHOLE_NUMBERS: (1, 2, 3, 4), FLOATS: (4, 8)}.get(form, ())
+    if not channels or bits % 8 or width not in known:
+        raise ValueError(f"its samples are of {bits} bits in format {form}")
     raw = raw[: len(raw) - len(raw) % (width * channels)]
+    if form == FLOATS:
+        return np.frombuffer(raw, f"<f{width}").reshape(-1, channels).astype(np.float32), rate  # (n, channels)
     parts = np.frombuffer(raw, np.uint8).reshape(-1, channels, width)
     whole = np.zeros((*parts.shape[:2], 4), np.uint8)  # the highest bytes of 32 bits, lowest byte first
     whole[..., 4 - width :] = parts ^ (0x80 if width == 1 else 0)  # 8 bits have no sign
@@ -53,9 +77,9 @@ def _read_by_library(data: bytes, name: str, error: Exception) -> tuple[Floats, 
     try:
         from soundfile import read
     except (ImportError, OSError):
-        why = in_one_line(error) if data[:4] == b"RIFF" else "it is no WAV file"
         raise AttnctlError(
-            f"cannot read the sound of {name} ({why}): formats other than WAV need soundfile: pip install 'attnctl[media]'"
+            f"cannot read the sound of {name} ({in_one_line(error)}): formats other than WAV of whole numbers or floats "
+            "need soundfile: pip install 'attnctl[media]'"
         ) from error
     try:
         samples, rate = read(io.BytesIO(data), dtype="float32", always_2d=True)

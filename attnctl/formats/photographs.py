@@ -29,14 +29,26 @@ def read_photographs(paths: str) -> tuple[Image, ...]:
     Raises AttnctlError, one line, for one that is not there, is damaged, or has more than limits.PICTURE_PIXELS, also with
     the others beside it.
     """
-    names = [paths] if names_picture(paths) or "," not in paths else [name.strip() for name in paths.split(",")]
-    found = tuple(map(_read_one, names))
+    found = tuple(map(_read_one, _picture_names(paths)))
     size = max(one.height for one in found) * sum(one.width for one in found)
     if size > limits.PICTURE_PIXELS:
         raise AttnctlError(
             f"{len(found)} pictures side by side are {size:,} pixels, more than are read: make them smaller"
         )
     return found
+
+
+def _picture_names(paths: str) -> list[str]:
+    """The names that commas part; a comma within the name of a file that is there parts nothing."""
+    parts, names = paths.split(","), list[str]()
+    while parts:
+        counts = (count for count in range(len(parts), 1, -1) if names_picture(",".join(parts[:count]).strip()))
+        count = next(counts, 1)
+        names.append(",".join(parts[:count]).strip())
+        del parts[:count]
+    if not all(names):
+        raise AttnctlError(f"--image {paths[:80]!r} lacks a name: give the file of a picture, several with commas")
+    return names
 
 
 def side_by_side(pictures: Sequence[Image]) -> Image:
@@ -67,7 +79,7 @@ def _read_one(path: str) -> Image:
 
     if not names_picture(path):
         raise AttnctlError(
-            f"no picture {path[:80]!r}: this model reads pictures, so give the name of a file (photo.jpg)"
+            f"no picture {path[:80]!r}: this model reads pictures, so give the name of a file that is there (photo.jpg)"
         )
     check_regular(path)
     try:

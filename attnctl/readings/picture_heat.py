@@ -36,20 +36,30 @@ def heat_of_boxes(weights: Floats, keys: tuple[Token, ...], size: tuple[int, int
     """Weights (n_k,) of keys with boxes → (rows, columns), NaN beside them; `size` is (width, height) of the picture.
 
     Where boxes lie over each other, as of tiles and a small view of the whole, their weights are added up, each spread
-    evenly over its box: what is shown is what a box of the smallest size has.
+    evenly over its box: what is shown is what a box of the smallest size in its picture has.
     """
     heat = np.full(shape, np.nan, np.float32)  # (rows, columns)
-    boxed = [(weight, token.box) for weight, token in zip(weights.tolist(), keys, strict=True) if token.box is not None]
-    areas = [max(1, (right - left) * (bottom - top)) for _, (left, top, right, bottom) in boxed]
-    least = min(areas, default=1) if lie_over_each_other(keys) else None
-    for (weight, (left, top, right, bottom)), area in zip(boxed, areas, strict=True):
+    adds, least = lie_over_each_other(keys), dict[int | None, int]()  # the smallest area of a box in each picture
+    for token in keys:
+        if token.box is not None:
+            least[token.picture] = min(_area(token.box), least.get(token.picture, _area(token.box)))
+    for weight, token in zip(weights.tolist(), keys, strict=True):
+        if token.box is None:
+            continue
+        left, top, right, bottom = token.box
         rows = _cells_between(top, bottom, shape[0] / size[1])
         columns = _cells_between(left, right, shape[1] / size[0])
-        if least is None:
-            heat[rows, columns] = weight
+        if adds:
+            spread = weight * least[token.picture] / _area(token.box)
+            heat[rows, columns] = np.nan_to_num(heat[rows, columns]) + spread
         else:
-            heat[rows, columns] = np.nan_to_num(heat[rows, columns]) + weight * least / area
+            heat[rows, columns] = weight
     return heat
+
+
+def _area(box: tuple[int, int, int, int]) -> int:
+    left, top, right, bottom = box
+    return max(1, (right - left) * (bottom - top))
 
 
 def _cells_between(first: int, end: int, scale: float) -> slice:
@@ -79,7 +89,7 @@ def heading_of_row(row: LongRow) -> str:
 def sentences_of_row(row: LongRow) -> Iterator[str]:
     """What the heat over the patches does not show: weight on other tokens, and single keys that take much."""
     beside = [1 - share_on_patches(row, place) for place in row.weights]
-    others = [key.text for key in row.keys if key.box is None]
+    others = [visible_text(key.text) for key in row.keys if key.box is None]
     if others:
         least, most = (f"{100 * share:.0f}" for share in (min(beside), max(beside)))
         span = f"{most} %" if least == most else f"{least} to {most} %"

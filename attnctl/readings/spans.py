@@ -36,7 +36,7 @@ def parts_of(kind: str, text: str, tokens: Sequence[Token]) -> tuple[TextPart, .
     has no such parts, or no token stands in it.
     """
     if (regions := _regions_of(kind, tokens)) is not None:
-        return _region_parts(regions, tokens)
+        return _region_parts(regions, tokens, named=kind not in KINDS)
     if not stand_in_text(tokens):
         raise UsageError("--spans are parts of the text, and none of these tokens stands in it")
     spans = sorted(spans_of(kind, text), key=lambda span: span[1:])
@@ -113,8 +113,11 @@ def _is_within(box: tuple[float, ...], region: tuple[float, ...]) -> bool:
     return all(region[at] <= (box[at] + box[at + 2]) / 2 < region[at + 2] for at in (0, 1))
 
 
-def _region_parts(regions: Sequence[Region], tokens: Sequence[Token]) -> tuple[TextPart, ...]:
-    """The tokens in each region; those of the text and of the picture's rest are the rest. Errors as of `parts_of`."""
+def _region_parts(regions: Sequence[Region], tokens: Sequence[Token], named: bool) -> tuple[TextPart, ...]:
+    """The tokens in each region; those of the text and of the picture's rest are the rest. Errors as of `parts_of`.
+
+    Regions that a user has `named` hold a token each.
+    """
     owner: list[int] = []
     for token in tokens:
         held = [] if token.box is None else [at for at, (_, box) in enumerate(regions) if _is_within(token.box, box)]
@@ -124,6 +127,12 @@ def _region_parts(regions: Sequence[Region], tokens: Sequence[Token]) -> tuple[T
         owner.append(held[0] if held else -1)
     if set(owner) == {-1}:
         raise UsageError("--spans: no token of a picture lies in these regions")
+    if named and (empty := sorted(set(range(len(regions))) - set(owner))):
+        name, box = regions[empty[0]]
+        where = ", ".join(f"{side:g}" for side in box)
+        raise AttnctlError(
+            f"the region {name!r}, {where}, holds the middle of no token's box: the picture may end before it"
+        )
     return _owned_parts(owner, [name for name, _ in regions], REST)
 
 

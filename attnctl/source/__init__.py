@@ -223,7 +223,10 @@ def reader_of(model: Model, text: str) -> Model:
     if not names_picture(text) or hasattr(model, "processor"):
         return model
     if not hasattr(model, "picture_tower"):
-        raise UsageError(f"{text} is a picture, and {model.info.name} reads text: name a vision model with --model")
+        known: Any = getattr(model, "network", None)
+        beside = hasattr(getattr(known, "config", None), "vision_config")  # a vision-language model
+        wanted = f'ask about it: "…" --image {text}' if beside else "name a vision model with --model"
+        raise UsageError(f"{text} is a picture, and {model.info.name} reads text: {wanted}")
     tower: Model = model.picture_tower()
     return tower
 

@@ -184,6 +184,7 @@ def zoom_cells(
         a, b = bisect_left(numbers, a), bisect_left(numbers, b)
         if a < b:  # tokens of no text are named by their numbers
             named = part_snippet(tokens, a, b, text, name, numbers[a]) if text else str(numbers[a])
+            named = tokens[a].text if tokens[a].seconds else named  # a frame is called by when it begins
             found.append(TextPart(named, ((a, b),)))
     return tuple(found)
 

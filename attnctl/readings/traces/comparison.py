@@ -193,7 +193,10 @@ def aligned_tokens(
     Of one text, cut by two tokenizers, the token that begins at the same letter, or that covers it. Of two texts, the same
     words in the same order; between these, as many on either side stand for each other.
     """
-    if our_text and our_text == their_text:
+    placed = all(
+        any(token.start is not None for token in side) for side in (ours, theirs)
+    )  # patches and frames are not
+    if placed and our_text and our_text == their_text:
         return [_at_letter(token, theirs, our_text) for token in ours]
     our_names, their_names = (
         [(token.special, token.text.strip().casefold()) for token in side] for side in (ours, theirs)

@@ -363,6 +363,9 @@ def sink_sentence(trace: Trace) -> str | None:
         return None
     layers = [layer.layer for layer in trace.layers]
     where = f"layer {layers[0]}, head {trace.layers[0].heads[0]}" if heads == 1 else f"{heads} heads"
+    if keys[0].seconds:  # frames: the special ones are what a sound was filled up with
+        share = percent(float(np.mean(special)))
+        return f"Of the attention of {where}, {share} goes to frames after the end of the sound." if others else None
     said = f"{percent(float(np.mean(first)))} goes to the first token, {visible_text(keys[0].text)}"
     if others:
         names = dict.fromkeys(visible_text(keys[j].text) for j in others)

@@ -27,6 +27,8 @@ if TYPE_CHECKING:
 
 SIDE = 560  # pixels of a panel's longer side, at most
 PANEL, GAP, HEAD, FOOT, BAR = 2.4, 0.1, 0.36, 0.3, 1.0  # inches
+NARROWEST, LOWEST = 1.15, 1.5  # inches of a panel's title, and of a colour bar with its own
+LETTER = 0.0095  # inches that a digit is wide, for each point of its size
 MOST_ACROSS = 6
 MOST_PANELS = 64
 LOG_DECADES = 3  # that a logarithmic scale spans at most
@@ -48,15 +50,16 @@ def draw_over_photograph(row: LongRow, photograph: Image, look: Look) -> Drawing
     said = [heading_of_row(row) if look.title is None else look.title, *sentences_of_row(row)]
     labels = Labels(said)
     wide, high = (PANEL * side / max(size) for side in size)
-    width = max(0.3 + across * (wide + GAP) + BAR * look.colour_bar, 5.0)
+    step = max(wide, NARROWEST) + GAP  # a panel's title is not wider than that
+    width = max(0.3 + across * step + BAR * look.colour_bar, 5.0)
     top = 0.16 + 0.24 * len(said)
-    height = top + down * (high + HEAD) + FOOT
+    height = top + max(down * (high + HEAD), LOWEST) + FOOT
     with plain_settings():
         figure: Any = Figure(figsize=(width, height), dpi=look.dpi, facecolor="white", label=row.model.citation)
         FigureCanvasAgg(figure)
         for (line, at), ((layer, head), heat) in zip(places, heats.items(), strict=True):
             up = height - top - (line + 1) * (high + HEAD)
-            axes = figure.add_axes(((0.2 + at * (wide + GAP)) / width, up / height, wide / width, high / height))
+            axes = figure.add_axes(((0.2 + at * step) / width, up / height, wide / width, high / height))
             _draw_panel(axes, grey, heat, norm, colours, size)
             if (box := row.tokens[row.query].box) is not None:
                 left, upper, right, lower = box
@@ -64,7 +67,8 @@ def draw_over_photograph(row: LongRow, photograph: Image, look: Look) -> Drawing
             axes.set_title(f"layer {layer}, head {head}", fontsize=8.5, loc="left", pad=3)
         _write_heading(figure, labels, said, (width, height))
         if look.colour_bar:
-            axes = figure.add_axes(((width - BAR + 0.15) / width, FOOT / height, 0.14 / width, high / height))
+            tall = max(high, LOWEST - HEAD)
+            axes = figure.add_axes(((width - BAR + 0.15) / width, FOOT / height, 0.14 / width, tall / height))
             figure.colorbar(ScalarMappable(norm, colours), cax=axes).outline.set_visible(False)
             axes.set_title("weight", fontsize=8.5, loc="left", pad=3)
             axes.tick_params(labelsize=7.5)
@@ -108,7 +112,11 @@ def draw_regions(
                 shade = panel.colours(panel.scale(value))
                 corner, sides = (left, top), (right - left, bottom - top)
                 axes.add_patch(Rectangle(corner, *sides, facecolor=shade, alpha=0.55, edgecolor="white", lw=1))
-                number = axes.text((left + right) / 2, (top + bottom) / 2, f"{value:{panel.told}}", fontsize=8.5)
+                told = f"{value:{panel.told}}"
+                room = (
+                    wide * (right - left) / size[0] / (LETTER * len(told))
+                )  # points with which it is as wide as its region
+                number = axes.text((left + right) / 2, (top + bottom) / 2, told, fontsize=min(8.5, max(room, 4.5)))
                 number.set(ha="center", va="center", bbox={"facecolor": "white", "alpha": 0.8, "lw": 0, "pad": 1.5})
             axes.set(xlim=(0, size[0]), ylim=(size[1], 0))
             axes.set_axis_off()

@@ -16,8 +16,9 @@ from attnctl.errors import UsageError
 from attnctl.formats.photographs import read_photograph, read_photographs
 from attnctl.models import open_model
 from attnctl.readings.head_statistics import spatial_entropy
+from attnctl.readings.picture_heat import heat_of_boxes
 from attnctl.source import record_trace
-from attnctl.tokens import find_several
+from attnctl.tokens import Token, find_several
 from tests.conftest import Run
 
 transformers = pytest.importorskip("transformers")
@@ -410,6 +411,49 @@ def test_several_pictures_stand_side_by_side(
             output = model.network(**given, output_attentions=True)
         for layer, weights in zip(trace.layers, output.attentions, strict=True):
             assert np.abs(layer.weights - weights[0].numpy()).max() < 1e-6
+
+
+def test_weights_of_several_pictures_are_spread_over_their_own_boxes() -> None:
+    """A large picture and a small one with the same weights have the same colours: theirs is a box's weight, not a pixel's."""
+    keys = [
+        Token(
+            f"p{picture}-{name}",
+            box=(left + x * side, y * side, left + (x + size) * side, (y + size) * side),
+            picture=picture,
+        )
+        for picture, left, side in ((0, 0, 40), (1, 200, 10))
+        for name, x, y, size in (
+            ("r0c0", 0, 0, 1),
+            ("r0c1", 1, 0, 1),
+            ("r1c0", 0, 1, 1),
+            ("r1c1", 1, 1, 1),
+            ("whole-r0c0", 0, 0, 2),
+        )
+    ]
+    weights = np.array([0.1, 0.05, 0.05, 0.1, 0.2] * 2, np.float32)
+    heat = heat_of_boxes(weights, tuple(keys), (220, 80), (80, 220))
+    for left, side in ((0, 40), (200, 10)):
+        cells = [[heat[(2 * y + 1) * side // 2, left + (2 * x + 1) * side // 2] for x in (0, 1)] for y in (0, 1)]
+        assert np.array(cells) == pytest.approx(np.array([[0.15, 0.1], [0.1, 0.15]]))
+    assert np.isnan(heat[10, 190])
+
+
+def test_names_regions_and_pixels_that_are_not_there(run: Run, tmp_path: Path, picture: str) -> None:
+    model = ("--model", str(saved(tmp_path / "llava", "llava")[0]))
+    (tmp_path / "a,b.png").write_bytes(Path(picture).read_bytes())
+    both = f"{tmp_path / 'a,b.png'},{picture}"
+    assert run("heatmap", "Is it?", *model, "--image", both).code == 0  # a comma of a name parts nothing
+    (tmp_path / "regions.csv").write_text("name,left,top,right,bottom\nin,20,0,60,40\nout,900,900,950,950\n")
+    for words, said in {
+        ("heatmap", "Is it?", *model, "--image", f"{picture},"): "lacks a name",
+        ("heatmap", "Is it?", *model, "--image", both, "--query", "5,5"): "of picture 0 and",
+        ("ablate", "Is it?", *model, "--image", picture, "--spans", str(tmp_path / "regions.csv")): "the region 'out'",
+        ("heatmap", picture, *model): f'ask about it: "…" --image {picture}',
+    }.items():
+        refused = run(*words)
+        assert refused.code in (1, 2) and said in refused.err and refused.err.count("\n") == 1, refused.err
+    found = run("compare", model[1], model[1], "Is it?", "--image", picture)
+    assert found.code == 0 and "A and B are the same, to the last bit" in found.out
 
 
 @pytest.mark.parametrize("family", FAMILIES)
