@@ -218,7 +218,7 @@ def watch_network(
     tokens = decoder if model.kind in ("decoder", "cross") else source
     model.check_tokens(tokens)
     at, slots = _watched_position(model, tokens, query), model.slots_of_text(len(tokens))
-    pieces = model.pieces
+    pieces, read = model.pieces, _source_as_read(model, source) if tokens is decoder else None
     return WatchedNetwork(
         network=model.network,
         info=model.info,
@@ -227,7 +227,7 @@ def watch_network(
         tokens=tokens,
         query=at,
         tail=1 if decoder else len(tokens) - at,
-        inputs=lambda continuation: _watched_inputs(model, source, decoder, continuation, at),
+        inputs=lambda continuation: _watched_inputs(model, source, decoder, continuation, at, read),
         spell=lambda one: spelled_id(pieces.tokenizer, one),
         read=lambda word: word_of(pieces.tokenizer, word, model.info.name),
         classes=model.classes,
@@ -253,13 +253,31 @@ def _watched_position(model: Checkpoint, tokens: Sequence[Token], query: str | N
     return blanks[0] if blanks else len(tokens) - 1
 
 
+def _source_as_read(model: Checkpoint, source: tuple[Token, ...]) -> dict[str, object]:
+    """What a decoder's network is called with for its source: what the encoder, which no change reaches, makes of it."""
+    given, network = model.inputs_of_tokens(source), model.network
+    if "encoder_outputs" not in model.forward_keywords:
+        return given
+    with running_network(network, len(source), model.info.name):
+        return {"encoder_outputs": network.get_encoder()(**given)}
+
+
 def _watched_inputs(
-    model: Checkpoint, source: tuple[Token, ...], decoder: tuple[Token, ...], continuation: tuple[int, ...], at: int
+    model: Checkpoint,
+    source: tuple[Token, ...],
+    decoder: tuple[Token, ...],
+    continuation: tuple[int, ...],
+    at: int,
+    read: dict[str, object] | None,
 ) -> dict[str, object]:
-    """What the network is called with for the text, or its decoder's start, and the ids that continue it."""
+    """What the network is called with for the text, or its decoder's start, and the ids that continue it.
+
+    `read` is what it is called with for the source of a decoder that is watched.
+    """
     more = tuple(Token("", number) for number in continuation)
     if decoder:
-        inputs = model.inputs_of_tokens(source) | {"decoder_input_ids": model.token_ids((*decoder, *more))}
+        given = model.inputs_of_tokens(source) if read is None else read
+        inputs = given | {"decoder_input_ids": model.token_ids((*decoder, *more))}
     else:
         model.check_tokens((*source, *more))
         inputs = model.inputs_of_tokens((*source, *more))
