@@ -99,12 +99,16 @@ _checked_lengths: WeakKeyDictionary[PreTrainedModel, dict[bool, int]] = WeakKeyD
 
 
 @contextmanager
-def _held_against_ours(model: Checkpoint, texts: Sequence[Sequence[Token]]) -> Iterator[bool]:
-    """Whether the network's kernel was held against ours in a pass as long as this; what runs in it to its end is one."""
+def _held_against_ours(model: Checkpoint, texts: Sequence[Sequence[Token]]) -> Iterator[tuple[bool, set[int]]]:
+    """Whether the network's kernel was held against ours in a pass as long as this, and the layers that this one sees.
+
+    What runs in it puts them in: a pass that is left before the last layer holds nothing of the later ones.
+    """
     n, padded = max(map(len, texts)), len(set(map(len, texts))) > 1
-    checked = _checked_lengths.setdefault(model.network, {})
-    yield n <= checked.get(padded, 0)
-    checked[padded] = max(n, checked.get(padded, 0))
+    checked, seen = _checked_lengths.setdefault(model.network, {}), set[int]()
+    yield n <= checked.get(padded, 0), seen
+    if (model.info.n_layers or 0) - 1 in seen:
+        checked[padded] = max(n, checked.get(padded, 0))
 
 
 def run_padded(model: Checkpoint, texts: Sequence[tuple[Token, ...]], visits: Sequence[Visit]) -> list[Run]:
@@ -117,6 +121,7 @@ def run_padded(model: Checkpoint, texts: Sequence[tuple[Token, ...]], visits: Se
     over: set[int] = set()  # the texts of which all is seen
 
     def see_padded(site: Site, call: Call) -> Array | None:
+        seen.add(site.layer)
         known = traits.traits_of_call(site, call)
         contexts: list[Array | None] = []
         for b, visit in enumerate(visits):
@@ -135,7 +140,7 @@ def run_padded(model: Checkpoint, texts: Sequence[tuple[Token, ...]], visits: Se
             whole[b, :, : len(texts[b])] = context
         return whole
 
-    with traits.watch_traits(), _held_against_ours(model, texts) as trusted:
+    with traits.watch_traits(), _held_against_ours(model, texts) as (trusted, seen):
         options = WatchOptions(after=traits.readers, trusted=trusted)
         ids, output, at, session = padded_forward(model, texts, see_padded, options)
     embeddings = as_numpy(model.network.get_input_embeddings()(ids).detach())  # (batch, n, d_model)
@@ -191,10 +196,11 @@ def weights_of_several(model: Checkpoint, texts: Sequence[Sequence[Token]], take
 
     def see_layer(site: Site, call: Call) -> Array:
         steps = attention.run_call(call)
+        seen.add(site.layer)
         take(site.layer, steps.weights[..., :n])  # keys that stand for several tokens follow the others
         if site.layer == last:
             raise StopForward
         return steps.context
 
-    with _held_against_ours(model, whole) as trusted:
+    with _held_against_ours(model, whole) as (trusted, seen):
         padded_forward(model, whole, see_layer, WatchOptions(trusted=trusted))

@@ -17,6 +17,7 @@ from attnctl.batching import census_work
 from attnctl.batching.items import Item
 from attnctl.batching.work import SharedPasses, Work, Worker
 from attnctl.errors import AttnctlError
+from attnctl.layer import LayerAttention, StopForward
 from attnctl.models import open_model
 from attnctl.models.huggingface import padded_batch
 from attnctl.models.huggingface.attention_interface import watch_attention
@@ -175,6 +176,18 @@ def test_a_kernel_is_run_until_it_was_held_against_calls_of_a_length(
     with watch_attention(model.network, lambda *_: None):  # who watches beside it sees the model's own kernel
         weights_of(SHORT)
         assert len(runs) == fused * len(first)
+
+
+def test_a_pass_that_is_left_early_holds_nothing_of_later_layers(shelf: Shelf) -> None:
+    def leave(layer: LayerAttention) -> None:
+        raise StopForward
+
+    model: Any = open_model(shelf("llama"))
+    known, tokens = padded_batch._checked_lengths, model.tokenize(SHORT)
+    padded_batch.run_padded(model, [tokens, tokens], [leave, leave])
+    assert not known.get(model.network)
+    padded_batch.run_padded(model, [tokens, tokens], [lambda _: None] * 2)
+    assert known[model.network] == {False: len(tokens)}
 
 
 @pytest.mark.parametrize("shape", [(9, 15, 32), (40, 32), (3, 32)])
