@@ -161,10 +161,10 @@ def _on_picture(layer: LayerAttention, tokens: Sequence[Token], ahead: bool) -> 
     if not boxes or not beside:
         return None, None
     weights = layer.rows_of([beside[0] if ahead else layer.n_q - 1])[:, 0]  # (heads, n_k)
-    cells = {at: box for at, box in boxes.items() if not tokens[at].text.startswith(WHOLE)}
+    cells = {at: box for at, box in boxes.items() if WHOLE not in tokens[at].text and tokens[at].picture is None}
     rows, columns = (len({box[side] for box in cells.values()}) for side in (1, 0))
     in_rows = sorted(cells, key=lambda at: (cells[at][1], cells[at][0]))  # tiles stand one after another
-    grid = weights[:, in_rows].reshape(-1, rows, columns) if rows * columns == len(cells) else None
+    grid = weights[:, in_rows].reshape(-1, rows, columns) if cells and rows * columns == len(cells) else None
     return weights[:, list(boxes)].sum(-1), None if grid is None else spatial_entropy(grid)
 
 

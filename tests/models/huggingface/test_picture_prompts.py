@@ -398,6 +398,8 @@ def test_several_pictures_stand_side_by_side(
     assert {token.picture for token in trace.tokens if token.box is None} <= {None, 0, 1}
     pixel = find_several(trace.tokens, "90,30")
     assert [trace.tokens[at].picture for at in pixel] == [1]
+    head = attnctl.heads("Is it?", str(tmp_path / family), image=",".join(paths))[0]
+    assert head["picture"] is not None and head["spatial_entropy"] is None  # two pictures are no one grid
     effects = attnctl.ablate("Is it?", str(tmp_path / family), target="y", image=",".join(paths), spans="regions")
     assert {one.name for one in effects.spans} >= {"picture 0 upper left", "picture 1 lower right"}
     if family in ("llava", "llava_next", "pixtral"):  # of others the mask is of the processor's making
