@@ -169,9 +169,8 @@ class Pass(Generic[Result]):
         """About which share of the work one of the layers is."""
         settings: Any = getattr(self.source.model, "settings", None)  # of a built-in model
         near = settings is not None and settings.window is None and settings.first_window is not None
-        return (WINDOWED if near and not layer else 1) / (
-            len(self._layers) - (near and 0 in self._layers) * (1 - WINDOWED)
-        )
+        costs = {one: WINDOWED if near and one == 0 else 1.0 for one in self._layers | {layer}}
+        return costs[layer] / sum(costs.values())
 
     def value(self, run: Run) -> Result:
         """What the reading made of it. Raises UsageError for a chosen layer that did not attend."""

@@ -75,8 +75,14 @@ def open_checkpoint(
         for option in (option for option, given in of_text.items() if given):
             raise UsageError(f"--{option} is for models of text, and {short_name(name)} {does}")
         network = load_network(folder, settings, dtype, device, short_name(name))
-        open_sense = _open_pictures if does == PICTURES else _open_sound
-        return open_sense(folder, settings, network, kind, asked, name, origin_of(found, name))
+        origin = origin_of(found, name)
+        if does == PICTURES:
+            return _open_pictures(folder, settings, network, kind, short_name(name), origin)
+        from attnctl.models.huggingface.audio_checkpoint import open_audio_checkpoint
+
+        own = open_pieces(folder, short_name(name)) if settings.get("is_encoder_decoder") else None
+        info = replace(network_info(network, short_name(name), kind), **origin)
+        return open_audio_checkpoint(folder, network, info, kind, own, asked.target)
     if image is not None and (truncate or bos is not None):
         raise UsageError(
             f"--{'truncate' if truncate else 'bos'} does not go with --image: the checkpoint makes the prompt"
@@ -129,24 +135,14 @@ def _sense_beside_text(settings: Document) -> str | None:
 
 
 def _open_pictures(
-    folder: Path, settings: Document, network: PreTrainedModel, kind: str, asked: DecoderRequest, name: str, origin: Any
+    folder: Path, settings: Document, network: PreTrainedModel, kind: str, name: str, origin: dict[str, Any]
 ) -> Checkpoint:
     from attnctl.models.huggingface.image_checkpoint import open_image_checkpoint
 
     within = "patch_size" not in settings
     tower = getattr(network, "vision_model", network) if within else network
-    info = replace(network_info(tower, short_name(name), kind), causal=False, **origin)
+    info = replace(network_info(tower, name, kind), causal=False, **origin)
     return replace(open_image_checkpoint(folder, network, info), kind="vision" if within else kind)
-
-
-def _open_sound(
-    folder: Path, settings: Document, network: PreTrainedModel, kind: str, asked: DecoderRequest, name: str, origin: Any
-) -> Checkpoint:
-    from attnctl.models.huggingface.audio_checkpoint import open_audio_checkpoint
-
-    pieces = open_pieces(folder, short_name(name)) if settings.get("is_encoder_decoder") else None
-    info = replace(network_info(network, short_name(name), kind), **origin)
-    return open_audio_checkpoint(folder, network, info, kind, pieces, asked.target)
 
 
 def _has_two_towers(network: PreTrainedModel) -> bool:

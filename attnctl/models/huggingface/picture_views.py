@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from PIL.Image import Image
 
 _TILE = re.compile(r"<row_(\d+)_col_(\d+)>")  # before each tile of Idefics 3 and SmolVLM
-GLOBAL = "<global-img>"
+_GLOBAL = "<global-img>"
 
 
 @dataclass(frozen=True)
@@ -63,7 +63,7 @@ class PictureLayout:
             merged = getattr(self.config.vision_config, "spatial_merge_size", 1)
             shapes = [(int(grid[1]) // merged, int(grid[2]) // merged) for grid in grids]
             return [boxes_of_grid(*each, None) for each in zip(self.pictures, shapes, strict=False)]
-        if any(before == GLOBAL or _TILE.fullmatch(before) for before, _ in self.runs):
+        if any(before == _GLOBAL or _TILE.fullmatch(before) for before, _ in self.runs):
             return self._named_tiles()
         if values is not None and values.ndim == 5:
             return [self._base_and_tiles(picture) for picture in self.pictures]
@@ -94,8 +94,7 @@ class PictureLayout:
                 continue
             if (picture := next(pictures, None)) is None:
                 return
-            whole, columns = boxes_of_grid(picture, (side, side), None), 0
-            found: list[Token] = []
+            whole, found = boxes_of_grid(picture, (side, side), None), list[Token]()
             if tiles:
                 rows, columns = (side * (1 + max(at)) for at in zip(*tiles, strict=True))
                 grid = boxes_of_grid(picture, (rows, columns), None)
