@@ -1,17 +1,22 @@
-"""`attnctl explain` from outside: options, pipes, files."""
+"""`attnctl explain` from outside: the numbers that it shows, options, pipes, files."""
 
 from __future__ import annotations
 
 import json
 import os
+import re
+import shlex
 import subprocess
 import sys
 from pathlib import Path
 
 import jsonschema
+import numpy as np
 import pytest
 
+from attnctl.render.forms import token_label
 from tests.conftest import SAMPLES, Refused, Run, process, spawned
+from tests.tools.screen import cells, marked, rows_below, told
 
 TEXT = "Alice will eat pizza"
 
@@ -107,3 +112,160 @@ def test_what_stays_unimported(arguments: list[str], absent: tuple[str, ...], ro
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, cwd=room)
     (room / "a.png").unlink(missing_ok=True)
     assert done.returncode == 0 and done.stderr.strip() == "[]", done.stderr
+
+
+SEVEN = "'Mary thanked Tom because he likes tea'"
+KING = "'The king saw the queen and the prince' --drop king"
+EVERY = (
+    "--heads 4 --kv-heads 2 --layers 2 --causal --rope --dropout 0.1 --positions sinusoidal --temperature 2 --scale 0.3"
+)
+PARTS = ("queries", "keys", "values", "scores", "scaled_scores", "weights", "dropped_weights", "context")
+
+
+@pytest.mark.parametrize(
+    ("asked", "precision", "count"),
+    [
+        (f"'{TEXT}' -m dot --no-scale", 3, 7),
+        (f"'{TEXT}' -m random {EVERY} --window 3 --layer 1 --head 3 --seed 7", 3, 8),
+        (f"'{TEXT}' -m random --causal --window 2 --temperature 0.5", 2, 7),
+        (f"{SEVEN} --layer 0 --head 0", 2, 7),
+        (f"{SEVEN} --layer 0 --head 1 --measure value-norm", 2, 1),
+        (f"{SEVEN} --measure rollout", 2, 1),
+        (f"{KING} --layer 1 --head 3", 2, 1),
+        (f"{KING} --layer 0 --head 1 --renormalise", 3, 1),
+        ("'tall pizzas' --tokenizer chars -m random --words", 2, 1),
+        ("Alice -m random", 2, 7),
+        ("t.json --layer 1 --head 0", 2, 7),
+        ("w.npy --head 1", 2, 1),
+        ("'w9 w17' -m llama --layer 1 --head 2", 2, 7),
+        ("'w9 w17' -m bert --layer 0 --head 1", 2, 7),
+    ],
+)
+def test_a_walk_shows_each_matrix_whole(
+    asked: str, precision: int, count: int, run: Run, room: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its columns, its rows in the order of the tokens, its numbers rounded and its masked places as dots."""
+    if "llama" in asked or "bert" in asked:
+        pytest.importorskip("transformers", reason="attnctl[hf] is not installed")
+    monkeypatch.chdir(room)
+    words = [*shlex.split(asked), "--steps", "queries,keys,values,scores,scaled,mask,weights,dropout,context"]
+    document = run("explain", *words, "--json").json
+    screen = run("explain", *words, "--precision", str(precision), columns=200).out
+    (layer,) = document["layers"]
+    (head,) = layer["heads"]
+    queries = [token_label(token["text"]) for token in document["tokens"]]
+    keys = [token_label(token["text"]) for token in document.get("key_tokens", document["tokens"])]
+    parts = [name for name in PARTS if name in head]
+    assert len(parts) == count
+    for name in parts:
+        matrix, heading = head[name], list(map(str, range(len(head[name][0]))))
+        if "weights" in name:
+            sums = [[sum(row)] for row in matrix]
+            seen = layer.get("mask", [[True] * len(keys)] * len(queries))
+            masked = [[w if s else None for w, s in zip(*pair, strict=True)] for pair in zip(matrix, seen, strict=True)]
+            matrix, heading = [a + b for a, b in zip(masked, sums, strict=True)], [*keys, "Σ"]
+        elif "scores" in name:
+            heading = keys
+        wanted = [[label, *told(row, f".{precision}f")] for label, row in zip(queries, matrix, strict=True)]
+        lines = cells(screen)
+        assert any(lines[at] == heading and lines[at + 1 :][: len(wanted)] == wanted for at in range(len(lines))), (
+            name,
+            wanted,
+        )
+
+
+@pytest.mark.parametrize(
+    ("asked", "rows"),
+    [
+        ("--query because", ["because"]),
+        ("-q eat,-1", ["eat", "pizza"]),
+        ("-q 0 --layer 1 --head 2", ["Alice"]),
+        ("-q -2 --drop first", ["eat"]),
+    ],
+)
+def test_the_row_that_is_asked_for_is_marked_and_worked_out(asked: str, rows: list[str], run: Run) -> None:
+    text = "Mary thanked Tom because he likes tea" if rows == ["because"] else TEXT
+    screen = run("explain", text, *asked.split(), "--steps", "scores,weights,summary").out
+    assert marked(screen) == rows
+    worked = [line.strip().split()[0] for line in screen.splitlines() if line.endswith(":") or ": " in line]
+    assert [word for word in rows if word in worked] == rows
+
+
+def test_steps_are_those_asked_for_in_their_order(run: Run) -> None:
+    names = ("tokens", "embeddings", "queries", "rope", "scores", "scaled", "mask", "weights", "context", "output")
+    titles = {"queries": "queries, keys, values", "rope": "rotary positions", "scaled": "scaled scores"}
+    for asked in (sorted(names), ["weights", "scores", "tokens"], ["context"]):
+        screen = run("explain", TEXT, "--steps", ",".join(asked), "--layer", "0", "--head", "0").out
+        places = {name: re.search(rf"^ *\d+  {titles.get(name, name)}(  |$)", screen, re.M) for name in names}
+        starts = [place.start() for place in places.values() if place]
+        assert starts == sorted(starts) and {name for name in names if places[name]} == set(asked)
+
+
+@pytest.mark.parametrize(
+    ("asked", "at"),
+    [
+        (SEVEN, 4),
+        ("'the cat the dog the cow'", 2),
+        ("'a b' -m dot --scale 30", 0),
+        (f"'{TEXT}' -m random --temperature 0.5", 1),
+    ],
+)
+def test_the_arithmetic_of_a_row_is_right(asked: str, at: int, run: Run) -> None:
+    """Products, exponentials, shares and the weighted values, each worked out here from the JSON's matrices."""
+    words = shlex.split(f"{asked} --layer 0 --head 0")
+    screen = run("explain", *words, "-q", str(at), "--steps", "scores,scaled,weights,context", columns=200).out
+    document = run("explain", *words, "--json").json
+    layer = document["layers"][0]
+    head, names = layer["heads"][0], [token["text"] for token in document["tokens"]]
+    labels = [f"{name} ({j})" if names.count(name) > 1 else name for j, name in enumerate(names)]
+    seen = [j for j in range(len(names)) if layer.get("mask", [[True] * len(names)] * len(names))[at][j]]
+    for j in seen:
+        score = re.escape(told([np.dot(head["queries"][at], head["keys"][j])])[0])
+        assert re.search(rf"^ *{re.escape(labels[j])} .*= +{score}$", screen, re.M), (labels[j], score)
+    scaled = np.array(head["scaled_scores"][at])[seen] / (0.5 if "--temperature" in asked else 1)
+    raised = np.exp(scaled - (scaled.max() if scaled.max() > 9 else 0))
+    shares = raised / raised.sum()
+    lines = cells(screen)
+    for j, *numbers in zip(seen, scaled, raised, shares, strict=True):
+        assert [labels[j], *told(numbers)] in lines
+    assert ["Σ", *told([raised.sum(), 1])] in lines
+    values = np.array(head["values"])
+    gathered = [[f"{w:.2f} × {labels[j]}", *told(w * values[j])] for j, w in zip(seen, shares, strict=True)]
+    assert [line for line in lines if " × " in line[0] and line in gathered] == gathered
+    assert ["Σ context", *told(shares @ values[seen])] in lines
+
+
+@pytest.mark.parametrize(
+    ("text", "model"), [(TEXT, "demo"), ("Hello", "demo"), (TEXT, "demo-causal"), (TEXT, "random")]
+)
+def test_the_summary_tells_the_largest_weights_of_each_row(text: str, model: str, run: Run) -> None:
+    words = (text, "--model", model, "--layer", "0", "--head", "0")
+    screen = run("explain", *words, "--steps", "summary", columns=200).out
+    document = run("explain", *words, "--json").json
+    shares = {tuple(re.findall(r"\d+(?= %)", line)) for line in screen.splitlines()}
+    for row in document["layers"][0]["heads"][0]["weights"]:
+        largest = [f"{100 * weight:.0f}" for weight in sorted(row, reverse=True)]
+        assert any(found == tuple(largest[: len(found)]) for found in shares if found), largest
+
+
+def test_tokens_are_numbered_and_unknown_ones_marked(run: Run) -> None:
+    words = ("the cat the 猫 xyzzy", "--steps", "tokens")
+    found = run("explain", *words)
+    ids = [token["id"] for token in run("explain", *words, "--json").json["tokens"]]
+    labels = ["the", "cat", "the", "猫†", "xyzzy†"]
+    wanted = [[str(at), label, str(id_)] for at, (label, id_) in enumerate(zip(labels, ids, strict=True))]
+    assert rows_below(found.out, ["index", "token", "id"]) == wanted and ids[3] == ids[4] and ids[0] == ids[2]
+    assert "(†): 猫, xyzzy" in found.err
+
+
+def test_contributions_are_listed_by_size_with_what_each_token_gives(run: Run) -> None:
+    text = "Alice will ____ pizza"
+    screen = run("explain", text, "--steps", "contributions", columns=120).out
+    parts = run("explain", text, "--steps", "contributions", "--json").json["contributions"]["parts"]
+    heads = sorted((part for part in parts if "head" in part), key=lambda part: -abs(part["value"]))
+    lines = rows_below(screen, ["strongest parts", "writes", "from"])[:10]
+    wanted = [[f"head {part['head']} of layer {part['layer']}", f"{part['value']:+.3f}"] for part in heads[:10]]
+    assert [line[:2] for line in lines] == wanted and "\n2 more parts write less" in screen
+    for line in lines:
+        given = [float(cell.rpartition(" ")[2]) for cell in line[2:]]
+        assert given == sorted(given, key=lambda x: -abs(x)) and sum(given) == pytest.approx(float(line[1]), abs=0.03)
