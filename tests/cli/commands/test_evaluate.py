@@ -19,6 +19,7 @@ from attnctl.training.english import treebank_text
 from tests.conftest import SAMPLES, Run, process
 from tests.formats.test_conllu import GOOD
 from tests.tools.census_reference import counts, differences, eager, read
+from tests.tools.screen import cells
 
 SENTENCES = str(SAMPLES / "sentences.conllu")
 
@@ -244,3 +245,73 @@ def test_what_is_no_corpus_is_told_in_few_lines(run: Run) -> None:
     Path("story.txt").write_text("It was a morning.\n\n" * 24 + Path(SENTENCES).read_text())
     said = run("evaluate", "story.txt", "--model", "random").err.splitlines()
     assert sum("column instead of 10" in line for line in said) == 20 and any("… and 4 more" in line for line in said)
+
+
+def test_the_table_of_the_demo_holds_the_numbers_of_its_json(run: Run) -> None:
+    found = [json.loads(line) for line in run("evaluate", "demo", "--sentences", "60", "--json").out.splitlines()]
+    heading, *lines = cells(run("evaluate", "demo", "--sentences", "60", columns=120).out)
+    assert heading == [
+        "relation",
+        "head",
+        "held out",
+        "unseen",
+        "by hand",
+        "goal",
+        "untrained",
+        "offset",
+        "nearest",
+        "first",
+        "n",
+    ]
+    shares = ("held_out", "unseen", "by_hand", "untrained", "by_offset", "by_nearest", "by_first")
+    for one, line in zip(found, lines, strict=False):
+        told = {name: f"{100 * one[name]:.1f} %" for name in shares}
+        wanted = [one["relation"], f"{one['layer']}.{one['head']}", told["held_out"], told["unseen"], told["by_hand"]]
+        wanted += [f"{100 * one['goal']:.0f} %", told["untrained"], f"{told['by_offset']} ({one['offset']:+d})"]
+        assert line == [*wanted, told["by_nearest"], told["by_first"], str(one["links"])]
+    assert len(found) == 10
+
+
+@pytest.mark.parametrize("more", [(), ("--untrained",)])
+def test_each_row_of_a_census_holds_the_numbers_of_its_json(more: tuple[str, ...], run: Run) -> None:
+    corpus = str(SAMPLES / "documents.conllu")
+    document = run("evaluate", corpus, *more, "--json").json
+    screen = run("evaluate", corpus, *more, "--subtypes", "--least", "1").out
+    lines = [line.split() for line in screen.replace("–100", "– 100").splitlines()]
+    signs = {"before": "<", "behind": ">", "either": ""}
+    counted = 0
+    for row in document["relations"]:
+        if "best" not in row:
+            continue
+        best, rules = row["best"], row["rules"]
+        side = row["direction"].partition("→")[2]
+        wanted = [row["relation"], "→", {"head": "head", "dependent": "dep", "antecedent": "ante"}[side]]
+        wanted += [f"{best['layer']}.{best['head']}", f"{100 * best['accuracy']:.1f}"]
+        low, high = (f"{100 * x:.0f}" for x in best["interval"])
+        wanted += [f"{low}–", high] if high == "100" else [f"{low}–{high}"]
+        wanted += [f"{100 * max(rule['accuracy'] for rule in rules.values()):.1f}"]
+        if "offset" in rules:
+            nearest = rules["nearest"]
+            wanted += [f"{100 * rules['offset']['accuracy']:.1f}", f"{rules['offset']['offset']:+d}"]
+            wanted += [f"{100 * nearest['accuracy']:.1f}", signs[nearest["side"]] + nearest["tag"][:4]]
+        else:
+            wanted[0] = row["relation"].rpartition(":")[2]
+            wanted += [f"{100 * rules[name]['accuracy']:.1f}" for name in ("head_match", "nearest")]
+        wanted += [f"{100 * rules['first']['accuracy']:.0f}"]
+        wanted += [f"{100 * row['untrained']['accuracy']:.0f}"] if more else []
+        assert [*wanted, str(row["cases"])] in lines, wanted
+        counted += 1
+    assert counted == 19 and sum("→" in line for line in lines) - counted <= 4  # those of the notes
+    uuas = document["uuas"]
+    told = f"layer {uuas['best_layer']['layer']} {100 * uuas['best_layer']['accuracy']:.1f}, right-branching {100 * uuas['right_branching']:.1f}"
+    assert told in screen
+    for name, form in (("dependency_mass", ".0%"), ("distance", ".1f"), ("entropy", ".1f")):
+        assert f": {', '.join(format(layer[name], form) for layer in document['layers']).replace('%', '')}\n" in screen
+
+
+def test_rare_rows_are_counted_where_they_are_left_out(run: Run) -> None:
+    whole, short = (run("evaluate", SENTENCES, *more).out for more in (("--least", "1"), ()))
+    rows = [len(re.findall(r"→ (?:head|dep|ante) +\d", screen)) for screen in (whole, short)]
+    (out,) = re.findall(r"^(\d+) rarer rows are left out", short, re.MULTILINE)
+    (never,) = re.findall(r"^(\d+) rarer rows are left out", whole, re.MULTILINE)
+    assert rows[1] == 2 and int(out) - int(never) == rows[0] - rows[1] > 20

@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import json
+import re
 from pathlib import Path
 
 import numpy as np
@@ -18,6 +19,8 @@ from attnctl.formats.documents.trace_json import trace_to_json
 from attnctl.models import attend
 from attnctl.readings.traces.trace import Trace
 from tests.conftest import Result, Run, spawned
+from tests.tools.screen import cells as cells_of
+from tests.tools.screen import told
 
 TEXT = "Alice will eat pizza"
 
@@ -138,3 +141,58 @@ def test_a_run_over_training(run: Run) -> None:
     with Image.open("a.gif") as gif:
         assert gif.n_frames == 3 and gif.size[0] > 200
     assert Path("a.gif").read_bytes() == Path("b.gif").read_bytes()
+
+
+@pytest.mark.parametrize(
+    ("asked", "shown", "says"),
+    [
+        ((TEXT, "--causal"), ("--values",), ["· or blank: masked"]),
+        ((TEXT, "--causal", "--drop", "first", "--renormalise"), ("--log",), ["key “Alice” (0) left out", "rows rescaled to sum to 1", "logarithmic"]),
+        ((TEXT, "--causal", "--temperature", "0.01"), ("--log",), ["all below 1e-6 alike", "weight 1e-06"]),
+        (("a b c d e f g h i j k l m n", "--causal", "--drop", "b"), (), ["key “b” (1) left out"]),
+        (("--file", "samples/story.txt", "--spans", "lines"), (), ["share of its attention", "weight 0"]),
+    ],
+)  # fmt: skip
+def test_the_grid_at_a_terminal_holds_the_numbers_of_the_pipe(
+    asked: tuple[str, ...], shown: tuple[str, ...], says: list[str], run: Run, at_terminal: Run, room: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:  # fmt: skip
+    monkeypatch.chdir(room)
+    heading, *rows = csv.reader(io.StringIO(run("heatmap", *asked, "-m", "random").out), delimiter="\t")
+    screen = at_terminal("heatmap", *asked, "-m", "random", *shown, columns=120).out
+    lines = cells_of(screen)
+    names = [name.partition(":")[2] for name in heading[4:]]
+    if "--spans" not in asked:  # whose names are cut
+        assert [line for line in lines if line == names] == [names]
+    wanted = [[row[3], *told(float(x) if x else None for x in row[4:])] for row in rows]
+    found = [line for line in lines if len(line) == 1 + len(names)]
+    assert [line[1:] for line in found] == [line[1:] for line in wanted]
+    assert all(line[0].startswith(label.rstrip("…")) for line, (label, *_) in zip(wanted, found, strict=True))
+    assert all(words in screen for words in says)
+
+
+@pytest.mark.parametrize(
+    ("asked", "rows", "cell"),
+    [
+        (("--file", "long.txt", "-m", "random", "--layers", "2", "--heads", "2", "--d-model", "8", "--layer", "1", "--head", "0"),
+         [str(at) for at in range(0, 540, 18)], "each cell of 9 tokens × 9 tokens: the mean"),
+        (("grid.json", "--layer", "0", "--head", "1"), [str(at) for at in range(0, 540, 18)], "each cell of 3 tokens × 3 tokens: the mean"),
+        (("--file", "long.txt", "-m", "random", "--d-model", "8", "--rows", "100-119", "--columns", "0-199"),
+         [str(at) for at in range(100, 120, 2)], "each cell of 1 token × 4 tokens: the mean"),
+    ],
+)  # fmt: skip
+def test_a_long_text_is_pooled_and_says_so(
+    asked: tuple[str, ...], rows: list[str], cell: str, at_terminal: Run
+) -> None:
+    screen = at_terminal("heatmap", *asked).out
+    assert [
+        line.split()[0] for line in screen.splitlines() if re.search("[▁░▒▓█]{10}", line) and line[0].isdigit()
+    ] == rows
+    layer, head = (asked[asked.index(name) + 1] if name in asked else "0" for name in ("--layer", "--head"))
+    assert cell in screen and f"layer {layer}, head {head}" in screen
+
+
+def test_a_darker_sign_stands_for_a_larger_weight(at_terminal: Run, tmp_path: Path) -> None:
+    np.save(tmp_path / "w.npy", np.tile([0.0, 0.2, 0.3, 0.5], (2, 3, 4, 1)))  # of two layers, three heads
+    screen = at_terminal("heatmap", str(tmp_path / "w.npy"), "--no-values").out
+    grids = [line for line in screen.splitlines() if re.search("^[▁░▒▓█ ]+$", line)]
+    assert grids and all(set(line.split()) == {"▁▒▓█"} and len(line.split()) == 3 for line in grids)

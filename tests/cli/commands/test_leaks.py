@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from tests.conftest import Run, check_schema
+from tests.tools.screen import rows_below
 
 pytest.importorskip("transformers", reason="attnctl[hf] is not installed")
 from safetensors.numpy import save_file
@@ -66,3 +67,40 @@ def test_what_fills_the_memory_is_no_leak(run: Run, model: str, room: Path, monk
     monkeypatch.setattr("attnctl.models.huggingface.leaks.LeakSearch._outputs", full)
     made = run("leaks", str(room / "packed.json"), "--model", model)
     assert made.code == 2 and made.err == "attnctl: not enough memory: ask for less\n"
+
+
+@pytest.mark.parametrize(
+    ("asked", "leaks", "cause"),
+    [
+        (("packed.json", "-m", "llama"), [(1, 0)], "position_ids restart, but with a 2-D attention_mask"),
+        (("Alice will eat", "pizza at", "--pack", "-m", "bert"), [(0, 1), (1, 0)], "this model makes no mask of them"),
+        (("padded.json", "-m", "llama"), [], ""),
+    ],
+)
+def test_the_three_tables_hold_the_numbers_of_the_pairs(
+    asked: tuple[str, ...],
+    leaks: list[tuple[int, int]],
+    cause: str,
+    run: Run,
+    room: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.chdir(room)
+    made, document = run("leaks", *asked, columns=100), run("leaks", *asked, "--json").json
+    assert made.code == bool(leaks)
+    pairs = {(pair["query"], pair["key"]): pair for pair in document["pairs"]}
+    assert [at for at, pair in pairs.items() if pair["state"] == "leak"] == leaks
+    for name, key in (("may:", "visible"), ("does:", "largest"), ("matters:", "change")):
+        heading = ["looks ↓ at →", "0", "1"] if leaks else ["looks ↓ at →", "0.0", "0.padding"]
+        for query, line in enumerate(rows_below(made.out.partition(name)[2], heading)[: 2 if leaks else 1]):
+            for k, cell in enumerate(line[1:]):
+                pair = pairs.get((query, k), {})
+                number = pair.get(key, 0)
+                number = max(number) if isinstance(number, list) else number
+                own = key == "change" and query == k and "bert" in asked
+                assert cell == ("·" if own else f"{number:.2f}" if number else "0"), (name, query, k)
+    told = " ".join(made.out.split())
+    for query, key in leaks:
+        pair = pairs[query, key]
+        assert f"Segment {query} sees segment {key} from layer {pair['first_layer']} on, up to {100 * pair['largest']:.1f} % of a token's weight (layer {pair['layer']}, head {pair['head']})" in told  # fmt: skip
+    assert cause in told and ("all are apart" in told) == (not leaks)

@@ -13,6 +13,7 @@ import jsonschema
 
 from attnctl.formats.documents.schemas import SCHEMAS
 from tests.conftest import Run
+from tests.tools.screen import rows_below
 
 OWN = ("--needle", "The cat is red.", "--question", "What is the cat?", "--expect", "red")
 
@@ -51,3 +52,16 @@ def test_a_run_is_gone_on_with(run: Run, folder: Path) -> None:
         assert refused.code == 1 and said in refused.err
     drawn = run(*asked[:-1], "n.png", "--lengths", "200", "--haystack", hay)
     assert "answers none" in drawn.err and Path("n.png").stat().st_size > 1000
+
+
+def test_the_table_has_a_row_for_each_depth_and_a_column_for_each_length(
+    at_terminal: Run, run: Run, folder: Path
+) -> None:
+    asked = ("needle", "--model", str(folder), *OWN, "--lengths", "200,300", "--depths", "0,50,100")
+    *found, _ = map(json.loads, run(*asked, "--json").out.splitlines())
+    shares = {(one["depth"], one["length"]): f"{100 * one['found']:.1f} %" for one in found}
+    table = rows_below(at_terminal(*asked).out, ["depth", "200", "300"])[:3]
+    assert table == [
+        [f"{100 * depth:.0f} %", *(part for length in (200, 300) for part in ("✗", shares[depth, length]))]
+        for depth in (0, 0.5, 1)
+    ]

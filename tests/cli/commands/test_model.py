@@ -1,0 +1,42 @@
+"""`attnctl model` from outside: the sizes by hand, and the figures of a model that attnctl trained."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.conftest import Run
+from tests.tools.screen import cells
+
+
+def test_sizes_of_a_checkpoint_are_the_products_by_hand(at_terminal: Run) -> None:
+    """Of 4 heads and 2 key/value heads, d_model 32 and d_k 8, two layers."""
+    pytest.importorskip("transformers", reason="attnctl[hf] is not installed")
+    lines = cells(at_terminal("model", "llama", columns=120).out)
+    for name, heads in (("W_Q", 4), ("W_K", 2), ("W_V", 2), ("W_O", 4)):
+        layer = heads * 32 * 8
+        assert [name, "256", f"{layer:,}", f"{2 * layer:,}", f"{2 * layer / 1000:.2f} k"] in lines
+    assert ["together", "3,072", "6,144", "6.14 k"] in lines and ["embedding", "274 × 32", "8,768", "8.77 k"] in lines
+    assert ["heads", "4 a layer, sharing 2 key/value heads"] in lines and ["context", "512 tokens"] in lines
+    assert ["one n × n", f"{512 * 512 * 4 / 1e6:.0f} MB"] in lines
+    assert ["one token", f"{2 * 2 * (8 + 8) * 2} B", "2 layers × 2 heads × (8 + 8)"] in lines
+
+
+@pytest.mark.parametrize("model", ["demo", "demo-causal"])
+def test_the_figures_of_the_demo_are_those_of_its_file(model: str, run: Run) -> None:
+    figures = run("model", model, "--json").json["metadata"]["figures"].values()
+    lines = cells(run("model", model, columns=120).out)
+    assert len(figures) == (10 if model == "demo" else 8)
+    for one in figures:
+        shares = [f"{100 * one[name]:.1f} %" for name in ("held_out", "unseen", "by_hand", "untrained", "by_nearest")]
+        line = next(line for line in lines if line[:2] == [one["relation"], f"{one['layer']}.{one['head']}"])
+        assert [*line[2:5], *line[6:7], *line[8:9]] == shares and line[5] == f"{100 * one['goal']:.0f} %"
+
+
+def test_a_model_of_ones_own_says_how_it_was_made(at_terminal: Run, room: Path) -> None:
+    told = dict(line for line in cells(at_terminal("model", "run", columns=120).out) if len(line) == 2)
+    shapes = at_terminal("model", "run", "--json").json["shapes"]
+    count = sum(a * b * (rest[0] if rest else 1) for a, b, *rest in shapes.values())
+    assert told["parameters"].startswith(f"{count:,} (") and told["vocabulary"] == f"{shapes['embedding'][0]} words"
+    assert told["training"] == "2 steps of 4 sentences, AdamW, lr 0.005, seed 0"
