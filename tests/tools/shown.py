@@ -1,7 +1,8 @@
 """What the terminal shows, stored: `python -m tests.tools.shown [WORDS …]` writes tests/shown/*.txt anew; then read `git diff`.
 
-A file is a case: its first line is the command, below it stands what comes out at 40, 80 and 120 columns. A new case is a new
-file of one line. Commands run in a folder that holds `samples/`, a small checkpoint and the files of `read_back.made_files`.
+A file is a case: its first line is the command, below it stands what comes out at a terminal of 80 columns. Stored are the
+screens that people know attnctl by, and no more: other tests assert numbers, columns and order. Commands run in a folder that
+holds `samples/`, small checkpoints and the files of `read_back.made_files`.
 """
 
 from __future__ import annotations
@@ -22,7 +23,6 @@ from tests.tools import folders, read_back, whisper
 
 ROOT = Path(__file__).parents[2]
 CASES = sorted((ROOT / "tests" / "shown").glob("*.txt"))
-WIDTHS = (40, 80, 120)
 TIME = re.compile(r"\d[\d.,]* (?:ms|s|min|a second)\b")
 ROUNDING = re.compile(r"\b\d\.\de-0[678]\b")  # what one processor rounds otherwise than another
 STYLE = re.compile(r"\x1b\[[\d;]*m")
@@ -60,16 +60,13 @@ def fill_room(room: Path) -> None:
 def shown(case: Path, room: Path) -> str:
     """The text of a case as it is now: its command and what comes out."""
     line = case.read_text(encoding="utf-8").splitlines()[0]
-    parts = [line]
-    for columns in WIDTHS:
-        code, out, err = run_line(line.removeprefix("$ "), room, columns)
-        parts += [f"--- {columns} columns" + (f", exit code {code}" if code else ""), out.rstrip("\n")]
-        parts += ["--- standard error", err.rstrip("\n")] if err else []
-    return "\n".join(parts) + "\n"
+    code, out, err = run_line(line.removeprefix("$ "), room, 80)
+    parts = [line, *([out.rstrip("\n")] if out else []), *(["--- standard error", err.rstrip("\n")] if err else [])]
+    return "\n".join([*parts, *([f"--- exit code {code}"] if code else [])]) + "\n"
 
 
 def run_line(line: str, room: Path, columns: int) -> tuple[int, str, str]:
-    """Run a command line in this process, at a terminal so many columns wide: its code, output, complaints."""
+    """Run a command line in this process, at a terminal of that width: its code, output, complaints."""
     from attnctl.cli import run_command_line
 
     words, _, stdin = line.partition(" < ")

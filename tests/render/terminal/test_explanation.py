@@ -1,4 +1,4 @@
-"""What explain prints: its numbers and words, and lines that never run over. The whole of it stands in tests/shown."""
+"""What explain prints: its numbers and words, and lines that never run over."""
 
 from __future__ import annotations
 
