@@ -176,6 +176,7 @@ def test_heads_stand_by_the_size_of_their_effect(
         ]
         for name, key in (("writes", "writes"), ("Δ log p", "log_probability"), ("Δ logits", "logit_difference")):
             wanted += [f"{head[key]:+.2f}"] if name in columns else []
+        wanted += [f"{head['distance']:.4f}"] if "distance" in columns else []
         assert line[: len(wanted)] == wanted
         if "p without" in columns:
             assert percent(line[len(wanted)]) == pytest.approx(100 * head["probability"], rel=0.06)
