@@ -10,12 +10,14 @@ import time
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pexpect
 import pytest
 
 from attnctl.render.terminal.console import Shown, as_text
 from attnctl.render.told.training import live_forms
 from tests.conftest import Run, spawned
+from tests.tools.screen import cells
 
 LINES = "the cat sat on the mat\nthe dog ran home\na bird sang\nthe cat ran on the mat today\n"
 SMALL = ("--d-model", "8", "--heads", "2", "--batch-size", "8")
@@ -73,6 +75,17 @@ def test_one_gradient_step(run: Run) -> None:
     assert f"loss {told['loss']:.4f} → {told['loss_after']:.4f}" in shown and "1 is the learning rate" in shown
     added = [float(line.rpartition("−ln")[2]) for line in shown.splitlines() if "  −ln " in line]
     assert len(added) == 5 and sum(added) / 5 == pytest.approx(told["loss"], abs=1e-4)  # the loss, by hand
+    lines = cells(shown)
+    for name in ("gradient", "weights", "after"):  # the first numbers of each
+        wanted = [[f"{np.float32(x):.5f}" for x in row] for row in told[name][:4]]
+        assert [line for line in lines if line in wanted] == wanted, name
+    shares = {
+        name: (f"{fall:.4f}", f"{100 * fall / sum(told['falls'].values()):.1f} %")
+        for name, fall in told["falls"].items()
+    }
+    listed = [line for line in lines if line[0] in shares]
+    assert [line[0] for line in listed] == sorted(shares, key=lambda name: -told["falls"][name])[: len(listed)]
+    assert len(listed) >= 8 and all(tuple(line[1:3]) == shares[line[0]] for line in listed)
     told = run(*asked, "--json", "--objective", "masked-word", "--lr", "0.003").json
     assert told["predictions"][1][:2] == ["the ____ sat on the mat", "cat"]
     # the fall of a short step is the sum of its parts
