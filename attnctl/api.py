@@ -129,7 +129,7 @@ def _known_names(info: ModelInfo, census: CensusTable | None) -> tuple[Names, Na
     Raises UsageError for the census of a model of other sizes.
     """
     from attnctl.readings.census.census_table import head_names
-    from attnctl.readings.questions.focus import roles_of_heads
+    from attnctl.readings.questions.headline import roles_of_heads
 
     if census is None:
         return roles_of_heads(info), {}

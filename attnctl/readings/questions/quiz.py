@@ -16,7 +16,7 @@ from attnctl import attention
 from attnctl.errors import AttnctlError
 from attnctl.layer import LayerTrace
 from attnctl.readings.effects import Effects, HeadEffect
-from attnctl.readings.questions.focus import focus
+from attnctl.readings.questions.headline import headline
 from attnctl.readings.traces.trace import Trace
 from attnctl.steps import is_default_scale, reach_of_mask
 from attnctl.text import counted, number_text, percent, visible_text
@@ -130,7 +130,7 @@ def quiz_questions(trace: Trace, count: int = 5, seed: int = 0, query: int | Non
 
 def _telling_rows(trace: Trace, dice: random.Random, query: int | None) -> list[QuizRow]:
     """Rows worth asking about, the most telling one first, then others in any order."""
-    found = focus(trace, query=query)
+    found = headline(trace, query=query)
     places = [
         (layer, at, row)
         for layer in trace.layers

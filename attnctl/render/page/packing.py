@@ -19,7 +19,7 @@ from attnctl.errors import AttnctlError
 from attnctl.layer import LayerTrace
 from attnctl.measures import measure_named
 from attnctl.readings.overview import Overview, PooledGrid
-from attnctl.readings.questions.focus import focus
+from attnctl.readings.questions.headline import headline
 from attnctl.readings.rows import ExactBlock, strongest_links
 from attnctl.readings.traces.trace import ModelInfo, Trace, notes_of_kind, word_groups
 from attnctl.steps import is_default_scale
@@ -163,7 +163,7 @@ def pack_trace(trace: Trace, label: str, blobs: Blobs, budget: int, walked: bool
     """What the page reads of a trace. Raises AttnctlError where it holds no weights."""
     if not trace.layers or any(layer.weights is None for layer in trace.layers):
         raise AttnctlError("this trace holds no weights to look at: write it without narrowing its steps")
-    levels, details, found = fitting_levels(trace, budget), fitting_details(trace, budget), focus(trace)
+    levels, details, found = fitting_levels(trace, budget), fitting_details(trace, budget), headline(trace)
     lacking = [name for name in DETAILS[:3] if name not in details]
     measure = None if trace.measure is None else measure_named(trace.measure)
     return _packed_source(trace, label, [pack_layer(layer, blobs, levels, details) for layer in trace.layers]) | {
