@@ -51,7 +51,7 @@ class Family(NamedTuple):
 
 ANTECEDENT = Family("antecedent", ("pronoun →", "it →"), frozenset({PRONOUN}), frozenset({NOUN, PRONOUN}), (-1,))
 SUBJECT = Family("subject", ("verb →",), frozenset({VERB}), frozenset({NOUN, PRONOUN}), (-1,))
-OBJECT = Family("object", ("object →",), frozenset({NOUN, PRONOUN}), frozenset({VERB}), (-1,))
+OBJECT = Family("object", ("word →", "object →"), frozenset({NOUN, PRONOUN}), frozenset({VERB}), (-1,))
 DESCRIBED = Family("described", ("adjective →",), frozenset({ADJECTIVE}), frozenset({NOUN}), (-1, 1))
 DETERMINED = Family("determined", ("determiner →",), frozenset({DETERMINER}), frozenset({NOUN}), (1,))
 GOVERNOR = Family("governor", ("preposition →",), frozenset({PREPOSITION}), frozenset({NOUN, VERB}), (-1,))

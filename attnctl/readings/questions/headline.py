@@ -41,6 +41,23 @@ LEAST = 0.6  # of its held-out sentences that a head must be right on to bear th
 SINK = 0.5  # of the attention of the other rows on average: a key that takes more is a sink
 FEWEST_KEYS = 3  # that a query must see: with two, even chance gives a large weight
 
+# a head that was measured to find the verb of objects: it was trained for subjects, auxiliaries and adverbs as well
+VERB_OF_WORD = "word → its verb"
+ROLE_OF_RELATION = {"object → verb": VERB_OF_WORD}
+# what a head is known for, as a sentence goes on that begins with "usually links"
+ROLES = {
+    "verb → subject": "a verb to its subject",
+    "verb → subject past others": "a verb to its subject, past other nouns",
+    VERB_OF_WORD: "a word to its verb",
+    "pronoun → antecedent": "a pronoun to what it stands for",
+    "it → its noun, by meaning": "“it” to the noun that it means",
+    "adjective → noun": "an adjective to its noun",
+    "determiner → noun": "a determiner to its noun",
+    "preposition → what it belongs to": "a preposition to the word that it belongs to",
+    "closing mark → opening mark": "a closing mark to the opening one",
+    "induction": "a word to what followed the same word before",
+}
+
 MEASURED = "the head was measured to find {role}"
 LARGEST = "the largest weight on a token that is neither the query itself nor a sink"
 NO_OTHER = "no token but the query itself, or a sink, gets attention here"
@@ -112,14 +129,15 @@ class Candidate(NamedTuple):
 
 
 def measured_roles(figures: Document) -> tuple[tuple[int, int, str], ...] | None:
-    """Return (layer, head, relation) of the figures in a weights file, the surest first; None if no head is sure.
+    """Return (layer, head, role) of the figures in a weights file, the surest first; None if no head is sure.
 
     Raises KeyError, TypeError, ValueError for a document that holds no figures.
     """
     known = [row for row in figures.values() if float(row["held_out"]) >= LEAST]
     sure = sorted(known, key=lambda row: -round(row["held_out"], 2))
     # of equals the first in the file, which is the simpler relation
-    return tuple((int(row["layer"]), int(row["head"]), str(row["relation"])) for row in sure) or None
+    roles = (ROLE_OF_RELATION.get(str(row["relation"]), str(row["relation"])) for row in sure)
+    return tuple((int(row["layer"]), int(row["head"]), role) for row, role in zip(sure, roles, strict=True)) or None
 
 
 def roles_of_heads(info: ModelInfo) -> dict[tuple[int, int], tuple[str, ...]]:

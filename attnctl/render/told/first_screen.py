@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
-from attnctl.readings.questions.headline import Headline, other_headlines
+from attnctl.readings.questions.headline import ROLES, Headline, other_headlines
 from attnctl.readings.traces.trace import Trace
 from attnctl.render.forms import Column, Form, Line, Table, token_label
 from attnctl.render.told.explanation import (
@@ -21,20 +21,6 @@ from attnctl.text import number_text, percent
 
 STEPS = ("scores", "scaled", "mask", "weights", "context")
 MOST_OTHERS = 2  # other links that are named below the bars
-
-# what a head is known for, as a sentence about it goes on
-ROLES = {
-    "verb → subject": "a verb to its subject",
-    "verb → subject past others": "a verb to its subject, past other nouns",
-    "object → verb": "an object to its verb",
-    "pronoun → antecedent": "a pronoun to what it stands for",
-    "it → its noun, by meaning": "“it” to the noun that it means",
-    "adjective → noun": "an adjective to its noun",
-    "determiner → noun": "a determiner to its noun",
-    "preposition → what it belongs to": "a preposition to the word that it belongs to",
-    "closing mark → opening mark": "a closing mark to the opening one",
-    "induction": "a word to what followed the same word before",
-}
 
 
 @dataclass(frozen=True)

@@ -126,7 +126,7 @@ def test_a_model_that_was_changed_or_masked_otherwise_has_roles_and_no_certainty
 def test_the_headline_within_a_query_and_a_head() -> None:
     trace = attnctl.attend("Alice will eat pizza")
     line = headline(trace, query=3)
-    assert line is not None and (line.head, line.key, line.role) == (1, 2, "object → verb")
+    assert line is not None and (line.head, line.key, line.role) == (1, 2, "word → its verb")
     line = headline(trace, layer=1, head=0, query=2)
     assert line is not None and (line.key, line.role, line.reason) == (0, "verb → subject", "")
     line = headline(trace, layer=0, head=5)
