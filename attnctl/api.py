@@ -44,6 +44,7 @@ if TYPE_CHECKING:
     from attnctl.readings.traces.comparison import Comparison
     from attnctl.readings.traces.consistency import CheckFinding
     from attnctl.readings.traces.trace import ModelInfo
+    from attnctl.render.page import Page
     from attnctl.source import Prepared, Say, Source
     from attnctl.source import Selection as Chosen
 
@@ -129,7 +130,7 @@ def _known_names(info: ModelInfo, census: CensusTable | None) -> tuple[Names, Na
     Raises UsageError for the census of a model of other sizes.
     """
     from attnctl.readings.census.census_table import head_names
-    from attnctl.readings.questions.focus import roles_of_heads
+    from attnctl.readings.questions.headline import roles_of_heads
 
     if census is None:
         return roles_of_heads(info), {}
@@ -265,8 +266,10 @@ def view(
     against: str | None = None,
     output: str | os.PathLike[str] | None = None,
     **options: Unpack[ModelOptions],
-) -> str:
-    """The page of a text or trace, or of two traces side by side: its HTML, written to `output` too where one is named.
+) -> Page:
+    """Return the page of a text or trace, or of two traces side by side: its HTML, which a notebook shows.
+
+    It is written to `output` as well if one is named.
 
     `query` is chosen at first, and `words`, `drop`, `renormalise` and `log` say how the page begins. With `effects` the
     tokens are shaded by what they do for a prediction: that of `target` of the options, above that of `against`.
@@ -278,6 +281,7 @@ def view(
     from attnctl.files import write_whole
     from attnctl.pages import page_of_sources
     from attnctl.readings.effects.ablation import EffectRequest
+    from attnctl.render.page import Page
 
     if other is not None:
         require_type("view", "other", other, Trace)
@@ -290,7 +294,7 @@ def view(
         [] if other is None else [_source("view", other, model, options)]
     )
     named = None if query is None else str(query)
-    html = page_of_sources(sides, changes, layers, heads, query=named, log=log, effects=ask)
+    html = Page(page_of_sources(sides, changes, layers, heads, query=named, log=log, effects=ask))
     if output is not None:
         write_whole(os.fspath(output), html.encode())
     return html

@@ -15,7 +15,7 @@ from attnctl.models.watching import watched_text
 from attnctl.readings.effects.ablation import EffectRequest, measure_effects
 from attnctl.readings.overview import LongRow, Overview
 from attnctl.readings.picture_heat import query_of_picture
-from attnctl.readings.questions.focus import focus
+from attnctl.readings.questions.headline import headline
 from attnctl.readings.rows import ExactBlock
 from attnctl.readings.traces.trace import Trace, reads_itself
 from attnctl.render.page import page_html
@@ -89,7 +89,7 @@ def page_of_sources(
         query = str(query_of_picture(first.tokens, None, bool(first.model.causal)))
     if query is not None:
         chosen = {"query": find_token(first.tokens, query)}
-        found = focus(first, query=chosen["query"]) if isinstance(first, Trace) else None
+        found = headline(first, query=chosen["query"]) if isinstance(first, Trace) else None
         if found is not None:
             chosen |= {"layer": found.layer, "head": found.head, "key": found.key, "reason": found.reason}
     return page_html(

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from attnctl.layer import LayerTrace
-from attnctl.readings.questions.focus import focus
+from attnctl.readings.questions.headline import headline
 from attnctl.readings.traces.trace import ModelInfo, Trace
 from attnctl.steps import narrow_trace, walk_steps
 from attnctl.tokens import Token
@@ -35,13 +35,13 @@ def test_the_query_asked_for_is_the_query_shown(
         tokens = tuple(Token(f"w{at}", at, special=bool(dice.integers(2))) for at in range(n))
         trace = Trace("", tokens, ModelInfo("random", kind, n_heads=len(heads), causal=causal), layers=(layer,))
         for row, query in enumerate(rows):
-            found = focus(trace, query=query)
+            found = headline(trace, query=query)
             assert found is not None and found.query == query
             assert found.weight == layer.weights[found.head, row, found.key]
             assert layer.mask is None or layer.mask[row, found.key]
-        everywhere = focus(trace)
+        everywhere = headline(trace)
         assert everywhere is not None and everywhere.query in rows
-        assert focus(trace, query=n) is None
+        assert headline(trace, query=n) is None
 
 
 def test_matrices_are_a_step_where_they_are_asked_for() -> None:

@@ -191,6 +191,7 @@ _TABLE: dict[str, dict[str, Option]] = {
         "probe": Option(
             "--probe", "Induction and duplicates by the usual probe, random tokens said twice: needs no text.", bool
         ),
+        "whole": Option("--all", "Walk through every layer from the tokens to the output.", bool),
         "check": Option("--check", "Recompute the weights by other means: do they hold?", bool),
         "story": Option("--story", "Add the classroom reading of each step.", bool),
         "watch": Option("--watch", "A sentence whose attention is shown as it changes.", values=(TOKENS,)),

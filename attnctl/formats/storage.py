@@ -20,6 +20,7 @@ from attnctl.formats.documents.trace_json import layer_fields, read_document, tr
 from attnctl.formats.validation import finite_floats, read_npz
 from attnctl.layer import LayerTrace
 from attnctl.readings.overview import LongRow, Overview
+from attnctl.readings.questions.headline import Headline
 from attnctl.readings.traces.consistency import checked_trace
 from attnctl.readings.traces.trace import Trace
 
@@ -76,15 +77,15 @@ def trace_from_npz(data: bytes, source: str = "this file") -> Trace:
     return checked_trace(replace(bare, embeddings=embeddings, layers=tuple(layers)), source)
 
 
-def save_value(value: Trace | Overview | LongRow, path: str | Path) -> None:
-    """Write a trace (.json, .npz) or an overview (.json) to `path`, whole or not at all.
+def save_value(value: Trace | Overview | LongRow, path: str | Path, line: Headline | None = None) -> None:
+    """Write a trace (.json with its headline, .npz) or an overview (.json) to `path`, whole or not at all.
 
     Raises AttnctlError for another suffix, a number that is not finite, or a path that cannot be written.
     """
     suffix = Path(path).suffix.lower()
     if suffix == ".json":
-        line = trace_to_json(value) if isinstance(value, Trace) else overview_to_json(value)
-        write_whole(path, line + b"\n")
+        text = trace_to_json(value, line) if isinstance(value, Trace) else overview_to_json(value)
+        write_whole(path, text + b"\n")
     elif suffix == ".npz" and isinstance(value, Trace):
         write_whole(path, lambda file: write_trace_npz(value, file))
     else:

@@ -18,7 +18,7 @@ from attnctl.errors import AttnctlError, UsageError
 from attnctl.readings.head_statistics import HeadStatisticsReading
 from attnctl.readings.heatmap import GridReading, HeatmapGrid, OverviewReading, of_overview
 from attnctl.readings.overview import LongRow, Overview, TextPart, part_snippet
-from attnctl.readings.questions.focus import focus
+from attnctl.readings.questions.headline import headline
 from attnctl.readings.rows import BlocksReading, ExactBlock, LinksReading, RowReading, telling_blocks
 from attnctl.readings.spans import parts_of, stand_in_text
 from attnctl.readings.traces.trace import ModelInfo, Trace, own_numbers
@@ -83,7 +83,7 @@ def evolution_of_run(
     info = traces[-1].model
     layers = selected_indices(layer, info.n_layers or 1, "layer", folder)
     heads = selected_indices(head, info.n_heads or 1, "head", folder)
-    best = focus(traces[-1], layer=layers[0] if layers else None, head=heads[0] if heads else None)
+    best = headline(traces[-1], layer=layers[0] if layers else None, head=heads[0] if heads else None)
     assert best is not None
     name = Path(os.path.realpath(folder)).name + (f", layer {best.layer}" if (info.n_layers or 1) > 1 else "")
     readings = [read_heatmap(trace, layers=[best.layer], heads=[best.head]) for trace in traces]

@@ -14,7 +14,7 @@ from attnctl import limits
 from attnctl.arrays import Floats, Ids
 from attnctl.errors import AttnctlError
 from attnctl.files import check_size, decode_text, read_bytes, said_plainly
-from attnctl.models.builtin.vocabulary import SHAPES, Phrasing, shape_of
+from attnctl.models.builtin.vocabulary import SHAPES, shape_of
 from attnctl.tokens import split_words
 
 UNKNOWN, MASK = "[UNK]", "[MASK]"
@@ -37,7 +37,6 @@ class Corpus:
     # other does, -1 where it is not asked
     answers: Ids | None = None
     asked: Floats | None = None  # (vocabulary,) how often a word is to be predicted where words are masked
-    phrasing: Phrasing | None = None  # which kinds of words stand side by side in it
 
     @property
     def length(self) -> int:

@@ -19,7 +19,6 @@ from typing import NamedTuple
 
 import numpy as np
 
-from attnctl.models.builtin.vocabulary import Phrasing, number_kinds
 from attnctl.readings.census.words import HALVES
 from attnctl.training.corpus import Corpus, table_of
 
@@ -149,10 +148,8 @@ def bundled_corpus(objective: str) -> Corpus:
     answers = np.full((*corpus.ids.shape, len(QUESTIONS)), -1, np.int8)  # (sentences, length, questions)
     answers[real] = asked_of
     special = len(corpus.vocabulary) - len(known)
-    kinds = [None] * special + [None if word.kinds == "_" else word.kinds for word in known]
     asked = np.array([0.0] * special + [word.asked for word in known], dtype=np.float32)  # (vocabulary,)
-    phrasing = Phrasing.of_sentences(corpus.ids, number_kinds(kinds))
-    return replace(corpus, answers=answers, asked=asked, phrasing=phrasing)
+    return replace(corpus, answers=answers, asked=asked)
 
 
 def treebank_text(count: int, causal: bool = False) -> str:

@@ -264,7 +264,6 @@ def weights_file(training: Training, **more: object) -> bytes:
         "rope_theta": recipe.rope_theta,
         "tied": recipe.tied or None,
         "first_window": recipe.first_window,
-        **(training.corpus.phrasing.as_metadata() if training.corpus.phrasing else {}),
         **more,
     }
     about = {

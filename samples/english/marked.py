@@ -39,11 +39,12 @@ def _marked_sentence(line: str) -> Sentence:
         code, *pairs = mark.split()
         for pair in pairs:
             query, key = pair.rsplit(">", 1)
-            links.append(Link(RELATIONS[code], _word_place(words, query), _word_place(words, key)))
+            links.append(Link(RELATIONS[code], word_place(words, query), word_place(words, key)))
     return Sentence(words, links)
 
 
-def _word_place(words: Sequence[str], name: str) -> int:
+def word_place(words: Sequence[str], name: str) -> int:
+    """Return the place of a word in a sentence: `name`, or `name#2` for the second. Raises ValueError for one not there."""
     match = re.fullmatch(r"(.+)#(\d)", name)
     word, count = (match[1], int(match[2])) if match else (name, 1)
     places = [at for at, other in enumerate(words) if other == word]

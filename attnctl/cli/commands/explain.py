@@ -14,7 +14,7 @@ from attnctl.cli import options as o
 from attnctl.cli.output import output_format, put_bytes, show_renderable, write_renderable
 from attnctl.cli.progress import cost_progress, heads_over_tokens
 from attnctl.errors import DONE, FAILED, AttnctlError, UsageError
-from attnctl.readings.questions.focus import walked_heads
+from attnctl.readings.questions.headline import Headline, headline, walked_heads
 from attnctl.readings.traces.trace import Trace
 from attnctl.source import NO_CHANGES, Changes, OverviewSource, Prepared, Source, is_long, prepare, selected_indices
 from attnctl.steps import check_names, check_steps, narrow_trace
@@ -64,7 +64,10 @@ def explain_command(
     elif form in ("json", "npz"):
         arguments.check_mode("explain", "a trace in a file or pipe")
         given = prepare(opened, changes, *chosen, options["query"], say=arguments.say_notes)
-        _write_trace(given.trace(), names, output)
+        trace = given.trace()
+        queries = [None] if options["query"] is None else find_several(trace.tokens, options["query"])
+        line = headline(trace, query=queries[0]) if len(queries) == 1 else None
+        _write_trace(trace, line, names, output)
     else:
         arguments.check_mode("explain", "the steps")
         _explain_steps(opened, changes, names, form, output, options)
@@ -90,11 +93,19 @@ def _explain_steps(
         arguments.say_notes(check_steps(trace, names))
     from attnctl.render.terminal.console import Shown
     from attnctl.render.told.explanation import Explanation
+    from attnctl.render.told.first_screen import FirstScreen
 
     queries = [None] if query is None else find_several(trace.tokens, query)
-    trace, focuses, shown = walked_heads(trace, layer is None, head is None, heads, queries)
-    told = Explanation(trace, focuses, shown, names, **o.arguments_of(Explanation, options))
-    write_renderable(Shown(told.forms()), form, output, "attnctl explain", trace.cited)
+    settings = o.arguments_of(FirstScreen, options)
+    chosen_layers = selected_indices(layer, opened.counts[0], "layer", opened.name)
+    several = any(chosen is not None and len(chosen) > 1 for chosen in (queries, heads, chosen_layers))
+    line = None if names is not None or options["whole"] or several else headline(trace, head=heads, query=queries[0])
+    if line is None:
+        trace, lines, shown = walked_heads(trace, layer is None, head is None, heads, queries)
+        screen: Explanation | FirstScreen = Explanation(trace, lines, shown, names, **settings)
+    else:
+        screen = FirstScreen(trace, line, **settings)
+    write_renderable(Shown(screen.forms()), form, output, "attnctl explain", trace.cited)
 
 
 def _print_check(given: Prepared) -> int:
@@ -108,16 +119,16 @@ def _print_check(given: Prepared) -> int:
     return FAILED if any(finding.holds is False for finding in findings) else DONE
 
 
-def _write_trace(trace: Trace, names: Sequence[str] | None, output: str | None) -> None:
+def _write_trace(trace: Trace, line: Headline | None, names: Sequence[str] | None, output: str | None) -> None:
     from attnctl.formats.documents.trace_json import trace_to_json
     from attnctl.formats.storage import save_value
 
     if names is not None:
         trace = narrow_trace(trace, names)
     if output is None or output == "-":
-        put_bytes(trace_to_json(trace) + b"\n")
+        put_bytes(trace_to_json(trace, line) + b"\n")
     else:
-        save_value(trace, output)
+        save_value(trace, output, line)
 
 
 # --- --steps contributions: the logit of the next word as a sum over the parts of the model ---

@@ -12,7 +12,7 @@ from attnctl import api
 from attnctl.cli import arguments
 from attnctl.cli.output import put_bytes, safe_console
 from attnctl.errors import UsageError
-from attnctl.readings.questions.focus import focus
+from attnctl.readings.questions.headline import headline
 from attnctl.readings.questions.quiz import QuizQuestion, is_right
 from attnctl.render.terminal.console import Shown
 from attnctl.render.told.quiz import answer_forms, beginning_forms, question_forms, score_forms
@@ -48,7 +48,7 @@ def quiz_command(
         put_bytes(quiz_to_json(trace.text, trace.model, asked) + b"\n")
         return
     page = safe_console()
-    if (first := focus(trace, query=at)) is not None and first.reason:
+    if (first := headline(trace, query=at)) is not None and first.reason:
         many = (trace.model.n_layers or 1) * (trace.model.n_heads or 1) > 1
         where = f"layer {first.layer}, head {first.head}" if many else ""
         page.print(Shown(beginning_forms(first, visible_text(trace.tokens[first.query].text), where)))

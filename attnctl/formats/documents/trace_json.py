@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import OrderedDict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
-from typing import Annotated, Any, TypeAlias
+from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -13,7 +13,7 @@ from msgspec import UNSET, Meta, UnsetType, field
 from orjson import Fragment
 
 from attnctl.arrays import Bools, Floats
-from attnctl.document_fields import ALWAYS, Index, Mask, Matrix, Vector, about
+from attnctl.document_fields import ALWAYS, Index, Mask, Matrix, Part, Vector, about
 from attnctl.errors import AttnctlError
 from attnctl.formats.documents.json_documents import (
     Made,
@@ -35,6 +35,9 @@ from attnctl.measures import measure_named, measure_names
 from attnctl.readings.traces.consistency import checked_trace
 from attnctl.readings.traces.trace import Prediction, Trace
 from attnctl.text import Document, as_json
+
+if TYPE_CHECKING:
+    from attnctl.readings.questions.headline import Headline
 
 Field: TypeAlias = tuple[str, Any, Any]
 
@@ -84,6 +87,18 @@ class TracePrediction(Made):
     """A word that the model expects at a position."""
 
 
+class TraceHeadline(Part):
+    """The link to look at first; role and certainty are absent for a model whose heads and links were never measured."""
+
+    layer: Index
+    head: Index
+    query: Annotated[Index, about("The index of a token.")]
+    key: Annotated[Index, about("The index of a token, of key_tokens where the trace has them.")]
+    weight: float
+    role: Annotated[str | None, about("What the head was measured to find.")] = None
+    certainty: Literal["sure", "unsure"] | None = None
+
+
 class TraceDocument(TextDocument, kw_only=True, tag="attnctl.trace/1"):
     """One text through one model, every intermediate of self-attention.
 
@@ -94,6 +109,7 @@ class TraceDocument(TextDocument, kw_only=True, tag="attnctl.trace/1"):
     id: Annotated[str | int | None, about("The item's own name, in a batch.")] = None
     embeddings: Annotated[Matrix, _meaning(TRACE_ARRAYS[0])] | UnsetType = UNSET
     layers: tuple[TraceLayer, ...]
+    headline: TraceHeadline | None = None
     predictions: tuple[TracePrediction, ...] = ()
     measure: Annotated[
         str | None,
@@ -106,15 +122,22 @@ class TraceDocument(TextDocument, kw_only=True, tag="attnctl.trace/1"):
 # --- writing -----------------------------------------------------------------------------------------------------
 
 
-def trace_to_json(trace: Trace) -> bytes:
-    """One line of JSON, without the newline. What the source cannot give is absent.
+def trace_to_json(trace: Trace, headline: Headline | None = None) -> bytes:
+    """Return one line of JSON, without the newline. What the source cannot give is absent.
 
     Raises AttnctlError where a number is not finite.
     """
     embeddings = UNSET if trace.embeddings is None else _contiguous(_finite(trace.embeddings, "embeddings"))
     layers = tuple(map(_layer_document, trace.layers))
     model = _text_known(trace.model, "model", lambda: Fragment(as_json(plain(model_document(trace.model)))))
-    return write_json(document_of(TraceDocument, trace, embeddings=embeddings, layers=layers, model=model), "trace")
+    told = None if headline is None else _headline_document(headline)
+    document = document_of(TraceDocument, trace, embeddings=embeddings, layers=layers, model=model, headline=told)
+    return write_json(document, "trace")
+
+
+def _headline_document(line: Headline) -> TraceHeadline:
+    weight = round(line.weight, 7)  # a float32 holds no more digits
+    return TraceHeadline(line.layer, line.head, line.query, line.key, weight, line.role or None, line.certainty)
 
 
 def _finite(array: Floats | Bools, name: str, layer: LayerTrace | None = None) -> Floats | Bools:

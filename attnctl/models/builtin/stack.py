@@ -20,7 +20,6 @@ from attnctl.attention import Array, Call
 from attnctl.errors import AttnctlError, UsageError
 from attnctl.layer import CHECKED, LayerAttention, LayerTrace, Run, StopForward
 from attnctl.layer.computed import ComputedLayer, Forward
-from attnctl.models.builtin.vocabulary import Phrasing
 from attnctl.readings.traces.trace import ModelInfo, Note, Prediction
 from attnctl.tokens import BLANKS, Token, Tokenize, find_token, split_words, strange_words
 
@@ -229,7 +228,6 @@ class Stack:
     vocabulary: Sequence[str] = ()
     predict: str | None = None  # the token after which, or at which, words are predicted; "all" for every one
     longest: int | None = None  # tokens of the longest sentence that it was trained on
-    phrasing: Phrasing | None = None  # which kinds of words it met side by side
     notes: tuple[str, ...] = field(default=())
     intervention: Intervention | None = None  # heads that are off in all that it does
 
@@ -281,8 +279,6 @@ class Stack:
         doubt = strange_words(self.info.name, tokens)
         if doubt is None and self.longest is not None and len(tokens) > max(self.longest, READABLE):
             doubt = f"{self.info.name} was trained on sentences of up to {self.longest} words, not of {len(tokens):,}"
-        if doubt is None and self.phrasing is not None:
-            doubt = self.phrasing.doubt(self.info.name, tokens)
         guess = () if doubt is None else (Note(f"{doubt}: what its heads find here is a guess", "guess"),)
         off = () if self.intervention is None else (self.intervention.note,)
         return Run(tuple(tokens), embeddings, notes=(*self.notes, *guess, *off))

@@ -22,8 +22,8 @@ from attnctl.files import open_regular, read_bytes
 from attnctl.formats.arrays import finite_numbers, given_rows, readable_tensors
 from attnctl.formats.validation import read_npz
 from attnctl.models.builtin.stack import PROJECTIONS, Settings, Stack, chosen_settings, stack_info
-from attnctl.models.builtin.vocabulary import SHAPES, Phrasing, letter_pieces, vocabulary_tokenizer
-from attnctl.readings.questions.focus import measured_roles
+from attnctl.models.builtin.vocabulary import SHAPES, letter_pieces, vocabulary_tokenizer
+from attnctl.readings.questions.headline import measured_roles
 from attnctl.text import counted
 from attnctl.tokens import Token, open_tokenizer
 
@@ -210,7 +210,6 @@ def open_weights(
         letter_rows=len(file.tensors["pieces"]) if "pieces" in file.tensors else None,
         vocabulary=vocabulary,
         longest=file.metadata_number("longest"),
-        phrasing=Phrasing.of_metadata(file.metadata, len(vocabulary)),
         notes=notes,
     )
 

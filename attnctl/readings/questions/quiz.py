@@ -16,7 +16,7 @@ from attnctl import attention
 from attnctl.errors import AttnctlError
 from attnctl.layer import LayerTrace
 from attnctl.readings.effects import Effects, HeadEffect
-from attnctl.readings.questions.focus import focus
+from attnctl.readings.questions.headline import ROLES, Headline, headline
 from attnctl.readings.traces.trace import Trace
 from attnctl.steps import is_default_scale, reach_of_mask
 from attnctl.text import counted, number_text, percent, visible_text
@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 
 Doubles = npt.NDArray[np.float64]
 
+TRIVIAL = 0.03  # a weight nearer to 0 or 1 can be guessed
 MOST_KEYS = 12  # rows longer than this are no exercise for the head
 
 
@@ -111,8 +112,10 @@ def quiz_questions(trace: Trace, count: int = 5, seed: int = 0, query: int | Non
         raise AttnctlError(
             f"there is nothing to ask: no query here sees 2 to {MOST_KEYS} keys; take a sentence of a few words"
         )
-    asked: list[QuizQuestion] = []
+    asked = [first] if (first := _ask_prediction(rows[0], headline(trace, query=query))) is not None else []
     for _ in range(24):
+        if len(asked) == count:
+            return asked
         makers, before = list(MAKERS), len(asked)
         dice.shuffle(makers)
         for make in makers:
@@ -130,7 +133,7 @@ def quiz_questions(trace: Trace, count: int = 5, seed: int = 0, query: int | Non
 
 def _telling_rows(trace: Trace, dice: random.Random, query: int | None) -> list[QuizRow]:
     """Rows worth asking about, the most telling one first, then others in any order."""
-    found = focus(trace, query=query)
+    found = headline(trace, query=query)
     places = [
         (layer, at, row)
         for layer in trace.layers
@@ -168,6 +171,21 @@ def _row_name(row: QuizRow) -> str:
     return f" (layer {row.place[0]}, head {row.place[1]})" if many else ""
 
 
+def _ask_prediction(row: QuizRow, line: Headline | None) -> QuizQuestion | None:
+    """Return a question to answer before any number is shown; None where the row is not the headline's, or has no role."""
+    if line is None or not line.role or row.place != (line.layer, line.head, line.query):
+        return None
+    shares = ", ".join(f"{name} {weight:.2f}" for name, weight in zip(row.names, row.weights, strict=True))
+    return QuizQuestion(
+        "prediction",
+        f"Before you see a number: “{row.trace.text}”. Where will “{row.query}” look most{_row_name(row)}? This head "
+        f"usually links {ROLES.get(line.role, line.role)}.",
+        row.names[row.largest_key],
+        f"Its attention: {shares}.",
+        choices=row.names,
+    )
+
+
 def _ask_strongest(row: QuizRow) -> QuizQuestion | None:
     by_size = np.sort(row.weights)
     if by_size[-1] - by_size[-2] < 0.01:
@@ -193,6 +211,8 @@ def _ask_softmax(row: QuizRow) -> QuizQuestion | None:
     ):
         return None
     j = row.some_key()
+    if not TRIVIAL <= row.weights[j] <= 1 - TRIVIAL:
+        return None
     rounded = np.round(row.scaled_scores, 2)  # (n,): what the reader is given to work with
     total = float(np.exp(rounded).sum())
     return QuizQuestion(
@@ -210,7 +230,7 @@ def _ask_missing(row: QuizRow) -> QuizQuestion | None:
         return None
     j = row.some_key()
     rest = round(float(np.delete(np.round(row.weights, 2), j).sum()), 2)
-    if rest > 1:  # by the rounding of many weights: what is left would be less than nothing
+    if not TRIVIAL <= rest <= 1 - TRIVIAL:  # "1 - 1.00" teaches nothing
         return None
     return QuizQuestion(
         "sum",
@@ -305,7 +325,9 @@ def _ask_visible(row: QuizRow) -> QuizQuestion | None:
 
 
 def _ask_mixed(row: QuizRow) -> QuizQuestion | None:
-    if row.layer.values is None or row.layer.dropped_weights is not None or len(row.keys) > 5:
+    if row.layer.values is None or row.layer.dropped_weights is not None or not 2 <= len(row.keys) <= 5:
+        return None
+    if row.weights.max() > 1 - TRIVIAL:
         return None
     values = row.layer.values[row.at, list(row.keys)].astype(np.float64)  # (n, d_v)
     d = row.dice.randrange(values.shape[1])

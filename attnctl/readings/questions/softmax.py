@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from dataclasses import dataclass
 
 import numpy as np
@@ -20,10 +21,16 @@ Doubles = npt.NDArray[np.float64]
 
 
 def scores_of(text: str, error: type[AttnctlError] = UsageError) -> list[float]:
-    """Scores with spaces or commas between them, such as "8.1 1.2" or "[8.1, -inf]", as numbers.
+    """Return scores with spaces or commas between them, such as "8.1 1.2" or "[8.1, -inf]", as numbers.
 
-    Raises `error` naming what is none, and where there are none, too many, or only masked ones.
+    Raises `error` for a word that is no number or may be two, for no scores, too many, or only masked ones.
     """
+    words = text.strip(" []\n").split()
+    for word in words if len(words) > 1 else ():
+        if re.fullmatch(r"[-−+]?\d+,\d+", word):  # in much of the world a decimal
+            raise error(
+                f"{word} may be {word.replace(',', '.')}, or two scores: write a point, or a space after the comma"
+            )
     parts = text.replace(",", " ").strip(" []\n").split()
     if not parts:
         raise error("there are no scores: give some, such as 8.1 1.2 3.0 6.5")

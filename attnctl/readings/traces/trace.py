@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
     from attnctl.arrays import Floats
     from attnctl.document_fields import ALWAYS, Count, Index, Portion, Positive, about
+    from attnctl.readings.questions.headline import Headline
 
 
 class FigureOptions(TypedDict, total=False):
@@ -269,15 +270,20 @@ class Trace(WithAxes):
         kept = number_list(layer.layer for layer in self.layers)
         raise AttnctlError(f"layer {index} is not in this trace: it holds {kept}")
 
+    def headline(self, layer: int | None = None, head: int | None = None, query: int | None = None) -> Headline | None:
+        """Return the link to look at first, within a layer, a head or a query's index; None for a trace without weights."""
+        line: Headline | None = call_named("attnctl.readings.questions.headline:headline", self, layer, head, query)
+        return line
+
     def to_json(self) -> str:
         """This trace as one line of JSON (schema `attnctl.trace/1`). Raises AttnctlError where a number is not finite."""
-        line: bytes = call_named("attnctl.formats.documents.trace_json:trace_to_json", self)
-        return line.decode()
+        text: bytes = call_named("attnctl.formats.documents.trace_json:trace_to_json", self, self.headline())
+        return text.decode()
 
     @checked
     def save(self, path: str | Path) -> None:
         """Write to `path`, .json or .npz, whole or not at all; `attnctl.load` reads it back."""
-        call_named("attnctl.formats.storage:save_value", self, path)
+        call_named("attnctl.formats.storage:save_value", self, path, self.headline())
 
     @partial(checked, options=FigureOptions.__annotations__)
     def figure(self, **options: Unpack[FigureOptions]) -> Figure:

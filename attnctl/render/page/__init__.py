@@ -191,7 +191,10 @@ def web_source(name: str) -> str:
     return files("attnctl.render.page").joinpath("web", name).read_text(encoding="utf-8")
 
 
-def page_in_frame(trace: Trace, height: int = 760, max_bytes: int = 8_000_000) -> str:
+FRAME_HEIGHT = 760  # pixels
+
+
+def page_in_frame(trace: Trace, height: int = FRAME_HEIGHT, max_bytes: int = 8_000_000) -> str:
     """The page inside an <iframe>, as a notebook shows it. Sealed off from the notebook's own page.
 
     A trace too large to be kept in a notebook is named, with what to do about it.
@@ -204,8 +207,19 @@ def page_in_frame(trace: Trace, height: int = 760, max_bytes: int = 8_000_000) -
             else "no weights"
         )
         return f"<p>{html.escape(said)}</p>"
-    inside = html.escape(page_html([trace], max_bytes=max_bytes), quote=True)
+    return _framed(page_html([trace], max_bytes=max_bytes), height)
+
+
+class Page(str):
+    """The HTML of a page: a text to write, which a notebook shows in a frame."""
+
+    def _repr_html_(self) -> str:
+        """Return the page in a frame, sealed off from the notebook's own page."""
+        return _framed(self, FRAME_HEIGHT)
+
+
+def _framed(page: str, height: int) -> str:
     return (
-        f'<iframe srcdoc="{inside}" sandbox="allow-scripts allow-downloads" title="attention, by attnctl" '
-        f'style="width:100%;height:{height}px;border:0"></iframe>'
+        f'<iframe srcdoc="{html.escape(page, quote=True)}" sandbox="allow-scripts allow-downloads" '
+        f'title="attention, by attnctl" style="width:100%;height:{height}px;border:0"></iframe>'
     )

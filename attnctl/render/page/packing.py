@@ -19,7 +19,7 @@ from attnctl.errors import AttnctlError
 from attnctl.layer import LayerTrace
 from attnctl.measures import measure_named
 from attnctl.readings.overview import Overview, PooledGrid
-from attnctl.readings.questions.focus import focus
+from attnctl.readings.questions.headline import ROLES, Headline, doubt_of, headline, roles_of_heads
 from attnctl.readings.rows import ExactBlock, strongest_links
 from attnctl.readings.traces.trace import ModelInfo, Trace, notes_of_kind, word_groups
 from attnctl.steps import is_default_scale
@@ -80,6 +80,10 @@ def _packed_source(source: Trace | Overview, label: str, layers: Sequence[Docume
             **{name: value for name in FACTS if (value := getattr(source.model, name)) is not None},
         },
         "facts": facts_line(source.model, len(source.tokens), layers),
+        "roles": {
+            f"{layer}.{head}": ", or ".join(ROLES.get(role, role) for role in roles)
+            for (layer, head), roles in roles_of_heads(source.model).items()
+        },
         "tokens": packed_tokens(source.tokens, source.text),
         "keyTokens": None if keys is None else packed_tokens(keys, source.text),
         "crossed": not source.reads_itself,
@@ -163,7 +167,7 @@ def pack_trace(trace: Trace, label: str, blobs: Blobs, budget: int, walked: bool
     """What the page reads of a trace. Raises AttnctlError where it holds no weights."""
     if not trace.layers or any(layer.weights is None for layer in trace.layers):
         raise AttnctlError("this trace holds no weights to look at: write it without narrowing its steps")
-    levels, details, found = fitting_levels(trace, budget), fitting_details(trace, budget), focus(trace)
+    levels, details, found = fitting_levels(trace, budget), fitting_details(trace, budget), headline(trace)
     lacking = [name for name in DETAILS[:3] if name not in details]
     measure = None if trace.measure is None else measure_named(trace.measure)
     return _packed_source(trace, label, [pack_layer(layer, blobs, levels, details) for layer in trace.layers]) | {
@@ -171,11 +175,18 @@ def pack_trace(trace: Trace, label: str, blobs: Blobs, budget: int, walked: bool
         "levels": levels,
         "thumbs": pack_thumbnails(weight_grids(trace), blobs),
         "lacking": [name for name in lacking if any(getattr(layer, name) is not None for layer in trace.layers)],
-        "focus": None if found is None else {k: getattr(found, k) for k in ("layer", "head", "query", "key", "reason")},
+        "focus": None if found is None else _opening(trace, found),
         "steps": packed_steps(trace) if walked else None,
         "predictions": [{"at": p.position, "text": page_label(p.text), "p": p.probability} for p in trace.predictions],
         "measure": measure and {"title": measure.title, "joinsHeads": measure.joins_heads},
     }
+
+
+def _opening(trace: Trace, line: Headline) -> Document:
+    """What is chosen as the page opens: the headline, why, and why it is unsure."""
+    chosen = {name: getattr(line, name) for name in ("layer", "head", "query", "key")}
+    reason = "" if line.role else line.reason  # the caption says what the head usually does
+    return chosen | {"reason": reason, "doubt": visible_text(doubt_of(trace, line))}
 
 
 def facts_line(info: ModelInfo, n_tokens: int, layers: Sequence[Document]) -> str:

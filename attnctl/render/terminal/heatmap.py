@@ -117,8 +117,8 @@ class Blocks:
             factor = max(1, -(-n_k // max(width - left, 8)))
             if factor > 1:
                 yield Text(f"each cell is the mean of {factor} × {factor} weights", style=DIM)
-            pooled, rows_a_line = self._colour_shares(pool_cells(weights, factor)), 2 * factor  # (rows, columns)
-            lines = self._half_lines(pooled)
+            pooled = self._colour_shares(pool_cells(weights, factor))  # (rows, columns)
+            lines, rows_a_line = self._small_lines(pooled), factor * (2 if self._coloured else 1)
             ruler = "".join(f"{number:<10}" for number in across[:: 10 * factor])[: pooled.shape[1]]
         if ruler:
             yield Text(" " * left + ruler, style=DIM)
@@ -156,11 +156,15 @@ class Blocks:
             elif self._coloured:
                 line.append("  ", style=self._share_style(share))
             else:
-                line.append(2 * SHADES[min(int(share * len(SHADES)), len(SHADES) - 1)])
+                line.append(2 * _shade(share))
         return line
 
-    def _half_lines(self, shares: Floats) -> Iterator[Text]:
-        """Rows two by two: ▀ with the upper weight as its colour, the lower as its background."""
+    def _small_lines(self, shares: Floats) -> Iterator[Text]:
+        """Yield cells one character wide: rows two by two with colours, one row a line without."""
+        if not self._coloured:
+            for row in shares.tolist():
+                yield Text("".join(" " if math.isnan(share) else _shade(share) for share in row))
+            return
         for i in range(0, len(shares), 2):
             below = shares[i + 1] if i + 1 < len(shares) else np.full(shares.shape[1], np.nan)  # (columns,)
             line = Text()
@@ -169,9 +173,7 @@ class Blocks:
             yield line
 
     def _half_block(self, upper: float, lower: float) -> tuple[str, Style]:
-        if not self._coloured:
-            seen = [share for share in (upper, lower) if not math.isnan(share)]
-            return (SHADES[min(int(max(seen) * len(SHADES)), len(SHADES) - 1)] if seen else " "), Style()
+        """Return ▀ with the upper weight as its colour and the lower as its background."""
         if math.isnan(upper) and math.isnan(lower):
             return " ", Style()
         if math.isnan(upper):
@@ -204,7 +206,7 @@ class Blocks:
                     "  ".join(padded_text(self.reading.panel_name(head), cell, right=False) for head, _ in some),
                     style=DIM,
                 )
-                for parts in zip(*(self._half_lines(shares) for _, shares in some), strict=True):
+                for parts in zip(*(self._small_lines(shares) for _, shares in some), strict=True):
                     line = Text()
                     for part in parts:
                         line.append_text(part).append(" " * (cell - cell_len(part.plain) + 2))
@@ -231,6 +233,11 @@ class Blocks:
 
     def _share_style(self, share: float) -> Style:
         return painted_style(self.colour(share)) if self._coloured else Style()
+
+
+def _shade(share: float) -> str:
+    """Return the character for a place on the colour scale, 0 to 1, where there are no colours."""
+    return SHADES[min(int(share * len(SHADES)), len(SHADES) - 1)]
 
 
 def _masked_as_nan(weights: Floats, mask: Bools | None) -> Floats:

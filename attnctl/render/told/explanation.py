@@ -13,7 +13,7 @@ import numpy as np
 
 from attnctl.arrays import Bools, Floats
 from attnctl.layer import LayerTrace
-from attnctl.readings.questions.focus import Focus, may_stand_for, other_name, relation_of_pronoun, roles_of_heads
+from attnctl.readings.questions.headline import Headline, doubt_of, roles_of_heads
 from attnctl.readings.traces.trace import ModelInfo, Trace, notes_of_kind, own_numbers
 from attnctl.render.forms import (
     Column,
@@ -30,7 +30,7 @@ from attnctl.render.forms import (
     token_label,
 )
 from attnctl.steps import Step, StepPart, is_default_scale, walk_steps
-from attnctl.text import counted, number_text, percent, visible_text
+from attnctl.text import counted, number_text, percent
 from attnctl.tokens import BLANKS, Token
 
 SHOWN_KEYS = 8  # as many keys as a reader will follow
@@ -248,22 +248,27 @@ MOST_ROWS = 24  # of tokens, of a summary
 class Explanation:
     """A trace told: every step, for one head a layer, the arithmetic of one query or more written out.
 
-    `focuses` name the layers, heads and queries that are looked at most closely, the one that the walk ends on first;
+    `headlines` name the layers, heads and queries that are looked at most closely, the one that the walk ends on first;
     `heads` the heads of each layer whose steps are shown (None: all), `only` the steps (None: all, and a heading).
     """
 
     trace: Trace
-    focuses: Sequence[Focus] = ()
+    headlines: Sequence[Headline] = ()
     heads: Mapping[int, Sequence[int]] | None = None
     only: Collection[str] | None = None
     precision: int = 2
     story: bool = False
+    brief: bool = False  # the arithmetic stands for the grid of the contexts, and a grid shows few rows
 
     def forms(self) -> Iterator[Form]:
         """The walk."""
         if self.only is None:
             yield from self._title_forms()
-        yield from self._focus_forms()
+        yield from self._headline_forms()
+        yield from self.step_forms()
+
+    def step_forms(self) -> Iterator[Form]:
+        """Yield the steps, each under its heading."""
         place, number = None, 0
         for step in walk_steps(self.trace, None, self.only):
             here = (step.layer, step.head)
@@ -299,17 +304,17 @@ class Explanation:
             said = "† not among the words the model knows: read by its shape, or as its unknown word"
             yield Line(said, indent=2)
 
-    def _focus_forms(self) -> Iterator[Form]:
+    def _headline_forms(self) -> Iterator[Form]:
         """By which rule the places were chosen that are looked at most closely; nothing where they were asked for."""
-        for at, focus in enumerate(focus for focus in self.focuses if focus.reason):
-            where = place_name(self.trace.model, focus.layer, focus.head)
+        for at, line in enumerate(line for line in self.headlines if line.reason):
+            where = place_name(self.trace.model, line.layer, line.head)
             query, key = (
                 "".join(told_apart(tokens, at, LINKED))
-                for tokens, at in ((self.trace.tokens, focus.query), (self.trace.key_axis, focus.key))
+                for tokens, at in ((self.trace.tokens, line.query), (self.trace.key_axis, line.key))
             )
             if self.only is not None and not at:
                 yield ""
-            said = f"Shown: {where + ', ' if where else ''}{query} → {key}: {focus.reason} (--layer, --head, --query)."
+            said = f"Shown: {where + ', ' if where else ''}{query} → {key}: {line.reason} (--layer, --head, --query)."
             yield Line(said, "dim", 2)
 
     def _model_line(self) -> str:
@@ -350,7 +355,8 @@ class Explanation:
         elif step.name == "summary":
             yield from self._summary_forms()
         else:
-            for at, part in enumerate(step.parts):
+            grids = () if self.brief and step.name == "context" else step.parts
+            for at, part in enumerate(grids):
                 if at:
                     yield ""
                 if len(step.parts) > 1:
@@ -359,11 +365,11 @@ class Explanation:
             if step.layer is None or step.head is None:
                 return
             layer = self.trace.layer(step.layer)
-            for query in dict.fromkeys(focus.query for focus in self.focuses):
+            for query in dict.fromkeys(line.query for line in self.headlines):
                 if layer.rows is None or query in layer.rows:
                     worked = Arithmetic(self.trace, layer, step.head, query, self.precision).steps().get(step.name)
                     arithmetic = list(worked()) if worked is not None else []
-                    yield from [""] * bool(arithmetic)
+                    yield from [""] * bool(arithmetic and grids)
                     yield from arithmetic
 
     def _step_grid(self, step: Step, part: StepPart) -> Grid:
@@ -371,7 +377,7 @@ class Explanation:
         numbers = [[str(d) for d in range(size)] for size in part.array.shape]
         queries, keys = ([token_label(one) for one in axis] for axis in (self.trace.tokens, self.trace.key_axis))
         rows = {"keys": keys, "dimensions": numbers[0]}.get(part.rows, queries)
-        marks = [focus.query for focus in self.focuses] if rows is queries else []
+        marks = [line.query for line in self.headlines] if rows is queries else []
         if layer is not None and layer.rows is not None and part.rows == "queries":
             rows = [queries[i] for i in layer.rows]
             marks = [layer.rows.index(mark) for mark in marks if mark in layer.rows]
@@ -381,7 +387,7 @@ class Explanation:
         array, mask = part.array, layer.mask if square and (weights or signed) and layer is not None else None
         if part.name == "index_scores" and layer is not None:
             mask = self._scored_keys(layer, part.array)
-        must = [focus.key for focus in self.focuses] if square else []
+        must = [line.key for line in self.headlines] if square else []
         if part.name == "weights" and layer is not None and layer.sink_weights is not None and step.head is not None:
             taken = layer.sink_weights[layer.position_of(step.head)][:, None]  # (rows, 1)
             array, columns, must = np.concatenate([array, taken], axis=1), [*columns, "sink"], [*must, len(columns)]
@@ -396,8 +402,8 @@ class Explanation:
             change=signed,
             sums=weights,
             marks=tuple(marks),
-            must=(*must, *(focus.query for focus in self.focuses)) if square else (),
-            max_rows=10 if part.rows == "dimensions" else 24,
+            must=(*must, *(line.query for line in self.headlines)) if square else (),
+            max_rows=8 if self.brief else 10 if part.rows == "dimensions" else 24,
         )
 
     def _scored_keys(self, layer: LayerTrace, scores: Floats | Bools) -> Bools | None:
@@ -445,18 +451,18 @@ class Explanation:
                     yield f"  … {counted(len(rows) - MOST_ROWS, 'more token')}", "dim"
         # what is said instead of shares where the model cannot read the sentence well
         guess = next((f"{note}." for note in notes_of_kind(self.trace.notes, "guess")), None)
-        for focus in self.focuses[:1] if guess else self.focuses:
+        for line in self.headlines[:1] if guess else self.headlines:
             yield ""
-            where = place_name(self.trace.model, focus.layer, focus.head)
-            layer = self.trace.layer(focus.layer)
-            about = self.trace, layer, focus.head, focus.query
+            where = place_name(self.trace.model, line.layer, line.head)
+            layer = self.trace.layer(line.layer)
+            about = self.trace, layer, line.head, line.query
             said: list[Piece] = (
                 [guess] if guess else [f"In {where}, " if where else "", *summary_pieces(*about, heading=False), "."]
             )
             yield Line(said, "bold accent")
             if not guess and self.trace.measure is None:
-                yield from shaded_tokens(self.trace.key_axis, layer.head_weights(focus.head)[layer.row_of(focus.query)])
-            if not guess and (conclusion := conclusion_of(self.trace, focus)):
+                yield from shaded_tokens(self.trace.key_axis, layer.head_weights(line.head)[layer.row_of(line.query)])
+            if not guess and (conclusion := conclusion_of(self.trace, line)):
                 yield conclusion, "dim"
 
 
@@ -483,26 +489,17 @@ def place_name(model: ModelInfo, layer: int, head: int) -> str:
     return ", ".join(where + [f"head {head}"] * ((model.n_heads or 1) > 1))
 
 
-def conclusion_of(trace: Trace, focus: Focus) -> str:
+def conclusion_of(trace: Trace, line: Headline) -> str:
     """What a reader may conclude of the strongest link, in a sentence; empty where it speaks for itself."""
-    finds = roles_of_heads(trace.model).get((focus.layer, focus.head), ())
-    trained, layer = trace.model.kind not in UNTRAINED, trace.layer(focus.layer)
-    weights = layer.head_weights(focus.head)  # (rows, n_k)
-    if trace.reads_itself and focus.key == focus.query and focus.weight > PARKED:
-        if weights.shape[1] == 1 or layer.mask is not None and layer.mask[layer.row_of(focus.query)].sum() == 1:
+    finds = roles_of_heads(trace.model).get((line.layer, line.head), ())
+    trained, layer = trace.model.kind not in UNTRAINED, trace.layer(line.layer)
+    weights = layer.head_weights(line.head)  # (rows, n_k)
+    if trace.reads_itself and line.key == line.query and line.weight > PARKED:
+        if weights.shape[1] == 1 or layer.mask is not None and layer.mask[layer.row_of(line.query)].sum() == 1:
             return "It sees no other token: the softmax of one score is 1."
         return (PARKED_HERE if finds else OFTEN_PARKED) if trained else ""
     # most words from the fourth on
     parked = len(weights) > 3 and float((weights[3:, 0] > PARKED).mean()) > 0.5
-    if trained and focus.key == 0 and focus.query > 3 and parked:
+    if trained and line.key == 0 and line.query > 3 and parked:
         return "Most words look at the first token here: attention is parked there, and says little about it."
-    if not finds or not may_stand_for(trace.tokens, focus.query, focus.key):
-        return ""
-    fitting = relation_of_pronoun(finds, trace.tokens[focus.query].text)
-    if not fitting:
-        return ""
-    other = other_name(trace.tokens, focus.query, focus.key)
-    if other is not None:
-        pronoun, found = (visible_text(trace.tokens[at].text) for at in (focus.query, focus.key))
-        return f"By their usual genders {pronoun} may be {found} or {visible_text(other)}: which of them is a guess."
-    return f"This head was measured to find {fitting}; how often it is right: attnctl model {trace.model.card_name}."
+    return doubt_of(trace, line)

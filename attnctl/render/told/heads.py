@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from attnctl.readings.census.census_table import CensusTable, head_names
 from attnctl.readings.head_statistics import LEAST_TOKENS, STATISTICS, HeadStatistics, Statistic
-from attnctl.readings.questions.focus import roles_of_heads
+from attnctl.readings.questions.headline import roles_of_heads
 from attnctl.readings.traces.trace import ModelInfo
 from attnctl.render.forms import Column, Table
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from attnctl.readings.questions.focus import Focus
+from attnctl.readings.questions.headline import Headline
 from attnctl.readings.questions.quiz import QuizQuestion
 from attnctl.render.forms import Form, Line, Piece
 from attnctl.text import number_text, visible_text
@@ -37,10 +37,10 @@ def answer_forms(question: QuizQuestion, given: str, good: bool) -> Iterator[For
     return _beside("wrong" if given else "passed", "bold", f"It is {visible_text(answer)}. {question.why}")
 
 
-def beginning_forms(focus: Focus, query: str, where: str) -> Iterator[Form]:
+def beginning_forms(line: Headline, query: str, where: str) -> Iterator[Form]:
     """Which row the first question is about, and why; where the others come from."""
     place = f"{query}{f' in {where}' if where else ''}"
-    said = f"The first question is about {place}: {focus.reason}. "
+    said = f"The first question is about {place}: {line.reason}. "
     return _beside("", "", (f"{said}The others are drawn by --seed (--layer, --head, --query choose).", "dim"))
 
 

@@ -6,6 +6,8 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from attnctl.render.forms import Column, Form, Line, Table, bar_columns, token_label
 from attnctl.text import percent
 
@@ -72,6 +74,11 @@ def _watched(watch: WatchedWord) -> str:
     return f"{token_label(watch['query'])} → {token_label(watch['key'])} {watch['before']:.2f} → {watch['weight']:.2f}"
 
 
+def _digits(p: float) -> str:
+    """Return a probability with four digits that count, so that its logarithm can be checked."""
+    return np.format_float_positional(p, precision=4, fractional=False, min_digits=4)
+
+
 def lesson_forms(step: Lesson) -> Iterator[Form]:
     """One step of gradient descent, number by number."""
     yield ""
@@ -84,7 +91,7 @@ def lesson_forms(step: Lesson) -> Iterator[Form]:
             Column("", [token_label(given) for given, *_ in step.predictions], "text", cut="end", most=40),
             Column("", words, "text", most=22, cut="end"),
             Column("", chances, told=".6f", tone="accent"),
-            Column("", [f"−ln {-math.log(max(p, 1e-45)):7.4f}" for p in chances], rank=0, tone="dim"),
+            Column("", [f"−ln {_digits(p)} = {-math.log(max(p, 1e-45)):7.4f}" for p in chances], rank=0, tone="dim"),
         ],
         indent=5,
     )

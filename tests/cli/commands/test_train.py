@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import math
+import re
 import signal
 import subprocess
 import sys
@@ -73,7 +75,9 @@ def test_one_gradient_step(run: Run) -> None:
         assert after == pytest.approx([w - told["lr"] * g for w, g in zip(before, gradient, strict=True)], abs=1e-5)
     shown = run(*asked).out
     assert f"loss {told['loss']:.4f} → {told['loss_after']:.4f}" in shown and "1 is the learning rate" in shown
-    added = [float(line.rpartition("−ln")[2]) for line in shown.splitlines() if "  −ln " in line]
+    logs = re.findall(r"  −ln (\d\.\d+) = +(\d+\.\d+)", shown)
+    assert all(-math.log(float(p)) == pytest.approx(float(log), abs=2e-4) for p, log in logs)  # each with its p
+    added = [float(log) for _, log in logs]
     assert len(added) == 5 and sum(added) / 5 == pytest.approx(told["loss"], abs=1e-4)  # the loss, by hand
     lines = cells(shown)
     for name in ("gradient", "weights", "after"):  # the first numbers of each

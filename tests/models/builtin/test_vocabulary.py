@@ -5,21 +5,17 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-import pytest
 
 from attnctl.models import open_model
 from attnctl.models.builtin.vocabulary import (
-    ANY,
     SHAPES,
-    Phrasing,
     in_parts,
     letter_pieces,
-    number_kinds,
     part_clitic,
     shape_of,
     word_spellings,
 )
-from attnctl.tokens import Token, split_words
+from attnctl.tokens import split_words
 
 # word → its shape, in a sentence; of the first word of one where that differs
 SHAPE_OF = """
@@ -73,37 +69,3 @@ def test_a_clitic_is_a_word_of_its_own_where_the_vocabulary_has_it() -> None:
     tokens = list(in_parts(split_words(apart), known))
     assert [t.text for t in tokens] == ["Alice", "'s", "cat", "says", "'", "so", "'", "s"]
     assert all(apart[t.start : t.end] == t.text for t in tokens)
-
-
-# --- sentences unlike those of training ---------------------------------------------------------------------------
-
-WORDS = ["[UNK]", "the", "dog", "cat", "sees", "why", "zorp"]
-KINDS = number_kinds([None, "the", "noun", "noun", "verb", "why", None])
-
-
-def tokens(text: str) -> list[Token]:
-    return [Token(word, WORDS.index(word)) for word in text.split()]
-
-
-@pytest.fixture
-def phrasing() -> Phrasing:
-    rows = [[WORDS.index(word) for word in text.split()] for text in 2 * ["the dog sees the cat", "the cat sees"]]
-    ids = np.array([row + [-1] * (5 - len(row)) for row in rows])
-    return Phrasing.of_sentences(ids, KINDS)
-
-
-def test_a_sentence_of_new_turns_is_doubted_and_named(phrasing: Phrasing) -> None:
-    said = phrasing.doubt("demo", tokens("sees why the why dog dog"))
-    assert said is not None and said.endswith("are new to it)") and '"sees why"' in said
-    # of kinds that were met, though never met itself; few new turns; words that may be of any kind
-    for text in ("the cat sees the dog", "the dog sees", "sees the cat", "zorp zorp zorp zorp zorp"):
-        assert phrasing.doubt("demo", tokens(text)) is None, text
-    assert KINDS[0] == ANY
-
-
-def test_what_a_file_says_is_read_back_unless_it_is_damaged(phrasing: Phrasing) -> None:
-    told = phrasing.as_metadata()
-    again = Phrasing.of_metadata(told, len(WORDS))
-    assert again is not None and again.met == phrasing.met and np.array_equal(again.kinds, phrasing.kinds)
-    for damaged in ({}, {"kinds": "?"}, {"met": "AAAA"}, {"kinds": "AAAA"}):
-        assert Phrasing.of_metadata(damaged and told | damaged, len(WORDS)) is None, damaged

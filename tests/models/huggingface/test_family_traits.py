@@ -23,7 +23,7 @@ from attnctl.models.huggingface.check import check_attention
 from attnctl.models.huggingface.checkpoint import Checkpoint
 from attnctl.models.huggingface.family_traits import ContextReaders
 from attnctl.readings.head_statistics import HeadStatisticsReading
-from attnctl.readings.questions.focus import focus
+from attnctl.readings.questions.headline import headline
 from attnctl.readings.traces.trace import Trace, TraceReading
 from attnctl.render.terminal.console import Shown, as_text
 from attnctl.render.told.explanation import Explanation
@@ -48,7 +48,7 @@ def ran(model: Checkpoint, name: str) -> tuple[Any, Any]:
 
 
 def explained(trace: Trace, layer: int, *steps: str) -> str:
-    found = focus(trace, layer=layer)
+    found = headline(trace, layer=layer)
     assert found is not None
     return as_text(Shown(Explanation(trace, [found], {found.layer: [found.head]}, steps or None).forms()), 200)
 

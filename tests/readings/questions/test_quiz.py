@@ -56,6 +56,23 @@ def test_every_kind_is_asked_and_true() -> None:
             assert q.answer == ("larger" if bare > row.max() else "smaller")
 
 
+def test_the_first_question_is_where_the_headline_looks_before_any_number_is_shown() -> None:
+    asked = quiz_questions(attend(TEXT, "demo"), 5)
+    assert asked[0].kind == "prediction" and asked[0].answer == "Alice" and asked[0].choices == tuple(TEXT.split())
+    assert not asked[0].facts and "0." not in asked[0].text and "a verb to its subject" in asked[0].text
+    assert "Alice 1.00" in asked[0].why and [q.kind for q in asked].count("prediction") == 1
+    assert quiz_questions(attend(TEXT, "random"), 1)[0].kind != "prediction"  # no role is known to guess by
+
+
+@pytest.mark.parametrize("text", ["Alice will eat pizza", "Mei sings", "The nurse checks the chart"])
+def test_no_answer_is_a_weight_next_to_0_or_1(text: str) -> None:
+    for q in (q for seed in range(5) for q in quiz_questions(attend(text, "demo"), 12, seed=seed)):
+        if q.kind in ("sum", "softmax"):
+            assert 0.02 < float(q.answer) < 0.98, q
+        if q.kind == "context":
+            assert not any(" 1.00 × " in fact for fact in q.facts), q
+
+
 def test_a_number_next_to_nothing_has_no_sign() -> None:
     asked = quiz_questions(attend(TEXT, model="random", scale=1e-4), 40)
     assert "0.00" in repr(asked) and not re.search(r"-0\.00(?!\d)", repr(asked))

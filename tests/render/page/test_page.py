@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import html
 import re
 from dataclasses import replace
 from pathlib import Path
@@ -237,8 +238,8 @@ def test_scores_are_no_shares_of_attention(tab: Tab, tmp_path: Path) -> None:
 
 
 def test_unknown_words_are_marked_and_a_guess_is_called_one(tab: Tab) -> None:
-    tab.open(attnctl.attend("The city where I was born is very far from here", model="demo"))
-    assert tab.text("#finding").endswith("what its heads find here is a guess")
+    tab.open(attnctl.attend("Bonjour tout le monde", model="demo"))
+    assert "what its heads find here is a guess" in tab.text("#finding")
     tab.open(attnctl.attend("Alice will eat quinoa", model="demo"))
     assert "guess" not in tab.text("#finding") and tab.texts(".token")[3] == "quinoa†"
     legend = "† not among the words the model knows: read by its shape, or as its unknown word"
@@ -583,7 +584,7 @@ def test_every_cell_of_a_saved_terminal_stands_at_its_column(tab: Tab, tmp_path:
     scale = frame / tab.js("return document.documentElement.viewBox.baseVal.width")
     rows: dict[float, list[float]] = {}
     for text, right, y in texts:
-        if re.fullmatch(r"\d\.\d\d", text):
+        if re.fullmatch(r"-?\d+\.\d\d", text):
             rows.setdefault(y, []).append(right / scale)
     grid, shares = ([row for row in rows.values() if len(row) == many] for many in (6, 3))
     assert len(grid) == len(shares) == 5
@@ -630,6 +631,26 @@ def test_the_heat_grows_evenly_darker_or_lighter(stops: Any, sign: int) -> None:
     assert (steps > 0).all() and steps.max() < 2.2 * steps.min()
 
 
+def test_on_paper_every_cell_holds_its_number(tab: Tab) -> None:
+    trace = attnctl.attend("Mary thanked Tom because he likes tea with milk in the morning")
+    line = trace.headline()
+    tab.open(trace)
+    cells = "[...document.querySelectorAll('.grid svg text')].filter((node) => /^[01]?\\.\\d\\d$/.test(node.textContent)).length"
+    tab.js("window.dispatchEvent(new Event('beforeprint'))")
+    assert line is not None and tab.js(f"return {cells}") == len(trace.tokens) ** 2 + 1  # and the end of the legend
+
+
+def test_the_caption_says_what_the_head_usually_does(tab: Tab) -> None:
+    tab.open(attnctl.attend(TEXT))
+    tab.says("#caption", "Layer 1, head 0: usually links a verb to its subject")
+    tab.pick("head", 1)
+    tab.says("#caption", "head 1: usually links a word to its verb")
+    tab.pick("layer", 0)
+    tab.says("#caption", "Layer 0, head 1. Rows")
+    tab.open(attnctl.attend("The doctor told the patient that she was late"))
+    tab.says("#caption", "Unsure: “she” may stand for “doctor” as well.")
+
+
 def test_it_prints_on_white_and_the_heads_fit_the_paper(tab: Tab) -> None:
     tab.device(1280, "dark")
     tab.open(trace_of("The cat sat on the mat", n_heads=8, n_layers=2, d_model=64))
@@ -668,3 +689,11 @@ def test_a_long_text_that_names_a_trace_is_cut_with_a_mark() -> None:
     traces = [attnctl.attend(text, model="random") for text in ("a b", "the cat " * 20)]
     short, long = trace_names(traces)
     assert short == "a b" and long.endswith("…") and len(long) <= NAME_LETTERS
+
+
+def test_a_page_is_a_text_that_a_notebook_shows_in_a_frame() -> None:
+    page = attnctl.view("Alice will eat pizza")
+    assert isinstance(page, str) and page.startswith("<!doctype html>")
+    frame = page._repr_html_()
+    assert frame.startswith("<iframe srcdoc=") and 'sandbox="allow-scripts allow-downloads"' in frame
+    assert html.unescape(frame.partition('srcdoc="')[2].partition('" sandbox')[0]) == page

@@ -15,7 +15,7 @@ from rich.cells import cell_len
 
 import attnctl
 from attnctl.layer import LayerTrace
-from attnctl.readings.questions.focus import focus
+from attnctl.readings.questions.headline import headline
 from attnctl.readings.traces.trace import ModelInfo, Trace
 from attnctl.render.forms import Grid, label_fit, token_label
 from attnctl.render.terminal.console import SafeConsole, Shown, as_text, grid_lines, kept_lines, share_bar
@@ -29,7 +29,7 @@ def printed(trace: attnctl.Trace, width: int = 80, color: bool = False, **how: A
     page = io.StringIO()
     how_shown = {"force_terminal": color, "color_system": "truecolor" if color else None}
     console = SafeConsole(file=page, width=width, legacy_windows=False, **how_shown)
-    console.print(Shown(Explanation(trace, [*filter(None, [focus(trace)])], **how).forms()))
+    console.print(Shown(Explanation(trace, [*filter(None, [headline(trace)])], **how).forms()))
     return page.getvalue()
 
 
@@ -161,7 +161,7 @@ def test_attention_is_called_parked_where_that_was_measured(
     weights = np.tile(np.array(row, np.float32), (1, 6, 1))  # (1, 6, 6)
     layer = LayerTrace(0, (0,), (0,), weights=weights)
     trace = Trace("a b c d e f", tuple(map(Token, "abcdef")), ModelInfo("x", kind, n_heads=1, finds=finds), (layer,))
-    found = focus(trace, query=5)
+    found = headline(trace, query=5)
     assert found is not None
     said = as_text(Shown(Explanation(trace, [found], only=["summary"]).forms()), 160)
     assert (says in said) if says else ("parked" not in said)

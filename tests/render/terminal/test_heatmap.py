@@ -12,7 +12,7 @@ from rich.cells import cell_len
 from rich.console import Console
 
 from attnctl.models import open_model
-from attnctl.render.terminal.heatmap import Blocks, pool_cells
+from attnctl.render.terminal.heatmap import SHADES, Blocks, pool_cells
 from attnctl.source import record_trace
 from attnctl.source.cells import read_heatmap
 
@@ -44,6 +44,15 @@ def test_pooling_counts_only_what_is_seen() -> None:
 def test_half_blocks_carry_two_weights() -> None:
     text = drawn("a b c d e f g h i j k l m n o p q r s t u v w x y z " * 2, colour=True)
     assert "▀" in text and "\x1b[38;2;253;231;37" in text  # the brightest: the first token looks at itself
+
+
+@pytest.mark.parametrize(
+    ("heads", "text"), [(6, "a b c d e"), (1, "a b c d e f g h i j k l m n o p q r s t u v w x y z " * 2)]
+)
+def test_without_colours_a_grid_has_one_line_a_row(heads: int, text: str) -> None:
+    """A half block holds two weights by its two colours; without colours one of them would be lost."""
+    lines = [line for line in drawn(text, heads=heads).splitlines() if set(line) & set(SHADES) and "weight" not in line]
+    assert len(lines) == len(text.split())
 
 
 @pytest.mark.parametrize(

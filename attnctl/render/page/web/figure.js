@@ -9,6 +9,7 @@ const COLUMN_LABEL = 112; // the longest name of a column, along its slanted lin
 const SLANT = 48; // degrees that a column's name is turned by
 const VEIL = 0.2; // how far the rows that are not chosen step back: their colours must still be read by the bar
 const LEAST_LABEL = 7.5; // the least height of a row that can carry its name
+const LEAST_PRINTED = 20; // the least cell that holds its number on paper
 const LEAST_GAP = 9; // the least cell that stands apart from its neighbours
 const sizeFor = (cell) => (cell >= 14 ? 13 : cell >= 11 ? 10.5 : cell >= 9 ? 8.5 : 7.5);
 
@@ -44,7 +45,8 @@ function boxOf(panel, left, top, room, titled) {
   const cols = grid.cols.slice(seen.c0, seen.c1);
   const lastLabel = Math.min(COLUMN_LABEL, ...widths(cols.slice(-1), 13));
   const sumRoom = Math.max(50, lastLabel * Math.cos((SLANT * Math.PI) / 180) - 6); // the last label leans out over it
-  const biggest = Math.min(Math.max(nq, nk) <= 6 ? 84 : 60, Math.max(760 / nq, 2));
+  const tallest = onPaper ? 340 : 760; // on paper the sentence, the grid and its caption stand on one page
+  const biggest = Math.min(Math.max(nq, nk) <= 6 && !onPaper ? 84 : 60, Math.max(tallest / nq, 2));
   const cellBeside = (labels) => Math.min(biggest, (room - labels - sumRoom) / nk);
   const most = room < 420 ? 74 : LABEL_ROOM;
   const rowSize = cellBeside(most) < LEAST_LABEL - 1 ? 10.5 : sizeFor(cellBeside(most));
@@ -106,9 +108,12 @@ function drawCells(pen, { panel, seen, x, y, w, h, cell, cellH }) {
     if (!colour) continue;
     const [left, top] = [x + (at % wide) * cell, y + Math.floor(at / wide) * cellH];
     pen.rect(left + 0.5, top + 0.5, cell - 1, cellH - 1, css(colour));
-    if (cell < 36 || cellH < 18) continue;
-    const look = { size: cell >= 48 ? 14 : 12, align: "middle", fill: inkOn(colour) };
-    pen.text(fixed(grid.w[placeOf(at)]), left + cell / 2, top + cellH / 2, look);
+    // paper has no pointer to ask: a number stands in a cell as small as it can be read in
+    if (cell < (onPaper ? LEAST_PRINTED : 36) || cellH < (onPaper ? 12 : 18)) continue;
+    const size = cell >= 48 ? 14 : cell >= 36 ? 12 : cell >= 27 ? 9.5 : 7.5;
+    const look = { size, align: "middle", fill: inkOn(colour) };
+    const number = fixed(grid.w[placeOf(at)]);
+    pen.text(cell < 27 ? number.replace(/^0\./, ".") : number, left + cell / 2, top + cellH / 2, look);
   }
 }
 

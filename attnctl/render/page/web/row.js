@@ -55,12 +55,15 @@ function drawCaption({ head: { trace, layer, head }, grid, own, panels }) {
     state.words === "merged" && "pieces of a word merged: summed over keys, averaged over queries",
     state.colour === "log" && "logarithmic colour",
   ];
-  const place = `Layer ${layer}, ${trace.measure?.joinsHeads ? "all heads together" : `head ${head}`}.`;
+  const role = trace.measure?.joinsHeads ? null : trace.roles[`${layer}.${head}`];
+  const name = trace.measure?.joinsHeads ? "all heads together" : `head ${head}`;
+  const place = `Layer ${layer}, ${name}${role ? `: usually links ${role}` : ""}.`;
   const stored = levels ? ` Stored in ${levels} steps: a weight w is within √w / ${levels}.` : "";
   const opening = { ...trace.focus, ...PAGE.start }; // of which the page tells the reason, while it is still shown
   const here = ["layer", "head", "query"].every((name) => state[name] === opening[name]);
   const reason = here && opening.reason ? ` The page opens here: ${opening.reason}.` : "";
-  byId("caption").textContent = `${place} ${said.filter(Boolean).join("; ")}.${stored}${reason}`;
+  const doubt = here && opening.doubt ? ` Unsure: ${opening.doubt}` : "";
+  byId("caption").textContent = `${place} ${said.filter(Boolean).join("; ")}.${stored}${reason}${doubt}`;
 }
 
 // --- the row as bars -------------------------------------------------------------------------------------------

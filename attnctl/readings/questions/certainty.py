@@ -1,0 +1,258 @@
+"""How probable it is that a head's link between two words is the right one, by a measurement on marked sentences.
+
+A head that was measured to find subjects does not find every subject. What can be seen of a link tells how far to trust it:
+its weight, its lead over the second key, words that the model does not know, other words that would fit as well. A logistic
+regression on these, one a family of relations, was fitted on sentences that were marked by hand and that no training met
+(`python -m tests.tools.calibration`); certainty.json holds it.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache
+from importlib.resources import files
+from typing import NamedTuple
+
+import numpy as np
+
+from attnctl.arrays import Floats
+from attnctl.readings.questions.word_classes import (
+    ADJECTIVE,
+    DETERMINER,
+    NOUN,
+    PREPOSITION,
+    PRONOUN,
+    VERB,
+    classes_in_sentence,
+    grammatical_number,
+    is_name,
+    usual_gender,
+    word_classes,
+    word_set,
+)
+from attnctl.tokens import Token
+
+PAST = "past others"  # how the name of a relation ends that passes over other nouns
+MOST_ODDS = 7.0  # of a weight, as a logarithm: 0.999
+
+
+class Family(NamedTuple):
+    """Relations of one kind: how their names begin, which words they join, and on which side of the query the key is."""
+
+    name: str
+    starts: tuple[str, ...]
+    query: frozenset[str]
+    key: frozenset[str]
+    sides: tuple[int, ...]
+
+
+ANTECEDENT = Family("antecedent", ("pronoun →", "it →"), frozenset({PRONOUN}), frozenset({NOUN, PRONOUN}), (-1,))
+SUBJECT = Family("subject", ("verb →",), frozenset({VERB}), frozenset({NOUN, PRONOUN}), (-1,))
+OBJECT = Family("object", ("word →", "object →"), frozenset({NOUN, PRONOUN}), frozenset({VERB}), (-1,))
+DESCRIBED = Family("described", ("adjective →",), frozenset({ADJECTIVE}), frozenset({NOUN}), (-1, 1))
+DETERMINED = Family("determined", ("determiner →",), frozenset({DETERMINER}), frozenset({NOUN}), (1,))
+GOVERNOR = Family("governor", ("preposition →",), frozenset({PREPOSITION}), frozenset({NOUN, VERB}), (-1,))
+OPENING = Family("opening mark", ("closing mark →",), frozenset(), frozenset(), (-1,))
+REPEATED = Family("repeated", ("induction",), frozenset(), frozenset(), (-1,))
+FAMILIES = (ANTECEDENT, SUBJECT, OBJECT, DESCRIBED, DETERMINED, GOVERNOR, OPENING, REPEATED)
+_MARKS = dict(zip(')]}”’"', '([{“‘"', strict=True))  # closing mark → opening mark
+
+ASKING_PRONOUNS = word_set("it they he she him her them")
+_GENDERS = {"he": "m", "him": "m", "she": "f", "her": "f"}
+_PLURAL = word_set("they them")
+_OBJECTS = word_set("me him her us them")
+_CONJUNCTIONS = word_set(", ; : and or but because if when while as so that who which than though although")
+_COPULAS = word_set("is are was were am be been become becomes became")
+# nouns that often stand beside a verb without being its object: "sings every morning"
+_TIMES = word_set("morning mornings evening evenings night nights noon day days week weeks month months year years")
+
+
+class Sentence:
+    """A sentence as certainty sees it: its words, the classes that each may have, and which the model does not know."""
+
+    def __init__(self, tokens: Sequence[Token]) -> None:
+        self.words = [token.text for token in tokens]
+        self.unknown = [token.unknown for token in tokens]
+        self.classes = classes_in_sentence(self.words)
+
+    def fits(self, family: Family, query: int, key: int) -> bool:
+        """Return whether a relation of this family can join two words, by their classes and their order."""
+        if query == key or (1 if key > query else -1) not in family.sides:
+            return False
+        if family is OPENING:
+            return _MARKS.get(self.words[query]) == self.words[key]
+        if family is REPEATED:  # an induction head looks at what came after the same word before
+            return key > 0 and self.words[key - 1].lower() == self.words[query].lower()
+        if not (self.classes[query] & family.query and self.classes[key] & family.key):
+            return False
+        if family is ANTECEDENT:  # what may be a verb is no antecedent
+            return (
+                self.words[query].lower() in ASKING_PRONOUNS
+                and VERB not in self.classes[key]
+                and self._may_mean(query, key)
+            )
+        return family is not SUBJECT or self.is_subject(key)
+
+    def asks(self, family: Family, query: int) -> bool:
+        """Return whether the word at `query` is looking for one of this family: of pronouns no "her" before a noun."""
+        if family is not ANTECEDENT:
+            return True
+        word = self.words[query].lower()
+        follows = self.classes[query + 1] if query + 1 < len(self.words) else frozenset()
+        return word in ASKING_PRONOUNS and not (word == "her" and follows & {NOUN, ADJECTIVE})
+
+    def role_name(self, relations: Sequence[str], query: int, key: int) -> str:
+        """Return which of a head's relations of one family the link is: past other nouns or not, of "it" or of "she"."""
+        between = range(min(query, key) + 1, max(query, key))
+        passes_others = any(self.classes[j] & {NOUN, PRONOUN} for j in between)
+        of_thing = self.words[query].lower() in ("it", "they")
+        fitting = [relation for relation in relations if relation.endswith(PAST) == passes_others]
+        fitting = [relation for relation in fitting if relation.startswith("it →") == of_thing] or fitting
+        return (fitting or list(relations))[0]
+
+    def _may_mean(self, pronoun: int, key: int) -> bool:
+        """Return whether the gender of the pronoun allows the word at `key`, as far as both are known."""
+        word, meant = self.words[key], self.words[pronoun].lower()
+        if meant in _OBJECTS and self.in_one_clause(key, pronoun):
+            return False  # "Ann saw her": that would be herself
+        if not any(VERB in classes for classes in self.classes[:pronoun]):
+            return False  # "At the market she …": a subject is named in another clause
+        if grammatical_number(word) == ("singular" if meant in _PLURAL else "plural"):
+            return False
+        if PRONOUN in self.classes[key]:  # "he" may mean an earlier "he" or "him"
+            return word.lower() in ASKING_PRONOUNS and _GENDERS.get(word.lower()) == _GENDERS.get(meant)
+        gender = _GENDERS.get(meant)
+        if gender is None:
+            return meant in _PLURAL or not (is_name(word) and usual_gender(word))
+        return usual_gender(word) in (gender, "x", None) if is_name(word) else True
+
+    def is_noun(self, i: int) -> bool:
+        """Return whether there is a word at `i` that is a noun and can be nothing else."""
+        return 0 <= i < len(self.words) and self.classes[i] == {NOUN}
+
+    def are_alike(self, first: int, second: int) -> bool:
+        """Return whether both words may be names, or both may be other words."""
+        return not {True, False} <= {self._is_name(first), self._is_name(second)}
+
+    def _is_name(self, i: int) -> bool | None:
+        """Return whether a word is a name; None for an unlisted first word, whose capital may mean nothing."""
+        word = self.words[i]
+        if i or usual_gender(word) is not None:
+            return is_name(word)
+        return None if is_name(word) else False
+
+    def is_subject(self, i: int) -> bool:
+        """Return whether the word at `i` can be a subject: a noun or a pronoun, not behind a preposition, no "them"."""
+        if self.words[i].lower() in _OBJECTS or not self.classes[i] & {NOUN, PRONOUN}:
+            return False
+        return not self.behind_preposition(i)
+
+    def in_one_clause(self, subject: int, last: int) -> bool:
+        """Return whether one verb, and neither a mark nor a conjunction, stands between two words."""
+        between = range(subject + 1, last)
+        verbs = sum(VERB in self.classes[i] for i in between)
+        return verbs == 1 and not any(self.words[i].lower() in _CONJUNCTIONS for i in between)
+
+    def behind_preposition(self, noun: int) -> bool:
+        """Return whether a preposition stands before the noun with only determiners and adjectives between."""
+        before = noun - 1
+        while before >= 0 and self.classes[before] & {DETERMINER, ADJECTIVE}:
+            before -= 1
+        return before >= 0 and PREPOSITION in word_classes(self.words[before])
+
+    def rivals(self, family: Family, query: int, key: int) -> list[int]:
+        """Return the other words that the relation could join to the query as well as the one at `key`."""
+        return [j for j in range(len(self.words)) if j != key and self.fits(family, query, j)]
+
+
+def evidence(sentence: Sentence, family: Family, query: int, key: int, row: Floats) -> dict[str, float]:
+    """Return what can be seen of a link, by name; `row` (n,) are the query's weights."""
+    weight, own = float(row[key]), float(row[query])
+    others = np.delete(row, [query, key])
+    second = float(others.max()) if others.size else 0.0
+    between = range(min(query, key) + 1, max(query, key))
+    classes = sentence.classes
+    rivals = sentence.rivals(family, query, key)
+    return {
+        "odds": log_odds(weight),
+        "lead": weight - second,
+        "own": own,
+        "unknown_query": float(sentence.unknown[query]),
+        "unknown_key": float(sentence.unknown[key]),
+        "unknown_words": math.log2(1 + sum(sentence.unknown)),
+        "query_of_other_class": float(not classes[query] <= family.query),
+        "key_of_other_class": float(not classes[key] <= family.key),
+        "query_before_noun": float(sentence.is_noun(query + 1)),
+        "query_before_other_noun": float(query + 1 < len(row) and {NOUN} < classes[query + 1]),
+        "key_before_noun": float(sentence.is_noun(key + 1) and key + 1 != query),
+        "key_after_noun": float(sentence.is_noun(key - 1)),
+        "key_behind_preposition": float(sentence.behind_preposition(key)),
+        "query_behind_preposition": float(sentence.behind_preposition(query)),
+        "query_after_verb": float(query > 0 and VERB in classes[query - 1]),
+        "subject_before_key": float(any(sentence.is_subject(j) for j in range(key))),
+        "rivals": float(min(len(rivals), 3)),
+        "rivals_alike": float(min(sum(sentence.are_alike(j, key) for j in rivals), 2)),
+        "rivals_between": float(min(sum(j in between for j in rivals), 2)),
+        "verbs_between": float(min(sum(VERB in classes[j] for j in between), 2)),
+        "marks_between": float(min(sum(not sentence.words[j][:1].isalnum() for j in between), 2)),
+        "of_time": float(bool({sentence.words[query].lower(), sentence.words[key].lower()} & _TIMES)),
+        "copula": float(sentence.words[key].lower() in _COPULAS),
+        "question": float("?" in sentence.words),
+        "distance": math.log2(abs(query - key)),
+        "words": math.log2(len(sentence.words)),
+    }
+
+
+def log_odds(share: float) -> float:
+    """Return the logarithm of share / (1 - share), held within ±MOST_ODDS."""
+    return min(max(math.log(max(share, 1e-9) / max(1 - share, 1e-9)), -MOST_ODDS), MOST_ODDS)
+
+
+# --- what was measured -------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Certainty:
+    """How probable the links of a model are: a logistic regression a family, and from which probability on one is sure.
+
+    `coefficients` holds family → name of a piece of evidence → its coefficient, and "intercept". Empty: never measured.
+    """
+
+    coefficients: Mapping[str, Mapping[str, float]]
+    sure_from: float = 1.0
+
+    @property
+    def is_measured(self) -> bool:
+        """Whether links of this model were marked and counted."""
+        return bool(self.coefficients)
+
+    def probability(self, family: Family, seen: Mapping[str, float]) -> float:
+        """Return the probability, 0 to 1, that a link is right; without a measurement one that orders links alike."""
+        known = self.coefficients.get(family.name)
+        if known is None:
+            return 1 / (1 + math.exp(-seen["odds"]))
+        total = known["intercept"] + sum(value * known.get(name, 0.0) for name, value in seen.items())
+        return 1 / (1 + math.exp(-min(max(total, -30.0), 30.0)))
+
+    def is_sure(self, probability: float) -> bool:
+        """Return whether a link of this probability is called sure."""
+        return probability >= self.sure_from
+
+
+UNMEASURED = Certainty({})
+
+
+@cache
+def measured() -> dict[str, Certainty]:
+    """Return the measurements of the bundled models, by their names."""
+    text = files("attnctl.readings.questions").joinpath("certainty.json").read_text(encoding="utf-8")
+    return {name: Certainty(one["coefficients"], one["sure_from"]) for name, one in json.loads(text).items()}
+
+
+def certainty_of_model(name: str, kind: str, causal: bool | None) -> Certainty:
+    """Return the measurement of a bundled model as it was trained; UNMEASURED for every other."""
+    bundled = kind == "demo" and bool(causal) == name.endswith("causal")
+    return measured().get(name, UNMEASURED) if bundled else UNMEASURED

@@ -1,0 +1,337 @@
+"""The headline of a text: the one link between two words to look at first, what its head usually does, and how sure it is.
+
+Where heads of the model were measured to find relations, every link that can be such a relation is a candidate: a layer, a
+head and a query with the key that it looks at most. Each has a probability of being right (certainty.py). The highest wins
+among the links of a pronoun to what it stands for; else among those of verbs with their subjects and objects; else among the
+other relations. A sentence is about who does what, and most relations of "the" are right: without these ranks they would
+win.
+
+Of other models it is the largest weight on a token that is neither the query nor a sink.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Literal, NamedTuple
+
+import numpy as np
+
+from attnctl.layer import LayerTrace
+from attnctl.readings.questions.certainty import (
+    ANTECEDENT,
+    FAMILIES,
+    OBJECT,
+    SUBJECT,
+    Certainty,
+    Family,
+    Sentence,
+    certainty_of_model,
+    evidence,
+)
+from attnctl.readings.traces.trace import ModelInfo, Trace
+from attnctl.text import percent, visible_text
+
+if TYPE_CHECKING:
+    from attnctl.text import Document
+
+
+EQUAL_DIGITS = 6  # after the point: weights that differ by less are equal, on any processor, and the first one is taken
+LEAST = 0.6  # of its held-out sentences that a head must be right on to bear the relation's name
+SINK = 0.5  # of the attention of the other rows on average: a key that takes more is a sink
+FEWEST_KEYS = 3  # that a query must see: with two, even chance gives a large weight
+
+# a head that was measured to find the verb of objects: it was trained for subjects, auxiliaries and adverbs as well
+VERB_OF_WORD = "word → its verb"
+ROLE_OF_RELATION = {"object → verb": VERB_OF_WORD}
+# what a head is known for, as a sentence goes on that begins with "usually links"
+ROLES = {
+    "verb → subject": "a verb to its subject",
+    "verb → subject past others": "a verb to its subject, past other nouns",
+    VERB_OF_WORD: "a word to its verb",
+    "pronoun → antecedent": "a pronoun to what it stands for",
+    "it → its noun, by meaning": "“it” to the noun that it means",
+    "adjective → noun": "an adjective to its noun",
+    "determiner → noun": "a determiner to its noun",
+    "preposition → what it belongs to": "a preposition to the word that it belongs to",
+    "closing mark → opening mark": "a closing mark to the opening one",
+    "induction": "a word to what followed the same word before",
+}
+
+MEASURED = "the head was measured to find {role}"
+LARGEST = "the largest weight on a token that is neither the query itself nor a sink"
+NO_OTHER = "no token but the query itself, or a sink, gets attention here"
+
+
+@dataclass(frozen=True)
+class Headline:
+    """One link: the query's largest weight in one head, and why this one is shown.
+
+    `role` names what the head was measured to find. `probability`, from 0 to 1, is that of the link being right; None for a
+    model whose links were never marked. `reason` is empty for a layer, head and query that were all asked for.
+    """
+
+    layer: int
+    head: int
+    query: int
+    key: int
+    weight: float
+    role: str = ""
+    probability: float | None = None
+    sure: bool | None = None
+    reason: str = ""
+
+    @property
+    def certainty(self) -> Literal["sure", "unsure"] | None:
+        """Return "sure" or "unsure"; None for a model whose links were never marked."""
+        return None if self.sure is None else "sure" if self.sure else "unsure"
+
+
+def headline(
+    trace: Trace, layer: int | None = None, head: int | Collection[int] | None = None, query: int | None = None
+) -> Headline | None:
+    """Return the link to look at first, within the layer, heads and query that are given.
+
+    None for a trace without weights, or a query that it does not hold.
+    """
+    heads = None if head is None else (head,) if isinstance(head, int) else tuple(head)
+    parts = [part for part in trace.layers if layer in (None, part.layer) and _has_numbers(part)]
+    places = [(part, h) for part in parts for h in part.heads if heads is None or h in heads]
+    marked = _relation_headline(trace, places, query)
+    if query is not None and len(places) == 1:  # nothing is left to choose
+        part, h = places[0]
+        chosen = _largest_of_row(part, h, query)
+        if chosen is None or marked is None or marked.key != chosen.key:
+            return chosen
+        return replace(marked, reason="")
+    largest = marked or _largest_link(trace, _without_induction(trace, places), query)
+    return replace(largest, sure=False) if largest and marked is None and _certainty_of(trace).is_measured else largest
+
+
+def _has_numbers(part: LayerTrace) -> bool:
+    return part.weights is not None and bool(np.isfinite(part.weights).all())
+
+
+# --- heads that were measured to find a relation -----------------------------------------------------------------
+
+
+class Candidate(NamedTuple):
+    """A link that may be the relation of its head's name, with what can be seen of it."""
+
+    family: Family
+    layer: int
+    head: int
+    query: int
+    key: int
+    weight: float
+    role: str
+    evidence: dict[str, float]
+
+
+def measured_roles(figures: Document) -> tuple[tuple[int, int, str], ...] | None:
+    """Return (layer, head, role) of the figures in a weights file, the surest first; None if no head is sure.
+
+    Raises KeyError, TypeError, ValueError for a document that holds no figures.
+    """
+    known = [row for row in figures.values() if float(row["held_out"]) >= LEAST]
+    sure = sorted(known, key=lambda row: -round(row["held_out"], 2))
+    # of equals the first in the file, which is the simpler relation
+    roles = (ROLE_OF_RELATION.get(str(row["relation"]), str(row["relation"])) for row in sure)
+    return tuple((int(row["layer"]), int(row["head"]), role) for row, role in zip(sure, roles, strict=True)) or None
+
+
+def roles_of_heads(info: ModelInfo) -> dict[tuple[int, int], tuple[str, ...]]:
+    """Return (layer, head) → the relations that it was measured to find, the surest first."""
+    roles: dict[tuple[int, int], tuple[str, ...]] = {}
+    for layer, head, relation in info.finds or ():
+        roles[layer, head] = (*roles.get((layer, head), ()), relation)
+    return roles
+
+
+def candidates(trace: Trace, places: Sequence[tuple[LayerTrace, int]] | None = None) -> Iterator[Candidate]:
+    """Yield the links of measured heads that their words allow, in `places` (layer and head; None: all of the trace)."""
+    roles = roles_of_heads(trace.model)
+    if not roles or not trace.reads_itself:
+        return
+    sentence = Sentence(trace.tokens)
+    if places is None:
+        places = [(part, h) for part in trace.layers for h in part.heads]
+    for part, h in places:
+        for family in FAMILIES:
+            relations = [role for role in roles.get((part.layer, h), ()) if role.startswith(family.starts)]
+            if not relations:
+                continue
+            weights = part.head_weights(h)  # (rows, n)
+            for row, query in enumerate(range(len(weights)) if part.rows is None else part.rows):
+                others = weights[row].round(EQUAL_DIGITS)
+                others[query] = -1  # a head finds what it looks at most, its own token left out
+                key = int(np.argmax(others))
+                if others[key] > 0 and sentence.asks(family, query) and sentence.fits(family, query, key):
+                    role = sentence.role_name(relations, query, key)
+                    seen = evidence(sentence, family, query, key, weights[row])
+                    yield Candidate(family, part.layer, h, query, key, float(weights[row, key]), role, seen)
+
+
+def _relation_headline(trace: Trace, places: Sequence[tuple[LayerTrace, int]], query: int | None) -> Headline | None:
+    """Return the candidate to show; None where no measured head has one."""
+    certainty = _certainty_of(trace)
+    links = [link for link in candidates(trace, places) if query in (None, link.query)]
+    if not links:
+        return None
+    return max((_judged(link, certainty) for link in links), key=lambda judged: judged[0])[1]
+
+
+def _judged(link: Candidate, certainty: Certainty) -> tuple[tuple[int, float], Headline]:
+    """Return a candidate's rank among others, and it as a headline."""
+    probability = certainty.probability(link.family, link.evidence)
+    measured = certainty.is_measured
+    judged = Headline(
+        link.layer,
+        link.head,
+        link.query,
+        link.key,
+        link.weight,
+        link.role,
+        probability if measured else None,
+        certainty.is_sure(probability) if measured else None,
+        MEASURED.format(role=link.role),
+    )
+    return (_rank(link, judged), probability), judged
+
+
+def _rank(link: Candidate, judged: Headline) -> int:
+    """Return 2 for a pronoun's link, 1 for one of who does what, 0 for others and for a doubtful pronoun without a rival.
+
+    Of a doubtful pronoun with a rival of the same kind the reader is to see that it is doubtful.
+    """
+    if link.family is ANTECEDENT:
+        return 2 if judged.sure is not False or link.evidence["rivals_alike"] else 0
+    return int(link.family in (SUBJECT, OBJECT))
+
+
+def _certainty_of(trace: Trace) -> Certainty:
+    """Return the measurement of a trace's model; of a text that it cannot read well, one under which nothing is sure."""
+    measured = certainty_of_model(trace.model.name, trace.model.kind, trace.model.causal)
+    return replace(measured, sure_from=1.1) if "guess" in trace.noted else measured
+
+
+def other_headlines(trace: Trace, line: Headline) -> list[Headline]:
+    """Return the sure links of other measured heads about who does what, the likeliest first, one a head."""
+    certainty = _certainty_of(trace)
+    ranked = sorted(
+        (_judged(link, certainty) for link in candidates(trace)), key=lambda judged: judged[0], reverse=True
+    )
+    places = {(line.layer, line.head)}
+    others = []
+    for (rank, _), other in ranked:
+        if rank > 0 and other.sure and (other.layer, other.head) not in places:
+            places.add((other.layer, other.head))
+            others.append(other)
+    return others
+
+
+def doubt_of(trace: Trace, line: Headline) -> str:
+    """Return in one sentence why a headline is unsure; empty for one that is sure, or whose links were never marked."""
+    if line.sure is not False or "guess" in trace.noted:  # a note says why
+        return ""
+    if not line.role:
+        return "No head finds here what it was measured to find."
+    sentence = Sentence(trace.tokens)
+    unknown = [visible_text(trace.tokens[i].text) for i in (line.query, line.key) if trace.tokens[i].unknown]
+    family = next(family for family in FAMILIES if line.role.startswith(family.starts))
+    rivals = [visible_text(trace.tokens[j].text) for j in sentence.rivals(family, line.query, line.key)]
+    if family is ANTECEDENT and rivals:
+        return f"“{visible_text(trace.tokens[line.query].text)}” may stand for “{rivals[-1]}” as well."
+    if unknown:
+        return f"The model does not know “{'” and “'.join(dict.fromkeys(unknown))}”: it reads only the letters."
+    return f"Links like this one are right in {percent(line.probability or 0.0)} of marked sentences."
+
+
+# --- models of which nothing was measured ------------------------------------------------------------------------
+
+
+def _largest_of_row(part: LayerTrace, head: int, query: int) -> Headline | None:
+    """Return the largest weight of a row that was asked for; None if the layer does not hold the row."""
+    if part.weights is None:
+        return None
+    rows = part.rows or range(part.weights.shape[1])
+    if query not in rows:
+        return None
+    row = part.head_weights(head)[rows.index(query)]  # (n_k,)
+    key = int(np.argmax(row.round(EQUAL_DIGITS)))
+    return Headline(part.layer, head, query, key, float(row[key]))
+
+
+def _largest_link(trace: Trace, places: Sequence[tuple[LayerTrace, int]], query: int | None) -> Headline | None:
+    """Return the largest weight on a token that is neither the query nor a sink; without such a weight, the largest."""
+    best: tuple[tuple[bool, float], Headline] | None = None
+    special = [j for j, token in enumerate(trace.key_axis) if token.special]
+    parked = trace.model.kind == "checkpoint" and trace.reads_itself
+    for part, h in places:
+        weights = part.head_weights(h).astype(np.float64)  # (rows, n_k)
+        queries = list(range(len(weights)) if part.rows is None else part.rows)
+        asked = [row for row, i in enumerate(queries) if query in (None, i)]
+        if not asked:
+            continue
+        telling = weights > 0
+        telling[:, special] = False
+        telling[:, : int(parked)] = False  # checkpoints park attention on their first token
+        telling[:, _sinks(weights)] = False
+        if trace.reads_itself:
+            telling[np.arange(len(queries)), queries] = False
+        seen = np.full(len(queries), weights.shape[1]) if part.mask is None else part.mask.sum(axis=1)  # (rows,)
+        of_words = [
+            seen[row] >= min(FEWEST_KEYS, weights.shape[1]) and not _special(trace, queries[row]) for row in asked
+        ]
+        shown = np.where(telling, weights, weights - 2)[asked] - 2.0 * ~np.array(of_words)[:, None]
+        row, key = np.unravel_index(int(np.argmax(shown.round(EQUAL_DIGITS))), shown.shape)
+        i, weight = queries[asked[int(row)]], float(weights[asked[int(row)], key])
+        rank = (bool(shown[row, key] > 0), round(float(shown[row, key]), EQUAL_DIGITS))
+        reason = LARGEST if rank[0] else NO_OTHER
+        if best is None or rank > best[0]:
+            best = rank, Headline(part.layer, h, i, int(key), weight, reason=reason)
+    return None if best is None else best[1]
+
+
+def _without_induction(trace: Trace, places: Sequence[tuple[LayerTrace, int]]) -> list[tuple[LayerTrace, int]]:
+    """Return the places whose heads have something to find: an induction head has nothing in a text without repetition."""
+    words = [token.text.lower() for token in trace.tokens]
+    roles = roles_of_heads(trace.model)
+    idle = [place for place, own in roles.items() if own == ("induction",)] if len({*words}) == len(words) else []
+    return [(part, h) for part, h in places if (part.layer, h) not in idle] or list(places)
+
+
+def _special(trace: Trace, query: int) -> bool:
+    return trace.tokens[query].special
+
+
+def _sinks(weights: np.ndarray) -> list[int]:
+    """Return the keys that take more than SINK of the other rows' attention on average, in a text of several rows."""
+    rows, n_k = weights.shape
+    if rows <= FEWEST_KEYS or rows != n_k:
+        return []
+    others = (weights.sum(axis=0) - weights.diagonal()) / (rows - 1)  # (n_k,)
+    return np.flatnonzero(others > SINK).tolist()
+
+
+WALKED_LAYERS = 2  # as many as are walked through when none are named
+
+
+def walked_heads(
+    trace: Trace, any_layer: bool, any_head: bool, heads: Sequence[int] | None, queries: Sequence[int | None]
+) -> tuple[Trace, list[Headline], dict[int, tuple[int, ...]]]:
+    """Return the layers to walk through, each query's headline, and layer → heads: those asked for, else the headlines'."""
+    only = trace.layers[0].layer if len(trace.layers) == 1 else None
+    lines = [line for query in queries if (line := headline(trace, layer=only, head=heads, query=query)) is not None]
+    if any_layer and lines and len(trace.layers) > WALKED_LAYERS:
+        trace = replace(trace, layers=tuple(trace.layer(layer) for layer in sorted({line.layer for line in lines})))
+    shown: dict[int, tuple[int, ...]] = {}
+    for part in trace.layers:
+        if not any_head:
+            shown[part.layer] = part.heads if heads is None else tuple(heads)
+        elif here := tuple(sorted({line.head for line in lines if line.layer == part.layer})):
+            shown[part.layer] = here
+        else:
+            best = headline(trace, layer=part.layer, query=lines[0].query if lines else None)
+            shown[part.layer] = (best.head,) if best else part.heads[:1]
+    return trace, lines, shown

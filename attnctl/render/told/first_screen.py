@@ -1,0 +1,132 @@
+"""The first screen of `attnctl explain`: the headline of a text, its row as bars, and the steps of that one head."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+
+from attnctl.readings.questions.headline import ROLES, Headline, other_headlines
+from attnctl.readings.traces.trace import Trace
+from attnctl.render.forms import Column, Form, Line, Table, token_label
+from attnctl.render.told.explanation import (
+    NAMED,
+    Arithmetic,
+    Explanation,
+    conclusion_of,
+    place_name,
+    told_apart,
+)
+from attnctl.steps import is_default_scale
+from attnctl.text import number_text, percent
+
+STEPS = ("scores", "scaled", "mask", "weights", "context")
+MOST_OTHERS = 2  # other links that are named below the bars
+
+
+@dataclass(frozen=True)
+class FirstScreen:
+    """A trace and its headline, as a learner reads them first."""
+
+    trace: Trace
+    headline: Headline
+    precision: int = 2
+    story: bool = False
+
+    def forms(self) -> Iterator[Form]:
+        """Yield the sentence, the headline, the row as bars, the steps of the head, and where to go on."""
+        yield from self._answer_forms()
+        line = self.headline
+        part = self.trace.layer(line.layer)
+        only = replace(self.trace, layers=(part,))
+        steps = Explanation(only, [line], {line.layer: (line.head,)}, STEPS, self.precision, self.story, brief=True)
+        yield from steps.step_forms()
+        yield ""
+        yield Line(
+            "Every layer from word to context: --all. As a picture: attnctl heatmap. As a page: attnctl view. "
+            "From the beginning: attnctl docs lesson.",
+            "dim",
+            2,
+        )
+
+    def _answer_forms(self) -> Iterator[Form]:
+        trace, line = self.trace, self.headline
+        yield ""
+        yield Line(token_label(" ".join(trace.text.split() or map(token_label, trace.tokens))), "bold", 2, lines=4)
+        for note in trace.notes:
+            yield Line(note, "dim", 2)
+        yield ""
+        yield Line([(self._sentence(), "bold accent")], indent=2, right=(line.certainty or "", "dim"))
+        yield Line(self._head_sentence(), "dim", 2)
+        if doubt := conclusion_of(trace, line):
+            yield Line(doubt, indent=2)
+        yield ""
+        yield self._row_table()
+        others = other_headlines(trace, line)[:MOST_OTHERS]
+        if others:
+            yield ""
+            yield Line("also: " + ", ".join(map(self._short_link, others)), "dim", 2)
+
+    def _sentence(self) -> str:
+        trace, line = self.trace, self.headline
+        query = "“{}”{}".format(*told_apart(trace.tokens, line.query, NAMED))
+        number = trace.key_numbers[line.key]
+        key = "“{}”{}".format(*told_apart(trace.key_axis, line.key, NAMED, number))
+        if trace.reads_itself and number == line.query:
+            key = "itself"
+        if "no-weights" in trace.noted:
+            return f"{query} has its largest number, {number_text(line.weight, self.precision)}, at {key}"
+        if trace.measure is not None:
+            return f"{query} gets most from {key}: {percent(line.weight)} by {trace.measure}"
+        of_what = "what is left of its attention" if trace.noted >= {"left-out", "rescaled"} else "its attention"
+        return f"{query} looks at {key}: {percent(line.weight)} of {of_what}"
+
+    def _head_sentence(self) -> str:
+        line, model = self.headline, self.trace.model
+        where = place_name(model, line.layer, line.head)
+        place = f"{where} of {model.name}" if where else model.name
+        if line.role:
+            return f"{place}: usually links {ROLES.get(line.role, line.role)}"
+        return f"{place}: {line.reason}" if line.reason else place
+
+    def _short_link(self, line: Headline) -> str:
+        query, key = (
+            token_label(tokens[i], NAMED)
+            for tokens, i in ((self.trace.tokens, line.query), (self.trace.key_axis, line.key))
+        )
+        where = place_name(self.trace.model, line.layer, line.head)
+        return f"{query} → {key} {number_text(line.weight, self.precision)}" + (f" ({where})" if where else "")
+
+    def _row_table(self) -> Table:
+        """Return the headline's row: its dot products, scaled, their softmax, and a bar for each key."""
+        trace, line = self.trace, self.headline
+        row = Arithmetic(trace, trace.layer(line.layer), line.head, line.query, self.precision)
+        layer = row.layer
+        assert layer.weights is not None
+        weights = layer.weights[row.at, row.row]  # (n_k,)
+        keys = row.keys
+        columns = [Column("", [row.names[j] for j in keys], "text")]
+        if layer.scores is not None:
+            columns.append(Column("q · k", [float(layer.scores[row.at, row.row, j]) for j in keys], told=row.number))
+        if layer.scaled_scores is not None:
+            scaled = [float(layer.scaled_scores[row.at, row.row, j]) for j in keys]
+            columns.append(Column(self._scaling(), scaled, told=row.number))
+        shares = [float(weights[j]) for j in keys]
+        columns.append(
+            Column(
+                trace.measure or "softmax" if layer.scaled_scores is not None else "weight",
+                shares,
+                told=row.number,
+                tone="bold",
+            )
+        )
+        if "no-weights" not in trace.noted:
+            columns.append(Column("", shares, "bar", most=24, rank=0, tone="accent"))
+        left = sorted(set(range(len(weights))) - set(keys))
+        rest = f"… {len(left)} more, together {row.number(float(weights[left].sum()))}" if left else ""
+        return Table(columns, indent=4, rest=rest)
+
+    def _scaling(self) -> str:
+        model = self.trace.model
+        if is_default_scale(self.trace) and not model.caps_scores:
+            return f"÷ √{model.d_k}"
+        return "scaled"
