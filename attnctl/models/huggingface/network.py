@@ -288,6 +288,22 @@ def _most_heads(config: PreTrainedConfig) -> int | None:
     )
 
 
+def generation_setting(network: PreTrainedModel, name: str) -> Any:
+    """Return a setting of generation: generation_config's, which `generate` obeys, else the configuration's, or None.
+
+    The two files of a checkpoint may disagree, as of a fine-tuned model whose trainer changed one of them.
+    """
+    config = network.config
+    parts = (getattr(network, "generation_config", None), config, config.get_text_config())
+    return next((value for part in parts if (value := getattr(part, name, None)) is not None), None)
+
+
+def end_ids(network: PreTrainedModel) -> tuple[int, ...]:
+    """Return the ids of the tokens that end a text, the usual one first; () where the checkpoint names none."""
+    ends = generation_setting(network, "eos_token_id")
+    return () if ends is None else tuple(ends) if isinstance(ends, list | tuple) else (ends,)
+
+
 # --- manners -----------------------------------------------------------------------------------------------------
 
 

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import json
+import shutil
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -46,6 +49,39 @@ def test_tokens_as_people_read_them(shelf: Shelf) -> None:
     said = "at| |é₁|é₂| |🍕₁|🍕₂|🍕₃|🍕₄|<s>|U+200D₁|U+200D₂|U+200D₃"
     assert "|".join(token.text for token in tokens) == said
     assert [t.special for t in tokens].index(True) == 9
+
+
+@pytest.mark.parametrize("case", ["bart", "t5, bias"])
+@pytest.mark.parametrize(
+    "configured", [{"decoder_start_token_id": 3}, {"decoder_start_token_id": None, "bos_token_id": 4}]
+)
+def test_a_decoder_begins_and_ends_as_generate_has_it(
+    case: str, configured: dict[str, Any], shelf: Shelf, tmp_path: Path
+) -> None:
+    """generation_config.json decides, whatever config.json says: of the start, and of several ends."""
+    folder = shutil.copytree(shelf(case, eos=True), tmp_path / "model")
+    network = open_model(str(folder), attention="cross").network
+    settings = network.generation_config.to_dict() | {"eos_token_id": [9, 2]} | configured
+    (folder / "generation_config.json").write_text(json.dumps(settings))
+    family = type(network).from_pretrained(folder).eval()
+    source = torch.tensor([[token.id for token in open_model(str(folder)).tokenize("at ate")]])
+    wanted = family.generate(source, do_sample=False, num_beams=1, max_new_tokens=4)[0].tolist()
+    written = open_model(str(folder), attention="cross", generate=4).tokenize("at ate")
+    assert [token.id for token in written] == wanted
+    assert (
+        wanted[0] == next(number for number in configured.values() if number) != network.config.decoder_start_token_id
+    )
+    given = open_model(str(folder), attention="cross", target="ta").tokenize("at ate")
+    assert [token.text for token in given[1:]] == ["t", "a"] and given[0].id == wanted[0]
+
+
+@pytest.mark.parametrize("start", ["x", [], -1, 10**30])
+def test_a_start_of_the_decoder_that_is_no_id(start: object, shelf: Shelf, tmp_path: Path) -> None:
+    folder = shutil.copytree(shelf("bart", eos=True), tmp_path / "model")
+    settings = json.loads((folder / "generation_config.json").read_text())
+    (folder / "generation_config.json").write_text(json.dumps(settings | {"decoder_start_token_id": start}))
+    with pytest.raises(AttnctlError, match=r"no token's id: see decoder_start_token_id in its generation_config\.json"):
+        open_model(str(folder), attention="cross", target="ta").tokenize("at ate")
 
 
 def test_a_beginning_of_the_text(shelf: Shelf) -> None:
