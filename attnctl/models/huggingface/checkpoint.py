@@ -387,12 +387,15 @@ class Checkpoint:
 
     @cached_property
     def forward_keywords(self) -> frozenset[str]:
-        """The keywords of the network's forward; without logits_to_keep where layers then leave out other queries."""
+        """The keywords of the network's forward; without logits_to_keep where more than logits would then be left out."""
         import inspect
 
         names = frozenset(inspect.signature(self.network.forward).parameters)
         shares = getattr(self.network.config.get_text_config(), "num_kv_shared_layers", None)
-        return names - {"logits_to_keep"} if shares else names
+        classifies = (
+            "ForSequenceClassification" in type(self.network).__name__
+        )  # BioGPT's picks the last token afterwards
+        return names - {"logits_to_keep"} if shares or classifies else names
 
     def _of_own_kind(self, site: Site) -> bool:
         """Whether a call of attention is of the kind that is shown: self, encoder, decoder or cross."""
