@@ -15,7 +15,7 @@ from attnctl.arrays import Floats
 from attnctl.errors import AttnctlError, UsageError, in_one_line
 from attnctl.files import names_sound
 from attnctl.formats.audio import RATE, read_audio
-from attnctl.models.huggingface.checkpoint import Checkpoint
+from attnctl.models.huggingface.checkpoint import GREEDY, Checkpoint
 from attnctl.models.huggingface.hub import import_extra
 from attnctl.models.huggingface.image_checkpoint import NoTokenizer
 from attnctl.models.huggingface.network import end_ids, quiet_library, running_network
@@ -192,8 +192,8 @@ class AudioCheckpoint(Checkpoint):
             task = self.pieces.tokenizer.id_to_token(marks[2]).strip("<|>") if len(marks) > 2 else None
             how = {} if mark is None else {"language": mark.strip("<|>"), "task": task}
             out = network.generate(
-                self.sound, encoder_outputs=self.encoded, do_sample=False, num_beams=1, return_timestamps=False,
-                max_new_tokens=most - len(marks) - 1, **how,
+                self.sound, encoder_outputs=self.encoded, return_timestamps=False, max_new_tokens=most - len(marks) - 1,
+                **GREEDY, **how,
             )  # fmt: skip
             ends = min(end_ids(network), default=len(self.pieces.tokenizer.get_vocab()))  # marks of times follow
             text = [number for number in out[0].tolist() if number not in self.pieces.special_ids and number < ends]

@@ -34,6 +34,13 @@ if TYPE_CHECKING:
     from attnctl.models.huggingface.key_slots import KeySlots
 
 
+# how a text is continued, whatever switches were saved in generation_config: greedily, and the ids alone come back
+GREEDY = {
+    "do_sample": False, "num_beams": 1, "num_return_sequences": 1, "return_dict_in_generate": False,
+    "output_attentions": False, "output_hidden_states": False, "output_scores": False, "output_logits": False,
+}  # fmt: skip
+
+
 def generated_tokens(model: Checkpoint, tokens: Sequence[Token], known: int) -> tuple[Token, ...]:
     """Greedy continuation through the key/value cache; `known` ids of what comes back are not new."""
     import torch
@@ -53,8 +60,7 @@ def generated_tokens(model: Checkpoint, tokens: Sequence[Token], known: int) -> 
             attention_mask=torch.ones_like(ids),
             **model.inputs_beside(len(tokens)),
             max_new_tokens=count,
-            do_sample=False,
-            num_beams=1,
+            **GREEDY,
             pad_token_id=padding if isinstance(padding, int) and padding >= 0 else 0,
         )[0].tolist()
     before = [token.id for token in tokens if token.id is not None] if model.kind == "self" else made[:known]
