@@ -249,7 +249,10 @@ def _half_disagreement(call: Call, context: Array, dtype: torch.dtype) -> float:
             steps = attention.run_call(replace(part, **arrays))
             weights, sizes = steps.weights, attention.share_heads(arrays["values"].abs(), len(some))  # (…, n_k, d_v)
             raw = steps.scores.abs() * abs(call.effective_scale)  # (batch, heads, rows, n_k)
-            reach = torch.where(weights > half, raw.maximum(steps.scaled_scores.abs()), 0.0).amax(-1, keepdim=True)
+            counts = weights > half * weights.amax(-1, keepdim=True)  # the others' share is less than a rounding
+            reach = torch.where(counts, raw.maximum(steps.scaled_scores.abs()), 0.0).amax(-1, keepdim=True)
+            if part.sinks is not None:
+                reach = reach.maximum(attention.sink_column(arrays["sinks"]).abs())
             moved = weights * (1 - weights) * 2 * torch.expm1(SCORE_ROUNDINGS * half * reach)
             allowed = (OTHER_ROUNDINGS * half * weights + moved + torch.finfo(torch.float32).eps) @ sizes
             apart = (steps.context - context[:, some].float()).abs()  # (batch, heads, rows, d_v)

@@ -90,7 +90,9 @@ def test_caps_windows_sinks_and_biases_bite() -> None:
     assert float(captured("granite, own scale")[0].scaled_scores.abs().max()) > 1
 
 
-@pytest.mark.parametrize(("sink", "dtype"), [(10.0, torch.bfloat16), (20.0, torch.float32), (60.0, torch.float32)])
+@pytest.mark.parametrize(
+    ("sink", "dtype"), [(10.0, torch.bfloat16), (20.0, torch.bfloat16), (20.0, torch.float32), (60.0, torch.float32)]
+)
 def test_a_sink_that_takes_nearly_all_of_a_row(sink: float, dtype: torch.dtype) -> None:
     model = zoo.build("gpt_oss, sinks").to(dtype)
     for name, part in model.named_parameters():
