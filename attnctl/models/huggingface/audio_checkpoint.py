@@ -155,7 +155,7 @@ class AudioCheckpoint(Checkpoint):
                 raise AttnctlError(f"generation_config.json of {name} says the language {language}: it knows {known}")
             raise UsageError(f"--language {language}: {name} knows {known}")
         marks = (f"<|{language}|>", f"<|{task or 'transcribe'}|>") * bool(several)
-        ids = [first, *(tokenizer.token_to_id(one) for one in (*marks[:2], "<|notimestamps|>"))]
+        ids: list[Any] = [first, *(tokenizer.token_to_id(one) for one in (*marks[:2], "<|notimestamps|>"))]
         if None in ids:
             raise AttnctlError(f"the tokenizer of {name} lacks the marks of Whisper: it is another model's")
         return ids, language
@@ -189,8 +189,8 @@ class AudioCheckpoint(Checkpoint):
         name, most = self.info.name, network.config.max_target_positions
         if target is None:
             mark = self.pieces.tokenizer.id_to_token(marks[1]) if len(marks) > 2 else None
-            task = self.pieces.tokenizer.id_to_token(marks[2]).strip("<|>") if len(marks) > 2 else None
-            how = {} if mark is None else {"language": mark.strip("<|>"), "task": task}
+            task = self.pieces.tokenizer.id_to_token(marks[2]) if len(marks) > 2 else None
+            how = {} if mark is None or task is None else {"language": mark.strip("<|>"), "task": task.strip("<|>")}
             out = network.generate(
                 self.sound, encoder_outputs=self.encoded, return_timestamps=False, max_new_tokens=most - len(marks) - 1,
                 **GREEDY, **how,
