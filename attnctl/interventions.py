@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 
 import numpy as np
 
@@ -28,7 +29,8 @@ class Cut:
 
     Indices are positions in the text; negative ones count from the end of the text as it is at each forward call.
     `queries` None: every query after the last of the keys, or if `apart` every one that is none of them. `layers` or
-    `heads` None: all of them. A query never loses the last key that it sees: where all would be cut, it keeps itself.
+    `heads` None: all of them; empty: none. A query never loses the last key that it sees: where all would be cut, it
+    keeps itself.
     """
 
     keys: tuple[int, ...]
@@ -73,7 +75,7 @@ class Intervention:
 
     def first_layer(self) -> int:
         """The lowest layer where something is changed; 0 where nothing is."""
-        cut = [min(cut.layers) if cut.layers else 0 for cut in self.cuts]
+        cut = [0 if cut.layers is None else min(cut.layers) for cut in self.cuts if cut.layers is None or cut.layers]
         return min([*(layer for layer, heads in self.heads.items() if heads), *cut], default=0)
 
     def with_head(self, layer: int, head: int) -> Intervention:
@@ -142,8 +144,6 @@ def checked_heads(
 
 # --- at work on a layer ----------------------------------------------------------------------------------------------
 
-HIDDEN = -1e30  # added to a scaled score: its weight is then exactly 0, and a softmax over it never NaN
-
 
 def seen_keys(call: Call) -> Array:
     """Which keys each query may look at: (n_q, n_k), or (batch, n_q, n_k) where the texts of a batch differ."""
@@ -156,51 +156,61 @@ def seen_keys(call: Call) -> Array:
 def cut_edges(call: Call, interventions: Sequence[Intervention], layer: int, past: int = 0) -> Call:
     """The call with a layer's edges cut: one intervention for all rows of its batch, if it has any, or one for each row.
 
-    `past` tokens were read before the first query, in earlier forwards. A query that would lose its only key keeps itself.
+    `past` tokens were read before the first query, in earlier forwards. A query that would lose its only key keeps itself;
+    what an outer intervention, or the model itself, hides from some heads is lost to them already.
     """
-    for heads in {cut.heads for one in interventions for cut in one.cuts if cut.in_layer(layer)}:
-        call = _cut_for_heads(call, interventions, layer, heads, past)
-    return call
-
-
-def _cut_for_heads(
-    call: Call, interventions: Sequence[Intervention], layer: int, heads: frozenset[int] | None, past: int
-) -> Call:
-    """The call with the cuts that concern just these heads (None: all of them)."""
+    cuts = [cut for one in interventions for cut in one.cuts if cut.in_layer(layer)]
+    if not cuts:
+        return call
     xp, n_q, n_k = attention.array_namespace(call.queries), call.n_q, call.n_k
     before = max(0, past + n_q - n_k)  # keys that a sliding cache has dropped
-    lost = np.stack([_lost_edges(one, layer, heads, (n_q, n_k), past, before) for one in interventions])
+    by_head = call.bias is not None or any(cut.heads is not None for cut in cuts)
+    shape = (call.queries.shape[-3] if by_head else 1, n_q, n_k)
+    lost = np.stack([_lost_edges(one, layer, shape, past, before) for one in interventions])
     at = np.clip(np.arange(n_q) + past - before, 0, n_k - 1)  # (n_q,)
     own = place_array(at[:, None] == np.arange(n_k), call.queries)  # (n_q, n_k)
-    lost = place_array(lost if call.queries.ndim == 4 else lost[0], call.queries)  # (rows, n_q, n_k), or (n_q, n_k)
-    seen = seen_keys(call)
-    left = seen & ~lost  # (…, n_q, n_k)
-    blind = xp.any(seen, axis=-1) & ~xp.any(left, axis=-1)  # (…, n_q)
-    left = left | (xp.expand_dims(blind, axis=-1) & own)
-    gone = seen & ~left  # (…, n_q, n_k)
-    if not bool(xp.any(gone)):
+    lost = place_array(lost if call.queries.ndim == 4 else lost[0], call.queries)  # (…, heads or 1, n_q, n_k)
+    shown = xp.expand_dims(seen_keys(call), axis=-3)  # (…, 1, n_q, n_k)
+    seen = shown if call.bias is None else shown & ~_hidden_by(call.bias)  # (…, heads or 1, n_q, n_k)
+    left = seen & ~lost  # (…, heads or 1, n_q, n_k)
+    nothing = ~xp.any(seen, axis=-1, keepdims=True)  # (…, heads or 1, n_q, 1)
+    blind = ~nothing & ~xp.any(left, axis=-1, keepdims=True)
+    left = left | (blind & own)
+    if not bool(xp.any(left != seen)):
         return call
-    if heads is None:
-        return replace(call, mask=left, causal=False, window=None, offset=None)
-    chosen = place_array(_chosen_heads(heads, call.queries.shape[-3], layer), call.queries)  # (heads, 1, 1)
-    hidden = xp.expand_dims(gone, axis=-3) & chosen  # (…, heads, n_q, n_k)
-    bias = xp.astype(hidden, call.queries.dtype) * HIDDEN  # (…, heads, n_q, n_k)
-    return replace(call, bias=bias if call.bias is None else call.bias + bias)
+    # a row of padding that saw nothing before goes on as the model computes it
+    mask = xp.any(left | (nothing & shown), axis=-3)  # (…, n_q, n_k)
+    bias = _bias_of_heads(call.bias, left, call.queries) if by_head else None
+    return replace(call, mask=mask, bias=bias, causal=False, window=None, offset=None)
 
 
-def _lost_edges(
-    one: Intervention, layer: int, heads: frozenset[int] | None, shape: tuple[int, int], past: int, before: int
-) -> Bools:
-    """True where an intervention hides a key from a query: (n_q, n_k)."""
-    lost, total = np.zeros(shape, bool), past + shape[0]  # (n_q, n_k)
+def _hidden_by(bias: Array) -> Array:
+    """Return where a bias hides a key from a head: where it is as low as its type allows."""
+    return bias < attention.array_namespace(bias).finfo(bias.dtype).min / 2
+
+
+def _bias_of_heads(bias: Array | None, left: Array, queries: Array) -> Array:
+    """Return a bias that hides every key that is not `left` to a head; of the others the one that there was, or 0."""
+    xp = attention.array_namespace(queries)
+    bias = xp.zeros_like(left, dtype=queries.dtype) if bias is None else bias
+    number = partial(xp.asarray, dtype=bias.dtype, device=attention.device_of(bias))
+    kept = xp.where(_hidden_by(bias), number(0.0), bias)
+    # no lower than the type allows: infinity would give NaN where a row keeps nothing
+    return xp.where(left, kept, number(xp.finfo(bias.dtype).min))
+
+
+def _lost_edges(one: Intervention, layer: int, shape: tuple[int, int, int], past: int, before: int) -> Bools:
+    """True where an intervention hides a key from a query: (heads, n_q, n_k), or one head that stands for all."""
+    lost, total = np.zeros(shape, bool), past + shape[1]  # (heads, n_q, n_k)
     for cut in one.cuts:
-        if cut.heads == heads and cut.in_layer(layer):
+        if cut.in_layer(layer):
             keys = [key + total if key < 0 else key for key in cut.keys]
             behind = set(range(total)).difference(keys) if cut.apart else range(max(keys) + 1, total)
             queries = behind if cut.queries is None else cut.queries
             asking = [query + total if query < 0 else query for query in queries]
             rows = [query - past for query in asking if past <= query < total]
-            lost[np.ix_(rows, [key - before for key in keys if 0 <= key - before < shape[1]])] = True
+            heads = range(shape[0]) if cut.heads is None else _checked_indices(cut.heads, shape[0], layer)
+            lost[np.ix_(heads, rows, [key - before for key in keys if 0 <= key - before < shape[2]])] = True
     return lost
 
 
@@ -258,7 +268,12 @@ def zeroed_values(values: Array, keys: Sequence[int | None]) -> Array:
 
 def _chosen_heads(heads: Iterable[int], count: int, layer: int) -> Bools:
     """True for the heads named: (heads, 1, 1). Raises UsageError for one that is not there."""
+    return np.isin(np.arange(count), _checked_indices(heads, count, layer))[:, None, None]
+
+
+def _checked_indices(heads: Iterable[int], count: int, layer: int) -> list[int]:
+    """Return heads of a layer, negative ones counted from its `count`. Raises UsageError for one that is not there."""
     for head in heads:
         if not -count <= head < count:
             raise UsageError(f"no head {head} in layer {layer}: it has {spoken_range('head', count)}")
-    return np.isin(np.arange(count), [head % count for head in heads])[:, None, None]
+    return [head % count for head in heads]

@@ -45,9 +45,12 @@ from attnctl.readings.traces.trace import ModelInfo
 class ContributionsEntry(Part):
     """The logit taken apart: what the model says, what the parts add up to, and the parts."""
 
-    logit: Annotated[float, about("The model's own.")]
+    logit: Annotated[float, about("The model's own, as in baseline.")]
     sum_of_parts: float = field(name="sum")
     parts: tuple[ContributionPart, ...]
+    logit_before_cap: Annotated[float | None, about("Where the model caps its logits: what the parts add up to.")] = (
+        None
+    )
 
 
 _TEXT = TextDocument.__struct_fields__

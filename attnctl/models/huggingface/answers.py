@@ -24,7 +24,7 @@ from attnctl.models.huggingface.attention_interface import watch_attention
 from attnctl.models.huggingface.attention_sites import Site
 from attnctl.models.huggingface.checkpoint import Checkpoint
 from attnctl.models.huggingface.intervention import apply_interventions
-from attnctl.models.huggingface.network import running_network
+from attnctl.models.huggingface.network import end_ids, generation_setting, running_network
 from attnctl.models.huggingface.packed_linear import PackedLinear, packed_products, packing_of_network
 
 if TYPE_CHECKING:
@@ -166,7 +166,7 @@ class AnsweredPrompt:
         Answers are often copied: what followed the last two tokens before, in the prompt or in `earlier` answers, is
         guessed, and kept as far as the model chooses the same (Leviathan et al. 2023; Saxena 2023): one forward says so.
         """
-        ends, answer = self._end_ids(), list[int]()
+        ends, answer = set(end_ids(self.model.network)), list[int]()
         begun = (*self.prompt, *earlier, *self.prompt[-2:])
         cache: Any = self.cache_of(len(self.prompt) - 1)
         while len(answer) < most and not ends.intersection(answer):
@@ -175,7 +175,7 @@ class AnsweredPrompt:
                 [answer[-1] if answer else self.prompt[-1], *guess], cache, len(guess) + 1
             )
             assert logits is not None
-            chosen = logits.argmax(-1).tolist()  # (1 + guess,)
+            chosen = self._likeliest_ids(logits, first=not answer)  # (1 + guess,)
             right = common_start(chosen, guess)
             answer += chosen[: right + 1]
             if right < len(guess):
@@ -187,12 +187,18 @@ class AnsweredPrompt:
             )
         self.answer = tuple(answer)
 
-    def _end_ids(self) -> set[int]:
-        network = self.model.network
-        said = (getattr(network, "generation_config", None), network.config.get_text_config())
-        told = (getattr(part, "eos_token_id", None) for part in said)
-        ends: int | list[int] = next((ends for ends in told if ends is not None), [])
-        return set(ends) if isinstance(ends, list) else {ends}
+    def _likeliest_ids(self, logits: Array, first: bool) -> list[int]:
+        """Return the likeliest token of each row of logits (m, vocabulary), but for those that `generate` never writes.
+
+        `first`: the first row is that of the answer's first token.
+        """
+        never = generation_setting(self.model.network, "suppress_tokens") or ()
+        never_first = (generation_setting(self.model.network, "begin_suppress_tokens") or ()) if first else ()
+        allowed = torch.ones_like(logits, dtype=torch.bool)  # (m, vocabulary)
+        allowed[:, list(never)] = False
+        allowed[0, list(never_first)] = False
+        chosen: list[int] = logits.where(allowed, -torch.inf).argmax(-1).tolist()
+        return chosen
 
     def log_probabilities(self, hidden: Sequence[tuple[int, int]] = ()) -> Floats:
         """Log-probability of each answer token after those before it: (m,).

@@ -188,17 +188,18 @@ ROUNDING = {torch.float64: 1e-5, torch.float32: 1e-4, torch.bfloat16: 4e-2, torc
 def context_disagreement(call: Call, context: Array, weights: Array | None) -> float | None:
     """By how much a model's own context (batch, n_q, heads, d_v) and weights, if any, differ from the Call's; None: not.
 
-    A few rows are compared, which costs n_k numbers each. Of half precision only weights are: fused kernels round otherwise.
+    A few rows are compared, which costs n_k numbers each.
     """
     n_q = call.queries.shape[-2]
     rows = sorted({at * (n_q - 1) // max(1, min(n_q, CHECKED_ROWS) - 1) for at in range(min(n_q, CHECKED_ROWS))})
+    few = attention.select_call(call, rows=rows)
     with torch.no_grad():
-        steps = attention.run_call(attention.select_call(call, rows=rows))
+        steps = attention.run_call(few)
     dtype, kind = call.queries.dtype, call.queries.device.type
     if dtype == torch.float32 and torch.is_autocast_enabled(kind):  # products are then summed in half precision
         dtype = torch.get_autocast_dtype(kind)
     limit = ROUNDING.get(dtype, 1e-4)
-    gaps = [0.0]
+    gaps = [(0.0, limit)]
     if isinstance(weights, torch.Tensor) and weights.ndim == 4 and weights.shape[-2] == n_q:
         ours, theirs = steps.weights.float(), weights[:, :, rows].float()  # (batch, heads, rows, n_k)
         if ours.shape != theirs.shape:
@@ -207,14 +208,61 @@ def context_disagreement(call: Call, context: Array, weights: Array | None) -> f
         if call.sinks is not None:  # some put out the tokens' shares without the sink's
             shares = (_shares_of_row(ours) - _shares_of_row(theirs)).detach().abs().amax(-1)  # (batch, heads, rows)
             apart = torch.where(ours.sum(-1) > NOTHING, apart.minimum(shares), 0.0)
-        gaps.append(float(apart.max()))
-    if dtype in (torch.float32, torch.float64):
-        ours, theirs = steps.context.transpose(1, 2), context[:, rows]  # (batch, rows, heads, d_v)
-        if ours.shape != theirs.shape:
-            return float("inf")
+        gaps.append((float(apart.max()), limit))
+    ours, theirs = steps.context.transpose(1, 2), context[:, rows]  # (batch, rows, heads, d_v)
+    if ours.shape != theirs.shape:
+        return float("inf")
+    if dtype in HALF:
+        gaps.append((_half_disagreement(few, theirs.transpose(1, 2), dtype), 0.0))
+    else:
         largest = call.values.abs().max().clamp(min=1e-6)
-        gaps.append(float((ours - theirs).detach().abs().nan_to_num(0.0).max() / largest.detach()))
-    return max(gaps) if max(gaps) > limit else None
+        gaps.append((float((ours - theirs).detach().abs().nan_to_num(0.0).max() / largest.detach()), limit))
+    return max((gap for gap, allowed in gaps if gap > allowed), default=None)
+
+
+HALF = (torch.bfloat16, torch.float16)
+SCORE_ROUNDINGS = 3  # of a score in half precision, at most: its product, its scale or bias, its sum
+OTHER_ROUNDINGS = 4  # of a context: its weights, their sum, what blocks of keys are brought to, the context itself
+NUMBERS_TOGETHER = 1 << 24  # keys and values that are held in float32 at once
+
+
+def _half_disagreement(call: Call, context: Array, dtype: torch.dtype) -> float:
+    """Return how far a context in half precision (batch, heads, rows, d_v) lies from the call's, as a share of the values.
+
+    0 where rounding explains it. Everything is computed again in float32, of the same queries, keys and values in `dtype`.
+    With u the half of the type's epsilon, a score s that is rounded is off by u·|s|, and so its weight p by a factor of
+    exp(u·|s|) before the row is brought to a sum of 1: Σ p·(1 - p)·|v| · 2·(exp(u·|s|) - 1) at most. That is next to nothing
+    of a row that looks at one key. What follows is rounded to u·Σ p·|v| each time. Sums in float32 add its epsilon for each
+    of the row's n_k keys, of which float16 loses as much by numbers too small for it.
+    """
+    heads, n_k = call.queries.shape[-3], call.n_k
+    group = max(1, NUMBERS_TOGETHER // (n_k * (call.queries.shape[-1] + call.values.shape[-1])))
+    half = torch.finfo(dtype).eps / 2
+    worst = 0.0
+    for first in range(0, heads, group):
+        some = list(range(first, min(first + group, heads)))
+        part = attention.select_call(call, heads=some) if len(some) < heads else call
+        arrays = {name: getattr(part, name).to(dtype).float() for name in ("queries", "keys", "values")}
+        more = {name: getattr(part, name) for name in ("bias", "sinks")}
+        arrays |= {name: array.float() for name, array in more.items() if array is not None}
+        with torch.autocast(context.device.type, enabled=False):
+            steps = attention.run_call(replace(part, **arrays))
+            weights, sizes = steps.weights, attention.share_heads(arrays["values"].abs(), len(some))  # (…, n_k, d_v)
+            raw = steps.scores.abs() * abs(call.effective_scale)  # (batch, heads, rows, n_k)
+            counts = weights > half * weights.amax(-1, keepdim=True)  # the others' share is less than a rounding
+            reach = torch.where(counts, raw.maximum(steps.scaled_scores.abs()), 0.0).amax(-1, keepdim=True)
+            if part.sinks is not None:
+                reach = reach.maximum(attention.sink_column(arrays["sinks"]).abs())
+            moved = weights * (1 - weights) * 2 * torch.expm1(SCORE_ROUNDINGS * half * reach)
+            allowed = (OTHER_ROUNDINGS * half * weights + moved + torch.finfo(torch.float32).eps) @ sizes
+            apart = (steps.context - context[:, some].float()).abs()  # (batch, heads, rows, d_v)
+        apart = apart.where(weights.sum(-1, keepdim=True) > NOTHING, 0.0).where(steps.context.isfinite(), 0.0)
+        apart = apart.nan_to_num(torch.inf)
+        beyond = apart > allowed + torch.finfo(dtype).smallest_normal * torch.finfo(dtype).eps
+        if bool(beyond.any()):
+            largest = sizes.amax().clamp(min=1e-6)
+            worst = max(worst, float((apart / largest)[beyond].max()))
+    return worst
 
 
 def _shares_of_row(weights: Array) -> Array:

@@ -33,6 +33,7 @@ from attnctl.models.huggingface.attention_sites import (
     Site,
     attends_over_depth,
     attention_modules,
+    configurations_within,
     model_follows_interface,
     shares_modules,
     sites_of_modules,
@@ -368,11 +369,4 @@ def attention_set_to(
 
 def attention_configurations(model: PreTrainedModel) -> list[PreTrainedConfig]:
     """Every configuration within `model` that names an attention, those without a module of their own too."""
-    found: dict[int, PreTrainedConfig] = {}
-    waiting: list[Any] = [part.config for part in model.modules() if hasattr(part, "config")]
-    while waiting:
-        config = waiting.pop()
-        if id(config) not in found and hasattr(config, "_attn_implementation_internal"):
-            found[id(config)] = config
-            waiting += list(vars(config).values())
-    return list(found.values())
+    return configurations_within(*(part.config for part in model.modules() if hasattr(part, "config")))

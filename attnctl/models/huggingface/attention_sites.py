@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from torch.nn import Module
-    from transformers import PreTrainedModel
+    from transformers import PreTrainedConfig, PreTrainedModel
 
 
 Output = Any  # what a network's forward returns: each class of transformers has its own fields
@@ -189,3 +189,15 @@ def blocks_of(network: PreTrainedModel) -> list[Module]:
 def merges_source(network: PreTrainedModel) -> bool:
     """Whether a decoder attends to itself and to the source in one softmax (T5Gemma 2)."""
     return any(type(part).__name__.endswith("MergedAttention") for part in network.modules())
+
+
+def configurations_within(*several: Any) -> list[PreTrainedConfig]:
+    """Return these configurations and those within them, each once."""
+    found: dict[int, PreTrainedConfig] = {}
+    waiting = list(several)
+    while waiting:
+        config = waiting.pop()
+        if id(config) not in found and hasattr(config, "_attn_implementation_internal"):
+            found[id(config)] = config
+            waiting += list(vars(config).values())
+    return list(found.values())

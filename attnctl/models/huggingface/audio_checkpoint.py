@@ -15,10 +15,10 @@ from attnctl.arrays import Floats
 from attnctl.errors import AttnctlError, UsageError, in_one_line
 from attnctl.files import names_sound
 from attnctl.formats.audio import RATE, read_audio
-from attnctl.models.huggingface.checkpoint import Checkpoint
+from attnctl.models.huggingface.checkpoint import GREEDY, Checkpoint
 from attnctl.models.huggingface.hub import import_extra
 from attnctl.models.huggingface.image_checkpoint import NoTokenizer
-from attnctl.models.huggingface.network import quiet_library, running_network
+from attnctl.models.huggingface.network import end_ids, quiet_library, running_network
 from attnctl.models.huggingface.tokenizer import Pieces
 from attnctl.readings.traces.trace import ModelInfo
 from attnctl.tokens import Token
@@ -137,11 +137,13 @@ class AudioCheckpoint(Checkpoint):
     def spoken_marks(self, language: str | None = None) -> tuple[list[int], str | None]:
         """Token ids of the marks that Whisper begins with (start, language where it knows several, task), and the language.
 
-        None: the likeliest language. Raises UsageError for one that it does not know.
+        None: the language of generation_config, or the likeliest. Raises UsageError for one that it does not know.
         """
         network: Any = self.network
-        tokenizer, name, first = self.pieces.tokenizer, self.info.name, network.config.decoder_start_token_id
+        tokenizer, name, first = self.pieces.tokenizer, self.info.name, self.decoder_start_id
         several = getattr(network.generation_config, "lang_to_id", None) or {}
+        configured, task = self._configured_speech() if several else (None, None)
+        asked, language = language, configured if language is None else language
         if several and language is None:
             begun = import_extra("torch").tensor([[first]], device=network.device)
             logits = network(encoder_outputs=self.encoded, decoder_input_ids=begun).logits[0, -1]  # (vocabulary,)
@@ -149,12 +151,34 @@ class AudioCheckpoint(Checkpoint):
             language = spoken.strip("<|>")
         if language is not None and f"<|{language}|>" not in several:
             known = ", ".join(sorted(one.strip("<|>") for one in several)) or "none: it hears one language alone"
+            if asked is None:
+                raise AttnctlError(f"generation_config.json of {name} says the language {language}: it knows {known}")
             raise UsageError(f"--language {language}: {name} knows {known}")
-        marks = (f"<|{language}|>", "<|transcribe|>") * bool(several)
-        ids = [first, *(tokenizer.token_to_id(one) for one in (*marks[:2], "<|notimestamps|>"))]
+        marks = (f"<|{language}|>", f"<|{task or 'transcribe'}|>") * bool(several)
+        ids: list[Any] = [first, *(tokenizer.token_to_id(one) for one in (*marks[:2], "<|notimestamps|>"))]
         if None in ids:
             raise AttnctlError(f"the tokenizer of {name} lacks the marks of Whisper: it is another model's")
         return ids, language
+
+    def _configured_speech(self) -> tuple[str | None, str | None]:
+        """Return the language ("de") and the task ("translate") that `generate` takes unasked; None: it names none."""
+        from transformers.models.whisper.tokenization_whisper import TO_LANGUAGE_CODE
+
+        settings: Any = self.network.generation_config
+        language, task = getattr(settings, "language", None), getattr(settings, "task", None)
+        if language is None and task is None:  # older checkpoints force the tokens in these places
+            listed = getattr(settings, "forced_decoder_ids", None) or ()
+            try:
+                forced = dict(listed)
+                names = [self.pieces.tokenizer.id_to_token(forced[at]) if forced.get(at) else None for at in (1, 2)]
+            except (TypeError, ValueError, OverflowError) as error:
+                which = f"generation_config.json of {self.info.name} says forced_decoder_ids {str(listed)[:80]}"
+                raise AttnctlError(f"{which}: they are pairs of a place and a token's id") from error
+            language, task = (None if name is None else name.strip("<|>") for name in names)
+        if language is not None:
+            language = str(language).lower().strip("<|>")
+            language = TO_LANGUAGE_CODE.get(language, language)
+        return language, task
 
     def said_ids(self, marks: Sequence[int], target: str | None) -> list[int]:
         """Token ids of what is said: of `target`, or what the model writes behind its marks, the likeliest token each time.
@@ -165,12 +189,13 @@ class AudioCheckpoint(Checkpoint):
         name, most = self.info.name, network.config.max_target_positions
         if target is None:
             mark = self.pieces.tokenizer.id_to_token(marks[1]) if len(marks) > 2 else None
-            how = {} if mark is None else {"language": mark.strip("<|>"), "task": "transcribe"}
+            task = self.pieces.tokenizer.id_to_token(marks[2]) if len(marks) > 2 else None
+            how = {} if mark is None or task is None else {"language": mark.strip("<|>"), "task": task.strip("<|>")}
             out = network.generate(
-                self.sound, encoder_outputs=self.encoded, do_sample=False, num_beams=1, return_timestamps=False,
-                max_new_tokens=most - len(marks) - 1, **how,
+                self.sound, encoder_outputs=self.encoded, return_timestamps=False, max_new_tokens=most - len(marks) - 1,
+                **GREEDY, **how,
             )  # fmt: skip
-            ends = network.config.eos_token_id
+            ends = min(end_ids(network), default=len(self.pieces.tokenizer.get_vocab()))  # marks of times follow
             text = [number for number in out[0].tolist() if number not in self.pieces.special_ids and number < ends]
         else:
             text = self.pieces.tokenizer.encode(f" {target.strip()}", add_special_tokens=False).ids

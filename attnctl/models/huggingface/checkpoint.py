@@ -20,7 +20,7 @@ from attnctl.layer import LayerAttention, Run, StopForward, layer_of_weights
 from attnctl.layer.computed import ComputedLayer
 from attnctl.models.builtin.stack import MOST_LIKELY, predicted_places
 from attnctl.models.huggingface.attention_sites import merges_source
-from attnctl.models.huggingface.network import running_network
+from attnctl.models.huggingface.network import end_ids, generation_setting, running_network
 from attnctl.models.huggingface.tokenizer import Pieces, named_token
 from attnctl.readings.traces.trace import ModelInfo, Prediction
 from attnctl.text import visible_text
@@ -32,6 +32,13 @@ if TYPE_CHECKING:
     from attnctl.models.huggingface.attention_sites import Output, Site
     from attnctl.models.huggingface.family_traits import FamilyTraits
     from attnctl.models.huggingface.key_slots import KeySlots
+
+
+# how a text is continued, whatever switches were saved in generation_config: greedily, and the ids alone come back
+GREEDY = {
+    "do_sample": False, "num_beams": 1, "num_return_sequences": 1, "return_dict_in_generate": False,
+    "output_attentions": False, "output_hidden_states": False, "output_scores": False, "output_logits": False,
+}  # fmt: skip
 
 
 def generated_tokens(model: Checkpoint, tokens: Sequence[Token], known: int) -> tuple[Token, ...]:
@@ -46,18 +53,15 @@ def generated_tokens(model: Checkpoint, tokens: Sequence[Token], known: int) -> 
         raise AttnctlError(
             f"{len(tokens):,} tokens and {count:,} new ones are more than {model.info.name} reads: {limit:,}"
         )
-    ids, config = model.token_ids(tokens), model.network.config  # (1, n)
-    # the padding token that it names, or the part of it that is about text (Gemma 3)
-    padding = (getattr(part, "pad_token_id", None) for part in (config, config.get_text_config()))
+    ids, padding = model.token_ids(tokens), generation_setting(model.network, "pad_token_id")  # (1, n)
     with running_network(model.network, len(tokens), model.info.name):
         made = model.network.generate(  # type: ignore[operator]
             input_ids=ids,
             attention_mask=torch.ones_like(ids),
             **model.inputs_beside(len(tokens)),
             max_new_tokens=count,
-            do_sample=False,
-            num_beams=1,
-            pad_token_id=next((number for number in padding if isinstance(number, int) and number >= 0), 0),
+            **GREEDY,
+            pad_token_id=padding if isinstance(padding, int) and padding >= 0 else 0,
         )[0].tolist()
     before = [token.id for token in tokens if token.id is not None] if model.kind == "self" else made[:known]
     return model.pieces.continued_tokens(before, made[known:])
@@ -389,12 +393,15 @@ class Checkpoint:
 
     @cached_property
     def forward_keywords(self) -> frozenset[str]:
-        """The keywords of the network's forward; without logits_to_keep where layers then leave out other queries."""
+        """The keywords of the network's forward; without logits_to_keep where more than logits would then be left out."""
         import inspect
 
         names = frozenset(inspect.signature(self.network.forward).parameters)
         shares = getattr(self.network.config.get_text_config(), "num_kv_shared_layers", None)
-        return names - {"logits_to_keep"} if shares else names
+        classifies = (
+            "ForSequenceClassification" in type(self.network).__name__
+        )  # BioGPT's picks the last token afterwards
+        return names - {"logits_to_keep"} if shares or classifies else names
 
     def _of_own_kind(self, site: Site) -> bool:
         """Whether a call of attention is of the kind that is shown: self, encoder, decoder or cross."""
@@ -407,11 +414,25 @@ class Checkpoint:
         return torch.tensor([[token.id for token in tokens]], device=self.network.device)  # (1, n)
 
     def decoder_start(self) -> tuple[Token, ...]:
-        """The token that a decoder begins with, where the configuration or the tokenizer names one; else id 0."""
-        said = (self.network.config, getattr(self.network, "generation_config", None), self.pieces)
-        names = ("decoder_start_token_id", "bos_token_id", "bos_id")
-        number = next((i for name in names for one in said if (i := getattr(one, name, None)) is not None), 0)
+        """Return the tokens that a decoder's text begins with."""
+        number = self.decoder_start_id
         return (Token(self.pieces.tokenizer.id_to_token(number) or str(number), number, special=True),)
+
+    @property
+    def decoder_start_id(self) -> int:
+        """The id that `generate` begins a decoder's text with; without one the tokenizer's first, or 0."""
+        # generate falls back to generation_config's bos_token_id before it looks at config.json
+        parts = (getattr(self.network, "generation_config", None), self.network.config)
+        names = ("decoder_start_token_id", "bos_token_id")
+        stated = [i for part in parts for name in names if (i := getattr(part, name, None)) is not None]
+        first = next(iter(stated), self.pieces.bos_id or 0)
+        number = first[0] if isinstance(first, list) and first else first  # a list has one for each text of a batch
+        if not isinstance(number, int) or not 0 <= number < 2**31:
+            raise AttnctlError(
+                f"{self.info.name} begins its decoder's text with {str(first)[:40]!r}, which is no token's id: see "
+                "decoder_start_token_id in its generation_config.json and config.json"
+            )
+        return number
 
     def _decoder_tokens(self, source: Sequence[Token]) -> tuple[Token, ...]:
         """The decoder's tokens: its start, and the target, or what the model itself says of the text.
@@ -420,8 +441,8 @@ class Checkpoint:
         """
         if self.target is not None:
             tokens = tuple(replace(token, start=None, end=None) for token in self.pieces.tokenize_text(self.target))
-            end = getattr(self.network.config, "eos_token_id", None)
-            return (*self.decoder_start(), *(tokens[:-1] if tokens and tokens[-1].id == end else tokens))
+            ended = tokens and tokens[-1].id in end_ids(self.network)
+            return (*self.decoder_start(), *(tokens[:-1] if ended else tokens))
         return (*self.decoder_start(), *generated_tokens(self, source, 1))
 
     def _take_modules(self, inputs: dict[str, object]) -> None:

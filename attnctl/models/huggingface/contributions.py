@@ -233,7 +233,8 @@ def _sum_of_parts(forward: RecordedForward, mix: Array) -> Contributions:
     for block in forward.blocks:
         parts += _block_parts(block, direction, forward.network.config)
     parts.append(ContributionPart(part="bias", value=bias))
-    return Contributions(logit, tuple(parts), notes)
+    own = _along(mix, forward.logits)
+    return Contributions(own, tuple(parts), notes, None if logit == own else logit)
 
 
 def _along(x: Array, direction: Array) -> float:

@@ -45,15 +45,15 @@ def intervene(
     of `reference`, layer → (heads, d_v), or without one of the text itself; in generation, of the prompt), or by another
     text's ("resample": `reference`, layer → (heads, n, d_v)). Where a learned gate multiplies the context (Qwen3-Next),
     these are of what the gate lets through, which is what the head adds. Each of `edges` is (query, key), hidden before
-    the softmax in `layer` and `edge_heads` (None: all); a query that would lose its only key keeps itself. Negative
-    layers, heads and positions count from the end, positions from that of the text as each forward finds it. `attention`
-    picks encoder, decoder or cross (None: all of them). Raises UsageError for a layer or head that is not there,
-    AttnctlError as `capture` does; contexts nest, and `capture` shows what is so changed.
+    the softmax in `layer` and `edge_heads` (None: all, an empty list: none); a query that would lose its only key keeps
+    itself. Negative layers, heads and positions count from the end, positions from that of the text as each forward finds
+    it. `attention` picks encoder, decoder or cross (None: all of them). Raises UsageError for a layer or head that is not
+    there, AttnctlError as `capture` does; contexts nest, and `capture` shows what is so changed.
     """
     check_network("intervene", model)
     pairs = () if edges is None else checked_pairs("intervene", "edges", edges)
-    some_layers = checked_selection("intervene", "layer", layer)
-    some_heads = checked_selection("intervene", "edge_heads", edge_heads)
+    some_layers = _selection_or_none("layer", layer)
+    some_heads = _selection_or_none("edge_heads", edge_heads)
     from attnctl.models.huggingface.network import network_info
 
     name = architecture_name(model)
@@ -76,9 +76,14 @@ def _heads_by_layer(heads: Mapping[int, int | Sequence[int]]) -> dict[int, tuple
     for layer, several in heads.items():
         require_type("intervene", "a layer of heads", layer, int)
         require_type("intervene", f"heads[{layer}]", several, int, Sequence)
-        none = isinstance(several, Sequence) and not several
-        found[operator.index(layer)] = () if none else checked_selection("intervene", f"heads[{layer}]", several) or ()
+        found[operator.index(layer)] = _selection_or_none(f"heads[{layer}]", several) or ()
     return found
+
+
+def _selection_or_none(name: str, value: object) -> tuple[int, ...] | None:
+    """As `checked_selection`, but that an empty list selects nothing, and is no error: an intervention may be empty."""
+    empty = isinstance(value, Sequence) and not isinstance(value, (str, bytes)) and not value
+    return () if empty else checked_selection("intervene", name, value)
 
 
 @contextmanager

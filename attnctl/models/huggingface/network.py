@@ -18,7 +18,7 @@ from attnctl.errors import AttnctlError, error_place, in_one_line
 from attnctl.files import write_whole
 from attnctl.formats.arrays import safetensors_header
 from attnctl.light_import import import_lightly
-from attnctl.models.huggingface.attention_sites import layer_count, reads_text
+from attnctl.models.huggingface.attention_sites import configurations_within, layer_count, reads_text
 from attnctl.models.huggingface.hub import KNOWN, import_extra, stored_files
 from attnctl.readings.traces.trace import ModelInfo
 
@@ -150,6 +150,7 @@ def _load(folder: Path, settings: Document, dtype: str, device: str, name: str) 
         fused = model_class._can_set_attn_implementation() and model_class._supports_sdpa
         return model_class.from_pretrained(  # type: ignore[no-any-return]
             folder,
+            config=configuration_of(model_class, folder),
             dtype=kept,
             attn_implementation="sdpa" if fused else "eager",
             output_loading_info=True,
@@ -166,6 +167,23 @@ def _load(folder: Path, settings: Document, dtype: str, device: str, name: str) 
             raise AttnctlError(f"cannot read {name}: {in_one_line(error)}") from error
     check_whole(network, told, name)
     return network.to(place).eval()  # type: ignore[no-any-return, arg-type]
+
+
+# how a network runs, as some save it: none of these changes a weight, and output_attentions stops it under a fused kernel
+SAVED_SWITCHES = {
+    "output_attentions": False, "output_hidden_states": False, "return_dict": True, "chunk_size_feed_forward": 0,
+}  # fmt: skip
+
+
+def configuration_of(model_class: Any, folder: Path) -> PreTrainedConfig:
+    """Return the configuration in a folder for a class of model, with the switches that were saved with it put back."""
+    # eager, whatever the file names: transformers takes output_attentions with no other, and we choose the kernel later
+    config = model_class.config_class.from_pretrained(folder, local_files_only=True, attn_implementation="eager")
+    for part in configurations_within(config):
+        for name, usual in SAVED_SWITCHES.items():
+            if hasattr(part, name):
+                setattr(part, name, usual)
+    return config  # type: ignore[no-any-return]
 
 
 def check_whole(network: PreTrainedModel, told: Document, name: str) -> None:
@@ -288,6 +306,22 @@ def _most_heads(config: PreTrainedConfig) -> int | None:
     )
 
 
+def generation_setting(network: PreTrainedModel, name: str) -> Any:
+    """Return a setting of generation: generation_config's, which `generate` obeys, else the configuration's, or None.
+
+    The two files of a checkpoint may disagree, as of a fine-tuned model whose trainer changed one of them.
+    """
+    config = network.config
+    parts = (getattr(network, "generation_config", None), config, config.get_text_config())
+    return next((value for part in parts if (value := getattr(part, name, None)) is not None), None)
+
+
+def end_ids(network: PreTrainedModel) -> tuple[int, ...]:
+    """Return the ids of the tokens that end a text, the usual one first; () where the checkpoint names none."""
+    ends = generation_setting(network, "eos_token_id")
+    return () if ends is None else tuple(ends) if isinstance(ends, list | tuple) else (ends,)
+
+
 # --- manners -----------------------------------------------------------------------------------------------------
 
 
@@ -372,7 +406,7 @@ def check_tensor_sizes(model_class: Any, folder: Path, stored: dict[str, tuple[i
     import torch
 
     try:
-        config = model_class.config_class.from_pretrained(folder, local_files_only=True)
+        config = configuration_of(model_class, folder)
         with torch.device("meta"):
             network = model_class._from_config(config)
     except Exception:  # what fails here fails as it is loaded, which says why

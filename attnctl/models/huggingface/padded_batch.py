@@ -45,16 +45,19 @@ def can_batch(model: Model) -> bool:
 
 
 def padding_changes_weights(model: Checkpoint, short: Sequence[Token], long: Sequence[Token]) -> bool:
-    """Whether a text's weights change when it is padded to another's length, or keys are picked, others beside padding."""
+    """Whether a text's weights or classes change when it is padded to another's length, or other keys are picked."""
     from attnctl.models.huggingface.family_traits import TopK
 
     alone: list[Array] = []  # a layer each: (heads, n, n)
     beside: list[Array] = []
-    run_padded(model, [tuple(short)], [lambda layer: alone.append(layer.all_weights())])
+    (own,) = run_padded(model, [tuple(short)], [lambda layer: alone.append(layer.all_weights())])
     with TopK() as picks:
         visits = [lambda layer: beside.append(layer.all_weights()), lambda _: None]
-        run_padded(model, [tuple(short), tuple(long)], visits)
+        padded = run_padded(model, [tuple(short), tuple(long)], visits)[0]
     near = CLOSE.get(model.info.dtype, ROUGH)
+    shares, others = ({one.id: one.probability for one in run.predictions if one.is_class} for run in (own, padded))
+    if any(abs(share - others.get(number, 0.0)) > near for number, share in shares.items()):
+        return True  # the head of a classifier may read padding (XLNet's reads the last place)
     picked = any(scores.shape[-1] == len(long) for scores in picks.taken_of)  # as of keys (DeepSeek-V3.2, Doge)
     return picked or any(np.abs(a - b).max() > near for a, b in zip(alone, beside, strict=True))
 
@@ -146,7 +149,8 @@ def run_padded(model: Checkpoint, texts: Sequence[tuple[Token, ...]], visits: Se
     embeddings = as_numpy(model.network.get_input_embeddings()(ids).detach())  # (batch, n, d_model)
     runs, silent = [], session.silent
     for b, tokens in enumerate(texts):
-        own = None if output is None else SimpleNamespace(logits=_text_logits(output, b, len(tokens), at))
+        logits = None if output is None else _text_logits(output, b, len(tokens), at, bool(model.classes))
+        own = None if output is None else SimpleNamespace(logits=logits)
         ran = Run(tokens, embeddings[b, : len(tokens)])
         ran.gates = traits.gates_of_text(b, len(tokens))
         model.told_by_run(ran, traits, silent, own)
@@ -173,9 +177,11 @@ def padded_inputs(model: Checkpoint, texts: Sequence[tuple[Token, ...]]) -> tupl
     return inputs | {"logits_to_keep": torch.tensor(at, device=device)}, at
 
 
-def _text_logits(output: Output, b: int, n: int, at: list[int] | None) -> Array | None:
-    """A text's own logits (1, positions, vocabulary), the last that of its last token."""
-    logits = getattr(output, "logits", None)
+def _text_logits(output: Output, b: int, n: int, at: list[int] | None, classifies: bool) -> Array | None:
+    """A text's own logits (1, positions, vocabulary), the last that of its last token; of a classifier (1, classes)."""
+    logits: Array | None = getattr(output, "logits", None)
+    if logits is not None and classifies:
+        return logits[b : b + 1]
     if logits is None or logits.ndim != 3:
         return None
     if at is None:

@@ -307,16 +307,21 @@ def attention_layers(network: PreTrainedModel) -> tuple[AttentionLayers, ...]:
     from attnctl.models.huggingface.attention_sites import layer_count, sites_of_modules
 
     sites, found = sites_of_modules(network), dict[AttentionLayers, AttentionLayers]()
+    counted_before: set[int] = set()  # ids of parameters: modules may be copies that share them (Zamba)
     sizes = network.config.get_text_config()
     for module, whole in _text_attentions(network):
         own = sites[id(module)]
-        matrices = {key: p.numel() for key, p in whole.named_parameters() if p.ndim >= 2 and not NO_MATRIX.search(key)}
-        named = tuple((key.removesuffix(".weight"), count) for key, count in matrices.items())
+        matrices = {key: p for key, p in whole.named_parameters() if p.ndim >= 2 and not NO_MATRIX.search(key)}
+        named = tuple((key.removesuffix(".weight"), p.numel()) for key, p in matrices.items())
+        ids = set(map(id, matrices.values()))
         alike = AttentionLayers((), own[0].kind, *_sizes_of_heads(module, sizes), named, 0)
         before = found.get(alike, alike)
         found[alike] = replace(
-            alike, layers=(*before.layers, *(site.layer for site in own)), distinct=before.distinct + 1
+            alike,
+            layers=(*before.layers, *(site.layer for site in own)),
+            distinct=before.distinct + (not ids <= counted_before),
         )
+        counted_before |= ids
     if hasattr(network.config, "num_hidden_groups"):  # a few modules stand for all layers (ALBERT)
         return tuple(replace(one, layers=range(layer_count(network, one.kind))) for one in found.values())
     return tuple(found.values())

@@ -141,11 +141,20 @@ class ContributionPart(Part, kw_only=True):
 
 @dataclass(frozen=True)
 class Contributions:
-    """The logit of a word (minus that of another), by the model itself and as the sum of its parts."""
+    """The logit of a word (minus that of another), by the model itself and as the sum of its parts.
+
+    Where the model caps its logits, the sum is that of `logit_before_cap`; elsewhere this is None.
+    """
 
     logit: float
     parts: tuple[ContributionPart, ...]
     notes: tuple[str, ...] = ()
+    logit_before_cap: float | None = None
+
+    @property
+    def summed_logit(self) -> float:
+        """The logit that the parts add up to."""
+        return self.logit if self.logit_before_cap is None else self.logit_before_cap
 
     @property
     def sum_of_parts(self) -> float:

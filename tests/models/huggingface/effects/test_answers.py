@@ -74,6 +74,25 @@ def plain(model: Any, hidden: list[tuple[int, int]], text: str = TEXT, window: i
     return np.array([float(shares[len(prompt) - 1 + at, token]) for at, token in enumerate(answer)])
 
 
+def test_an_answer_leaves_out_what_generation_config_suppresses(shelf: Shelf) -> None:
+    """Held against `generate`, which reads the lists there."""
+    model: Any = open_model(shelf("llama", max_position_embeddings=512))
+    prompt = ids_of(model.tokenize(TEXT))
+
+    def generated() -> tuple[int, ...]:
+        ids = torch.tensor([prompt])
+        made = model.network.generate(ids, attention_mask=torch.ones_like(ids), do_sample=False, max_new_tokens=8)
+        return tuple(made[0, len(prompt) :].tolist())
+
+    settings, plain = model.network.generation_config, generated()
+    for lists in ({"suppress_tokens": [plain[0], plain[3]]}, {"begin_suppress_tokens": [plain[0]]}):
+        settings.update(suppress_tokens=None, begin_suppress_tokens=None)
+        settings.update(**lists)
+        answered = AnsweredPrompt(model, prompt)
+        answered.generate_answer(8)
+        assert answered.answer == generated() != plain
+
+
 HIDDEN: list[list[tuple[int, int]]] = [[], [(0, 5)], [(3, 6), (11, 12), (30, 40)]]
 
 

@@ -18,6 +18,7 @@ from attnctl.models.huggingface.model_effects import watch_given_network
 from attnctl.readings.effects import ContributionPart, Contributions
 from attnctl.readings.effects.ablation import EffectRequest, measure_effects
 from tests.conftest import Run
+from tests.models.huggingface.conftest import Shelf
 from tests.tools import architectures as zoo
 
 pytestmark = pytest.mark.usefixtures("no_gradients")
@@ -212,11 +213,26 @@ def test_capped_logits_are_taken_apart_before_the_cap_which_is_said_and_without_
     given = zoo.inputs("llama")
     parts, logits = apart(model, given), model(**given).logits[0, -1]
     assert "caps its logits at ±0.5" in parts.notes[0]
-    assert abs(parts.logit) > abs(float(logits[TARGET] - logits[AGAINST]))
+    assert parts.logit == pytest.approx(float(logits[TARGET] - logits[AGAINST]), rel=1e-4)
+    before = model.lm_head(model.model(**given).last_hidden_state)[0, -1]
+    assert parts.logit_before_cap == pytest.approx(float(before[TARGET] - before[AGAINST]), rel=1e-4)
+    assert abs(parts.logit_before_cap) > abs(parts.logit)
     off = apart(model, given, heads={1: (2,)})
-    assert part_of(off, 1, 2).value == 0 and off.logit != pytest.approx(parts.logit, rel=1e-3)
+    assert part_of(off, 1, 2).value == 0 and off.logit_before_cap != pytest.approx(parts.logit_before_cap, rel=1e-3)
     for found in (parts, off):
-        assert found.sum_of_parts == pytest.approx(found.logit, rel=1e-4)
+        assert found.sum_of_parts == pytest.approx(found.logit_before_cap, rel=1e-4)
+
+
+def test_a_capped_logit_has_one_value_in_json(shelf: Shelf, run: Run) -> None:
+    """That of the prediction; what its parts add up to has a name of its own."""
+    for case, caps in (("gemma2, soft cap and window", True), ("llama", False)):
+        folder = shelf(case, **({"final_logit_softcapping": 0.5} if caps else {}))
+        document = run("explain", "at ate", "--model", folder, "--steps", "contributions", "--json").json
+        parts, own = document["contributions"], document["baseline"]["logit"]
+        assert parts["logit"] == pytest.approx(own, rel=1e-5)
+        assert ("logit_before_cap" in parts) is caps
+        assert parts["sum"] == pytest.approx(parts.get("logit_before_cap", own), rel=1e-4)
+        assert (abs(parts["sum"] - own) > 1e-3) is caps
 
 
 @pytest.mark.parametrize(

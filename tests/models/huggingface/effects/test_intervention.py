@@ -12,8 +12,9 @@ import pytest
 import torch
 
 import attnctl
+from attnctl import attention
 from attnctl.errors import AttnctlError
-from attnctl.interventions import Intervention
+from attnctl.interventions import Cut, Intervention, cut_edges
 from attnctl.models import open_model
 from attnctl.models.huggingface import attention_call
 from attnctl.models.huggingface.family_traits import output_projections
@@ -165,6 +166,72 @@ def test_edges_in_some_heads_and_layers_only() -> None:
         assert float(trace.weights[0, 3, 8, 2]) == 0
         assert float(trace.weights[0, :3, 8, 2].min()) > 0
         torch.testing.assert_close(trace.weights.sum(-1), torch.ones(1, 4, 9))
+
+
+def expected_keys(cuts: list[tuple[list[tuple[int, int]], list[int] | None]], n: int, causal: bool) -> torch.Tensor:
+    """Which keys each query of each of four heads is left: (4, n, n). One that has lost all keeps itself."""
+    left = torch.ones(n, n, dtype=torch.bool)
+    left = (left.tril() if causal else left).repeat(4, 1, 1)
+    for edges, heads in cuts:
+        for head in range(4) if heads is None else heads:
+            for query, key in edges:
+                left[head, query, key] = False
+    for head, query in (~left.any(-1)).nonzero().tolist():
+        left[head, query, query] = True
+    return left
+
+
+NESTED: list[list[tuple[list[tuple[int, int]], list[int] | None]]] = [
+    [([(1, 0)], [0]), ([(1, 1)], None)],
+    [([(1, 0)], [0]), ([(1, 1)], [0])],
+    [([(1, 0)], None), ([(1, 1)], [0, 3])],
+    [([(1, 1)], None), ([(1, 0)], [0, 3])],
+    [([(1, 0), (4, 4)], [2]), ([(1, 1)], [1]), ([(4, key) for key in range(4)], None)],
+    [([(0, 0), (3, 3)], [1]), ([(3, 0), (3, 1), (3, 2)], [1, 2])],
+    [([(2, 0), (2, 1)], [0]), ([(2, 2), (2, 1)], [1])],
+]
+
+
+@pytest.mark.parametrize("cuts", NESTED)
+@pytest.mark.parametrize("case", ["llama", "bert", "t5, bias"])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.bfloat16])
+def test_nested_cuts_are_one_cut(cuts: Any, case: str, dtype: torch.dtype) -> None:
+    """What one intervention hides from some heads is lost to those within it; the weights are those of a softmax by hand."""
+    model, given = zoo.build(case, dtype=dtype), zoo.inputs(case)
+    kind = {"attention": "encoder"} if case in zoo.PAIRS else {}
+    with ExitStack() as stack:
+        for edges, heads in cuts:
+            stack.enter_context(intervene(model, edges=edges, edge_heads=heads, **kind))
+        with attnctl.capture(model, layer=0, **kind) as traces:
+            model(**given)
+    with attnctl.capture(model, layer=0, **kind) as plain:
+        model(**given)
+    found, scores = traces[0].weights[0].float(), plain[0].scaled_scores[0].float()  # (heads, n, n)
+    left = expected_keys(cuts, found.shape[-1], causal=case in zoo.DECODERS)
+    wanted = torch.softmax(scores.masked_fill(~left, -torch.inf), -1)
+    assert bool(found.isfinite().all()) and float(found[~left].abs().max()) == 0
+    torch.testing.assert_close(found, wanted, rtol=0, atol=1e-5 if dtype == torch.float32 else 1e-2)
+
+
+@pytest.mark.parametrize("dtype", [np.float16, np.float32])
+def test_cuts_of_some_heads_in_numpy(dtype: Any) -> None:
+    q, k, v = np.random.default_rng(0).normal(size=(3, 4, 5, 8)).astype(dtype)
+    call = attention.Call(q, k, v, causal=True)
+    cuts = Cut((1,), (1,), heads=frozenset({2})), Cut((0,), (1, 4), heads=frozenset({2, 3})), Cut((2,), (3,))
+    weights = attention.run_call(cut_edges(call, [Intervention(cuts=cuts)], 0)).weights
+    left = expected_keys([([(1, 1)], [2]), ([(1, 0), (4, 0)], [2, 3]), ([(3, 2)], None)], 5, causal=True).numpy()
+    scores = np.where(left, attention.run_call(call).scaled_scores.astype(np.float32), -np.inf)
+    wanted = np.exp(scores) / np.exp(scores).sum(-1, keepdims=True)
+    np.testing.assert_allclose(weights, wanted, atol=1e-6 if dtype == np.float32 else 1e-3)
+
+
+def test_no_layers_and_no_heads_are_none() -> None:
+    model, given = zoo.build("llama"), zoo.inputs("llama")
+    plain = run(model, given)
+    for how in ({"layer": []}, {"layer": ()}, {"edge_heads": []}, {"layer": [1], "edge_heads": range(0)}):
+        with intervene(model, edges=[(8, 2)], **how):
+            assert torch.equal(run(model, given), plain)
+    assert Intervention(cuts=(Cut((2,), layers=frozenset()), Cut((2,), layers=frozenset({1})))).first_layer() == 1
 
 
 def test_a_query_never_loses_its_only_key() -> None:

@@ -255,6 +255,31 @@ def test_windows_of_llama_4_and_layers_of_albert(told: Told, tmp_path: Path) -> 
     assert "(2 layers share the parameters of 1)" in text
 
 
+@pytest.mark.parametrize(
+    ("kind", "more"),
+    [
+        ("zamba", {}),
+        ("zamba2", {}),
+        ("zamba2", {"num_mem_blocks": 2}),
+        ("zamba2", {"use_shared_attention_adapter": True}),
+    ],
+)
+def test_a_block_that_layers_share_counts_once(told: Told, tmp_path: Path, kind: str, more: dict[str, Any]) -> None:
+    """Held against the network, whose layers have copies of the block over the same memory."""
+    network = build(Family(kind, "causal"))
+    family, config = type(network), network.config
+    network = family(type(config).from_dict(config.to_dict() | more))
+    shared = {
+        part.data_ptr(): part.numel()
+        for name, part in network.named_parameters(remove_duplicate=False)
+        if ".self_attn." in name and part.ndim == 2
+    }
+    text = told(network.config.to_dict())
+    sizes = model_sizes(str(tmp_path))
+    assert sum(sizes.in_all().values()) == sum(shared.values()) and sizes.layers == 2
+    assert ("2 layers share the parameters of 1" in text) == ("num_mem_blocks" not in more)
+
+
 def test_families_that_have_more_are_said_to(told: Told) -> None:
     network = build(Family("doge", "causal"))
     text = told(network.config.to_dict())
