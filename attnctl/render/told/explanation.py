@@ -30,7 +30,7 @@ from attnctl.render.forms import (
     token_label,
 )
 from attnctl.steps import Step, StepPart, is_default_scale, walk_steps
-from attnctl.text import counted, number_text, percent, visible_text
+from attnctl.text import counted, for_pasting, number_text, percent, visible_text
 from attnctl.tokens import BLANKS, Token
 
 SHOWN_KEYS = 8  # as many keys as a reader will follow
@@ -505,4 +505,5 @@ def conclusion_of(trace: Trace, focus: Focus) -> str:
     if other is not None:
         pronoun, found = (visible_text(trace.tokens[at].text) for at in (focus.query, focus.key))
         return f"By their usual genders {pronoun} may be {found} or {visible_text(other)}: which of them is a guess."
-    return f"This head was measured to find {fitting}; how often it is right: attnctl model {trace.model.card_name}."
+    model = for_pasting(trace.model.card_name)
+    return f"This head was measured to find {fitting}; how often it is right: attnctl model {model}."
