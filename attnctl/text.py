@@ -10,6 +10,7 @@ from typing import Any
 
 Document = dict[str, Any]  # a JSON object, as it is read and written; its arrays may still be NumPy's
 
+LABEL_CHARACTERS = 1000  # of a token or a title that are looked at to show it: no line holds more
 PASTED_CHARACTERS = 250  # of a quoted word: `errors.print_complaint` cuts what has 300 without a space
 _PICTURES = {code: 0x2400 + code for code in range(0x20)} | {0x7F: 0x2421, 0x20: 0x2423}
 
@@ -19,7 +20,7 @@ def visible_text(text: str) -> str:
 
     Terminal escapes, direction overrides and invisible characters become visible and lose their power.
     """
-    if text.isascii() and text.isprintable() and text.strip():
+    if text.isprintable() and text.strip():
         return text
     if text.isspace() or not text:
         return "".join(_visible_symbol(char, lone=True) for char in text) or "∅"

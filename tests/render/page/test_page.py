@@ -328,6 +328,28 @@ def test_two_texts_open_where_they_differ_most(tab: Tab) -> None:
     tab.until(lambda: len(tab.texts(".words.one-line")) == 1)
 
 
+@pytest.mark.parametrize("letter", ["m", "日", "🙂", "e\u0301"])
+def test_a_word_of_thousands_of_letters_is_cut_in_few_steps(tab: Tab, letter: str) -> None:
+    long = letter * 20_000
+    tab.open(bare([[0.5, 0.5], [0.25, 0.75]], [Token("a", start=0, end=1), Token(long, start=2, end=2 + len(long))]))
+    shown, fits, more, count = tab.js(
+        """const measured = measurer.measureText.bind(measurer);
+        let count = 0;
+        measurer.measureText = (text) => { count += 1; return measured(text); };
+        const shown = cut(arguments[0], 110, 13);
+        const taken = count;
+        const signs = Array.from(shown).length - 1;
+        const wide = (text) => { measurer.font = `13px ${SANS}`; return measured(text).width; };
+        const longer = Array.from(arguments[0]).slice(0, signs + 1).join("");
+        return [shown, wide(shown) <= 110, wide(`${longer}…`) > 110, taken];""",
+        long,
+    )
+    assert fits and more, shown  # no sign more has room
+    assert count < 20
+    names = tab.texts("#canvas text")
+    assert any(name.startswith(letter) and name.endswith("…") for name in names) and max(map(len, names)) < 100
+
+
 def test_two_long_captions_stay_within_the_page(tab: Tab) -> None:
     text = "the cat sat on the mat while the old dog slept by the fire all day long"
     tab.device(1280)
