@@ -214,10 +214,23 @@ def decode_text(data: bytes, where: str) -> str:
         raise AttnctlError(f"{where} is not UTF-8 text: byte 0x{bad:02x} at offset {error.start}") from error
 
 
+def check_json_memory(data: bytes | str, source: str) -> None:
+    """Raise AttnctlError where JSON of any origin would fill the memory once it is read: "[]," is 72 bytes there."""
+    if len(data) < limits.ALWAYS_FREE_BYTES // 100:
+        return
+    text = data if isinstance(data, bytes) else data.encode(errors="surrogatepass")
+    need = len(text) + 32.0 * text.count(b",") + 72.0 * text.count(b"[") + 200.0 * text.count(b"{")
+    limits.check_memory(need, f"reading {source}", "give a smaller file")
+
+
 def parse_json(data: bytes | str, source: str) -> Any:
-    """JSON of any origin, lone surrogates made readable. Raises AttnctlError naming `source` and the position."""
+    """JSON of any origin, lone surrogates made readable.
+
+    Raises AttnctlError naming `source` and the position, or where it would fill the memory.
+    """
     import orjson
 
+    check_json_memory(data, source)
     try:
         return orjson.loads(data.removeprefix(b"\xef\xbb\xbf") if isinstance(data, bytes) else data)
     except orjson.JSONDecodeError as error:
