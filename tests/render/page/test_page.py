@@ -25,6 +25,7 @@ from attnctl.render.page.packing import coded_levels
 from attnctl.source import TextSource, prepare, record_trace
 from attnctl.source.cells import survey_text
 from attnctl.steps import walk_steps
+from attnctl.text import in_a_cell
 from attnctl.tokens import Token
 from tests.render.page.conftest import Tab
 
@@ -326,6 +327,16 @@ def test_two_texts_open_where_they_differ_most(tab: Tab) -> None:
     assert sizes[0] == sizes[1]
     tab.click(".sentence:nth-child(1) .token", 9)  # warm, which the other lacks: no room is kept for its arcs
     tab.until(lambda: len(tab.texts(".words.one-line")) == 1)
+
+
+def test_what_is_copied_is_harmless_in_a_terminal_and_a_spreadsheet(tab: Tab) -> None:
+    names = ["=1+1", "+1", "-1", "@x", "＝1+1", "＋1", "－1", "＠x", "-", "a\x1b[2J", "\u202eb"]
+    starts = np.cumsum([0, *(len(name) + 1 for name in names)])
+    tokens = [Token(name, start=int(at), end=int(at) + len(name)) for name, at in zip(names, starts, strict=False)]
+    tab.open(bare(np.full((11, 11), 1 / 11), tokens, " ".join(names)))
+    rows, columns, _ = tab.copied()
+    assert rows == columns == [in_a_cell(name) for name in names]
+    assert rows[4] == "'＝1+1" and rows[8] == "-" and rows[9] == "a␛[2J"
 
 
 @pytest.mark.parametrize("letter", ["m", "日", "🙂", "e\u0301"])
