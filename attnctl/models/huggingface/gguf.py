@@ -5,20 +5,29 @@ from __future__ import annotations
 import functools
 import hashlib
 import io
+import re
 import shutil
 import sys
 import tempfile
+import time
 from collections.abc import Iterator
-from contextlib import contextmanager, nullcontext, redirect_stderr
+from contextlib import contextmanager, nullcontext, redirect_stderr, suppress
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from attnctl.errors import AttnctlError, in_one_line, print_complaint
+from attnctl.files import lock_file, write_whole
 from attnctl.interrupts import removed_at_end, tidied_up
 from attnctl.light_import import complete_torch
 from attnctl.models.huggingface.hub import import_extra
 from attnctl.models.huggingface.network import check_whole, file_fingerprint, stored_text
 
+if TYPE_CHECKING:
+    from filelock import BaseFileLock
+
+TEMPORARY = ".converting-"  # how a folder in the making is called
+PART = re.compile(r"\..+\.place\.[0-9a-f]{8}\.part")
+YOUNG_SECONDS = 60
 BIG = 10**9  # parameters from which the cache holds half precision
 
 
@@ -51,7 +60,9 @@ def _kept_folder(path: Path) -> Path:
     if not (target / "config.json").is_file():
         target.parent.mkdir(parents=True, exist_ok=True)
         shutil.rmtree(target, ignore_errors=True)  # what is left of one that somebody took apart
-        temporary = Path(tempfile.mkdtemp(prefix=".", dir=target.parent))
+        temporary = Path(tempfile.mkdtemp(prefix=TEMPORARY, dir=target.parent))
+        lock = lock_file(temporary)  # as long as this process lives
+        _remove_orphans(target.parent)
         with tidied_up(), removed_at_end(temporary):
             try:
                 _convert_file(path, temporary)
@@ -59,11 +70,33 @@ def _kept_folder(path: Path) -> Path:
                     temporary.rename(target)
             finally:
                 shutil.rmtree(temporary, ignore_errors=True)
+                _release(lock)
     if known is None:
-        from attnctl.files import write_whole
-
         write_whole(place, target.name.encode())
     return target
+
+
+def _remove_orphans(folder: Path) -> None:
+    """Remove what processes left in the cache that were killed as they wrote there: gigabytes each.
+
+    A folder is nobody's where its lock is free; one that is only just made may not have its lock yet.
+    """
+    for path in folder.glob(f"{TEMPORARY}*"):
+        with suppress(OSError, AttnctlError):
+            if path.is_dir() and time.time() - path.stat().st_mtime > YOUNG_SECONDS:
+                lock = lock_file(path)  # raises where its process lives
+                shutil.rmtree(path, ignore_errors=True)
+                _release(lock)
+    for path in folder.glob(".*.part"):
+        with suppress(OSError):
+            if PART.fullmatch(path.name) and time.time() - path.stat().st_mtime > YOUNG_SECONDS:
+                path.unlink()
+
+
+def _release(lock: BaseFileLock) -> None:
+    lock.release()
+    with suppress(OSError):
+        Path(lock.lock_file).unlink()
 
 
 def cache_folder() -> Path:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import os
 import struct
 from pathlib import Path
 from typing import Any
@@ -11,6 +12,7 @@ import numpy as np
 import pytest
 
 from attnctl.errors import AttnctlError
+from attnctl.files import lock_file
 from attnctl.models import attend, open_model
 from attnctl.models.huggingface import gguf
 from attnctl.models.huggingface.gguf_header import read_header
@@ -113,3 +115,27 @@ def test_the_memory_that_a_header_would_take_is_counted_before_the_library_reads
         assert refused.code == 1 and "of memory, more than 1.5 GB" in refused.err and refused.err.count("\n") == 1
     largest = {"tokens": (8, 201_088), "token_type": (5, 201_088), "merges": (8, 446_189)}  # as gpt-oss has them
     assert read_header(header_of(tmp_path / "large.gguf", **largest)).lengths["merges"] == 446_189
+
+
+def test_what_a_killed_conversion_left_in_the_cache_is_removed_and_no_other(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cache, path = tmp_path / "cache", tmp_path / "m.gguf"
+    path.write_bytes(b"GGUF")
+    monkeypatch.setattr(gguf, "cache_folder", lambda: cache)
+    monkeypatch.setattr(gguf, "_convert_file", lambda path, folder: (folder / "config.json").write_text("{}"))
+    names = (".converting-dead", ".converting-alive", ".converting-young", ".kept", "other-0123456789ab")
+    for name in names:
+        (cache / name).mkdir(parents=True)
+        (cache / name / "model.safetensors").write_bytes(b"large")
+        if "young" not in name:
+            os.utime(cache / name, (0, 0))
+    for name in (".0123.place.89abcdef.part", ".theirs.part"):
+        (cache / name).touch()
+        os.utime(cache / name, (0, 0))
+    alive = lock_file(cache / ".converting-alive")  # by its own process
+    made = gguf.dequantised_folder(path)
+    alive.release()
+    left = {entry.name for entry in cache.iterdir() if entry.suffix not in (".lock", ".place")}
+    assert left == {*names[1:], ".theirs.part", made.name}
+    assert not list(cache.glob("*.part.lock")) and (made / "config.json").exists()
