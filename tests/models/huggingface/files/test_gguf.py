@@ -91,7 +91,7 @@ def test_a_damaged_name_of_a_folder_takes_no_other_away(tmp_path: Path, monkeypa
     for damaged in (b"", b"\xff", b"..", b"../other", b"x", b"/", b"a/b-0123456789ab", b"\0" * 12, b"x" * 5000):
         place.write_bytes(damaged)
         assert gguf.dequantised_folder(path) == first and dear.read_bytes() == b"dear"
-        assert place.read_text() == first.name
+        assert place.read_text() == f"{first.name}\n{path}"
 
 
 def header_of(path: Path, **arrays: tuple[int, int]) -> Path:
@@ -139,3 +139,27 @@ def test_what_a_killed_conversion_left_in_the_cache_is_removed_and_no_other(
     left = {entry.name for entry in cache.iterdir() if entry.suffix not in (".lock", ".place")}
     assert left == {*names[1:], ".theirs.part", made.name}
     assert not list(cache.glob("*.part.lock")) and (made / "config.json").exists()
+
+
+def test_folders_of_files_that_are_gone_or_changed_leave_the_cache(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cache = tmp_path / "cache"
+    monkeypatch.setattr(gguf, "cache_folder", lambda: cache)
+    monkeypatch.setattr(gguf, "_convert_file", lambda path, folder: (folder / "config.json").write_text("{}"))
+    names = ("gone", "changed", "copied/m", "copy/m", "unmounted/far", "stays", "new")
+    files = {name: tmp_path / f"{name}.gguf" for name in names}
+    for name, path in files.items():
+        path.parent.mkdir(exist_ok=True)
+        path.write_bytes(b"GGUF" + (b"copied" if "cop" in name else name.encode()))
+    made = {name: gguf.dequantised_folder(path) for name, path in files.items() if name != "new"}
+    assert made["copied/m"] == made["copy/m"] and len(set(made.values())) == 5
+    files["gone"].unlink()
+    files["copied/m"].unlink()
+    files["changed"].write_bytes(b"GGUF and more")
+    files["unmounted/far"].unlink()
+    files["unmounted/far"].parent.rmdir()
+    gguf.dequantised_folder(files["new"])
+    left = {name for name, one in made.items() if one.exists()}
+    assert left == {"copied/m", "copy/m", "unmounted/far", "stays"}  # a copy of one that is gone is the same folder
+    assert gguf.dequantised_folder(files["stays"]) == made["stays"]
