@@ -73,7 +73,7 @@ def strip_offsets(pictures: Sequence[Image]) -> list[int]:
     return [0, *accumulate(one.width + gap for one in pictures[:-1])]
 
 
-def open_picture(file: str | IO[bytes], formats: Sequence[str] = FORMATS) -> Image:
+def open_picture(file: str | IO[bytes], formats: tuple[str, ...] = FORMATS) -> Image:
     """Open a picture of one of these formats, its pixels not read yet. Raises as Pillow does for another format."""
     from PIL import Image
 

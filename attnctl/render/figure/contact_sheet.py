@@ -86,7 +86,7 @@ def sheet_pdf(pages: Iterable[bytes], file: IO[bytes]) -> None:
             figure = Figure(figsize=(wide / DPI, high / DPI))
             axes = figure.add_axes((0, 0, 1, 1), frameon=False, xticks=[], yticks=[])
             with open_picture(
-                io.BytesIO(png), ["PNG"]
+                io.BytesIO(png), ("PNG",)
             ) as picture:  # RGBA: matplotlib takes it as it is, RGB it converts
                 axes.imshow(np.asarray(picture.convert("RGBA")), aspect="auto", interpolation="none")
             document.savefig(figure)

@@ -153,7 +153,7 @@ def moving_picture(run: Evolution, look: Look = PLAIN) -> tuple[bytes, tuple[str
         width = len(f"{run.steps[-1]:,}")
         drawing = draw_heatmap(reading, _on_one_scale(look, f"{run.name}, step {step:>{width},}"))
         notes = drawing.notes
-        frames.append(open_picture(io.BytesIO(png_bytes(drawing.figure)), ["PNG"]).convert("RGB"))
+        frames.append(open_picture(io.BytesIO(png_bytes(drawing.figure)), ("PNG",)).convert("RGB"))
     size = max(frame.width for frame in frames), max(frame.height for frame in frames)
     even = []
     for frame in frames:
