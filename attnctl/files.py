@@ -48,15 +48,21 @@ def said_plainly(doing: str, path: str | Path) -> Iterator[None]:
         raise AttnctlError(f"cannot {doing} {path}: {(error.strerror or str(error)).lower()}") from error
 
 
-def write_whole(path: str | Path, write: bytes | Callable[[IO[bytes]], object]) -> None:
+def write_whole(path: str | Path, write: bytes | Callable[[IO[bytes]], object], *, inside: Path | None = None) -> None:
     """Put bytes (or what `write` puts into a binary file) at `path`, whole or not at all.
 
-    A temporary file beside it is renamed over it at the end, so a failure leaves what stood there before. A path that is no
-    regular file (a device, a named pipe) is written straight. Raises AttnctlError where it cannot be written.
+    A temporary file beside it is renamed over it at the end, so a failure leaves what stood there before; it can be read by
+    those who could read that. A path that is no regular file (a device, a named pipe) is written straight, and a link is
+    written through. `inside` a folder that this program fills, a link gives way to the file, and none on the way there is
+    followed. Raises AttnctlError where it cannot be written.
     """
     path = Path(path)
     _check_name("write", path)
+    if inside is not None:
+        check_no_links(path.parent, inside)
     with said_plainly("write", path):
+        if inside is not None and path.is_symlink():
+            path.unlink()
         if path.exists() and not path.is_file():
             with open(path, "wb", opener=_opened_for_reader) as straight:  # noqa: PTH123
                 _fill_file(straight, write)
@@ -64,18 +70,45 @@ def write_whole(path: str | Path, write: bytes | Callable[[IO[bytes]], object]) 
         path.parent.stat()  # a loop of links is said to be one
         with contextlib.suppress(FileNotFoundError):
             path.stat()
-        target = Path(os.path.realpath(path))  # a link is written through, not replaced
+        target = path if inside is not None else Path(os.path.realpath(path))
+        mode = target.stat().st_mode & 0o7777 if target.exists() else None
         temporary = target.with_name(f".{target.name[:100]}.{os.urandom(4).hex()}.part")
         try:
             with removed_at_end(temporary):
-                with tidied_up(), temporary.open("xb") as file:
+                own = None if mode is None else lambda name, flags: os.open(name, flags, mode & 0o777)
+                with tidied_up(), open(temporary, "xb", opener=own) as file:  # noqa: PTH123
                     _fill_file(file, write)
-                if target.exists():
-                    temporary.chmod(target.stat().st_mode & 0o7777)
+                if mode is not None:
+                    temporary.chmod(mode)
                 temporary.replace(target)
         except BaseException:
             temporary.unlink(missing_ok=True)
             raise
+
+
+TEMPORARY = re.compile(
+    r"\.(.+)\.[0-9a-f]{8}\.part"
+)  # what `write_whole` calls its temporary file, around the file's name
+
+
+def check_no_links(path: Path, inside: Path) -> None:
+    """Raise AttnctlError where `path`, or a folder between it and the folder `inside` which it lies, is a link."""
+    while path != inside:
+        if path.is_symlink():
+            raise AttnctlError(f"{path} is a link, which is not followed: give a new folder")
+        path = path.parent
+
+
+def open_to_append(path: Path) -> IO[bytes]:
+    """A file of a folder that this program fills, unbuffered and at its end. Raises AttnctlError where it is a link."""
+    check_no_links(path, path.parent)
+    with said_plainly("write", path):
+        return open(  # noqa: PTH123
+            path,
+            "a+b",
+            buffering=0,
+            opener=lambda name, flags: os.open(name, flags | getattr(os, "O_NOFOLLOW", 0), 0o666),
+        )
 
 
 def _opened_for_reader(path: str, flags: int) -> int:
@@ -214,10 +247,23 @@ def decode_text(data: bytes, where: str) -> str:
         raise AttnctlError(f"{where} is not UTF-8 text: byte 0x{bad:02x} at offset {error.start}") from error
 
 
+def check_json_memory(data: bytes | str, source: str) -> None:
+    """Raise AttnctlError where JSON of any origin would fill the memory once it is read: "[]," is 72 bytes there."""
+    if len(data) < limits.ALWAYS_FREE_BYTES // 100:
+        return
+    text = data if isinstance(data, bytes) else data.encode(errors="surrogatepass")
+    need = len(text) + 32.0 * text.count(b",") + 72.0 * text.count(b"[") + 200.0 * text.count(b"{")
+    limits.check_memory(need, f"reading {source}", "give a smaller file")
+
+
 def parse_json(data: bytes | str, source: str) -> Any:
-    """JSON of any origin, lone surrogates made readable. Raises AttnctlError naming `source` and the position."""
+    """JSON of any origin, lone surrogates made readable.
+
+    Raises AttnctlError naming `source` and the position, or where it would fill the memory.
+    """
     import orjson
 
+    check_json_memory(data, source)
     try:
         return orjson.loads(data.removeprefix(b"\xef\xbb\xbf") if isinstance(data, bytes) else data)
     except orjson.JSONDecodeError as error:
@@ -252,15 +298,27 @@ def lock_folder(folder: Path) -> BaseFileLock:
 
     Raises AttnctlError where another process holds it.
     """
+    return _lock(folder / LOCK, folder, "folder", 0)
+
+
+def lock_file(path: Path, seconds: float = 0) -> BaseFileLock:
+    """The lock of a file, in a file beside it, as `lock_folder`; it is waited for for so many seconds."""
+    target = Path(os.path.realpath(path))  # two links to one file are one
+    return _lock(target.with_name(f".{target.name[:100]}{LOCK}"), path, "file", seconds)
+
+
+def _lock(lock_path: Path, locked: Path, kind: str, seconds: float) -> BaseFileLock:
     from filelock import FileLock, Timeout
 
-    lock = FileLock(folder / LOCK, timeout=0)
-    try:
-        lock.acquire()
-    except Timeout:
-        raise AttnctlError(f"{folder} is being written by another run: wait for it, or give another folder") from None
-    except NotImplementedError as error:
-        raise AttnctlError(f"{folder} is on a file system without locks: give a folder on another") from error
+    # a lock by the mere existence of a file, where a file system has no others, would outlive a process that is killed
+    lock = FileLock(lock_path, timeout=seconds, fallback_to_soft=False)
+    with said_plainly("lock", locked):
+        try:
+            lock.acquire()
+        except Timeout:
+            raise AttnctlError(
+                f"{locked} is being written by another run: wait for it, or give another {kind}"
+            ) from None
     return lock
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import re
-import shlex
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -16,6 +15,7 @@ from attnctl.files import names_picture, names_sound
 from attnctl.formats.arrays import is_table
 from attnctl.models import names_model
 from attnctl.source import Model, OverviewSource, TextSource, TraceSource
+from attnctl.text import for_pasting
 from attnctl.tokens import checked_text
 
 if TYPE_CHECKING:
@@ -115,18 +115,19 @@ def check_no_file(text: str) -> None:
             files.check_regular(name)
             if Path(name).suffix.lower() in (".npy", ".npz"):
                 raise UsageError(f"{name} is a file of arrays, without the model that this needs: give a text")
-            raise UsageError(f"{name} is a file: a text in it is read with --file {name}")
+            raise UsageError(f"{name} is a file: a text in it is read with --file {for_pasting(name)}")
         raise AttnctlError(f"no file {name[:200]}: no such file is here, and for a text it has no words")
     if not name or re.search(r"\s|\0", name) or len(name) >= limits.NAME_BYTES:
         return
+    word = for_pasting(name)
     if Path(name).is_dir():
         raise UsageError(
-            f"{name} is a folder: attnctl batch {name} reads its texts; as a text: printf {name} | attnctl … -"
+            f"{name} is a folder: attnctl batch {word} reads its texts; as a text: printf %s {word} | attnctl … -"
         )
     if re.match(r"\.{0,2}/\w|~/", name):
         if os.path.lexists(Path(name).expanduser()):
-            raise UsageError(f"{name} is a file: a text in it is read with --file {name}")
-        raise AttnctlError(f"no file {name}: nothing is there; as a text: printf {name} | attnctl … -")
+            raise UsageError(f"{name} is a file: a text in it is read with --file {for_pasting(name)}")
+        raise AttnctlError(f"no file {name}: nothing is there; as a text: printf %s {word} | attnctl … -")
 
 
 def conversation_in(file: str) -> Conversation:
@@ -212,7 +213,8 @@ def refuse_models(command: str, a: str, b: str) -> None:
     """Raise UsageError where models stand for texts: the text that they read is lacking."""
     models = [name for name in (a, b) if names_model(name)]
     if len(models) == 2:
-        raise UsageError(f'{a} and {b} are models: give the text that both read: attnctl {command} {a} {b} "…"')
+        both = f"{for_pasting(a)} {for_pasting(b)}"
+        raise UsageError(f'{a} and {b} are models: give the text that both read: attnctl {command} {both} "…"')
     if models:
         raise UsageError(f'{models[0]} is a model: name the other one and a text: attnctl {command} A B "…"')
 
@@ -231,9 +233,9 @@ def _read_input(source: str | None) -> tuple[str, bytes] | None:
     except (OSError, ValueError):  # too long for a name, or with a null in it
         there = False
     if there and Path(source).suffix.lower() == ".txt" and not _holds_numbers(source):
-        raise UsageError(f"{source} is a file of text: read it with --file {source}")
+        raise UsageError(f"{source} is a file of text: read it with --file {for_pasting(source)}")
     if there and Path(source).suffix.lower() in (".safetensors", ".gguf"):
-        raise UsageError(f"{source} holds a model's weights: give a text, and --model {source}")
+        raise UsageError(f"{source} holds a model's weights: give a text, and --model {for_pasting(source)}")
     if there and (any(char in source for char in "/\\") or _holds_numbers(source)):
         return source, files.read_bytes(source)
     return None
@@ -296,7 +298,7 @@ def _computed_input(where: str, data: bytes, tokens: str | None) -> Any:
     if lines > 1 and first.endswith(b"}"):
         if b'"schema"' not in first:
             raise AttnctlError(f"{where} holds {lines} lines of JSON that are no traces: attnctl batch reads texts so")
-        name = "traces.jsonl" if where == "standard input" else shlex.quote(where)
+        name = "traces.jsonl" if where == "standard input" else for_pasting(where)
         raise AttnctlError(f"{where} holds {lines} traces, one a line; choose one: sed -n 1p {name} | attnctl … -")
     from attnctl.formats.storage import from_json
 

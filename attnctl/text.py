@@ -10,6 +10,8 @@ from typing import Any
 
 Document = dict[str, Any]  # a JSON object, as it is read and written; its arrays may still be NumPy's
 
+LABEL_CHARACTERS = 1000  # of a token or a title that are looked at to show it: no line holds more
+PASTED_CHARACTERS = 250  # of a quoted word: `errors.print_complaint` cuts what has 300 without a space
 _PICTURES = {code: 0x2400 + code for code in range(0x20)} | {0x7F: 0x2421, 0x20: 0x2423}
 
 
@@ -18,7 +20,7 @@ def visible_text(text: str) -> str:
 
     Terminal escapes, direction overrides and invisible characters become visible and lose their power.
     """
-    if text.isascii() and text.isprintable() and text.strip():
+    if text.isprintable() and text.strip():
         return text
     if text.isspace() or not text:
         return "".join(_visible_symbol(char, lone=True) for char in text) or "∅"
@@ -63,6 +65,17 @@ def shortened(text: str, most: int, close: bool = False) -> str:
 def quoted_beginning(text: str) -> str:
     """A text in quotes, of a long one its first 59 characters, on one line: as values show themselves in Python."""
     return repr(shortened(text, 60))
+
+
+def for_pasting(text: str) -> str:
+    """One word of a command that a message prints and that users paste into a shell, quoted where it needs that.
+
+    A text so long that the message may be cut within its quotes is left out.
+    """
+    from shlex import quote
+
+    word = quote(text)
+    return word if len(word) <= PASTED_CHARACTERS else "'…'"
 
 
 def counted(count: int, noun: str) -> str:

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 from attnctl import limits
 from attnctl.errors import AttnctlError, TooLongError, UsageError, telling_errors
 from attnctl.files import is_possible_name
-from attnctl.text import counted, isolated, shortened, visible_text
+from attnctl.text import LABEL_CHARACTERS, counted, isolated, shortened, visible_text
 
 if TYPE_CHECKING:
     from tokenizers import Encoding, Tokenizer
@@ -198,19 +198,21 @@ STRANGE_SHARE = 0.3  # of the tokens of a text that a model does not know, from 
 
 def unknown_words(tokens: Sequence[Token]) -> tuple[str, ...]:
     """What a user must know of words that a model does not: one sentence, or none."""
-    words = list(dict.fromkeys(visible_text(token.text) for token in tokens if token.unknown))
+    words = list(dict.fromkeys(token.text for token in tokens if token.unknown))
     if not words:
         return ()
-    named = ", ".join(words[:6]) + (f" and {len(words) - 6} more" if len(words) > 6 else "")
+    named = ", ".join(visible_text(shortened(word, LABEL_CHARACTERS)) for word in words[:6])
+    named += f" and {len(words) - 6} more" if len(words) > 6 else ""
     return (f"not among the words the model knows, read by their shape or as its unknown word (†): {named}",)
 
 
 def strange_words(name: str, tokens: Sequence[Token]) -> str | None:
     """One sentence where the model of this name does not know STRANGE_SHARE of the tokens, and two at least; else None."""
-    strange = [visible_text(token.text) for token in tokens if token.unknown]
+    strange = [token.text for token in tokens if token.unknown]
     if len(strange) < max(2, STRANGE_SHARE * len(tokens)):
         return None
-    named = ", ".join(isolated(f"{shortened(word, 16)}†") for word in strange[:3]) + (", …" if len(strange) > 3 else "")
+    shown = (shortened(visible_text(word[:LABEL_CHARACTERS]), 16) for word in strange[:3])
+    named = ", ".join(isolated(f"{word}†") for word in shown) + (", …" if len(strange) > 3 else "")
     return f"{name} does not know {len(strange)} of these {len(tokens)} tokens ({named})"
 
 

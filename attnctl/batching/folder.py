@@ -32,7 +32,7 @@ from attnctl.batching.manifest import (
     sealed_line,
 )
 from attnctl.errors import AttnctlError, UsageError
-from attnctl.files import LOCK, lock_folder, said_plainly, write_whole
+from attnctl.files import LOCK, TEMPORARY, check_no_links, lock_folder, said_plainly, write_whole
 from attnctl.formats.documents.model_documents import ManifestFile, ManifestLine
 from attnctl.formats.pictures import format_names
 
@@ -48,7 +48,7 @@ OWN_NAME = re.compile(
     r"|(traces\.parquet|contact-sheet|\.tallies|\.effects|\.sources)/\d{7,}[-.][a-z0-9.]+"
     r"|traces\.jsonl|statistics\.csv|effects\.csv|contact-sheet\.pdf|census\.json|sources\.jsonl|sources(-means)?\.csv"
 )
-
+OWN_FOLDER = re.compile(r"\d{7,}|traces\.parquet|contact-sheet|\.tallies|\.effects|\.sources")
 
 NamedFiles = list[tuple[str, bytes]]
 
@@ -145,9 +145,7 @@ class Folder:
                 self._remove_results()
             is_new = not (manifest := self.path / MANIFEST).exists() or not manifest.stat().st_size
             self._key = check_run(self.path, self.said, is_new=is_new)
-            for pattern in (".*.part", "*/.*.part"):  # of a run that was killed as it wrote
-                for part in self.path.glob(pattern):
-                    part.unlink(missing_ok=True)
+            self._remove_temporaries()
             self._open_files()
             held.callback(self._close_files)
             self._drop_damaged()
@@ -170,10 +168,23 @@ class Folder:
         """Raise UsageError where the folder holds something else, AttnctlError where a file of it is none."""
         if not (self.path / MANIFEST).exists() and any(path.name not in (RUN, LOCK) for path in self.path.iterdir()):
             raise UsageError(f"{self.path} is not empty and holds no batch: give a new folder")
+        for path in self.path.iterdir():
+            if OWN_FOLDER.fullmatch(path.name):
+                check_no_links(path, self.path)
         for name in (MANIFEST, LOCK, RUN, LINES):
             path = self.path / name
+            check_no_links(path, self.path)
             if path.exists() and not path.is_file():  # a pipe would be waited for
                 raise AttnctlError(f"{path} is no regular file: give a new folder")
+
+    def _remove_temporaries(self) -> None:
+        """Remove the temporary files of a run that was killed as it wrote them, and no other file of such a name."""
+        for pattern in (".*.part", "*/.*.part"):
+            for path in self.path.glob(pattern):
+                written = TEMPORARY.fullmatch(path.name)
+                name = path.with_name(written[1]).relative_to(self.path).as_posix() if written else ""
+                if name in (MANIFEST, RUN) or OWN_NAME.fullmatch(name):
+                    path.unlink(missing_ok=True)
 
     def _remove_results(self) -> None:
         for path in self.path.rglob("*"):
@@ -236,12 +247,12 @@ class Folder:
                     manifest.write(sealed_line(entry, self._key))
 
         def write_manifest(lines: IO[bytes]) -> None:
-            write_whole(self._manifest.path, partial(write_both, lines))
+            write_whole(self._manifest.path, partial(write_both, lines), inside=self.path)
 
         if self._lines is None:
             write_manifest(io.BytesIO())
         else:
-            write_whole(self._lines.path, write_manifest)
+            write_whole(self._lines.path, write_manifest, inside=self.path)
         self._close_files()
         self._open_files()
 
@@ -335,7 +346,7 @@ class Folder:
                 path.parent.mkdir(parents=True, exist_ok=True)
             if path.exists() and not path.is_file():  # a pipe would be written into
                 path.unlink()
-        write_whole(path, data)
+        write_whole(path, data, inside=self.path)
         return self._entry_of(name, data)
 
     def _entry_of(self, name: str, data: bytes, offset: int | None = None) -> ManifestFile:

@@ -94,7 +94,9 @@ class Contacts(SharedFormat):
         from attnctl.render.figure.contact_sheet import sheet_pdf
 
         if first := next(parts, None):
-            write_whole(folder / "contact-sheet.pdf", lambda file: sheet_pdf(chain([first], parts), file))
+            write_whole(
+                folder / "contact-sheet.pdf", lambda file: sheet_pdf(chain([first], parts), file), inside=folder
+            )
 
 
 def batch_folder(work: Work, source: TextStream, path: str, *, start_anew: bool = False) -> Folder:

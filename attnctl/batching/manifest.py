@@ -13,7 +13,7 @@ import msgspec
 
 from attnctl import limits
 from attnctl.errors import AttnctlError, UsageError
-from attnctl.files import said_plainly, write_whole
+from attnctl.files import open_to_append, said_plainly, write_whole
 from attnctl.formats.documents.model_documents import ManifestFile, ManifestLine
 from attnctl.text import as_json
 
@@ -42,7 +42,7 @@ def check_run(folder: Path, said: Document, *, is_new: bool) -> bytes:
         if not is_new:
             raise UsageError(f"{folder} has a manifest but no run.json: give a new folder")
         document = {"schema": SCHEMA, "attnctl": __version__} | decides
-        write_whole(run, orjson.dumps(document, option=orjson.OPT_INDENT_2) + b"\n")
+        write_whole(run, orjson.dumps(document, option=orjson.OPT_INDENT_2) + b"\n", inside=folder)
     try:
         before = orjson.loads(run.read_bytes())
         schema, theirs = before["schema"], before["said"]
@@ -148,7 +148,7 @@ class AppendedFile:
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        self.file = path.open("a+b", buffering=0)
+        self.file = open_to_append(path)
         self.end = self.file.seek(0, os.SEEK_END)
 
     def append_bytes(self, data: bytes) -> None:

@@ -116,11 +116,11 @@ class PromptSources(SharedFormat):
                     rows.append(sources_row(document))
                     merge_means(means, tally_of_prompt(document))
 
-        write_whole(folder / "sources.jsonl", write_documents)
-        write_whole(folder / "sources.csv", csv_table(ROW, rows).encode())
+        write_whole(folder / "sources.jsonl", write_documents, inside=folder)
+        write_whole(folder / "sources.csv", csv_table(ROW, rows).encode(), inside=folder)
         # a line a part and column, then a line a place and column: mean, its standard error, number of prompts
         table = tally_csv(means, COLUMNS, "standard_error", ("by", "which", "column"))
-        write_whole(folder / "sources-means.csv", table.encode())
+        write_whole(folder / "sources-means.csv", table.encode(), inside=folder)
 
 
 def sources_row(document: Document) -> list[Any]:

@@ -75,7 +75,7 @@ class MeanTallies(SharedFormat):
         tally: Tally = {}
         for part in parts:
             merge_means(tally, {(layer, head, name): tuple(m) for layer, head, name, *m in orjson.loads(part)})
-        write_whole(folder / f"{self.form}.csv", tally_csv(tally, self.measures, self.spread).encode())
+        write_whole(folder / f"{self.form}.csv", tally_csv(tally, self.measures, self.spread).encode(), inside=folder)
 
 
 def statistics_of_trace(trace: Trace) -> Tally:

@@ -18,7 +18,7 @@ from typing import IO, Any, cast
 from attnctl import limits
 from attnctl.batching.items import Item
 from attnctl.errors import AttnctlError, UsageError, in_one_line
-from attnctl.files import check_regular, names_picture, need_pyarrow, open_regular, said_plainly
+from attnctl.files import check_json_memory, check_regular, names_picture, need_pyarrow, open_regular, said_plainly
 from attnctl.text import as_json
 
 DAMAGE = (EOFError, gzip.BadGzipFile, zlib.error)  # what reading a damaged compressed file raises
@@ -87,6 +87,7 @@ SUFFIXES = {
     ".pq": "parquet",
 }
 LONGEST = limits.LINE_BYTES
+TOO_LONG = f"the text is longer than {LONGEST >> 20} MB"
 BOM = b"\xef\xbb\xbf"
 JSON_BEGINS = re.compile(rb"\s*(\{|\[\s*([\[{\"]|$))")  # of a pipe: "[Music]" is text
 
@@ -180,7 +181,7 @@ class TextStream(InputFiles):
         except DAMAGE as error:
             return Item(0, where, id=name, error=f"the file is damaged: {error}")
         if len(data) > LONGEST:
-            return Item(0, where, id=name, error=f"the text is longer than {LONGEST >> 20} MB")
+            return Item(0, where, id=name, error=TOO_LONG)
         return replace(next(self._items_of_line(where, data.removeprefix(BOM), "text")), id=name)
 
     def _items_of_file(self, path: str) -> Iterator[Item]:
@@ -246,17 +247,26 @@ class TextStream(InputFiles):
             yield Item(0, where, error="the line is empty")
             return
         try:
+            check_json_memory(text, "it")
             document = orjson.loads(text)
         except orjson.JSONDecodeError as error:
             yield Item(0, where, text[:1000], error=f"the line is not JSON: {error}")
             return
+        except AttnctlError as error:
+            yield Item(0, where, error=str(error))
+            return
+        is_long = (
+            len(line) > LONGEST
+        )  # a value over many lines, or a list: each of its entries is held against the limit
         if isinstance(document, list) and not any(isinstance(entry, dict) and "role" in entry for entry in document):
             for at, entry in enumerate(document):
-                yield self._item_of_document(f"{where}, entry {at}", entry)
+                yield self._item_of_document(f"{where}, entry {at}", entry, is_long=is_long)
         else:
-            yield self._item_of_document(where, document)
+            yield self._item_of_document(where, document, is_long=is_long)
 
-    def _item_of_document(self, where: str, document: Any) -> Item:
+    def _item_of_document(self, where: str, document: Any, *, is_long: bool) -> Item:
+        if is_long and len(as_json(document)) > LONGEST:
+            return Item(0, where, error=TOO_LONG)
         if isinstance(document, str):
             return _of_text(where, document)
         if isinstance(document, list) or (isinstance(document, dict) and "messages" in document):
@@ -356,6 +366,8 @@ def _is_cut_off(text: bytes) -> bool:
 def _of_text(where: str, text: str, name: str | int | None = None) -> Item:
     if not text.strip():
         return Item(0, where, id=name, error="the text is empty")
+    if len(text) > LONGEST // 4 and len(text.encode(errors="surrogatepass")) > LONGEST:
+        return Item(0, where, id=name, error=TOO_LONG)
     try:
         text.encode()
     except UnicodeEncodeError:

@@ -28,7 +28,7 @@ from attnctl.cli.suggestions import suggest_choice
 from attnctl.errors import AttnctlError, UsageError
 from attnctl.files import read_bytes
 from attnctl.formats.pictures import figure_bytes
-from attnctl.text import either
+from attnctl.text import either, for_pasting
 
 if TYPE_CHECKING:
     from typer._click.core import Command as ClickCommand
@@ -212,7 +212,7 @@ def _check_names(said: Document, command: str, options: Collection[str]) -> None
         for place in [name] if table is None else [f"{name}.{key}" for key in table]:
             lacking = name == command and place.rpartition(".")[2].replace("-", "_") not in options
             if wrong := why_no_default(place) or f"{command} has no such option" * lacking:
-                raise AttnctlError(f"{config_path()}: {place}: {wrong} (attnctl config --unset {place})")
+                raise AttnctlError(f"{config_path()}: {place}: {wrong} (attnctl config --unset {for_pasting(place)})")
 
 
 def why_no_default(name: str) -> str:

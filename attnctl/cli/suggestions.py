@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from attnctl import find_named
 from attnctl.cli.command_table import COMMANDS
 from attnctl.cli.options import OPTIONS, TOKENS
+from attnctl.text import for_pasting
 from attnctl.tokens import split_words
 
 if TYPE_CHECKING:
@@ -32,7 +33,7 @@ ELSEWHERE = {
 def suggest_command(name: str, commands: Collection[str]) -> str:
     """One line about a command that is not there."""
     if len(name.split()) > 1:
-        return f"{name[:60]!r} is a text, and no command: attnctl explain {name[:60]!r}"
+        return f"{name[:60]!r} is a text, and no command: attnctl explain {for_pasting(name[:60])}"
     near = next(iter(get_close_matches(name.casefold(), commands, 1, 0.6)), None)
     if near is None:
         return f"no command {name!r}: there are {', '.join(commands)}"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Sequence
 from itertools import accumulate
-from typing import TYPE_CHECKING
+from typing import IO, TYPE_CHECKING
 
 from attnctl import limits
 from attnctl.errors import AttnctlError, in_one_line
@@ -15,6 +15,9 @@ if TYPE_CHECKING:
     from PIL.Image import Image
 
 
+# what the suffixes of `files.names_picture` stand for. Pillow chooses a format by content, and some of its others start
+# programs or are seldom used: a PostScript file called photo.png would start Ghostscript.
+FORMATS = ("BMP", "GIF", "JPEG", "PNG", "TIFF", "WEBP")
 GAP = 0.02  # between pictures that stand side by side, of the height of the highest
 
 
@@ -70,12 +73,19 @@ def strip_offsets(pictures: Sequence[Image]) -> list[int]:
     return [0, *accumulate(one.width + gap for one in pictures[:-1])]
 
 
+def open_picture(file: str | IO[bytes], formats: tuple[str, ...] = FORMATS) -> Image:
+    """Open a picture of one of these formats, its pixels not read yet. Raises as Pillow does for another format."""
+    from PIL import Image
+
+    return Image.open(file, formats=formats)
+
+
 def _read_one(path: str) -> Image:
     """A picture as RGB, turned upright as its EXIF says; of a moving one the first frame, on white where it is clear.
 
     Raises as `read_photographs`.
     """
-    from PIL import Image, ImageOps
+    from PIL import Image, ImageOps, UnidentifiedImageError
 
     if not names_picture(path):
         raise AttnctlError(
@@ -85,7 +95,7 @@ def _read_one(path: str) -> Image:
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # of a large one, which is refused below
-            opened = Image.open(path)
+            opened = open_picture(path)
         with opened:
             if opened.width * opened.height > limits.PICTURE_PIXELS:
                 raise AttnctlError(
@@ -99,5 +109,7 @@ def _read_one(path: str) -> Image:
             return upright.convert("RGB")
     except AttnctlError:
         raise
+    except UnidentifiedImageError as error:
+        raise AttnctlError(f"cannot read the picture {path}: it is none of {', '.join(FORMATS)}, or damaged") from error
     except Exception as error:  # each format fails in its own way
         raise AttnctlError(f"cannot read the picture {path}: {in_one_line(error)}") from error

@@ -20,6 +20,7 @@ from attnctl.document_fields import Part, Portion, about
 from attnctl.errors import UsageError
 from attnctl.readings.effects.needle import HeadPlace
 from attnctl.readings.traces.trace import ModelInfo
+from attnctl.text import visible_text
 
 FRAME_SECONDS = 0.02
 MEDIAN_FRAMES = 7
@@ -200,7 +201,7 @@ def subtitles(found: AlignedSpeech, form: str) -> str:
     for number, cue in enumerate(subtitle_cues(found.words), 1):
         point, end = "." if vtt else ",", max(cue[-1].end, cue[0].start + 0.001)
         times = f"{clock(cue[0].start, point)} --> {clock(end, point)}"
-        texts = [one.text for one in cue]
+        texts = [visible_text(one.text) for one in cue]
         if vtt:
             texts = [text.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;") for text in texts]
             pairs = zip(texts[1:], cue, cue[1:], strict=False)

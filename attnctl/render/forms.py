@@ -17,7 +17,7 @@ import numpy as np
 import numpy.typing as npt
 
 from attnctl.arrays import Bools, Floats
-from attnctl.text import csv_table, isolated, number_text, percent, visible_text
+from attnctl.text import LABEL_CHARACTERS, csv_table, isolated, number_text, percent, shortened, visible_text
 from attnctl.tokens import Token
 
 # Lightness falls (or rises) evenly along the map in OKLab, and one family of hues from green to blue carries it, so that it
@@ -240,7 +240,7 @@ def exponential_heading(shift: float, number: Callable[[float], str]) -> str:
 
 def token_label(token: Token | str, width: int | None = None) -> str:
     """A token as a label: safe, on one line, marked † where the model does not know it, at most `width` cells wide."""
-    text = visible_text(token if isinstance(token, str) else token.text)
+    text = visible_text(shortened(token if isinstance(token, str) else token.text, LABEL_CHARACTERS))
     if isinstance(token, Token) and token.unknown:
         text += "†"
     return isolated(text if width is None else label_fit(text, width))

@@ -177,5 +177,6 @@ def measure_run(training: Training, run: TrainingRun) -> list[RelationDocument] 
         return None
     weights = run.path / "weights.safetensors"
     table = measure_relations(open_named_model(str(weights)), untrained_seed=training.recipe.seed)
-    write_whole(weights, weights_file(training, figures={one.relation: structs.asdict(one) for one in table}))
+    figures = {one.relation: structs.asdict(one) for one in table}
+    write_whole(weights, weights_file(training, figures=figures), inside=run.path)
     return table

@@ -20,7 +20,7 @@ import orjson
 
 from attnctl import __version__, limits
 from attnctl.errors import AttnctlError, UsageError, in_one_line
-from attnctl.files import LOCK, lock_folder, read_bytes, said_plainly, write_whole
+from attnctl.files import LOCK, lock_folder, open_to_append, read_bytes, said_plainly, write_whole
 from attnctl.text import as_json
 from attnctl.training import corpus as corpora
 from attnctl.training import network
@@ -148,13 +148,13 @@ class TrainingRun:
         with said_plainly("write", self.path):
             self.path.mkdir(parents=True, exist_ok=True)
         if lines is not None:
-            write_whole(self.path / "corpus.txt", ("\n".join(lines) + "\n").encode())
+            write_whole(self.path / "corpus.txt", ("\n".join(lines) + "\n").encode(), inside=self.path)
         self.write_recipe(recipe)  # last, since a folder with a recipe is a run
 
     def write_recipe(self, recipe: Recipe) -> None:
         """Write down the recipe."""
         told = asdict(recipe) | {"attnctl": __version__, "corpus_sha256": self._corpus_digest(recipe)}
-        write_whole(self.path / "recipe.json", (json.dumps(told, indent=2) + "\n").encode())
+        write_whole(self.path / "recipe.json", (json.dumps(told, indent=2) + "\n").encode(), inside=self.path)
 
     def recipe(self) -> tuple[Recipe, list[str] | None]:
         """The recipe of the run and the lines of its corpus. Raises AttnctlError where the folder holds no run."""
@@ -187,8 +187,8 @@ class TrainingRun:
     def checkpoint(self, training: Training) -> None:
         """Keep the weights of this step, and all it takes to go on from it."""
         weights = weights_file(training)
-        write_whole(self.path / f"step-{training.step:06d}.safetensors", weights)
-        write_whole(self.path / "weights.safetensors", weights)
+        write_whole(self.path / f"step-{training.step:06d}.safetensors", weights, inside=self.path)
+        write_whole(self.path / "weights.safetensors", weights, inside=self.path)
         self.save_state(training)
 
     def save_state(self, training: Training) -> None:
@@ -199,7 +199,11 @@ class TrainingRun:
         for name, parameter in training.parameters.items():
             state = training.optimizer.state.get(parameter, {})
             tensors |= {f"{kind}/{name}": value.cpu().contiguous() for kind, value in state.items()}
-        write_whole(self.state, save(tensors, {"step": str(training.step), "losses": json.dumps(training.losses)}))
+        write_whole(
+            self.state,
+            save(tensors, {"step": str(training.step), "losses": json.dumps(training.losses)}),
+            inside=self.path,
+        )
 
     def restore(self, training: Training) -> None:
         """Bring a fresh training to where this run was last saved; reports made after that are forgotten."""
@@ -222,7 +226,7 @@ class TrainingRun:
             except (SafetensorError, RuntimeError, KeyError, IndexError, TypeError, ValueError) as error:
                 raise AttnctlError(f"{self.state} does not fit its recipe: {in_one_line(error)}") from error
         kept = [line for line in self.reports() if line["step"] <= training.step]
-        write_whole(self.path / "metrics.jsonl", b"".join(as_json(line) + b"\n" for line in kept))
+        write_whole(self.path / "metrics.jsonl", b"".join(as_json(line) + b"\n" for line in kept), inside=self.path)
 
     def reports(self) -> list[Document]:
         """The reports so far; a line that is damaged, or was cut short by a kill, is left out."""
@@ -238,8 +242,8 @@ class TrainingRun:
 
     def report(self, report: Document) -> Document:
         """Add a report to metrics.jsonl. → the report."""
-        with said_plainly("write", self.path), (self.path / "metrics.jsonl").open("a", encoding="utf-8") as file:
-            file.write(as_json(report).decode() + "\n")
+        with said_plainly("write", self.path), open_to_append(self.path / "metrics.jsonl") as file:
+            file.write(as_json(report) + b"\n")
         return report
 
 

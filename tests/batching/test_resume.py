@@ -293,3 +293,41 @@ def test_lines_of_the_input_come_go_and_change_places(run: Run, tmp_path: Path) 
     assert result.err.startswith(f"attnctl: 1 done, 5 there before, {said}")
     assert texts_there(there) == ["one", "two", "two", "four", "five", "two"]
     assert (out / "0000001-two.npz").read_bytes() == before["0000001-two.npz"]
+
+
+@pytest.mark.parametrize("name", ["traces.jsonl", "manifest.jsonl", "run.json", ".lock", "0000000", "0000000-one.png"])
+def test_no_link_in_the_folder_is_followed(name: str, run: Run, tmp_path: Path) -> None:
+    (tmp_path / "in.txt").write_text("one two\nthree four\n")
+    asked = (
+        "batch",
+        tmp_path / "in.txt",
+        "-o",
+        tmp_path / "out",
+        "-m",
+        "random",
+        "--format",
+        "json,png",
+        "--jobs",
+        "1",
+    )
+    assert run(*asked).code == 0
+    victim, place = tmp_path / "victim", tmp_path / "out" / name
+    place.rename(victim) if place.exists() else victim.write_text("dear")
+    place.symlink_to(victim)
+    before = victim.read_bytes()
+    again = run(*asked, "--replace") if name.endswith(".png") else run(*asked)
+    assert victim.read_bytes() == before, name
+    if not name.endswith(".png"):
+        assert again.code == 1 and f"{name} is a link, which is not followed: give a new folder" in again.err
+
+
+def test_only_temporary_files_of_its_own_are_removed(run: Run, tmp_path: Path) -> None:
+    (tmp_path / "in.txt").write_text("one two\n")
+    asked = ("batch", tmp_path / "in.txt", "-o", tmp_path / "out", "-m", "random", "--jobs", "1")
+    assert run(*asked).code == 0
+    own = [".traces.jsonl.0123abcd.part", ".manifest.jsonl.0123abcd.part", ".0000000-one.png.0123abcd.part"]
+    theirs = [".download.part", ".notes.txt.0123abcd.part", ".traces.jsonl.part"]
+    for name in (*own, *theirs):
+        (tmp_path / "out" / name).touch()
+    assert run(*asked).code == 0
+    assert {path.name for path in (tmp_path / "out").glob(".*.part")} == set(theirs)

@@ -17,6 +17,7 @@ from attnctl.batching.items import Item, slug_of
 from attnctl.batching.texts import TextStream
 from attnctl.batching.treebank import Treebank
 from attnctl.errors import AttnctlError, UsageError
+from attnctl.files import parse_json
 from tests.conftest import SAMPLES, Run
 
 
@@ -211,6 +212,37 @@ def test_a_list_in_json_is_its_entries(tmp_path: Path, indent: int | None, monke
         ]
         assert items[2].messages and items[3].error == 'it is no JSON object with a "text"'
         assert items[3].where.endswith(", entry 3")
+
+
+def test_each_entry_of_a_list_is_held_against_the_limit_of_a_line(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("attnctl.batching.texts.LONGEST", 1000)
+    long = "ä" * 600  # 1,200 bytes
+    entries = [
+        "one",
+        long,
+        {"text": long},
+        {"messages": [{"role": "user", "content": long}]},
+        {"tokens": [long]},
+        "two",
+    ]
+    path = put(tmp_path / "a.json", json.dumps(entries, ensure_ascii=False))
+    assert [item.error for item in TextStream(str(path))] == [None, *["the text is longer than 64 MB"] * 4, None]
+    table = put(tmp_path / "a.csv", f"text\n{'ä' * 400}\n{long}\n")
+    assert [item.error for item in TextStream(str(table))] == [None, "the text is longer than 64 MB"]
+    (item,) = TextStream(str(put(tmp_path / "b.json", json.dumps({"text": long}, indent=1, ensure_ascii=False))))
+    assert item.error == "the text is longer than 64 MB"
+
+
+def test_json_that_would_fill_the_memory_is_not_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Three bytes of the file are a list, which takes 72 bytes of memory and more."""
+    monkeypatch.setattr("attnctl.limits.free_memory", lambda: 20e6)
+    lists = put(tmp_path / "a.jsonl", json.dumps([[]] * 300_000) + "\n" + '{"text": "a b"}\n')
+    refused, read = TextStream(str(lists))
+    assert "reading it needs" in (refused.error or "") and read.text == "a b"
+    with pytest.raises(AttnctlError, match="of memory"):
+        parse_json(lists.read_bytes().splitlines()[0], "a.json")
 
 
 def test_json_over_many_lines_is_one_value(tmp_path: Path) -> None:

@@ -9,6 +9,7 @@ import re
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
+from shlex import quote
 from typing import Any
 from xml.etree import ElementTree
 
@@ -52,6 +53,60 @@ def clean(*told: str) -> None:
     for text in told:
         assert not (found := STEERING.findall(text)), (found, text[-300:])
         assert "Traceback" not in text and "Warning" not in text
+
+
+NAME = "it's;$(touch${IFS}stolen)`x`"  # what a shell would run, in quotes of either kind too
+
+
+@pytest.mark.parametrize(
+    ("command", "before", "word"),
+    [
+        (("explain", f"./{NAME}"), "printf %s ", f"./{NAME}"),
+        (("explain", f"{NAME}.txt"), "--file ", f"{NAME}.txt"),
+        (("explain", f"{NAME}.d/."), "attnctl batch ", f"{NAME}.d/."),
+        (("heatmap", f"{NAME}.txt"), "--file ", f"{NAME}.txt"),
+        (("heatmap", f"{NAME}.safetensors"), "--model ", f"{NAME}.safetensors"),
+        (("heatmap", f"{NAME}.jsonl"), "sed -n 1p ", f"{NAME}.jsonl"),
+        (("compare", f"./{NAME}.d", "demo"), "attnctl compare ", f"./{NAME}.d"),
+        (("compare", f"./{NAME}.d", f"a {NAME}", "b c"), "attnctl compare ", f"a {NAME}"),
+        (("compare", f"./{NAME}.d", "a b", "b c"), "--model ", f"./{NAME}.d"),
+        (("model", f"{NAME}.npz"), "attnctl explain --model ", f"{NAME}.npz"),
+        ((f"say {NAME}",), "attnctl explain ", f"say {NAME}"),
+        (("config",), "attnctl config --unset ", NAME),
+        (("explain", "the cat sat", "--model", f"{NAME}.d"), "' ", f"{NAME}.d"),
+    ],
+)
+def test_what_users_are_to_paste_is_quoted(
+    command: tuple[str, ...], before: str, word: str, run: Run, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path(f"{NAME}.txt").write_text("the cat sat")
+    Path(f"{NAME}.safetensors").touch()
+    Path(f"{NAME}.npz").touch()
+    Path(f"{NAME}.jsonl").write_text('{"schema": "attnctl.trace/1"}\n' * 2)
+    folder = Path(f"{NAME}.d")
+    folder.mkdir()
+    (folder / "config.json").write_text('{"model_type": "llama"}')
+    (folder / "pytorch_model.bin").touch()
+    if command[0] == "config":
+        Path("own.toml").write_text(f"{json.dumps(NAME)} = 1\n")
+        monkeypatch.setenv("ATTNCTL_CONFIG", "own.toml")
+        command = ("explain", "the cat sat")
+    refused = run(*command)
+    assert refused.code in (1, 2) and refused.err.count("\n") == 1
+    assert before + quote(word) in refused.err
+
+
+def test_a_training_is_gone_on_with_by_what_is_printed(
+    run: Run, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("in.txt").write_text(f"the cat {NAME}\n" * 30)
+    small = ("--max-steps", "1", "--layers", "1", "--heads", "1", "--batch-size", "2")
+    trained = run("train", "in.txt", "-o", f"a {NAME}", "--watch", f"the cat {NAME}", *small)
+    assert (
+        trained.code == 0 and f"attnctl explain {quote(f'the cat {NAME}')} --model {quote(f'a {NAME}')}" in trained.err
+    )
 
 
 @pytest.mark.parametrize(("name", "at", "flag"), list(texts_of_commands()))

@@ -18,7 +18,7 @@ from attnctl.readings.traces.comparison import Comparison
 from attnctl.render.terminal.console import Shown
 from attnctl.render.told.comparison import comparison_forms
 from attnctl.source import Changes, Source, TextSource
-from attnctl.text import visible_text
+from attnctl.text import for_pasting, visible_text
 
 
 def compare_command(
@@ -75,7 +75,8 @@ def _pair_of_traces(
             raise UsageError("--model does not go with a text after A and B, which are the models then")
         if text is not None and names_model(a) and not names_model(b) and " " in b.strip():
             raise UsageError(
-                f'before a text, A and B are models: attnctl compare "{b}" "…" --model {a} compares two texts'
+                f'before a text, A and B are models: attnctl compare {for_pasting(b)} "…" --model {for_pasting(a)} '
+                "compares two texts"
             )
         words = inputs.text_of(text, file)
         one, other = options | {"model": a, "off": None}, options | {"model": b}  # with --off: without and with it

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 from collections.abc import Callable, Collection
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from attnctl import limits
@@ -14,10 +15,12 @@ from attnctl.cli.command_table import COMMANDS
 from attnctl.cli.output import print_lines, print_wrapped
 from attnctl.cli.suggestions import suggest_choice, suggest_command
 from attnctl.errors import AttnctlError, UsageError
-from attnctl.files import said_plainly, write_whole
+from attnctl.files import lock_file, said_plainly, write_whole
 
 if TYPE_CHECKING:
     from attnctl.text import Document
+
+LOCK_SECONDS = 10  # that a process waits for others that set defaults: each takes a tenth of a second
 
 
 def config_command(*, setting: list[str] | None, unset: list[str] | None, path: bool) -> None:
@@ -39,10 +42,21 @@ def config_command(*, setting: list[str] | None, unset: list[str] | None, path: 
 
 def _change_settings(setting: list[str], unset: list[str]) -> None:
     """Set and unset defaults in the file; its comments, its order and every other line stay as they are."""
+    where = arguments.config_path()
+    with said_plainly("make", where.parent):
+        where.parent.mkdir(parents=True, exist_ok=True)
+    lock = lock_file(where, LOCK_SECONDS)  # what another process sets meanwhile is read first
+    try:
+        _change_file(where, setting, unset)
+    finally:
+        lock.release()
+    say_notes([f"{item} is kept in {where}" for item in setting] + [f"{item} is no default any more" for item in unset])
+
+
+def _change_file(where: Path, setting: list[str], unset: list[str]) -> None:
     import tomlkit
     from tomlkit.exceptions import TOMLKitError
 
-    where = arguments.config_path()
     arguments.read_defaults()  # a damaged file is told of, not written into
     try:
         document = tomlkit.parse(arguments.read_text())
@@ -65,10 +79,7 @@ def _change_settings(setting: list[str], unset: list[str]) -> None:
         text = tomlkit.dumps(document)
     except (TOMLKitError, RecursionError) as error:
         raise AttnctlError(f"{where} cannot be changed here: change it by hand") from error
-    with said_plainly("make", where.parent):
-        where.parent.mkdir(parents=True, exist_ok=True)
     write_whole(where, text.encode())
-    say_notes([f"{item} is kept in {where}" for item in setting] + [f"{item} is no default any more" for item in unset])
 
 
 def _command_and_key(name: str) -> tuple[str, str]:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import re
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import typer
 
@@ -13,12 +14,16 @@ from attnctl.cli import arguments
 from attnctl.cli.output import output_format, print_lines, put_bytes, safe_console, show_renderable
 from attnctl.cli.progress import cost_progress
 from attnctl.errors import INTERRUPTED, AttnctlError, UsageError
+from attnctl.files import lock_file
 from attnctl.formats.documents.json_documents import write_json
 from attnctl.formats.documents.readings_json import cell_document, known_needles, needles_document
 from attnctl.formats.pictures import format_names
 from attnctl.readings.effects.needle import NEEDLE, Needles
 from attnctl.render.terminal.console import Shown
 from attnctl.render.told.needles import needle_cells, needles_forms
+
+if TYPE_CHECKING:
+    from attnctl.models.huggingface.needles import NeedleAsker
 
 LENGTHS = "512,1024,2048"  # as an example in a message
 
@@ -55,6 +60,17 @@ def needle_command(
     from attnctl.models.huggingface.needles import NeedleAsker
 
     asker = NeedleAsker(model, own, text, seed)
+    # two runs on one file would ask, and write, everything twice
+    with contextlib.ExitStack() as held:
+        if form == "jsonl" and output is not None:
+            held.callback(lock_file(Path(output)).release)
+        _ask_needles(asker, tokens, shares, switch_off, form, output)
+
+
+def _ask_needles(
+    asker: NeedleAsker, tokens: list[int], shares: list[int], switch_off: int, form: str, output: str | None
+) -> None:
+    """Ask the needles that the file of -o does not hold yet, and write what is known of all."""
     cells = known_needles(output, asker.run) if form == "jsonl" and output is not None else []
     if cells:
         arguments.say_notes((f"{len(cells)} needles are in {output} already",))
@@ -78,7 +94,7 @@ def needle_command(
     if interrupted:
         raise typer.Exit(INTERRUPTED)
     if not found.answered_count:
-        raise AttnctlError(f"{model.info.name} answers none of the {len(cells)} needles")
+        raise AttnctlError(f"{asker.model.info.name} answers none of the {len(cells)} needles")
 
 
 def _tokens_read(length: int, depth: float) -> float:

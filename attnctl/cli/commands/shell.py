@@ -169,8 +169,11 @@ def _prompt(here: arguments.Session) -> Any:
         return lambda: input(f"{here.model or 'demo'}> ")
     from platformdirs import user_state_path
 
+    kept = user_state_path("attnctl", ensure_exists=True) / "shell_history"
+    kept.touch(0o600)
+    kept.chmod(0o600)  # texts may be private
     typed: Any = PromptSession(
-        history=FileHistory(str(user_state_path("attnctl", ensure_exists=True) / "shell_history")),
+        history=FileHistory(str(kept)),
         completer=suggestions.shell_completer(here, OWN),
         complete_style=CompleteStyle.READLINE_LIKE,  # as in other shells: no menu, which takes lines of the screen
     )

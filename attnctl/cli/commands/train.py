@@ -17,7 +17,7 @@ from attnctl.cli.output import print_lines, put_bytes, put_json, safe_console, s
 from attnctl.errors import INTERRUPTED, UsageError, print_complaint
 from attnctl.render.terminal.console import Shown
 from attnctl.render.told.training import lesson_forms, live_forms
-from attnctl.text import Document
+from attnctl.text import Document, for_pasting
 from attnctl.training.relations import measure_run
 from attnctl.training.run import TrainingRun, recipe_to_train
 
@@ -67,7 +67,7 @@ def train_command(
         else:
             _show_live(training, run, eye)
         if training.step < training.recipe.steps:
-            print_complaint(f"step {training.step} is saved; to go on: attnctl train -o {output} --resume")
+            print_complaint(f"step {training.step} is saved; to go on: attnctl train -o {for_pasting(output)} --resume")
             raise typer.Exit(INTERRUPTED)
         _finish_run(training, run, eye)
 
@@ -101,7 +101,8 @@ def _finish_run(training: Training, run: TrainingRun, eye: Watch) -> None:
 
         print_lines("")
         show_table(table)
-    say_unless_quiet(f'trained {training.step} steps: attnctl explain "{eye.sentence}" --model {run.path}')
+    command = f"attnctl explain {for_pasting(eye.sentence)} --model {for_pasting(str(run.path))}"
+    say_unless_quiet(f"trained {training.step} steps: {command}")
 
 
 def _explain_step(corpus: str | None, given: OptionValues, sentence: str | None, query: str | None, json: bool) -> None:

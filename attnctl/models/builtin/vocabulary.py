@@ -54,6 +54,7 @@ def shape_of(word: str, *, first: bool = False) -> str | None:
     return next((shape for shape, pattern in _PATTERNS if pattern.fullmatch(lower)), WORD)
 
 
+@lru_cache(maxsize=256)  # many forwards may read the same text
 def letter_pieces(word: str, count: int) -> list[int]:
     """The numbers below `count` of a word's pieces: the whole of it, its last letter, and every three letters, edges marked.
 

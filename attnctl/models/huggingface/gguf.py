@@ -5,20 +5,32 @@ from __future__ import annotations
 import functools
 import hashlib
 import io
+import os
+import re
 import shutil
 import sys
 import tempfile
+import time
 from collections.abc import Iterator
-from contextlib import contextmanager, nullcontext, redirect_stderr
+from contextlib import contextmanager, nullcontext, redirect_stderr, suppress
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from attnctl.errors import AttnctlError, in_one_line, print_complaint
+from attnctl.files import lock_file, write_whole
 from attnctl.interrupts import removed_at_end, tidied_up
 from attnctl.light_import import complete_torch
 from attnctl.models.huggingface.hub import import_extra
 from attnctl.models.huggingface.network import check_whole, file_fingerprint, stored_text
 
+if TYPE_CHECKING:
+    from filelock import BaseFileLock
+
+# what names the folder of a file: its name, and where the file was
+PLACE = r"[^/\\\0\n]*-[0-9a-f]{12}(\n[^\0]*)?"
+TEMPORARY = ".converting-"  # how a folder in the making is called
+PART = re.compile(r"\..+\.place\.[0-9a-f]{8}\.part")
+YOUNG_SECONDS = 60
 BIG = 10**9  # parameters from which the cache holds half precision
 
 
@@ -42,8 +54,8 @@ def dequantised_folder(path: Path) -> Path:
 
 def _kept_folder(path: Path) -> Path:
     place = cache_folder() / f"{file_fingerprint(path)}.place"  # names this path's folder
-    known = stored_text(place, r"[^/\\\0]*-[0-9a-f]{12}")
-    name = known
+    known = stored_text(place, PLACE)
+    name = None if known is None else known.partition("\n")[0]
     if name is None:  # by the content, so that the same file in two environments is kept once
         with path.open("rb") as file:
             name = f"{path.stem}-{hashlib.file_digest(file, 'sha256').hexdigest()[:12]}"
@@ -51,7 +63,11 @@ def _kept_folder(path: Path) -> Path:
     if not (target / "config.json").is_file():
         target.parent.mkdir(parents=True, exist_ok=True)
         shutil.rmtree(target, ignore_errors=True)  # what is left of one that somebody took apart
-        temporary = Path(tempfile.mkdtemp(prefix=".", dir=target.parent))
+        temporary = Path(tempfile.mkdtemp(prefix=TEMPORARY, dir=target.parent))
+        lock: BaseFileLock | None = None
+        with suppress(AttnctlError):  # on a file system without locks nothing of another process is removed
+            lock = lock_file(temporary)  # as long as this process lives
+        _remove_orphans(target.parent)
         with tidied_up(), removed_at_end(temporary):
             try:
                 _convert_file(path, temporary)
@@ -59,11 +75,51 @@ def _kept_folder(path: Path) -> Path:
                     temporary.rename(target)
             finally:
                 shutil.rmtree(temporary, ignore_errors=True)
+                if lock is not None:
+                    _release(lock)
     if known is None:
-        from attnctl.files import write_whole
-
-        write_whole(place, target.name.encode())
+        write_whole(place, f"{target.name}\n{os.path.realpath(path)}".encode(errors="surrogateescape"))
     return target
+
+
+def _remove_orphans(folder: Path) -> None:
+    """Remove what nobody will read again, gigabytes each: folders of files that are gone or were changed since, and what
+    processes left that were killed as they wrote there.
+
+    A folder in the making is nobody's where its lock is free; one that is only just made may not have its lock yet. Of a
+    file whose own folder is gone, which may be a disk that is not there now, all stays.
+    """
+    said = {place: (stored_text(place, PLACE) or "").partition("\n") for place in folder.glob("*.place")}
+    gone = [place for place, (_, _, source) in said.items() if source and _is_gone(Path(source), place.stem)]
+    kept = {name for place, (name, *_) in said.items() if place not in gone}
+    for place in gone:
+        place.unlink(missing_ok=True)
+        if (name := said[place][0]) not in kept:
+            shutil.rmtree(folder / name, ignore_errors=True)
+    for path in folder.glob(f"{TEMPORARY}*"):
+        with suppress(OSError, AttnctlError):
+            if path.is_dir() and time.time() - path.stat().st_mtime > YOUNG_SECONDS:
+                lock = lock_file(path)  # raises where its process lives
+                shutil.rmtree(path, ignore_errors=True)
+                _release(lock)
+    for path in folder.glob(".*.part"):
+        with suppress(OSError):
+            if PART.fullmatch(path.name) and time.time() - path.stat().st_mtime > YOUNG_SECONDS:
+                path.unlink()
+
+
+def _is_gone(source: Path, fingerprint: str) -> bool:
+    """Whether a file was removed from its folder, or is another now."""
+    try:
+        return source.parent.is_dir() and (not source.exists() or file_fingerprint(source) != fingerprint)
+    except (OSError, ValueError):
+        return False
+
+
+def _release(lock: BaseFileLock) -> None:
+    lock.release()
+    with suppress(OSError):
+        Path(lock.lock_file).unlink()
 
 
 def cache_folder() -> Path:

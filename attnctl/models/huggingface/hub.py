@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 from attnctl import limits
 from attnctl.errors import AttnctlError, UsageError, in_one_line
 from attnctl.files import decode_text, open_regular, read_bytes
+from attnctl.text import for_pasting
 
 
 class Known(NamedTuple):
@@ -111,19 +112,19 @@ def pickle_refusal(name: str, files: Sequence[str], folder: bool = False) -> str
     weights = [file for file in files if file.startswith("pytorch_model")]
     if folder and weights:  # read as weights alone, which runs no code
         way = (
-            "import glob, torch; from safetensors.torch import save_file; save_file({k: v.contiguous().clone() for f in "
-            f"glob.glob('{name}/pytorch_model*.bin') for k, v in torch.load(f, weights_only=True).items()}}, "
-            f"'{name}/model.safetensors', {{'format': 'pt'}})"
+            "import pathlib, sys, torch; from safetensors.torch import save_file; p = pathlib.Path(sys.argv[1]); "
+            'save_file({k: v.contiguous().clone() for f in p.glob("pytorch_model*.bin") for k, v in torch.load(f, '
+            'weights_only=True).items()}, p / "model.safetensors", {"format": "pt"})'
         )
     else:
         way = (
-            f"import transformers as t; n = '{name}'; getattr(t, t.AutoConfig.from_pretrained(n).architectures[0])"
-            ".from_pretrained(n).save_pretrained('converted'); "
-            "t.AutoTokenizer.from_pretrained(n).save_pretrained('converted')"
+            "import sys, transformers as t; n = sys.argv[1]; getattr(t, t.AutoConfig.from_pretrained(n).architectures[0])"
+            '.from_pretrained(n).save_pretrained("converted"); '
+            't.AutoTokenizer.from_pretrained(n).save_pretrained("converted")'
         )
     return (
         f"{name} has only {(weights or list(files))[0]}, whose format can run code when it is read: attnctl reads "
-        f'safetensors. Convert it once: python -c "{way}"'
+        f"safetensors. Convert it once: python -c '{way}' {for_pasting(name)}"
     )
 
 

@@ -12,6 +12,7 @@ from PIL import Image
 
 from attnctl import __version__
 from attnctl.arrays import Bytes
+from attnctl.formats.photographs import open_picture
 from attnctl.formats.pictures import CMAP
 from attnctl.readings.traces.trace import Trace
 from attnctl.render.figure.drawing import HATCHING, INK, QUIET
@@ -84,7 +85,9 @@ def sheet_pdf(pages: Iterable[bytes], file: IO[bytes]) -> None:
         for png in pages:
             figure = Figure(figsize=(wide / DPI, high / DPI))
             axes = figure.add_axes((0, 0, 1, 1), frameon=False, xticks=[], yticks=[])
-            with Image.open(io.BytesIO(png)) as picture:  # RGBA: matplotlib takes it as it is, RGB it converts
+            with open_picture(
+                io.BytesIO(png), ("PNG",)
+            ) as picture:  # RGBA: matplotlib takes it as it is, RGB it converts
                 axes.imshow(np.asarray(picture.convert("RGBA")), aspect="auto", interpolation="none")
             document.savefig(figure)
 

@@ -14,6 +14,7 @@ from matplotlib.colors import Colormap, LogNorm, Normalize
 from matplotlib.figure import Figure
 
 from attnctl.errors import UsageError
+from attnctl.formats.photographs import open_picture
 from attnctl.formats.pictures import PLAIN, Look
 from attnctl.readings.heatmap import HeatmapGrid, log_span, weight_span
 from attnctl.readings.traces.trace import Trace, notes_of_kind
@@ -152,7 +153,7 @@ def moving_picture(run: Evolution, look: Look = PLAIN) -> tuple[bytes, tuple[str
         width = len(f"{run.steps[-1]:,}")
         drawing = draw_heatmap(reading, _on_one_scale(look, f"{run.name}, step {step:>{width},}"))
         notes = drawing.notes
-        frames.append(Image.open(io.BytesIO(png_bytes(drawing.figure))).convert("RGB"))
+        frames.append(open_picture(io.BytesIO(png_bytes(drawing.figure)), ("PNG",)).convert("RGB"))
     size = max(frame.width for frame in frames), max(frame.height for frame in frames)
     even = []
     for frame in frames:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Iterable
 from functools import lru_cache
 from typing import Any
 
 from matplotlib import font_manager
 
-from attnctl.text import visible_text
+from attnctl.text import LABEL_CHARACTERS, visible_text
 from attnctl.tokens import split_characters
 
 BASE = "DejaVu Sans"  # ships with matplotlib: the same on every machine
@@ -59,6 +60,8 @@ class Labels:
 
         A text that was cut at its end is cut there again.
         """
+        if len(text) > LABEL_CHARACTERS:  # what stands in the middle of it is not shown
+            text = text[: LABEL_CHARACTERS // 2] + text[-LABEL_CHARACTERS // 2 :]
         drawn = self.drawable(text)
         if len(drawn) <= longest:
             return drawn
@@ -79,9 +82,13 @@ class Labels:
 
     def cut_to_width(self, text: str, size: float, width: float) -> str:
         """`text` cut at its end, with an ellipsis, to `width` inches at `size` points."""
-        while len(text) > 2 and self.text_width(text, size) > width:
-            text = text[: max(1, int(len(text) * 0.95) - 1)].rstrip() + "…"
-        return text
+        if len(text) <= 2 or (len(text) <= LABEL_CHARACTERS and self.text_width(text, size) <= width):
+            return text
+        text = text[:LABEL_CHARACTERS]
+        fitting = bisect_left(
+            range(2, len(text)), True, key=lambda most: self.text_width(f"{text[:most]}…", size) > width
+        )
+        return text[: fitting + 1].rstrip() + "…"
 
     def broken_lines(self, text: str, size: float, width: float) -> list[str]:
         """`text` broken between words into lines of at most `width` inches, too long a word cut."""

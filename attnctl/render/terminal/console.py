@@ -341,28 +341,44 @@ def text_lines(line: Line, width: int) -> list[Text]:
     room = edge - first.cell_len
     told = _fitting_line(line, room)
     if line.cut:
-        while cell_len(told.text) > room and (widest := max(cell_len(text) for text, *_ in told.pieces)) > 1:
-            told = replace(told, said=[(label_fit(text, widest - 1), tone) for text, tone, _ in told.pieces])
+        if cell_len(told.text) > room:
+            widest = max(cell_len(text) for text, *_ in told.pieces)
+            # the widest pieces give way, each to the same width
+            fitting = bisect_left(range(1, widest), True, key=lambda most: cell_len(_with_cut(told, most).text) > room)
+            told = _with_cut(told, max(fitting, 1))
         return [cropped_line(first.append_text(_joined(told)), width)]
     told = told if cell_len(told.text) <= room else line
     whole = _joined(told)
-    plain, start, end = whole.plain, 0, 0
+    plain, start, end, is_cut = whole.plain, 0, 0, False
+    spans: list[tuple[Text, int, int]] = []  # of the lines: how each begins, and which characters follow
     for begin, after, alone in _unbroken_parts(told, width - below):
         if end > start and (alone or first.cell_len + cell_len(plain[start:after]) > edge):
-            lines.append(first.append_text(whole[start:end]))
+            spans.append((first, start, end))
             first, start, edge = Text(" " * below, style), begin, width
-        while first.cell_len + cell_len(plain[start:after]) > max(edge, below + 8):
-            part = chop_cells(plain[start:after], max(edge - first.cell_len, 8))[0]
-            lines.append(first.append_text(whole[start : start + len(part)]))
-            first, start, edge = Text(" " * below, style), start + len(part), width
+        if first.cell_len + cell_len(word := plain[start:after]) > max(edge, below + 8):
+            beginning = chop_cells(word, max(edge - first.cell_len, 8))[0]
+            for part in [beginning, *chop_cells(word[len(beginning) :], max(width - below, 8))[:-1]]:
+                spans.append((first, start, start + len(part)))
+                first, start, edge = Text(" " * below, style), start + len(part), width
         end = after
-        if 0 < line.lines <= len(lines):
-            lines[-1].append(" …").truncate(width, overflow="ellipsis")
-            return lines
-    lines.append(first.append_text(whole[start:end]))
+        if is_cut := 0 < line.lines <= len(lines) + len(spans):
+            spans = spans[: line.lines - len(lines)]
+            break
+    else:
+        spans.append((first, start, end))
+    ends = [place for _, *span in spans for place in span]
+    lines += [begun.append_text(part) for (begun, *_), part in zip(spans, whole.divide(ends)[1::2], strict=True)]
+    if is_cut:
+        lines[-1].append(" …").truncate(width, overflow="ellipsis")
+        return lines
     if right:
         lines[0].append(" " * (width - lines[0].cell_len - right.cell_len)).append_text(right)
     return lines
+
+
+def _with_cut(line: Line, most: int) -> Line:
+    """The line with each of its pieces in at most `most` cells."""
+    return replace(line, said=[(label_fit(text, most), tone, rank) for text, tone, rank in line.pieces])
 
 
 def _unbroken_parts(line: Line, room: int) -> Iterator[tuple[int, int, bool]]:

@@ -9,6 +9,7 @@ from attnctl.readings.head_statistics import LEAST_TOKENS, STATISTICS, HeadStati
 from attnctl.readings.questions.headline import roles_of_heads
 from attnctl.readings.traces.trace import ModelInfo
 from attnctl.render.forms import Column, Table
+from attnctl.text import for_pasting
 
 DOUBT = f" ?: the text has fewer than {LEAST_TOKENS} tokens, too few to tell what a head does."
 
@@ -73,4 +74,4 @@ def names_origin(model: ModelInfo, heads: Sequence[HeadStatistics], census: Cens
     if first is None:
         return ""
     told = "what the model's evaluation measured the head to find, and nothing that was read off this text"
-    return f" {first} and the like: {told} (attnctl model {model.card_name})."
+    return f" {first} and the like: {told} (attnctl model {for_pasting(model.card_name)})."

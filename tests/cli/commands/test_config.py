@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 import tomllib
 from collections.abc import Callable
 from pathlib import Path
@@ -12,6 +14,19 @@ from attnctl.cli.arguments import NEVER
 from attnctl.cli.options import OPTIONS
 from tests.conftest import Refused, Run
 from tests.tools import hostile
+
+
+def test_processes_that_set_defaults_at_once_lose_none(config_file: Path) -> None:
+    settings = [
+        f"{name}.layer={at}" for at, name in enumerate(("explain", "heatmap", "heads", "ablate", "batch", "view"))
+    ]
+    command = [sys.executable, "-m", "attnctl", "config", "--set"]
+    started = [subprocess.Popen([*command, one], stderr=subprocess.PIPE) for one in settings]
+    for process in started:
+        _, err = process.communicate(timeout=60)
+        assert process.returncode == 0, err
+    kept = tomllib.loads(config_file.read_text())
+    assert {f"{name}.layer={table['layer']}" for name, table in kept.items()} == set(settings)
 
 
 def test_defaults_are_kept_and_a_typed_option_comes_before_them(

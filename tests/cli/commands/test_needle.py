@@ -11,6 +11,7 @@ pytest.importorskip("transformers", reason="attnctl[hf] is not installed")
 
 import jsonschema
 
+from attnctl.files import lock_file
 from attnctl.formats.documents.schemas import SCHEMAS
 from tests.conftest import Run
 from tests.tools.screen import rows_below
@@ -50,6 +51,11 @@ def test_a_run_is_gone_on_with(run: Run, folder: Path) -> None:
     for other, said in ((("--seed", "1"), "is of another seed"), (("--haystack", hay), "is of another haystack")):
         refused = run(*asked, "--lengths", "200", *other)
         assert refused.code == 1 and said in refused.err
+    held = lock_file(out)  # by another run
+    before = out.read_bytes()
+    refused = run(*asked, "--lengths", "400")
+    assert refused.code == 1 and "n.jsonl is being written by another run" in refused.err and out.read_bytes() == before
+    held.release()
     drawn = run(*asked[:-1], "n.png", "--lengths", "200", "--haystack", hay)
     assert "answers none" in drawn.err and Path("n.png").stat().st_size > 1000
 

@@ -113,7 +113,9 @@ def test_at_a_terminal_ctrl_c_goes_back_and_ctrl_d_leaves() -> None:
     child.send(" --steps summary\r")
     child.expect("pays .* of its attention")
     left(child)
-    assert "explain --query pizza --steps summary" in Path("attnctl/shell_history").read_text()
+    history = Path("attnctl/shell_history")
+    assert "explain --query pizza --steps summary" in history.read_text()
+    assert history.stat().st_mode & 0o077 == 0  # what was asked about may be private
 
 
 @pytest.mark.parametrize("inherited", [signal.SIG_DFL, signal.SIG_IGN])  # ignored by what scripts start with &

@@ -378,6 +378,30 @@ def test_pictures_of_every_kind_are_read_upright_or_refused(tmp_path: Path) -> N
         read_photograph(str(tmp_path / "huge.png"))
 
 
+@pytest.mark.parametrize("name", ["photo.png", "photo.jpg", "photo.tiff"])
+def test_a_picture_of_a_format_that_starts_a_program_is_not_opened(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    from PIL import EpsImagePlugin
+
+    started: list[Any] = []
+    monkeypatch.setattr(EpsImagePlugin, "Ghostscript", lambda *given, **_: started.append(given))
+    path = tmp_path / name
+    path.write_bytes(b"%!PS-Adobe-3.0 EPSF-3.0\n%%BoundingBox: 0 0 9 9\n%%EndComments\nshowpage\n")
+    with pytest.raises(AttnctlError, match="none of BMP, GIF, JPEG, PNG, TIFF, WEBP"):
+        read_photograph(str(path))
+    Image.new("RGB", (9, 9)).save(path, "PPM")  # no program, but no format of the list
+    with pytest.raises(AttnctlError, match="none of BMP, GIF, JPEG, PNG, TIFF, WEBP"):
+        read_photograph(str(path))
+    assert not started
+
+
+def test_a_picture_of_a_phone_is_read(tmp_path: Path) -> None:
+    first, second = (Image.new("RGB", (8, 6), colour) for colour in ("white", "black"))
+    first.save(tmp_path / "photo.jpg", "MPO", save_all=True, append_images=[second])
+    assert read_photograph(str(tmp_path / "photo.jpg")).getpixel((4, 3)) == (255, 255, 255)
+
+
 def test_weights_lie_on_the_pixels_of_their_boxes() -> None:
     from attnctl.tokens import Token
 

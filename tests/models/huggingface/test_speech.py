@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import itertools
 import json
+import re
 import shutil
 from pathlib import Path
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
 import numpy as np
 import pytest
@@ -18,6 +20,7 @@ from attnctl.readings.alignment import (
     clock,
     median_filter,
     subtitle_cues,
+    subtitles,
     token_starts,
     warping_paths,
     words_of_pieces,
@@ -226,6 +229,16 @@ def test_subtitles_end_with_sentences_and_pauses() -> None:
     ]
     assert [[word.text for word in cue] for cue in subtitle_cues(words)] == [["One", "two."], ["Three"], ["four"]]
     assert clock(3723.0456) == "01:02:03.046" and clock(0.5, ",") == "00:00:00,500"
+
+
+@pytest.mark.parametrize("form", ["srt", "vtt"])
+def test_nothing_in_subtitles_steers_a_terminal_or_breaks_a_cue(form: str) -> None:
+    texts = ("a\x1b[2Jb", "\u202ec", "d\n\n2\n00:00:09,000", "<b>&")
+    words = tuple(AlignedWord(text, at, at + 0.4, 1.0) for at, text in enumerate(texts))
+    written = subtitles(cast(Any, SimpleNamespace(language="en", words=words)), form)
+    assert not re.search("[\x00-\x09\x0b-\x1f\x7f-\x9f\u202a-\u202e]", written)
+    assert "a␛[2Jb" in written and "\\u202ec" in written and "d␊␊2␊00:00:09,000" in written
+    assert written.count("\n\n") == len(subtitle_cues(words)) - (form == "srt")
 
 
 def test_whisper_base_finds_words_in_time(tmp_path: Path) -> None:

@@ -26,6 +26,7 @@ from attnctl.render.page.packing import coded_levels
 from attnctl.source import TextSource, prepare, record_trace
 from attnctl.source.cells import survey_text
 from attnctl.steps import walk_steps
+from attnctl.text import in_a_cell
 from attnctl.tokens import Token
 from tests.render.page.conftest import Tab
 
@@ -327,6 +328,38 @@ def test_two_texts_open_where_they_differ_most(tab: Tab) -> None:
     assert sizes[0] == sizes[1]
     tab.click(".sentence:nth-child(1) .token", 9)  # warm, which the other lacks: no room is kept for its arcs
     tab.until(lambda: len(tab.texts(".words.one-line")) == 1)
+
+
+def test_what_is_copied_is_harmless_in_a_terminal_and_a_spreadsheet(tab: Tab) -> None:
+    names = ["=1+1", "+1", "-1", "@x", "＝1+1", "＋1", "－1", "＠x", "-", "a\x1b[2J", "\u202eb"]
+    starts = np.cumsum([0, *(len(name) + 1 for name in names)])
+    tokens = [Token(name, start=int(at), end=int(at) + len(name)) for name, at in zip(names, starts, strict=False)]
+    tab.open(bare(np.full((11, 11), 1 / 11), tokens, " ".join(names)))
+    rows, columns, _ = tab.copied()
+    assert rows == columns == [in_a_cell(name) for name in names]
+    assert rows[4] == "'＝1+1" and rows[8] == "-" and rows[9] == "a␛[2J"
+
+
+@pytest.mark.parametrize("letter", ["m", "日", "🙂", "e\u0301"])
+def test_a_word_of_thousands_of_letters_is_cut_in_few_steps(tab: Tab, letter: str) -> None:
+    long = letter * 20_000
+    tab.open(bare([[0.5, 0.5], [0.25, 0.75]], [Token("a", start=0, end=1), Token(long, start=2, end=2 + len(long))]))
+    shown, fits, more, count = tab.js(
+        """const measured = measurer.measureText.bind(measurer);
+        let count = 0;
+        measurer.measureText = (text) => { count += 1; return measured(text); };
+        const shown = cut(arguments[0], 110, 13);
+        const taken = count;
+        const signs = Array.from(shown).length - 1;
+        const wide = (text) => { measurer.font = `13px ${SANS}`; return measured(text).width; };
+        const longer = Array.from(arguments[0]).slice(0, signs + 1).join("");
+        return [shown, wide(shown) <= 110, wide(`${longer}…`) > 110, taken];""",
+        long,
+    )
+    assert fits and more, shown  # no sign more has room
+    assert count < 20
+    names = tab.texts("#canvas text")
+    assert any(name.startswith(letter) and name.endswith("…") for name in names) and max(map(len, names)) < 100
 
 
 def test_two_long_captions_stay_within_the_page(tab: Tab) -> None:

@@ -6,9 +6,12 @@ import io
 import re
 
 import numpy as np
+import pytest
+from rich.text import Text
 
-from attnctl.render.forms import Column, Grid, Line, Table, shaded_tokens, sum_columns
+from attnctl.render.forms import Column, Grid, Line, Table, label_fit, shaded_tokens, sum_columns
 from attnctl.render.page.reading_pages import form_html
+from attnctl.render.terminal import console
 from attnctl.render.terminal.console import SafeConsole, Shown, as_text
 from attnctl.tokens import split_words
 
@@ -77,6 +80,21 @@ def test_a_line_tells_its_ranked_pieces_where_there_is_room() -> None:
     assert lines_of_form(alone, 20) == ["8 numbers = 36"]
     assert lines_of_form(Line("word " * 9, lines=2), 20) == ["word word word word", "word word word word…"]
     assert lines_of_form(Line(["abcdefghijklmnop", " is ", "xyz"], cut=True), 20) == ["abcdefghijkl… is xyz"]
+
+
+def test_a_word_of_thousands_of_letters_takes_a_few_steps(monkeypatch: pytest.MonkeyPatch) -> None:
+    word, steps = "x" * 20_000, list[str]()
+    monkeypatch.setattr(console, "label_fit", lambda text, width: steps.append(text) or label_fit(text, width))
+    cut = Line(["before ", word, " and ", word, " after"], cut=True)
+    assert lines_of_form(cut, 40) == [f"before {'x' * 10}… and {'x' * 10}… after"]
+    assert len(steps) < 100  # one cell after the other it would be 20,000 for each
+    divided = list[int]()
+    divide = Text.divide
+    monkeypatch.setattr(Text, "divide", lambda self, at: divided.append(len(self)) or divide(self, at))
+    lines = lines_of_form(Line(f"a {word} b", indent=2, hanging=2), 42)
+    assert lines == ["  a", *["    " + "x" * 38] * 526, f"    {'x' * 12} b"]
+    assert sum(divided) < 3 * len(word)
+    assert lines_of_form(Line(f"a {word} b", lines=3), 20) == ["a", "x" * 20, "x" * 19 + "…"]
 
 
 def lines_of_form(form: Line | Grid, width: int) -> list[str]:

@@ -29,15 +29,22 @@ function svgPen(svg, width, height) {
 
 const measurer = document.createElement("canvas").getContext("2d");
 
+const MOST_MEASURED = 400; // characters of a text: no label has room for more
+
 function textWidth(text, size, bold = false) {
   measurer.font = `${bold ? "600 " : ""}${size}px ${SANS}`;
-  return measurer.measureText(text).width;
+  return measurer.measureText(text.slice(0, MOST_MEASURED)).width;
 }
 
 /** `text` cut to `width` pixels, with an ellipsis where something is missing. */
 function cut(text, width, size, bold = false) {
-  if (textWidth(text, size, bold) <= width) return text;
-  const signs = Array.from(text);
-  while (signs.length && textWidth(`${signs.join("")}…`, size, bold) > width) signs.pop();
-  return `${signs.join("")}…`;
+  if (text.length <= MOST_MEASURED && textWidth(text, size, bold) <= width) return text;
+  const signs = Array.from(text.slice(0, MOST_MEASURED));
+  let [fitting, tooMany] = [0, signs.length];
+  while (tooMany - fitting > 1) {
+    const middle = (fitting + tooMany) >> 1;
+    if (textWidth(`${signs.slice(0, middle).join("")}…`, size, bold) > width) tooMany = middle;
+    else fitting = middle;
+  }
+  return `${signs.slice(0, fitting).join("")}…`;
 }

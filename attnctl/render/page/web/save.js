@@ -42,7 +42,7 @@ async function savePng() {
 /** The weights as shown, in full, one line a query; masked cells are empty. */
 function csvText() {
   const { rows, cols, w, hidden, nk } = view.grid;
-  const safe = (text) => (/^[=+@-]./u.test(text) ? `'${text}` : text); // no formula, where a spreadsheet reads it
+  const safe = (text) => (/^[=+@\-＝＋－＠]./u.test(text) ? `'${text}` : text); // as `in_a_cell` of text.py: no formula
   const quoted = (text) => (/[",\r\n]/.test(text) ? `"${text.replaceAll('"', '""')}"` : text);
   const names = (groups) => groups.map(({ label }) => quoted(safe(label)));
   const number = (at) => (hidden?.[at] ? "" : Number(w[at].toPrecision(9)));

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import hashlib
+import os
+import struct
 from pathlib import Path
 from typing import Any
 
@@ -10,8 +12,11 @@ import numpy as np
 import pytest
 
 from attnctl.errors import AttnctlError
+from attnctl.files import lock_file
 from attnctl.models import attend, open_model
 from attnctl.models.huggingface import gguf
+from attnctl.models.huggingface.gguf_header import read_header
+from tests.conftest import Run
 from tests.tools import folders
 
 VOCABULARY = list(folders.VOCABULARY)
@@ -86,4 +91,75 @@ def test_a_damaged_name_of_a_folder_takes_no_other_away(tmp_path: Path, monkeypa
     for damaged in (b"", b"\xff", b"..", b"../other", b"x", b"/", b"a/b-0123456789ab", b"\0" * 12, b"x" * 5000):
         place.write_bytes(damaged)
         assert gguf.dequantised_folder(path) == first and dear.read_bytes() == b"dear"
-        assert place.read_text() == first.name
+        assert place.read_text() == f"{first.name}\n{path}"
+
+
+def header_of(path: Path, **arrays: tuple[int, int]) -> Path:
+    """A GGUF file with arrays of so many empty texts (8) or of so many whole numbers (5), and nothing else."""
+    data = struct.pack("<4sIQQ", b"GGUF", 3, 0, len(arrays))
+    for name, (kind, count) in arrays.items():
+        data += struct.pack("<Q", len(name)) + name.encode() + struct.pack("<IIQ", 9, kind, count)
+        data += bytes((8 if kind == 8 else 4) * count)
+    path.write_bytes(data)
+    return path
+
+
+def test_the_memory_that_a_header_would_take_is_counted_before_the_library_reads_it(
+    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A million empty texts are 8 MB in the file, and 1.6 GB in the library."""
+    package = pytest.importorskip("gguf")
+    monkeypatch.setattr(package, "GGUFReader", lambda *_: pytest.fail("was handed to the library"))
+    for arrays in ({"x": (8, 1_000_000)}, {"x": (5, 3_000_000)}, {f"x{at}": (8, 200_000) for at in range(5)}):
+        refused = run("explain", "a b", "--model", header_of(tmp_path / "many.gguf", **arrays))
+        assert refused.code == 1 and "of memory, more than 1.5 GB" in refused.err and refused.err.count("\n") == 1
+    largest = {"tokens": (8, 201_088), "token_type": (5, 201_088), "merges": (8, 446_189)}  # as gpt-oss has them
+    assert read_header(header_of(tmp_path / "large.gguf", **largest)).lengths["merges"] == 446_189
+
+
+def test_what_a_killed_conversion_left_in_the_cache_is_removed_and_no_other(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cache, path = tmp_path / "cache", tmp_path / "m.gguf"
+    path.write_bytes(b"GGUF")
+    monkeypatch.setattr(gguf, "cache_folder", lambda: cache)
+    monkeypatch.setattr(gguf, "_convert_file", lambda path, folder: (folder / "config.json").write_text("{}"))
+    names = (".converting-dead", ".converting-alive", ".converting-young", ".kept", "other-0123456789ab")
+    for name in names:
+        (cache / name).mkdir(parents=True)
+        (cache / name / "model.safetensors").write_bytes(b"large")
+        if "young" not in name:
+            os.utime(cache / name, (0, 0))
+    for name in (".0123.place.89abcdef.part", ".theirs.part"):
+        (cache / name).touch()
+        os.utime(cache / name, (0, 0))
+    alive = lock_file(cache / ".converting-alive")  # by its own process
+    made = gguf.dequantised_folder(path)
+    alive.release()
+    left = {entry.name for entry in cache.iterdir() if entry.suffix not in (".lock", ".place")}
+    assert left == {*names[1:], ".theirs.part", made.name}
+    assert not list(cache.glob("*.part.lock")) and (made / "config.json").exists()
+
+
+def test_folders_of_files_that_are_gone_or_changed_leave_the_cache(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cache = tmp_path / "cache"
+    monkeypatch.setattr(gguf, "cache_folder", lambda: cache)
+    monkeypatch.setattr(gguf, "_convert_file", lambda path, folder: (folder / "config.json").write_text("{}"))
+    names = ("gone", "changed", "copied/m", "copy/m", "unmounted/far", "stays", "new")
+    files = {name: tmp_path / f"{name}.gguf" for name in names}
+    for name, path in files.items():
+        path.parent.mkdir(exist_ok=True)
+        path.write_bytes(b"GGUF" + (b"copied" if "cop" in name else name.encode()))
+    made = {name: gguf.dequantised_folder(path) for name, path in files.items() if name != "new"}
+    assert made["copied/m"] == made["copy/m"] and len(set(made.values())) == 5
+    files["gone"].unlink()
+    files["copied/m"].unlink()
+    files["changed"].write_bytes(b"GGUF and more")
+    files["unmounted/far"].unlink()
+    files["unmounted/far"].parent.rmdir()
+    gguf.dequantised_folder(files["new"])
+    left = {name for name, one in made.items() if one.exists()}
+    assert left == {"copied/m", "copy/m", "unmounted/far", "stays"}  # a copy of one that is gone is the same folder
+    assert gguf.dequantised_folder(files["stays"]) == made["stays"]

@@ -33,7 +33,7 @@ from attnctl.render.figure.labels import Labels
 from attnctl.render.figure.layout import Drawing
 from attnctl.source import record_trace
 from attnctl.source.cells import read_heatmap
-from attnctl.tokens import Token
+from attnctl.tokens import Token, split_characters
 
 TEXT = "Alice will eat pizza because the antidisestablishmentarian chef lives in Naples , and Bob likes it ."
 WORDS = TEXT.split()
@@ -245,6 +245,15 @@ def test_right_to_left_words_are_shaped() -> None:
 
 def test_long_labels_are_abridged_between_characters() -> None:
     shaped = Labels(["e\u0301" * 40])
+    long = "ab" * 50_000 + "cdefgh"
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(
+            "attnctl.render.figure.labels.split_characters",
+            lambda text: pytest.fail("all of it is split") if len(text) > 2000 else split_characters(text),
+        )
+        assert shaped.axis_label(long) == "abababababa…cdefgh"
+    cut = shaped.cut_to_width("m" * 50_000, 10.0, 2.0)
+    assert shaped.text_width(cut, 10.0) <= 2.0 < shaped.text_width(f"{cut[:-1]}m…", 10.0)
     label = shaped.axis_label("e\u0301" * 40)
     assert "…" in label and "…\u0301" not in label and len(label) <= 2 * labels.LONGEST
     assert shaped.axis_label("3 The licenses for most software…") == "3 The licenses fo…"  # cut at its end, again there
