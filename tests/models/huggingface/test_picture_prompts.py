@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -413,6 +415,16 @@ def test_several_pictures_stand_side_by_side(
             output = model.network(**given, output_attentions=True)
         for layer, weights in zip(trace.layers, output.attentions, strict=True):
             assert np.abs(layer.weights - weights[0].numpy()).max() < 1e-6
+
+
+def test_the_command_reads_a_picture_in_a_process_of_its_own(tmp_path: Path, picture: str) -> None:
+    """Where torch and transformers are imported in part, until Gemma 3's mask of a picture asks for torch's compiler."""
+    folder = str(saved(tmp_path / "gemma3", "gemma3")[0])
+    command = [sys.executable, "-m", "attnctl", "explain", "Is it?", "--model", folder, "--image", picture, "--json"]
+    told = json.loads(subprocess.run(command, capture_output=True, text=True, check=True).stdout)
+    trace = record_trace(open_model(folder, image=picture), "Is it?")
+    for layer, known in zip(told["layers"], trace.layers, strict=True):
+        assert np.array_equal(np.array([head["weights"] for head in layer["heads"]], np.float32), known.weights)
 
 
 def test_weights_of_several_pictures_are_spread_over_their_own_boxes() -> None:
