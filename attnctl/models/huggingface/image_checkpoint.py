@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from importlib.util import find_spec
 from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
@@ -16,7 +17,7 @@ from attnctl.formats.photographs import read_photograph
 from attnctl.layer import StopForward
 from attnctl.models.huggingface.attention_sites import attention_sites
 from attnctl.models.huggingface.checkpoint import Checkpoint
-from attnctl.models.huggingface.hub import import_extra
+from attnctl.models.huggingface.hub import has_processor, import_extra
 from attnctl.models.huggingface.network import quiet_library
 from attnctl.models.huggingface.tokenizer import Pieces
 from attnctl.readings.traces.trace import ModelInfo
@@ -185,14 +186,25 @@ class NoTokenizer:
         raise UsageError(f"{self.name} {self.does}, and this takes a model of text")
 
 
-def open_image_checkpoint(folder: Path, network: PreTrainedModel, info: ModelInfo) -> ImageCheckpoint:
-    """A checkpoint that reads pictures. Raises AttnctlError where its preprocessor_config.json is missing or unreadable."""
-    if not (folder / "preprocessor_config.json").is_file():
-        raise AttnctlError(f"{info.name} has no preprocessor_config.json: how its pictures are resized is not known")
-    transformers = import_extra("transformers")
+def read_processor(name: str, load: Callable[[], Any]) -> Any:
+    """Return the processor that `load` reads for the checkpoint `name`. Raises AttnctlError, one line, where that fails."""
     try:
         with quiet_library():
-            processor = transformers.AutoImageProcessor.from_pretrained(folder, local_files_only=True, backend="pil")
+            return load()
     except Exception as error:
-        raise AttnctlError(f"the image processor of {info.name} cannot be read: {in_one_line(error)}") from error
+        if "torchvision" in str(error).lower() and find_spec("torchvision") is None:
+            raise AttnctlError(
+                f"the processor of {name} needs torchvision, which is not installed: pip install torchvision (the version "
+                "that goes with your torch)"
+            ) from error
+        raise AttnctlError(f"the processor of {name} cannot be read: {in_one_line(error)}") from error
+
+
+def open_image_checkpoint(folder: Path, network: PreTrainedModel, info: ModelInfo) -> ImageCheckpoint:
+    """A checkpoint that reads pictures. Raises AttnctlError where the settings of its processor cannot be read."""
+    if not has_processor(folder):
+        raise AttnctlError(f"{info.name} has no preprocessor_config.json: how its pictures are resized is not known")
+    auto = import_extra("transformers").AutoImageProcessor
+    how = {"local_files_only": True, "trust_remote_code": False, "backend": "pil"}
+    processor = read_processor(info.name, lambda: auto.from_pretrained(folder, **how))
     return ImageCheckpoint(info, network, cast(Pieces, NoTokenizer(info.name)), "self", processor=processor)

@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Any
 from attnctl.errors import AttnctlError, UsageError, in_one_line
 from attnctl.formats.photographs import read_photographs, side_by_side
 from attnctl.models.huggingface.checkpoint import Checkpoint, generated_tokens, text_notes
-from attnctl.models.huggingface.hub import import_extra
+from attnctl.models.huggingface.hub import import_extra, read_json
+from attnctl.models.huggingface.image_checkpoint import read_processor
 from attnctl.models.huggingface.network import quiet_library
 from attnctl.models.huggingface.picture_views import PictureLayout
 from attnctl.models.huggingface.template_process import template_process
@@ -107,7 +108,8 @@ class PicturePrompt(Checkpoint):
 
     def _prompt(self, text: str) -> str:
         """Picture and text as the chat template puts them together."""
-        settings, template = self.pieces.settings, self.pieces.settings.get("chat_template")
+        settings = self.pieces.settings
+        template = getattr(self.processor, "chat_template", None) or settings.get("chat_template")
         if not isinstance(template, str):
             mark = getattr(self.processor, "boi_token", None) or getattr(self.processor, "image_token", "<image>")
             return f"{str(mark) * len(self.photographs)}\n{text}"
@@ -138,13 +140,7 @@ def beside_picture(model: Checkpoint, folder: Path, path: str) -> PicturePrompt:
     if getattr(model.network.config, "vision_config", None) is None or model.kind != "self":
         raise UsageError(f"--image: {model.info.name} reads no picture beside a text")
     photographs = read_photographs(path)
-    try:
-        with quiet_library():
-            processor = import_extra("transformers").AutoProcessor.from_pretrained(
-                folder, local_files_only=True, trust_remote_code=False, backend="pil"
-            )
-    except Exception as error:
-        raise AttnctlError(f"the processor of {model.info.name} cannot be read: {in_one_line(error)}") from error
+    processor = read_processor(model.info.name, lambda: _processor_of_pictures(folder, model.network.config))
     if not hasattr(processor, "image_processor"):
         raise AttnctlError(
             f"{model.info.name} has no preprocessor_config.json: how its pictures are resized is not known"
@@ -152,3 +148,27 @@ def beside_picture(model: Checkpoint, folder: Path, path: str) -> PicturePrompt:
     given = {field.name: getattr(model, field.name) for field in fields(model)}
     given["pieces"] = replace(model.pieces, bos=False)  # the template begins as it does
     return PicturePrompt(**given, processor=processor, photographs=photographs)
+
+
+def _processor_of_pictures(folder: Path, config: Any) -> Any:
+    """Return the processor in a checkpoint's folder, without its part for videos, which needs torchvision."""
+    processing = import_extra("transformers.models.auto.processing_auto")
+    how = {"local_files_only": True, "trust_remote_code": False}
+    files = (folder / name for name in ("processor_config.json", "preprocessor_config.json", "tokenizer_config.json"))
+    name = next((found for file in files if file.is_file() and (found := read_json(file).get("processor_class"))), None)
+    kind: Any = processing.processor_class_from_name(str(name)) if name else None
+    if kind is None and type(config) in processing.PROCESSOR_MAPPING:
+        kind = processing.PROCESSOR_MAPPING[type(config)]
+    if kind is None or "video_processor" not in kind.get_attributes():
+        return processing.AutoProcessor.from_pretrained(folder, **how, backend="pil")
+
+    class WithoutVideos(kind):  # type: ignore[misc]
+        def check_argument_for_proper_class(self, argument_name: str, argument: object) -> object:
+            return None if argument is None else super().check_argument_for_proper_class(argument_name, argument)
+
+    auto = import_extra("transformers.processing_utils").MODALITY_TO_AUTOPROCESSOR_MAPPING
+    parts: list[Any] = []
+    for part in kind.get_attributes():
+        pil = {"backend": "pil"} if part == "image_processor" else {}
+        parts.append(None if part == "video_processor" else auto[part].from_pretrained(folder, **how, **pil))
+    return WithoutVideos.from_args_and_dict(parts, kind.get_processor_dict(folder, local_files_only=True)[0])

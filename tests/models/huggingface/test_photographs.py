@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -276,6 +277,28 @@ def test_a_picture_is_drawn_told_and_refused(run: Run, tmp_path: Path, picture: 
         assert refused.code in (1, 2) and not refused.out and said in refused.err and refused.err.count("\n") == 1
     (Path(model) / "preprocessor_config.json").unlink()
     assert "has no preprocessor_config.json" in run("heads", picture, "--model", model).err
+
+
+def test_a_processor_that_is_saved_whole_is_read(tmp_path: Path, picture: str) -> None:
+    """As CLIPProcessor.save_pretrained does: without a file for pictures alone."""
+    model: Any = open_model(str(saved(tmp_path / "CLIPVision", "CLIPVision")))
+    known = record_trace(model, picture)
+    settings = json.loads((tmp_path / "CLIPVision/preprocessor_config.json").read_text())
+    (tmp_path / "CLIPVision/preprocessor_config.json").unlink()
+    (tmp_path / "CLIPVision/processor_config.json").write_text(json.dumps({"image_processor": settings}))
+    again = record_trace(open_model(str(tmp_path / "CLIPVision")), picture)
+    assert again.tokens == known.tokens and np.array_equal(again.layers[1].weights, known.layers[1].weights)
+
+
+@pytest.mark.skipif(find_spec("torchvision") is not None, reason="torchvision is installed")
+def test_dinov3_says_that_its_processor_needs_torchvision(run: Run, tmp_path: Path, picture: str) -> None:
+    folder = saved(tmp_path / "dino", "DINOv3ViT")
+    settings = json.loads((folder / "preprocessor_config.json").read_text())
+    settings["image_processor_type"] = "DINOv3ViTImageProcessorFast"  # as its checkpoints have it
+    (folder / "preprocessor_config.json").write_text(json.dumps(settings))
+    refused = run("heatmap", picture, "--model", str(folder))
+    assert "the processor of dino needs torchvision, which is not installed: pip install" in refused.err
+    assert refused.code == 1 and not refused.out and refused.err.count("\n") == 1
 
 
 def test_what_matters_for_the_class_of_a_picture_is_that_of_a_plain_run_changed_by_hand(

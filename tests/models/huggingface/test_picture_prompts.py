@@ -6,6 +6,7 @@ import json
 import subprocess
 import sys
 from collections.abc import Callable
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -113,8 +114,34 @@ def paligemma() -> tuple[Any, Any]:
     return transformers.PaliGemmaForConditionalGeneration(config), transformers.PaliGemmaProcessor(resized, words)
 
 
+class Files:
+    """The files of a processor, which transformers makes only where torchvision is, since it has a part for videos.
+
+    `nested`: in one file, as save_pretrained writes them; else one for each part, as most checkpoints on the hub have them.
+    """
+
+    nested = False
+
+    def __init__(self, kind: str, image_processor: Any, words: Any, mark: str, **more: Any) -> None:
+        self.kind, self.image_processor, self.words, self.mark, self.more = kind, image_processor, words, mark, more
+
+    def save_pretrained(self, folder: Path) -> None:
+        self.words.save_pretrained(folder)
+        (folder / "chat_template.jinja").write_text(TEMPLATE.replace("MARK", self.mark))
+        named = {"processor_class": f"{self.kind}Processor"}
+        pictures = self.image_processor.to_dict()
+        pictures["image_processor_type"] = pictures["image_processor_type"].removesuffix("Pil")
+        videos = {"video_processor_type": f"{self.kind}VideoProcessor", "size": {"height": 32, "width": 32}}
+        files = {"processor_config.json": named | self.more | {"image_processor": pictures, "video_processor": videos}}
+        if not self.nested:
+            files = {"preprocessor_config.json": pictures | named, "video_preprocessor_config.json": videos | named}
+            files |= {"processor_config.json": named | self.more} if self.more else {}
+        for name, settings in files.items():
+            (folder / name).write_text(json.dumps(settings))
+
+
 class StandIn:
-    """Does what processors do that need torchvision: a mark of the picture becomes as many as it has tokens."""
+    """Does what Pixtral's processor does, which needs torchvision: a mark becomes as many as the picture has tokens."""
 
     def __init__(self, image_processor: Any, words: Any, mark: str, marks: Callable[[Any, int], str]) -> None:
         self.image_processor, self.words, self.mark, self.marks = image_processor, words, mark, marks
@@ -124,8 +151,7 @@ class StandIn:
         first, *rest = text[0].split(self.mark)
         prompt = first + "".join(self.marks(made, at) + part for at, part in enumerate(rest))
         ids = self.words(prompt, return_tensors=return_tensors)["input_ids"]
-        picture = (ids == self.words.convert_tokens_to_ids(self.mark)).int()
-        return {"input_ids": ids, "mm_token_type_ids": picture, **made}
+        return {"input_ids": ids, **made}
 
     def save_pretrained(self, folder: Path) -> None:
         self.words.save_pretrained(folder)
@@ -150,24 +176,32 @@ def pixtral() -> tuple[Any, Any]:
     return transformers.LlavaForConditionalGeneration(config), StandIn(resized, words, "[IMG]", rows)
 
 
-def qwen2_vl() -> tuple[Any, Any]:
+QWEN: dict[str, dict[str, Any]] = {  # kind → how it sees
+    "Qwen2VL": {"embed_dim": 32, "mlp_ratio": 1},
+    "Qwen2_5_VL": {"out_hidden_size": 32, "intermediate_size": 32, "window_size": 16, "fullatt_block_indexes": [1]},
+    "Qwen3VL": {
+        "out_hidden_size": 32,
+        "intermediate_size": 32,
+        "deepstack_visual_indexes": [0, 1],
+        "num_position_embeddings": 64,
+    },
+}
+
+
+def qwen(kind: str) -> tuple[Any, Any]:
     words = tokenizer("<|vision_start|>", "<|image_pad|>", "<|vision_end|>", "<|video_pad|>")
     named = {"image": "image_pad", "video": "video_pad", "vision_start": "vision_start", "vision_end": "vision_end"}
     ids = {f"{name}_token_id": words.convert_tokens_to_ids(f"<|{said}|>") for name, said in named.items()}
-    scaling = {"rope_type": "default", "mrope_section": [1, 1, 2], "rope_theta": 1e4}
-    config = transformers.Qwen2VLConfig(
-        text_config=TEXT | {"rope_parameters": scaling},
-        vision_config={"depth": 3, "embed_dim": 32, "hidden_size": 32, "num_heads": 4, "patch_size": 4, "mlp_ratio": 1},
+    turned = {"rope_type": "default", "mrope_section": [1, 1, 2], "rope_theta": 1e4}
+    turned |= {"mrope_interleaved": True} if kind == "Qwen3VL" else {}
+    config = getattr(transformers, f"{kind}Config")(
+        text_config=TEXT | {"rope_parameters": turned, "bos_token_id": 1, "eos_token_id": 2},
+        vision_config={"depth": 3, "hidden_size": 32, "num_heads": 4, "patch_size": 4} | QWEN[kind],
         **ids,
     )
     resized = transformers.Qwen2VLImageProcessorPil(patch_size=4, min_pixels=64, max_pixels=2048)
-    pads = "<|image_pad|>"
-    return transformers.Qwen2VLForConditionalGeneration(config), StandIn(
-        resized,
-        words,
-        pads,
-        lambda made, at: "<|vision_start|>" + pads * (made["image_grid_thw"][at].prod() // 4) + "<|vision_end|>",
-    )
+    network = getattr(transformers, f"{kind}ForConditionalGeneration")(config)
+    return network, Files(kind, resized, words, "<|vision_start|><|image_pad|><|vision_end|>")
 
 
 def llava_next(one: bool = False) -> tuple[Any, Any]:
@@ -185,16 +219,9 @@ def llava_next(one: bool = False) -> tuple[Any, Any]:
     crop = {} if one else {"crop_size": {"height": 32, "width": 32}}
     resized = getattr(transformers, f"{kind}ImageProcessorPil")(size=size, image_grid_pinpoints=points, **crop)
     network = getattr(transformers, f"{kind}ForConditionalGeneration")(config)
-    if one:  # its processor wants torchvision, for videos
-        made = transformers.LlavaOnevisionProcessor.__new__(transformers.LlavaOnevisionProcessor)
-        made.num_image_tokens, made.vision_aspect_ratio, made.image_processor = 16, "anyres_max_9", resized
-
-        def marks(given: Any, at: int) -> str:
-            return "<image>" * made._get_number_of_features(*given["image_sizes"][at].tolist(), 32, 32)
-
-        stand = StandIn(resized, words, "<image>", marks)
-        stand._get_unpadded_features = made._get_unpadded_features  # type: ignore[attr-defined]
-        return network, stand
+    if one:
+        sizes = {"num_image_tokens": 16, "vision_feature_select_strategy": "full"}
+        return network, Files(kind, resized, words, "<image>", **sizes)
     return network, transformers.LlavaNextProcessor(
         resized,
         words,
@@ -219,7 +246,10 @@ def idefics3(smol: bool = False) -> tuple[Any, Any]:
     resized = getattr(transformers, f"{kind}ImageProcessorPil")(
         size={"longest_edge": 96}, max_image_size={"longest_edge": 32}
     )
-    return getattr(transformers, f"{kind}ForConditionalGeneration")(config), transformers.Idefics3Processor(
+    network = getattr(transformers, f"{kind}ForConditionalGeneration")(config)
+    if smol:
+        return network, Files(kind, resized, words, "<image>", image_seq_len=4)
+    return network, transformers.Idefics3Processor(
         resized, words, image_seq_len=4, chat_template=TEMPLATE.replace("MARK", "<image>")
     )
 
@@ -230,7 +260,9 @@ FAMILIES = {
     "gemma3": (gemma3, (2, 2), (0, 0, 40, 20)),  # all of it, squeezed
     "paligemma": (paligemma, (4, 4), (0, 0, 20, 10)),
     "pixtral": (pixtral, (2, 4), (0, 0, 20, 20)),
-    "qwen2_vl": (qwen2_vl, (4, 8), (0, 0, 10, 10)),
+    "qwen2_vl": (lambda: qwen("Qwen2VL"), (4, 8), (0, 0, 10, 10)),
+    "qwen2_5_vl": (lambda: qwen("Qwen2_5_VL"), (4, 8), (0, 0, 10, 10)),
+    "qwen3_vl": (lambda: qwen("Qwen3VL"), (4, 8), (0, 0, 10, 10)),
 }
 
 
@@ -254,6 +286,12 @@ def saved(folder: Path, family: str, peaky: float = 4) -> tuple[Path, Any]:
     network.eval().save_pretrained(folder)
     processor.save_pretrained(folder)
     return folder, processor
+
+
+@pytest.fixture(autouse=True)
+def _numbers_in_words(monkeypatch: pytest.MonkeyPatch) -> None:
+    """SmolVLM's processor wants a package that writes the times of a video's pictures."""
+    monkeypatch.setattr("transformers.models.smolvlm.processing_smolvlm.num2words", str)
 
 
 @pytest.fixture
@@ -318,8 +356,8 @@ def what_the_text_reads(model: Any, picture: Image.Image) -> Any:
 
 
 @pytest.mark.parametrize("size", [(80, 40), (50, 37), (33, 90), (64, 64)])
-@pytest.mark.parametrize("family", TILED)
-def test_tiles_stand_where_the_network_sees_them(
+@pytest.mark.parametrize("family", [*TILED, "qwen2_vl", "qwen2_5_vl", "qwen3_vl"])
+def test_tokens_stand_where_the_network_sees_them(
     family: str, size: tuple[int, int], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """What is painted in the middle of a token's box changes that token most, of those of its view."""
@@ -330,7 +368,7 @@ def test_tiles_stand_where_the_network_sees_them(
     model = opened(tmp_path, family, str(tmp_path / "grey.png"), monkeypatch, peaky=1)
     trace = record_trace(model, "Is it?")
     plain = what_the_text_reads(model, grey)
-    for small in (False, True):
+    for small in (False, True) if family in TILED else (False,):
         view = [at for at, token in enumerate(trace.tokens) if token.box and token.text.startswith("whole-") == small]
         assert {trace.tokens[at].text for at in view} and len({trace.tokens[at].text for at in view}) == len(view)
         for at in view[:: max(1, len(view) // 7)]:
@@ -427,6 +465,34 @@ def test_the_command_reads_a_picture_in_a_process_of_its_own(tmp_path: Path, pic
         assert np.array_equal(np.array([head["weights"] for head in layer["heads"]], np.float32), known.weights)
 
 
+def test_a_processor_is_read_from_one_file_as_from_several(
+    tmp_path: Path, picture: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for family in ("qwen2_vl", "llava_onevision", "smolvlm"):
+        several = open_model(str(saved(tmp_path / family, family)[0]), image=picture)
+        with monkeypatch.context() as patch:
+            patch.setattr(Files, "nested", True)
+            folder = saved(tmp_path / "nested" / family, family)[0]
+        assert not (folder / "preprocessor_config.json").exists()
+        assert open_model(str(folder), image=picture).tokenize("Is it?") == several.tokenize("Is it?")
+
+
+def test_packages_that_a_processor_needs_are_named(
+    run: Run, tmp_path: Path, picture: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked = ("explain", "Is it?", "--image", picture, "--model")
+    monkeypatch.setattr("transformers.models.smolvlm.processing_smolvlm.num2words", None)
+    refused = [run(*asked, str(saved(tmp_path / "smolvlm", "smolvlm")[0]))]
+    assert "pip install num2words" in refused[0].err
+    if find_spec("torchvision") is None:
+        folder = saved(tmp_path / "pixtral", "pixtral")[0]
+        settings = {"image_processor_type": "PixtralImageProcessor", "processor_class": "PixtralProcessor"}
+        (folder / "preprocessor_config.json").write_text(json.dumps(settings))
+        refused.append(run(*asked, str(folder)))
+        assert "the processor of pixtral needs torchvision, which is not installed: pip install" in refused[1].err
+    assert all(one.code == 1 and not one.out and one.err.count("\n") == 1 for one in refused)
+
+
 def test_weights_of_several_pictures_are_spread_over_their_own_boxes() -> None:
     """A large picture and a small one with the same weights have the same colours: theirs is a box's weight, not a pixel's."""
     keys = [
@@ -500,7 +566,7 @@ def test_sources_of_one_token_are_the_effects_of_the_same_regions(
     times = {one.name: one.looked_at / other.looked_at for one, other in zip(begun, plain, strict=True)}
     assert {part.name: part.relative for part in found.parts} == pytest.approx(times, rel=1e-3)
     model: Any = open_model(str(folder), image=picture)
-    given = {name: value for name, value in model.of_text("Is it?").prepared.items() if name != "mm_token_type_ids"}
+    given = model.of_text("Is it?").prepared
     with torch.inference_mode():
         said = model.network.generate(**given, max_new_tokens=5, do_sample=False)[0, given["input_ids"].shape[1] :]
     longer = attnctl.sources("Is it?", str(folder), generate=5, image=picture)
