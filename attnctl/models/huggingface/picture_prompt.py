@@ -31,8 +31,8 @@ if TYPE_CHECKING:
 class PicturePrompt(Checkpoint):
     """A vision-language checkpoint beside one picture or several: each text is what is said to it of them.
 
-    The checkpoint's chat template puts the two together, or where it has none its mark of a picture and a line's end. The
-    tokens of the picture have their boxes in it as it was given.
+    The checkpoint's chat template puts the two together; where it has none, its mark of a picture stands before the text.
+    The tokens of the picture have their boxes in it as it was given.
     """
 
     processor: Any = None
@@ -97,10 +97,30 @@ class PicturePrompt(Checkpoint):
         for name, value in self.prepared.items():
             if name in ("input_ids", "attention_mask", "labels") or not hasattr(value, "shape"):
                 continue
-            if value.shape == ids.shape:  # a number a token: 0 is text
-                value = import_extra("torch").nn.functional.pad(value, (0, n - ids.shape[1]))
+            if value.shape == ids.shape:  # a number a token
+                value = import_extra("torch").nn.functional.pad(
+                    value, (0, n - ids.shape[1]), value=self._type_behind(name)
+                )
             beside[name] = value.to(self.network.device, self.network.dtype if value.is_floating_point() else None)
         return beside
+
+    def _type_behind(self, name: str) -> int:
+        """Return the number that a token behind the prompt has in an input of this name: that of plain text, 0.
+
+        Where the prompt with its picture has 0, it sees itself whole, and what follows it has 1 (PaliGemma).
+        """
+        return int(name == "token_type_ids" and self._sees_prompt_whole())
+
+    def _sees_prompt_whole(self) -> bool:
+        assert self.prepared is not None
+        types = None if self.info.causal else self.prepared.get("token_type_ids")
+        return types is not None and not bool(types.any())
+
+    def read_together(self, tokens: Sequence[Token]) -> int:
+        """Return how many of a prompt's tokens one forward must read: up to its picture's last, or all that see ahead."""
+        if self._sees_prompt_whole():
+            return len(tokens)
+        return 1 + max(at for at, token in enumerate(tokens) if token.box is not None)
 
     def _predicted_tokens(self, tokens: Sequence[Token], output: Output, causal: bool) -> tuple[Prediction, ...]:
         """As of a decoder, also where the picture's tokens see each other ahead (Gemma 3)."""
@@ -112,7 +132,10 @@ class PicturePrompt(Checkpoint):
         template = getattr(self.processor, "chat_template", None) or settings.get("chat_template")
         if not isinstance(template, str):
             mark = getattr(self.processor, "boi_token", None) or getattr(self.processor, "image_token", "<image>")
-            return f"{str(mark) * len(self.photographs)}\n{text}"
+            between = (
+                "\n" if "Llava" in type(self.processor).__name__ else ""
+            )  # others end the line themselves, or not at all
+            return f"{str(mark) * len(self.photographs)}{between}{text}"
         special = {key: named_token(settings, key) for key in ("bos_token", "eos_token", "pad_token", "unk_token")}
         said = [
             {"role": "user", "content": [*[{"type": "image"}] * len(self.photographs), {"type": "text", "text": text}]}

@@ -15,7 +15,7 @@ import pytest
 from PIL import Image
 
 import attnctl
-from attnctl.errors import UsageError
+from attnctl.errors import AttnctlError
 from attnctl.formats.photographs import read_photograph, read_photographs
 from attnctl.models import open_model
 from attnctl.readings.head_statistics import spatial_entropy
@@ -86,26 +86,28 @@ def llava() -> tuple[Any, Any]:
 LAYERS = ["sliding_attention", "full_attention"]
 
 
-def gemma3() -> tuple[Any, Any]:
+def gemma3(side: int = 2, window: int = 8) -> tuple[Any, Any]:
     words = tokenizer(boi_token="<start_of_image>", eoi_token="<end_of_image>", image_token="<image_soft_token>")
     config = transformers.Gemma3Config(
         vision_config=transformers.SiglipVisionConfig(**SEEING),
-        text_config=transformers.Gemma3TextConfig(**TEXT, sliding_window=8, layer_types=LAYERS),
-        mm_tokens_per_image=4,
+        text_config=transformers.Gemma3TextConfig(**TEXT, sliding_window=window, layer_types=LAYERS),
+        mm_tokens_per_image=side**2,
         image_token_index=words.image_token_id,
     )
     resized = transformers.Gemma3ImageProcessorPil(size={"height": 32, "width": 32})
     processor = transformers.Gemma3Processor(
-        resized, words, image_seq_length=4, chat_template=TEMPLATE.replace("MARK", "<start_of_image>")
+        resized, words, image_seq_length=side**2, chat_template=TEMPLATE.replace("MARK", "<start_of_image>")
     )
     return transformers.Gemma3ForConditionalGeneration(config), processor
 
 
-def paligemma() -> tuple[Any, Any]:
+def paligemma(window: int | None = None) -> tuple[Any, Any]:
     words = tokenizer(image_token="<image>")
     config = transformers.PaliGemmaConfig(
         vision_config=transformers.SiglipVisionConfig(**SEEING, projection_dim=32),
-        text_config=transformers.GemmaConfig(**TEXT),
+        text_config=transformers.Gemma2Config(**TEXT, sliding_window=window)
+        if window
+        else transformers.GemmaConfig(**TEXT),
         image_token_index=words.image_token_id,
         projection_dim=32,
     )
@@ -259,6 +261,7 @@ FAMILIES = {
     "llava": (llava, (4, 4), (20, 0, 30, 10)),  # the middle of 80 × 40 pixels
     "gemma3": (gemma3, (2, 2), (0, 0, 40, 20)),  # all of it, squeezed
     "paligemma": (paligemma, (4, 4), (0, 0, 20, 10)),
+    "paligemma2": (lambda: paligemma(window=64), (4, 4), (0, 0, 20, 10)),
     "pixtral": (pixtral, (2, 4), (0, 0, 20, 20)),
     "qwen2_vl": (lambda: qwen("Qwen2VL"), (4, 8), (0, 0, 10, 10)),
     "qwen2_5_vl": (lambda: qwen("Qwen2_5_VL"), (4, 8), (0, 0, 10, 10)),
@@ -546,10 +549,6 @@ def test_sources_of_one_token_are_the_effects_of_the_same_regions(
     folder, processor = saved(tmp_path / family, family)
     if isinstance(processor, StandIn):
         monkeypatch.setattr(transformers.AutoProcessor, "from_pretrained", lambda *_, **how: processor)
-    if family == "paligemma":  # its prompt sees itself whole
-        with pytest.raises(UsageError, match="does not continue texts"):
-            attnctl.sources("Is it?", str(folder), answer="y", image=picture)
-        return
     effects = attnctl.ablate("Is it?", str(folder), target="y", image=picture, spans="regions")
     found = attnctl.sources("Is it?", str(folder), answer="y", image=picture)
     assert found.log_probability == pytest.approx(effects.baseline.log_probability, abs=1e-4)
@@ -566,11 +565,58 @@ def test_sources_of_one_token_are_the_effects_of_the_same_regions(
     times = {one.name: one.looked_at / other.looked_at for one, other in zip(begun, plain, strict=True)}
     assert {part.name: part.relative for part in found.parts} == pytest.approx(times, rel=1e-3)
     model: Any = open_model(str(folder), image=picture)
-    given = model.of_text("Is it?").prepared
+    given = {name: value for name, value in model.of_text("Is it?").prepared.items() if name != "labels"}
     with torch.inference_mode():
         said = model.network.generate(**given, max_new_tokens=5, do_sample=False)[0, given["input_ids"].shape[1] :]
     longer = attnctl.sources("Is it?", str(folder), generate=5, image=picture)
     assert [token.id for token in longer.answer_tokens] == said.tolist()
+
+
+def test_a_region_is_hidden_from_patches_before_it(
+    tmp_path: Path, picture: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where patches see each other both ways (Gemma 3, PaliGemma), also where the region is all that is left of the picture."""
+    monkeypatch.setitem(FAMILIES, "gemma3", (lambda: gemma3(4, 64), (4, 4), (0, 0, 20, 10)))
+    regions = tmp_path / "regions.csv"
+    for family in ("gemma3", "paligemma"):
+        folder = str(saved(tmp_path / family, family, peaky=12)[0])
+        for name, box in {"last row": "0,30,80,40", "last patch": "60,30,80,40", "first row": "0,0,80,10"}.items():
+            regions.write_text(f"name,left,top,right,bottom\n{name},{box}\n")
+            how = {"image": picture, "spans": str(regions)}
+            known = attnctl.ablate("Is it?", folder, target="y", **how).spans[0]
+            found = attnctl.sources("Is it?", folder, answer="y", **how).parts[0]
+            assert known.name == found.name == name and abs(known.log_probability) > 1e-3
+            assert found.matters == pytest.approx(known.log_probability, abs=2e-5)
+
+
+@pytest.mark.parametrize("family", ["paligemma", "paligemma2"])
+def test_an_answer_is_not_seen_by_the_prompt(
+    family: str, tmp_path: Path, picture: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The prompt is what PaliGemma's processor makes of picture and text; it sees itself whole, but nothing behind it."""
+    import torch
+
+    monkeypatch.setitem(FAMILIES, "paligemma2", (lambda: paligemma(window=16), (4, 4), (0, 0, 20, 10)))
+    folder = str(saved(tmp_path / family, family)[0])
+    model: Any = open_model(folder, image=picture)
+    given = dict(model.processor(text="Is it?", images=read_photograph(picture), return_tensors="pt"))
+    del given["labels"]
+    n = given["input_ids"].shape[1]
+    assert given["input_ids"][0].tolist() == [token.id for token in model.tokenize("Is it?")]
+    model.network.set_attn_implementation("eager")
+    how = {"max_new_tokens": 3, "do_sample": False, "output_attentions": True, "return_dict_in_generate": True}
+    with torch.inference_mode():
+        made = model.network.generate(**given, **how)
+    trace = record_trace(open_model(folder, image=picture, generate=3), "Is it?")
+    assert made.sequences[0].tolist() == [token.id for token in trace.tokens]
+    for layer, prompt in zip(trace.layers, made.attentions[0], strict=True):
+        assert np.abs(layer.weights[:, :n, :n] - prompt[0].numpy()).max() < 1e-6 and not layer.weights[:, :n, n:].any()
+        for step, later in enumerate(made.attentions[1:], n):
+            row = later[layer.layer][0, :, -1].numpy()  # of the last keys, where a window has left out the others
+            assert np.abs(layer.weights[:, step, step + 1 - row.shape[-1] : step + 1] - row).max() < 1e-6
+    if family == "paligemma2":
+        with pytest.raises(AttnctlError, match="layers that see 16 tokens back, and its prompt, .* has 24"):
+            attnctl.sources("Is it?", folder, answer="y", image=picture)
 
 
 def test_regions_are_drawn_over_the_picture(run: Run, tmp_path: Path, picture: str) -> None:
