@@ -120,7 +120,8 @@ class PicturePrompt(Checkpoint):
         """Return how many of a prompt's tokens one forward must read: up to its picture's last, or all that see ahead."""
         if self._sees_prompt_whole():
             return len(tokens)
-        return 1 + max(at for at, token in enumerate(tokens) if token.box is not None)
+        mark = self._picture_id()
+        return 1 + max(at for at, token in enumerate(tokens) if token.id == mark)
 
     def _predicted_tokens(self, tokens: Sequence[Token], output: Output, causal: bool) -> tuple[Prediction, ...]:
         """As of a decoder, also where the picture's tokens see each other ahead (Gemma 3)."""

@@ -83,6 +83,28 @@ def llava() -> tuple[Any, Any]:
     return transformers.LlavaForConditionalGeneration(config), processor
 
 
+def padded_llava() -> tuple[Any, Any]:
+    network, processor = llava()
+    crop = {"height": 32, "width": 32}
+    processor.image_processor = transformers.LlavaImageProcessorPil(
+        size={"shortest_edge": 32}, crop_size=crop, do_pad=True
+    )
+    return network, processor
+
+
+def deepseek_vl() -> tuple[Any, Any]:
+    words = tokenizer(image_token="<image_placeholder>")
+    config = transformers.DeepseekVLConfig(
+        vision_config=transformers.SiglipVisionConfig(**SEEING),
+        text_config=transformers.LlamaConfig(**TEXT),
+        image_token_id=words.image_token_id,
+    )
+    resized = transformers.DeepseekVLImageProcessorPil(size={"height": 32, "width": 32})
+    template = TEMPLATE.replace("MARK", "<image_placeholder>")
+    processor = transformers.DeepseekVLProcessor(resized, words, chat_template=template, num_image_tokens=16)
+    return transformers.DeepseekVLForConditionalGeneration(config), processor
+
+
 LAYERS = ["sliding_attention", "full_attention"]
 
 
@@ -267,6 +289,10 @@ FAMILIES = {
     "qwen2_5_vl": (lambda: qwen("Qwen2_5_VL"), (4, 8), (0, 0, 10, 10)),
     "qwen3_vl": (lambda: qwen("Qwen3VL"), (4, 8), (0, 0, 10, 10)),
 }
+
+
+# family → its makers: the picture in the middle of a square
+PADDED = {"llava": padded_llava, "deepseek_vl": deepseek_vl}
 
 
 # family → its makers: tiles beside a small view of the whole
@@ -617,6 +643,59 @@ def test_an_answer_is_not_seen_by_the_prompt(
     if family == "paligemma2":
         with pytest.raises(AttnctlError, match="layers that see 16 tokens back, and its prompt, .* has 24"):
             attnctl.sources("Is it?", folder, answer="y", image=picture)
+
+
+@pytest.mark.parametrize("size", [(80, 40), (33, 90), (300, 200), (64, 64)])
+@pytest.mark.parametrize("family", PADDED)
+def test_padding_has_no_box(
+    family: str, size: tuple[int, int], run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What is painted in the middle of a box changes that patch most; what is padding, no picture changes."""
+    monkeypatch.setitem(FAMILIES, family, (PADDED[family], (0, 0), (0, 0, 0, 0)))
+    grey = Image.new("RGB", size, (120, 120, 120))
+    grey.save(tmp_path / "grey.png")
+    folder = str(saved(tmp_path / family, family)[0])
+    model: Any = open_model(folder, image=str(tmp_path / "grey.png"))
+
+    def patches(picture: Image.Image) -> Any:
+        pixels = model.processor.image_processor(picture, return_tensors="np")["pixel_values"][0]
+        return pixels.reshape(3, 4, 8, 4, 8).transpose(1, 3, 0, 2, 4).reshape(16, -1)
+
+    tokens = [token for token in model.tokenize("Is it?") if token.box or token.text.startswith("padding-")]
+    names = [f"r{row}c{column}" for row in range(4) for column in range(4)]
+    assert [token.text.removeprefix("padding-") for token in tokens] == names
+    white, black = (patches(Image.new("RGB", size, colour)) for colour in ("white", "black"))
+    seen = np.abs(white - black).max(1) / np.abs(white - black).max()  # (16,)
+    for at, token in enumerate(tokens):
+        if token.box is None:
+            assert seen[at] < 0.25, token  # what is blended in at the picture's edge
+            continue
+        left, top, right, bottom = token.box
+        painted = grey.copy()
+        painted.paste(
+            (255, 255, 0),
+            (
+                (3 * left + right) // 4,
+                (3 * top + bottom) // 4,
+                -(-(left + 3 * right) // 4),
+                -(-(top + 3 * bottom) // 4),
+            ),
+        )
+        assert int(np.abs(patches(painted) - patches(grey)).sum(1).argmax()) == at, token
+    boxes = [token.box for token in tokens if token.box]
+    assert (min(box[0] for box in boxes), min(box[1] for box in boxes)) == (0, 0)
+    assert (max(box[2] for box in boxes), max(box[3] for box in boxes)) == size
+    assert len(boxes) == (16 if size == (64, 64) else 8 if size != (300, 200) else 16)
+    asked = ("Is it?", "--model", folder, "--image", str(tmp_path / "grey.png"))
+    regions = run("ablate", *asked, "--spans", "regions", "--json").json["spans"]
+    assert sum(one["token_count"] for one in regions) == len(boxes)
+    known = {one["name"]: one["log_probability"] for one in regions}
+    answer = run("ablate", *asked, "--json").json["target"]["text"]
+    found = attnctl.sources("Is it?", folder, answer=answer, image=asked[-1])
+    assert {part.name: part.matters for part in found.parts} == pytest.approx(known, abs=2e-4)
+    corner = find_several(model.tokenize("Is it?"), f"{size[0] - 1},{size[1] - 1}")
+    assert (model.tokenize("Is it?")[corner[0]].box or ())[2:] == size
+    assert run("heatmap", *asked, "-o", str(tmp_path / "heat.png")).code == 0
 
 
 def test_regions_are_drawn_over_the_picture(run: Run, tmp_path: Path, picture: str) -> None:
