@@ -142,11 +142,22 @@ def light_torch() -> Iterator[None]:
         yield
         return
     sys.modules[SHAPES] = stand_in = ModuleType(SHAPES)
+    sys.meta_path.insert(0, _CompilerFinder)
     try:
         yield
     finally:
         if sys.modules.get(SHAPES) is stand_in:
             del sys.modules[SHAPES]
+
+
+class _CompilerFinder:
+    """Completes torch before its real compiler is imported, which fails without the shapes; finds nothing itself."""
+
+    @classmethod
+    def find_spec(cls, name: str, path: Sequence[str] | None = None, _: ModuleType | None = None) -> None:
+        if name == COMPILER:
+            sys.meta_path.remove(cls)
+            complete_torch()
 
 
 @contextmanager

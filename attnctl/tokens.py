@@ -48,6 +48,7 @@ class Token:
 
 Tokenize = Callable[[str], tuple[Token, ...]]
 
+PADDING = "padding-"  # how patches are called that hold nothing of a picture, but what it was filled up with
 WHOLE = "whole-"  # how the tokens of a small view of a whole picture are called, which stand beside its tiles
 BLANKS = ("____", "[MASK]", "<mask>")
 

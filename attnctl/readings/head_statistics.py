@@ -14,7 +14,7 @@ from attnctl.blockwise import effective_rank, even_parts
 from attnctl.errors import AttnctlError
 from attnctl.layer import LayerAttention, Run
 from attnctl.measures.value_norm import value_lengths
-from attnctl.tokens import WHOLE, Token
+from attnctl.tokens import PADDING, WHOLE, Token
 
 if TYPE_CHECKING:
     from attnctl.readings.overview import LongRow, Overview
@@ -153,14 +153,15 @@ def _best_offset(offsets: dict[int, Array]) -> tuple[Array, Array]:
 def _on_picture(layer: LayerAttention, tokens: Sequence[Token], ahead: bool) -> tuple[Array, Array]:
     """Of one query, its weight on the tokens with a box and the spatial entropy of it, (heads,) each; None without them.
 
-    The query is the last token, or where tokens look `ahead` the first that is no part of the picture (CLS). Of tiles
-    beside a small view of the whole the entropy is of the tiles; of several pictures there is none.
+    The query is the last token, or of a picture alone whose tokens look `ahead` the first that is no part of it (CLS). Of
+    tiles beside a small view of the whole the entropy is of the tiles; of several pictures there is none.
     """
     boxes = {at: token.box for at, token in enumerate(tokens) if token.box is not None}
-    beside = [at for at in range(len(tokens)) if at not in boxes]
+    beside = [at for at in range(len(tokens)) if at not in boxes and PADDING not in tokens[at].text]
     if not boxes or not beside:
         return None, None
-    weights = layer.rows_of([beside[0] if ahead else layer.n_q - 1])[:, 0]  # (heads, n_k)
+    first = ahead and all(tokens[at].special for at in beside)
+    weights = layer.rows_of([beside[0] if first else layer.n_q - 1])[:, 0]  # (heads, n_k)
     cells = {at: box for at, box in boxes.items() if WHOLE not in tokens[at].text and tokens[at].picture is None}
     rows, columns = (len({box[side] for box in cells.values()}) for side in (1, 0))
     in_rows = sorted(cells, key=lambda at: (cells[at][1], cells[at][0]))  # tiles stand one after another

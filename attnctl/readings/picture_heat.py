@@ -12,24 +12,29 @@ from attnctl.errors import UsageError
 from attnctl.files import names_picture
 from attnctl.readings.overview import LongRow
 from attnctl.text import counted, visible_text
-from attnctl.tokens import WHOLE, Token, find_token
+from attnctl.tokens import PADDING, WHOLE, Token, find_token
 
 SINK = 0.3  # of a query's weight on one token, from which on it is named
 
 
 def query_of_picture(tokens: tuple[Token, ...], query: str | None, causal: bool) -> int:
-    """The query that `--query` names; without one the first token that is no patch (CLS), of a causal model the last token.
+    """The query that `--query` names; without one the first token that is no patch (CLS), beside a text the last token.
 
     Raises UsageError where there is none, or none is named.
     """
     if query is not None:
         return find_token(tokens, query)
-    if causal:
+    if causal or has_text(tokens):
         return len(tokens) - 1
-    first = next((at for at, token in enumerate(tokens) if token.box is None), None)
+    first = next((at for at, token in enumerate(tokens) if token.box is None and PADDING not in token.text), None)
     if first is None:
         raise UsageError("this model has no CLS token: name a patch with --query, by its pixel (120,80) or its index")
     return first
+
+
+def has_text(tokens: Sequence[Token]) -> bool:
+    """Return whether a text stands beside a picture: tokens that are neither its patches nor the network's own."""
+    return any(token.box is None and not token.special for token in tokens)
 
 
 def heat_of_boxes(weights: Floats, keys: tuple[Token, ...], size: tuple[int, int], shape: tuple[int, int]) -> Floats:
@@ -89,11 +94,12 @@ def heading_of_row(row: LongRow) -> str:
 def sentences_of_row(row: LongRow) -> Iterator[str]:
     """What the heat over the patches does not show: weight on other tokens, and single keys that take much."""
     beside = [1 - share_on_patches(row, place) for place in row.weights]
-    others = [visible_text(key.text) for key in row.keys if key.box is None]
-    if others:
+    others = [visible_text(key.text) for key in row.keys if key.box is None and PADDING not in key.text]
+    padding = ["what fills the picture up"] * any(key.box is None and PADDING in key.text for key in row.keys)
+    if others or padding:
         least, most = (f"{100 * share:.0f}" for share in (min(beside), max(beside)))
         span = f"{most} %" if least == most else f"{least} to {most} %"
-        names = ", ".join(others) if len(others) <= 6 else f"{others[0]} to {others[-1]}"
+        names = ", ".join([*(others if len(others) <= 6 else [f"{others[0]} to {others[-1]}"]), *padding])
         yield f"Not in the picture: {span} of the weight, on {names}."
     if lie_over_each_other(row.keys):
         yield "Tiles and the view of the whole added up, each weight spread over its box."

@@ -69,15 +69,15 @@ def test_spatial_entropy_is_that_of_the_connected_parts_above_the_mean() -> None
         assert found == pytest.approx(-(shares * np.log(shares)).sum())
 
 
-@pytest.mark.parametrize(("causal", "query"), [(True, 7), (False, 6)])
-def test_the_weight_on_a_picture_is_that_of_one_query(causal: bool, query: int) -> None:
-    """Six patches of two rows, then two words: the last asks, or where tokens see ahead the first word."""
+@pytest.mark.parametrize(("causal", "special", "query"), [(True, False, 7), (False, False, 7), (False, True, 6)])
+def test_the_weight_on_a_picture_is_that_of_one_query(causal: bool, special: bool, query: int) -> None:
+    """Six patches of two rows, then two words, of which the last asks, or two tokens of the network's own: the first."""
     rng = np.random.default_rng(1)
     tokens = [Token(f"r{r}c{c}", 3, box=(4 * c, 5 * r, 4 * c + 4, 5 * r + 5)) for r in range(2) for c in range(3)]
     call = Call(*rng.normal(size=(3, 2, 8, 4)).astype(np.float32), causal=causal)
     layer = ComputedLayer.of_call(0, call)
     weights = layer.all_weights()[:, query, :6]
-    for head in head_statistics(layer, [*tokens, Token("a", 1), Token("b", 2)]):
+    for head in head_statistics(layer, [*tokens, Token("a", 1, special=special), Token("b", 2, special=special)]):
         assert head["picture"] == pytest.approx(float(weights[head.head].sum()), abs=1e-6)
         expected = spatial_entropy(weights[head.head].reshape(1, 2, 3))[0]
         assert head["spatial_entropy"] == pytest.approx(float(expected), abs=1e-6)

@@ -80,13 +80,14 @@ class AnsweredPrompt:
     states: list[tuple[Array, Array]] = field(default_factory=list)  # each layer's keys and values of the prompt
     forwards: int = 0
     after: InitVar[AnsweredPrompt | None] = None
-    together: int = 0  # tokens that one forward reads, since a picture stands among them
+    together: int = 0  # tokens that one forward reads, since they see each other ahead or a picture stands among them
     _leaves_out: bool | None = None  # hidden tokens may be left out of the forward; None: not tried yet
     _looks: AnswerLooks | None = None
     _kernels: PackedLinear | None = field(init=False)
 
     def __post_init__(self, after: AnsweredPrompt | None) -> None:
-        if self.model.kind != "self" or not self.model.info.causal:
+        continues = self.model.info.causal or (self.together and self.model.network.can_generate())
+        if self.model.kind != "self" or not continues:
             raise UsageError(f"{self.model.info.name} does not continue texts, so it answers no prompt")
         self._kernels = after._kernels if after else packing_of_network(self.model.network)
         self.read_prompt(after)
@@ -104,14 +105,37 @@ class AnsweredPrompt:
         Raises AttnctlError for a network whose cache holds something else (a state that cannot be cut).
         """
         check_cache(self.model.network)
-        shared = common_start(self.prompt[:-1], after.prompt[:-1]) if after else 0
-        cache = self._run_network(self.prompt[shared:-1], after.cache_of(shared) if after else None, 0)[0]
+        if self.sees_whole:
+            cache = self._whole_cache()
+        else:
+            shared = common_start(self.prompt[:-1], after.prompt[:-1]) if after else 0
+            cache = self._run_network(self.prompt[shared:-1], after.cache_of(shared) if after else None, 0)[0]
         layers = getattr(cache, "layers", None)
         kept = [(getattr(layer, "keys", None), getattr(layer, "values", None)) for layer in layers or ()]
         whole = len(self.prompt) - 1
         if whole and not all(k is not None and v is not None and k.shape[-2] == whole for k, v in kept):
             raise AttnctlError(_no_cache(self.model.network))
         self.states = [(k, v) for k, v in kept if k is not None and v is not None]
+
+    @property
+    def sees_whole(self) -> bool:
+        """Whether tokens of the prompt see its last one (PaliGemma), from which the answer is predicted."""
+        return self.together == len(self.prompt)
+
+    def _whole_cache(self) -> Cache:
+        """A cache of the prompt but for its last token, which the others have seen.
+
+        Raises AttnctlError where that token, read again behind it, would not see all of the prompt.
+        """
+        window = getattr(self.model.network.config.get_text_config(), "sliding_window", None)
+        if window and window < len(self.prompt):
+            raise AttnctlError(
+                f"{self.model.info.name} has layers that see {window:,} tokens back, and its prompt, seen whole, has "
+                f"{len(self.prompt):,}: where an answer came from is measured for prompts up to that"
+            )
+        cache: Any = self._run_network(self.prompt, None, 0)[0]
+        cache.crop(-1)
+        return cache  # type: ignore[no-any-return]
 
     def cache_of(self, first: int) -> Cache:
         """A cache that holds the prompt's tokens [0, first)."""
@@ -229,11 +253,17 @@ class AnsweredPrompt:
         """The stretches hidden by a mask from all that follows: (m,)."""
         start = min([len(self.prompt) - 1, *(b for _, b in hidden)])
         cuts = tuple(Cut(tuple(range(a, b))) for a, b in hidden)
-        if start < self.together:  # a region's rows have others between them, and patches may see each other ahead
+        if any(
+            a < self.together for a, _ in hidden
+        ):  # others lie between a region's rows, and may see it from before it
             start, cuts = 0, (Cut(tuple(key for cut in cuts for key in cut.keys), apart=True),)
-        ids = (*self.prompt[start:], *self.answer[:-1])
         with apply_interventions(self.model.network, [Intervention(cuts=cuts)] if cuts else [], self.model.kind):
-            _, logits = self._run_network(ids, self.cache_of(start), len(self.answer))
+            if start < self.together and self.sees_whole:
+                start, cache = len(self.prompt) - 1, self._whole_cache()
+            else:
+                cache = self.cache_of(start)
+            ids = (*self.prompt[start:], *self.answer[:-1])
+            _, logits = self._run_network(ids, cache, len(self.answer))
         return self._shares(logits)
 
     def _logits_without(self, hidden: Sequence[tuple[int, int]]) -> Floats:

@@ -16,7 +16,7 @@ from attnctl.errors import AttnctlError, UsageError, in_one_line
 from attnctl.files import names_sound
 from attnctl.formats.audio import RATE, read_audio
 from attnctl.models.huggingface.checkpoint import GREEDY, Checkpoint
-from attnctl.models.huggingface.hub import import_extra
+from attnctl.models.huggingface.hub import has_processor, import_extra
 from attnctl.models.huggingface.image_checkpoint import NoTokenizer
 from attnctl.models.huggingface.network import end_ids, quiet_library, running_network
 from attnctl.models.huggingface.tokenizer import Pieces
@@ -216,8 +216,8 @@ class AudioCheckpoint(Checkpoint):
 def open_audio_checkpoint(
     folder: Path, network: PreTrainedModel, info: ModelInfo, kind: str, pieces: Pieces | None, target: str | None
 ) -> AudioCheckpoint:
-    """A checkpoint that hears. Raises AttnctlError where its preprocessor_config.json is missing or unreadable."""
-    if not (folder / "preprocessor_config.json").is_file():
+    """A checkpoint that hears. Raises AttnctlError where the settings of its processor are missing or unreadable."""
+    if not has_processor(folder):
         raise AttnctlError(
             f"{info.name} has no preprocessor_config.json, which says how sound is put to it: copy it there"
         )
@@ -229,7 +229,7 @@ def open_audio_checkpoint(
     except AttnctlError:
         raise
     except Exception as error:
-        raise AttnctlError(f"{info.name}: cannot read preprocessor_config.json: {in_one_line(error)}") from error
+        raise AttnctlError(f"{info.name}: cannot read how sound is put to it: {in_one_line(error)}") from error
     own = cast(Pieces, NoTokenizer(info.name, "hears")) if pieces is None else pieces
     return AudioCheckpoint(
         replace(info, causal=info.causal and kind == "decoder"), network, own, kind, target, extractor=extractor

@@ -135,6 +135,10 @@ class Checkpoint:
         """What the network is given beside the ids of `n` tokens: nothing, but where a picture stands among them."""
         return {}
 
+    def read_together(self, tokens: Sequence[Token]) -> int:
+        """Return how many of a prompt's tokens one forward must read: none, but where a picture stands among them."""
+        return 0
+
     def inputs_of_tokens(self, tokens: Sequence[Token]) -> dict[str, object]:
         """What the network is given of a text or picture: the ids of its tokens, and what goes beside them."""
         return {"input_ids": self.token_ids(tokens), **self.inputs_beside(len(tokens))}

@@ -243,6 +243,11 @@ def _download_reason(error: Exception) -> str:
     return in_one_line(error)
 
 
+def has_processor(folder: Path) -> bool:
+    """Return whether a folder says how pictures or sound are put to its network, in a file of their own or not."""
+    return any((folder / name).is_file() for name in ("preprocessor_config.json", "processor_config.json"))
+
+
 def check_extra() -> None:
     """Raise AttnctlError where the extra is not installed: before a network is asked for what could not be read."""
     if importlib.util.find_spec("transformers") is None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from importlib.util import find_spec
 from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
@@ -16,11 +17,11 @@ from attnctl.formats.photographs import read_photograph
 from attnctl.layer import StopForward
 from attnctl.models.huggingface.attention_sites import attention_sites
 from attnctl.models.huggingface.checkpoint import Checkpoint
-from attnctl.models.huggingface.hub import import_extra
+from attnctl.models.huggingface.hub import has_processor, import_extra
 from attnctl.models.huggingface.network import quiet_library
 from attnctl.models.huggingface.tokenizer import Pieces
 from attnctl.readings.traces.trace import ModelInfo
-from attnctl.tokens import Token
+from attnctl.tokens import PADDING, Token
 
 if TYPE_CHECKING:
     from PIL.Image import Image
@@ -108,7 +109,7 @@ class ImageCheckpoint(Checkpoint):
         down, across = patch if isinstance(patch, (list, tuple)) else (patch, patch)
         grid = (sides[0] // down, sides[1] // across)
         seen = (grid[0] * down, grid[1] * across)
-        return boxes_of_grid(photograph, grid, sides, lambda **c: self._processed(photograph, **c).shape[-2:], seen)
+        return boxes_of_grid(photograph, grid, sides, self._processed, seen)
 
     def _token_count(self, values: Any) -> int:
         """How many tokens the first attention is over."""
@@ -139,32 +140,76 @@ def boxes_of_grid(
     photograph: Image,
     grid: tuple[int, int],
     sides: tuple[int, int] | None,
-    resized: Callable[..., tuple[int, int]] | None = None,
+    processed: Callable[..., Any] | None = None,
     seen: tuple[int, int] | None = None,
 ) -> list[Token]:
     """The tokens of a grid (rows, columns) row by row, each with its box in the picture as it was given.
 
-    `sides` (height, width) is what the network takes, the middle of what `resized` makes without the crop; None: all of the
-    picture. `seen` is how much of that the grid covers, from its upper left corner on; None: all.
+    `sides` (height, width) is what the network takes, the middle of what `processed` makes without the crop; None: all of
+    the picture. `seen` is how much of that the grid covers, from its upper left corner on; None: all.
     """
     given = np.array((photograph.height, photograph.width))
     part = given if sides is None else np.array(sides)
-    whole = given if sides is None or resized is None else np.array(resized(do_center_crop=False))
-    steps, offset = np.array(seen or tuple(part)) / grid, (whole - part) // 2
+    whole, places = tuple(given.tolist()), tuple((0.0, float(side)) for side in given)
+    if sides is not None and processed is not None:
+        whole, places = _place_in_processed(photograph, processed)
+    steps, offset = np.array(seen or tuple(part)) / grid, (np.array(whole) - part) // 2
 
-    def edge(axis: int, at: int) -> int:
-        pixels = (at * steps[axis] + offset[axis]) * given[axis] / whole[axis]
-        return int(np.clip(round(float(pixels)), 0, given[axis]))
+    def spans(axis: int) -> list[tuple[int, int] | None]:
+        start, end = places[axis]
+        pixels = np.arange(grid[axis] + 1) * steps[axis] + offset[axis]  # (count + 1,)
+        exact = (pixels - start) * given[axis] / (end - start)
+        edges = np.clip(np.round(exact), 0, given[axis]).astype(int).tolist()
+        outside = [low < 0 or high > given[axis] for low, high in pairwise(exact.tolist())]
+        return [None if a == b and out else (a, b) for (a, b), out in zip(pairwise(edges), outside, strict=True)]
 
-    return boxes_between(*([edge(axis, at) for at in range(grid[axis] + 1)] for axis in (0, 1)))
+    return _boxes_of_spans(spans(0), spans(1))
+
+
+Place = tuple[float, float]  # where something begins and ends along one side
+
+
+def _place_in_processed(
+    photograph: Image, processed: Callable[..., Any]
+) -> tuple[tuple[int, int], tuple[Place, Place]]:
+    """Return height and width of what a processor makes of a picture before the crop, and where in it the picture lies.
+
+    Padding is what a white picture and a black one of this size have in common.
+    """
+    from PIL import Image
+
+    white, black = (
+        np.asarray(processed(Image.new("RGB", photograph.size, colour), do_center_crop=False)[0], np.float64)
+        for colour in ("white", "black")
+    )
+    differs = np.abs(white - black).mean(0)  # (height, width)
+    inner = differs > differs.max() / 2
+    whole = (differs.shape[0], differs.shape[1])
+    if inner.all() or not inner.any():
+        return whole, ((0.0, float(whole[0])), (0.0, float(whole[1])))
+    share = differs / np.median(differs[inner])  # about 1 in the picture, less where padding is blended in
+
+    def place(axis: int) -> Place:
+        profile = np.median(share[inner.any(1)], 0) if axis else np.median(share[:, inner.any(0)], 1)  # (side,)
+        length, middle = profile.sum(), profile @ (np.arange(len(profile)) + 0.5) / profile.sum()
+        return float(middle - length / 2), float(middle + length / 2)
+
+    return whole, (place(0), place(1))
 
 
 def boxes_between(downs: Sequence[int], acrosses: Sequence[int]) -> list[Token]:
     """The tokens of a grid row by row, by the edges of its rows and of its columns in pixels."""
+    return _boxes_of_spans(list(pairwise(downs)), list(pairwise(acrosses)))
+
+
+def _boxes_of_spans(downs: Sequence[tuple[int, int] | None], acrosses: Sequence[tuple[int, int] | None]) -> list[Token]:
+    """The tokens of a grid row by row, by where its rows and its columns lie; what lies nowhere (None) is padding."""
     return [
-        Token(f"r{row}c{column}", box=(left, top, right, bottom))
-        for row, (top, bottom) in enumerate(pairwise(downs))
-        for column, (left, right) in enumerate(pairwise(acrosses))
+        Token(f"{PADDING}r{row}c{column}", special=True)
+        if down is None or across is None
+        else Token(f"r{row}c{column}", box=(across[0], down[0], across[1], down[1]))
+        for row, down in enumerate(downs)
+        for column, across in enumerate(acrosses)
     ]
 
 
@@ -185,14 +230,25 @@ class NoTokenizer:
         raise UsageError(f"{self.name} {self.does}, and this takes a model of text")
 
 
-def open_image_checkpoint(folder: Path, network: PreTrainedModel, info: ModelInfo) -> ImageCheckpoint:
-    """A checkpoint that reads pictures. Raises AttnctlError where its preprocessor_config.json is missing or unreadable."""
-    if not (folder / "preprocessor_config.json").is_file():
-        raise AttnctlError(f"{info.name} has no preprocessor_config.json: how its pictures are resized is not known")
-    transformers = import_extra("transformers")
+def read_processor(name: str, load: Callable[[], Any]) -> Any:
+    """Return the processor that `load` reads for the checkpoint `name`. Raises AttnctlError, one line, where that fails."""
     try:
         with quiet_library():
-            processor = transformers.AutoImageProcessor.from_pretrained(folder, local_files_only=True, backend="pil")
+            return load()
     except Exception as error:
-        raise AttnctlError(f"the image processor of {info.name} cannot be read: {in_one_line(error)}") from error
+        if "torchvision" in str(error).lower() and find_spec("torchvision") is None:
+            raise AttnctlError(
+                f"the processor of {name} needs torchvision, which is not installed: pip install torchvision (the version "
+                "that goes with your torch)"
+            ) from error
+        raise AttnctlError(f"the processor of {name} cannot be read: {in_one_line(error)}") from error
+
+
+def open_image_checkpoint(folder: Path, network: PreTrainedModel, info: ModelInfo) -> ImageCheckpoint:
+    """A checkpoint that reads pictures. Raises AttnctlError where the settings of its processor cannot be read."""
+    if not has_processor(folder):
+        raise AttnctlError(f"{info.name} has no preprocessor_config.json: how its pictures are resized is not known")
+    auto = import_extra("transformers").AutoImageProcessor
+    how = {"local_files_only": True, "trust_remote_code": False, "backend": "pil"}
+    processor = read_processor(info.name, lambda: auto.from_pretrained(folder, **how))
     return ImageCheckpoint(info, network, cast(Pieces, NoTokenizer(info.name)), "self", processor=processor)

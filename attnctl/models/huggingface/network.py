@@ -148,11 +148,13 @@ def _load(folder: Path, settings: Document, dtype: str, device: str, name: str) 
         check_tensor_sizes(model_class, folder, stored, name)
         # ours takes its place later, and eager is what remains to those outside the interface
         fused = model_class._can_set_attn_implementation() and model_class._supports_sdpa
+        # None: each part of several has the one that it supports (PaliGemma 2: eager for the text, fused for the picture)
+        fused_kernel = None if "text_config" in settings else "sdpa"
         return model_class.from_pretrained(  # type: ignore[no-any-return]
             folder,
             config=configuration_of(model_class, folder),
             dtype=kept,
-            attn_implementation="sdpa" if fused else "eager",
+            attn_implementation=fused_kernel if fused else "eager",
             output_loading_info=True,
             ignore_mismatched_sizes=True,
             **how,

@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Any
 from attnctl.errors import AttnctlError, UsageError, in_one_line
 from attnctl.formats.photographs import read_photographs, side_by_side
 from attnctl.models.huggingface.checkpoint import Checkpoint, generated_tokens, text_notes
-from attnctl.models.huggingface.hub import import_extra
+from attnctl.models.huggingface.hub import import_extra, read_json
+from attnctl.models.huggingface.image_checkpoint import read_processor
 from attnctl.models.huggingface.network import quiet_library
 from attnctl.models.huggingface.picture_views import PictureLayout
 from attnctl.models.huggingface.template_process import template_process
@@ -30,8 +31,8 @@ if TYPE_CHECKING:
 class PicturePrompt(Checkpoint):
     """A vision-language checkpoint beside one picture or several: each text is what is said to it of them.
 
-    The checkpoint's chat template puts the two together, or where it has none its mark of a picture and a line's end. The
-    tokens of the picture have their boxes in it as it was given.
+    The checkpoint's chat template puts the two together; where it has none, its mark of a picture stands before the text.
+    The tokens of the picture have their boxes in it as it was given.
     """
 
     processor: Any = None
@@ -96,10 +97,31 @@ class PicturePrompt(Checkpoint):
         for name, value in self.prepared.items():
             if name in ("input_ids", "attention_mask", "labels") or not hasattr(value, "shape"):
                 continue
-            if value.shape == ids.shape:  # a number a token: 0 is text
-                value = import_extra("torch").nn.functional.pad(value, (0, n - ids.shape[1]))
+            if value.shape == ids.shape:  # a number a token
+                value = import_extra("torch").nn.functional.pad(
+                    value, (0, n - ids.shape[1]), value=self._type_behind(name)
+                )
             beside[name] = value.to(self.network.device, self.network.dtype if value.is_floating_point() else None)
         return beside
+
+    def _type_behind(self, name: str) -> int:
+        """Return the number that a token behind the prompt has in an input of this name: that of plain text, 0.
+
+        Where the prompt with its picture has 0, it sees itself whole, and what follows it has 1 (PaliGemma).
+        """
+        return int(name == "token_type_ids" and self._sees_prompt_whole())
+
+    def _sees_prompt_whole(self) -> bool:
+        assert self.prepared is not None
+        types = None if self.info.causal else self.prepared.get("token_type_ids")
+        return types is not None and not bool(types.any())
+
+    def read_together(self, tokens: Sequence[Token]) -> int:
+        """Return how many of a prompt's tokens one forward must read: up to its picture's last, or all that see ahead."""
+        if self._sees_prompt_whole():
+            return len(tokens)
+        mark = self._picture_id()
+        return 1 + max(at for at, token in enumerate(tokens) if token.id == mark)
 
     def _predicted_tokens(self, tokens: Sequence[Token], output: Output, causal: bool) -> tuple[Prediction, ...]:
         """As of a decoder, also where the picture's tokens see each other ahead (Gemma 3)."""
@@ -107,10 +129,14 @@ class PicturePrompt(Checkpoint):
 
     def _prompt(self, text: str) -> str:
         """Picture and text as the chat template puts them together."""
-        settings, template = self.pieces.settings, self.pieces.settings.get("chat_template")
+        settings = self.pieces.settings
+        template = getattr(self.processor, "chat_template", None) or settings.get("chat_template")
         if not isinstance(template, str):
             mark = getattr(self.processor, "boi_token", None) or getattr(self.processor, "image_token", "<image>")
-            return f"{str(mark) * len(self.photographs)}\n{text}"
+            between = (
+                "\n" if "Llava" in type(self.processor).__name__ else ""
+            )  # others end the line themselves, or not at all
+            return f"{str(mark) * len(self.photographs)}{between}{text}"
         special = {key: named_token(settings, key) for key in ("bos_token", "eos_token", "pad_token", "unk_token")}
         said = [
             {"role": "user", "content": [*[{"type": "image"}] * len(self.photographs), {"type": "text", "text": text}]}
@@ -138,13 +164,7 @@ def beside_picture(model: Checkpoint, folder: Path, path: str) -> PicturePrompt:
     if getattr(model.network.config, "vision_config", None) is None or model.kind != "self":
         raise UsageError(f"--image: {model.info.name} reads no picture beside a text")
     photographs = read_photographs(path)
-    try:
-        with quiet_library():
-            processor = import_extra("transformers").AutoProcessor.from_pretrained(
-                folder, local_files_only=True, trust_remote_code=False, backend="pil"
-            )
-    except Exception as error:
-        raise AttnctlError(f"the processor of {model.info.name} cannot be read: {in_one_line(error)}") from error
+    processor = read_processor(model.info.name, lambda: _processor_of_pictures(folder, model.network.config))
     if not hasattr(processor, "image_processor"):
         raise AttnctlError(
             f"{model.info.name} has no preprocessor_config.json: how its pictures are resized is not known"
@@ -152,3 +172,27 @@ def beside_picture(model: Checkpoint, folder: Path, path: str) -> PicturePrompt:
     given = {field.name: getattr(model, field.name) for field in fields(model)}
     given["pieces"] = replace(model.pieces, bos=False)  # the template begins as it does
     return PicturePrompt(**given, processor=processor, photographs=photographs)
+
+
+def _processor_of_pictures(folder: Path, config: Any) -> Any:
+    """Return the processor in a checkpoint's folder, without its part for videos, which needs torchvision."""
+    processing = import_extra("transformers.models.auto.processing_auto")
+    how = {"local_files_only": True, "trust_remote_code": False}
+    files = (folder / name for name in ("processor_config.json", "preprocessor_config.json", "tokenizer_config.json"))
+    name = next((found for file in files if file.is_file() and (found := read_json(file).get("processor_class"))), None)
+    kind: Any = processing.processor_class_from_name(str(name)) if name else None
+    if kind is None and type(config) in processing.PROCESSOR_MAPPING:
+        kind = processing.PROCESSOR_MAPPING[type(config)]
+    if kind is None or "video_processor" not in kind.get_attributes():
+        return processing.AutoProcessor.from_pretrained(folder, **how, backend="pil")
+
+    class WithoutVideos(kind):  # type: ignore[misc]
+        def check_argument_for_proper_class(self, argument_name: str, argument: object) -> object:
+            return None if argument is None else super().check_argument_for_proper_class(argument_name, argument)
+
+    auto = import_extra("transformers.processing_utils").MODALITY_TO_AUTOPROCESSOR_MAPPING
+    parts: list[Any] = []
+    for part in kind.get_attributes():
+        pil = {"backend": "pil"} if part == "image_processor" else {}
+        parts.append(None if part == "video_processor" else auto[part].from_pretrained(folder, **how, **pil))
+    return WithoutVideos.from_args_and_dict(parts, kind.get_processor_dict(folder, local_files_only=True)[0])

@@ -74,15 +74,11 @@ class PictureLayout:
             shapes = [(int(high) // side, int(wide) // side) for high, wide in sizes]
             return [boxes_of_grid(*each, None) for each in zip(self.pictures, shapes, strict=True)]
         side = math.isqrt(sum(count for _, count in self.runs) // len(self.pictures))
-        return [
-            boxes_of_grid(picture, (side, side), values.shape[-2:], lambda p=picture, **c: self._resized(p, **c))
-            for picture in self.pictures
-        ]
+        return [boxes_of_grid(picture, (side, side), values.shape[-2:], self._processed) for picture in self.pictures]
 
-    def _resized(self, picture: Image, **changed: bool) -> tuple[int, int]:
-        """Height and width that the processor gives a picture."""
-        made = self.processor.image_processor(picture, return_tensors="pt", **changed)
-        return made["pixel_values"].shape[-2:]  # type: ignore[no-any-return]
+    def _processed(self, picture: Image, **changed: bool) -> Any:
+        """Return what the processor makes of a picture: (1, 3, height, width)."""
+        return self.processor.image_processor(picture, return_tensors="pt", **changed)["pixel_values"]
 
     def _named_tiles(self) -> Iterator[list[Token]]:
         """Of Idefics 3 and SmolVLM: tiles that their row and column stand before, and last a small view of the whole."""

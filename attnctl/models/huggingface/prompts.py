@@ -179,7 +179,7 @@ class SourceSearch:
         else:
             self.parts = prompt_parts(self.prompt.text, self.tokens, self.kind, self.prompt.spans)
         start = time.perf_counter()
-        self.read = AnsweredPrompt(self.model, ids_of(self.tokens), together=patches[-1] + 1 if patches else 0)
+        self.read = AnsweredPrompt(self.model, ids_of(self.tokens), together=self.model.read_together(self.tokens))
         self.read_seconds = time.perf_counter() - start
         if self.answer is None:
             self.read.generate_answer(self._answer_room())
@@ -206,7 +206,7 @@ class SourceSearch:
         plain, both = self.model.of_text(NEUTRAL), []
         for model, tokens in ((self.model, self.tokens), (plain, prompt_tokens(plain, NEUTRAL))):
             places = [at for at, token in enumerate(tokens) if token.box is not None]
-            read = AnsweredPrompt(model, ids_of(tokens), self.read.answer[:1], together=places[-1] + 1)
+            read = AnsweredPrompt(model, ids_of(tokens), self.read.answer[:1], together=model.read_together(tokens))
             looks = np.zeros(len(self.tokens), np.float32)
             looks[patches] = read.answer_looks().mass_of_keys()[places]
             both.append(looks)

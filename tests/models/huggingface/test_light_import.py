@@ -64,6 +64,15 @@ def test_what_needs_more_than_a_light_import_gets_it(needs: str) -> None:
     assert printed(code) == wanted
 
 
+def test_the_compiler_can_be_imported_once_the_light_import_is_done() -> None:
+    """As Gemma 3 does while it makes the mask of a picture, in a torch whose shapes in Python were left out."""
+    code = "from attnctl.models.huggingface.hub import import_extra\ntorch = import_extra('torch')\n"
+    code += "light_import.import_lightly(lambda: import_extra('transformers').masking_utils)\n"
+    code += "row = sys.modules['transformers.masking_utils'].TransformGetItemToIndex()\n"
+    code += "print(light_import.SHAPES in sys.modules, type(row).__module__)"
+    assert printed(code) == "True torch._dynamo._trace_wrapped_higher_order_op\n"
+
+
 def test_versions_that_were_not_tested_are_imported_plainly(monkeypatch: pytest.MonkeyPatch) -> None:
     for hf, torch, tested in (
         ("5.23.1", "2.13.0+cpu", True),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -229,6 +230,53 @@ def test_what_a_patch_shows_is_what_its_box_holds(tmp_path: Path, picture: str) 
                 assert np.allclose(seen, given[top:bottom, left:right].mean((0, 1)), atol=0.01)
 
 
+@pytest.mark.parametrize("size", [(80, 40), (45, 90), (50, 37)])
+def test_patches_of_padding_have_no_box(size: tuple[int, int], run: Run, tmp_path: Path) -> None:
+    """YOLOS fills a picture up to the right and below: what is painted in a box changes its patch, and no other as much."""
+    folder = saved(tmp_path / "yolos", "Yolos")
+    (folder / "preprocessor_config.json").unlink()
+    shape = {"height": 48, "width": 64}
+    resized = transformers.YolosImageProcessorPil(size={"shortest_edge": 16, "longest_edge": 40}, pad_size=shape)
+    resized.save_pretrained(folder)
+    grey = Image.new("RGB", size, (120, 120, 120))
+    grey.save(tmp_path / "grey.png")
+    photo = str(tmp_path / "grey.png")
+    model: Any = open_model(str(folder))
+
+    def patches(picture: Image.Image) -> Any:
+        pixels = model.processor(picture, return_tensors="np")["pixel_values"][0]
+        return pixels.reshape(3, 6, 8, 8, 8).transpose(1, 3, 0, 2, 4).reshape(48, -1)
+
+    tokens = model.tokenize(photo)
+    assert [token.text for token in tokens if "r" not in token.text] == ["[CLS]", "[DET0]", "[DET1]", "[DET2]"]
+    grid = tokens[1:-3]
+    seen = np.abs(patches(Image.new("RGB", size, "white")) - patches(Image.new("RGB", size, "black"))).max(1) > 0
+    assert [token.box is not None for token in grid] == seen.tolist() and 0 < seen.sum() < 48
+    assert all(token.special == token.text.startswith("padding-r") == (token.box is None) for token in grid)
+    for at, token in enumerate(grid):
+        if token.box is not None:
+            left, top, right, bottom = token.box
+            painted = grey.copy()
+            painted.paste((255, 255, 0), (left, top, right, bottom))
+            assert int(np.abs(patches(painted) - patches(grey)).sum(1).argmax()) == at, token
+    boxes = [token.box for token in grid if token.box is not None]
+    assert (max(box[2] for box in boxes), max(box[3] for box in boxes)) == size
+    command = ("--model", str(folder), "--head", "0", "--quiet")
+    told = [line.split("\t") for line in run("heatmap", photo, *command).out.splitlines()[1:]]
+    assert [bool(line[3]) for line in told][1:-3] == seen.tolist()
+    corner = run(
+        "heatmap", photo, "--query", f"{size[0] - 1},{size[1] - 1}", *command, "-o", str(tmp_path / "heat.png")
+    )
+    assert corner.code == 0, corner.err
+    heads = run("heads", photo, *command[:2], "--json").json["heads"]
+    cls = [
+        np.array(one["weights"][0]) for one in run("explain", photo, *command[:2], "--json").json["layers"][0]["heads"]
+    ]
+    assert [one["picture"] for one in heads if one["layer"] == 0] == pytest.approx(
+        [float(row[1:-3][seen].sum()) for row in cls], abs=1e-4
+    )
+
+
 def test_a_picture_is_drawn_told_and_refused(run: Run, tmp_path: Path, picture: str) -> None:
     model = str(saved(tmp_path / "registers", "Dinov2WithRegisters"))
     told = run("heatmap", picture, "--model", model, "--head", "1", "--quiet")
@@ -276,6 +324,28 @@ def test_a_picture_is_drawn_told_and_refused(run: Run, tmp_path: Path, picture: 
         assert refused.code in (1, 2) and not refused.out and said in refused.err and refused.err.count("\n") == 1
     (Path(model) / "preprocessor_config.json").unlink()
     assert "has no preprocessor_config.json" in run("heads", picture, "--model", model).err
+
+
+def test_a_processor_that_is_saved_whole_is_read(tmp_path: Path, picture: str) -> None:
+    """As CLIPProcessor.save_pretrained does: without a file for pictures alone."""
+    model: Any = open_model(str(saved(tmp_path / "CLIPVision", "CLIPVision")))
+    known = record_trace(model, picture)
+    settings = json.loads((tmp_path / "CLIPVision/preprocessor_config.json").read_text())
+    (tmp_path / "CLIPVision/preprocessor_config.json").unlink()
+    (tmp_path / "CLIPVision/processor_config.json").write_text(json.dumps({"image_processor": settings}))
+    again = record_trace(open_model(str(tmp_path / "CLIPVision")), picture)
+    assert again.tokens == known.tokens and np.array_equal(again.layers[1].weights, known.layers[1].weights)
+
+
+@pytest.mark.skipif(find_spec("torchvision") is not None, reason="torchvision is installed")
+def test_dinov3_says_that_its_processor_needs_torchvision(run: Run, tmp_path: Path, picture: str) -> None:
+    folder = saved(tmp_path / "dino", "DINOv3ViT")
+    settings = json.loads((folder / "preprocessor_config.json").read_text())
+    settings["image_processor_type"] = "DINOv3ViTImageProcessorFast"  # as its checkpoints have it
+    (folder / "preprocessor_config.json").write_text(json.dumps(settings))
+    refused = run("heatmap", picture, "--model", str(folder))
+    assert "the processor of dino needs torchvision, which is not installed: pip install" in refused.err
+    assert refused.code == 1 and not refused.out and refused.err.count("\n") == 1
 
 
 def test_what_matters_for_the_class_of_a_picture_is_that_of_a_plain_run_changed_by_hand(

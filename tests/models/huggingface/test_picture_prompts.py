@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 from collections.abc import Callable
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +15,7 @@ import pytest
 from PIL import Image
 
 import attnctl
-from attnctl.errors import UsageError
+from attnctl.errors import AttnctlError
 from attnctl.formats.photographs import read_photograph, read_photographs
 from attnctl.models import open_model
 from attnctl.readings.head_statistics import spatial_entropy
@@ -80,29 +83,53 @@ def llava() -> tuple[Any, Any]:
     return transformers.LlavaForConditionalGeneration(config), processor
 
 
+def padded_llava() -> tuple[Any, Any]:
+    network, processor = llava()
+    crop = {"height": 32, "width": 32}
+    processor.image_processor = transformers.LlavaImageProcessorPil(
+        size={"shortest_edge": 32}, crop_size=crop, do_pad=True
+    )
+    return network, processor
+
+
+def deepseek_vl() -> tuple[Any, Any]:
+    words = tokenizer(image_token="<image_placeholder>")
+    config = transformers.DeepseekVLConfig(
+        vision_config=transformers.SiglipVisionConfig(**SEEING),
+        text_config=transformers.LlamaConfig(**TEXT),
+        image_token_id=words.image_token_id,
+    )
+    resized = transformers.DeepseekVLImageProcessorPil(size={"height": 32, "width": 32})
+    template = TEMPLATE.replace("MARK", "<image_placeholder>")
+    processor = transformers.DeepseekVLProcessor(resized, words, chat_template=template, num_image_tokens=16)
+    return transformers.DeepseekVLForConditionalGeneration(config), processor
+
+
 LAYERS = ["sliding_attention", "full_attention"]
 
 
-def gemma3() -> tuple[Any, Any]:
+def gemma3(side: int = 2, window: int = 8) -> tuple[Any, Any]:
     words = tokenizer(boi_token="<start_of_image>", eoi_token="<end_of_image>", image_token="<image_soft_token>")
     config = transformers.Gemma3Config(
         vision_config=transformers.SiglipVisionConfig(**SEEING),
-        text_config=transformers.Gemma3TextConfig(**TEXT, sliding_window=8, layer_types=LAYERS),
-        mm_tokens_per_image=4,
+        text_config=transformers.Gemma3TextConfig(**TEXT, sliding_window=window, layer_types=LAYERS),
+        mm_tokens_per_image=side**2,
         image_token_index=words.image_token_id,
     )
     resized = transformers.Gemma3ImageProcessorPil(size={"height": 32, "width": 32})
     processor = transformers.Gemma3Processor(
-        resized, words, image_seq_length=4, chat_template=TEMPLATE.replace("MARK", "<start_of_image>")
+        resized, words, image_seq_length=side**2, chat_template=TEMPLATE.replace("MARK", "<start_of_image>")
     )
     return transformers.Gemma3ForConditionalGeneration(config), processor
 
 
-def paligemma() -> tuple[Any, Any]:
+def paligemma(window: int | None = None) -> tuple[Any, Any]:
     words = tokenizer(image_token="<image>")
     config = transformers.PaliGemmaConfig(
         vision_config=transformers.SiglipVisionConfig(**SEEING, projection_dim=32),
-        text_config=transformers.GemmaConfig(**TEXT),
+        text_config=transformers.Gemma2Config(**TEXT, sliding_window=window)
+        if window
+        else transformers.GemmaConfig(**TEXT),
         image_token_index=words.image_token_id,
         projection_dim=32,
     )
@@ -111,8 +138,34 @@ def paligemma() -> tuple[Any, Any]:
     return transformers.PaliGemmaForConditionalGeneration(config), transformers.PaliGemmaProcessor(resized, words)
 
 
+class Files:
+    """The files of a processor, which transformers makes only where torchvision is, since it has a part for videos.
+
+    `nested`: in one file, as save_pretrained writes them; else one for each part, as most checkpoints on the hub have them.
+    """
+
+    nested = False
+
+    def __init__(self, kind: str, image_processor: Any, words: Any, mark: str, **more: Any) -> None:
+        self.kind, self.image_processor, self.words, self.mark, self.more = kind, image_processor, words, mark, more
+
+    def save_pretrained(self, folder: Path) -> None:
+        self.words.save_pretrained(folder)
+        (folder / "chat_template.jinja").write_text(TEMPLATE.replace("MARK", self.mark))
+        named = {"processor_class": f"{self.kind}Processor"}
+        pictures = self.image_processor.to_dict()
+        pictures["image_processor_type"] = pictures["image_processor_type"].removesuffix("Pil")
+        videos = {"video_processor_type": f"{self.kind}VideoProcessor", "size": {"height": 32, "width": 32}}
+        files = {"processor_config.json": named | self.more | {"image_processor": pictures, "video_processor": videos}}
+        if not self.nested:
+            files = {"preprocessor_config.json": pictures | named, "video_preprocessor_config.json": videos | named}
+            files |= {"processor_config.json": named | self.more} if self.more else {}
+        for name, settings in files.items():
+            (folder / name).write_text(json.dumps(settings))
+
+
 class StandIn:
-    """Does what processors do that need torchvision: a mark of the picture becomes as many as it has tokens."""
+    """Does what Pixtral's processor does, which needs torchvision: a mark becomes as many as the picture has tokens."""
 
     def __init__(self, image_processor: Any, words: Any, mark: str, marks: Callable[[Any, int], str]) -> None:
         self.image_processor, self.words, self.mark, self.marks = image_processor, words, mark, marks
@@ -122,8 +175,7 @@ class StandIn:
         first, *rest = text[0].split(self.mark)
         prompt = first + "".join(self.marks(made, at) + part for at, part in enumerate(rest))
         ids = self.words(prompt, return_tensors=return_tensors)["input_ids"]
-        picture = (ids == self.words.convert_tokens_to_ids(self.mark)).int()
-        return {"input_ids": ids, "mm_token_type_ids": picture, **made}
+        return {"input_ids": ids, **made}
 
     def save_pretrained(self, folder: Path) -> None:
         self.words.save_pretrained(folder)
@@ -148,24 +200,32 @@ def pixtral() -> tuple[Any, Any]:
     return transformers.LlavaForConditionalGeneration(config), StandIn(resized, words, "[IMG]", rows)
 
 
-def qwen2_vl() -> tuple[Any, Any]:
+QWEN: dict[str, dict[str, Any]] = {  # kind → how it sees
+    "Qwen2VL": {"embed_dim": 32, "mlp_ratio": 1},
+    "Qwen2_5_VL": {"out_hidden_size": 32, "intermediate_size": 32, "window_size": 16, "fullatt_block_indexes": [1]},
+    "Qwen3VL": {
+        "out_hidden_size": 32,
+        "intermediate_size": 32,
+        "deepstack_visual_indexes": [0, 1],
+        "num_position_embeddings": 64,
+    },
+}
+
+
+def qwen(kind: str) -> tuple[Any, Any]:
     words = tokenizer("<|vision_start|>", "<|image_pad|>", "<|vision_end|>", "<|video_pad|>")
     named = {"image": "image_pad", "video": "video_pad", "vision_start": "vision_start", "vision_end": "vision_end"}
     ids = {f"{name}_token_id": words.convert_tokens_to_ids(f"<|{said}|>") for name, said in named.items()}
-    scaling = {"rope_type": "default", "mrope_section": [1, 1, 2], "rope_theta": 1e4}
-    config = transformers.Qwen2VLConfig(
-        text_config=TEXT | {"rope_parameters": scaling},
-        vision_config={"depth": 3, "embed_dim": 32, "hidden_size": 32, "num_heads": 4, "patch_size": 4, "mlp_ratio": 1},
+    turned = {"rope_type": "default", "mrope_section": [1, 1, 2], "rope_theta": 1e4}
+    turned |= {"mrope_interleaved": True} if kind == "Qwen3VL" else {}
+    config = getattr(transformers, f"{kind}Config")(
+        text_config=TEXT | {"rope_parameters": turned, "bos_token_id": 1, "eos_token_id": 2},
+        vision_config={"depth": 3, "hidden_size": 32, "num_heads": 4, "patch_size": 4} | QWEN[kind],
         **ids,
     )
     resized = transformers.Qwen2VLImageProcessorPil(patch_size=4, min_pixels=64, max_pixels=2048)
-    pads = "<|image_pad|>"
-    return transformers.Qwen2VLForConditionalGeneration(config), StandIn(
-        resized,
-        words,
-        pads,
-        lambda made, at: "<|vision_start|>" + pads * (made["image_grid_thw"][at].prod() // 4) + "<|vision_end|>",
-    )
+    network = getattr(transformers, f"{kind}ForConditionalGeneration")(config)
+    return network, Files(kind, resized, words, "<|vision_start|><|image_pad|><|vision_end|>")
 
 
 def llava_next(one: bool = False) -> tuple[Any, Any]:
@@ -183,16 +243,9 @@ def llava_next(one: bool = False) -> tuple[Any, Any]:
     crop = {} if one else {"crop_size": {"height": 32, "width": 32}}
     resized = getattr(transformers, f"{kind}ImageProcessorPil")(size=size, image_grid_pinpoints=points, **crop)
     network = getattr(transformers, f"{kind}ForConditionalGeneration")(config)
-    if one:  # its processor wants torchvision, for videos
-        made = transformers.LlavaOnevisionProcessor.__new__(transformers.LlavaOnevisionProcessor)
-        made.num_image_tokens, made.vision_aspect_ratio, made.image_processor = 16, "anyres_max_9", resized
-
-        def marks(given: Any, at: int) -> str:
-            return "<image>" * made._get_number_of_features(*given["image_sizes"][at].tolist(), 32, 32)
-
-        stand = StandIn(resized, words, "<image>", marks)
-        stand._get_unpadded_features = made._get_unpadded_features  # type: ignore[attr-defined]
-        return network, stand
+    if one:
+        sizes = {"num_image_tokens": 16, "vision_feature_select_strategy": "full"}
+        return network, Files(kind, resized, words, "<image>", **sizes)
     return network, transformers.LlavaNextProcessor(
         resized,
         words,
@@ -217,7 +270,10 @@ def idefics3(smol: bool = False) -> tuple[Any, Any]:
     resized = getattr(transformers, f"{kind}ImageProcessorPil")(
         size={"longest_edge": 96}, max_image_size={"longest_edge": 32}
     )
-    return getattr(transformers, f"{kind}ForConditionalGeneration")(config), transformers.Idefics3Processor(
+    network = getattr(transformers, f"{kind}ForConditionalGeneration")(config)
+    if smol:
+        return network, Files(kind, resized, words, "<image>", image_seq_len=4)
+    return network, transformers.Idefics3Processor(
         resized, words, image_seq_len=4, chat_template=TEMPLATE.replace("MARK", "<image>")
     )
 
@@ -227,9 +283,16 @@ FAMILIES = {
     "llava": (llava, (4, 4), (20, 0, 30, 10)),  # the middle of 80 × 40 pixels
     "gemma3": (gemma3, (2, 2), (0, 0, 40, 20)),  # all of it, squeezed
     "paligemma": (paligemma, (4, 4), (0, 0, 20, 10)),
+    "paligemma2": (lambda: paligemma(window=64), (4, 4), (0, 0, 20, 10)),
     "pixtral": (pixtral, (2, 4), (0, 0, 20, 20)),
-    "qwen2_vl": (qwen2_vl, (4, 8), (0, 0, 10, 10)),
+    "qwen2_vl": (lambda: qwen("Qwen2VL"), (4, 8), (0, 0, 10, 10)),
+    "qwen2_5_vl": (lambda: qwen("Qwen2_5_VL"), (4, 8), (0, 0, 10, 10)),
+    "qwen3_vl": (lambda: qwen("Qwen3VL"), (4, 8), (0, 0, 10, 10)),
 }
+
+
+# family → its makers: the picture in the middle of a square
+PADDED = {"llava": padded_llava, "deepseek_vl": deepseek_vl}
 
 
 # family → its makers: tiles beside a small view of the whole
@@ -252,6 +315,12 @@ def saved(folder: Path, family: str, peaky: float = 4) -> tuple[Path, Any]:
     network.eval().save_pretrained(folder)
     processor.save_pretrained(folder)
     return folder, processor
+
+
+@pytest.fixture(autouse=True)
+def _numbers_in_words(monkeypatch: pytest.MonkeyPatch) -> None:
+    """SmolVLM's processor wants a package that writes the times of a video's pictures."""
+    monkeypatch.setattr("transformers.models.smolvlm.processing_smolvlm.num2words", str)
 
 
 @pytest.fixture
@@ -316,8 +385,8 @@ def what_the_text_reads(model: Any, picture: Image.Image) -> Any:
 
 
 @pytest.mark.parametrize("size", [(80, 40), (50, 37), (33, 90), (64, 64)])
-@pytest.mark.parametrize("family", TILED)
-def test_tiles_stand_where_the_network_sees_them(
+@pytest.mark.parametrize("family", [*TILED, "qwen2_vl", "qwen2_5_vl", "qwen3_vl"])
+def test_tokens_stand_where_the_network_sees_them(
     family: str, size: tuple[int, int], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """What is painted in the middle of a token's box changes that token most, of those of its view."""
@@ -328,7 +397,7 @@ def test_tiles_stand_where_the_network_sees_them(
     model = opened(tmp_path, family, str(tmp_path / "grey.png"), monkeypatch, peaky=1)
     trace = record_trace(model, "Is it?")
     plain = what_the_text_reads(model, grey)
-    for small in (False, True):
+    for small in (False, True) if family in TILED else (False,):
         view = [at for at, token in enumerate(trace.tokens) if token.box and token.text.startswith("whole-") == small]
         assert {trace.tokens[at].text for at in view} and len({trace.tokens[at].text for at in view}) == len(view)
         for at in view[:: max(1, len(view) // 7)]:
@@ -415,6 +484,44 @@ def test_several_pictures_stand_side_by_side(
             assert np.abs(layer.weights - weights[0].numpy()).max() < 1e-6
 
 
+def test_the_command_reads_a_picture_in_a_process_of_its_own(tmp_path: Path, picture: str) -> None:
+    """Where torch and transformers are imported in part, until Gemma 3's mask of a picture asks for torch's compiler."""
+    folder = str(saved(tmp_path / "gemma3", "gemma3")[0])
+    command = [sys.executable, "-m", "attnctl", "explain", "Is it?", "--model", folder, "--image", picture, "--json"]
+    told = json.loads(subprocess.run(command, capture_output=True, text=True, check=True).stdout)
+    trace = record_trace(open_model(folder, image=picture), "Is it?")
+    for layer, known in zip(told["layers"], trace.layers, strict=True):
+        assert np.array_equal(np.array([head["weights"] for head in layer["heads"]], np.float32), known.weights)
+
+
+def test_a_processor_is_read_from_one_file_as_from_several(
+    tmp_path: Path, picture: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for family in ("qwen2_vl", "llava_onevision", "smolvlm"):
+        several = open_model(str(saved(tmp_path / family, family)[0]), image=picture)
+        with monkeypatch.context() as patch:
+            patch.setattr(Files, "nested", True)
+            folder = saved(tmp_path / "nested" / family, family)[0]
+        assert not (folder / "preprocessor_config.json").exists()
+        assert open_model(str(folder), image=picture).tokenize("Is it?") == several.tokenize("Is it?")
+
+
+def test_packages_that_a_processor_needs_are_named(
+    run: Run, tmp_path: Path, picture: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked = ("explain", "Is it?", "--image", picture, "--model")
+    monkeypatch.setattr("transformers.models.smolvlm.processing_smolvlm.num2words", None)
+    refused = [run(*asked, str(saved(tmp_path / "smolvlm", "smolvlm")[0]))]
+    assert "pip install num2words" in refused[0].err
+    if find_spec("torchvision") is None:
+        folder = saved(tmp_path / "pixtral", "pixtral")[0]
+        settings = {"image_processor_type": "PixtralImageProcessor", "processor_class": "PixtralProcessor"}
+        (folder / "preprocessor_config.json").write_text(json.dumps(settings))
+        refused.append(run(*asked, str(folder)))
+        assert "the processor of pixtral needs torchvision, which is not installed: pip install" in refused[1].err
+    assert all(one.code == 1 and not one.out and one.err.count("\n") == 1 for one in refused)
+
+
 def test_weights_of_several_pictures_are_spread_over_their_own_boxes() -> None:
     """A large picture and a small one with the same weights have the same colours: theirs is a box's weight, not a pixel's."""
     keys = [
@@ -468,10 +575,6 @@ def test_sources_of_one_token_are_the_effects_of_the_same_regions(
     folder, processor = saved(tmp_path / family, family)
     if isinstance(processor, StandIn):
         monkeypatch.setattr(transformers.AutoProcessor, "from_pretrained", lambda *_, **how: processor)
-    if family == "paligemma":  # its prompt sees itself whole
-        with pytest.raises(UsageError, match="does not continue texts"):
-            attnctl.sources("Is it?", str(folder), answer="y", image=picture)
-        return
     effects = attnctl.ablate("Is it?", str(folder), target="y", image=picture, spans="regions")
     found = attnctl.sources("Is it?", str(folder), answer="y", image=picture)
     assert found.log_probability == pytest.approx(effects.baseline.log_probability, abs=1e-4)
@@ -488,11 +591,111 @@ def test_sources_of_one_token_are_the_effects_of_the_same_regions(
     times = {one.name: one.looked_at / other.looked_at for one, other in zip(begun, plain, strict=True)}
     assert {part.name: part.relative for part in found.parts} == pytest.approx(times, rel=1e-3)
     model: Any = open_model(str(folder), image=picture)
-    given = {name: value for name, value in model.of_text("Is it?").prepared.items() if name != "mm_token_type_ids"}
+    given = {name: value for name, value in model.of_text("Is it?").prepared.items() if name != "labels"}
     with torch.inference_mode():
         said = model.network.generate(**given, max_new_tokens=5, do_sample=False)[0, given["input_ids"].shape[1] :]
     longer = attnctl.sources("Is it?", str(folder), generate=5, image=picture)
     assert [token.id for token in longer.answer_tokens] == said.tolist()
+
+
+def test_a_region_is_hidden_from_patches_before_it(
+    tmp_path: Path, picture: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where patches see each other both ways (Gemma 3, PaliGemma), also where the region is all that is left of the picture."""
+    monkeypatch.setitem(FAMILIES, "gemma3", (lambda: gemma3(4, 64), (4, 4), (0, 0, 20, 10)))
+    regions = tmp_path / "regions.csv"
+    for family in ("gemma3", "paligemma"):
+        folder = str(saved(tmp_path / family, family, peaky=12)[0])
+        for name, box in {"last row": "0,30,80,40", "last patch": "60,30,80,40", "first row": "0,0,80,10"}.items():
+            regions.write_text(f"name,left,top,right,bottom\n{name},{box}\n")
+            how = {"image": picture, "spans": str(regions)}
+            known = attnctl.ablate("Is it?", folder, target="y", **how).spans[0]
+            found = attnctl.sources("Is it?", folder, answer="y", **how).parts[0]
+            assert known.name == found.name == name and abs(known.log_probability) > 1e-3
+            assert found.matters == pytest.approx(known.log_probability, abs=2e-5)
+
+
+@pytest.mark.parametrize("family", ["paligemma", "paligemma2"])
+def test_an_answer_is_not_seen_by_the_prompt(
+    family: str, tmp_path: Path, picture: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The prompt is what PaliGemma's processor makes of picture and text; it sees itself whole, but nothing behind it."""
+    import torch
+
+    monkeypatch.setitem(FAMILIES, "paligemma2", (lambda: paligemma(window=16), (4, 4), (0, 0, 20, 10)))
+    folder = str(saved(tmp_path / family, family)[0])
+    model: Any = open_model(folder, image=picture)
+    given = dict(model.processor(text="Is it?", images=read_photograph(picture), return_tensors="pt"))
+    del given["labels"]
+    n = given["input_ids"].shape[1]
+    assert given["input_ids"][0].tolist() == [token.id for token in model.tokenize("Is it?")]
+    model.network.set_attn_implementation("eager")
+    how = {"max_new_tokens": 3, "do_sample": False, "output_attentions": True, "return_dict_in_generate": True}
+    with torch.inference_mode():
+        made = model.network.generate(**given, **how)
+    trace = record_trace(open_model(folder, image=picture, generate=3), "Is it?")
+    assert made.sequences[0].tolist() == [token.id for token in trace.tokens]
+    for layer, prompt in zip(trace.layers, made.attentions[0], strict=True):
+        assert np.abs(layer.weights[:, :n, :n] - prompt[0].numpy()).max() < 1e-6 and not layer.weights[:, :n, n:].any()
+        for step, later in enumerate(made.attentions[1:], n):
+            row = later[layer.layer][0, :, -1].numpy()  # of the last keys, where a window has left out the others
+            assert np.abs(layer.weights[:, step, step + 1 - row.shape[-1] : step + 1] - row).max() < 1e-6
+    if family == "paligemma2":
+        with pytest.raises(AttnctlError, match="layers that see 16 tokens back, and its prompt, .* has 24"):
+            attnctl.sources("Is it?", folder, answer="y", image=picture)
+
+
+@pytest.mark.parametrize("size", [(80, 40), (33, 90), (300, 200), (64, 64)])
+@pytest.mark.parametrize("family", PADDED)
+def test_padding_has_no_box(
+    family: str, size: tuple[int, int], run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What is painted in the middle of a box changes that patch most; what is padding, no picture changes."""
+    monkeypatch.setitem(FAMILIES, family, (PADDED[family], (0, 0), (0, 0, 0, 0)))
+    grey = Image.new("RGB", size, (120, 120, 120))
+    grey.save(tmp_path / "grey.png")
+    folder = str(saved(tmp_path / family, family)[0])
+    model: Any = open_model(folder, image=str(tmp_path / "grey.png"))
+
+    def patches(picture: Image.Image) -> Any:
+        pixels = model.processor.image_processor(picture, return_tensors="np")["pixel_values"][0]
+        return pixels.reshape(3, 4, 8, 4, 8).transpose(1, 3, 0, 2, 4).reshape(16, -1)
+
+    tokens = [token for token in model.tokenize("Is it?") if token.box or token.text.startswith("padding-")]
+    names = [f"r{row}c{column}" for row in range(4) for column in range(4)]
+    assert [token.text.removeprefix("padding-") for token in tokens] == names
+    white, black = (patches(Image.new("RGB", size, colour)) for colour in ("white", "black"))
+    seen = np.abs(white - black).max(1) / np.abs(white - black).max()  # (16,)
+    for at, token in enumerate(tokens):
+        if token.box is None:
+            assert seen[at] < 0.25, token  # what is blended in at the picture's edge
+            continue
+        left, top, right, bottom = token.box
+        painted = grey.copy()
+        painted.paste(
+            (255, 255, 0),
+            (
+                (3 * left + right) // 4,
+                (3 * top + bottom) // 4,
+                -(-(left + 3 * right) // 4),
+                -(-(top + 3 * bottom) // 4),
+            ),
+        )
+        assert int(np.abs(patches(painted) - patches(grey)).sum(1).argmax()) == at, token
+    boxes = [token.box for token in tokens if token.box]
+    assert (min(box[0] for box in boxes), min(box[1] for box in boxes)) == (0, 0)
+    assert (max(box[2] for box in boxes), max(box[3] for box in boxes)) == size
+    assert len(boxes) == (16 if size == (64, 64) else 8 if size != (300, 200) else 16)
+    asked = ("Is it?", "--model", folder, "--image", str(tmp_path / "grey.png"))
+    regions = run("ablate", *asked, "--spans", "regions", "--json").json["spans"]
+    assert sum(one["token_count"] for one in regions) == len(boxes)
+    known = {one["name"]: one["log_probability"] for one in regions}
+    answer = run("ablate", *asked, "--json").json["target"]["text"]
+    found = attnctl.sources("Is it?", folder, answer=answer, image=asked[-1])
+    assert {part.name: part.matters for part in found.parts} == pytest.approx(known, abs=2e-4)
+    corner = find_several(model.tokenize("Is it?"), f"{size[0] - 1},{size[1] - 1}")
+    assert (model.tokenize("Is it?")[corner[0]].box or ())[2:] == size
+    assert run("heatmap", *asked, "-o", str(tmp_path / "heat.png")).code == 0
 
 
 def test_regions_are_drawn_over_the_picture(run: Run, tmp_path: Path, picture: str) -> None:

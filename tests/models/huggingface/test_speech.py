@@ -15,6 +15,7 @@ import pytest
 
 import attnctl
 from attnctl.formats.audio import read_audio, resampled
+from attnctl.models import open_model
 from attnctl.readings.alignment import (
     AlignedWord,
     clock,
@@ -221,6 +222,16 @@ def test_what_cannot_be_aligned_is_refused(tmp_path: Path, place: Path, refused:
     for code, how, said in cases:
         line = refused("align", *how, code=code)
         assert said in line, (how, line)
+
+
+def test_a_processor_that_is_saved_whole_is_read(place: Path, tmp_path: Path) -> None:
+    """As WhisperProcessor.save_pretrained does: without a file for sound alone."""
+    folder, tone = shutil.copytree(place / "tiny", tmp_path / "tiny"), str(place / "tone.wav")
+    settings = json.loads((folder / "preprocessor_config.json").read_text())
+    (folder / "preprocessor_config.json").unlink()
+    (folder / "processor_config.json").write_text(json.dumps({"feature_extractor": settings}))
+    known, again = (open_model(str(path)).tokenize(tone) for path in (place / "tiny", folder))
+    assert again == known
 
 
 def test_subtitles_end_with_sentences_and_pauses() -> None:
