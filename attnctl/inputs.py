@@ -37,18 +37,23 @@ def open_input(
     tokens: str | None,
     open_model: Opener,
     *,
+    key_tokens: str | None = None,
     chat: str | None = None,
     has_rows: bool = False,
     computed: Callable[[str], None] = lambda name: None,
 ) -> TextSource | TraceSource | OverviewSource:
-    """What an argument, a file of text or a file of a conversation names; `tokens` are those of bare weights.
+    """What an argument, a file of text or a file of a conversation names.
+
+    `tokens` and `key_tokens` name the rows and the columns of bare weights.
 
     `has_rows` says that the model brings its own text, as Q, K and V from files do; `computed` hears the name of numbers
     that need no model, before they are read. Raises AttnctlError for what is damaged or ambiguous.
     """
+    named = {"--tokens": tokens, "--key-tokens": key_tokens}
+    typed = next((flag for flag, names in named.items() if names is not None), None)
     if chat is not None:
-        if tokens is not None:
-            raise UsageError("--tokens names the tokens of bare weights; a conversation is split by its checkpoint")
+        if typed is not None:
+            raise UsageError(f"{typed} names the tokens of bare weights; a conversation is split by its checkpoint")
         opened, prompt, _ = open_prompt(source, file, chat, open_model)
         from attnctl.models.huggingface.prompts import prompt_tokens
 
@@ -57,23 +62,23 @@ def open_input(
         computed(source)
         from attnctl.models.builtin.matrix import trace_of_mapped_matrix
 
-        return TraceSource(trace_of_mapped_matrix(source, None if tokens is None else token_names(tokens)), source)
+        return TraceSource(trace_of_mapped_matrix(source, *_names_of_axes(named)), source)
     given = None if file is not None else _read_input(source)
     if given is None:
-        if tokens is not None:
-            raise UsageError("--tokens names the tokens of bare weights; a text is split by --tokenizer")
+        if typed is not None:
+            raise UsageError(f"{typed} names the tokens of bare weights; a text is split by --tokenizer")
         if source is None and file is None and has_rows:
             rows: Any = open_model()
             return TextSource(rows, rows.indices_text)
         text = text_of(source, file)
         return TextSource(open_model(), text)
     where, data = given
-    if _kind_of_input(where, data, tokens) == "text":
+    if _kind_of_input(where, data, typed is not None) == "text":
         files.check_size(len(data), limits.TEXT_BYTES, where)
         text = files.decode_text(data, where)
         return TextSource(open_model(), text)
     computed(where)
-    found = _computed_input(where, data, tokens)
+    found = _computed_input(where, data, named, typed)
     return TraceSource(found, where) if hasattr(found, "layers") else OverviewSource(found, where)
 
 
@@ -255,8 +260,8 @@ def _most_bytes(start: bytes) -> int:
     return limits.DATA_BYTES if numbers else limits.TEXT_BYTES
 
 
-def _kind_of_input(where: str, data: bytes, tokens: str | None) -> str:
-    """What the bytes are: trace, matrix, or text."""
+def _kind_of_input(where: str, data: bytes, named: bool) -> str:
+    """What the bytes are: trace, matrix, or text; `named` says that the user names the tokens, as of a matrix."""
     start = data[:4096].removeprefix(b"\xef\xbb\xbf").lstrip()
     if data[:6] == b"\x93NUMPY":
         return "matrix"
@@ -269,14 +274,17 @@ def _kind_of_input(where: str, data: bytes, tokens: str | None) -> str:
         raise AttnctlError(f"{where} is not a sound .npz file (nothing is ever unpickled)")
     if suffix in TRACES and not (suffix == ".npz" and is_table(data)):
         return "trace"  # whose reader says what is wrong with it
-    if suffix in MATRICES or tokens is not None:
+    if suffix in MATRICES or named:
         return "matrix"
     return "matrix" if is_table(data) else "text"
 
 
-def _computed_input(where: str, data: bytes, tokens: str | None) -> Any:
-    """A trace, bare weights as one, or an overview."""
-    form = _kind_of_input(where, data, tokens)
+def _computed_input(where: str, data: bytes, named: dict[str, str | None], typed: str | None) -> Any:
+    """Return a trace, bare weights as one, or an overview.
+
+    `named` holds the names of a matrix by option, `typed` is an option among them that was given.
+    """
+    form = _kind_of_input(where, data, typed is not None)
     if form == "npz":
         from attnctl.formats.storage import trace_from_npz
         from attnctl.formats.validation import names_in_npz
@@ -286,9 +294,9 @@ def _computed_input(where: str, data: bytes, tokens: str | None) -> Any:
     if form != "trace":
         from attnctl.models.builtin.matrix import trace_of_matrix
 
-        return trace_of_matrix(where, None if tokens is None else token_names(tokens), data)
-    if tokens is not None:
-        raise UsageError(f"--tokens does not go with {where}: a trace has its own tokens")
+        return trace_of_matrix(where, *_names_of_axes(named), data=data)
+    if typed is not None:
+        raise UsageError(f"{typed} does not go with {where}: a trace has its own tokens")
     if data[:2] == b"PK":
         return trace_from_npz(data, where)
     lines = data.count(b"\n", 0, len(data.rstrip())) + 1
@@ -303,8 +311,14 @@ def _computed_input(where: str, data: bytes, tokens: str | None) -> Any:
     return from_json(data, where)
 
 
-def token_names(tokens: str) -> list[str]:
-    """The tokens of --tokens: a JSON list of strings, or words with white space between them."""
+def _names_of_axes(named: dict[str, str | None]) -> tuple[list[str] | None, list[str] | None]:
+    """Return the names of rows and columns that the two options give; None for an option that was not given."""
+    rows, columns = (None if names is None else token_names(names, flag) for flag, names in named.items())
+    return rows, columns
+
+
+def token_names(tokens: str, flag: str = "--tokens") -> list[str]:
+    """Return the names in the value of an option: a JSON list of strings, or words with white space between them."""
     if tokens.lstrip().startswith("["):
         try:
             names = json.loads(tokens)
@@ -313,7 +327,7 @@ def token_names(tokens: str) -> list[str]:
         if isinstance(names, list) and all(isinstance(name, str) for name in names):
             return names
         if tokens.lstrip().startswith('["'):
-            raise UsageError('--tokens is no JSON list of strings: write ["Alice", "will"], or words: "Alice will"')
+            raise UsageError(f'{flag} is no JSON list of strings: write ["Alice", "will"], or words: "Alice will"')
     if not tokens.split():
-        raise UsageError("--tokens is empty: name the tokens")
+        raise UsageError(f"{flag} is empty: name the tokens")
     return tokens.split()

@@ -303,7 +303,7 @@ def model_of(options: OptionValues) -> Any:
 
 
 def open_source(
-    source: str | None, file: str | None, tokens: str | None, options: OptionValues
+    source: str | None, file: str | None, tokens: str | None, options: OptionValues, key_tokens: str | None = None
 ) -> TextSource | TraceSource | OverviewSource:
     """What the arguments of a command name. Raises UsageError for model options beside numbers computed already."""
     from attnctl import inputs
@@ -322,6 +322,7 @@ def open_source(
         file,
         tokens,
         partial(model_of, given),
+        key_tokens=key_tokens,
         chat=options.get("chat"),
         has_rows=options.get("qkv") is not None,
         computed=refuse_model_options,

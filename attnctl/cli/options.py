@@ -297,7 +297,14 @@ _TABLE: dict[str, dict[str, Option]] = {
         "file": Option(
             "--file -f", "Read the text from this file.", reads=True, meant_by="--text --input --prompt", one_call=True
         ),
-        "tokens": Option("--tokens", "Names of the tokens: of bare weights, a JSON list or words.", metavar="TOKENS"),
+        "tokens": Option(
+            "--tokens", "Names of the tokens of bare weights, the rows: a JSON list or words.", metavar="TOKENS"
+        ),
+        "key_tokens": Option(
+            "--key-tokens",
+            "Names of the columns of bare weights, where they differ from those of the rows.",
+            metavar="TOKENS",
+        ),
         "length": Option(
             "--length",
             "Tokens of the text [default: the context].",

@@ -33,6 +33,7 @@ def explain_command(
     source: str | None,
     file: str | None,
     tokens: str | None,
+    key_tokens: str | None,
     steps: str | None,
     check: bool,
     json: bool,
@@ -54,7 +55,8 @@ def explain_command(
         _explain_contributions(text, model, form, output, options)
         return
     check_names(names or ())
-    opened, chosen = arguments.open_source(source, file, tokens, model), (options["layer"], options["head"])
+    opened = arguments.open_source(source, file, tokens, model, key_tokens)
+    chosen = options["layer"], options["head"]
     if check:
         raise typer.Exit(_print_check(prepare(opened, NO_CHANGES, *chosen)))
     pooled = isinstance(opened, OverviewSource) or is_long(opened)

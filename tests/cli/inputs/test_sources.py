@@ -203,3 +203,47 @@ def test_a_trace_in_utf_16_is_read_as_shells_of_windows_write_it(run: Run) -> No
     Path("t.json").write_bytes(told.out.encode("utf-16"))
     shown = run("heatmap", "t.json")
     assert shown.code == 0 and shown.out == run("heatmap", "-", stdin=told.out.encode()).out
+
+
+def named_axes(run: Run, *args: str) -> tuple[list[str], list[str]]:
+    """The names of rows and columns in the trace of bare weights, which heatmap draws too."""
+    trace, drawn = run("explain", *args, "--json"), run("heatmap", *args)
+    rows = [token["text"] for token in trace.json["tokens"]]
+    columns = [token["text"] for token in trace.json.get("key_tokens", trace.json["tokens"])]
+    header, *lines = [line.split("\t") for line in drawn.out.splitlines()]
+    assert [line[3] for line in lines] == rows
+    assert header[4:] == [f"{at}:{name}" for at, name in enumerate(columns)]
+    return rows, columns
+
+
+def test_a_matrix_has_names_for_rows_and_for_columns(run: Run) -> None:
+    """The words of a translation stand in rows, those of its source in columns, in a square as well."""
+    wide, square = np.full((2, 3), 1 / 3), np.eye(3)
+    en, fr = ["the", "black", "cat"], ["le", "chat", "noir"]
+    for grid in (wide, square):
+        rows = en[: len(grid)]
+        names = ("--tokens", " ".join(rows), "--key-tokens", " ".join(fr))
+        np.save("w.npy", grid)
+        np.savez("w.npz", weights=grid, tokens=rows, key_tokens=fr)
+        lines = [",".join([name, *map(str, line)]) for name, line in zip(rows, grid, strict=True)]
+        Path("w.csv").write_text("\n".join([",".join(["", *fr]), *lines]))
+        for args in (["w.npy", *names], ["w.npz"], ["w.csv"]):
+            assert named_axes(run, *args) == (rows, fr), args
+        assert named_axes(run, "w.csv", "--key-tokens", '["a", "b c", "d"]') == (rows, ["a", "b c", "d"])
+        assert named_axes(run, "w.csv", "--tokens", " ".join("xyz"[: len(grid)])) == (list("xyz"[: len(grid)]), fr)
+    np.save("w.npy", wide)
+    assert named_axes(run, "w.npy", "--tokens", "le chat noir") == (["0", "1"], fr)
+    Path("w.csv").write_text("a,b\n0.5,0.5\n0.1,0.9\n")  # one list for the two axes of a square
+    assert named_axes(run, "w.csv") == (["a", "b"], ["a", "b"])
+    assert named_axes(run, "w.csv", "--tokens", "c d") == (["c", "d"], ["c", "d"])
+
+
+def test_columns_are_named_in_every_form(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    Path("w.csv").write_text(",le,chat,noir\nthe,0.7,0.2,0.1\nblack,0.1,0.1,0.8\ncat,0.05,0.9,0.05\n")
+    for command, out in (("heatmap", "w.svg"), ("view", "w.html"), ("heatmap", "w.json")):
+        assert run(command, "w.csv", "-o", out).code == 0
+        written = Path(out).read_text()
+        assert all(word in written for word in ("the", "black", "cat", "le", "chat", "noir")), out
+    monkeypatch.setattr("attnctl.inputs.MAPPED_BYTES", 0)  # as a large file, whose rows are read when they are needed
+    np.save("w.npy", np.eye(3))
+    assert named_axes(run, "w.npy", "--tokens", "the black cat", "--key-tokens", "le chat noir")[1][0] == "le"
