@@ -14,6 +14,7 @@ from attnctl import files, limits
 from attnctl.errors import AttnctlError, UsageError
 from attnctl.files import names_picture, names_sound
 from attnctl.formats.arrays import is_table
+from attnctl.formats.validation import PICKLES, check_unpickled
 from attnctl.models import names_model
 from attnctl.source import Model, OverviewSource, TextSource, TraceSource
 from attnctl.tokens import checked_text
@@ -104,7 +105,7 @@ def text_of(text: str | None, file: str | None) -> str:
 
 # endings by which a word without spaces is the name of a file, not a text
 _FILE_NAME = re.compile(
-    r"[^\s]+\.(txt|md|html?|json|jsonl|csv|tsv|npz|npy|png|jpe?g|webp|bmp|tiff?|svg|pdf|gif|safetensors|gguf|conllu|parquet|gz|zst|py|toml|wav|flac|mp3)",
+    r"[^\s]+\.(txt|md|html?|json|jsonl|csv|tsv|npz|npy|png|jpe?g|webp|bmp|tiff?|svg|pdf|gif|safetensors|gguf|conllu|parquet|gz|zst|py|toml|wav|flac|mp3|pth?|pkl|pickle)",
     re.I,
 )
 
@@ -118,7 +119,7 @@ def check_no_file(text: str) -> None:
     if _FILE_NAME.fullmatch(name):
         if os.path.lexists(name):
             files.check_regular(name)
-            if Path(name).suffix.lower() in (".npy", ".npz"):
+            if Path(name).suffix.lower() in (".npy", ".npz", *PICKLES):
                 raise UsageError(f"{name} is a file of arrays, without the model that this needs: give a text")
             raise UsageError(f"{name} is a file: a text in it is read with --file {name}")
         raise AttnctlError(f"no file {name[:200]}: no such file is here, and for a text it has no words")
@@ -210,7 +211,9 @@ def is_large_matrix(source: str) -> bool:
 
 def names_numbers(source: str) -> bool:
     """Whether an argument names a file of numbers, rather than being a text."""
-    return Path(source).suffix.lower() in {*TRACES, *MATRICES} and not any(char.isspace() for char in source.strip())
+    if any(char.isspace() for char in source.strip()):
+        return False
+    return Path(source).suffix.lower() in {*TRACES, *MATRICES, *PICKLES}
 
 
 def refuse_models(command: str, a: str, b: str) -> None:
@@ -229,6 +232,9 @@ def _read_input(source: str | None) -> tuple[str, bytes] | None:
     if source == "-":
         return "standard input", files.read_standard_input(_most_bytes)
     if names_numbers(source):
+        if Path(source).suffix.lower() in PICKLES:
+            with files.open_regular(source) as file:
+                check_unpickled(file.read(1000), source)
         # a name with such an ending is no sentence, also where no such file is there
         return source, files.read_bytes(source)
     try:
@@ -262,6 +268,7 @@ def _most_bytes(start: bytes) -> int:
 
 def _kind_of_input(where: str, data: bytes, named: bool) -> str:
     """What the bytes are: trace, matrix, or text; `named` says that the user names the tokens, as of a matrix."""
+    check_unpickled(data, where)
     start = data[:4096].removeprefix(b"\xef\xbb\xbf").lstrip()
     if data[:6] == b"\x93NUMPY":
         return "matrix"

@@ -18,7 +18,7 @@ from attnctl import limits
 from attnctl.arrays import Floats
 from attnctl.errors import AttnctlError, in_one_line
 from attnctl.files import check_regular, decode_text, open_regular, parse_json, read_bytes
-from attnctl.formats.validation import array_header, read_npy, read_npz, telling_unsound
+from attnctl.formats.validation import array_header, check_unpickled, read_npy, read_npz, telling_unsound
 from attnctl.text import counted
 from attnctl.tokens import Token
 
@@ -147,6 +147,24 @@ class MappedWeights:
         return finite_numbers(np.array(block), f"{self.path}, rows {first} to {last - 1}")
 
 
+def axes_of_weights(shape: tuple[int, ...], path: str) -> tuple[int, int, int, int]:
+    """Return (layers, heads, n_q, n_k) of an array of weights. Raises AttnctlError for another shape, its axes named.
+
+    Weights as transformers gives them, stacked, have an axis for the texts of a batch too: of one text it is left out.
+    """
+    if len(shape) == 5 and shape[1] == 1:
+        shape = (shape[0], *shape[2:])
+    if len(shape) == 5 and 0 not in shape:
+        names = f"(layers, batch, heads, n, n) = {shape} holds a batch of {shape[1]} texts: choose one, array[:, 0]"
+        raise AttnctlError(f"{path}: {names}")
+    if not 2 <= len(shape) <= 4 or 0 in shape:
+        raise AttnctlError(
+            f"{path} has shape {shape}: weights are (n, n), (heads, n, n), (layers, heads, n, n) or (layers, 1, heads, n, n)"
+        )
+    layers, heads, n_q, n_k = (1,) * (4 - len(shape)) + shape
+    return layers, heads, n_q, n_k
+
+
 def map_weights(path: str) -> list[MappedWeights]:
     """The weights of a .npy file, one MappedWeights a layer, without reading them.
 
@@ -155,13 +173,11 @@ def map_weights(path: str) -> list[MappedWeights]:
     with telling_unsound(path, ".npy"), open(path, "rb") as file:  # noqa: PTH123
         shape, in_columns, dtype = array_header(file)
         start, size = file.tell(), file.seek(0, 2)
-    if not 2 <= len(shape) <= 4 or 0 in shape:
-        raise AttnctlError(f"{path} has shape {shape}: weights are (n, n), (heads, n, n) or (layers, heads, n, n)")
+    layers, heads, n_q, n_k = axes_of_weights(shape, path)
     if dtype.kind not in "fiub":
         raise AttnctlError(f"{path} holds {dtype}, not numbers")
     if in_columns:
         raise AttnctlError(f"{path} is stored column by column: write it again with numpy.ascontiguousarray")
-    layers, heads, n_q, n_k = (1,) * (4 - len(shape)) + tuple(shape)
     grid = n_q * n_k * dtype.itemsize  # bytes
     if size - start < layers * heads * grid:
         raise AttnctlError(
@@ -188,6 +204,7 @@ def read_array(path: str, names: tuple[str, ...] = (), data: bytes | None = None
     Raises AttnctlError where the file is damaged or ambiguous.
     """
     data = read_bytes(path) if data is None else data
+    check_unpickled(data, path)
     if data[:2] == b"PK":
         arrays = read_npz(data, path)
         axes = [_names_of_axis(arrays, name, path) for name in ("tokens", "key_tokens")]
@@ -213,6 +230,7 @@ def _names_of_axis(arrays: dict[str, npt.NDArray[Any]], name: str, path: str) ->
 def read_batch(path: str) -> Mapping[str, Any]:
     """The tensors of a batch by name, of .safetensors, .npz, or lists in JSON. Raises AttnctlError where there is none."""
     data, suffix = read_bytes(path), Path(path).suffix.lower()
+    check_unpickled(data, path, named=True)
     if data[:2] == b"PK" or suffix == ".npz":
         found: Any = read_npz(data, path)
     elif suffix == ".safetensors":

@@ -13,8 +13,8 @@ import numpy as np
 from attnctl.arrays import Floats, device_for_length, place_array
 from attnctl.errors import AttnctlError, UsageError
 from attnctl.files import read_bytes
-from attnctl.formats.arrays import finite_numbers, map_weights, read_array
-from attnctl.formats.validation import read_npz
+from attnctl.formats.arrays import axes_of_weights, finite_numbers, map_weights, read_array
+from attnctl.formats.validation import check_unpickled, read_npz
 from attnctl.layer import LayerAttention, LayerTrace, Run, StopForward
 from attnctl.layer.computed import ComputedLayer
 from attnctl.models.builtin.stack import Settings, chosen_settings, stack_info
@@ -85,6 +85,7 @@ def open_qkv(*, qkv: str, tokenizer: str | None = None, seed: int = 0, **how: An
 
 def _read_qkv(path: str) -> tuple[Floats, Floats, Floats]:
     data = read_bytes(path)
+    check_unpickled(data, path, named=True)
     if data[8:9] == b"{":  # a safetensors file, whatever it is called: its header's length, then JSON
         from attnctl.models.builtin.weights import read_safetensors
 
@@ -121,11 +122,7 @@ def trace_of_matrix(
     already. Raises AttnctlError where it is no grid of weights or the names do not fit.
     """
     array, own_rows, own_columns = read_array(path, ("weights", "attention", "attentions"), data)
-    if not 2 <= array.ndim <= 4 or 0 in array.shape:
-        raise AttnctlError(
-            f"{path} has shape {array.shape}: weights are (n, n), (heads, n, n) or (layers, heads, n, n)"
-        )
-    array = array.reshape((1,) * (4 - array.ndim) + array.shape)  # (layers, heads, n_q, n_k)
+    array = array.reshape(axes_of_weights(array.shape, path))  # (layers, heads, n_q, n_k)
     if own_rows == own_columns or (not own_rows and array.shape[-2] == array.shape[-1]):
         own_rows, own_columns = own_columns, ()  # one list for both axes
     trace = _trace_of_grids(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pickle
 import subprocess
 import sys
 from pathlib import Path
@@ -247,3 +248,54 @@ def test_columns_are_named_in_every_form(run: Run, monkeypatch: pytest.MonkeyPat
     monkeypatch.setattr("attnctl.inputs.MAPPED_BYTES", 0)  # as a large file, whose rows are read when they are needed
     np.save("w.npy", np.eye(3))
     assert named_axes(run, "w.npy", "--tokens", "the black cat", "--key-tokens", "le chat noir")[1][0] == "le"
+
+
+def test_the_attentions_of_transformers_are_read_stacked(run: Run, refused: Refused, monkeypatch: Any) -> None:
+    """np.stack(out.attentions) has an axis for the texts of the batch: one text is no axis."""
+    rng = np.random.default_rng(0)
+    stacked = rng.dirichlet(np.ones(4), (3, 1, 2, 4)).astype(np.float32)  # (layers, 1, heads, n, n)
+    np.save("w.npy", stacked)
+    np.savez("w.npz", attentions=stacked)
+    np.save("two.npy", np.repeat(stacked, 2, 1))
+    choice = ("--layer", "2", "--head", "1")
+    for mapped in (1 << 20, 0):
+        monkeypatch.setattr("attnctl.inputs.MAPPED_BYTES", mapped)
+        for name in ("w.npy", "w.npz"):
+            np.testing.assert_allclose(grids(run("heatmap", name, *choice).out), stacked[2, 0, 1], rtol=1e-5)
+        said = refused("heatmap", "two.npy")
+        assert "(layers, batch, heads, n, n) = (3, 2, 2, 4, 4)" in said and "array[:, 0]" in said
+
+
+@pytest.mark.parametrize("kind", ["stacked", "a tuple", "of old", "queries, keys and values"])
+def test_the_line_that_converts_a_file_of_torch_does_it(kind: str, run: Run, refused: Refused) -> None:
+    torch = pytest.importorskip("torch")
+    layers = torch.softmax(torch.randn(2, 1, 3, 4, 4, generator=torch.manual_seed(0)), -1)
+    name = "it's$HOME.pt"
+    if kind == "queries, keys and values":
+        torch.save({part: layers[0, 0, :, :, :2].clone() for part in "QKV"}, name)
+        arguments, choice = ["a b c d", "--qkv"], ["--head", "1"]
+        rows = layers[0, 0, 1, :, :2]
+        wanted = torch.softmax(rows @ rows.T / 2**0.5, -1)
+    else:
+        value = {"stacked": layers.requires_grad_(), "a tuple": tuple(layers.half())}.get(kind, layers.detach())
+        torch.save(value, name, _use_new_zipfile_serialization=kind != "of old")
+        arguments, choice = [], ["--layer", "1", "--head", "2"]
+        wanted = layers.detach()[1, 0, 2]
+    line = refused("heatmap", *arguments, name).partition("convert it: python ")[2]
+    subprocess.run(f"{sys.executable} {line}", shell=True, check=True)  # noqa: S602
+    made = f"{name[:-3]}{'.safetensors' if arguments else '.npy'}"
+    np.testing.assert_allclose(grids(run("heatmap", *arguments, made, *choice).out), wanted, atol=1e-3)
+
+
+def test_a_pickle_is_refused_wherever_numbers_are_read(refused: Refused, run: Run) -> None:
+    torch = pytest.importorskip("torch")
+    torch.save(torch.eye(2), "w.pt")
+    Path("w.pkl").write_bytes(pickle.dumps(np.eye(2)))
+    for name, remedy in (("w.pt", "torch.load("), ("w.pkl", "numpy.save"), ("./w.pt", "torch.load(")):
+        for line in ([name], ["a b", "-m", "dot", "--embeddings", name], ["a b", "--qkv", name], ["a b", "-m", name]):
+            said = refused("heatmap", *line)
+            assert "is pickled, which attnctl never reads" in said and remedy in said, line
+        assert "never reads" in refused("compare", name, name) and "never reads" in refused("view", name, "-o", "-")
+        assert "never reads" in refused("heatmap", "-", stdin=Path(name).read_bytes())
+    assert "is a file of arrays" in refused("ablate", "w.pt", code=2)
+    assert "cannot read none.pt" in refused("heatmap", "none.pt")
