@@ -107,3 +107,15 @@ def test_what_stays_unimported(arguments: list[str], absent: tuple[str, ...], ro
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, cwd=room)
     (room / "a.png").unlink(missing_ok=True)
     assert done.returncode == 0 and done.stderr.strip() == "[]", done.stderr
+
+
+def test_a_query_whose_keys_are_all_left_out_looks_at_none(run: Run) -> None:
+    """The table of its keys had no column, and ended in a traceback."""
+    model = ("--model", "random", "--heads", "2", "--causal", "--drop", "first")
+    alone = run(
+        "explain", "Alice will eat pizza", *model, "--query", "Alice", "--top", "3", "--layer", "0", "--head", "0"
+    )
+    assert alone.code == 0 and "layer 0, head 0   looks at no key that is left" in alone.out
+    assert "entropy" not in alone.out and "nan" not in alone.out
+    both = run("explain", "Alice will eat pizza", *model, "--query", "Alice,eat", "--top", "3")
+    assert both.code == 0 and both.out.count("looks at no key") == 2 and both.out.count("entropy") == 2
