@@ -239,7 +239,7 @@ one text, "source >> target". The heads that give each token of the target a sou
 
 may: what each layer's mask lets through. does: the weight that crosses. matters: how far a document's outputs move where
 another's tokens are exchanged for others. A leak is told in a sentence, with its likely cause. The exit code is 0 where
-all are apart, 1 where they are not, 2 where it could not be measured.""",
+all are apart, 4 where they are not; 1 and 2 are of errors.""",
         takes(
             "inputs pack expect json output model dtype device",
             expect={
