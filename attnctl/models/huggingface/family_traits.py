@@ -89,7 +89,14 @@ class ContextReaders:
             return None
         if site.module not in self._as_is:
             self._try_context(site.module, call.values.new_ones(batch, n_q, heads, call.values.shape[-1]).cumsum(1))
-        return as_numpy(matrix.detach()) if self._as_is[site.module] else None
+        if not self._as_is[site.module]:
+            return None
+        if weight.is_meta:  # accelerate keeps it elsewhere until the projection runs
+            from accelerate.utils import align_module_device
+
+            with align_module_device(projection, execution_device="cpu"):
+                return as_numpy(projection.weight.detach().clone() if matrix is weight else projection.weight.T.clone())
+        return as_numpy(matrix.detach())
 
     def _try_context(self, key: int, context: Array) -> None:
         """Find out whether a module that is running, run once more, hands its projection this context as it is."""

@@ -27,7 +27,7 @@ from attnctl.layer import StopForward
 from attnctl.models.huggingface.attention_call import HARMLESS, call_of_text
 from attnctl.models.huggingface.attention_interface import architecture_name, check_inference, watch_attention
 from attnctl.models.huggingface.attention_sites import Site, attention_modules, model_follows_interface, unseen_sentence
-from attnctl.models.huggingface.network import network_info, running_network
+from attnctl.models.huggingface.network import device_of_inputs, network_info, running_network
 from attnctl.readings.leaks import BatchFact, Expectation, LeakPair, Leaks, Segment, cause_of, parsed_expectation
 
 BLOCK = 256  # queries whose weights, or predictions, are held at once
@@ -116,7 +116,7 @@ class LeakSearch:
             raise UsageError(
                 "the batch has no input_ids of shape (batch, tokens): they are exchanged to see what moves"
             )
-        self.ids = ids.reshape(-1, ids.shape[-1]).to(self.network.device)  # (batch, n)
+        self.ids = ids.reshape(-1, ids.shape[-1]).to(device_of_inputs(self.network))  # (batch, n)
         self.vocabulary = int(self.network.get_input_embeddings().weight.shape[0])
         if not torch.can_cast(ids.dtype, torch.int64) or int(ids.min()) < 0 or int(ids.max()) >= self.vocabulary:
             raise UsageError(f"input_ids are whole numbers from 0 to {self.vocabulary - 1}, the tokens of {self.name}")
@@ -154,7 +154,7 @@ class LeakSearch:
             raise UsageError(f"{name} holds NaN")
         if value.is_complex() or (name in PER_TOKEN and name != "attention_mask" and value.is_floating_point()):
             raise UsageError(f"{name} holds numbers that are not whole")
-        return value.to(self.network.device)
+        return value.to(device_of_inputs(self.network))
 
     # --- which tokens belong together ---
 

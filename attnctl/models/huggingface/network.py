@@ -26,6 +26,7 @@ from attnctl.readings.traces.trace import ModelInfo
 if TYPE_CHECKING:
     from types import ModuleType
 
+    import torch
     from transformers import PreTrainedConfig, PreTrainedModel
 
     from attnctl.text import Document
@@ -261,7 +262,7 @@ def network_info(network: PreTrainedModel, name: str, kind: str) -> ModelInfo:
         soft_cap=_first_setting(config, "attn_logit_softcapping"),
         rope_theta=(getattr(config, "rope_parameters", None) or {}).get("rope_theta"),
         dtype=str(network.dtype).removeprefix("torch."),
-        device=str(network.device),
+        device=str(device_of_inputs(network)),
     )
 
 
@@ -307,6 +308,17 @@ def running_network(network: PreTrainedModel, n: int, name: str) -> Iterator[Non
                 raise
             what = f"{type(error).__name__}: {in_one_line(error)}"
             raise AttnctlError(f"{name} fails on this text, in {error_place(error)}: {what}") from error
+
+
+def device_of_inputs(network: PreTrainedModel) -> torch.device:
+    """Return where a network's inputs go: where it computes, also where accelerate keeps its weights elsewhere."""
+    if network.device.type != "meta":
+        return network.device
+    hooks = (getattr(part, "_hf_hook", None) for part in network.modules())
+    devices = (getattr(hook, "execution_device", None) for hook in hooks)
+    import torch
+
+    return torch.device(next((device for device in devices if device is not None), "cpu"))
 
 
 READS = ("readings", "measures", "source", "batching", "cli", "render")  # parts of attnctl that see layers as they pass
