@@ -135,7 +135,11 @@ def checked(function: Function, options: Mapping[str, object] | None = None) -> 
                     require_type(called, name, value, *fitting[name])
             yield
         except AttnctlError as error:
-            error.args = (re.sub(r"(?<![\w-])--([a-z]+(?:-[a-z]+)*)", partial(_argument_of, names), str(error)),)
+            values = [*arguments, *given.values()]
+            values += [part for value in values if isinstance(value, list | tuple) for part in value]
+            texts = [str(value) for value in values if isinstance(value, str | os.PathLike) and "--" in str(value)]
+            rename = partial(_argument_of, names, texts)
+            error.args = (re.sub(r"(?<![\w-])--([a-z]+(?:-[a-z]+)*)", rename, str(error)),)
             raise
 
     @functools.wraps(function)
@@ -168,8 +172,13 @@ def _fitting_types(signature: inspect.Signature) -> dict[str, tuple[type, ...]]:
     return found
 
 
-def _argument_of(names: Sequence[str], option: re.Match[str]) -> str:
-    """The argument that an option is; the option as it stands where there is none."""
+def _argument_of(names: Sequence[str], texts: Sequence[str], option: re.Match[str]) -> str:
+    """Return the argument that an option is; the option as it stands where there is none, or in a quotation of `texts`."""
+    before = option.string[: option.start()]
+    for text in texts:
+        for place in re.finditer(re.escape(option[0]), text):
+            if before.endswith(text[max(0, place.start() - 8) : place.start()] if place.start() else ("'", '"', "“")):
+                return option[0]
     name = option[1].replace("-", "_")
     return next((one for one in (name, f"{name}s", SAID_OTHERWISE.get(name, name)) if one in names), option[0])
 

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from attnctl.text import harmless_line, shortened, visible_text
 
-DONE, FAILED, USAGE, PARTIAL, INTERRUPTED = 0, 1, 2, 3, 130
+DONE, FAILED, USAGE, PARTIAL, FINDING, INTERRUPTED = 0, 1, 2, 3, 4, 130
 LONGEST = 1000  # characters of a message
 
 

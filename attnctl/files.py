@@ -11,6 +11,7 @@ import stat
 import sys
 import time
 from collections.abc import Callable, Iterator
+from itertools import islice
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
@@ -139,6 +140,16 @@ def _fill_file(file: IO[bytes], write: bytes | Callable[[IO[bytes]], object]) ->
     else:
         write(file)
     file.flush()
+
+
+def state_of_files(path: str | Path) -> tuple[tuple[str, int, int], ...]:
+    """Return what changes where a file or a file of a folder changes: names, sizes and times; nothing where none is."""
+    try:
+        top = Path(path)
+        files = [top, *(sorted(islice(top.rglob("*"), limits.WATCHED_FILES)) if top.is_dir() else ())]
+        return tuple((str(file), (found := file.stat()).st_size, found.st_mtime_ns) for file in files)
+    except (OSError, ValueError):  # it was never a file's name, or the file has gone
+        return ()
 
 
 def check_writable(path: str | Path) -> None:

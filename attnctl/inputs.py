@@ -13,6 +13,7 @@ from attnctl import files, limits
 from attnctl.errors import AttnctlError, UsageError
 from attnctl.files import names_picture, names_sound
 from attnctl.formats.arrays import is_table
+from attnctl.formats.validation import PICKLES, check_unpickled
 from attnctl.models import names_model
 from attnctl.source import Model, OverviewSource, TextSource, TraceSource
 from attnctl.text import for_pasting
@@ -37,18 +38,23 @@ def open_input(
     tokens: str | None,
     open_model: Opener,
     *,
+    key_tokens: str | None = None,
     chat: str | None = None,
     has_rows: bool = False,
     computed: Callable[[str], None] = lambda name: None,
 ) -> TextSource | TraceSource | OverviewSource:
-    """What an argument, a file of text or a file of a conversation names; `tokens` are those of bare weights.
+    """What an argument, a file of text or a file of a conversation names.
+
+    `tokens` and `key_tokens` name the rows and the columns of bare weights.
 
     `has_rows` says that the model brings its own text, as Q, K and V from files do; `computed` hears the name of numbers
     that need no model, before they are read. Raises AttnctlError for what is damaged or ambiguous.
     """
+    named = {"--tokens": tokens, "--key-tokens": key_tokens}
+    typed = next((flag for flag, names in named.items() if names is not None), None)
     if chat is not None:
-        if tokens is not None:
-            raise UsageError("--tokens names the tokens of bare weights; a conversation is split by its checkpoint")
+        if typed is not None:
+            raise UsageError(f"{typed} names the tokens of bare weights; a conversation is split by its checkpoint")
         opened, prompt, _ = open_prompt(source, file, chat, open_model)
         from attnctl.models.huggingface.prompts import prompt_tokens
 
@@ -57,23 +63,23 @@ def open_input(
         computed(source)
         from attnctl.models.builtin.matrix import trace_of_mapped_matrix
 
-        return TraceSource(trace_of_mapped_matrix(source, None if tokens is None else token_names(tokens)), source)
+        return TraceSource(trace_of_mapped_matrix(source, *_names_of_axes(named)), source)
     given = None if file is not None else _read_input(source)
     if given is None:
-        if tokens is not None:
-            raise UsageError("--tokens names the tokens of bare weights; a text is split by --tokenizer")
+        if typed is not None:
+            raise UsageError(f"{typed} names the tokens of bare weights; a text is split by --tokenizer")
         if source is None and file is None and has_rows:
             rows: Any = open_model()
             return TextSource(rows, rows.indices_text)
         text = text_of(source, file)
         return TextSource(open_model(), text)
     where, data = given
-    if _kind_of_input(where, data, tokens) == "text":
+    if _kind_of_input(where, data, typed is not None) == "text":
         files.check_size(len(data), limits.TEXT_BYTES, where)
         text = files.decode_text(data, where)
         return TextSource(open_model(), text)
     computed(where)
-    found = _computed_input(where, data, tokens)
+    found = _computed_input(where, data, named, typed)
     return TraceSource(found, where) if hasattr(found, "layers") else OverviewSource(found, where)
 
 
@@ -99,7 +105,7 @@ def text_of(text: str | None, file: str | None) -> str:
 
 # endings by which a word without spaces is the name of a file, not a text
 _FILE_NAME = re.compile(
-    r"[^\s]+\.(txt|md|html?|json|jsonl|csv|tsv|npz|npy|png|jpe?g|webp|bmp|tiff?|svg|pdf|gif|safetensors|gguf|conllu|parquet|gz|zst|py|toml|wav|flac|mp3)",
+    r"[^\s]+\.(txt|md|html?|json|jsonl|csv|tsv|npz|npy|png|jpe?g|webp|bmp|tiff?|svg|pdf|gif|safetensors|gguf|conllu|parquet|gz|zst|py|toml|wav|flac|mp3|pth?|pkl|pickle)",
     re.I,
 )
 
@@ -113,7 +119,7 @@ def check_no_file(text: str) -> None:
     if _FILE_NAME.fullmatch(name):
         if os.path.lexists(name):
             files.check_regular(name)
-            if Path(name).suffix.lower() in (".npy", ".npz"):
+            if Path(name).suffix.lower() in (".npy", ".npz", *PICKLES):
                 raise UsageError(f"{name} is a file of arrays, without the model that this needs: give a text")
             raise UsageError(f"{name} is a file: a text in it is read with --file {for_pasting(name)}")
         raise AttnctlError(f"no file {name[:200]}: no such file is here, and for a text it has no words")
@@ -206,7 +212,9 @@ def is_large_matrix(source: str) -> bool:
 
 def names_numbers(source: str) -> bool:
     """Whether an argument names a file of numbers, rather than being a text."""
-    return Path(source).suffix.lower() in {*TRACES, *MATRICES} and not any(char.isspace() for char in source.strip())
+    if any(char.isspace() for char in source.strip()):
+        return False
+    return Path(source).suffix.lower() in {*TRACES, *MATRICES, *PICKLES}
 
 
 def refuse_models(command: str, a: str, b: str) -> None:
@@ -226,6 +234,9 @@ def _read_input(source: str | None) -> tuple[str, bytes] | None:
     if source == "-":
         return "standard input", files.read_standard_input(_most_bytes)
     if names_numbers(source):
+        if Path(source).suffix.lower() in PICKLES:
+            with files.open_regular(source) as file:
+                check_unpickled(file.read(1000), source)
         # a name with such an ending is no sentence, also where no such file is there
         return source, files.read_bytes(source)
     try:
@@ -257,8 +268,9 @@ def _most_bytes(start: bytes) -> int:
     return limits.DATA_BYTES if numbers else limits.TEXT_BYTES
 
 
-def _kind_of_input(where: str, data: bytes, tokens: str | None) -> str:
-    """What the bytes are: trace, matrix, or text."""
+def _kind_of_input(where: str, data: bytes, named: bool) -> str:
+    """What the bytes are: trace, matrix, or text; `named` says that the user names the tokens, as of a matrix."""
+    check_unpickled(data, where)
     start = data[:4096].removeprefix(b"\xef\xbb\xbf").lstrip()
     if data[:6] == b"\x93NUMPY":
         return "matrix"
@@ -271,14 +283,17 @@ def _kind_of_input(where: str, data: bytes, tokens: str | None) -> str:
         raise AttnctlError(f"{where} is not a sound .npz file (nothing is ever unpickled)")
     if suffix in TRACES and not (suffix == ".npz" and is_table(data)):
         return "trace"  # whose reader says what is wrong with it
-    if suffix in MATRICES or tokens is not None:
+    if suffix in MATRICES or named:
         return "matrix"
     return "matrix" if is_table(data) else "text"
 
 
-def _computed_input(where: str, data: bytes, tokens: str | None) -> Any:
-    """A trace, bare weights as one, or an overview."""
-    form = _kind_of_input(where, data, tokens)
+def _computed_input(where: str, data: bytes, named: dict[str, str | None], typed: str | None) -> Any:
+    """Return a trace, bare weights as one, or an overview.
+
+    `named` holds the names of a matrix by option, `typed` is an option among them that was given.
+    """
+    form = _kind_of_input(where, data, typed is not None)
     if form == "npz":
         from attnctl.formats.storage import trace_from_npz
         from attnctl.formats.validation import names_in_npz
@@ -288,9 +303,9 @@ def _computed_input(where: str, data: bytes, tokens: str | None) -> Any:
     if form != "trace":
         from attnctl.models.builtin.matrix import trace_of_matrix
 
-        return trace_of_matrix(where, None if tokens is None else token_names(tokens), data)
-    if tokens is not None:
-        raise UsageError(f"--tokens does not go with {where}: a trace has its own tokens")
+        return trace_of_matrix(where, *_names_of_axes(named), data=data)
+    if typed is not None:
+        raise UsageError(f"{typed} does not go with {where}: a trace has its own tokens")
     if data[:2] == b"PK":
         return trace_from_npz(data, where)
     lines = data.count(b"\n", 0, len(data.rstrip())) + 1
@@ -305,8 +320,14 @@ def _computed_input(where: str, data: bytes, tokens: str | None) -> Any:
     return from_json(data, where)
 
 
-def token_names(tokens: str) -> list[str]:
-    """The tokens of --tokens: a JSON list of strings, or words with white space between them."""
+def _names_of_axes(named: dict[str, str | None]) -> tuple[list[str] | None, list[str] | None]:
+    """Return the names of rows and columns that the two options give; None for an option that was not given."""
+    rows, columns = (None if names is None else token_names(names, flag) for flag, names in named.items())
+    return rows, columns
+
+
+def token_names(tokens: str, flag: str = "--tokens") -> list[str]:
+    """Return the names in the value of an option: a JSON list of strings, or words with white space between them."""
     if tokens.lstrip().startswith("["):
         try:
             names = json.loads(tokens)
@@ -315,7 +336,7 @@ def token_names(tokens: str) -> list[str]:
         if isinstance(names, list) and all(isinstance(name, str) for name in names):
             return names
         if tokens.lstrip().startswith('["'):
-            raise UsageError('--tokens is no JSON list of strings: write ["Alice", "will"], or words: "Alice will"')
+            raise UsageError(f'{flag} is no JSON list of strings: write ["Alice", "will"], or words: "Alice will"')
     if not tokens.split():
-        raise UsageError("--tokens is empty: name the tokens")
+        raise UsageError(f"{flag} is empty: name the tokens")
     return tokens.split()

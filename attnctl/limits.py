@@ -79,6 +79,7 @@ PAGE_NUMBERS = 400_000_000  # weights in a page: beyond, no browser would open i
 PAGE_WEIGHTS = 40_000_000  # kept exactly in a page: 12 layers × 12 heads × 512 tokens, and a little more
 SOFTMAX_SCORES = 10_000  # in one row: more cannot be looked at
 SEGMENTS = 500  # of a packed batch: each is exchanged, and there are as many pairs as its square
+WATCHED_FILES = 1_000  # of a model's folder, whose times tell whether it has changed
 SPANS = 200  # parts of a text: beyond, a matrix of them is no longer small
 TENSORS = 1_000_000  # in one weights file: the largest checkpoints have 50,000
 

@@ -111,3 +111,20 @@ def test_keys_are_left_out_by_place_text_or_kind() -> None:
     keys = [Token("<s>", special=True), Token("the"), Token("cat"), Token("the"), Token("</s>", special=True)]
     for names, left_out in ((["first"], (0,)), (["special"], (0, 4)), (["the", "-1"], (1, 3, 4))):
         assert keys_left_out(keys, names) == left_out
+
+
+def test_rollout_of_all_layers_is_that_of_each(run: Run) -> None:
+    """--layer all gave the last layer alone."""
+    options = ("--model", "random", "--layers", "3", "--measure", "rollout", "--quiet")
+    each = [run("heatmap", TEXT, *options, "--layer", str(layer)).out.splitlines()[1:] for layer in range(3)]
+    assert run("heatmap", TEXT, *options, "--layer", "all").out.splitlines()[1:] == [
+        line for one in each for line in one
+    ]
+    assert run("heatmap", TEXT, *options).out.splitlines()[1:] == each[-1]
+    weights = np.stack([layer.weights.mean(0) for layer in attnctl.attend(TEXT, "random", n_layers=3).layers])
+    wanted, reached = [], np.eye(weights.shape[-1])
+    for layer in weights:
+        reached = (layer + np.eye(len(layer))) / 2 @ reached
+        wanted.append(reached)
+    numbers = table(run("heatmap", TEXT, *options, "--layer", "all").out)[1]
+    np.testing.assert_allclose(numbers, np.concatenate(wanted), rtol=1e-4, atol=1e-6)

@@ -235,3 +235,19 @@ def test_numbers_of_numpy_are_numbers() -> None:
     assert len(attnctl.heads(TEXT, "random", layer=zero, head=zero)) == 1
     assert len(list(attnctl.batch([TEXT], "random", layer=zero))) == 1
     trace.figure(layer=zero, vmin=np.float64(0), vmax=trace.layers[0].weights.max(), dpi=np.int64(100))
+
+
+@pytest.mark.parametrize(
+    ("call", "says"),
+    [
+        (lambda: attnctl.attend("a b", query="--head"), "no token '--head' in the text"),
+        (lambda: attnctl.attend("a b", query="the --layer of"), "no token 'the --layer of' in the text"),
+        (lambda: attnctl.attend("a b", "--heads --query"), "no model '--heads --query'"),
+        (lambda: attnctl.load(Path("no/--head")), "cannot read no/--head"),
+        (lambda: attnctl.attend("a --heads b", "gpt2", n_heads=2), "n_heads does not go with model gpt2"),
+    ],
+)
+def test_what_the_user_wrote_is_quoted_as_it_is(call: Callable[[], object], says: str) -> None:
+    with pytest.raises(AttnctlError) as error:
+        call()
+    assert says in str(error.value)

@@ -338,7 +338,7 @@ def _ready_streams() -> None:
 
 
 def run_command_line() -> None:
-    """Run attnctl and exit with its code: 0 done, 1 failed, 2 wrong usage, 3 in part, 130 interrupted."""
+    """Run attnctl and exit with its code: 0 done, 1 failed, 2 wrong usage, 3 in part, 4 a finding, 130 interrupted."""
     _ready_streams()
     sys.exit(run_command())
 

@@ -26,7 +26,7 @@ from attnctl.cli.output import put_bytes, say_unless_quiet
 from attnctl.cli.progress import cost_progress
 from attnctl.cli.suggestions import suggest_choice
 from attnctl.errors import AttnctlError, UsageError
-from attnctl.files import read_bytes
+from attnctl.files import read_bytes, state_of_files
 from attnctl.formats.pictures import figure_bytes
 from attnctl.text import either, for_pasting
 
@@ -105,7 +105,7 @@ class Session:
     ) -> None:
         self.text, self.chat, self.options = text, chat, dict(options or {})
         self.quiet = output.quiet  # every command is, as the session was begun
-        self._models: dict[tuple[tuple[str, str], ...], Model] = {}
+        self._models: dict[tuple[tuple[str, str], ...], tuple[object, Model]] = {}  # and the state of its files
 
     @property
     def model(self) -> str | None:
@@ -113,14 +113,16 @@ class Session:
         return self.options.get("model")
 
     def kept_model(self, arguments: OptionValues, opener: Callable[..., Model]) -> Model:
-        """The model that `opener` makes of these arguments, or the one that it made before."""
+        """Return the model that `opener` makes of these arguments, or the one it made before of the same files."""
         key = tuple(sorted((name, repr(value)) for name, value in arguments.items()))
-        if key not in self._models:
+        state = [state_of_files(value) for value in arguments.values() if isinstance(value, str)]
+        before, model = self._models.pop(key, (None, None))
+        if model is None or before != state:
             while len(self._models) >= MOST_MODELS:
                 del self._models[next(iter(self._models))]
-            self._models[key] = opener(**arguments)
-        self._models[key] = self._models.pop(key)  # the last to be forgotten
-        return self._models[key]
+            model = opener(**arguments)
+        self._models[key] = state, model  # the last to be forgotten
+        return model
 
     def fill_in(self, command: str, parameters: OptionValues) -> None:
         """Give a command the session's text and options where it was given none of its own."""
@@ -191,12 +193,17 @@ def apply_defaults(command: ClickCommand, ctx: Context) -> None:
     own = said.get(command.name or "", {})
     table = {k: v for k, v in said.items() if not isinstance(v, dict)} | (own if isinstance(own, dict) else {})
     given = {name.replace("-", "_"): value for name, value in table.items()}
-    for name, value in given.items():
-        if name in options and not isinstance(value, (str, int, float, bool)):
-            raise AttnctlError(f"{config_path()}: {name} is one value: a text, a number, true or false")
-    # numbers, and true and false, go the way of the command line, which checks them
-    texts = {name: str(value).lower() if isinstance(value, bool) else str(value) for name, value in given.items()}
-    ctx.default_map = {name: text for name, text in texts.items() if name in options}
+    defaults: dict[str, object] = {}
+    for name in given.keys() & options.keys():
+        value, several = given[name], options[name].multiple
+        values = value if several and isinstance(value, list) else [value]
+        if not all(isinstance(each, (str, int, float, bool)) for each in values):
+            one = "a list of values, or one value" if several else "one value"
+            raise AttnctlError(f"{config_path()}: {name} is {one}: a text, a number, true or false")
+        # numbers, and true and false, go the way of the command line, which checks them
+        texts = [str(each).lower() if isinstance(each, bool) else str(each) for each in values]
+        defaults[name] = texts if several else texts[0]
+    ctx.default_map = defaults
 
 
 def _check_names(said: Document, command: str, options: Collection[str]) -> None:
@@ -303,7 +310,7 @@ def model_of(options: OptionValues) -> Any:
 
 
 def open_source(
-    source: str | None, file: str | None, tokens: str | None, options: OptionValues
+    source: str | None, file: str | None, tokens: str | None, options: OptionValues, key_tokens: str | None = None
 ) -> TextSource | TraceSource | OverviewSource:
     """What the arguments of a command name. Raises UsageError for model options beside numbers computed already."""
     from attnctl import inputs
@@ -322,6 +329,7 @@ def open_source(
         file,
         tokens,
         partial(model_of, given),
+        key_tokens=key_tokens,
         chat=options.get("chat"),
         has_rows=options.get("qkv") is not None,
         computed=refuse_model_options,

@@ -26,7 +26,7 @@ class Entry(NamedTuple):
 # groups of options as modes name them
 MODEL, UNTOLD = " ".join(o.MODEL_OPTIONS), " ".join(o.WEIGHTS_MODEL_OPTIONS)
 PICTURE, ONLY, SHOWN = " ".join(o.LOOK_OPTIONS), " ".join(o.PICTURE_ONLY), " ".join(o.WEIGHT_OPTIONS)
-UNLIKE_PHOTOGRAPHS = "run tokens rows columns pool spans words values"
+UNLIKE_PHOTOGRAPHS = "run tokens key_tokens rows columns pool spans words values"
 # what every format of a batch honours
 ITEMS = (
     "source output format input column id_column max_tokens jobs batch_size strict replace "
@@ -44,7 +44,7 @@ COMMANDS = {
         'attnctl explain "Alice will eat pizza" --query eat --steps weights,context',
         """Show every step of self-attention on a text: tokens, queries and keys, scores, softmax, context.""",
         takes(
-            "source file tokens layer head query top spans steps whole precision story against check json output",
+            "source file tokens key_tokens layer head query top spans steps whole precision story against check json output",
             *o.WEIGHT_OPTIONS,
             *o.MODEL_OPTIONS,
             **o.MOST_TELLING,
@@ -58,7 +58,7 @@ COMMANDS = {
                 "the steps": "all but top spans check json against",
                 "a trace in a file or pipe": "all but top spans whole check precision story against",
                 "a long text, --top and --spans": "all but check steps whole precision story against",
-                "--check": f"source file tokens layer head check {UNTOLD}",
+                "--check": f"source file tokens key_tokens layer head check {UNTOLD}",
                 "--steps contributions": f"source file query steps top against output {UNTOLD}",
                 "--steps contributions as JSON": f"source file query steps json against output {UNTOLD}",
             },
@@ -75,7 +75,7 @@ token that a spreadsheet would take for a formula has an apostrophe before it. A
 tokens is pooled to a grid of cells; --rows and --columns look closer. A photograph (photo.jpg, and a
 vision model) is drawn with the weights of one query over it; so is --image, of a prompt about it.""",
         takes(
-            "source file tokens layer head query output run rows columns pool spans",
+            "source file tokens key_tokens layer head query output run rows columns pool spans",
             *o.PICTURED_OPTIONS,
             query="Query token: of a photograph, by its pixel (120,80), index or name; else CLS, or the last.",
             output=f"Where to write: {suffixes_listed()}; .html, a page; or .json: cells.",
@@ -88,11 +88,11 @@ vision model) is drawn with the weights of one query over it; so is --image, of 
                 "a photograph in a terminal": f"all but {UNLIKE_PHOTOGRAPHS} log title {ONLY}",
                 "the patches of a photograph": f"all but {UNLIKE_PHOTOGRAPHS} {PICTURE}",
                 "a page": f"all but run query rows columns pool spans values {ONLY}",
-                "JSON": f"source file tokens layer head output rows columns pool spans {MODEL}",
+                "JSON": f"source file tokens key_tokens layer head output rows columns pool spans {MODEL}",
                 "a terminal": f"all but run query {ONLY}",
                 "numbers in a pipe": f"all but run query {PICTURE}",
-                "--run": "all but tokens query rows columns pool spans model",
-                "--run as a page": f"all but tokens query rows columns pool spans model values {ONLY}",
+                "--run": "all but tokens key_tokens query rows columns pool spans model",
+                "--run as a page": f"all but tokens key_tokens query rows columns pool spans model values {ONLY}",
             },
         ),
     ),
@@ -106,7 +106,7 @@ it.
 Masses are shares of a query's attention, averaged over the queries. A head "looks like" a previous-token, induction,
 duplicate-token, sink or broad head where it passes the usual threshold.""",
         takes(
-            "source file tokens layer head by top probe census json csv output",
+            "source file tokens key_tokens layer head by top probe census json csv output",
             *o.PICTURED_OPTIONS,
             top="Only so many, the strongest: heads with most of --by, or of confidence.",
             output=f"Where to write: .csv, .json, .html, or a picture: {suffixes_listed()}.",
@@ -239,7 +239,7 @@ one text, "source >> target". The heads that give each token of the target a sou
 
 may: what each layer's mask lets through. does: the weight that crosses. matters: how far a document's outputs move where
 another's tokens are exchanged for others. A leak is told in a sentence, with its likely cause. The exit code is 0 where
-all are apart, 1 where they are not, 2 where it could not be measured.""",
+all are apart, 4 where they are not; 1 and 2 are of errors.""",
         takes(
             "inputs pack expect json output model dtype device",
             expect={
@@ -261,7 +261,7 @@ all are apart, 1 where they are not, 2 where it could not be measured.""",
 With two texts or traces, or two models and a text, both are there side by side, with their difference. A long text is
 pooled to an overview, with its strongest links and exact blocks around them; an overview's file is shown as it is.""",
         takes(
-            "source other text file tokens run layer head query output no_open log effects against sources",
+            "source other text file tokens key_tokens run layer head query output no_open log effects against sources",
             *o.WEIGHT_OPTIONS,
             *o.MODEL_OPTIONS,
             text={"help": "A text for both: the two before it are models then.", "metavar": "[TEXT]"},
@@ -274,9 +274,9 @@ pooled to an overview, with its strongest links and exact blocks around them; an
             {
                 "one source": "all but other text run sources",
                 "two sources": "all but text file run effects against sources",
-                "two texts": "all but text tokens file run effects against sources",
-                "two models and a text": "all but file tokens run model effects against sources",
-                "--run": "all but other text tokens model effects against sources",
+                "two texts": "all but text tokens key_tokens file run effects against sources",
+                "two models and a text": "all but file tokens key_tokens run model effects against sources",
+                "--run": "all but other text tokens key_tokens model effects against sources",
                 "--sources": f"source file output no_open sources {' '.join(o.PROMPT_OPTIONS).replace(' image', '')}",
             },
             {"a page without --effects": "all but against", "--effects": "all"},

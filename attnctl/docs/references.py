@@ -37,8 +37,8 @@ def commands_page() -> str:
     parts = [
         "# Commands",
         "An option means the same in every command that has it. Results go to standard output; progress, notes and errors "
-        "to standard error. Exit codes: 0 done, 1 failed (of leaks: something leaks), 2 wrong usage, 3 some items of a "
-        "batch failed, 130 interrupted.",
+        "to standard error. Exit codes: 0 done, 1 failed, 2 wrong usage, 3 some items of a batch failed, 4 a check found "
+        "something (leaks, explain --check), 130 interrupted.",
     ]
     for heading, commands in commands_by_heading().items():
         rows = "\n".join(f"- [`attnctl {name}`](attnctl-{name}.md): {entry.about}" for name, entry in commands.items())

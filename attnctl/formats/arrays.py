@@ -7,8 +7,9 @@ import json
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from io import StringIO
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -17,7 +18,7 @@ from attnctl import limits
 from attnctl.arrays import Floats
 from attnctl.errors import AttnctlError, in_one_line
 from attnctl.files import check_regular, decode_text, open_regular, parse_json, read_bytes
-from attnctl.formats.validation import array_header, read_npy, read_npz, telling_unsound
+from attnctl.formats.validation import array_header, check_unpickled, read_npy, read_npz, telling_unsound
 from attnctl.text import counted
 from attnctl.tokens import Token
 
@@ -100,7 +101,7 @@ class GivenRows:
 
 def given_rows(path: str) -> GivenRows:
     """Read a file of embeddings. Raises AttnctlError where it is no matrix of finite numbers."""
-    array, _ = read_array(path, ("embedding", "embeddings", "X"))
+    array = read_array(path, ("embedding", "embeddings", "X")).array
     if array.ndim != 2 or 0 in array.shape:
         raise AttnctlError(f"{path} has shape {array.shape}: embeddings are (tokens, d_model), one row a token")
     return GivenRows(path, array)
@@ -146,6 +147,24 @@ class MappedWeights:
         return finite_numbers(np.array(block), f"{self.path}, rows {first} to {last - 1}")
 
 
+def axes_of_weights(shape: tuple[int, ...], path: str) -> tuple[int, int, int, int]:
+    """Return (layers, heads, n_q, n_k) of an array of weights. Raises AttnctlError for another shape, its axes named.
+
+    Weights as transformers gives them, stacked, have an axis for the texts of a batch too: of one text it is left out.
+    """
+    if len(shape) == 5 and shape[1] == 1:
+        shape = (shape[0], *shape[2:])
+    if len(shape) == 5 and 0 not in shape:
+        names = f"(layers, batch, heads, n, n) = {shape} holds a batch of {shape[1]} texts: choose one, array[:, 0]"
+        raise AttnctlError(f"{path}: {names}")
+    if not 2 <= len(shape) <= 4 or 0 in shape:
+        raise AttnctlError(
+            f"{path} has shape {shape}: weights are (n, n), (heads, n, n), (layers, heads, n, n) or (layers, 1, heads, n, n)"
+        )
+    layers, heads, n_q, n_k = (1,) * (4 - len(shape)) + shape
+    return layers, heads, n_q, n_k
+
+
 def map_weights(path: str) -> list[MappedWeights]:
     """The weights of a .npy file, one MappedWeights a layer, without reading them.
 
@@ -154,13 +173,11 @@ def map_weights(path: str) -> list[MappedWeights]:
     with telling_unsound(path, ".npy"), open(path, "rb") as file:  # noqa: PTH123
         shape, in_columns, dtype = array_header(file)
         start, size = file.tell(), file.seek(0, 2)
-    if not 2 <= len(shape) <= 4 or 0 in shape:
-        raise AttnctlError(f"{path} has shape {shape}: weights are (n, n), (heads, n, n) or (layers, heads, n, n)")
+    layers, heads, n_q, n_k = axes_of_weights(shape, path)
     if dtype.kind not in "fiub":
         raise AttnctlError(f"{path} holds {dtype}, not numbers")
     if in_columns:
         raise AttnctlError(f"{path} is stored column by column: write it again with numpy.ascontiguousarray")
-    layers, heads, n_q, n_k = (1,) * (4 - len(shape)) + tuple(shape)
     grid = n_q * n_k * dtype.itemsize  # bytes
     if size - start < layers * heads * grid:
         raise AttnctlError(
@@ -172,31 +189,48 @@ def map_weights(path: str) -> list[MappedWeights]:
     ]
 
 
-def read_array(path: str, names: tuple[str, ...] = (), data: bytes | None = None) -> tuple[Floats, tuple[str, ...]]:
-    """The one array of a .npy, .npz or .csv file (or of its bytes, already read), and its labels where it has any.
+class NamedArray(NamedTuple):
+    """An array of a file, and the names that the file gives its rows and its columns: empty where it gives none."""
 
-    An .npz may hold several if one bears a name in `names`. Raises AttnctlError where the file is damaged or ambiguous.
+    array: Floats
+    rows: tuple[str, ...] = ()
+    columns: tuple[str, ...] = ()
+
+
+def read_array(path: str, names: tuple[str, ...] = (), data: bytes | None = None) -> NamedArray:
+    """Return the one array of a .npy, .npz or .csv file (or of its bytes, already read), with the names in the file.
+
+    An .npz may hold several arrays if one bears a name in `names`; `tokens` and `key_tokens` in it name rows and columns.
+    Raises AttnctlError where the file is damaged or ambiguous.
     """
     data = read_bytes(path) if data is None else data
+    check_unpickled(data, path)
     if data[:2] == b"PK":
         arrays = read_npz(data, path)
-        tokens = arrays.pop("tokens", np.empty(0))
-        if tokens.ndim != 1:
-            raise AttnctlError(f"{path}: tokens has shape {tokens.shape}: it is a list of names")
+        axes = [_names_of_axis(arrays, name, path) for name in ("tokens", "key_tokens")]
         found = [name for name in names if name in arrays] or list(arrays)
         if len(found) != 1:
             raise AttnctlError(f"{path} holds {', '.join(found) or 'nothing'}: name one array {' or '.join(names)}")
-        return finite_numbers(arrays[found[0]], f"{path}: {found[0]}"), tuple(map(str, tokens))
+        return NamedArray(finite_numbers(arrays[found[0]], f"{path}: {found[0]}"), *axes)
     if data[:6] == b"\x93NUMPY":
-        return finite_numbers(read_npy(data, path), path), ()
+        return NamedArray(finite_numbers(read_npy(data, path), path))
     if Path(path).suffix.lower() in (".npy", ".npz") and not is_table(data):  # a table may be called so
         raise AttnctlError(f"{path} is not a sound {Path(path).suffix} file (nothing is ever unpickled)")
     return read_csv(decode_text(data, path), path)
 
 
+def _names_of_axis(arrays: dict[str, npt.NDArray[Any]], name: str, path: str) -> tuple[str, ...]:
+    """Take the array called `name` out of `arrays`, as names. Raises AttnctlError where it is not a list."""
+    axis = arrays.pop(name, np.empty(0))
+    if axis.ndim != 1:
+        raise AttnctlError(f"{path}: {name} has shape {axis.shape}: it is a list of names")
+    return tuple(map(str, axis))
+
+
 def read_batch(path: str) -> Mapping[str, Any]:
     """The tensors of a batch by name, of .safetensors, .npz, or lists in JSON. Raises AttnctlError where there is none."""
     data, suffix = read_bytes(path), Path(path).suffix.lower()
+    check_unpickled(data, path, named=True)
     if data[:2] == b"PK" or suffix == ".npz":
         found: Any = read_npz(data, path)
     elif suffix == ".safetensors":
@@ -216,7 +250,7 @@ def read_table(path: str) -> Any:
     """A table of numbers: lists in JSON, .npy or .csv. Raises AttnctlError where it is damaged."""
     if Path(path).suffix.lower() == ".json":
         return parse_json(read_bytes(path), path)
-    return read_array(path)[0]
+    return read_array(path).array
 
 
 def is_table(data: bytes) -> bool:
@@ -228,38 +262,69 @@ def is_table(data: bytes) -> bool:
     return any(cells and all(_is_number(cell, float) for cell in cells) for cells in rows)
 
 
-def read_csv(text: str, path: str) -> tuple[Floats, tuple[str, ...]]:
-    """A matrix written as text, comma, semicolon or tab between the numbers → ((rows, columns), labels).
+def read_csv(text: str, path: str) -> NamedArray:
+    """Read a matrix (rows, columns) written as text, with a comma, a semicolon or a tab between the numbers.
 
-    A first line and a first column without numbers are taken for labels: those of the rows are returned.
+    A first line without numbers names the columns, a first column without numbers the rows. Where the cell in the corner
+    is empty or left out, both are names whatever they look like: pandas and R number what has no name.
     """
     delimiters = [mark for mark in "\t;," if mark in text] or [","]
     try:
-        tables = [list(csv.reader(text.splitlines(), delimiter=mark)) for mark in delimiters]
+        tables = [list(csv.reader(StringIO(text, newline=""), delimiter=mark)) for mark in delimiters]
     except csv.Error as error:
         raise AttnctlError(f"{path} is not a sound table: {error}") from error
     split = max(tables, key=_count_numbers)  # a token may be one of the other marks
     lines = [line for line in split if any(cell.strip() for cell in line)]
-    if lines and all(_has_comma(cell) for cell in lines[0]):
-        raise AttnctlError(f"{path} has decimal commas ({lines[0][0].strip()}): write them as points")
-    if lines and not any(_is_number(cell) for cell in lines[0]):
+    header = _header_of(lines)
+    if header:
         lines = lines[1:]
+        if all(len(line) == len(header) + 1 for line in lines):
+            header = ["", *header]  # as R writes it, without a corner
     labels: tuple[str, ...] = ()
-    if lines and not any(_is_number(line[0]) for line in lines):
-        labels = tuple(line[0].strip() for line in lines)
-        lines = [line[1:] for line in lines]
+    empty_corner = bool(header) and not header[0].strip()
+    if lines and (empty_corner or not any(_is_number(line[0]) or _has_comma(line[0]) for line in lines)):
+        labels = tuple(_name_in(line[0]) for line in lines)
+        header, lines = header[1:], [line[1:] for line in lines]
+    if lines and lines[0] and all(_has_comma(cell) for cell in lines[0]):
+        raise AttnctlError(f"{path} has decimal commas ({lines[0][0].strip()}): write them as points")
     rows = []
     for number, line in enumerate(lines):
         try:
             rows.append([limits.decimal_number(cell.strip()) for cell in line])
         except ValueError:
             wrong = next(cell for cell in line if not _is_number(cell))
-            raise AttnctlError(f"{path}: row {number} of numbers holds {wrong[:40]!r}, which is none") from None
+            hint = "" if number or header else " (a line of names begins with an empty cell)"
+            raise AttnctlError(f"{path}: row {number} of numbers holds {wrong[:40]!r}, which is none{hint}") from None
         if len(rows[-1]) != len(rows[0]):
             raise AttnctlError(f"{path}: row {number} has {len(rows[-1])} numbers, the first has {len(rows[0])}")
     if not rows or not rows[0]:
         raise AttnctlError(f"{path} holds no numbers")
-    return finite_numbers(np.asarray(rows), path), labels
+    columns = tuple(map(_name_in, header))
+    if columns and len(columns) != len(rows[0]):
+        raise AttnctlError(
+            f"{path}: the first line names {counted(len(columns), 'column')}, but a row has {len(rows[0])} numbers"
+        )
+    return NamedArray(finite_numbers(np.asarray(rows), path), labels, columns)
+
+
+def _header_of(lines: Sequence[list[str]]) -> list[str]:
+    """Return the first line where it holds names: no number, or no corner above a first column of names; else nothing."""
+    if len(lines) < 2:
+        return []
+    first, rest = lines[0], lines[1:]
+    numbers = [_is_number(cell) or _has_comma(cell) for cell in first]
+    if not any(numbers):
+        return first
+    # numbers above the columns are names where a name is among them or they count: else the first number may be lost
+    counts = all(cell.strip().isdecimal() for cell in first[1:]) or not all(numbers[1:])
+    corner = not first[0].strip() and any(line[0].strip() for line in rest) and counts
+    short = all(len(line) == len(first) + 1 and not _is_number(line[0]) for line in rest)
+    return first if corner or short else []
+
+
+def _name_in(cell: str) -> str:
+    """Return a name without the blanks around it; a name of blanks alone, as a line break has one, as it is."""
+    return cell.strip() or cell
 
 
 def _count_numbers(table: Sequence[Sequence[str]]) -> int:

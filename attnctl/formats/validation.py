@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import io
+import json
 import math
+import shlex
 import zipfile
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from itertools import chain, compress
+from pathlib import Path
 from typing import IO, Any
 
 import numpy as np
@@ -87,6 +90,43 @@ def read_npz(data: bytes, source: str) -> dict[str, npt.NDArray[Any]]:
         if not isinstance(array, np.ndarray):
             raise AttnctlError(f"{source} is not a sound .npz file: {name[:40]} is no array")
     return arrays
+
+
+PICKLES = (".pt", ".pth", ".pkl", ".pickle")  # endings of files that torch.save and pickle write
+_TORCH = b"\x80\2\x8a\nl\xfc\x9cF\xf9"  # how a file begins that an older torch.save wrote
+
+
+def check_unpickled(data: bytes, source: str, named: bool = False) -> None:
+    """Raise AttnctlError for the bytes of a pickled file; `named` says that tensors are wanted by their names."""
+    start = data[:1000]
+    by_torch = start[:9] == _TORCH or (start[:4] == b"PK\x03\x04" and b"data.pkl" in start[30:])
+    if by_torch:
+        raise AttnctlError(torch_refusal(source, named))
+    if start[:1] == b"\x80" and start[1:2] in (b"\2", b"\3", b"\4", b"\5") and start[8:9] != b"{":  # no safetensors
+        raise AttnctlError(f"{source} is pickled, which attnctl never reads: write its array with numpy.save")
+
+
+def torch_refusal(source: str, named: bool = False) -> str:
+    """Return why a file of torch.save is not read, and the line that converts it: one array, or tensors by their names."""
+    file = Path("weights.pt" if source in ("-", "standard input") else source)
+    load = f'torch.load({_literal(file)}, "cpu", weights_only=True)'
+    if named:
+        to = _literal(file.with_suffix(".safetensors"))
+        script = (
+            "import safetensors.torch, torch; safetensors.torch.save_file({k: v.contiguous().clone() "
+            f"for k, v in {load}.items()}}, {to})"
+        )
+    else:
+        script = (
+            f"import numpy, torch; x = {load}; x = x if torch.is_tensor(x) else torch.stack(list(x)); "
+            f"numpy.save({_literal(file.with_suffix('.npy'))}, x.float().numpy(force=True))"
+        )
+    return f"{source} is pickled, which attnctl never reads; convert it: python -c {shlex.quote(script)}"
+
+
+def _literal(path: Path) -> str:
+    """Return a path as Python writes it, in double quotes: the whole script stands in single ones."""
+    return json.dumps(str(path), ensure_ascii=False)
 
 
 def names_in_npz(data: bytes) -> set[str]:

@@ -25,7 +25,7 @@ from attnctl.argument_types import (
     with_model_options,
 )
 from attnctl.errors import UsageError
-from attnctl.files import is_possible_name
+from attnctl.files import is_possible_name, open_regular
 from attnctl.readings.traces.trace import Trace
 from attnctl.source import Model, record_trace
 from attnctl.text import visible_text
@@ -98,11 +98,16 @@ def open_named_model(name: str = DEFAULT, **options: Unpack[ModelOptions]) -> Mo
 
 
 def _checkpoint_opener(name: str) -> tuple[str, str]:
-    """Module and function that open a checkpoint. Raises UsageError where `name` is none, nor any other model's."""
+    """Return module and function that open a checkpoint. Raises AttnctlError where `name` names no model."""
     from attnctl.models.huggingface.hub import KNOWN, is_checkpoint  # asked of no name of the registry
 
     if is_checkpoint(name):
         return "attnctl.models.huggingface.opening", "open_checkpoint"
+    from attnctl.formats.validation import PICKLES, check_unpickled
+
+    if name.lower().endswith(PICKLES) and Path(name).is_file():
+        with open_regular(name) as file:
+            check_unpickled(file.read(1000), name, named=True)
     from difflib import get_close_matches
 
     names = [*REGISTRY, *KNOWN]

@@ -19,12 +19,13 @@ from attnctl.readings.traces.trace import ModelInfo
 State = Literal["allowed", "apart", "rounding", "leak"]
 Cause = Literal[
     "padding", "prefix", "token-types", "no-causal-mask", "given-mask", "added-mask", "mask-of-ids", "mask-given", "cache",
-    "positions-unread", "kernel", "nothing-given", "relayed", "state",
+    "positions-unread", "positions-in-planes", "kernel", "nothing-given", "relayed", "state",
 ]  # fmt: skip
 # what the batch holds that decides on a cause, by name in BatchFacts
 BatchFact = Literal[
-    "restarts", "mask", "ids", "given-mask", "added-mask", "cache", "boundaries", "types", "no-attention", "relayed"
-]
+    "restarts", "mask", "ids", "given-mask", "added-mask", "cache", "boundaries", "types", "no-attention", "relayed",
+    "read", "planes", "unread",
+]  # fmt: skip
 
 
 class Segment(Part):
@@ -148,6 +149,8 @@ def cause_of(pair: LeakPair, key: Segment, facts: Collection[BatchFact]) -> Caus
         ("added-mask" in facts, "added-mask"),
         ("given-mask" in facts, "given-mask"),
         (pair.query == pair.key, "no-causal-mask"),
+        ("unread" in facts and "types" not in facts, "positions-unread"),
+        ("planes" in facts, "positions-in-planes"),
         ("ids" in facts, "mask-of-ids"),
         ("restarts" in facts and "mask" in facts, "mask-given"),
         ("restarts" in facts and "cache" in facts, "cache"),

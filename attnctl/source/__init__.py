@@ -496,7 +496,7 @@ def prepare(
         measure = measure_named(changes.measure)
         measure.check_heads(heads is not None)
         if measure.needs == "layers":  # shown is what has come of all layers, unless some are named
-            layers = (source.counts[0] - 1,) if layers is None else layers
+            layers = (source.counts[0] - 1,) if layer is None else layers
         heads = None if measure.joins_heads else heads
         source = _measured(source, measure, layers, say)
     if changes.words:

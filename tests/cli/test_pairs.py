@@ -128,7 +128,7 @@ CASES = {
     "docs": Case("docs lesson"),
 }
 VALUES = {
-    "tokens": "a b c d e f g", "layer": "1", "head": "1", "query": "1", "steps": "weights", "precision": "4", "top": "1",
+    "tokens": "a b c d e f g", "key_tokens": "t u v w x y z", "layer": "1", "head": "1", "query": "1", "steps": "weights", "precision": "4", "top": "1",
     "spans": "spans.csv", "chat": "chat.json", "model": "dot", "tokenizer": "chars", "embeddings": "rows.npy",
     "qkv": "rows.npy", "d_model": "12", "d_k": "3", "n_heads": "1", "n_kv_heads": "1", "n_layers": "2", "predict": "1",
     "off": "0.1", "seed": "3", "window": "2", "scale": "2", "temperature": "2", "positions": "sinusoidal",

@@ -50,7 +50,7 @@ def test_check(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
 
     monkeypatch.setattr(checking, "record_trace", wrong)
     bad = run("explain", TEXT, "--model", "random", "--check")
-    assert bad.code == 1
+    assert bad.code == 4
     marks = {line[2:9]: line[0] for line in bad.out.splitlines()}
     assert marks["context"] == marks["row sum"] == marks["rows wi"] == "✗" and marks["labels "] == "✓"
 

@@ -110,9 +110,9 @@ def test_a_large_matrix_is_read_where_it_stands(tmp_path: Path) -> None:
         for head in range(3):
             np.testing.assert_array_equal(mapped[head, 1:4], layer[head, 1:4])
             np.testing.assert_array_equal(mapped[[2, head]][1, :], layer[head])
-    for shape in ((7,), (1, 1, 1, 2, 2), (2, 0)):
+    for shape in ((7,), (1, 1, 1, 1, 2, 2), (2, 0)):
         np.save(tmp_path / "w.npy", np.ones(shape))
-        with pytest.raises(AttnctlError, match=r"weights are \(n, n\), \(heads, n, n\) or"):
+        with pytest.raises(AttnctlError, match=r"weights are \(n, n\), \(heads, n, n\), "):
             map_weights(str(tmp_path / "w.npy"))
 
 

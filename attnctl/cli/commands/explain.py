@@ -13,7 +13,7 @@ from attnctl.cli import arguments
 from attnctl.cli import options as o
 from attnctl.cli.output import output_format, put_bytes, show_renderable, write_renderable
 from attnctl.cli.progress import cost_progress, heads_over_tokens
-from attnctl.errors import DONE, FAILED, AttnctlError, UsageError
+from attnctl.errors import DONE, FINDING, AttnctlError, UsageError
 from attnctl.readings.questions.headline import Headline, headline, walked_heads
 from attnctl.readings.traces.trace import Trace
 from attnctl.source import NO_CHANGES, Changes, OverviewSource, Prepared, Source, is_long, prepare, selected_indices
@@ -33,6 +33,7 @@ def explain_command(
     source: str | None,
     file: str | None,
     tokens: str | None,
+    key_tokens: str | None,
     steps: str | None,
     check: bool,
     json: bool,
@@ -54,7 +55,8 @@ def explain_command(
         _explain_contributions(text, model, form, output, options)
         return
     check_names(names or ())
-    opened, chosen = arguments.open_source(source, file, tokens, model), (options["layer"], options["head"])
+    opened = arguments.open_source(source, file, tokens, model, key_tokens)
+    chosen = options["layer"], options["head"]
     if check:
         raise typer.Exit(_print_check(prepare(opened, NO_CHANGES, *chosen)))
     pooled = isinstance(opened, OverviewSource) or is_long(opened)
@@ -109,14 +111,14 @@ def _explain_steps(
 
 
 def _print_check(given: Prepared) -> int:
-    """Print what was checked and found; the exit code is 1 where anything is off."""
+    """Print what was checked and found; return FINDING where anything is off."""
     from attnctl.api import findings_of
     from attnctl.render.terminal.console import Shown
     from attnctl.render.told.models import findings_table
 
     findings = findings_of(given)
     show_renderable(Shown([findings_table(findings)]), soft_wrap=True)
-    return FAILED if any(finding.holds is False for finding in findings) else DONE
+    return FINDING if any(finding.holds is False for finding in findings) else DONE
 
 
 def _write_trace(trace: Trace, line: Headline | None, names: Sequence[str] | None, output: str | None) -> None:

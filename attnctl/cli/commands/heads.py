@@ -28,6 +28,7 @@ def heads_command(
     source: str | None,
     file: str | None,
     tokens: str | None,
+    key_tokens: str | None,
     layer: str | None,
     head: str | None,
     by: str | None,
@@ -57,13 +58,13 @@ def heads_command(
 
         known = read_census(census)
     changes = o.taken(Changes, options)
-    named = (source, file, tokens, options.get("chat"), options.get("qkv"))
+    named = (source, file, tokens, key_tokens, options.get("chat"), options.get("qkv"))
     opened: Source
     if probe and all(one is None for one in named):
         opened = probe_text(arguments.model_of(options))
         arguments.say_notes(["there is no text: every statistic is of the probe's, random tokens said twice"])
     else:
-        opened = arguments.open_source(source, file, tokens, options)
+        opened = arguments.open_source(source, file, tokens, options, key_tokens)
     check_attention_weights(opened, "heads")
     given = prepare(opened, changes, layer, head, keeps_columns=True, say=arguments.say_notes)
     arguments.say_cost(cost_of_heads(opened, given.head_count))

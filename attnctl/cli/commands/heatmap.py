@@ -32,6 +32,7 @@ def heatmap_command(
     source: str | None,
     file: str | None,
     tokens: str | None,
+    key_tokens: str | None,
     layer: str | None,
     head: str | None,
     output: str | None,
@@ -74,7 +75,7 @@ def heatmap_command(
         arguments.say_notes(notes)
         return
     if picture == "html":
-        opened = arguments.open_source(source, file, tokens, options)
+        opened = arguments.open_source(source, file, tokens, options, key_tokens)
         _write_page([opened], changes, layer, head, look, str(output))
         return
     colour = None
@@ -82,7 +83,7 @@ def heatmap_command(
         from attnctl.render.figure.heatmap import colour_function
 
         colour = colour_function(look.cmap)
-    opened = arguments.open_source(source, file, tokens, options)
+    opened = arguments.open_source(source, file, tokens, options, key_tokens)
     if photograph is not None:
         _show_photograph(opened, str(photograph), changes, layer, head, query, look, picture, output, colour)
         return

@@ -6,7 +6,7 @@ from attnctl import api
 from attnctl.cli import arguments
 from attnctl.cli.output import output_format, put_bytes, write_renderable
 from attnctl.cli.progress import cost_progress
-from attnctl.errors import DONE, FAILED, USAGE, AttnctlError, UsageError, failure_message
+from attnctl.errors import DONE, FINDING
 from attnctl.formats.documents.json_documents import write_json
 from attnctl.formats.documents.readings_json import leaks_document
 from attnctl.formats.pictures import format_names
@@ -27,26 +27,18 @@ def leaks_command(
     dtype: str | None,
     device: str | None,
 ) -> int:
-    """Whether documents are kept apart: the exit code is 1 where they are not, and 2 where that could not be measured."""
-    try:
-        form = output_format("leaks", output, ("json", "txt", "html", *format_names()), "json" if json else "")
-        search = api.leak_search(inputs, model, pack=pack, expect=expect, dtype=dtype, device=device)
-        told = cost_of_passes(
-            search.info, search.ids.numel(), search.forwards, cuts=False, fewer="a smaller batch takes less"
-        )
-        arguments.say_cost(told)
-        with cost_progress(f"{search.ids.numel():,} tokens") as tick:
-            found = search.measure(tick)
-        arguments.say_notes(found.notes)
-        _write_leaks(found, form, output)
-    except AttnctlError as error:
-        error.exit_code = USAGE  # 1 is a leak
-        raise
-    except (MemoryError, RuntimeError) as error:
-        if (said := failure_message(error)) is None:
-            raise
-        raise UsageError(said) from error
-    return FAILED if found.wrong else DONE
+    """Tell whether documents are kept apart; return FINDING where they are not."""
+    form = output_format("leaks", output, ("json", "txt", "html", *format_names()), "json" if json else "")
+    search = api.leak_search(inputs, model, pack=pack, expect=expect, dtype=dtype, device=device)
+    cost = cost_of_passes(
+        search.info, search.ids.numel(), search.forwards, cuts=False, fewer="a smaller batch takes less"
+    )
+    arguments.say_cost(cost)
+    with cost_progress(f"{search.ids.numel():,} tokens") as tick:
+        leaks = search.measure(tick)
+    arguments.say_notes(leaks.notes)
+    _write_leaks(leaks, form, output)
+    return FINDING if leaks.wrong else DONE
 
 
 def _write_leaks(found: Leaks, form: str, output: str | None) -> None:

@@ -58,6 +58,7 @@ def _page_of_weights(
     text: str | None,
     file: str | None,
     tokens: str | None,
+    key_tokens: str | None,
     run: str | None,
     effects: bool,
     against: str | None,
@@ -76,7 +77,7 @@ def _page_of_weights(
         seen, steps = inputs.sources_of_run(run, name, lambda path: arguments.model_of(model | {"model": path}))
         labels: list[str] | None = list(steps.values())
     else:
-        seen = _opened_sources(source, other, text, file, tokens, model)
+        seen = _opened_sources(source, other, text, file, tokens, key_tokens, model)
         labels = None if text is None else [str(source), str(other)]
         name = seen[0].text
     html = page_of_sources(
@@ -92,14 +93,20 @@ def _page_of_weights(
 
 
 def _opened_sources(
-    source: str | None, other: str | None, text: str | None, file: str | None, tokens: str | None, options: OptionValues
+    source: str | None,
+    other: str | None,
+    text: str | None,
+    file: str | None,
+    tokens: str | None,
+    key_tokens: str | None,
+    options: OptionValues,
 ) -> list[Source]:
     """One source, two of them, or a text through two models. Model options are for the texts among two."""
     if text is not None:
         words = inputs.text_of(text, None)
         return [TextSource(arguments.model_of(options | {"model": name}), words) for name in (source, other)]
     if other is None:
-        return [arguments.open_source(source, file, tokens, options)]
+        return [arguments.open_source(source, file, tokens, options, key_tokens)]
     if source == other == "-":
         raise UsageError('only one of the two can be "-"')
     inputs.refuse_models("view", source or "", other)
@@ -107,7 +114,8 @@ def _opened_sources(
     for one in (source, other):
         if one:
             given = one == "-" or inputs.names_numbers(one)
-            sides.append(arguments.open_source(one, None, tokens if given else None, {} if given else options))
+            own = (tokens, {}, key_tokens) if given else (None, options, None)
+            sides.append(arguments.open_source(one, None, *own))
     return sides
 
 

@@ -13,8 +13,8 @@ import numpy as np
 from attnctl.arrays import Floats, device_for_length, place_array
 from attnctl.errors import AttnctlError, UsageError
 from attnctl.files import read_bytes
-from attnctl.formats.arrays import finite_numbers, map_weights, read_array
-from attnctl.formats.validation import read_npz
+from attnctl.formats.arrays import axes_of_weights, finite_numbers, map_weights, read_array
+from attnctl.formats.validation import check_unpickled, read_npz
 from attnctl.layer import LayerAttention, LayerTrace, Run, StopForward
 from attnctl.layer.computed import ComputedLayer
 from attnctl.models.builtin.stack import Settings, chosen_settings, stack_info
@@ -85,6 +85,7 @@ def open_qkv(*, qkv: str, tokenizer: str | None = None, seed: int = 0, **how: An
 
 def _read_qkv(path: str) -> tuple[Floats, Floats, Floats]:
     data = read_bytes(path)
+    check_unpickled(data, path, named=True)
     if data[8:9] == b"{":  # a safetensors file, whatever it is called: its header's length, then JSON
         from attnctl.models.builtin.weights import read_safetensors
 
@@ -109,25 +110,30 @@ def _read_qkv(path: str) -> tuple[Floats, Floats, Floats]:
     return q, k, v
 
 
-def trace_of_matrix(path: str, labels: Sequence[str] | None = None, data: bytes | None = None) -> Trace:
-    """A Trace of the bare weights in a .npy, .npz or .csv file: (n, n), (heads, n, n) or (layers, heads, n, n).
+def trace_of_matrix(
+    path: str,
+    rows: Sequence[str] | None = None,
+    columns: Sequence[str] | None = None,
+    data: bytes | None = None,
+) -> Trace:
+    """Return a Trace of the bare weights in a .npy, .npz or .csv file: (n, n), (heads, n, n) or (layers, heads, n, n).
 
-    `labels` are the tokens, `data` the bytes where they have been read already. Raises AttnctlError where it is no grid of
-    weights or the labels do not fit.
+    `rows` and `columns` name the tokens, in place of the names in the file; `data` are the bytes where they have been read
+    already. Raises AttnctlError where it is no grid of weights or the names do not fit.
     """
-    array, own = read_array(path, ("weights", "attention", "attentions"), data)
-    if not 2 <= array.ndim <= 4 or 0 in array.shape:
-        raise AttnctlError(
-            f"{path} has shape {array.shape}: weights are (n, n), (heads, n, n) or (layers, heads, n, n)"
-        )
-    array = array.reshape((1,) * (4 - array.ndim) + array.shape)  # (layers, heads, n_q, n_k)
-    trace = _trace_of_grids(path, list(array), list(labels) if labels is not None else list(own))
+    array, own_rows, own_columns = read_array(path, ("weights", "attention", "attentions"), data)
+    array = array.reshape(axes_of_weights(array.shape, path))  # (layers, heads, n_q, n_k)
+    if own_rows == own_columns or (not own_rows and array.shape[-2] == array.shape[-1]):
+        own_rows, own_columns = own_columns, ()  # one list for both axes
+    trace = _trace_of_grids(
+        path, list(array), own_rows if rows is None else rows, own_columns if columns is None else columns
+    )
     return replace(trace, notes=tuple(weights_notes(trace)))
 
 
-def trace_of_mapped_matrix(path: str, labels: Sequence[str] | None = None) -> Trace:
+def trace_of_mapped_matrix(path: str, rows: Sequence[str] | None = None, columns: Sequence[str] | None = None) -> Trace:
     """As `trace_of_matrix`, of a large .npy file: its weights are read a block of rows at a time, when they are needed."""
-    trace = _trace_of_grids(path, map_weights(path), [] if labels is None else list(labels))
+    trace = _trace_of_grids(path, map_weights(path), rows or (), columns or ())
     return replace(trace, notes=tuple(weights_notes(_some_rows(trace))))
 
 
@@ -141,21 +147,28 @@ def _some_rows(trace: Trace) -> Trace:
     return replace(trace, layers=tuple(layers))
 
 
-def _trace_of_grids(path: str, grids: Sequence[Array], names: list[str]) -> Trace:
-    """Weights (heads, n_q, n_k), one a layer, as a Trace; `names` are those of the tokens, empty where there are none."""
+def _trace_of_grids(path: str, grids: Sequence[Array], rows: Sequence[str], columns: Sequence[str]) -> Trace:
+    """Return weights (heads, n_q, n_k), one a layer, as a Trace; `rows` and `columns` are names, empty for none.
+
+    The names of the rows are those of the columns too where they fit and the columns have none of their own.
+    """
     n_heads, n_q, n_k = grids[0].shape
     check_head_count(n_heads * len(grids), path)
-    if names and len(names) not in (n_q, n_k):
-        raise AttnctlError(
-            f"{counted(len(names), 'token')} for a grid of {n_q} × {n_k} in {path}: give one a row, as words or a JSON list"
-        )
-    numbered = [Token(str(at)) for at in range(max(n_q, n_k))]
-    named = named_tokens(names)
+    if not columns and len(rows) == n_k != n_q:
+        rows, columns = (), rows
+    for names, size, what, axis in ((rows, n_q, "token", "row"), (columns, n_k, "key token", "column")):
+        if names and len(names) != size:
+            raise AttnctlError(
+                f"{counted(len(names), what)} for a grid of {n_q} × {n_k} in {path}: give one a {axis}, as words or a JSON "
+                "list"
+            )
     heads = tuple(range(n_heads))
+    tokens = named_tokens(rows) if rows else [Token(str(at)) for at in range(n_q)]
+    keys = [Token(name) for name in columns] if columns else [Token(str(at)) for at in range(n_k)]
     return Trace(
-        text=" ".join(names),
-        tokens=tuple(named if len(names) == n_q else numbered[:n_q]),
-        key_tokens=None if n_q == n_k else tuple(named if len(names) == n_k else numbered[:n_k]),
+        text=" ".join(rows),
+        tokens=tuple(tokens),
+        key_tokens=None if n_q == n_k and (not columns or tuple(columns) == tuple(rows)) else tuple(keys),
         model=ModelInfo(
             Path(path).stem if path not in ("-", "standard input") else "weights",
             "matrix",

@@ -24,7 +24,7 @@ from attnctl.models.huggingface.attention_interface import watch_attention
 from attnctl.models.huggingface.attention_sites import Site
 from attnctl.models.huggingface.checkpoint import Checkpoint
 from attnctl.models.huggingface.intervention import apply_interventions
-from attnctl.models.huggingface.network import end_ids, generation_setting, running_network
+from attnctl.models.huggingface.network import device_of_inputs, end_ids, generation_setting, running_network
 from attnctl.models.huggingface.packed_linear import PackedLinear, packed_products, packing_of_network
 
 if TYPE_CHECKING:
@@ -169,7 +169,7 @@ class AnsweredPrompt:
             for a, b in zip(edges, edges[1:], strict=False):
                 if a == b:
                     continue
-                given = torch.tensor([ids[a:b]], device=network.device)  # (1, chunk)
+                given = torch.tensor([ids[a:b]], device=device_of_inputs(network))  # (1, chunk)
                 keep = wanted if b == len(ids) and wanted else 1
                 own: dict[str, Any] = {}
                 if positions is not None:
@@ -287,7 +287,7 @@ class AnsweredPrompt:
     def answer_inputs(self) -> dict[str, Array]:
         """The network's inputs for the queries that the answer is predicted from, behind a cache of the prompt."""
         ids = (self.prompt[-1], *self.answer[:-1])
-        given = torch.tensor([ids], device=self.model.network.device)  # (1, m)
+        given = torch.tensor([ids], device=device_of_inputs(self.model.network))  # (1, m)
         cache = self.cache_of(len(self.prompt) - 1)
         return {"input_ids": given, "past_key_values": cache, "use_cache": True, "logits_to_keep": len(ids)}
 

@@ -187,11 +187,27 @@ def architecture_name(model: Module) -> str:
 
 
 def check_inference(model: Module) -> None:
-    """Raise AttnctlError where `model` is in training mode."""
-    if model.training:
+    """Raise AttnctlError where `model` is in training mode, and computes otherwise in it."""
+    if model.training and _is_random_in_training(model):
         raise AttnctlError(
             f"{architecture_name(model)} is in training mode, where dropout changes the weights: call model.eval()"
         )
+
+
+RANDOM = re.compile("drop|jitter|noise|mask_(time|feature)_prob")  # names of shares that training leaves out or changes
+
+
+def _is_random_in_training(model: Module) -> bool:
+    """Return whether a module or the configuration sets a dropout or noise above 0, or normalises over the batch."""
+    import torch
+
+    if any(isinstance(part, torch.nn.modules.batchnorm._BatchNorm) for part in model.modules()):
+        return True
+    settings = [getattr(part, "config", None) for part in model.modules()]
+    parts = [*model.modules(), *{id(one): one for one in settings if one is not None}.values()]
+    shares = [value for part in parts for name, value in vars(part).items() if RANDOM.search(name)]
+    shares += [getattr(part, "p", 0) for part in model.modules() if "dropout" in type(part).__name__.lower()]
+    return any(isinstance(share, int | float) and share > 0 for share in shares)
 
 
 # --- around the function that a model attends with -----------------------------------------------------------------

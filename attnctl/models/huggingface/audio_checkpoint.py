@@ -18,7 +18,7 @@ from attnctl.formats.audio import RATE, read_audio
 from attnctl.models.huggingface.checkpoint import GREEDY, Checkpoint
 from attnctl.models.huggingface.hub import has_processor, import_extra
 from attnctl.models.huggingface.image_checkpoint import NoTokenizer
-from attnctl.models.huggingface.network import end_ids, quiet_library, running_network
+from attnctl.models.huggingface.network import device_of_inputs, end_ids, quiet_library, running_network
 from attnctl.models.huggingface.tokenizer import Pieces
 from attnctl.readings.traces.trace import ModelInfo
 from attnctl.tokens import Token
@@ -63,7 +63,7 @@ class AudioCheckpoint(Checkpoint):
                 f"the extractor of {self.info.name} fails on this sound: {in_one_line(error)}"
             ) from error
         sound = import_extra("torch").from_numpy(np.asarray(made[self.network.main_input_name]))
-        return sound.to(self.network.device, self.network.dtype)
+        return sound.to(device_of_inputs(self.network), self.network.dtype)
 
     def source_tokens(self, text: str) -> tuple[Token, ...] | None:
         """The frames that a decoder's cross attention looks at; None where none is read."""
@@ -145,7 +145,7 @@ class AudioCheckpoint(Checkpoint):
         configured, task = self._configured_speech() if several else (None, None)
         asked, language = language, configured if language is None else language
         if several and language is None:
-            begun = import_extra("torch").tensor([[first]], device=network.device)
+            begun = import_extra("torch").tensor([[first]], device=device_of_inputs(network))
             logits = network(encoder_outputs=self.encoded, decoder_input_ids=begun).logits[0, -1]  # (vocabulary,)
             spoken = max(several, key=lambda one: float(logits[several[one]]))
             language = spoken.strip("<|>")

@@ -20,7 +20,7 @@ from attnctl.layer import LayerAttention, Run, StopForward, layer_of_weights
 from attnctl.layer.computed import ComputedLayer
 from attnctl.models.builtin.stack import MOST_LIKELY, predicted_places
 from attnctl.models.huggingface.attention_sites import merges_source
-from attnctl.models.huggingface.network import end_ids, generation_setting, running_network
+from attnctl.models.huggingface.network import device_of_inputs, end_ids, generation_setting, running_network
 from attnctl.models.huggingface.tokenizer import Pieces, named_token
 from attnctl.readings.traces.trace import ModelInfo, Prediction
 from attnctl.text import visible_text
@@ -415,7 +415,7 @@ class Checkpoint:
         """The ids of tokens as the network takes them → (1, n), on its device."""
         import torch
 
-        return torch.tensor([[token.id for token in tokens]], device=self.network.device)  # (1, n)
+        return torch.tensor([[token.id for token in tokens]], device=device_of_inputs(self.network))  # (1, n)
 
     def decoder_start(self) -> tuple[Token, ...]:
         """Return the tokens that a decoder's text begins with."""

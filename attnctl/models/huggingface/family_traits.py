@@ -25,6 +25,7 @@ from attnctl.models.huggingface.attention_sites import (
     sites_of_modules,
     unseen_sentence,
 )
+from attnctl.models.huggingface.hub import import_extra
 from attnctl.models.huggingface.key_slots import KeySlots
 from attnctl.readings.traces.trace import SINK_NOTE, ModelInfo
 from attnctl.text import number_list
@@ -89,7 +90,14 @@ class ContextReaders:
             return None
         if site.module not in self._as_is:
             self._try_context(site.module, call.values.new_ones(batch, n_q, heads, call.values.shape[-1]).cumsum(1))
-        return as_numpy(matrix.detach()) if self._as_is[site.module] else None
+        if not self._as_is[site.module]:
+            return None
+        if weight.is_meta:  # accelerate keeps it elsewhere until the projection runs
+            with import_extra("accelerate.utils").align_module_device(projection, execution_device="cpu"):
+                weight = projection.weight.detach().clone()
+            matrix = weight if type(projection).__name__ == "Conv1D" else weight.T
+        as_read: Floats = as_numpy(matrix.detach())
+        return as_read
 
     def _try_context(self, key: int, context: Array) -> None:
         """Find out whether a module that is running, run once more, hands its projection this context as it is."""

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 from attnctl import limits
 from attnctl.errors import AttnctlError, UsageError, in_one_line
-from attnctl.files import decode_text, open_regular, read_bytes
+from attnctl.files import decode_text, open_regular, parse_json, read_bytes
 from attnctl.text import for_pasting
 
 
@@ -58,7 +58,7 @@ def find_checkpoint(name: str, weights: bool = True) -> Path:
     known = KNOWN.get(name)
     path = Path(name)
     if known is None and (path.exists() or path.suffix.lower() == ".gguf"):
-        return _checked_folder(path, weights) if path.is_dir() else _gguf_file(path)
+        return _checked_folder(_transformer_folder(path), weights) if path.is_dir() else _gguf_file(path)
     hub_id = name if known is None else known.hub_id
     if (cached := _from_cache(hub_id, weights)) is not None:
         return cached
@@ -82,7 +82,24 @@ def _gguf_file(path: Path) -> Path:
             raise AttnctlError(f"{path} is not a GGUF file: it does not begin with GGUF")
     from attnctl.models.huggingface.gguf_header import read_header
 
+    if part := re.search(r"-(\d{5})-of-(\d{5})$", path.stem):
+        raise AttnctlError(
+            f"{path} is part {int(part[1])} of a GGUF file in {int(part[2])} parts: merge them, with llama.cpp: "
+            "llama-gguf-split --merge FIRST-PART MERGED.gguf"
+        )
     read_header(path)
+    return path
+
+
+def _transformer_folder(path: Path) -> Path:
+    """Return the folder of the transformer in one of sentence-transformers, which modules.json names; else `path` itself."""
+    if (path / "config.json").exists() or not (path / "modules.json").is_file():
+        return path
+    modules: Any = parse_json(read_bytes(path / "modules.json", limits.SETTINGS_BYTES), f"{path}/modules.json")
+    for module in modules if isinstance(modules, list) else ():
+        folder = str(module.get("path", "")) if isinstance(module, dict) else ""
+        if str(module).find("Transformer") >= 0 and re.fullmatch(r"\w[\w.-]*", folder) and (path / folder).is_dir():
+            return path / folder
     return path
 
 
@@ -101,6 +118,11 @@ def _checked_folder(path: Path, weights: bool) -> Path:
         raise AttnctlError(f"the folder {path} holds no config.json{more}")
     if weights and not any(path.glob("*.safetensors")):
         names = sorted(entry.name for entry in path.iterdir() if entry.suffix in PICKLED)
+        if names and all(name.endswith((".h5", ".msgpack")) for name in names):
+            raise AttnctlError(
+                f"the folder {path} holds weights of TensorFlow or Flax alone ({names[0]}), which transformers reads before "
+                "version 5 only: convert them there, by from_pretrained(…, from_tf=True or from_flax=True), save_pretrained"
+            )
         if names:
             raise AttnctlError(pickle_refusal(str(path), names, folder=True))
         raise AttnctlError(f"the folder {path} holds no weights (model.safetensors)")

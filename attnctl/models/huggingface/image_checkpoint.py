@@ -18,7 +18,7 @@ from attnctl.layer import StopForward
 from attnctl.models.huggingface.attention_sites import attention_sites
 from attnctl.models.huggingface.checkpoint import Checkpoint
 from attnctl.models.huggingface.hub import has_processor, import_extra
-from attnctl.models.huggingface.network import quiet_library
+from attnctl.models.huggingface.network import device_of_inputs, quiet_library
 from attnctl.models.huggingface.tokenizer import Pieces
 from attnctl.readings.traces.trace import ModelInfo
 from attnctl.tokens import PADDING, Token
@@ -100,7 +100,7 @@ class ImageCheckpoint(Checkpoint):
             ) from error
         if values.ndim != 4 or len(values) != 1:
             raise AttnctlError(f"the image processor of {self.info.name} makes several pictures of one")
-        return values.to(self.network.device, self.network.dtype)
+        return values.to(device_of_inputs(self.network), self.network.dtype)
 
     def _patches(self, photograph: Image, values: Any) -> list[Token]:
         """The patches row by row, each with its box in the picture as it was given, before it was resized and cropped."""

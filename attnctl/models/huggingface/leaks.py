@@ -9,6 +9,7 @@ from __future__ import annotations
 import inspect
 import re
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import product
@@ -22,10 +23,11 @@ from attnctl.argument_types import check_network, checked
 from attnctl.attention import Array, Call
 from attnctl.blockwise import Tick
 from attnctl.errors import AttnctlError, UsageError, in_one_line
+from attnctl.layer import StopForward
 from attnctl.models.huggingface.attention_call import HARMLESS, call_of_text
 from attnctl.models.huggingface.attention_interface import architecture_name, check_inference, watch_attention
 from attnctl.models.huggingface.attention_sites import Site, attention_modules, model_follows_interface, unseen_sentence
-from attnctl.models.huggingface.network import network_info, running_network
+from attnctl.models.huggingface.network import device_of_inputs, network_info, running_network
 from attnctl.readings.leaks import BatchFact, Expectation, LeakPair, Leaks, Segment, cause_of, parsed_expectation
 
 BLOCK = 256  # queries whose weights, or predictions, are held at once
@@ -34,6 +36,10 @@ HIDING = -1e3  # of an additive mask: no score makes up for it
 ROUNDING = {torch.float64: 1e-13, torch.float32: 4e-6, torch.bfloat16: 2e-2, torch.float16: 3e-3}
 OF_LOSS, OF_DECODER = ("labels", "num_items_in_batch"), ("decoder_input_ids", "decoder_attention_mask", "labels")
 BOUNDARIES = ("cu_seq_lens_q", "cu_seqlens")  # the second is no keyword of transformers
+OF_CACHE = (
+    "Measured with use_cache=False, as transformers' Trainer runs a model. With a cache, which model(**batch) has unless "
+    "told otherwise, transformers does not look where position_ids restart."
+)
 PER_TOKEN = ("segments", "attention_mask", "position_ids", "token_type_ids", "labels", "seq_idx")
 
 
@@ -52,6 +58,15 @@ def leaks(model: Any, *, segments: Any = None, expect: Any = "segments", **batch
     """
     check_network("leaks", model)
     return LeakSearch(model, batch, segments, expect).measure()
+
+
+def _begins(positions: Array) -> Array:
+    """Return where a document begins behind a token, (batch, n - 1), by position_ids (batch, n) or (planes, batch, n).
+
+    Of three planes the first is time, which stands still in a picture and goes back only where a document begins.
+    """
+    steps = (positions if positions.ndim == 2 else positions[0]).diff()
+    return steps < 0 if len(positions) == 3 and positions.ndim == 3 else steps != 1
 
 
 class Moved(NamedTuple):
@@ -101,7 +116,7 @@ class LeakSearch:
             raise UsageError(
                 "the batch has no input_ids of shape (batch, tokens): they are exchanged to see what moves"
             )
-        self.ids = ids.reshape(-1, ids.shape[-1]).to(self.network.device)  # (batch, n)
+        self.ids = ids.reshape(-1, ids.shape[-1]).to(device_of_inputs(self.network))  # (batch, n)
         self.vocabulary = int(self.network.get_input_embeddings().weight.shape[0])
         if not torch.can_cast(ids.dtype, torch.int64) or int(ids.min()) < 0 or int(ids.max()) >= self.vocabulary:
             raise UsageError(f"input_ids are whole numbers from 0 to {self.vocabulary - 1}, the tokens of {self.name}")
@@ -139,7 +154,7 @@ class LeakSearch:
             raise UsageError(f"{name} holds NaN")
         if value.is_complex() or (name in PER_TOKEN and name != "attention_mask" and value.is_floating_point()):
             raise UsageError(f"{name} holds numbers that are not whole")
-        return value.to(self.network.device)
+        return value.to(device_of_inputs(self.network))
 
     # --- which tokens belong together ---
 
@@ -157,9 +172,8 @@ class LeakSearch:
                 real = real & ~first  # T5X numbers documents from 1, and padding 0
         elif bool((flat > 1).any()):
             numbers = flat
-        elif positions is not None and positions.ndim == 2 and bool((positions.diff() != 1).any()):
-            begins = (positions.diff() != 1) | (real[:, 1:] != real[:, :-1])  # (batch, n - 1)
-            numbers[:, 1:] = begins.cumsum(1)
+        elif positions is not None and bool((begins := _begins(positions)).any()):
+            numbers[:, 1:] = (begins | (real[:, 1:] != real[:, :-1])).cumsum(1)
         elif ends is not None:
             ends = torch.as_tensor(ends)
             if batch > 1 or ends.ndim != 1 or ends[0] != 0 or ends[-1] != n or bool((ends.diff() < 0).any()):
@@ -202,7 +216,7 @@ class LeakSearch:
             "ids": mask is not None and mask.ndim == 2 and bool((mask > 1).any()),
             "given-mask": mask is not None and mask.ndim == 4,
             "added-mask": mask is not None and mask.ndim == 4 and mask.dtype == torch.bool and kernel == "eager",
-            "restarts": positions is not None and bool((positions.diff(dim=-1) != 1).any()),
+            "restarts": positions is not None and bool(_begins(positions).any()),
             "cache": bool(self.given.get("use_cache")),
             "boundaries": any(name in self.given for name in BOUNDARIES),
             "types": types is not None and bool(types.any()),
@@ -211,10 +225,7 @@ class LeakSearch:
         self.facts = {fact for fact, holds in told.items() if holds}
         cached = getattr(self.network.config, "use_cache", False) and self.given.get("use_cache") is None
         if told["restarts"] and mask is None and cached and self.info.causal and not told["no-attention"]:
-            self.notes.append(
-                "Measured with use_cache=False, as transformers' Trainer runs a model. With a cache, which model(**batch) "
-                "has unless told otherwise, transformers does not look where position_ids restart."
-            )
+            self.notes.append(OF_CACHE)
         self.targets = torch.full(self.ids.shape, -100)  # (batch, n)
         given = labels if labels is not None else self.ids if self.info.causal else None
         if given is not None and self.info.causal:
@@ -274,6 +285,7 @@ class LeakSearch:
                         if query in readers and (query == at) == future:
                             moved[query, at] = self._moved(base, told, query, ~changed)
             done()
+        self._find_remedy(layers)
         self.reached = torch.eye(len(self.segments))  # whether a segment sees another, or one that sees it, and so on
         for tables in layers.values():
             self.reached = ((self.reached + (tables[VISIBLE] > 0)) @ self.reached > 0).float()
@@ -288,8 +300,45 @@ class LeakSearch:
         )
         return Leaks(
             self.info, tuple(self.segments), str(self.expected), self.causal, self.kind, groups, pairs, floor, limit,
-            self.forwards, tuple(self.notes),
+            self.forwards + self.probes, tuple(self.notes),
         )  # fmt: skip
+
+    def _find_remedy(self, layers: Mapping[int, Array]) -> None:
+        """Where segments see each other, note among the facts whether positions that restart would keep them apart."""
+        self.probes = 0
+        between = ~torch.eye(len(self.segments), dtype=torch.bool)
+        seen = any(bool((tables[VISIBLE][between] > 0).any()) for tables in layers.values())
+        if not seen or not self.trusted:
+            return
+        reads = "position_ids" in inspect.signature(self.runner.forward).parameters
+        places = self.place.to(self.ids.device)
+        tried: dict[BatchFact, Array] = {"read": places, "planes": places.expand(4, *places.shape)} if reads else {}
+        for fact, positions in tried.items():
+            self.probes += 1
+            if self._kept_apart_by(positions):
+                self.facts.add(fact)
+                return
+        self.facts.add("unread")
+        self.notes = [note for note in self.notes if note != OF_CACHE]
+
+    def _kept_apart_by(self, positions: Array) -> bool:
+        """Return whether the first layer's mask keeps the documents apart where these positions are all that tells them."""
+        apart: list[bool] = []
+
+        def see(site: Site, call: Call) -> None:
+            if not apart and call.n_q == call.n_k == self.ids.shape[1]:
+                padding = [at for at, segment in enumerate(self.segments) if segment.padding]
+                visible = self._tables_of(call)[VISIBLE].fill_diagonal_(0)
+                visible[padding], visible[:, padding] = 0, 0
+                apart.append(not bool(visible.any()))
+            raise StopForward
+
+        more = {"use_cache": False} if "use_cache" in self.given else {}
+        watching = watch_attention(self.runner, see, lambda site: site.kind in ("self", "encoder", "decoder"))
+        running = running_network(self.runner, self.ids.numel(), self.name)
+        with suppress(AttnctlError), running, watching, suppress(StopForward):
+            self.runner(input_ids=self.ids, position_ids=positions, **more)
+        return apart == [True]
 
     def _future_of(self, segment: int) -> int:
         """The token of a segment from which on it is exchanged, to see whether those before it move."""

@@ -7,6 +7,7 @@ import hashlib
 import math
 import os
 import re
+import traceback
 import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
@@ -15,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from attnctl import limits
 from attnctl.errors import AttnctlError, error_place, in_one_line
-from attnctl.files import write_whole
+from attnctl.files import state_of_files, write_whole
 from attnctl.formats.arrays import safetensors_header
 from attnctl.light_import import import_lightly
 from attnctl.models.huggingface.attention_sites import configurations_within, layer_count, reads_text
@@ -25,6 +26,7 @@ from attnctl.readings.traces.trace import ModelInfo
 if TYPE_CHECKING:
     from types import ModuleType
 
+    import torch
     from transformers import PreTrainedConfig, PreTrainedModel
 
     from attnctl.text import Document
@@ -114,15 +116,15 @@ def store_text(path: Path, text: str) -> None:
 SHORT = 2e10  # parameters × tokens below which one thread is enough, and safe where the machine is busy
 
 
-# networks by folder, dtype and device, where a session keeps them for its next question; None: nothing is kept
-loaded_networks: dict[tuple[Path, str, str], PreTrainedModel] | None = None
+# networks by folder and its files, dtype and device, where a session keeps them; None: nothing is kept
+loaded_networks: dict[object, PreTrainedModel] | None = None
 
 
 def load_network(folder: Path, settings: Document, dtype: str, device: str, name: str) -> PreTrainedModel:
     """The network in a folder, ready to be read: of the class its configuration names, weights mapped from disk."""
     if loaded_networks is None:
         return _load(folder, settings, dtype, device, name)
-    place = (folder.resolve(), dtype, device)
+    place = (folder.resolve(), state_of_files(folder), dtype, device)
     if place not in loaded_networks:
         loaded_networks.clear()  # one network fits where two may not
         loaded_networks[place] = _load(folder, settings, dtype, device, name)
@@ -280,7 +282,7 @@ def network_info(network: PreTrainedModel, name: str, kind: str) -> ModelInfo:
         soft_cap=_first_setting(config, "attn_logit_softcapping"),
         rope_theta=(getattr(config, "rope_parameters", None) or {}).get("rope_theta"),
         dtype=str(network.dtype).removeprefix("torch."),
-        device=str(network.device),
+        device=str(device_of_inputs(network)),
     )
 
 
@@ -338,8 +340,32 @@ def running_network(network: PreTrainedModel, n: int, name: str) -> Iterator[Non
         except (AttnctlError, MemoryError, torch.OutOfMemoryError):
             raise
         except Exception as error:
+            if _is_of_reading(error):
+                raise
             what = f"{type(error).__name__}: {in_one_line(error)}"
             raise AttnctlError(f"{name} fails on this text, in {error_place(error)}: {what}") from error
+
+
+def device_of_inputs(network: PreTrainedModel) -> torch.device:
+    """Return where a network's inputs go: where it computes, also where accelerate keeps its weights elsewhere."""
+    if network.device.type != "meta":
+        return network.device
+    hooks = (getattr(part, "_hf_hook", None) for part in network.modules())
+    devices = (getattr(hook, "execution_device", None) for hook in hooks)
+    import torch
+
+    return torch.device(next((device for device in devices if device is not None), "cpu"))
+
+
+READS = ("readings", "measures", "source", "batching", "cli", "render")  # parts of attnctl that see layers as they pass
+
+
+def _is_of_reading(error: BaseException) -> bool:
+    """Return whether an error arose as a layer was read: the last part of attnctl that it came through reads layers."""
+    package = Path(__file__).parents[2]
+    files = [Path(frame.filename) for frame in traceback.extract_tb(error.__traceback__)]
+    own = [file.relative_to(package).parts[0] for file in files if file.is_relative_to(package)]
+    return bool(own) and own[-1] in READS
 
 
 @contextmanager

@@ -162,7 +162,9 @@ def padded_inputs(model: Checkpoint, texts: Sequence[tuple[Token, ...]]) -> tupl
     """What the network is called with, and the positions whose logits come back (None: all of them, if any)."""
     import torch
 
-    n, device = max(map(len, texts)), model.network.device
+    from attnctl.models.huggingface.network import device_of_inputs
+
+    n, device = max(map(len, texts)), device_of_inputs(model.network)
     pad = model.network.config.get_text_config().pad_token_id or 0
     ids = [[token.id for token in tokens] + [pad] * (n - len(tokens)) for tokens in texts]
     inputs: dict[str, object] = {"input_ids": torch.tensor(ids, device=device)}  # (batch, n)

@@ -14,7 +14,7 @@ from attnctl.formats.photographs import read_photographs, side_by_side
 from attnctl.models.huggingface.checkpoint import Checkpoint, generated_tokens, text_notes
 from attnctl.models.huggingface.hub import import_extra, read_json
 from attnctl.models.huggingface.image_checkpoint import read_processor
-from attnctl.models.huggingface.network import quiet_library
+from attnctl.models.huggingface.network import device_of_inputs, quiet_library
 from attnctl.models.huggingface.picture_views import PictureLayout
 from attnctl.models.huggingface.template_process import template_process
 from attnctl.models.huggingface.tokenizer import named_token
@@ -101,7 +101,9 @@ class PicturePrompt(Checkpoint):
                 value = import_extra("torch").nn.functional.pad(
                     value, (0, n - ids.shape[1]), value=self._type_behind(name)
                 )
-            beside[name] = value.to(self.network.device, self.network.dtype if value.is_floating_point() else None)
+            beside[name] = value.to(
+                device_of_inputs(self.network), self.network.dtype if value.is_floating_point() else None
+            )
         return beside
 
     def _type_behind(self, name: str) -> int:

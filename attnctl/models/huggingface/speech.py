@@ -14,7 +14,7 @@ from attnctl.errors import AttnctlError, UsageError
 from attnctl.formats.audio import RATE
 from attnctl.models.huggingface.audio_checkpoint import AudioCheckpoint
 from attnctl.models.huggingface.hub import checkpoint_settings, is_checkpoint
-from attnctl.models.huggingface.network import end_ids, running_network
+from attnctl.models.huggingface.network import device_of_inputs, end_ids, running_network
 from attnctl.models.huggingface.opening import open_checkpoint, short_name
 from attnctl.readings.alignment import (
     AUTO_HEADS,
@@ -171,7 +171,7 @@ def _hear(
     with running_network(speech.network, network.config.max_target_positions, speech.info.name):
         prompt, language = heard_here.spoken_marks(language)
         text, encoded = heard_here.said_ids(prompt, target), heard_here.encoded
-        ids = torch.tensor([[*prompt, *text, *end_ids(network)[:1]]], device=network.device)
+        ids = torch.tensor([[*prompt, *text, *end_ids(network)[:1]]], device=device_of_inputs(network))
         with capture(speech.network, attention="cross", keep=()) as calls:
             logits = network(encoder_outputs=encoded, decoder_input_ids=ids).logits[0].float()
     sure = torch.log_softmax(logits, -1)[len(prompt) - 1 : len(prompt) + len(text) - 1]  # (tokens, vocabulary)

@@ -6,6 +6,7 @@ import unicodedata
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -203,6 +204,9 @@ def open_pieces(folder: Path, name: str, **how: Any) -> Pieces:
                 f"{name} has no tokenizer that can be read",
             )
         else:  # older checkpoints: transformers knows how to build one from their vocabulary
+            pieces = next((file.name for file in folder.glob("*.model")), None)
+            if pieces is not None and find_spec("sentencepiece") is None:
+                raise AttnctlError(f"{name} keeps its tokenizer in {pieces}: pip install sentencepiece, which reads it")
             complete_torch()  # a family's configuration, which this may import, wants all of it
             auto = import_extra("transformers").AutoTokenizer
             wrapped = auto.from_pretrained(folder, local_files_only=True, trust_remote_code=False)

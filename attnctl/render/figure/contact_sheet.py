@@ -19,7 +19,7 @@ from attnctl.render.figure.drawing import HATCHING, INK, QUIET
 from attnctl.render.figure.heatmap import colour_map
 from attnctl.render.figure.labels import Labels
 from attnctl.render.figure.raster import Canvas
-from attnctl.render.figure.saving import png_of_pixels
+from attnctl.render.figure.saving import check_source_date, png_of_pixels
 
 DPI = 150
 PAGE = (1754, 1240)  # pixels: A4
@@ -80,6 +80,7 @@ def sheet_pdf(pages: Iterable[bytes], file: IO[bytes]) -> None:
     from matplotlib.backends.backend_pdf import PdfPages
     from matplotlib.figure import Figure
 
+    check_source_date()
     high, wide = PAGE
     with PdfPages(file, metadata={"Creator": None, "Producer": None, "CreationDate": None}) as document:
         for png in pages:

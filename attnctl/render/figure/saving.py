@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import io
+import os
 import struct
 import warnings
 import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager
+from datetime import UTC, datetime
 from typing import Any
 
 import matplotlib
@@ -17,6 +19,7 @@ from matplotlib.text import Text
 
 from attnctl import __version__
 from attnctl.arrays import Bytes
+from attnctl.errors import AttnctlError
 from attnctl.text import harmless_text
 
 PROGRAM = f"attnctl {__version__}"
@@ -98,8 +101,18 @@ def svg_bytes(figure: Figure) -> bytes:
 
 def pdf_bytes(figure: Figure) -> bytes:
     """A PDF file of one page, its fonts embedded."""
+    check_source_date()
     metadata = {"CreationDate": None, "Producer": PROGRAM, "Creator": PROGRAM, "Subject": _source_of(figure)}
     return _saved_bytes(figure, "pdf", metadata)
+
+
+def check_source_date() -> None:
+    """Raise AttnctlError where SOURCE_DATE_EPOCH is no date: Matplotlib and fontTools read it for every PDF."""
+    seconds = os.environ.get("SOURCE_DATE_EPOCH")
+    try:
+        datetime.fromtimestamp(int(seconds or 0), UTC)
+    except (ValueError, OverflowError, OSError):
+        raise AttnctlError(f"SOURCE_DATE_EPOCH={seconds} is no number of seconds since 1970: unset it") from None
 
 
 def _source_of(figure: Figure) -> str | None:

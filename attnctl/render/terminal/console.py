@@ -413,6 +413,8 @@ def _cells_of(column: Column, foot: str) -> _Cells:
 def table_lines(table: Table, width: int, in_full: bool = False) -> Iterator[Text]:
     """A table in lines of at most `width` cells (`in_full`: of any number), what was left out of it, and its legend."""
     shown = [one for one in table.columns if not one.hidden and any(value is not None for value in one.values)]
+    if not shown:
+        return
     every = [_cells_of(one, foot) for one, foot in zip(shown, [*table.foot, *[""] * len(shown)], strict=False)]
     kept, room = list(every), WIDEST if in_full else width - table.indent
     by_rank = sorted((one for one in every if one.column.rank is not None), key=lambda one: one.column.rank or 0)

@@ -19,7 +19,10 @@ CAUSES = {
     "mask-of-ids": "a 2-D attention_mask of segment numbers, of which transformers reads only which are 0",
     "mask-given": "position_ids restart, but with a 2-D attention_mask transformers does not look at them: leave it out",
     "cache": "position_ids restart, but with a cache transformers does not look at them: call with use_cache=False",
-    "positions-unread": "position_ids restart, but this model makes no mask of them: give a four-dimensional mask",
+    "positions-unread": "this model makes no mask of position_ids: give a four-dimensional mask, which stands for the "
+    "windows of its layers too, or use FlashAttention, which reads the positions itself",
+    "positions-in-planes": "this model makes a mask only of position_ids with four planes, (4, batch, tokens): first the "
+    "places of the tokens in their documents, then time, height and width",
     "kernel": "only FlashAttention reads cu_seq_lens: give position_ids that restart",
     "nothing-given": "nothing in the batch tells the model where a segment ends: let position_ids restart",
     "relayed": "by way of a segment that sees it, which passes it on in the next layer",

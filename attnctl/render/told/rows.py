@@ -52,9 +52,12 @@ def row_forms(row: LongRow, parts: Sequence[TextPart] = (), top: int = 10, whole
         return
     for (place, weights), nats in zip(row.weights.items(), entropies, strict=True):
         yield ""
+        chosen = best[place]
+        if not chosen:  # every key that it may look at was left out
+            yield Line([f"layer {place[0]}, head {place[1]}", ("   looks at no key that is left", "dim")])
+            continue
         said = f"   entropy {nats:.2f} nats, as if spread evenly over {np.exp(nats):.0f} keys"
         yield Line([f"layer {place[0]}, head {place[1]}", (said if whole else "", "dim")])
-        chosen = best[place]
         yield Table(
             [
                 *bar_columns([float(weights[at]) for at in chosen], ".3f", BAR),
@@ -63,7 +66,7 @@ def row_forms(row: LongRow, parts: Sequence[TextPart] = (), top: int = 10, whole
             ],
             indent=2,
         )
-        if chosen and whole:
+        if whole:
             rest = max(float(weights.sum()) - float(weights[chosen].sum()), 0.0)
             yield Line(f"{rest:.3f} on the other {len(row.keys) - len(chosen):,} keys", "dim", indent=2)
         if parts:

@@ -155,3 +155,21 @@ def test_a_variable_that_is_no_option_is_told(run: Run, monkeypatch: pytest.Monk
         "attnctl: note: $ATTNCTL_OUTPUT: it has no default, and is given where it is meant",
     ]
     assert run("heatmap", "a b", "--layer", "0", "--quiet").err == ""
+
+
+def test_a_default_of_several_values_is_one_of_them_or_a_list(
+    run: Run, refused: Refused, config_file: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """drop=first was kept, and every heatmap said that it is no iterable."""
+    line = ("heatmap", "a b c", "--model", "random", "--quiet")
+    wanted = run(*line, "--drop", "first")
+    assert run("config", "--set", "drop=first").code == 0 and run(*line) == wanted
+    config_file.write_text('drop = ["first", "c"]\n')
+    assert run(*line) == run(*line, "--drop", "first", "--drop", "c") != wanted
+    config_file.write_text("drop = [{}]\n")
+    assert "drop is a list of values, or one value" in refused(*line)
+    config_file.write_text("layer = [0]\n")
+    assert "layer is one value" in refused(*line)
+    config_file.write_text("")
+    monkeypatch.setenv("ATTNCTL_DROP", "first")
+    assert run(*line) == wanted

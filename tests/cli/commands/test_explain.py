@@ -269,3 +269,15 @@ def test_contributions_are_listed_by_size_with_what_each_token_gives(run: Run) -
     for line in lines:
         given = [float(cell.rpartition(" ")[2]) for cell in line[2:]]
         assert given == sorted(given, key=lambda x: -abs(x)) and sum(given) == pytest.approx(float(line[1]), abs=0.03)
+
+
+def test_a_query_whose_keys_are_all_left_out_looks_at_none(run: Run) -> None:
+    """The table of its keys had no column, and ended in a traceback."""
+    model = ("--model", "random", "--heads", "2", "--causal", "--drop", "first")
+    alone = run(
+        "explain", "Alice will eat pizza", *model, "--query", "Alice", "--top", "3", "--layer", "0", "--head", "0"
+    )
+    assert alone.code == 0 and "layer 0, head 0   looks at no key that is left" in alone.out
+    assert "entropy" not in alone.out and "nan" not in alone.out
+    both = run("explain", "Alice will eat pizza", *model, "--query", "Alice,eat", "--top", "3")
+    assert both.code == 0 and both.out.count("looks at no key") == 2 and both.out.count("entropy") == 2

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -25,14 +27,14 @@ def model(room: Path) -> str:
 
 
 def test_every_kind_of_file_tells_the_same(run: Run, model: str) -> None:
-    for batch, code in ((BATCH, 0), (BATCH | {"attention_mask": ONES}, 1)):
+    for batch, code in ((BATCH, 0), (BATCH | {"attention_mask": ONES}, 4)):
         save_file(batch, "a.safetensors")
         np.savez("a.npz", **batch)
         Path("a.json").write_text(json.dumps({name: array.tolist() for name, array in batch.items()}))
         told = [run("leaks", f"a.{kind}", "--model", model, "--json") for kind in ("safetensors", "npz", "json")]
         assert {(one.code, one.out) for one in told} == {(code, told[0].out)}
         assert check_schema(told[0].json) == "leaks"
-        assert [pair["state"] for pair in told[0].json["pairs"]].count("leak") == code
+        assert [pair["state"] for pair in told[0].json["pairs"]].count("leak") == bool(code)
 
 
 def test_segments_and_expectations(run: Run, model: str) -> None:
@@ -44,20 +46,20 @@ def test_segments_and_expectations(run: Run, model: str) -> None:
         expect: run("leaks", "a.json", "--model", model, "--expect", expect).code
         for expect in ("segments", "causal", "prefix 2", "seen.csv", "seen.json")
     }
-    assert codes == {"segments": 1, "causal": 0, "prefix 2": 1, "seen.csv": 0, "seen.json": 0}
+    assert codes == {"segments": 4, "causal": 0, "prefix 2": 4, "seen.csv": 0, "seen.json": 0}
 
 
 @pytest.mark.parametrize("kind", ["png", "svg", "txt", "html", "json"])
 def test_a_file_of_each_kind_is_written(kind: str, run: Run, model: str, room: Path) -> None:
     made = run("leaks", str(room / "packed.json"), "--model", model, "-o", f"a.{kind}")
-    assert made.code == 1 and made.out == "" and Path(f"a.{kind}").stat().st_size > 500
+    assert made.code == 4 and made.out == "" and Path(f"a.{kind}").stat().st_size > 500
 
 
 def test_packed_texts(run: Run, model: str, room: Path) -> None:
     made = run("leaks", "Alice will eat", "Bob likes tea", "a b", "--pack", "--model", model)
     assert made.code == 0 and "3 segments, expected apart: all are apart" in made.out
     assert made.err.startswith("attnctl: note: Measured with use_cache=False")
-    assert run("leaks", "Alice will eat", "Bob likes tea", "--pack", "--model", str(room / "t5")).code == 1
+    assert run("leaks", "Alice will eat", "Bob likes tea", "--pack", "--model", str(room / "t5")).code == 4
 
 
 def test_what_fills_the_memory_is_no_leak(run: Run, model: str, room: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -66,7 +68,7 @@ def test_what_fills_the_memory_is_no_leak(run: Run, model: str, room: Path, monk
 
     monkeypatch.setattr("attnctl.models.huggingface.leaks.LeakSearch._outputs", full)
     made = run("leaks", str(room / "packed.json"), "--model", model)
-    assert made.code == 2 and made.err == "attnctl: not enough memory: ask for less\n"
+    assert made.code == 1 and made.err == "attnctl: not enough memory: ask for less\n"
 
 
 @pytest.mark.parametrize(
@@ -87,7 +89,7 @@ def test_the_three_tables_hold_the_numbers_of_the_pairs(
 ) -> None:
     monkeypatch.chdir(room)
     made, document = run("leaks", *asked, columns=100), run("leaks", *asked, "--json").json
-    assert made.code == bool(leaks)
+    assert made.code == (4 if leaks else 0)
     pairs = {(pair["query"], pair["key"]): pair for pair in document["pairs"]}
     assert [at for at, pair in pairs.items() if pair["state"] == "leak"] == leaks
     for name, key in (("may:", "visible"), ("does:", "largest"), ("matters:", "change")):
@@ -104,3 +106,22 @@ def test_the_three_tables_hold_the_numbers_of_the_pairs(
         pair = pairs[query, key]
         assert f"Segment {query} sees segment {key} from layer {pair['first_layer']} on, up to {100 * pair['largest']:.1f} % of a token's weight (layer {pair['layer']}, head {pair['head']})" in told  # fmt: skip
     assert cause in told and ("all are apart" in told) == (not leaks)
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="there is no full device to write to")
+def test_a_full_disk_is_no_leak(model: str, room: Path) -> None:
+    """--json to a full disk had the exit code of a leak."""
+    with open("/dev/full", "wb") as full:  # noqa: PTH123
+        line = [
+            sys.executable,
+            "-m",
+            "attnctl",
+            "leaks",
+            str(room / "packed.json"),
+            "--model",
+            model,
+            "--json",
+            "--quiet",
+        ]
+        done = subprocess.run(line, stdout=full, stderr=subprocess.PIPE, check=False)
+    assert (done.returncode, done.stderr) == (1, b"attnctl: cannot write the output: no space left on device\n")

@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pexpect
 import pytest
+from safetensors.numpy import save_file
 
 from attnctl.cli import arguments
+from attnctl.models import open_named_model
 from attnctl.models.huggingface import network
 from attnctl.source import TextSource
 from tests.conftest import Run
@@ -170,3 +175,38 @@ def test_a_quiet_shell_is_quiet_for_every_line(run: Run) -> None:
     result = run("shell", "Alice likes zzqqy", "--quiet", stdin=lines)
     assert result.code == 0 and result.err == "" and result.out.count("layer\thead") == 3
     assert "zzqq" in run("heatmap", "Bob likes zzqq").err  # which outlives it nowhere
+
+
+def test_a_model_whose_files_changed_is_opened_anew(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The shell answered with the weights of before."""
+    rng, asked = np.random.default_rng(0), "explain --json --model w.safetensors --quiet"
+
+    def write(at: int) -> None:
+        tokens = json.dumps(["a", "b"])
+        parts = {name: rng.normal(size=(1, 4, 4)).astype(np.float32) for name in ("W_Q", "W_K", "W_V")}
+        save_file(
+            parts | {"embedding": rng.normal(size=(2, 4)).astype(np.float32)}, "w.safetensors", {"tokens": tokens}
+        )
+        os.utime("w.safetensors", (at, at))
+
+    write(1)
+    before = run("explain", "a b", *asked.split()[1:]).json
+    lines = iter([asked, asked, "change", asked])
+    opened = []
+
+    def changing(here: object) -> Iterator[str]:
+        for line in lines:
+            if line == "change":
+                write(2)
+            else:
+                yield line
+
+    def counted(**how: Any) -> Any:
+        opened.append(how["name"])
+        return open_named_model(**how)
+
+    monkeypatch.setattr("attnctl.cli.commands.shell._lines", changing)
+    monkeypatch.setattr("attnctl.models.open_named_model", counted)
+    first, second, third = (json.loads(line) for line in run("shell", "a b").out.splitlines())
+    assert first == second == before != third and opened == ["w.safetensors"] * 2
+    assert third == run("explain", "a b", *asked.split()[1:]).json

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pickle
 import subprocess
 import sys
 from pathlib import Path
@@ -203,3 +204,98 @@ def test_a_trace_in_utf_16_is_read_as_shells_of_windows_write_it(run: Run) -> No
     Path("t.json").write_bytes(told.out.encode("utf-16"))
     shown = run("heatmap", "t.json")
     assert shown.code == 0 and shown.out == run("heatmap", "-", stdin=told.out.encode()).out
+
+
+def named_axes(run: Run, *args: str) -> tuple[list[str], list[str]]:
+    """The names of rows and columns in the trace of bare weights, which heatmap draws too."""
+    trace, drawn = run("explain", *args, "--json"), run("heatmap", *args)
+    rows = [token["text"] for token in trace.json["tokens"]]
+    columns = [token["text"] for token in trace.json.get("key_tokens", trace.json["tokens"])]
+    header, *lines = [line.split("\t") for line in drawn.out.splitlines()]
+    assert [line[3] for line in lines] == rows
+    assert header[4:] == [f"{at}:{name}" for at, name in enumerate(columns)]
+    return rows, columns
+
+
+def test_a_matrix_has_names_for_rows_and_for_columns(run: Run) -> None:
+    """The words of a translation stand in rows, those of its source in columns, in a square as well."""
+    wide, square = np.full((2, 3), 1 / 3), np.eye(3)
+    en, fr = ["the", "black", "cat"], ["le", "chat", "noir"]
+    for grid in (wide, square):
+        rows = en[: len(grid)]
+        names = ("--tokens", " ".join(rows), "--key-tokens", " ".join(fr))
+        np.save("w.npy", grid)
+        np.savez("w.npz", weights=grid, tokens=rows, key_tokens=fr)
+        lines = [",".join([name, *map(str, line)]) for name, line in zip(rows, grid, strict=True)]
+        Path("w.csv").write_text("\n".join([",".join(["", *fr]), *lines]))
+        for args in (["w.npy", *names], ["w.npz"], ["w.csv"]):
+            assert named_axes(run, *args) == (rows, fr), args
+        assert named_axes(run, "w.csv", "--key-tokens", '["a", "b c", "d"]') == (rows, ["a", "b c", "d"])
+        assert named_axes(run, "w.csv", "--tokens", " ".join("xyz"[: len(grid)])) == (list("xyz"[: len(grid)]), fr)
+    np.save("w.npy", wide)
+    assert named_axes(run, "w.npy", "--tokens", "le chat noir") == (["0", "1"], fr)
+    Path("w.csv").write_text("a,b\n0.5,0.5\n0.1,0.9\n")  # one list for the two axes of a square
+    assert named_axes(run, "w.csv") == (["a", "b"], ["a", "b"])
+    assert named_axes(run, "w.csv", "--tokens", "c d") == (["c", "d"], ["c", "d"])
+
+
+def test_columns_are_named_in_every_form(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    Path("w.csv").write_text(",le,chat,noir\nthe,0.7,0.2,0.1\nblack,0.1,0.1,0.8\ncat,0.05,0.9,0.05\n")
+    for command, out in (("heatmap", "w.svg"), ("view", "w.html"), ("heatmap", "w.json")):
+        assert run(command, "w.csv", "-o", out).code == 0
+        written = Path(out).read_text()
+        assert all(word in written for word in ("the", "black", "cat", "le", "chat", "noir")), out
+    monkeypatch.setattr("attnctl.inputs.MAPPED_BYTES", 0)  # as a large file, whose rows are read when they are needed
+    np.save("w.npy", np.eye(3))
+    assert named_axes(run, "w.npy", "--tokens", "the black cat", "--key-tokens", "le chat noir")[1][0] == "le"
+
+
+def test_the_attentions_of_transformers_are_read_stacked(run: Run, refused: Refused, monkeypatch: Any) -> None:
+    """np.stack(out.attentions) has an axis for the texts of the batch: one text is no axis."""
+    rng = np.random.default_rng(0)
+    stacked = rng.dirichlet(np.ones(4), (3, 1, 2, 4)).astype(np.float32)  # (layers, 1, heads, n, n)
+    np.save("w.npy", stacked)
+    np.savez("w.npz", attentions=stacked)
+    np.save("two.npy", np.repeat(stacked, 2, 1))
+    choice = ("--layer", "2", "--head", "1")
+    for mapped in (1 << 20, 0):
+        monkeypatch.setattr("attnctl.inputs.MAPPED_BYTES", mapped)
+        for name in ("w.npy", "w.npz"):
+            np.testing.assert_allclose(grids(run("heatmap", name, *choice).out), stacked[2, 0, 1], rtol=1e-5)
+        said = refused("heatmap", "two.npy")
+        assert "(layers, batch, heads, n, n) = (3, 2, 2, 4, 4)" in said and "array[:, 0]" in said
+
+
+@pytest.mark.parametrize("kind", ["stacked", "a tuple", "of old", "queries, keys and values"])
+def test_the_line_that_converts_a_file_of_torch_does_it(kind: str, run: Run, refused: Refused) -> None:
+    torch = pytest.importorskip("torch")
+    layers = torch.softmax(torch.randn(2, 1, 3, 4, 4, generator=torch.manual_seed(0)), -1)
+    name = "it's$HOME.pt"
+    if kind == "queries, keys and values":
+        torch.save({part: layers[0, 0, :, :, :2].clone() for part in "QKV"}, name)
+        arguments, choice = ["a b c d", "--qkv"], ["--head", "1"]
+        rows = layers[0, 0, 1, :, :2]
+        wanted = torch.softmax(rows @ rows.T / 2**0.5, -1)
+    else:
+        value = {"stacked": layers.requires_grad_(), "a tuple": tuple(layers.half())}.get(kind, layers.detach())
+        torch.save(value, name, _use_new_zipfile_serialization=kind != "of old")
+        arguments, choice = [], ["--layer", "1", "--head", "2"]
+        wanted = layers.detach()[1, 0, 2]
+    line = refused("heatmap", *arguments, name).partition("convert it: python ")[2]
+    subprocess.run(f"{sys.executable} {line}", shell=True, check=True)  # noqa: S602
+    made = f"{name[:-3]}{'.safetensors' if arguments else '.npy'}"
+    np.testing.assert_allclose(grids(run("heatmap", *arguments, made, *choice).out), wanted, atol=1e-3)
+
+
+def test_a_pickle_is_refused_wherever_numbers_are_read(refused: Refused, run: Run) -> None:
+    torch = pytest.importorskip("torch")
+    torch.save(torch.eye(2), "w.pt")
+    Path("w.pkl").write_bytes(pickle.dumps(np.eye(2)))
+    for name, remedy in (("w.pt", "torch.load("), ("w.pkl", "numpy.save"), ("./w.pt", "torch.load(")):
+        for line in ([name], ["a b", "-m", "dot", "--embeddings", name], ["a b", "--qkv", name], ["a b", "-m", name]):
+            said = refused("heatmap", *line)
+            assert "is pickled, which attnctl never reads" in said and remedy in said, line
+        assert "never reads" in refused("compare", name, name) and "never reads" in refused("view", name, "-o", "-")
+        assert "never reads" in refused("heatmap", "-", stdin=Path(name).read_bytes())
+    assert "is a file of arrays" in refused("ablate", "w.pt", code=2)
+    assert "cannot read none.pt" in refused("heatmap", "none.pt")

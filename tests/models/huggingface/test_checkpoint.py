@@ -262,3 +262,23 @@ def test_a_text_of_a_batch_has_a_target_of_its_own(shelf: Shelf, off: str | None
     ):
         with pytest.raises(AttnctlError, match=says):
             next(attnctl.batch([own], shelf(case), off=off, **options))
+
+
+class BrokenReading:
+    """A reading with a bug."""
+
+    predicts = False
+
+    def take(self, layer: Any) -> None:
+        layer.no_such_attribute  # noqa: B018
+
+    def value(self, run: Any) -> None:
+        raise AssertionError
+
+
+def test_a_bug_of_a_reading_is_not_told_as_the_models_failure(shelf: Shelf) -> None:
+    """It said that llama fails on this text, and lost the traceback, which says where to mend it."""
+    for options in ({}, {"attention": "cross"}):
+        model = open_model(shelf("bart" if options else "llama"), **options)
+        with pytest.raises(AttributeError, match="no_such_attribute"):
+            TextSource(model, TEXT).read(BrokenReading())

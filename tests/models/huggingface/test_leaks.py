@@ -176,12 +176,12 @@ PLANTED: dict[str, tuple[str, dict[str, Any], str, set[tuple[int, int]]]] = {
     "mamba: nothing given": ("mamba", bare(), "state", AFTER),
     "jamba: flattened": ("jamba", flattened(), "state", AFTER),
     "jamba: all-ones mask": ("jamba", flattened() | {"attention_mask": ONES}, "mask-given", AFTER),
-    "bert: nothing given": ("bert", bare(), "nothing-given", EVERY),
+    "bert: nothing given": ("bert", bare(), "positions-unread", EVERY),
     "bert: positions": ("bert", bare(position_ids=restarting()), "positions-unread", EVERY),
-    "bert: all-ones mask": ("bert", bare(position_ids=restarting(), attention_mask=ONES), "mask-given", EVERY),
+    "bert: all-ones mask": ("bert", bare(position_ids=restarting(), attention_mask=ONES), "positions-unread", EVERY),
     "bert: token types": ("bert", bare(token_type_ids=(OWNERS > 0).long()), "token-types", EVERY),
     "bert: padding": ("bert", blind_to_padding(), "padding", {(0, 1), (3, 4)}),
-    "t5: all-ones mask": ("t5, bias", bare(attention_mask=ONES), "nothing-given", EVERY),
+    "t5: all-ones mask": ("t5, bias", bare(attention_mask=ONES), "positions-unread", EVERY),
     "t5: off by one": ("t5, bias", square(one_more(5, 4, SAME)), "given-mask", {(1, 0)}),
 }  # fmt: skip
 
@@ -355,3 +355,40 @@ def test_every_architecture_that_packs(case: str) -> None:
 def test_a_model_of_pictures_is_refused() -> None:
     with pytest.raises(UsageError, match="ViTModel reads pixel values, not tokens"):
         attnctl.leaks(zoo.build("vit"), **bare())
+
+
+@pytest.mark.parametrize("batch", [bare(), bare(attention_mask=ONES), flattened() | {"attention_mask": ONES}])
+def test_advice_is_what_helps_this_model(batch: dict[str, Any]) -> None:
+    """gpt-oss was told to let position_ids restart, or to leave the mask out, of which it makes no mask either."""
+    for case, cause in (("gpt_oss, sinks", "positions-unread"), ("llama", None)):
+        found = found_in(case, batch)
+        causes = {pair.cause for pair in found.wrong}
+        assert causes == {cause} if cause else causes <= {"nothing-given", "mask-given"}
+        helps = (
+            {"position_ids": restarting()}
+            if case == "llama"
+            else {"attention_mask": added(CAUSAL & (OWNERS[0][:, None] == OWNERS[0]), -1e9)["attention_mask"]}
+        )
+        assert found_in(case, bare(**helps)).apart, case
+        assert not any("use_cache" in note for note in found.notes) or case == "llama"
+
+
+@pytest.mark.parametrize("planes", [3, 4])
+def test_positions_in_planes_are_read(planes: int) -> None:
+    """Qwen2-VL has time, height and width of each token, and reads documents off a plane of places before them alone."""
+    from transformers import Qwen2VLConfig, Qwen2VLForConditionalGeneration
+
+    torch.manual_seed(0)
+    rope = {"rope_type": "default", "rope_theta": 1e4, "mrope_section": [1, 1, 2]}
+    text = zoo.TINY | {"num_key_value_heads": 2, "rope_parameters": rope}
+    config = Qwen2VLConfig(
+        text_config=text, vision_config={"depth": 1, "embed_dim": 32, "hidden_size": 32, "num_heads": 2}
+    )
+    model = Qwen2VLForConditionalGeneration(config).eval()
+    ids = flattened()["input_ids"]
+    found = attnctl.leaks(model, input_ids=ids, position_ids=restarting().expand(planes, 1, N))
+    assert [segment.tokens for segment in found.segments] == [len(one) for one in DOCUMENTS]
+    assert {pair.cause for pair in found.wrong} == ({"positions-in-planes"} if planes == 3 else set())
+    still = restarting().expand(3, 1, N).clone()
+    still[0, 0, 1:4] = 1  # a picture of three patches, at one time
+    assert len(attnctl.leaks(model, input_ids=ids, position_ids=still).segments) == len(DOCUMENTS)

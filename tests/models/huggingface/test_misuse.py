@@ -91,6 +91,7 @@ def test_numbers_of_numpy_are_numbers() -> None:
 
 def test_a_model_that_trains_is_refused() -> None:
     model = zoo.build("llama")
+    model.config.attention_dropout = 0.1
     with pytest.raises(AttnctlError, match="training mode"), attnctl.capture(model):
         model.train()
         model(**zoo.inputs("llama"))

@@ -13,9 +13,11 @@ import pytest
 import torch
 from transformers.modeling_utils import AttentionInterface
 
+import attnctl
 from attnctl.errors import AttnctlError
 from attnctl.models import attend
 from attnctl.models.huggingface.capture import capture
+from tests.models.huggingface.conftest import Shelf
 from tests.models.huggingface.test_capture import assert_as_eager
 from tests.tools import architectures as zoo
 from tests.tools import folders
@@ -151,3 +153,46 @@ def test_an_encoder_called_alone_has_steps_too() -> None:
         model.generate(input_ids=zoo.inputs("t5, bias")["input_ids"], max_new_tokens=3, min_new_tokens=3)
     steps = [(trace.kind, trace.step) for trace in traces]
     assert steps == [("encoder", 0), *[(kind, step) for step in range(3) for kind in ("decoder", "cross")]]
+
+
+def test_a_network_whose_weights_are_kept_elsewhere_answers_alike(shelf: Shelf) -> None:
+    """Its inputs went to the device that has no data, where accelerate has the weights until a module runs."""
+    accelerate = pytest.importorskip("accelerate")
+    from transformers import AutoModelForCausalLM, AutoTokenizer
+
+    for case in ("llama", "gpt2"):
+        folder = shelf(case)
+        network, tokenizer = AutoModelForCausalLM.from_pretrained(folder), AutoTokenizer.from_pretrained(folder)
+        before = attnctl.attend("at eat will", network, tokenizer=tokenizer)
+        heads = attnctl.heads("at eat will", network, tokenizer=tokenizer)
+        accelerate.cpu_offload(network, execution_device="cpu")
+        assert network.device.type == "meta"
+        after = attnctl.attend("at eat will", network, tokenizer=tokenizer)
+        for one, two in zip(before.layers, after.layers, strict=True):
+            np.testing.assert_array_equal(one.weights, two.weights)
+        assert before.model.device == after.model.device == "cpu"
+        np.testing.assert_array_equal(before.embeddings, after.embeddings)
+        kept = attnctl.heads("at eat will", network, tokenizer=tokenizer)
+        assert [one.values for one in kept] == [one.values for one in heads]
+        normed = [attnctl.heads("at eat will", network, tokenizer=tokenizer, measure="value-norm")]
+        assert normed[0]
+        ids = tokenizer("at eat will", return_tensors="pt").input_ids.repeat(1, 2)
+        assert len(attnctl.leaks(network, input_ids=ids, segments=[[0] * 3 + [1] * (ids.shape[1] - 3)]).pairs) == 4
+
+
+def test_training_mode_without_dropout_is_no_hindrance() -> None:
+    ids = torch.arange(5, 12)[None]
+    quiet = zoo.build("llama").train()
+    with attnctl.capture(quiet) as traces:
+        quiet(ids)
+    wanted = zoo.build("llama").eval()
+    with attnctl.capture(wanted) as others:
+        wanted(ids)
+    for one, two in zip(traces.trace(list("abcdefg")).layers, others.trace(list("abcdefg")).layers, strict=True):
+        np.testing.assert_array_equal(one.weights, two.weights)
+    quiet.config.attention_dropout = 0.1
+    with pytest.raises(AttnctlError, match="training mode"), attnctl.capture(quiet):
+        pass
+    module = zoo.build("bert", hidden_dropout_prob=0.2).train()
+    with pytest.raises(AttnctlError, match="training mode"), attnctl.capture(module):
+        pass

@@ -257,7 +257,7 @@ def test_check_recomputes_a_file(run: Run, refused: Callable[..., str], tmp_path
     Path(path).write_text(json.dumps(damaged))
     assert not notes_of_kind(attnctl.load(path).notes, "doubt", "no-weights")  # less than three decimals
     done = run("explain", path, "--check")
-    assert done.code == 1 and "✗ context against weights × values" in done.out and "layer 1, head 1" in done.out
+    assert done.code == 4 and "✗ context against weights × values" in done.out and "layer 1, head 1" in done.out
     assert run("explain", path, "--check", "--head", "0").code == 0
     long = str(tmp_path / "long.json")
     run("explain", "word " * 600, "--model", "random", "--json", "--top", "3", "-o", long)

@@ -12,7 +12,7 @@ from rich.text import Text
 from attnctl.render.forms import Column, Grid, Line, Table, label_fit, shaded_tokens, sum_columns
 from attnctl.render.page.reading_pages import form_html
 from attnctl.render.terminal import console
-from attnctl.render.terminal.console import SafeConsole, Shown, as_text
+from attnctl.render.terminal.console import SafeConsole, Shown, as_text, table_lines
 from attnctl.tokens import split_words
 
 TABLE = Table([
@@ -122,3 +122,7 @@ def test_a_shaded_text_is_shown_where_there_are_colours() -> None:
     less, none, more = page.getvalue().splitlines()[1].split(" ")
     assert "48;2;58;111;184" in less and none == "0" and "48;2;230;97;1" in more
     assert shaded_tokens(split_words("w " * 61), [0.0] * 61) == []
+
+
+def test_a_table_without_values_is_no_table() -> None:
+    assert list(table_lines(Table([Column("n", []), Column("s", [None, None])]), 80)) == []
