@@ -520,6 +520,8 @@ def align(
     target: str | None = None,
     words: bool = False,
     language: str | None = None,
+    source_language: str | None = None,
+    target_language: str | None = None,
     dtype: str | None = None,
     device: str | None = None,
 ) -> AlignedSpeech | AlignedText:
@@ -532,8 +534,8 @@ def align(
     layer.head with commas; None is named for speech, auto for texts.
     """
     *_, found = align_steps(
-        os.fspath(text), os.fspath(model), heads=heads, target=target, words=words, language=language, dtype=dtype,
-        device=device,
+        os.fspath(text), os.fspath(model), heads=heads, target=target, words=words, language=language,
+        source_language=source_language, target_language=target_language, dtype=dtype, device=device,
     )  # fmt: skip
     assert not isinstance(found, float)
     return found
@@ -557,18 +559,23 @@ def align_steps(
     target: str | None = None,
     words: bool = False,
     language: str | None = None,
+    source_language: str | None = None,
+    target_language: str | None = None,
     dtype: str | None = None,
     device: str | None = None,
 ) -> Iterator[AlignedSpeech | AlignedText | float]:
     """What `attnctl align` does: after each part of a sound how much has been heard, 0 to 1, and at last what is aligned."""
     speech, how = hears_speech(text, model), {"dtype": dtype or "auto", "device": device or "auto"}
-    for option, given in (("words", words and speech), ("language", language is not None and not speech)):
+    languages = {"source_language": source_language, "target_language": target_language}
+    of_texts = {name: code for name, code in languages.items() if code is not None}
+    wrong = {"words": words and speech, "language": language is not None and not speech}
+    for option, given in (wrong | dict.fromkeys((name.replace("_", "-") for name in of_texts), speech)).items():
         if given:
             raise UsageError(f"--{option} does not go with {'speech' if speech else 'texts'}")
     if not speech:
         from attnctl.models.huggingface.text_alignment import align_text
 
-        return iter((align_text(text, model, heads=heads or "auto", target=target, words=words, **how),))
+        return iter((align_text(text, model, heads=heads or "auto", target=target, words=words, **how, **of_texts),))
     from attnctl.formats.audio import read_audio
     from attnctl.models.huggingface.speech import align_speech, open_speech
 
@@ -693,7 +700,7 @@ def findings_of(given: Prepared) -> list[CheckFinding]:
         raise UsageError(f"--check: {name} holds an overview, of which nothing can be recomputed: give the text")
     if given.model is None:
         return list(findings_of_trace(given.trace(predictions=False)))
-    return list(check_attention(given.model, given.source.text, given.layers, given.heads))
+    return list(check_attention(given.model, given.source.input_text, given.layers, given.heads))
 
 
 def census_bytes(found: CensusTable, suffix: str, look: Look | None = None, say: Say | None = None) -> bytes:

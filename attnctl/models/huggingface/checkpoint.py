@@ -24,7 +24,7 @@ from attnctl.models.huggingface.network import running_network
 from attnctl.models.huggingface.tokenizer import Pieces, named_token
 from attnctl.readings.traces.trace import ModelInfo, Prediction
 from attnctl.text import visible_text
-from attnctl.tokens import Token
+from attnctl.tokens import Token, checked_text
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
@@ -47,13 +47,20 @@ def generated_tokens(model: Checkpoint, tokens: Sequence[Token], known: int) -> 
             f"{len(tokens):,} tokens and {count:,} new ones are more than {model.info.name} reads: {limit:,}"
         )
     ids, config = model.token_ids(tokens), model.network.config  # (1, n)
+    start = () if model.kind == "self" else model.decoder_start()
+    # a decoder that writes in a language begins with more than one token
+    begun: dict[str, Any] = {"decoder_input_ids": model.token_ids(start)} if len(start) > 1 else {}
+    if start and model.pieces.target_language is not None:
+        begun["decoder_start_token_id"] = start[0].id
     # the padding token that it names, or the part of it that is about text (Gemma 3)
     padding = (getattr(part, "pad_token_id", None) for part in (config, config.get_text_config()))
     with running_network(model.network, len(tokens), model.info.name):
         made = model.network.generate(  # type: ignore[operator]
             input_ids=ids,
             attention_mask=torch.ones_like(ids),
+            **model.token_types(tokens),
             **model.inputs_beside(len(tokens)),
+            **begun,
             max_new_tokens=count,
             do_sample=False,
             num_beams=1,
@@ -127,13 +134,31 @@ class Checkpoint:
         """The checkpoint as it reads `text`: itself, but where a picture belongs to it."""
         return self
 
+    def text_as_read(self, text: str) -> str:
+        """The text in which the tokens have their places: `text`, and where the model reads a pair its second text."""
+        return self.pieces.joined_text(text)
+
+    def with_text_pair(self, text_pair: str) -> Checkpoint:
+        """The same, reading `text_pair` behind each text. Raises UsageError where texts are not read."""
+        if type(self).tokenize is not Checkpoint.tokenize:
+            raise UsageError(f"--text-pair: {self.info.name} reads one text, with a picture or a sound beside it")
+        return replace(self, pieces=replace(self.pieces, text_pair=checked_text(text_pair)))
+
     def inputs_beside(self, n: int) -> dict[str, object]:
         """What the network is given beside the ids of `n` tokens: nothing, but where a picture stands among them."""
         return {}
 
     def inputs_of_tokens(self, tokens: Sequence[Token]) -> dict[str, object]:
         """What the network is given of a text or picture: the ids of its tokens, and what goes beside them."""
-        return {"input_ids": self.token_ids(tokens), **self.inputs_beside(len(tokens))}
+        return {"input_ids": self.token_ids(tokens), **self.token_types(tokens), **self.inputs_beside(len(tokens))}
+
+    def token_types(self, tokens: Sequence[Token]) -> dict[str, object]:
+        """The token types of tokens, where their tokenizer tells them apart and the network reads them: (1, n)."""
+        import torch
+
+        if "token_type_ids" not in self.forward_keywords or not any(token.type for token in tokens):
+            return {}
+        return {"token_type_ids": torch.tensor([[token.type or 0 for token in tokens]], device=self.network.device)}
 
     @property
     def classes(self) -> Mapping[int, str]:
@@ -407,22 +432,65 @@ class Checkpoint:
         return torch.tensor([[token.id for token in tokens]], device=self.network.device)  # (1, n)
 
     def decoder_start(self) -> tuple[Token, ...]:
+        """The tokens that a decoder begins with: its start, and what `generate` puts next, a language or a forced token."""
+        if self.pieces.target_language is not None:
+            tokens = self._shifted_target(self.pieces.tokenize_target(""))
+            return tokens[:-1] if len(tokens) > 1 and tokens[-1].id == self._end_of_text else tokens
+        forced = getattr(getattr(self.network, "generation_config", None), "forced_bos_token_id", None)
+        return (self._start_token(), *(self._named_token(number) for number in (forced,) if number is not None))
+
+    def _start_token(self) -> Token:
         """The token that a decoder begins with, where the configuration or the tokenizer names one; else id 0."""
         said = (self.network.config, getattr(self.network, "generation_config", None), self.pieces)
         names = ("decoder_start_token_id", "bos_token_id", "bos_id")
-        number = next((i for name in names for one in said if (i := getattr(one, name, None)) is not None), 0)
-        return (Token(self.pieces.tokenizer.id_to_token(number) or str(number), number, special=True),)
+        return self._named_token(
+            next((i for name in names for one in said if (i := getattr(one, name, None)) is not None), 0)
+        )
+
+    def _named_token(self, number: int) -> Token:
+        return Token(self.pieces.tokenizer.id_to_token(number) or str(number), number, special=True)
+
+    @property
+    def _end_of_text(self) -> int | None:
+        return getattr(self.network.config, "eos_token_id", None)
 
     def _decoder_tokens(self, source: Sequence[Token]) -> tuple[Token, ...]:
         """The decoder's tokens: its start, and the target, or what the model itself says of the text.
 
         They have no place in the text, which is the source's.
         """
-        if self.target is not None:
-            tokens = tuple(replace(token, start=None, end=None) for token in self.pieces.tokenize_text(self.target))
-            end = getattr(self.network.config, "eos_token_id", None)
-            return (*self.decoder_start(), *(tokens[:-1] if tokens and tokens[-1].id == end else tokens))
-        return (*self.decoder_start(), *generated_tokens(self, source, 1))
+        if self.target is None:
+            start = self.decoder_start()
+            return (*start, *generated_tokens(self, source, len(start)))
+        tokens = self._shifted_target(self.pieces.tokenize_target(self.target))
+        start = self.decoder_start()
+        known = len(start) if [token.id for token in tokens[: len(start)]] == [token.id for token in start] else 1
+        return (*start, *(replace(token, start=None, end=None) for token in tokens[known:]))
+
+    def _shifted_target(self, labels: tuple[Token, ...]) -> tuple[Token, ...]:
+        """The tokens that a decoder reads to predict `labels`: as its network shifts them, less the end of the text."""
+        ended = (
+            bool(labels)
+            and labels[-1].special
+            and (labels[-1].start == labels[-1].end or labels[-1].id == self._end_of_text)
+        )
+        rest = labels[:-1] if ended else labels
+        if ended and labels[-1].id != self._end_of_text and self._begins_with_last(labels):
+            return (replace(labels[-1], start=None, end=None), *rest)  # mBART: a target ends with its language
+        return (self._start_token(), *rest)
+
+    def _begins_with_last(self, labels: Sequence[Token]) -> bool:
+        """Whether the network's own shift of labels puts the last one first."""
+        import inspect
+        import sys
+
+        shift = getattr(sys.modules[type(self.network).__module__], "shift_tokens_right", None)
+        if shift is None:
+            return False
+        config = self.network.config
+        given = (self.token_ids(labels), config.pad_token_id, getattr(config, "decoder_start_token_id", None))
+        shifted = shift(*given[: len(inspect.signature(shift).parameters)])  # (1, n)
+        return bool(shifted[0, 0] == labels[-1].id)
 
     def _take_modules(self, inputs: dict[str, object]) -> None:
         """Let BigBird take the other modules that it has for a short text, which are then to be listened to."""
@@ -488,7 +556,7 @@ def text_notes(
 ) -> tuple[str, ...]:
     """What a reader must know of the tokens: how they begin, which are the model's own, and `bare` weights."""
     notes = list(model.pieces.beginning_notes(tokens if source is None else source, bool(model.info.causal)))
-    new = [token for token in tokens if token.start is None]
+    new = [token for token in tokens[-model.generate :] if token.start is None] if model.generate else []
     if new and model.kind == "self":
         last = f"last {len(new)} tokens are" if len(new) > 1 else "last token is"
         notes.append(f"The {last} the model's own, the likeliest each time: “{_spelled_tokens(model, new)}”")
@@ -496,6 +564,7 @@ def text_notes(
         own = [token for token in tokens if not token.special]
         said = f" (“{_spelled_tokens(model, own)}”)" if own else ""
         notes.append(f"The decoder's tokens are the model's own{said}, the likeliest each time: --target gives others.")
+    notes += () if source is None else model.pieces.language_notes(model.target is not None)
     rows = getattr(model.network.get_input_embeddings(), "num_embeddings", None)
     notes += () if rows is None else model.pieces.size_notes(rows)
     if bare:
