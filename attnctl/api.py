@@ -181,6 +181,7 @@ def compare(
     b: Any,
     text: str | None = None,
     *,
+    text_pair: str | None = None,
     names: tuple[str, str] | None = None,
     measure: str | None = None,
     words: bool = False,
@@ -189,12 +190,16 @@ def compare(
 ) -> Comparison:
     """Two traces, or with `text` two models on it: `both_weights(layer, head)`, `largest_difference()`.
 
+    With `text_pair` both models read that as the second of two texts.
+
     >>> from attnctl import compare
     >>> compare("demo", "random", "Alice will eat pizza").names
     ('demo', 'random')
     """
     if names is not None and (len(names) != 2 or not all(isinstance(name, str) for name in names)):
         raise TypeError(f"compare(): names is two names, not {names!r}")
+    if text_pair is not None and text is None:
+        raise TypeError("compare(): text_pair goes with a text")
     changes = _changes("compare", measure, words, renormalise, drop)
     sides = []
     for name, side in (("a", a), ("b", b)):
@@ -204,7 +209,8 @@ def compare(
             isinstance(side, (str, os.PathLike)) or hasattr(side, "run") or hasattr(side, "config")
         ):
             raise TypeError(f"compare(): {name} is a model where there is a text, not {type(side).__name__}")
-        sides.append(_source("compare", side, DEFAULT, {}) if text is None else _source("compare", text, side, {}))
+        how: ModelOptions = {"text_pair": text_pair}
+        sides.append(_source("compare", side, DEFAULT, {}) if text is None else _source("compare", text, side, how))
     said = tuple(side if isinstance(side, str) else sides[at].info.name for at, side in enumerate((a, b)))
     return compare_sources(sides[0], sides[1], names or (said[0], said[1]), changes)
 
@@ -406,7 +412,7 @@ def ablation_of_text(
         pairs.append((find_token(watched.tokens, parts[0]), find_token(keys, parts[1])))
     cut = [
         (part.name, tuple(at for a, b in part.ranges for at in range(a, b)))
-        for part in (() if spans is None else parts_of(spans, text, keys))
+        for part in (() if spans is None else parts_of(spans, watched.text, keys))
         if part.name not in (REST, SPECIAL)
     ]
     return watched, EffectRequest(
@@ -503,6 +509,8 @@ def search_sources(
 
     if hasattr(checkpoint, "extractor"):
         raise UsageError(f"{checkpoint.info.name} hears, and answers no prompts: see attnctl align, or heads")
+    if checkpoint.pieces.text_pair is not None:
+        raise UsageError("--text-pair does not go with a prompt, which is one text")
     if remove and hasattr(checkpoint, "photograph"):
         raise UsageError("--remove does not go with --image: no part of a picture can be left out of a prompt")
     search = SourceSearch(checkpoint, prompt, spans, answer, generate or ANSWER, budget)
@@ -656,6 +664,8 @@ def evaluate(
     several `jobs` are processes, which open the model by its name. Without a corpus, `sentences` of each part of the bundled
     one are read, by a built-in model, and the answer is a list.
     """
+    if options.get("text_pair") is not None:
+        raise UsageError("--text-pair does not go with a corpus: each sentence is read alone")
     opened = opened_model("evaluate", model, options)
     if corpus is None:
         from attnctl.training.relations import measure_relations

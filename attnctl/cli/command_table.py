@@ -299,7 +299,8 @@ Model, text and what was computed of them are kept, so that a second question is
         """Run every text of a file through a model: a trace a line, a picture each.
 
 Run again, it does what is missing. FOLDER/manifest.jsonl says what became of each text; where some failed, the exit code
-is 3. A line of JSON has "text", or "messages" (a conversation), and where wanted "id", "tokens", "answer", "options".""",
+is 3. A line of JSON has "text", or "messages" (a conversation), and where wanted "id", "text_pair", "tokens", "answer",
+"options".""",
         takes(
             "source output format input column id_column layer head query steps words measure precision parameters",
             "max_tokens",

@@ -234,6 +234,14 @@ def reader_of(model: Model, text: str) -> Model:
     return tower
 
 
+def with_text_pair(model: Model, text_pair: str) -> Model:
+    """The model that reads `text_pair` behind each text. Raises UsageError for a model that reads one text."""
+    read: Any = getattr(model, "with_text_pair", None)
+    if read is None:
+        raise UsageError(f"--text-pair: {model.info.name} reads one text: pairs are for checkpoints")
+    return read(text_pair)  # type: ignore[no-any-return]
+
+
 def record_trace(
     model: Model,
     text: str,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -22,7 +22,7 @@ from attnctl.models.builtin.stack import MOST_LIKELY, predicted_places
 from attnctl.models.huggingface.attention_sites import merges_source
 from attnctl.models.huggingface.network import running_network
 from attnctl.models.huggingface.tokenizer import Pieces, named_token
-from attnctl.readings.traces.trace import ModelInfo, Prediction
+from attnctl.readings.traces.trace import ModelInfo, Note, Prediction
 from attnctl.text import visible_text
 from attnctl.tokens import Token, checked_text
 
@@ -142,7 +142,22 @@ class Checkpoint:
         """The same, reading `text_pair` behind each text. Raises UsageError where texts are not read."""
         if type(self).tokenize is not Checkpoint.tokenize:
             raise UsageError(f"--text-pair: {self.info.name} reads one text, with a picture or a sound beside it")
+        if not text_pair.strip():
+            raise UsageError("--text-pair is empty: it is the second of two texts")
         return replace(self, pieces=replace(self.pieces, text_pair=checked_text(text_pair)))
+
+    def input_notes(self, tokens: Sequence[Token]) -> tuple[str, ...]:
+        """What a reader must know of the network's inputs: a separator within the text, inputs that nobody gives."""
+        config: Any = self.network.config
+        one_type = self.pieces.text_pair is not None and getattr(config, "type_vocab_size", 0) > 1
+        one_type = one_type and "token_type_ids" in self.forward_keywords and all(one.type is None for one in tokens)
+        lacking = f"The tokenizer of {self.info.name} gives no token types, by which its network tells two texts apart."
+        return (
+            *(() if self.info.causal else self.pieces.separator_notes(tokens)),
+            *self.pieces.place_notes(tokens),
+            *((Note(lacking, "input"),) if one_type else ()),
+            *default_input_notes(self.network, self.forward_keywords - set(self.inputs_beside(len(tokens)))),
+        )
 
     def inputs_beside(self, n: int) -> dict[str, object]:
         """What the network is given beside the ids of `n` tokens: nothing, but where a picture stands among them."""
@@ -551,11 +566,40 @@ def nothing_seen_sentence(name: str, kind: str, silent: dict[Site, str]) -> str:
     return f"{name} has no softmax {what} that it tells of: there are no weights to show"
 
 
+# inputs of a value for each token, for which a network puts one value where they are not given
+_VALUE_OF_TOKEN = re.compile(r"bbox|langs|global_attention_mask|\w+_ids|\w+_seq")
+# of these the default is the right one, or the text has none of what they tell of
+_RIGHT_BY_DEFAULT = re.compile(
+    r"(position|token_type|mm_token_type|moe_mm_token_type|mc_token|speaker)_ids|\w*input_ids|"
+    r"(decoder|entity|image|video|audio|visual|vision|aspect_ratio)_\w+"
+)
+
+
+def default_input_notes(network: PreTrainedModel, not_given: Iterable[str]) -> tuple[str, ...]:
+    """What a reader must know of inputs that affect the result and are `not_given` (boxes, languages): one note, or none."""
+    config: Any = network.config
+    names = {n for n in not_given if _VALUE_OF_TOKEN.fullmatch(n) and not _RIGHT_BY_DEFAULT.fullmatch(n)}
+    if getattr(config, "n_langs", 1) < 2:  # XLM
+        names -= {"langs"}
+    if not getattr(config, "use_task_id", True):  # ERNIE
+        names -= {"task_type_ids"}
+    if isinstance(getattr(config, "type_vocab_sizes", None), list):  # TAPAS: seven token types a token
+        names |= {"token_type_ids"} & set(not_given)
+    if not names:
+        return ()
+    said = (
+        f"{type(network).__name__} also reads {', '.join(sorted(names))}, which a text does not tell: every token has its "
+        "default. In your own code attnctl.capture records a run that has them."
+    )
+    return (Note(said, "input"),)
+
+
 def text_notes(
     model: Checkpoint, tokens: Sequence[Token], source: Sequence[Token] | None, bare: bool
 ) -> tuple[str, ...]:
     """What a reader must know of the tokens: how they begin, which are the model's own, and `bare` weights."""
-    notes = list(model.pieces.beginning_notes(tokens if source is None else source, bool(model.info.causal)))
+    read = tokens if source is None else source
+    notes: list[str] = [*model.pieces.beginning_notes(read, bool(model.info.causal)), *model.input_notes(read)]
     new = [token for token in tokens[-model.generate :] if token.start is None] if model.generate else []
     if new and model.kind == "self":
         last = f"last {len(new)} tokens are" if len(new) > 1 else "last token is"

@@ -22,6 +22,7 @@ from attnctl.models.huggingface.library_tokenizer import (
     open_library_tokenizer,
     set_language,
 )
+from attnctl.readings.traces.trace import Note
 from attnctl.tokens import Token, check_token_count, library_tokenizer
 
 if TYPE_CHECKING:
@@ -156,6 +157,26 @@ class Pieces:
         if causal and self.bos is None and tokens[0].id != self.bos_id and not tokens[0].special:
             return (f"The tokenizer adds no {mark} at the start; a model trained with one may want it: --bos adds it.",)
         return ()
+
+    def separator_notes(self, tokens: Sequence[Token]) -> tuple[str, ...]:
+        """What a reader must know where a text holds the separator of two texts."""
+        mark = named_token(self.settings, "sep_token") or "[SEP]"
+        number = self.tokenizer.token_to_id(mark)
+        typed = [one for one in tokens if one.id == number and one.special and one.start != one.end]
+        if number is None or not typed:
+            return ()
+        said = f"The text holds {mark} and is read as one text: --text-pair gives the second of two."
+        return (Note(said, "input"),)
+
+    def place_notes(self, tokens: Sequence[Token]) -> tuple[str, ...]:
+        """What a reader must know where a tokenizer without offsets gives pieces that do not spell the text."""
+        first = next((token for token in tokens if not token.special), None)
+        if first is None or first.start is not None or not isinstance(self.tokenizer, LibraryTokenizer):
+            return ()
+        return (
+            f"The tokenizer of {self.name} tells no places in the text, and its pieces do not spell it: tokens are shown as "
+            "pieces, and --words and --spans have no places to go by.",
+        )
 
     def language_notes(self, is_given: bool) -> tuple[str, ...]:
         """What a reader must know of the language of a target, which `is_given` or written by the model."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from attnctl import attention
 from attnctl.arrays import Floats, as_numpy
@@ -224,7 +224,7 @@ def watch_network(
         network=model.network,
         info=model.info,
         kind=model.kind,
-        text=text,
+        text=model.text_as_read(text),
         tokens=tokens,
         query=at,
         tail=1 if decoder else len(tokens) - at,
@@ -236,6 +236,7 @@ def watch_network(
         key_tokens=model.tokens_of_keys(tokens, text),
         text_notes=(
             *(() if source[0].seconds else model.pieces.beginning_notes(source, bool(model.info.causal))),
+            *model.input_notes(source),
             *((f"{slots.slots_sentence()} Where a token's key is cut, they stay.",) if slots.every_span else ()),
         ),
         slots=slots,
@@ -317,7 +318,7 @@ def word_of(
     """
     if not text.strip():
         raise UsageError("--target is empty: give a word, with the space before it where it has one")
-    how = {"as_target": as_target} if isinstance(tokenizer, LibraryTokenizer) else {}
+    how: dict[str, Any] = {"as_target": as_target} if isinstance(tokenizer, LibraryTokenizer) else {}
     ids = tokenizer.encode(text, add_special_tokens=False, **how).ids
     unknown = getattr(tokenizer.model, "unk_token", None)
     if not ids or (unknown is not None and tokenizer.token_to_id(unknown) in ids):
