@@ -79,6 +79,14 @@ def classes_of_network(network: PreTrainedModel) -> Mapping[int, str]:
     return config.id2label if gives_class and one_of_several and has_head else {}
 
 
+def input_table(network: PreTrainedModel) -> Any:
+    """The embeddings of a network's tokens; None for one that has no such table (CANINE hashes characters)."""
+    try:
+        return network.get_input_embeddings()
+    except NotImplementedError:
+        return None
+
+
 EMBEDDED = 4096  # tokens up to which the embeddings are kept
 
 
@@ -244,7 +252,7 @@ class Checkpoint:
                     ran.key_tokens = tokens_of_call_keys(stored.shape[2], tokens, source, ran.key_tokens)
                     visit(layer_of_weights(number, stored))
             only_text = not self.inputs_beside(len(tokens))  # what stands in a picture's places is not of the table
-            table: Any = self.network.get_input_embeddings() if only_text else None
+            table: Any = input_table(self.network) if only_text else None
             if len(tokens) <= EMBEDDED and hasattr(table, "num_embeddings"):
                 ids = inputs["decoder_input_ids" if source is not None else "input_ids"]
                 ran.embeddings = as_numpy(table(ids)[0])  # (n, d_model)
@@ -406,7 +414,7 @@ class Checkpoint:
         limit = self.pieces.limit
         if limit is not None and len(tokens) > limit:
             raise AttnctlError(f"{len(tokens):,} tokens are more than {self.info.name} reads: {limit:,}")
-        rows = getattr(self.network.get_input_embeddings(), "num_embeddings", None)
+        rows = getattr(input_table(self.network), "num_embeddings", None)
         for token in tokens:
             if rows is not None and token.id is not None and token.id >= rows:
                 raise AttnctlError(
@@ -609,7 +617,7 @@ def text_notes(
         said = f" (“{_spelled_tokens(model, own)}”)" if own else ""
         notes.append(f"The decoder's tokens are the model's own{said}, the likeliest each time: --target gives others.")
     notes += () if source is None else model.pieces.language_notes(model.target is not None)
-    rows = getattr(model.network.get_input_embeddings(), "num_embeddings", None)
+    rows = getattr(input_table(model.network), "num_embeddings", None)
     notes += () if rows is None else model.pieces.size_notes(rows)
     if bare:
         notes.append(

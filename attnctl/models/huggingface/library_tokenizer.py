@@ -7,13 +7,15 @@ the text, from left to right.
 
 from __future__ import annotations
 
+import importlib.util
 import re
 import unicodedata
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from attnctl.errors import AttnctlError, UsageError
+from attnctl.errors import AttnctlError, UsageError, in_one_line
 from attnctl.tokens import Span
 
 if TYPE_CHECKING:
@@ -184,7 +186,12 @@ def _spans_of_letters(text: str, pieces: Sequence[str | None]) -> list[Span] | N
         unknown = spans and spans[-1] is None
         if unknown and until <= done:
             return False
-        spans[:] = [span_of(done, until) if span is None else span for span in spans]
+        first, last = span_of(done, until) if unknown else (0, 0)
+        words = [match.span() for match in re.finditer(r"\S+", text[first:last])]
+        places = [at for at, span in enumerate(spans) if span is None]
+        for number, at in enumerate(places):
+            start, end = words[number] if len(words) == len(places) else (0, last - first)
+            spans[at] = (first + start, first + end)
         return True
 
     for piece in pieces:
@@ -219,9 +226,8 @@ def _without_marks(piece: str) -> str:
 OpenTokenizer = Callable[[], LibraryTokenizer]
 
 
-def open_library_tokenizer(folder: Any, name: str) -> LibraryTokenizer:
+def open_library_tokenizer(folder: Path, name: str) -> LibraryTokenizer:
     """The tokenizer of transformers in a folder. Raises AttnctlError, one line, where it cannot be read."""
-    from attnctl.errors import in_one_line
     from attnctl.light_import import complete_torch
     from attnctl.models.huggingface.hub import import_extra
     from attnctl.models.huggingface.network import quiet_library
@@ -232,9 +238,8 @@ def open_library_tokenizer(folder: Any, name: str) -> LibraryTokenizer:
         with quiet_library():
             return LibraryTokenizer(auto.from_pretrained(folder, local_files_only=True, trust_remote_code=False))
     except Exception as error:
-        import importlib.util
-
         said = in_one_line(error)
-        if "sentencepiece" in str(error).casefold() and importlib.util.find_spec("sentencepiece") is None:
-            said = "it needs sentencepiece: pip install sentencepiece"
+        files = [path for path in sorted(Path(folder).iterdir()) if path.suffix in (".model", ".spm")]
+        if files and importlib.util.find_spec("sentencepiece") is None:  # transformers then asks for tiktoken
+            said = f"{files[0].name} needs sentencepiece: pip install sentencepiece"
         raise AttnctlError(f"{name} has no tokenizer that can be read ({said})") from error
