@@ -182,6 +182,7 @@ def compare(
     b: Any,
     text: str | None = None,
     *,
+    text_pair: str | None = None,
     names: tuple[str, str] | None = None,
     measure: str | None = None,
     words: bool = False,
@@ -190,12 +191,16 @@ def compare(
 ) -> Comparison:
     """Two traces, or with `text` two models on it: `both_weights(layer, head)`, `largest_difference()`.
 
+    With `text_pair` both models read that as the second of two texts.
+
     >>> from attnctl import compare
     >>> compare("demo", "random", "Alice will eat pizza").names
     ('demo', 'random')
     """
     if names is not None and (len(names) != 2 or not all(isinstance(name, str) for name in names)):
         raise TypeError(f"compare(): names is two names, not {names!r}")
+    if text_pair is not None and text is None:
+        raise TypeError("compare(): text_pair goes with a text")
     changes = _changes("compare", measure, words, renormalise, drop)
     sides = []
     for name, side in (("a", a), ("b", b)):
@@ -205,7 +210,8 @@ def compare(
             isinstance(side, (str, os.PathLike)) or hasattr(side, "run") or hasattr(side, "config")
         ):
             raise TypeError(f"compare(): {name} is a model where there is a text, not {type(side).__name__}")
-        sides.append(_source("compare", side, DEFAULT, {}) if text is None else _source("compare", text, side, {}))
+        how: ModelOptions = {"text_pair": text_pair}
+        sides.append(_source("compare", side, DEFAULT, {}) if text is None else _source("compare", text, side, how))
     said = tuple(side if isinstance(side, str) else sides[at].info.name for at, side in enumerate((a, b)))
     return compare_sources(sides[0], sides[1], names or (said[0], said[1]), changes)
 
@@ -410,7 +416,7 @@ def ablation_of_text(
         pairs.append((find_token(watched.tokens, parts[0]), find_token(keys, parts[1])))
     cut = [
         (part.name, tuple(at for a, b in part.ranges for at in range(a, b)))
-        for part in (() if spans is None else parts_of(spans, text, keys))
+        for part in (() if spans is None else parts_of(spans, watched.text, keys))
         if part.name not in (REST, SPECIAL)
     ]
     return watched, EffectRequest(
@@ -507,6 +513,8 @@ def search_sources(
 
     if hasattr(checkpoint, "extractor"):
         raise UsageError(f"{checkpoint.info.name} hears, and answers no prompts: see attnctl align, or heads")
+    if checkpoint.pieces.text_pair is not None:
+        raise UsageError("--text-pair does not go with a prompt, which is one text")
     if remove and hasattr(checkpoint, "photograph"):
         raise UsageError("--remove does not go with --image: no part of a picture can be left out of a prompt")
     search = SourceSearch(checkpoint, prompt, spans, answer, generate or ANSWER, budget)
@@ -524,6 +532,8 @@ def align(
     target: str | None = None,
     words: bool = False,
     language: str | None = None,
+    source_language: str | None = None,
+    target_language: str | None = None,
     dtype: str | None = None,
     device: str | None = None,
 ) -> AlignedSpeech | AlignedText:
@@ -536,8 +546,8 @@ def align(
     layer.head with commas; None is named for speech, auto for texts.
     """
     *_, found = align_steps(
-        os.fspath(text), os.fspath(model), heads=heads, target=target, words=words, language=language, dtype=dtype,
-        device=device,
+        os.fspath(text), os.fspath(model), heads=heads, target=target, words=words, language=language,
+        source_language=source_language, target_language=target_language, dtype=dtype, device=device,
     )  # fmt: skip
     assert not isinstance(found, float)
     return found
@@ -561,18 +571,23 @@ def align_steps(
     target: str | None = None,
     words: bool = False,
     language: str | None = None,
+    source_language: str | None = None,
+    target_language: str | None = None,
     dtype: str | None = None,
     device: str | None = None,
 ) -> Iterator[AlignedSpeech | AlignedText | float]:
     """What `attnctl align` does: after each part of a sound how much has been heard, 0 to 1, and at last what is aligned."""
     speech, how = hears_speech(text, model), {"dtype": dtype or "auto", "device": device or "auto"}
-    for option, given in (("words", words and speech), ("language", language is not None and not speech)):
+    languages = {"source_language": source_language, "target_language": target_language}
+    of_texts = {name: code for name, code in languages.items() if code is not None}
+    wrong = {"words": words and speech, "language": language is not None and not speech}
+    for option, given in (wrong | dict.fromkeys((name.replace("_", "-") for name in of_texts), speech)).items():
         if given:
             raise UsageError(f"--{option} does not go with {'speech' if speech else 'texts'}")
     if not speech:
         from attnctl.models.huggingface.text_alignment import align_text
 
-        return iter((align_text(text, model, heads=heads or "auto", target=target, words=words, **how),))
+        return iter((align_text(text, model, heads=heads or "auto", target=target, words=words, **how, **of_texts),))
     from attnctl.formats.audio import read_audio
     from attnctl.models.huggingface.speech import align_speech, open_speech
 
@@ -653,6 +668,8 @@ def evaluate(
     several `jobs` are processes, which open the model by its name. Without a corpus, `sentences` of each part of the bundled
     one are read, by a built-in model, and the answer is a list.
     """
+    if options.get("text_pair") is not None:
+        raise UsageError("--text-pair does not go with a corpus: each sentence is read alone")
     opened = opened_model("evaluate", model, options)
     if corpus is None:
         from attnctl.training.relations import measure_relations
@@ -697,7 +714,7 @@ def findings_of(given: Prepared) -> list[CheckFinding]:
         raise UsageError(f"--check: {name} holds an overview, of which nothing can be recomputed: give the text")
     if given.model is None:
         return list(findings_of_trace(given.trace(predictions=False)))
-    return list(check_attention(given.model, given.source.text, given.layers, given.heads))
+    return list(check_attention(given.model, given.source.input_text, given.layers, given.heads))
 
 
 def census_bytes(found: CensusTable, suffix: str, look: Look | None = None, say: Say | None = None) -> bytes:

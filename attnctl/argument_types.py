@@ -276,7 +276,10 @@ OptionValues = dict[str, Any]  # options by their names, as a command or a call 
 
 
 # what only checkpoints can be asked for; they take no others
-CHECKPOINT_OPTIONS = frozenset({"attention", "target", "generate", "dtype", "bos", "truncate", "image", "device"})
+CHECKPOINT_OPTIONS = frozenset(
+    {"attention", "target", "generate", "dtype", "bos", "truncate", "image", "device"}
+    | {"text_pair", "source_language", "target_language"}
+)
 
 
 class ModelOptions(TypedDict, total=False):
@@ -309,6 +312,9 @@ class ModelOptions(TypedDict, total=False):
     bos: bool | None
     truncate: bool | None
     image: str | None
+    text_pair: str | None
+    source_language: str | None
+    target_language: str | None
     dtype: str | None
     device: str | None
 

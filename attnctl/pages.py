@@ -77,7 +77,7 @@ def page_of_sources(
     if effects is not None:
         if not isinstance(source, TextSource) or not isinstance(part, Trace):
             raise UsageError("--effects needs a text and its model, short enough that the page shows its single tokens")
-        watched = watched_text(source.model, source.text, query)
+        watched = watched_text(source.model, source.input_text, query)
         if not watched.predicts_words or not reads_itself(watched.tokens, watched.key_tokens, watched.info):
             raise UsageError(f"--effects follows a prediction, and {watched.info.name} makes none here")
         document = plain(effects_document(measure_effects(watched, effects)))

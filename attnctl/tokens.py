@@ -44,6 +44,9 @@ class Token:
         Index | None,
         about("Which of several pictures it is of, from 0 on: they stand side by side, and boxes are in all of that."),
     ] = None
+    type: Annotated[
+        Index | None, about("Token type: which of two texts it is of, as the tokenizer tells the model.")
+    ] = None
 
 
 Tokenize = Callable[[str], tuple[Token, ...]]

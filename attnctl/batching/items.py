@@ -44,6 +44,7 @@ class Item:
     error: str | None = None
     messages: Any = None
     answer: str | None = None
+    text_pair: str | None = None  # the second text, that the model reads behind `text`
 
     @cached_property
     def content_fingerprint(self) -> str:
@@ -52,6 +53,7 @@ class Item:
 
         said = [self.text, self.id, self.tokens, self.options, self.trace, self.error]
         said += [self.messages, self.answer] if (self.messages, self.answer) != (None, None) else []
+        said += [] if self.text_pair is None else [{"text_pair": self.text_pair}]
         return hashlib.sha256(orjson.dumps(said, option=orjson.OPT_SORT_KEYS)).hexdigest()[:16]
 
     @property

@@ -68,6 +68,8 @@ class Sources:
             raise AttnctlError(item.error)
         if item.trace is not None or item.tokens is not None:
             raise AttnctlError('a prompt is a "text", or "messages": there are no tokens of its own to answer')
+        if item.text_pair is not None:
+            raise AttnctlError("a prompt is one text: it has no text_pair")
         for name, value in item.options.items():
             if name not in OWN or not isinstance(value, str):
                 raise UsageError(f"one prompt has no option {name!r}: it is {' and '.join(OWN)}, each a text")

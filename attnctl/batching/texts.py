@@ -9,7 +9,7 @@ import os
 import re
 import sys
 import zlib
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -88,6 +88,7 @@ SUFFIXES = {
 }
 LONGEST = limits.LINE_BYTES
 TOO_LONG = f"the text is longer than {LONGEST >> 20} MB"
+PAIR = "text_pair"  # the column of the second text of a pair
 BOM = b"\xef\xbb\xbf"
 JSON_BEGINS = re.compile(rb"\s*(\{|\[\s*([\[{\"]|$))")  # of a pipe: "[Music]" is text
 
@@ -291,7 +292,8 @@ class TextStream(InputFiles):
             rows = csv.DictReader(lines, columns, delimiter=mark)
             for row in rows:
                 where = f"{name}, line {rows.line_num + 1}"
-                yield _of_text(where, row[column] or "", row[id_column] if id_column else None)
+                item = _of_text(where, row[column] or "", row[id_column] if id_column else None)
+                yield item if item.error else replace(item, text_pair=None if column == PAIR else _pair_of(row))
         except csv.Error as error:
             line = 1 if rows is None else rows.line_num + 1
             raise AttnctlError(f"{name}, line {line} is no row of a table: {error}") from error
@@ -322,7 +324,7 @@ class TextStream(InputFiles):
             with said_plainly("read", path), pq.ParquetFile(path) as file:
                 names = file.schema_arrow.names
                 column, id_column = self._text_columns(names, path)
-                wanted = [column, *([id_column] if id_column else []), *({"tokens"} & set(names) - {column})]
+                wanted = [column, *([id_column] if id_column else []), *({"tokens", PAIR} & set(names) - {column})]
                 rows = (row for rows in file.iter_batches(1024, columns=wanted) for row in rows.to_pylist())
                 for number, row in enumerate(rows):
                     yield of_row(f"{path}, row {number}", row, column, id_column)
@@ -398,6 +400,12 @@ def _answer_of(row: dict[str, object]) -> str | None:
     return answer if isinstance(answer, str) else None
 
 
+def _pair_of(row: Mapping[str, object]) -> str | None:
+    """The second text of a row, where it has one that is not empty."""
+    pair = row.get(PAIR)
+    return None if pair is None or not str(pair).strip() else str(pair)
+
+
 def _id_of(given: object) -> str | int | None:
     """An id as it was given: a whole number stays one, all else is text."""
     whole = isinstance(given, int) and not isinstance(given, bool)
@@ -422,7 +430,11 @@ def of_row(where: str, row: dict[str, object], column: str = "text", id_column: 
     item = _of_text(where, text, name)
     if item.error:
         return item
-    return replace(item, tokens=None if tokens is None else tuple(tokens), options=options, answer=_answer_of(row))
+    pair = None if column == PAIR else _pair_of(row)
+    if pair is not None and tokens is not None:
+        return Item(0, where, text, name, error=f'"{PAIR}" does not go with "tokens"')
+    own = None if tokens is None else tuple(tokens)
+    return replace(item, tokens=own, options=options, answer=_answer_of(row), text_pair=pair)
 
 
 def opened_stream(

@@ -23,7 +23,7 @@ from attnctl.measures import check_measure, needs_of
 from attnctl.models import Model, open_named_model
 from attnctl.models.builtin.stack import Stack, can_run_together, run_together
 from attnctl.readings.traces.trace import Trace, TraceReading, notes_of_kind
-from attnctl.source import Changes, Pass, TextSource, TraceSource, check_room, prepare, reader_of
+from attnctl.source import Changes, Pass, TextSource, TraceSource, check_room, prepare, reader_of, with_text_pair
 from attnctl.steps import NAMES, check_names, narrow_trace, rounded_trace
 from attnctl.tokens import Token, checked_text, find_several
 
@@ -269,7 +269,7 @@ class Traces:
         with np.errstate(all="ignore"):  # what overflows is refused by name
             if len(some) == 1:
                 (alone,) = recordings
-                runs = [model.run(alone.tokens, alone.visit, some[0].item.text)]
+                runs = [alone.source.model.run(alone.tokens, alone.visit, alone.source.input_text)]
             else:
                 run: Any = run_together
                 if not isinstance(model, Stack):
@@ -314,7 +314,8 @@ class Traces:
             return trace
         changes, layer = Changes(work.measure, work.words), item.options.get("layer", work.layer)
         if needs_of(work.measure) == "network" and item.trace is None:  # run again, value by value
-            text = TextSource(self.model_of_item(item), trace.text, trace.tokens)
+            read = item.text if item.messages is None else trace.text
+            text = TextSource(self.model_of_item(item), read, trace.tokens)
             given = prepare(text, changes, layer, query=item.options.get("query", work.query))
             return given.trace(predictions=False)
         # what has come of all layers is shown, unless some are named
@@ -330,7 +331,8 @@ class Traces:
             if len(self._models) >= OPENED:
                 self._models.pop(next(key for key in self._models if key != NONE))
             self._models[key] = self._open_own_model(own)
-        return reader_of(self._models[key], item.text)
+        model = reader_of(self._models[key], item.text)
+        return model if item.text_pair is None else with_text_pair(model, item.text_pair)
 
     def _open_own_model(self, own: OptionValues) -> Model:
         if not own:
@@ -352,7 +354,7 @@ class Traces:
         try:
             trace = self._with_measure(item, trace)
             trace = trace if item.id is None else replace(trace, id=item.id)
-            notes = [f"{item}: {note}" for note in notes_of_kind(trace.notes, "doubt", "no-weights")]
+            notes = [f"{item}: {note}" for note in notes_of_kind(trace.notes, "doubt", "no-weights", "input")]
             for form in self.work.formats:
                 made[form] = self._made_of_format(form, item, trace, notes)
         except Exception as error:

@@ -385,4 +385,6 @@ def say_unknown(*texts: Sequence[Token], notes: Sequence[str] = (), every: bool 
     from attnctl.tokens import unknown_words
 
     said = [note for tokens in dict.fromkeys(map(tuple, texts)) for note in unknown_words(tokens)]
-    say_notes([*said, *dict.fromkeys(notes if every else notes_of_kind(notes, "guess", "doubt", "no-weights"))])
+    say_notes(
+        [*said, *dict.fromkeys(notes if every else notes_of_kind(notes, "guess", "doubt", "no-weights", "input"))]
+    )

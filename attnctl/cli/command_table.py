@@ -221,7 +221,7 @@ probabilities. The heads that go along with the sound best are found too, and he
 Of an encoder-decoder the text is the source, and the target is the model's own, or given with --target; other models read
 one text, "source >> target". The heads that give each token of the target a source of its own are found.""",
         takes(
-            "text file heads words target language json output model dtype device",
+            "text file heads words target language source_language target_language json output model dtype device",
             text={
                 "help": 'The text, or speech: .wav, what soundfile reads where that is installed; "-" for standard input.',
                 "metavar": "[TEXT|AUDIO|-]",
@@ -229,7 +229,7 @@ one text, "source >> target". The heads that give each token of the target a sou
             },
             output=f"Where to write: .json, {suffixes_listed()}; of speech .srt, .vtt.",
         ),
-        ({"speech": "all but file words", "texts": "all but language"},),
+        ({"speech": "all but file words source_language target_language", "texts": "all but language"},),
     ),
     "leaks": Entry(
         LOOK,
@@ -299,7 +299,8 @@ Model, text and what was computed of them are kept, so that a second question is
         """Run every text of a file through a model: a trace a line, a picture each.
 
 Run again, it does what is missing. FOLDER/manifest.jsonl says what became of each text; where some failed, the exit code
-is 3. A line of JSON has "text", or "messages" (a conversation), and where wanted "id", "tokens", "answer", "options".""",
+is 3. A line of JSON has "text", or "messages" (a conversation), and where wanted "id", "text_pair", "tokens", "answer",
+"options".""",
         takes(
             "source output format input column id_column layer head query steps words measure precision parameters",
             "max_tokens",
@@ -399,7 +400,7 @@ rules that need no attention. Sentences that cannot be used are counted and name
             *o.ENGINE_OPTIONS,
             "sentences write_corpus json output",
             *o.MAP_OPTIONS,
-            *o.WEIGHTS_MODEL_OPTIONS,
+            *(name for name in o.WEIGHTS_MODEL_OPTIONS if name != "text_pair"),
             corpus={
                 "help": 'Parsed sentences as CoNLL-U (.gz, .zst), or "-"; or a census (.json). '
                 "Default: the bundled corpus.",

@@ -431,6 +431,25 @@ _TABLE: dict[str, dict[str, Option]] = {
             "Picture that the text is about, several with commas (vision-language checkpoints).",
             metavar="FILE",
         ),
+        "text_pair": Option(
+            "--text-pair",
+            "A second text that the model reads behind the text: passage, hypothesis (checkpoints).",
+            metavar="TEXT",
+            meant_by="--pair --passage --context --hypothesis",
+            one_call=True,
+        ),
+        "source_language": Option(
+            "--source-language",
+            "The language of the text: eng_Latn (checkpoints that translate).",
+            metavar="CODE",
+            meant_by="--src-lang",
+        ),
+        "target_language": Option(
+            "--target-language",
+            "The language that the decoder writes: fra_Latn (checkpoints that translate).",
+            metavar="CODE",
+            meant_by="--tgt-lang",
+        ),
         "dtype": Option(
             "--dtype",
             "auto, float32, bfloat16 or float16 (checkpoints).",
@@ -522,8 +541,8 @@ OPTIONS = {name: replace(one, group=group) for group, several in _TABLE.items() 
 MODEL_OPTIONS = (
     "chat", "model", "tokenizer", "embeddings", "qkv", "d_model", "d_k", "n_heads", "n_kv_heads", "n_layers",
     "output_projection", "predict", "off", "seed", "causal", "window", "scale", "no_scale", "temperature", "positions",
-    "rope", "rope_theta", "rope_pairs", "dropout", "attention", "target", "generate", "bos", "truncate", "image", "dtype",
-    "device",
+    "rope", "rope_theta", "rope_pairs", "dropout", "text_pair", "attention", "target", "source_language",
+    "target_language", "generate", "bos", "truncate", "image", "dtype", "device",
 )  # fmt: skip
 WEIGHTS_MODEL_OPTIONS = tuple(name for name in MODEL_OPTIONS if name != "predict")  # where no prediction is told
 # of a checkpoint that is asked a prompt: what its numbers are made of is its own

@@ -27,7 +27,7 @@ from attnctl.argument_types import (
 from attnctl.errors import UsageError
 from attnctl.files import is_possible_name, open_regular
 from attnctl.readings.traces.trace import Trace
-from attnctl.source import Model, record_trace
+from attnctl.source import Model, record_trace, with_text_pair
 from attnctl.text import visible_text
 from attnctl.tokens import checked_text, find_several
 
@@ -166,6 +166,7 @@ def opened_model(function: str, model: ModelArgument, options: ModelOptions) -> 
     if isinstance(model, (str, os.PathLike)):
         return open_named_model(os.fspath(model), **options)
     given: OptionValues = {name: value for name, value in options.items() if value is not None}
+    text_pair = given.pop("text_pair", None)  # of the text, not of the model
     opened: Any = model
     if is_network(model):
         from attnctl.models.huggingface.opening import wrap_network
@@ -176,4 +177,4 @@ def opened_model(function: str, model: ModelArgument, options: ModelOptions) -> 
     if not all(hasattr(opened, name) for name in ("run", "tokenize", "info")):
         wanted = "a name, a path, an opened model or a transformers model"
         raise TypeError(f"{function}(): model is {wanted}, not {type(model).__name__}: {repr(model)[:80]}")
-    return opened  # type: ignore[no-any-return]
+    return opened if text_pair is None else with_text_pair(opened, text_pair)

@@ -70,6 +70,7 @@ class Source:
         held_rows: tuple[int, ...] | None = None,
     ) -> None:
         self.name, self.text, self.tokens, self.info = name, text, tokens, info
+        self.input_text = text  # what a model is given: of two texts the first
         self.key_tokens = tokens if key_tokens is None else key_tokens  # other than the tokens: cross attention, slots
         self.counts = counts or (
             info.n_layers or 1,
@@ -195,7 +196,10 @@ class TextSource(Source):
             raise AttnctlError("the text has no tokens: give at least one word")
         of_keys: Any = getattr(model, "tokens_of_keys", None)
         keys = None if of_keys is None else of_keys(tokens, text) or None
-        super().__init__(model.info.name, text, tokens, model.info, key_tokens=keys)
+        as_read: Any = getattr(model, "text_as_read", None)
+        read = text if as_read is None else as_read(text)
+        super().__init__(model.info.name, read, tokens, model.info, key_tokens=keys)
+        self.input_text = text
 
     def read(
         self,
@@ -208,8 +212,8 @@ class TextSource(Source):
         forward = Pass(self, reading, layers, heads, tick)
         with np.errstate(all="ignore"):  # what overflows is refused by name, not warned of
             if self.memory is not None:
-                return forward.value(self.memory.run(self.model, self.tokens, forward.visit, self.text))
-            return forward.value(self.model.run(self.tokens, forward.visit, self.text))
+                return forward.value(self.memory.run(self.model, self.tokens, forward.visit, self.input_text))
+            return forward.value(self.model.run(self.tokens, forward.visit, self.input_text))
 
 
 def reader_of(model: Model, text: str) -> Model:
@@ -228,6 +232,14 @@ def reader_of(model: Model, text: str) -> Model:
         raise UsageError(f"{text} is a picture, and {model.info.name} reads text: {wanted}")
     tower: Model = model.picture_tower()
     return tower
+
+
+def with_text_pair(model: Model, text_pair: str) -> Model:
+    """The model that reads `text_pair` behind each text. Raises UsageError for a model that reads one text."""
+    read: Any = getattr(model, "with_text_pair", None)
+    if read is None:
+        raise UsageError(f"--text-pair: {model.info.name} reads one text: pairs are for checkpoints")
+    return read(text_pair)  # type: ignore[no-any-return]
 
 
 def record_trace(
@@ -420,6 +432,7 @@ class ChangedSource(Source):
             measure=measure or source.measure,
             held_rows=source.held_rows,
         )
+        self.input_text = source.input_text
 
     def read(
         self,
@@ -643,7 +656,7 @@ def _of_network(source: Source, measure: Measure, layers: Sequence[int] | None, 
         def take(layer: LayerAttention, output: Floats, zeroed: Iterable[Floats]) -> None:
             made.append(measure.function(layer, output, watched(zeroed)))
 
-        run: Run = run_again(source.tokens, take, source.text, layers)
+        run: Run = run_again(source.tokens, take, source.input_text, layers)
     for layer in sorted(set(layers or ()) - {layer.layer for layer in made}):
         raise UsageError(f"{flag}: layer {layer} of {source.name} has no attention of its own")
     info = run.model or source.info

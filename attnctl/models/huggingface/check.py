@@ -30,7 +30,7 @@ def check_attention(
     trace = record_trace(model, text, layers=layers, heads=heads, predictions=False)
     limit = ROUNDING.get(trace.model.dtype, 1e-5)
     return (
-        *_against_model(model, trace, limit),
+        *_against_model(model, text, trace, limit),
         _against_fused(trace, limit),
         _row_sums(trace, limit),
         _nan_finding(trace),
@@ -44,13 +44,13 @@ MULTIPLIED = "weights against those its code multiplies values with, max |Δ|"
 CONTEXT = "layer context against what is shown, max |Δ| / max |context|"
 
 
-def _against_model(model: Any, trace: Trace, limit: float) -> tuple[CheckFinding, CheckFinding]:
+def _against_model(model: Any, text: str, trace: Trace, limit: float) -> tuple[CheckFinding, CheckFinding]:
     """The weights against the model's own, and the weights and values that are shown against the context that it makes."""
     if model.info.kind != "checkpoint":
         why = "a built-in model has no other path"
         return CheckFinding(EAGER, None, why), CheckFinding(CONTEXT, None, why)
     shapes = {part.layer: part.weights.shape[-2:] for part in trace.layers if part.weights is not None}
-    weights, contexts = model.own_attention(trace.tokens, trace.text, shapes)
+    weights, contexts = model.own_attention(trace.tokens, text, shapes)
     if model.puts_out_weights:
         why = "where its code multiplies weights with values is not seen: the weights are its own, their rows alone checked"
         found = _own_weights_finding(MULTIPLIED, trace, weights, limit, why)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -22,9 +22,9 @@ from attnctl.models.builtin.stack import MOST_LIKELY, predicted_places
 from attnctl.models.huggingface.attention_sites import merges_source
 from attnctl.models.huggingface.network import device_of_inputs, end_ids, generation_setting, running_network
 from attnctl.models.huggingface.tokenizer import Pieces, named_token
-from attnctl.readings.traces.trace import ModelInfo, Prediction
+from attnctl.readings.traces.trace import ModelInfo, Note, Prediction
 from attnctl.text import visible_text
-from attnctl.tokens import Token
+from attnctl.tokens import Token, checked_text
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
@@ -54,11 +54,18 @@ def generated_tokens(model: Checkpoint, tokens: Sequence[Token], known: int) -> 
             f"{len(tokens):,} tokens and {count:,} new ones are more than {model.info.name} reads: {limit:,}"
         )
     ids, padding = model.token_ids(tokens), generation_setting(model.network, "pad_token_id")  # (1, n)
+    start = () if model.kind == "self" else model.decoder_start()
+    # a decoder that writes in a language begins with more than one token
+    begun: dict[str, Any] = {"decoder_input_ids": model.token_ids(start)} if len(start) > 1 else {}
+    if start and model.pieces.target_language is not None:
+        begun["decoder_start_token_id"] = start[0].id
     with running_network(model.network, len(tokens), model.info.name):
         made = model.network.generate(  # type: ignore[operator]
             input_ids=ids,
             attention_mask=torch.ones_like(ids),
+            **model.token_types(tokens),
             **model.inputs_beside(len(tokens)),
+            **begun,
             max_new_tokens=count,
             **GREEDY,
             pad_token_id=padding if isinstance(padding, int) and padding >= 0 else 0,
@@ -74,6 +81,14 @@ def classes_of_network(network: PreTrainedModel) -> Mapping[int, str]:
     one_of_several = config.num_labels > 1 and config.problem_type in (None, "single_label_classification")
     has_head = not getattr(network, "attnctl_headless", False)
     return config.id2label if gives_class and one_of_several and has_head else {}
+
+
+def input_table(network: PreTrainedModel) -> Any:
+    """The embeddings of a network's tokens; None for one that has no such table (CANINE hashes characters)."""
+    try:
+        return network.get_input_embeddings()
+    except NotImplementedError:
+        return None
 
 
 EMBEDDED = 4096  # tokens up to which the embeddings are kept
@@ -131,6 +146,31 @@ class Checkpoint:
         """The checkpoint as it reads `text`: itself, but where a picture belongs to it."""
         return self
 
+    def text_as_read(self, text: str) -> str:
+        """The text in which the tokens have their places: `text`, and where the model reads a pair its second text."""
+        return self.pieces.joined_text(text)
+
+    def with_text_pair(self, text_pair: str) -> Checkpoint:
+        """The same, reading `text_pair` behind each text. Raises UsageError where texts are not read."""
+        if type(self).tokenize is not Checkpoint.tokenize:
+            raise UsageError(f"--text-pair: {self.info.name} reads one text, with a picture or a sound beside it")
+        if not text_pair.strip():
+            raise UsageError("--text-pair is empty: it is the second of two texts")
+        return replace(self, pieces=replace(self.pieces, text_pair=checked_text(text_pair)))
+
+    def input_notes(self, tokens: Sequence[Token]) -> tuple[str, ...]:
+        """What a reader must know of the network's inputs: a separator within the text, inputs that nobody gives."""
+        config: Any = self.network.config
+        one_type = self.pieces.text_pair is not None and getattr(config, "type_vocab_size", 0) > 1
+        one_type = one_type and "token_type_ids" in self.forward_keywords and all(one.type is None for one in tokens)
+        lacking = f"The tokenizer of {self.info.name} gives no token types, by which its network tells two texts apart."
+        return (
+            *(() if self.info.causal else self.pieces.separator_notes(tokens)),
+            *self.pieces.place_notes(tokens),
+            *((Note(lacking, "input"),) if one_type else ()),
+            *default_input_notes(self.network, self.forward_keywords - set(self.inputs_beside(len(tokens)))),
+        )
+
     def inputs_beside(self, n: int) -> dict[str, object]:
         """What the network is given beside the ids of `n` tokens: nothing, but where a picture stands among them."""
         return {}
@@ -141,7 +181,15 @@ class Checkpoint:
 
     def inputs_of_tokens(self, tokens: Sequence[Token]) -> dict[str, object]:
         """What the network is given of a text or picture: the ids of its tokens, and what goes beside them."""
-        return {"input_ids": self.token_ids(tokens), **self.inputs_beside(len(tokens))}
+        return {"input_ids": self.token_ids(tokens), **self.token_types(tokens), **self.inputs_beside(len(tokens))}
+
+    def token_types(self, tokens: Sequence[Token]) -> dict[str, object]:
+        """The token types of tokens, where their tokenizer tells them apart and the network reads them: (1, n)."""
+        import torch
+
+        if "token_type_ids" not in self.forward_keywords or not any(token.type for token in tokens):
+            return {}
+        return {"token_type_ids": torch.tensor([[token.type or 0 for token in tokens]], device=self.network.device)}
 
     @property
     def classes(self) -> Mapping[int, str]:
@@ -212,7 +260,7 @@ class Checkpoint:
                     ran.key_tokens = tokens_of_call_keys(stored.shape[2], tokens, source, ran.key_tokens)
                     visit(layer_of_weights(number, stored))
             only_text = not self.inputs_beside(len(tokens))  # what stands in a picture's places is not of the table
-            table: Any = self.network.get_input_embeddings() if only_text else None
+            table: Any = input_table(self.network) if only_text else None
             if len(tokens) <= EMBEDDED and hasattr(table, "num_embeddings"):
                 ids = inputs["decoder_input_ids" if source is not None else "input_ids"]
                 ran.embeddings = as_numpy(table(ids)[0])  # (n, d_model)
@@ -374,7 +422,7 @@ class Checkpoint:
         limit = self.pieces.limit
         if limit is not None and len(tokens) > limit:
             raise AttnctlError(f"{len(tokens):,} tokens are more than {self.info.name} reads: {limit:,}")
-        rows = getattr(self.network.get_input_embeddings(), "num_embeddings", None)
+        rows = getattr(input_table(self.network), "num_embeddings", None)
         for token in tokens:
             if rows is not None and token.id is not None and token.id >= rows:
                 raise AttnctlError(
@@ -418,9 +466,22 @@ class Checkpoint:
         return torch.tensor([[token.id for token in tokens]], device=device_of_inputs(self.network))  # (1, n)
 
     def decoder_start(self) -> tuple[Token, ...]:
-        """Return the tokens that a decoder's text begins with."""
-        number = self.decoder_start_id
-        return (Token(self.pieces.tokenizer.id_to_token(number) or str(number), number, special=True),)
+        """The tokens that a decoder begins with: its start, and what `generate` puts next, a language or a forced token."""
+        if self.pieces.target_language is not None:
+            tokens = self._shifted_target(self.pieces.tokenize_target(""))
+            return tokens[:-1] if len(tokens) > 1 and self._ends_text(tokens[-1]) else tokens
+        forced = getattr(getattr(self.network, "generation_config", None), "forced_bos_token_id", None)
+        return (self._start_token(), *(self._named_token(number) for number in (forced,) if number is not None))
+
+    def _start_token(self) -> Token:
+        """Return the token that `generate` begins a decoder's text with."""
+        return self._named_token(self.decoder_start_id)
+
+    def _named_token(self, number: int) -> Token:
+        return Token(self.pieces.tokenizer.id_to_token(number) or str(number), number, special=True)
+
+    def _ends_text(self, token: Token) -> bool:
+        return token.id in end_ids(self.network)
 
     @property
     def decoder_start_id(self) -> int:
@@ -443,11 +504,36 @@ class Checkpoint:
 
         They have no place in the text, which is the source's.
         """
-        if self.target is not None:
-            tokens = tuple(replace(token, start=None, end=None) for token in self.pieces.tokenize_text(self.target))
-            ended = tokens and tokens[-1].id in end_ids(self.network)
-            return (*self.decoder_start(), *(tokens[:-1] if ended else tokens))
-        return (*self.decoder_start(), *generated_tokens(self, source, 1))
+        if self.target is None:
+            start = self.decoder_start()
+            return (*start, *generated_tokens(self, source, len(start)))
+        tokens = self._shifted_target(self.pieces.tokenize_target(self.target))
+        start = self.decoder_start()
+        known = len(start) if [token.id for token in tokens[: len(start)]] == [token.id for token in start] else 1
+        return (*start, *(replace(token, start=None, end=None) for token in tokens[known:]))
+
+    def _shifted_target(self, labels: tuple[Token, ...]) -> tuple[Token, ...]:
+        """The tokens that a decoder reads to predict `labels`: as its network shifts them, less the end of the text."""
+        ended = (
+            bool(labels) and labels[-1].special and (labels[-1].start == labels[-1].end or self._ends_text(labels[-1]))
+        )
+        rest = labels[:-1] if ended else labels
+        if ended and not self._ends_text(labels[-1]) and self._begins_with_last(labels):
+            return (replace(labels[-1], start=None, end=None), *rest)  # mBART: a target ends with its language
+        return (self._start_token(), *rest)
+
+    def _begins_with_last(self, labels: Sequence[Token]) -> bool:
+        """Whether the network's own shift of labels puts the last one first."""
+        import inspect
+        import sys
+
+        shift = getattr(sys.modules[type(self.network).__module__], "shift_tokens_right", None)
+        if shift is None:
+            return False
+        config = self.network.config
+        given = (self.token_ids(labels), config.pad_token_id, getattr(config, "decoder_start_token_id", None))
+        shifted = shift(*given[: len(inspect.signature(shift).parameters)])  # (1, n)
+        return bool(shifted[0, 0] == labels[-1].id)
 
     def _take_modules(self, inputs: dict[str, object]) -> None:
         """Let BigBird take the other modules that it has for a short text, which are then to be listened to."""
@@ -508,12 +594,41 @@ def nothing_seen_sentence(name: str, kind: str, silent: dict[Site, str]) -> str:
     return f"{name} has no softmax {what} that it tells of: there are no weights to show"
 
 
+# inputs of a value for each token, for which a network puts one value where they are not given
+_VALUE_OF_TOKEN = re.compile(r"bbox|langs|global_attention_mask|\w+_ids|\w+_seq")
+# of these the default is the right one, or the text has none of what they tell of
+_RIGHT_BY_DEFAULT = re.compile(
+    r"(position|token_type|mm_token_type|moe_mm_token_type|mc_token|speaker)_ids|\w*input_ids|"
+    r"(decoder|entity|image|video|audio|visual|vision|aspect_ratio)_\w+"
+)
+
+
+def default_input_notes(network: PreTrainedModel, not_given: Iterable[str]) -> tuple[str, ...]:
+    """What a reader must know of inputs that affect the result and are `not_given` (boxes, languages): one note, or none."""
+    config: Any = network.config
+    names = {n for n in not_given if _VALUE_OF_TOKEN.fullmatch(n) and not _RIGHT_BY_DEFAULT.fullmatch(n)}
+    if getattr(config, "n_langs", 1) < 2:  # XLM
+        names -= {"langs"}
+    if not getattr(config, "use_task_id", True):  # ERNIE
+        names -= {"task_type_ids"}
+    if isinstance(getattr(config, "type_vocab_sizes", None), list):  # TAPAS: seven token types a token
+        names |= {"token_type_ids"} & set(not_given)
+    if not names:
+        return ()
+    said = (
+        f"{type(network).__name__} also reads {', '.join(sorted(names))}, which a text does not tell: every token has its "
+        "default. In your own code attnctl.capture records a run that has them."
+    )
+    return (Note(said, "input"),)
+
+
 def text_notes(
     model: Checkpoint, tokens: Sequence[Token], source: Sequence[Token] | None, bare: bool
 ) -> tuple[str, ...]:
     """What a reader must know of the tokens: how they begin, which are the model's own, and `bare` weights."""
-    notes = list(model.pieces.beginning_notes(tokens if source is None else source, bool(model.info.causal)))
-    new = [token for token in tokens if token.start is None]
+    read = tokens if source is None else source
+    notes: list[str] = [*model.pieces.beginning_notes(read, bool(model.info.causal)), *model.input_notes(read)]
+    new = [token for token in tokens[-model.generate :] if token.start is None] if model.generate else []
     if new and model.kind == "self":
         last = f"last {len(new)} tokens are" if len(new) > 1 else "last token is"
         notes.append(f"The {last} the model's own, the likeliest each time: “{_spelled_tokens(model, new)}”")
@@ -521,7 +636,8 @@ def text_notes(
         own = [token for token in tokens if not token.special]
         said = f" (“{_spelled_tokens(model, own)}”)" if own else ""
         notes.append(f"The decoder's tokens are the model's own{said}, the likeliest each time: --target gives others.")
-    rows = getattr(model.network.get_input_embeddings(), "num_embeddings", None)
+    notes += () if source is None else model.pieces.language_notes(model.target is not None)
+    rows = getattr(input_table(model.network), "num_embeddings", None)
     notes += () if rows is None else model.pieces.size_notes(rows)
     if bare:
         notes.append(

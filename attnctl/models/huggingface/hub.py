@@ -37,6 +37,7 @@ INDEX = "model.safetensors.index.json"
 TOKENIZER = (
     *("tokenizer.json", "tokenizer_config.json", "special_tokens_map.json", "chat_template.jinja", "vocab.json"),
     *("vocab.txt", "merges.txt", "spiece.model", "tokenizer.model", "sentencepiece.bpe.model", "spm.model"),
+    *("source.spm", "target.spm", "target_vocab.json"),
 )
 PICKLED = (".bin", ".pt", ".pth", ".ckpt", ".h5", ".msgpack")
 _HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]{0,95}/[A-Za-z0-9][\w.-]{0,95}")

@@ -219,6 +219,18 @@ class NoTokenizer:
 
     name: str
     does: str = "reads pictures"
+    text_pair: None = None
+    target_language: None = None
+
+    def joined_text(self, text: str) -> str:
+        """The name of the file, as it is."""
+        return text
+
+    def separator_notes(self, tokens: Sequence[Token]) -> tuple[str, ...]:
+        """Nothing: they are of the tokens of a text."""
+        return ()
+
+    place_notes = separator_notes
 
     def beginning_notes(self, tokens: Sequence[Token], causal: bool) -> tuple[str, ...]:
         """Nothing: they are of how a text begins."""

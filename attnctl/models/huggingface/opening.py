@@ -14,6 +14,7 @@ from attnctl.light_import import import_lightly
 from attnctl.models.huggingface.attention_sites import merges_source
 from attnctl.models.huggingface.checkpoint import Checkpoint
 from attnctl.models.huggingface.hub import check_extra, find_checkpoint, import_extra, read_json
+from attnctl.models.huggingface.library_tokenizer import LibraryTokenizer
 from attnctl.models.huggingface.network import class_of, load_network, network_info, origin_of, says_direction
 from attnctl.models.huggingface.sizes import usable_positions
 from attnctl.models.huggingface.tokenizer import Pieces, open_pieces
@@ -35,11 +36,12 @@ DTYPES = ("auto", "float32", "bfloat16", "float16")
 
 
 class DecoderRequest(NamedTuple):
-    """The options --attention, --target and --generate: what of an encoder-decoder is shown, and what it writes."""
+    """The options that say what of an encoder-decoder is shown, what it writes, and in which language."""
 
     attention: str | None = None
     target: str | None = None
     generate: int | None = None
+    target_language: str | None = None
 
 
 def open_checkpoint(
@@ -50,12 +52,15 @@ def open_checkpoint(
     bos: bool | None = None,
     truncate: bool = False,
     image: str | None = None,
+    text_pair: str | None = None,
+    source_language: str | None = None,
     **decoder: Any,
 ) -> Checkpoint:
     """A checkpoint by its folder, GGUF file, Hugging Face id, or well-known name (minilm, smollm2, gpt2).
 
-    `dtype` auto is float32 on the CPU and as stored on a GPU; `image` is the file of a picture that each text goes with;
-    `decoder` are the fields of DecoderRequest. Raises UsageError for options that do not go with it, and AttnctlError, one
+    `dtype` auto is float32 on the CPU and as stored on a GPU; `image` is the file of a picture that each text goes with,
+    `text_pair` a second text that is read behind each text; `source_language` that of a text to translate; `decoder` are
+    the fields of DecoderRequest. Raises UsageError for options that do not go with it, and AttnctlError, one
     line, for a checkpoint that is missing, damaged, pickled, or needs code of its own.
     """
     if dtype not in DTYPES:
@@ -71,6 +76,7 @@ def open_checkpoint(
     asked = DecoderRequest(**decoder)
     kind = _kind_of_model(settings, asked, name)
     of_text = {"bos": bos is not None, "truncate": truncate, "generate": asked.generate, "image": image}
+    of_text |= {"text-pair": text_pair, "source-language": source_language, "target-language": asked.target_language}
     if (does := _sense_beside_text(settings)) is not None:
         for option in (option for option, given in of_text.items() if given):
             raise UsageError(f"--{option} is for models of text, and {short_name(name)} {does}")
@@ -95,7 +101,11 @@ def open_checkpoint(
             what = f"{short_name(name)} reads pictures, and does not cut them into the patches of one grid"
             raise AttnctlError(f"{what}: attnctl.capture records its attention") from None
         raise
+    pieces.set_languages(source_language, asked.target_language)
+    pieces = replace(pieces, names_target=asked.target_language is not None)
     network = load_network(folder, settings, dtype, device, short_name(name))
+    if asked.target_language is None and kind != "self":
+        pieces.force_language(getattr(getattr(network, "generation_config", None), "forced_bos_token_id", None))
     both, network = network, getattr(network, "text_model", network) if _has_two_towers(network) else network
     n_layers = network_info(network, short_name(name), kind).n_layers
     if n_layers is not None and n_layers < 1:
@@ -112,6 +122,10 @@ def open_checkpoint(
     pieces = replace(pieces, limit=_token_limit(network, pieces.limit))
     info = replace(network_info(network, short_name(name), kind), **origin_of(found, name))
     model = _with_direction(Checkpoint(info, network, pieces, kind, asked.target, asked.generate or 0))
+    if text_pair is not None:
+        if both is not network or image is not None:
+            raise UsageError(f"--text-pair: {short_name(name)} reads one text, with a picture beside it")
+        model = model.with_text_pair(text_pair)
     if both is not network:
         from attnctl.models.huggingface.two_towers import TextTower
 
@@ -159,12 +173,12 @@ def short_name(name: str) -> str:
 
 
 def _kind_of_model(settings: Document, asked: DecoderRequest, name: str) -> str:
-    attention, target, generate = asked
+    attention, target, generate, language = asked
     two = bool(settings.get("is_encoder_decoder"))
     if attention is not None and attention not in KINDS:
         raise UsageError(f"--attention {attention}: it is {', '.join(KINDS)}")
     if not two:
-        for option, value in (("attention", attention), ("target", target)):
+        for option, value in (("attention", attention), ("target", target), ("target-language", language)):
             if value is not None:
                 raise UsageError(f"--{option} is for encoder-decoders, and {name} is none{instead_of(option)}")
         return "self"
@@ -172,9 +186,10 @@ def _kind_of_model(settings: Document, asked: DecoderRequest, name: str) -> str:
         raise UsageError(
             "--target and --generate exclude each other: the one gives the decoder's text, the other makes it"
         )
-    if target is not None or generate:
+    written = {"target": target, "generate": generate or None, "target-language": language}
+    for option in (option for option, value in written.items() if value is not None):
         if attention == "encoder":
-            raise UsageError(f"--{'target' if target is not None else 'generate'} says nothing to --attention encoder")
+            raise UsageError(f"--{option} says nothing to --attention encoder")
         return attention or "cross"
     return attention or "encoder"
 
@@ -190,9 +205,9 @@ def _token_limit(network: PreTrainedModel, own: int | None = None) -> int | None
 
 
 def wrap_network(network: PreTrainedModel, tokenizer: PreTrainedTokenizerBase) -> Checkpoint:
-    """The model `network`, reading texts by `tokenizer`: one of transformers (fast), or of the tokenizers library.
+    """The model `network`, reading texts by `tokenizer`: one of transformers, or of the tokenizers library.
 
-    Raises AttnctlError for a model in training mode, and for a tokenizer that tells no spans of the text.
+    Raises AttnctlError for a model in training mode, and for what is no tokenizer.
     """
     from attnctl.models.huggingface.attention_interface import architecture_name, check_inference
 
@@ -205,7 +220,14 @@ def wrap_network(network: PreTrainedModel, tokenizer: PreTrainedTokenizerBase) -
     named = getattr(tokenizer, "special_tokens_map", {})
     settings = {k: str(token) for k, token in named.items() if isinstance(token, str) or hasattr(token, "content")}
     limit = _token_limit(network)
-    pieces = Pieces(called, _tokenizer_of_network(tokenizer, called), settings, limit)
+    library = LibraryTokenizer(tokenizer) if hasattr(tokenizer, "convert_ids_to_tokens") else None
+    pieces = Pieces(
+        called,
+        _tokenizer_of_network(tokenizer, called),
+        settings,
+        limit,
+        open_library=None if library is None else lambda: library,
+    )
     kind = "encoder" if getattr(network.config, "is_encoder_decoder", False) else "self"
     return _with_direction(Checkpoint(network_info(network, called, kind), network, pieces, kind))
 
@@ -243,11 +265,12 @@ def _tokenizer_of_network(tokenizer: PreTrainedTokenizerBase, name: str) -> Any:
     """The tokenizer of the tokenizers library beneath, in a copy that neither pads nor truncates."""
     from tokenizers import Tokenizer
 
+    if hasattr(tokenizer, "convert_ids_to_tokens") and not getattr(tokenizer, "is_fast", False):
+        return LibraryTokenizer(tokenizer)  # written in Python
     backend = getattr(tokenizer, "backend_tokenizer", tokenizer)
     if not isinstance(backend, Tokenizer):
         raise AttnctlError(
-            f"the tokenizer of {name} is of type {type(tokenizer).__name__}, which tells no spans: give a fast one "
-            "(AutoTokenizer gives one where there is one)"
+            f"the tokenizer of {name} is of type {type(tokenizer).__name__}: give one of transformers or of tokenizers"
         )
     copy = Tokenizer.from_str(backend.to_str())
     copy.no_truncation()

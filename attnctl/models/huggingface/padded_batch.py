@@ -168,6 +168,9 @@ def padded_inputs(model: Checkpoint, texts: Sequence[tuple[Token, ...]]) -> tupl
     pad = model.network.config.get_text_config().pad_token_id or 0
     ids = [[token.id for token in tokens] + [pad] * (n - len(tokens)) for tokens in texts]
     inputs: dict[str, object] = {"input_ids": torch.tensor(ids, device=device)}  # (batch, n)
+    if "token_type_ids" in model.forward_keywords and any(token.type for tokens in texts for token in tokens):
+        types = [[token.type or 0 for token in tokens] + [0] * (n - len(tokens)) for tokens in texts]
+        inputs["token_type_ids"] = torch.tensor(types, device=device)  # (batch, n)
     if any(len(tokens) < n for tokens in texts):
         there = [[1] * len(tokens) + [0] * (n - len(tokens)) for tokens in texts]
         inputs["attention_mask"] = torch.tensor(there, device=device)  # (batch, n)

@@ -119,6 +119,8 @@ ANSWER = 64  # tokens of an answer, unless told otherwise
 def chat_prompt(model: Checkpoint, conversation: Conversation) -> Prompt:
     """The conversation by the checkpoint's own template, up to its answer. Errors as of `render_conversation`."""
     settings, name = model.pieces.settings, model.info.name
+    if model.pieces.text_pair is not None:
+        raise UsageError("--text-pair does not go with --chat: a conversation is one text")
     if hasattr(model, "photograph"):
         raise UsageError("--chat does not go with --image: give what is said of the picture as the text")
     return render_conversation(conversation, template_of(settings, name), settings, name, answer=True)

@@ -2,19 +2,27 @@
 
 from __future__ import annotations
 
+import functools
 import unicodedata
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from attnctl import limits
 from attnctl.errors import AttnctlError, TooLongError, UsageError, telling_errors
 from attnctl.files import decode_text, read_bytes
-from attnctl.light_import import complete_torch
-from attnctl.models.huggingface.hub import import_extra, read_json
+from attnctl.models.huggingface.hub import read_json
+from attnctl.models.huggingface.library_tokenizer import (
+    LibraryTokenizer,
+    OpenTokenizer,
+    TextEncoding,
+    languages_of,
+    open_library_tokenizer,
+    set_language,
+)
+from attnctl.readings.traces.trace import Note
 from attnctl.tokens import Token, check_token_count, library_tokenizer
 
 if TYPE_CHECKING:
@@ -24,6 +32,8 @@ if TYPE_CHECKING:
     from attnctl.tokens import GuardedTokenizer
 
 
+BETWEEN = "\n\n"  # what stands between the two texts of a pair where they are shown as one: each is a paragraph
+LANGUAGE_CLASSES = ("Nllb", "MBart", "M2M100", "PLBart", "SeamlessM4T")  # tokenizers that have languages
 UNUSED_ROWS = 1000  # in an embedding table beyond the tokenizer's tokens, before the two are thought not to fit
 _SUBSCRIPTS = str.maketrans("0123456789", "₀₁₂₃₄₅₆₇₈₉")
 
@@ -33,19 +43,100 @@ class Pieces:
     """The tokenizer of a checkpoint's folder. `bos`: None as the tokenizer does it, True exactly one, False none added."""
 
     name: str
-    tokenizer: Tokenizer | GuardedTokenizer
+    tokenizer: Tokenizer | GuardedTokenizer | LibraryTokenizer
     settings: Document  # tokenizer_config.json
     limit: int | None = None  # tokens that the model can read
     bos: bool | None = None
     truncate: bool = False
+    text_pair: str | None = None  # the second of two texts, which the model reads behind each text
+    names_target: bool = False  # the user has named the language of the target
+    open_library: OpenTokenizer | None = (
+        None  # opens the tokenizer of transformers: of pairs, token types and languages
+    )
 
     def tokenize_text(self, text: str) -> tuple[Token, ...]:
-        """The tokens of `text`, special ones included.
+        """The tokens of `text`, and of `text_pair` behind it, special ones included.
 
         Raises AttnctlError where there are more than the model reads, UsageError for --bos where there is none.
         """
         with telling_errors(f"the tokenizer of {self.name} fails on this text"):
-            tokens = self._with_bos(self.tokens_of_encoding(text, self.tokenizer.encode(text)))
+            tokens = self._with_bos(self.tokens_of_encoding(self.joined_text(text), self._encode(text), len(text)))
+        return self._within_limit(tokens)
+
+    def tokenize_target(self, text: str) -> tuple[Token, ...]:
+        """The tokens of a text that a decoder writes: as the tokenizer encodes a `text_target`."""
+        with telling_errors(f"the tokenizer of {self.name} fails on this target"):
+            if self.has_languages or isinstance(self.tokenizer, LibraryTokenizer):
+                encoding: Any = self._encode_target(text)
+            else:
+                encoding = self.tokenizer.encode(text)
+            tokens = self._with_bos(self.tokens_of_encoding(text, encoding))
+        return self._within_limit(tokens)
+
+    def joined_text(self, text: str) -> str:
+        """The text in which the tokens have their places: a text, and its `text_pair` as a paragraph of its own."""
+        return text if self.text_pair is None else f"{text}{BETWEEN}{self.text_pair}"
+
+    def _encode(self, text: str) -> Encoding | TextEncoding:
+        """Encode a text: by the tokenizer of transformers where the tokenizers library alone would not know how."""
+        encoding = self.tokenizer.encode(text)
+        if self.text_pair is not None:
+            self.tokenizer.encode(self.text_pair)  # which has a limit of time
+            if self.open_library is None:
+                raise UsageError(f"--text-pair: give a tokenizer of transformers for {self.name}, which reads pairs")
+            return self.library.encode(text, pair=self.text_pair)
+        if isinstance(encoding, TextEncoding) or self.open_library is None:
+            return encoding
+        return self.library.encode(text) if self.has_languages or any(encoding.type_ids) else encoding
+
+    @cached_property
+    def library(self) -> LibraryTokenizer:
+        """The tokenizer of transformers."""
+        assert self.open_library is not None
+        return self.tokenizer if isinstance(self.tokenizer, LibraryTokenizer) else self.open_library()
+
+    @cached_property
+    def has_languages(self) -> bool:
+        """Whether a text is encoded in a language, and a target in another (NLLB, mBART, M2M100)."""
+        named = str(self.settings.get("tokenizer_class") or "").startswith(LANGUAGE_CLASSES)
+        if self.open_library is None or not (named or {"src_lang", "tgt_lang"} & self.settings.keys()):
+            return False
+        return bool(languages_of(self.library.tokenizer))
+
+    @property
+    def target_language(self) -> str | None:
+        """The language that a decoder writes, where it is set; None without, and for a tokenizer without languages."""
+        return getattr(self.library.tokenizer, "tgt_lang", None) if self.has_languages else None
+
+    def set_languages(self, source: str | None, target: str | None) -> None:
+        """Set the languages of a text and of a target. Raises UsageError for one that the tokenizer does not know."""
+        for side, language in (("source", source), ("target", target)):
+            if language is not None:
+                set_language(self.library.tokenizer, side, language, self.name)
+
+    def force_language(self, forced: int | None) -> None:
+        """Set the language of a target to that of an id that `generate` is told to begin with."""
+        codes = (
+            {number: code for code, number in languages_of(self.library.tokenizer).items()}
+            if self.has_languages
+            else {}
+        )
+        if forced in codes:
+            self.library.tokenizer.tgt_lang = codes[forced]
+
+    def _encode_target(self, text: str) -> TextEncoding:
+        """Encode a target. Raises UsageError for one in no language, where the tokenizer cannot do without (M2M100)."""
+        try:
+            return self.library.encode(text, as_target=True)
+        except KeyError:
+            if not self.has_languages or self.target_language is not None:
+                raise
+            codes = ", ".join(sorted(languages_of(self.library.tokenizer))[:6])
+            raise UsageError(
+                f"{self.name} writes each target in a language: name it with --target-language ({codes}, …)"
+            ) from None
+
+    def _within_limit(self, tokens: tuple[Token, ...]) -> tuple[Token, ...]:
         if self.limit is not None and len(tokens) > self.limit:
             if not self.truncate:
                 raise TooLongError(
@@ -66,6 +157,38 @@ class Pieces:
         if causal and self.bos is None and tokens[0].id != self.bos_id and not tokens[0].special:
             return (f"The tokenizer adds no {mark} at the start; a model trained with one may want it: --bos adds it.",)
         return ()
+
+    def separator_notes(self, tokens: Sequence[Token]) -> tuple[str, ...]:
+        """What a reader must know where a text holds the separator of two texts."""
+        mark = named_token(self.settings, "sep_token") or "[SEP]"
+        number = self.tokenizer.token_to_id(mark)
+        typed = [one for one in tokens if one.id == number and one.special and one.start != one.end]
+        if number is None or not typed:
+            return ()
+        said = f"The text holds {mark} and is read as one text: --text-pair gives the second of two."
+        return (Note(said, "input"),)
+
+    def place_notes(self, tokens: Sequence[Token]) -> tuple[str, ...]:
+        """What a reader must know where a tokenizer without offsets gives pieces that do not spell the text."""
+        first = next((token for token in tokens if not token.special), None)
+        if first is None or first.start is not None or not isinstance(self.tokenizer, LibraryTokenizer):
+            return ()
+        return (
+            f"The tokenizer of {self.name} tells no places in the text, and its pieces do not spell it: tokens are shown as "
+            "pieces, and --words and --spans have no places to go by.",
+        )
+
+    def language_notes(self, is_given: bool) -> tuple[str, ...]:
+        """What a reader must know of the language of a target, which `is_given` or written by the model."""
+        if self.names_target or not self.has_languages:
+            return ()
+        language = self.target_language
+        if language is None:
+            return (f"No target language is set, so {self.name} begins without one: --target-language sets it.",)
+        same = ", the language of the source" if language == self.library.tokenizer.src_lang else ""
+        return (
+            f"The target is {'read as' if is_given else 'written in'} {language}{same}: --target-language sets another.",
+        )
 
     def size_notes(self, rows: int) -> tuple[str, ...]:
         """What a reader must know where an embedding table of `rows` tokens holds many more than the tokenizer gives.
@@ -108,19 +231,34 @@ class Pieces:
         """The ids of tokens that are no text: beginnings, ends, separators, masks."""
         return frozenset(i for i, added in self.tokenizer.get_added_tokens_decoder().items() if added.special)
 
-    def tokens_of_encoding(self, text: str, encoding: Encoding) -> tuple[Token, ...]:
-        """Tokens of an Encoding of `text`: each shown by the characters it covers, without ##, Ġ or ▁."""
+    def tokens_of_encoding(self, text: str, encoding: Encoding | TextEncoding, first: int = 0) -> tuple[Token, ...]:
+        """Tokens of an Encoding of `text`: each shown by the characters it covers, without ##, Ġ or ▁.
+
+        `first` is the number of characters of the first of two texts.
+        """
         check_token_count(len(encoding.ids), text)
         unknown = getattr(self.tokenizer.model, "unk_token", None)
+        types: list[int | None] = [*encoding.type_ids] if any(encoding.type_ids) else [None] * len(encoding.ids)
         tokens = []
-        for piece, number, (start, end), mask in zip(
-            encoding.tokens, encoding.ids, encoding.offsets, encoding.special_tokens_mask, strict=True
+        for piece, number, place, mask, kind, sequence in zip(
+            encoding.tokens,
+            encoding.ids,
+            encoding.offsets,
+            encoding.special_tokens_mask,
+            types,
+            encoding.sequence_ids,
+            strict=True,
         ):
-            span = text[start:end]
-            missing = piece == unknown and span not in ("", piece)
+            start, end = (None, None) if place is None else place
+            if sequence == 1 and start is not None and end is not None:
+                start, end = (at + first + len(BETWEEN) for at in (start, end))
+            span = "" if start is None else text[start:end]
+            missing = piece == unknown and (place is None or span not in ("", piece))
             special = not missing and (bool(mask) or number in self.special_ids)
-            shown = piece if special else _visible_joiner(span.strip() or span) if span else _bare_piece(piece)
-            tokens.append(Token(shown, number, start, end, special, missing))
+            shown = _bare_piece(piece) if not span else span.strip() or span
+            tokens.append(
+                Token(_named_letter(piece if special else shown), number, start, end, special, missing, type=kind)
+            )
         return _split_characters(text, tokens)
 
     def continued_tokens(self, before: Sequence[int], after: Sequence[int]) -> tuple[Token, ...]:
@@ -136,7 +274,7 @@ class Pieces:
                 continue
             span = now[len(done) :]
             names = (
-                [_visible_joiner(span.strip() or span)]
+                [_named_letter(span.strip() or span)]
                 if len(pending) == 1
                 else _numbered_pieces(span.strip() or span, len(pending))
             )
@@ -151,13 +289,13 @@ def _bare_piece(piece: str) -> str:
     return piece.replace("▁", " ").replace("Ġ", " ").strip() or " "
 
 
-def _visible_joiner(text: str) -> str:
-    """A joiner that stands alone would not be seen: it is named."""
-    return f"U+{ord(text):04X}" if len(text) == 1 and unicodedata.category(text) == "Cf" else text
+def _named_letter(text: str) -> str:
+    """Name a joiner, or a letter of private use, that stands alone: it would not be seen."""
+    return f"U+{ord(text):04X}" if len(text) == 1 and unicodedata.category(text) in ("Cf", "Co") else text
 
 
 def _numbered_pieces(text: str, count: int) -> list[str]:
-    return [_visible_joiner(text) + str(part + 1).translate(_SUBSCRIPTS) for part in range(count)]
+    return [_named_letter(text) + str(part + 1).translate(_SUBSCRIPTS) for part in range(count)]
 
 
 def _split_characters(text: str, tokens: list[Token]) -> tuple[Token, ...]:
@@ -179,7 +317,8 @@ def _split_characters(text: str, tokens: list[Token]) -> tuple[Token, ...]:
 
 
 def _spans_overlap(one: Token, other: Token) -> bool:
-    assert one.end is not None and other.start is not None and other.end is not None
+    if one.end is None or other.start is None or other.end is None:
+        return False
     return one.start != one.end and other.start < one.end and other.end > other.start
 
 
@@ -197,6 +336,8 @@ def open_pieces(folder: Path, name: str, **how: Any) -> Pieces:
         template = str(folder / "chat_template.jinja")
         settings = settings | {"chat_template": decode_text(read_bytes(template, limits.SETTINGS_BYTES), template)}
     path = folder / "tokenizer.json"
+    opened = functools.cache(functools.partial(open_library_tokenizer, folder, name))
+    tokenizer: Tokenizer | GuardedTokenizer | LibraryTokenizer
     with telling_errors(f"{name} has no tokenizer that can be read"):
         if path.exists():
             tokenizer = library_tokenizer(
@@ -204,28 +345,20 @@ def open_pieces(folder: Path, name: str, **how: Any) -> Pieces:
                 f"{name} has no tokenizer that can be read",
             )
         else:  # older checkpoints: transformers knows how to build one from their vocabulary
-            pieces = next((file.name for file in folder.glob("*.model")), None)
-            if pieces is not None and find_spec("sentencepiece") is None:
-                raise AttnctlError(f"{name} keeps its tokenizer in {pieces}: pip install sentencepiece, which reads it")
-            complete_torch()  # a family's configuration, which this may import, wants all of it
-            auto = import_extra("transformers").AutoTokenizer
-            wrapped = auto.from_pretrained(folder, local_files_only=True, trust_remote_code=False)
-            if not hasattr(wrapped, "backend_tokenizer"):
-                raise AttnctlError(
-                    f"the tokenizer of {name} is of type {type(wrapped).__name__}, which tells no spans of the text"
-                )
-            tokenizer = wrapped.backend_tokenizer
-            settings = settings | {key: str(token) for key, token in wrapped.special_tokens_map.items()}
-            tokenizer.no_truncation()
-            tokenizer.no_padding()
+            made = opened().tokenizer
+            tokenizer = getattr(made, "backend_tokenizer", None) or opened()
+            settings = settings | {key: str(token) for key, token in made.special_tokens_map.items()}
+            if not isinstance(tokenizer, LibraryTokenizer):
+                tokenizer.no_truncation()
+                tokenizer.no_padding()
     if not path.exists():
         _check_vocabulary(tokenizer, name)
     longest = settings.get("model_max_length")
     lengths = [x for x in (how.pop("limit", None), longest) if isinstance(x, int | float) and 0 < x < 10**9]
-    return Pieces(name, tokenizer, settings, int(min(lengths)) if lengths else None, **how)
+    return Pieces(name, tokenizer, settings, int(min(lengths)) if lengths else None, open_library=opened, **how)
 
 
-def _check_vocabulary(tokenizer: Tokenizer | GuardedTokenizer, name: str) -> None:
+def _check_vocabulary(tokenizer: Tokenizer | GuardedTokenizer | LibraryTokenizer, name: str) -> None:
     """Raise AttnctlError where no word has a token: transformers makes such a tokenizer of a folder without a vocabulary."""
     special = sum(added.special for added in tokenizer.get_added_tokens_decoder().values())
     if tokenizer.get_vocab_size() - special <= 2:  # T5's and DeBERTa's have "▁" and the like besides

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from attnctl import attention
 from attnctl.arrays import Floats, as_numpy
@@ -16,6 +16,7 @@ from attnctl.models.huggingface.attention_call import check_finite
 from attnctl.models.huggingface.attention_sites import Site, model_follows_interface
 from attnctl.models.huggingface.checkpoint import Checkpoint, classes_of_network
 from attnctl.models.huggingface.key_slots import KeySlots
+from attnctl.models.huggingface.library_tokenizer import LibraryTokenizer
 from attnctl.models.huggingface.network import running_network
 from attnctl.models.huggingface.replay import Replay, logits_of
 from attnctl.readings.effects import Contributions, Word, spelled_word
@@ -223,18 +224,19 @@ def watch_network(
         network=model.network,
         info=model.info,
         kind=model.kind,
-        text=text,
+        text=model.text_as_read(text),
         tokens=tokens,
         query=at,
         tail=1 if decoder else len(tokens) - at,
         inputs=lambda continuation: _watched_inputs(model, source, decoder, continuation, at, read),
         spell=lambda one: spelled_id(pieces.tokenizer, one),
-        read=lambda word: word_of(pieces.tokenizer, word, model.info.name),
+        read=lambda word: word_of(pieces.tokenizer, word, model.info.name, as_target=tokens is decoder),
         classes=model.classes,
         base=Intervention() if base is None else base,
         key_tokens=model.tokens_of_keys(tokens, text),
         text_notes=(
             *(() if source[0].seconds else model.pieces.beginning_notes(source, bool(model.info.causal))),
+            *model.input_notes(source),
             *((f"{slots.slots_sentence()} Where a token's key is cut, they stay.",) if slots.every_span else ()),
         ),
         slots=slots,
@@ -302,16 +304,22 @@ def class_named(classes: Mapping[int, str], text: str, name: str) -> Word:
     raise UsageError(f"--target {visible_text(text)!r}: {name} has {what}: {visible_text(known)}")
 
 
-def spelled_id(tokenizer: Tokenizer | GuardedTokenizer, number: int) -> str:
+def spelled_id(tokenizer: Tokenizer | GuardedTokenizer | LibraryTokenizer, number: int) -> str:
     """The text of one id of a vocabulary."""
     return tokenizer.decode([number], skip_special_tokens=False) or tokenizer.id_to_token(number) or f"id {number}"
 
 
-def word_of(tokenizer: Tokenizer | GuardedTokenizer, text: str, name: str) -> Word:
-    """A text as the ids that spell it. Raises UsageError where the vocabulary lacks it."""
+def word_of(
+    tokenizer: Tokenizer | GuardedTokenizer | LibraryTokenizer, text: str, name: str, *, as_target: bool = False
+) -> Word:
+    """A text, or `as_target` a text that a decoder writes, as the ids that spell it.
+
+    Raises UsageError where the vocabulary lacks it.
+    """
     if not text.strip():
         raise UsageError("--target is empty: give a word, with the space before it where it has one")
-    ids = tokenizer.encode(text, add_special_tokens=False).ids
+    how: dict[str, Any] = {"as_target": as_target} if isinstance(tokenizer, LibraryTokenizer) else {}
+    ids = tokenizer.encode(text, add_special_tokens=False, **how).ids
     unknown = getattr(tokenizer.model, "unk_token", None)
     if not ids or (unknown is not None and tokenizer.token_to_id(unknown) in ids):
         raise UsageError(f"--target {visible_text(text)!r}: the vocabulary of {name} has no such word")

@@ -197,7 +197,7 @@ def aligned_tokens(
         any(token.start is not None for token in side) for side in (ours, theirs)
     )  # patches and frames are not
     if placed and our_text and our_text == their_text:
-        return [_at_letter(token, theirs, our_text) for token in ours]
+        return [_at_letter(at, ours, theirs, our_text) for at in range(len(ours))]
     our_names, their_names = (
         [(token.special, token.text.strip().casefold()) for token in side] for side in (ours, theirs)
     )
@@ -244,11 +244,16 @@ def _equal_pairs(ours: Sequence[Name], theirs: Sequence[Name]) -> list[tuple[int
     return pairs
 
 
-def _at_letter(token: Token, theirs: Sequence[Token], text: str) -> int | None:
-    """The token of `theirs` that covers the first letter of `token`; of special ones the one of the same text."""
+def _at_letter(number: int, ours: Sequence[Token], theirs: Sequence[Token], text: str) -> int | None:
+    """The token of `theirs` that covers the first letter of our token; of special ones the one of the same text.
+
+    Of several special ones of one text, as the two [SEP] of a pair of texts, the first is the first.
+    """
+    token = ours[number]
     if token.special or token.start is None or token.end is None:
-        same = (at for at, other in enumerate(theirs) if other.special and other.text == token.text)
-        return next(same, None)
+        before = sum(other.special and other.text == token.text for other in ours[:number])
+        same = [at for at, other in enumerate(theirs) if other.special and other.text == token.text]
+        return same[before] if before < len(same) else None
     letters = (at for at in range(token.start, token.end) if not text[at : at + 1].isspace())
     first = next(letters, token.start)
     covering = (

@@ -72,8 +72,9 @@ class Prediction:
 
 
 # guess: the model cannot read the text well; doubt: numbers that do not follow from the others of their file; no-weights:
-# numbers that no softmax gives; left-out: keys; rescaled: rows; sink: a learned one; parked: how much the first token gets
-NoteKind = Literal["", "guess", "doubt", "no-weights", "left-out", "rescaled", "sink", "parked"]
+# numbers that no softmax gives; input: the model read less than it can; left-out: keys; rescaled: rows; sink: a learned one;
+# parked: how much the first token gets
+NoteKind = Literal["", "guess", "doubt", "no-weights", "input", "left-out", "rescaled", "sink", "parked"]
 
 
 class Note(str):

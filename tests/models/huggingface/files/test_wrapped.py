@@ -30,7 +30,7 @@ def test_a_model_in_memory_is_read_as_its_folder(shelf: Shelf) -> None:
 
 def test_what_is_lacking_is_said() -> None:
     network = zoo.build("llama", **SIZES)
-    for given, says in ((None, "give its tokenizer"), (object(), "tells no spans")):
+    for given, says in ((None, "give its tokenizer"), (object(), "give one of transformers or of tokenizers")):
         with pytest.raises(AttnctlError, match=says):
             attnctl.attend(TEXT, network, tokenizer=given)
     with pytest.raises(AttnctlError, match=r"call model.eval\(\)"):
