@@ -419,7 +419,9 @@ class Checkpoint:
         They have no place in the text, which is the source's.
         """
         if self.target is not None:
-            tokens = tuple(replace(token, start=None, end=None) for token in self.pieces.tokenize_text(self.target))
+            tokens = tuple(
+                replace(token, start=None, end=None, word=None) for token in self.pieces.tokenize_text(self.target)
+            )
             end = getattr(self.network.config, "eos_token_id", None)
             return (*self.decoder_start(), *(tokens[:-1] if tokens and tokens[-1].id == end else tokens))
         return (*self.decoder_start(), *generated_tokens(self, source, 1))

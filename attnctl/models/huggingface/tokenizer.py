@@ -14,7 +14,7 @@ from attnctl.errors import AttnctlError, TooLongError, UsageError, telling_error
 from attnctl.files import decode_text, read_bytes
 from attnctl.light_import import complete_torch
 from attnctl.models.huggingface.hub import import_extra, read_json
-from attnctl.tokens import Token, check_token_count, library_tokenizer
+from attnctl.tokens import Token, bare_piece, check_token_count, library_tokenizer, piece_spans, piece_text, piece_words
 
 if TYPE_CHECKING:
     from tokenizers import Encoding, Tokenizer
@@ -112,14 +112,19 @@ class Pieces:
         check_token_count(len(encoding.ids), text)
         unknown = getattr(self.tokenizer.model, "unk_token", None)
         tokens = []
-        for piece, number, (start, end), mask in zip(
-            encoding.tokens, encoding.ids, encoding.offsets, encoding.special_tokens_mask, strict=True
+        for piece, number, (start, end), mask, word in zip(
+            encoding.tokens,
+            encoding.ids,
+            piece_spans(text, encoding),
+            encoding.special_tokens_mask,
+            piece_words(text, encoding),
+            strict=True,
         ):
             span = text[start:end]
             missing = piece == unknown and span not in ("", piece)
             special = not missing and (bool(mask) or number in self.special_ids)
-            shown = piece if special else _visible_joiner(span.strip() or span) if span else _bare_piece(piece)
-            tokens.append(Token(shown, number, start, end, special, missing))
+            shown = piece if special else _visible_joiner(piece_text(piece, span)) if span else bare_piece(piece)
+            tokens.append(Token(shown, number, start, end, special, missing, word=None if special else word))
         return _split_characters(text, tokens)
 
     def continued_tokens(self, before: Sequence[int], after: Sequence[int]) -> tuple[Token, ...]:
@@ -134,20 +139,12 @@ class Pieces:
             if now.endswith("\ufffd") and len(pending) < 8:  # a character not complete yet
                 continue
             span = now[len(done) :]
-            names = (
-                [_visible_joiner(span.strip() or span)]
-                if len(pending) == 1
-                else _numbered_pieces(span.strip() or span, len(pending))
-            )
+            shown = span.strip() or span or bare_piece(self.tokenizer.id_to_token(number) or "")
+            names = [_visible_joiner(shown)] if len(pending) == 1 else _numbered_pieces(shown, len(pending))
             pairs = zip(names, pending, strict=True)
             tokens += [Token(text, i, special=i in self.special_ids) for text, i in pairs]
             ids, done, pending = ids + pending, now, []
         return (*tokens, *(Token("\ufffd", i) for i in pending))
-
-
-def _bare_piece(piece: str) -> str:
-    """A piece that covers no character of the text, without its space marker."""
-    return piece.replace("▁", " ").replace("Ġ", " ").strip() or " "
 
 
 def _visible_joiner(text: str) -> str:
@@ -179,6 +176,8 @@ def _split_characters(text: str, tokens: list[Token]) -> tuple[Token, ...]:
 
 def _spans_overlap(one: Token, other: Token) -> bool:
     assert one.end is not None and other.start is not None and other.end is not None
+    if not one.text.strip():  # a space before the text, which covers its first character
+        return False
     return one.start != one.end and other.start < one.end and other.end > other.start
 
 
