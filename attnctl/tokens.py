@@ -40,6 +40,7 @@ class Token:
         about("Of a patch: left, top, right, bottom in pixels, the last two one past."),
     ] = None
     seconds: Annotated[tuple[float, float] | None, about("Of a frame of sound: when it begins and ends.")] = None
+    word: Annotated[Index | None, about("Which word of the text it is part of, as the tokenizer counts words.")] = None
     picture: Annotated[
         Index | None,
         about("Which of several pictures it is of, from 0 on: they stand side by side, and boxes are in all of that."),
@@ -173,15 +174,98 @@ def _pipeline_steps(step: dict[str, object], name: str) -> list[Document]:
 
 
 def from_encoding(text: str, encoding: Encoding) -> tuple[Token, ...]:
-    """Tokens of a `tokenizers.Encoding` of `text`, each shown by the characters that it covers."""
+    """Return the tokens of a `tokenizers.Encoding` of `text`, each shown by the characters that it covers."""
     check_token_count(len(encoding.ids), text)
     tokens = []
-    for piece, number, (start, end), special in zip(
-        encoding.tokens, encoding.ids, encoding.offsets, encoding.special_tokens_mask, strict=True
+    for piece, number, place, special, word in zip(
+        encoding.tokens,
+        encoding.ids,
+        piece_spans(text, encoding.offsets),
+        encoding.special_tokens_mask,
+        piece_words(text, encoding.tokens, encoding.offsets, encoding.word_ids),
+        strict=True,
     ):
+        start, end = place or (0, 0)
         covers = end > start and not special
-        tokens.append(Token(text[start:end].strip() or piece if covers else piece, number, start, end, bool(special)))
+        shown = piece_text(piece, text[start:end]) if covers else piece
+        tokens.append(Token(shown, number, start, end, bool(special), word=None if special else word))
     return tuple(tokens)
+
+
+def bare_piece(piece: str) -> str:
+    """Return a piece without its space markers; a single space for one that is nothing else."""
+    return piece.replace("▁", " ").replace("Ġ", " ").strip() or " "
+
+
+def piece_text(piece: str, covered: str) -> str:
+    """Return the text that shows a piece: the characters that it covers, a space for a lone space marker.
+
+    Tokenizers that put a space before a text let its marker cover the first character, which is another token's.
+    """
+    return " " if _is_lone_marker(piece, covered) and covered.strip() else covered.strip() or covered
+
+
+def _is_lone_marker(piece: str, covered: str) -> bool:
+    return bare_piece(piece) == " " and covered != piece
+
+
+def piece_spans(text: str, spans: Sequence[Place]) -> list[Place]:
+    """Return the characters that each piece covers, with the marks that a normalizer composed or dropped.
+
+    Of a letter and an accent that become one character, the library names the letter alone. A piece without a place has
+    none here either.
+    """
+    if text.isascii():
+        return list(spans)
+    found: list[Place] = []
+    for at, place in enumerate(spans):
+        if place is None:
+            found.append(None)
+            continue
+        start, end = place
+        following = (spans[at + 1] if at + 1 < len(spans) else None) or (0, 0)
+        last = following[0] if following[0] < following[1] else len(text)
+        while start < end < last and _kind_of(text[end]) == _EXTENDS and unicodedata.category(text[end]) != "Cf":
+            end += 1
+        found.append((start, end))
+    return found
+
+
+def piece_words(
+    text: str, pieces: Sequence[str], spans: Sequence[Place], words: Sequence[int | None]
+) -> list[int | None]:
+    """Return the word that each piece is part of, as the tokenizer counts `words`; None for a piece without a place.
+
+    A tokenizer that does not split a text before it makes pieces puts several words into one. Then the words are those of
+    `word_spans`, and a lone space marker belongs to the word that it begins.
+    """
+    ends: dict[int, Span] = {}
+    for word, place in zip(words, spans, strict=True):
+        if word is not None and place is not None:
+            first, last = ends.get(word, place)
+            ends[word] = min(first, place[0]), max(last, place[1])
+    if all(len(text[start:end].split()) < 2 for start, end in ends.values()):
+        return list(words)
+    word_at = word_numbers(text)
+    found: list[int | None] = []
+    behind: tuple[str, int | None] = "", None  # the piece that follows, and its word
+    for piece, place in zip(reversed(pieces), reversed(spans), strict=True):
+        if place is None:
+            found.append(None)
+            continue
+        start, end = place
+        covered = text[start:end]
+        word = word_at.get(start + len(covered) - len(covered.lstrip()))
+        if _is_lone_marker(piece, covered):
+            word = None if behind[0].startswith(("▁", "Ġ")) else behind[1]
+        found.append(word)
+        behind = piece, word
+    return found[::-1]
+
+
+def word_numbers(text: str) -> dict[int, int]:
+    """Return the number of the word that each character is part of, without those between words."""
+    return {at: number for number, span in enumerate(word_spans(text)) for at in range(*span)}
 
 
 def open_tokenizer(name: str | os.PathLike[str] | None) -> Tokenize:
@@ -321,6 +405,7 @@ def _by_text(tokens: Sequence[Token], text: str) -> int:
 
 _PIXEL = re.compile(r"\s*(\d{1,6})\s*,\s*(\d{1,6})\s*")
 Span = tuple[int, int]
+Place = Span | None  # None: the tokenizer tells no place
 
 # a blank to fill in ("____", "[MASK]"), a number with its points, a word with its apostrophes, or one other sign
 _WORD = re.compile(r"_{2,}|\[[A-Z]+\]|\d+(?:[.,]\d+)*|\w+(?:['’]\w+)*|[^\w\s]")
@@ -359,7 +444,9 @@ def _kind_of(char: str) -> int:
         return _LINE_END
     skin_tone = "\U0001f3fb" <= char <= "\U0001f3ff"
     tag = "\U000e0020" <= char <= "\U000e007f"  # of the flags of England, Scotland and Wales
-    marks = unicodedata.category(char) in ("Mn", "Mc", "Me") or char == "\u200c"
+    half_width = char in "\uff9e\uff9f"  # the voiced marks of half-width katakana
+    vowel_or_final = "\u1160" <= char <= "\u11ff" or "\ud7b0" <= char <= "\ud7ff"  # of a Hangul syllable taken apart
+    marks = unicodedata.category(char) in ("Mn", "Mc", "Me") or char == "\u200c" or half_width or vowel_or_final
     return _EXTENDS if marks or skin_tone or tag else _PLAIN
 
 

@@ -4,10 +4,15 @@ The method of Radford et al. 2023 (Robust Speech Recognition via Large-Scale Wea
 heads over the frames that hold sound, standardised over the tokens, smoothed by a median over 7 frames, averaged over the
 heads, and the cheapest monotonic path through them (dynamic time warping). A word begins LEAD_SECONDS after the path reaches
 it, since the heads turn to a word before it is said.
+
+The path leads through pauses too, and gives each to a word beside it. So a pause is cut from the ends of a word by the
+loudness of its frames; where a noise or a tone hides the pause, a word of more than a second at the edge of speech is
+shortened as openai-whisper does it.
 """
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -16,7 +21,7 @@ from typing import Annotated
 import numpy as np
 
 from attnctl.arrays import Floats
-from attnctl.document_fields import Part, Portion, about
+from attnctl.document_fields import ALWAYS, Part, Portion, about
 from attnctl.errors import UsageError
 from attnctl.readings.effects.needle import HeadPlace
 from attnctl.readings.traces.trace import ModelInfo
@@ -29,6 +34,17 @@ MEDIAN_FRAMES = 7
 LEAD_SECONDS = 0.05
 AUTO_HEADS = 6  # of the best, for `auto`
 LISTED_HEADS = 10  # of the best, to be held against those that a checkpoint names
+PAUSE_SECONDS = 0.3  # how long the quiet end of a word must be to be a pause: the closures of p, t and k are shorter
+LONG_SECONDS = (
+    1.0  # of a word at the edge of speech, which is then shortened; the longest of 730 ordinary words has 0.86
+)
+# of a word's loudness: where the limit between quiet and loud frames may be, at most in a word and in a long one
+QUIETEST, LOUDEST_QUIET, LOUDEST_QUIET_OF_LONG = 0.02, 0.2, 0.7
+IMPROBABLE = (
+    0.08  # a word below this is doubtful: 2 of 730 ordinary words of a synthetic voice, as bench_align speaks them
+)
+REPEATED, LONGEST_REPEATED = 4, 12  # how often the same tokens must follow each other to be doubtful, and how many
+SENTENCE_ENDS = ".。!！?？"
 CUE_CHARACTERS, CUE_PAUSE = 42, 0.8  # of a subtitle: a line, and seconds of silence that end it
 BEFORE, AFTER = "\"'“¿([{-«", "\"'.。,，!！?？:：;”)]}、»…"  # punctuation that belongs to the word behind it, before it
 NO_SPACES = ("zh", "ja", "th", "lo", "my", "yue", "km", "bo")  # languages that are written without spaces
@@ -41,6 +57,11 @@ class AlignedWord(Part):
     start: Annotated[float, about("Seconds.", minimum=0)]
     end: Annotated[float, about("Seconds.", minimum=0)]
     confidence: Annotated[Portion, about("The geometric mean of its tokens' probabilities.")]
+    doubtful: Annotated[
+        bool,
+        ALWAYS,
+        about(f"Its confidence is below {IMPROBABLE:g}, or the same tokens follow each other {REPEATED} times."),
+    ] = False
 
 
 class ScoredHead(HeadPlace):
@@ -171,6 +192,57 @@ def words_of_pieces(decode: Callable[[list[int]], str], ids: Sequence[int], spac
         else:
             words.append((text, first, end))
     return [(text.strip(), first, end) for text, first, end in words if text.strip()]
+
+
+def without_pauses(
+    texts: Sequence[str], spans: Sequence[tuple[float, float]], loudness: Floats
+) -> list[tuple[float, float]]:
+    """Return where each word begins and ends, counted in frames as `spans` are, without the pauses at its ends.
+
+    A word that is longer than LONG_SECONDS after that, at the edge of speech or of a sentence, becomes twice as long as the
+    median word, as in openai-whisper.
+    """
+    pause, long = round(PAUSE_SECONDS / FRAME_SECONDS), round(LONG_SECONDS / FRAME_SECONDS)
+    cut = [_loud_part(start, end, loudness, pause) for start, end in spans]
+    lengths = [end - start for start, end in cut if end > start]
+    usual = 2 * min(0.7 / FRAME_SECONDS, float(np.median(lengths))) if lengths else 0.0
+    for at, (start, end) in enumerate(cut):
+        if end - start <= max(long, usual):
+            continue
+        if at == 0 or texts[at - 1][-1:] in SENTENCE_ENDS:
+            cut[at] = end - usual, end
+        elif at == len(cut) - 1 or texts[at][-1:] in SENTENCE_ENDS:
+            cut[at] = start, start + usual
+    return cut
+
+
+def _loud_part(start: float, end: float, loudness: Floats, pause: int) -> tuple[float, float]:
+    """Return `start` and `end` without the quiet frames at either end, where they are `pause` or more."""
+    first_frame = int(start)
+    own = loudness[first_frame : int(end)]
+    if len(own) <= pause:
+        return start, end
+    level, floor = (float(np.quantile(own, share)) for share in (1 - 3 / len(own), 0.2))
+    most = LOUDEST_QUIET_OF_LONG if len(own) * FRAME_SECONDS > LONG_SECONDS else LOUDEST_QUIET
+    limit = min(max(math.sqrt(level * floor), QUIETEST * level), most * level)
+    loud = np.flatnonzero(own > limit)
+    if not len(loud):
+        return start, end
+    first, last = int(loud[0]), int(loud[-1]) + 1
+    begins = first_frame + first if first >= pause else start
+    return begins, first_frame + last if len(own) - last >= pause else end
+
+
+def repeated_tokens(ids: Sequence[int]) -> list[bool]:
+    """Return which tokens are part of a run of up to LONGEST_REPEATED tokens that stands REPEATED times in a row."""
+    found = [False] * len(ids)
+    for period in range(1, LONGEST_REPEATED + 1):
+        run = 0
+        for at in range(period, len(ids)):
+            run = run + 1 if ids[at] == ids[at - period] else 0
+            if run >= period * (REPEATED - 1):
+                found[at - run - period + 1 : at + 1] = [True] * (run + period)
+    return found
 
 
 # --- subtitles ---------------------------------------------------------------------------------------------------

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import unicodedata
+
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
@@ -41,6 +43,13 @@ def test_spans_give_back_the_text(text: str) -> None:
         assert all(text[t.start : t.end] == t.text for t in tokens)
         assert all(a.end <= b.start for a, b in zip(tokens, tokens[1:], strict=False))
     assert "".join(token.text for token in split_characters(text)) == text
+
+
+def test_a_character_keeps_its_marks() -> None:
+    """As UAX 29 has it: the voiced marks of half-width katakana, and a Hangul syllable taken apart."""
+    for text in ("ｶﾞﾊﾟ", "e\u0301a\u0300", unicodedata.normalize("NFD", "한국")):
+        parts = [token.text for token in split_characters(text)]
+        assert len(parts) == 2 and all(len(unicodedata.normalize("NFKC", part)) == 1 for part in parts)
 
 
 def test_the_same_word_has_the_same_id() -> None:

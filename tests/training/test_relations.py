@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -86,6 +87,26 @@ def test_the_bundled_model_holds_what_its_card_says(name: str) -> None:
         assert m.held_out == pytest.approx(card[m.relation]["held_out"], abs=0.12)
         assert m.by_hand == pytest.approx(card[m.relation]["by_hand"], abs=1e-3)
         assert m.untrained is not None and m.untrained < m.held_out + 0.1
+
+
+@pytest.mark.parametrize(
+    ("name", "page"),
+    [("demo", "README.md"), ("demo", "attnctl/docs/models.md"), ("demo-causal", "attnctl/docs/models.md")],
+)
+def test_a_card_says_what_evaluate_prints(name: str, page: str) -> None:
+    """The tables of the pages are what `attnctl evaluate` prints, which another test holds them to."""
+    printed = (
+        (Path(__file__).parents[2] / page).read_text(encoding="utf-8").partition(f"$ attnctl evaluate {name}\n")[2]
+    )
+    rows = [line for line in printed.partition("left out for width")[0].splitlines() if "%" in line]
+    card = figures(name)
+    assert len(rows) == len(card)
+    for row, known in zip(rows, card.values(), strict=True):
+        shares = [known[key] for key in ("held_out", "unseen", "by_hand", "goal", "untrained", "by_nearest")]
+        assert f"{known['layer']}.{known['head']}" in row
+        assert [float(share) for share in re.findall(r"([\d.]+) %", row)] == pytest.approx(
+            [100 * share for share in shares], abs=0.0501
+        ), row
 
 
 LESSON = [

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
@@ -38,20 +39,36 @@ class AudioCheckpoint(Checkpoint):
     extractor: Any = None
     sound: Any = None  # as the network takes it: (1, mels, frames) or (1, samples)
     seconds: float = 0.0  # of the sound, without what it is filled up with
+    file: tuple[object, ...] | None = None  # that the sound was read from: its name, size and time
+    _last: dict[tuple[object, ...], AudioCheckpoint] = field(
+        default_factory=dict, init=False, repr=False, compare=False
+    )
 
     def tokenize(self, text: str) -> tuple[Token, ...]:
         """The tokens that ask: frames of the sound in the file `text`, or what is said in it for decoder and cross."""
         model = self.of_text(text)
-        return model._said() if self.kind in ("decoder", "cross") else model._frames()
+        return model._said if self.kind in ("decoder", "cross") else model._frames()
 
     def of_text(self, text: str) -> AudioCheckpoint:
-        """The same, with the sound in the file `text`. Raises AttnctlError for what is no sound."""
+        """Return the same with the sound in the file `text`, which is read again only where the file has changed.
+
+        Raises AttnctlError for what is no sound.
+        """
         if not names_sound(text):
             raise AttnctlError(
                 f"no sound {text[:80]!r}: {self.info.name} hears, so give the name of a file (speech.wav)"
             )
-        samples = read_audio(text)
-        return replace(self, sound=self.heard_of(samples), seconds=len(samples) / RATE)
+        file: tuple[object, ...] = (text,)
+        with suppress(OSError):
+            status = Path(text).stat()
+            file = text, status.st_ino, status.st_size, status.st_mtime_ns
+        if self.file == file:
+            return self
+        if file not in self._last:
+            samples = read_audio(text)
+            self._last.clear()
+            self._last[file] = replace(self, sound=self.heard_of(samples), seconds=len(samples) / RATE, file=file)
+        return self._last[file]
 
     def heard_of(self, samples: Floats) -> Any:
         """What the extractor makes of samples (n,) at 16 kHz, filled up or cut as the network needs it."""
@@ -87,7 +104,9 @@ class AudioCheckpoint(Checkpoint):
         return {self.network.main_input_name: self.sound}
 
     def inputs_of_tokens(self, tokens: Sequence[Token]) -> dict[str, object]:
-        """The sound."""
+        """Return the sound, or for a decoder what the encoder made of it, which no change of the decoder reaches."""
+        if self.kind in ("decoder", "cross"):
+            return {"encoder_outputs": self.encoded}
         return self.inputs_beside(len(tokens))
 
     def text_notes(self, tokens: Sequence[Token], source: Sequence[Token] | None, bare: bool) -> tuple[str, ...]:
@@ -132,7 +151,8 @@ class AudioCheckpoint(Checkpoint):
     @cached_property
     def encoded(self) -> Any:
         """What the encoder makes of the sound."""
-        return cast(Any, self.network).get_encoder()(self.sound)
+        with running_network(self.network, self.sound.shape[-1], self.info.name):
+            return cast(Any, self.network).get_encoder()(self.sound)
 
     def spoken_marks(self, language: str | None = None) -> tuple[list[int], str | None]:
         """Token ids of the marks that Whisper begins with (start, language where it knows several, task), and the language.
@@ -205,6 +225,7 @@ class AudioCheckpoint(Checkpoint):
             )
         return text
 
+    @cached_property
     def _said(self) -> tuple[Token, ...]:
         """The decoder's tokens: the marks of its task, and the target or what it writes down itself."""
         with running_network(self.network, self.network.config.max_target_positions, self.info.name):

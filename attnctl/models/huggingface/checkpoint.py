@@ -510,7 +510,7 @@ class Checkpoint:
         tokens = self._shifted_target(self.pieces.tokenize_target(self.target))
         start = self.decoder_start()
         known = len(start) if [token.id for token in tokens[: len(start)]] == [token.id for token in start] else 1
-        return (*start, *(replace(token, start=None, end=None) for token in tokens[known:]))
+        return (*start, *(replace(token, start=None, end=None, word=None) for token in tokens[known:]))
 
     def _shifted_target(self, labels: tuple[Token, ...]) -> tuple[Token, ...]:
         """The tokens that a decoder reads to predict `labels`: as its network shifts them, less the end of the text."""
@@ -519,7 +519,10 @@ class Checkpoint:
         )
         rest = labels[:-1] if ended else labels
         if ended and not self._ends_text(labels[-1]) and self._begins_with_last(labels):
-            return (replace(labels[-1], start=None, end=None), *rest)  # mBART: a target ends with its language
+            return (
+                replace(labels[-1], start=None, end=None, word=None),
+                *rest,
+            )  # mBART: a target ends with its language
         return (self._start_token(), *rest)
 
     def _begins_with_last(self, labels: Sequence[Token]) -> bool:

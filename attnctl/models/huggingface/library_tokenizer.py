@@ -16,7 +16,7 @@ from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from attnctl.errors import AttnctlError, UsageError, in_one_line
-from attnctl.tokens import Span
+from attnctl.tokens import Span, word_numbers
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
@@ -31,6 +31,7 @@ class TextEncoding(NamedTuple):
     special_tokens_mask: list[int]
     type_ids: list[int]  # 0 throughout where the tokenizer gives no token types
     sequence_ids: list[int | None]  # 0 the first text, 1 the second, None neither
+    word_ids: list[int | None]  # which word of its text a token is part of
 
 
 class LibraryTokenizer:
@@ -51,16 +52,21 @@ class LibraryTokenizer:
         types = list(made.get("token_type_ids") or [0] * len(ids))
         if self.tokenizer.is_fast:
             found = made.encodings[0]
-            return TextEncoding(ids, found.tokens, found.offsets, special, types, found.sequence_ids)
+            return TextEncoding(ids, found.tokens, found.offsets, special, types, found.sequence_ids, found.word_ids)
         pieces: list[str] = self.tokenizer.convert_ids_to_tokens(ids)
         sequences = self._sequence_ids(special, text, pair)
         offsets: list[Span | None] = [(0, 0) if mark else None for mark in special]
+        words: list[int | None] = [None] * len(ids)
         for number, one in enumerate((text, pair)):
             places = [at for at, sequence in enumerate(sequences) if sequence == number]
             named = [None if pieces[at] == self.model.unk_token else pieces[at] for at in places]
-            for at, span in zip(places, piece_spans(one or "", named), strict=True):
+            for at, span in zip(places, match_pieces(one or "", named), strict=True):
                 offsets[at] = span
-        return TextEncoding(ids, pieces, offsets, special, types, sequences)
+            numbers = word_numbers(one or "")
+            for at in places:
+                span = offsets[at]
+                words[at] = None if span is None else next((numbers[i] for i in range(*span) if i in numbers), None)
+        return TextEncoding(ids, pieces, offsets, special, types, sequences, words)
 
     def _sequence_ids(self, special: list[int], text: str, pair: str | None) -> list[int | None]:
         """Which of two texts each token is of: the first one has as many tokens as it has alone."""
@@ -70,6 +76,11 @@ class LibraryTokenizer:
             found.append(None if mark else int(count >= first))
             count += not mark
         return found
+
+    def get_vocab(self) -> dict[str, int]:
+        """Return the id of each piece."""
+        vocabulary: dict[str, int] = self.tokenizer.get_vocab()
+        return vocabulary
 
     def decode(self, ids: Sequence[int], skip_special_tokens: bool = True) -> str:
         """The text that ids spell."""
@@ -138,7 +149,7 @@ def set_language(tokenizer: Any, side: str, language: str, name: str) -> None:
 # --- the places of pieces in a text ----------------------------------------------------------------------------------
 
 
-def piece_spans(text: str, pieces: Sequence[str | None]) -> list[Span | None]:
+def match_pieces(text: str, pieces: Sequence[str | None]) -> list[Span | None]:
     """The characters of a text that each piece covers; all None where the pieces do not spell the text.
 
     A piece that is None is unknown: it covers what stands between its neighbours.

@@ -19,6 +19,7 @@ from attnctl.models.huggingface.opening import open_checkpoint, short_name
 from attnctl.readings.alignment import (
     AUTO_HEADS,
     FRAME_SECONDS,
+    IMPROBABLE,
     LEAD_SECONDS,
     LISTED_HEADS,
     NO_SPACES,
@@ -29,12 +30,15 @@ from attnctl.readings.alignment import (
     checked_heads,
     head_scores,
     parsed_heads,
+    repeated_tokens,
     standardised_weights,
     token_starts,
     warping_paths,
+    without_pauses,
     words_of_pieces,
 )
 from attnctl.readings.effects.needle import HeadPlace
+from attnctl.text import counted
 
 WINDOW_SECONDS, LATEST_SECONDS = 30, 5  # that Whisper hears at once; a longer speech is cut in the last 5 of them
 SILENT = 1e-4  # of full scale: where no sample is louder there is nothing to hear
@@ -77,6 +81,7 @@ class _Heard:
     weights: dict[int, Floats]  # layer → (heads, prompt + tokens + 1, frames of the network)
     prompt: int  # tokens before the text's
     frames: int
+    loudness: Floats  # (frames,)
     scores: dict[Place, float]
 
     def standardised(self, heads: Sequence[HeadPlace]) -> Floats:
@@ -137,6 +142,11 @@ def align_speech(
         window, timed = _timed_words(speech, one, used, language)
         words += timed
         shown.append(window)
+    if doubtful := sum(word.doubtful for word in words):
+        notes.append(
+            f"{doubtful:,} of {counted(len(words), 'word')} {'is' if doubtful == 1 else 'are'} doubtful: next to no "
+            "probability, or the same again and again. There may be no speech."
+        )
     ids = [number for one in heard for number in one.ids]
     text = target if target is not None else speech.pieces.tokenizer.decode(ids).strip()
     seconds = len(samples) / RATE
@@ -178,7 +188,8 @@ def _hear(
     sure = sure[torch.arange(len(text)), torch.tensor(text, dtype=torch.long)].exp()
     weights = {call.layer: as_numpy(call.weights[0].float()) for call in calls}  # (heads, prompt + tokens + 1, frames)
     frames = min(max(len(samples) // FRAME, 1), calls[0].weights.shape[-1])
-    heard = _Heard(start, text, as_numpy(sure), weights, len(prompt), frames, {})
+    loudness = _frame_loudness(samples)[:frames]
+    heard = _Heard(start, text, as_numpy(sure), weights, len(prompt), frames, loudness, {})
     for layer, of_layer in weights.items() if text else ():
         for at in range(0, len(of_layer), BATCH_OF_HEADS):
             places = [HeadPlace(layer, head) for head in range(at, min(at + BATCH_OF_HEADS, len(of_layer)))]
@@ -189,6 +200,13 @@ def _hear(
     return heard, language
 
 
+def _frame_loudness(samples: Floats) -> Floats:
+    """Return the root mean square of each frame: (frames,), of a last one that is cut too."""
+    begins = np.arange(0, len(samples), FRAME)
+    squares = np.add.reduceat(samples.astype(np.float64) ** 2, begins)
+    return np.sqrt(squares / np.minimum(FRAME, len(samples) - begins)).astype(np.float32)
+
+
 def _timed_words(
     speech: AudioCheckpoint, heard: _Heard, heads: Sequence[HeadPlace], language: str | None
 ) -> tuple[AlignedWindow, list[AlignedWord]]:
@@ -196,14 +214,17 @@ def _timed_words(
     tokenizer = speech.pieces.tokenizer
     weights = heard.standardised(heads).mean(axis=0)  # (tokens + 1, frames)
     path = warping_paths(-weights[None])[0]
-    found = token_starts(path) * FRAME_SECONDS + LEAD_SECONDS  # (tokens + 1,)
-    starts = heard.start + np.minimum(found, heard.frames * FRAME_SECONDS)
+    starts = np.minimum(token_starts(path) + LEAD_SECONDS / FRAME_SECONDS, heard.frames)  # (tokens + 1,), in frames
     logs = np.log(np.maximum(heard.probabilities, 1e-30))
-    words = [
-        AlignedWord(
-            text, round(float(starts[a]), 3), round(float(starts[b]), 3), min(1.0, math.exp(float(logs[a:b].mean())))
-        )
-        for text, a, b in words_of_pieces(tokenizer.decode, heard.ids, language not in NO_SPACES)
-    ]
+    repeated = repeated_tokens(heard.ids)
+    found = words_of_pieces(tokenizer.decode, heard.ids, language not in NO_SPACES)
+    spans = [(float(starts[first]), float(starts[last])) for _, first, last in found]
+    words = []
+    for (text, first, last), (start, end) in zip(
+        found, without_pauses([text for text, *_ in found], spans, heard.loudness), strict=True
+    ):
+        sure = min(1.0, math.exp(float(logs[first:last].mean())))
+        begins, ends = (round(heard.start + at * FRAME_SECONDS, 3) for at in (start, end))
+        words.append(AlignedWord(text, begins, ends, sure, sure < IMPROBABLE or any(repeated[first:last])))
     names = tuple(token.text for token in speech.pieces.continued_tokens([], heard.ids))
     return AlignedWindow(heard.start, names, weights, path), words

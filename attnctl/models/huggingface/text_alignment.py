@@ -113,7 +113,10 @@ def _two_texts(text: str, name: str, target: str | None, how: dict[str, Any]) ->
 
 
 def _spelled(pieces: Pieces, tokens: Sequence[Token]) -> tuple[str, tuple[Token, ...]]:
-    """The text that a decoder's tokens spell, and these with their places in it: bytes with that of their character."""
+    """Return the text that a decoder's tokens spell, and these with their places in it and their words.
+
+    Bytes have the place of their character.
+    """
     ids, placed = [token.id or 0 for token in tokens], list[Token]()
     text, done = "", 0
     for count in range(1, len(ids) + 1):
@@ -122,6 +125,12 @@ def _spelled(pieces: Pieces, tokens: Sequence[Token]) -> tuple[str, tuple[Token,
         if not waits or count == len(ids):
             placed += [replace(token, start=done, end=len(text)) for token in tokens[len(placed) : count]]
             done = len(text)
+    encoded = pieces.tokens_of_encoding(text, pieces.tokenizer.encode(text, add_special_tokens=False))
+    word_at = {at: token.word for token in encoded for at in range(token.start or 0, token.end or 0)}
+    for at, token in enumerate(placed):
+        start, end = token.start or 0, token.end or 0
+        first = start + len(text[start:end]) - len(text[start:end].lstrip())
+        placed[at] = replace(token, word=word_at.get(first))
     return text, tuple(placed)
 
 
@@ -132,5 +141,5 @@ def _target_rows(sides: _Sides, tokens: Sequence[Token], words: bool) -> tuple[l
         return [[at] for at in rows], [tokens[at] for at in rows]
     text, placed = sides.spelled
     groups = word_groups(placed, text) if words else [[at] for at in range(len(placed))]
-    kept = [group for group in groups if _within(placed[group[0]], 0)]
+    kept = [group for group in groups if any(_within(placed[at], 0) for at in group)]
     return kept, [joined_word([placed[at] for at in group], text) for group in kept]

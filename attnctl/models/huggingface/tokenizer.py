@@ -23,7 +23,7 @@ from attnctl.models.huggingface.library_tokenizer import (
     set_language,
 )
 from attnctl.readings.traces.trace import Note
-from attnctl.tokens import Token, check_token_count, library_tokenizer
+from attnctl.tokens import Token, bare_piece, check_token_count, library_tokenizer, piece_spans, piece_text, piece_words
 
 if TYPE_CHECKING:
     from tokenizers import Encoding, Tokenizer
@@ -240,25 +240,23 @@ class Pieces:
         unknown = getattr(self.tokenizer.model, "unk_token", None)
         types: list[int | None] = [*encoding.type_ids] if any(encoding.type_ids) else [None] * len(encoding.ids)
         tokens = []
-        for piece, number, place, mask, kind, sequence in zip(
-            encoding.tokens,
-            encoding.ids,
-            encoding.offsets,
-            encoding.special_tokens_mask,
+        placed = _placed_encoding(encoding, first)
+        for piece, number, place, mask, kind, word in zip(
+            placed.tokens,
+            placed.ids,
+            piece_spans(text, placed.offsets),
+            placed.special_tokens_mask,
             types,
-            encoding.sequence_ids,
+            piece_words(text, placed.tokens, placed.offsets, placed.word_ids),
             strict=True,
         ):
             start, end = (None, None) if place is None else place
-            if sequence == 1 and start is not None and end is not None:
-                start, end = (at + first + len(BETWEEN) for at in (start, end))
             span = "" if start is None else text[start:end]
             missing = piece == unknown and (place is None or span not in ("", piece))
             special = not missing and (bool(mask) or number in self.special_ids)
-            shown = _bare_piece(piece) if not span else span.strip() or span
-            tokens.append(
-                Token(_named_letter(piece if special else shown), number, start, end, special, missing, type=kind)
-            )
+            shown = piece if special else piece_text(piece, span) if span else bare_piece(piece)
+            own = None if special else word
+            tokens.append(Token(_named_letter(shown), number, start, end, special, missing, type=kind, word=own))
         return _split_characters(text, tokens)
 
     def continued_tokens(self, before: Sequence[int], after: Sequence[int]) -> tuple[Token, ...]:
@@ -273,20 +271,34 @@ class Pieces:
             if now.endswith("\ufffd") and len(pending) < 8:  # a character not complete yet
                 continue
             span = now[len(done) :]
-            names = (
-                [_named_letter(span.strip() or span)]
-                if len(pending) == 1
-                else _numbered_pieces(span.strip() or span, len(pending))
-            )
+            shown = span.strip() or span or bare_piece(self.tokenizer.id_to_token(number) or "")
+            names = [_named_letter(shown)] if len(pending) == 1 else _numbered_pieces(shown, len(pending))
             pairs = zip(names, pending, strict=True)
             tokens += [Token(text, i, special=i in self.special_ids) for text, i in pairs]
             ids, done, pending = ids + pending, now, []
         return (*tokens, *(Token("\ufffd", i) for i in pending))
 
 
-def _bare_piece(piece: str) -> str:
-    """A piece that covers no character of the text, without its space marker."""
-    return piece.replace("▁", " ").replace("Ġ", " ").strip() or " "
+def _placed_encoding(encoding: Encoding | TextEncoding, first: int) -> TextEncoding:
+    """Return an encoding of two texts with the second one's places behind those of the first, `first` characters long."""
+    behind, words = first + len(BETWEEN), encoding.word_ids
+    count = 1 + max(
+        (w for w, s in zip(words, encoding.sequence_ids, strict=True) if w is not None and s != 1), default=-1
+    )
+    offsets, numbers = list[tuple[int, int] | None](), list[int | None]()
+    for place, word, sequence in zip(encoding.offsets, words, encoding.sequence_ids, strict=True):
+        second = sequence == 1
+        offsets.append((place[0] + behind, place[1] + behind) if second and place is not None else place)
+        numbers.append(word + count if second and word is not None else word)
+    return TextEncoding(
+        encoding.ids,
+        encoding.tokens,
+        offsets,
+        encoding.special_tokens_mask,
+        encoding.type_ids,
+        encoding.sequence_ids,
+        numbers,
+    )
 
 
 def _named_letter(text: str) -> str:
@@ -318,6 +330,8 @@ def _split_characters(text: str, tokens: list[Token]) -> tuple[Token, ...]:
 
 def _spans_overlap(one: Token, other: Token) -> bool:
     if one.end is None or other.start is None or other.end is None:
+        return False
+    if not one.text.strip():  # a space before the text, which covers its first character
         return False
     return one.start != one.end and other.start < one.end and other.end > other.start
 

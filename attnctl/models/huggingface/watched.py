@@ -258,7 +258,7 @@ def _watched_position(model: Checkpoint, tokens: Sequence[Token], query: str | N
 def _source_as_read(model: Checkpoint, source: tuple[Token, ...]) -> dict[str, object]:
     """What a decoder's network is called with for its source: what the encoder, which no change reaches, makes of it."""
     given, network = model.inputs_of_tokens(source), model.network
-    if "encoder_outputs" not in model.forward_keywords:
+    if "encoder_outputs" in given or "encoder_outputs" not in model.forward_keywords:
         return given
     with running_network(network, len(source), model.info.name):
         return {"encoder_outputs": network.get_encoder()(**given)}

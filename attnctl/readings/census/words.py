@@ -143,6 +143,10 @@ def _word_units(sentence: ParsedSentence, tokens: Sequence[Token]) -> tuple[list
     """Each word's unit, and the tokens of each unit (n, units)."""
     spans, text = sentence.spans, sentence.text
     touching = [_words_under(spans, *_trimmed_span(text, token)) for token in tokens]
+    for at in range(len(tokens) - 2, -1, -1):
+        token, behind = tokens[at], tokens[at + 1]
+        if not touching[at] and not token.special and token.word is not None and token.word == behind.word:
+            touching[at] = touching[at + 1][:1]  # a lone space marker belongs to the word that it begins
     begins = np.ones(len(spans), bool)  # (words,)
     held = np.zeros(len(spans), bool)  # (words,)
     for under in touching:

@@ -15,7 +15,7 @@ from attnctl.argument_types import checked, checked_selection, plain_number, req
 from attnctl.errors import AttnctlError
 from attnctl.layer import CHECKED, LayerAttention, LayerTrace, Run
 from attnctl.text import counted, number_list, percent, quoted_beginning, spoken_heads, visible_text
-from attnctl.tokens import Token, split_words
+from attnctl.tokens import Token, word_numbers
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -431,19 +431,25 @@ def by_words(trace: Trace) -> Trace:
 
 
 def word_groups(tokens: Sequence[Token], text: str) -> list[list[int]]:
-    """Neighbouring tokens of one word, as lists of indices that cover `tokens` in order."""
-    word_at: dict[int, int] = {}
-    for number, span in enumerate(split_words(text)):
-        assert span.start is not None and span.end is not None
-        word_at |= dict.fromkeys(range(span.start, span.end), number)
+    """Return neighbouring tokens of one word, as lists of indices that cover `tokens` in order.
+
+    Words are the tokenizer's, where tokens know them; else those of `word_spans`.
+    """
+    word_at: dict[int, int] | None = None
     found: list[list[int]] = []
-    last: int | None = None
+    last: tuple[bool, int] | None = None
     for i, token in enumerate(tokens):
         word = None
-        if not token.special and token.start is not None and token.end is not None:
+        if token.special or token.start is None or token.end is None:
+            pass
+        elif token.word is not None:
+            word = (True, token.word)
+        else:
+            if word_at is None:
+                word_at = word_numbers(text)
             covered = text[token.start : token.end]
-            first = next((at for at, letter in enumerate(covered, token.start) if not letter.isspace()), None)
-            word = None if first is None else word_at.get(first)
+            first = token.start + len(covered) - len(covered.lstrip())
+            word = (False, word_at[first]) if first < token.end and first in word_at else None
         if word is not None and word == last:
             found[-1].append(i)
         else:

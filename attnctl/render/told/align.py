@@ -44,16 +44,17 @@ def alignment_table(found: AlignedSpeech | AlignedText) -> Table:
 
 
 def words_table(found: AlignedSpeech) -> Table:
-    """A row a word."""
+    """Return a row for each word, the doubtful ones marked."""
     words = found.words
     sure = [word.confidence for word in words]
     return Table(
         [
             Column("start", [word.start for word in words], told=".2f"),
             Column("end", [word.end for word in words], told=".2f"),
-            Column("word", [visible_text(word.text) for word in words], "text"),
+            Column("word", [visible_text(word.text) for word in words], "text", cut="end"),
             Column("confidence", sure, "heat", told=".2f"),
             Column("", sure, "bar", most=10, rank=0, name=""),
+            Column("doubtful", ["doubtful" if word.doubtful else None for word in words], "text"),
         ]
     )
 

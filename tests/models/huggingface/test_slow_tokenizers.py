@@ -15,7 +15,7 @@ import torch
 import transformers
 
 import attnctl
-from attnctl.models.huggingface.library_tokenizer import piece_spans
+from attnctl.models.huggingface.library_tokenizer import match_pieces
 from tests.conftest import Refused, Run
 from tests.tools import architectures as zoo
 from tests.tools import translators
@@ -138,7 +138,7 @@ def test_characters_of_canine(folder: Callable[[str], Path], run: Run) -> None:
     ],
 )
 def test_pieces_are_found_from_left_to_right(text: str, pieces: list[str | None], spans: list[Any]) -> None:
-    assert piece_spans(text, pieces) == spans
+    assert match_pieces(text, pieces) == spans
 
 
 def test_pieces_that_do_not_spell_the_text_are_shown_as_they_are(folder: Callable[[str], Path], run: Run) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import shutil
 import struct
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,7 @@ from tokenizers import Tokenizer
 import attnctl
 from attnctl.formats.audio import read_audio
 from attnctl.models import open_model
+from attnctl.models.huggingface import audio_checkpoint
 from attnctl.source import record_trace
 from tests.conftest import Run, check_schema
 from tests.tools import whisper
@@ -150,6 +152,43 @@ def test_frames_of_other_families(place: Path, tmp_path: Path, family: str) -> N
         assert layer.weights.shape == weights[0].shape and np.abs(layer.weights - weights[0].numpy()).max() < 1e-6
     assert trace.tokens[1].seconds == (0.02, 0.04) and 95 <= len(trace.tokens) <= 100
     assert not any(token.special for token in trace.tokens)
+
+
+def test_a_sound_is_read_heard_and_written_down_once(place: Path, run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A changed file is read again, and a model with another target hears for itself."""
+    from transformers.models.whisper import modeling_whisper as library
+
+    done: list[str] = []
+
+    def counted(of: Any, name: str) -> None:
+        method = getattr(of, name)
+        monkeypatch.setattr(of, name, lambda *values, **named: (done.append(name), method(*values, **named))[1])
+
+    counted(audio_checkpoint, "read_audio")
+    counted(library.WhisperForConditionalGeneration, "generate")
+    counted(library.WhisperEncoder, "forward")
+    how = (
+        str(place / "tone.wav"),
+        "--model",
+        str(place / "tiny"),
+        "--attention",
+        "cross",
+        "--layer",
+        "0",
+        "--head",
+        "0",
+    )
+    for command, options in (("explain", ("--query", "4", "--top", "1")), ("heatmap", ()), ("explain", ("--check",))):
+        done.clear()
+        made = run(command, *how, *options)
+        assert made.code == 0, made.err
+        assert sorted(done) == ["forward", "generate", "read_audio"], command
+    path = whisper.write_wave(place / "changing.wav", whisper.sine(1.0))
+    model: Any = open_model(str(place / "tiny"), attention="cross", target="One")
+    assert model.of_text(str(path)) is model.of_text(str(path)) and model.of_text(str(path)).seconds == 1
+    whisper.write_wave(path, whisper.sine(2.0))
+    assert model.of_text(str(path)).seconds == 2
+    assert replace(model, target="Two").of_text(str(path)).tokenize(str(path)) != model.tokenize(str(path))
 
 
 def test_commands_take_a_sound(run: Run, place: Path, tmp_path: Path) -> None:

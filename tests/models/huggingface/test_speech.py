@@ -20,14 +20,17 @@ from attnctl.readings.alignment import (
     AlignedWord,
     clock,
     median_filter,
+    repeated_tokens,
     subtitle_cues,
     subtitles,
     token_starts,
     warping_paths,
+    without_pauses,
     words_of_pieces,
 )
 from tests.conftest import Refused, Run, check_schema
 from tests.tools import whisper
+from tests.tools.benchmarks.bench_align import Voice, lateness
 
 
 @pytest.fixture(scope="module")
@@ -130,7 +133,7 @@ def test_forms_of_aligned_words(place: Path, tmp_path: Path, run: Run) -> None:
     made = run(*how)
     assert made.code == 0, made.err
     rows = [line.split("\t") for line in made.out.splitlines()]
-    assert rows[0] == ["start", "end", "word", "confidence"] and [row[2] for row in rows[1:]] == [
+    assert rows[0] == ["start", "end", "word", "confidence", "doubtful"] and [row[2] for row in rows[1:]] == [
         "One",
         "two.",
         "<b>",
@@ -234,6 +237,56 @@ def test_a_processor_that_is_saved_whole_is_read(place: Path, tmp_path: Path) ->
     assert again == known
 
 
+def frames(*parts: tuple[int, float]) -> np.ndarray:
+    """The loudness of frames: how many, and how loud."""
+    return np.repeat([loud for _, loud in parts], [count for count, _ in parts]).astype(np.float32)
+
+
+@pytest.mark.parametrize("quiet", [0.0, 0.001, 0.05], ids=["silence", "a room", "a noise"])
+def test_pauses_belong_to_no_word(quiet: float) -> None:
+    """The path gives a pause to a word beside it: before, between and behind sentences of three words."""
+    one = [(10, 0.2), (12, 0.3), (14, 0.2)]
+    loudness = frames((125, quiet), *one, (200, quiet), *one, (600, quiet))
+    path = [(2.5, 135), (135, 147), (147, 240), (240, 371), (371, 383), (383, len(loudness))]
+    texts = ["The", "last", "word.", "The", "last", "word."]
+    spans = without_pauses(texts, path, loudness)
+    assert spans == [(125, 135), (135, 147), (147, 161), (361, 371), (371, 383), (383, 397)]
+    assert without_pauses(texts, spans, loudness) == spans
+
+
+def test_ordinary_words_keep_their_times() -> None:
+    """A closure or a weak sound of less than 0.3 s is part of the word, and a word of 0.9 s is not too long."""
+    loudness = frames((8, 0.001), (4, 0.2), (14, 0.004), (19, 0.3), (10, 0.2), (12, 0.01))
+    spans = [(0.0, 12.0), (12.0, 45.0), (45.0, 67.0)]
+    assert without_pauses(["a", "b", "c."], spans, loudness) == spans
+
+
+def test_a_long_word_beside_a_tone_is_shortened_at_the_edge_of_speech_alone() -> None:
+    """As openai-whisper does: to twice the median of the words, here 20 frames."""
+    loudness = frames((422, 0.2))
+    spans = [(2.5, 160), (160, 180), (180, 200), (200, 300), (300, 320), (320, 340), (340, 422)]
+    cut = [(120, 160), *spans[1:6], (340, 380)]
+    assert without_pauses(["a", "b", "c", "d", "e", "f", "g"], spans, loudness) == cut
+    assert without_pauses(["a", "b", "c.", "d", "e", "f", "g"], spans, loudness)[3] == (260, 300)
+    assert without_pauses(["a", "b", "c", "d.", "e", "f", "g"], spans, loudness)[3] == (200, 240)
+
+
+def test_tokens_that_stand_four_times_in_a_row() -> None:
+    assert repeated_tokens([1, 2, 2, 2, 2, 3]) == [False, True, True, True, True, False]
+    assert repeated_tokens([7, 1, 2, 1, 2, 1, 2, 1, 2, 1, 5]) == [False, *[True] * 9, False]
+    assert not any(repeated_tokens([2, 2, 2, 1, 2, 2, 2])) and not any(repeated_tokens([1, 2, 3] * 3))
+    assert repeated_tokens([]) == []
+
+
+def test_doubtful_words_are_marked(place: Path, run: Run) -> None:
+    """A tiny random model gives no word a probability; the mark stands in the table, in JSON and in a note."""
+    how = ("align", str(place / "tone.wav"), "--model", str(place / "tiny"), "--target", "One two", "--language", "en")
+    made = run(*how)
+    assert [line.split("\t")[4] for line in made.out.splitlines()] == ["doubtful"] * 3
+    assert "2 of 2 words are doubtful" in made.err
+    assert [word["doubtful"] for word in run(*how, "--json").json["words"]] == [True, True]
+
+
 def test_subtitles_end_with_sentences_and_pauses() -> None:
     words = [
         AlignedWord(text, at, at + 0.4, 1.0) for text, at in (("One", 0), ("two.", 0.5), ("Three", 1.0), ("four", 3.0))
@@ -252,22 +305,48 @@ def test_nothing_in_subtitles_steers_a_terminal_or_breaks_a_cue(form: str) -> No
     assert written.count("\n\n") == len(subtitle_cues(words)) - (form == "srt")
 
 
-def test_whisper_base_finds_words_in_time(tmp_path: Path) -> None:
-    """The voice's own times, where libespeak-ng is installed: `bench_align` measures twenty sentences."""
+@pytest.fixture(scope="module")
+def base(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Whisper base, where its packages are installed."""
     if whisper.package_files() is None:
         pytest.skip(whisper.LACKS)
-    from tests.tools.benchmarks.bench_align import Voice, lateness
+    return whisper.write_base(tmp_path_factory.mktemp("base"))
 
+
+@pytest.fixture
+def voice() -> Voice:
+    """A voice that tells when each word begins, where libespeak-ng is installed."""
     try:
-        voice = Voice()
+        return Voice()
     except OSError:
         pytest.skip("libespeak-ng is not installed: apt-get install espeak-ng")
+
+
+def test_whisper_base_finds_words_in_time(tmp_path: Path, base: Path, voice: Voice) -> None:
+    """The voice's own times: `bench_align` measures twenty sentences."""
     samples, times = voice.speak("The museum shows paintings from the last century.")
     path = whisper.write_wave(tmp_path / "a.wav", samples, rate=voice.rate)
-    found = attnctl.align(
-        path, whisper.write_base(tmp_path / "base"), target="The museum shows paintings from the last century."
-    )
+    found = attnctl.align(path, base, target="The museum shows paintings from the last century.")
     late = np.abs(lateness(found.words, times))
     assert len(late) >= 6 and np.median(late) <= 0.08 and late.max() < 0.4
     assert found.language == "en" and found.common_heads >= 4
     assert json.dumps([f"{one.layer}.{one.head}" for one in found.named_heads]) == json.dumps(whisper.PUBLISHED)
+    assert not any(word.doubtful for word in found.words)
+
+
+def test_words_beside_silence_begin_where_they_are_said(tmp_path: Path, base: Path, voice: Voice) -> None:
+    """Twelve seconds of silence before a sentence, four between two, three behind them."""
+    first, second = "The train leaves at noon.", "Please close the window."
+    (a, first_times), (b, second_times) = voice.speak(first), voice.speak(second)
+    silence = [np.zeros(round(seconds * voice.rate), np.float32) for seconds in (12, 4, 3)]
+    sound = np.concatenate([silence[0], a, silence[1], b, silence[2]])
+    begins = 12, 16 + len(a) / voice.rate
+    times = [
+        (word, at + begin) for own, begin in zip((first_times, second_times), begins, strict=True) for word, at in own
+    ]
+    path = whisper.write_wave(tmp_path / "a.wav", sound, rate=voice.rate)
+    found = attnctl.align(path, base, target=f"{first} {second}", language="en")
+    late = np.abs(lateness(found.words, times))
+    assert len(late) == 9 and np.median(late) <= 0.1 and late.max() < 0.4
+    ends = 12 + len(a) / voice.rate, begins[1] + len(b) / voice.rate
+    assert all(found.words[at].end < end + 0.02 for at, end in zip((4, -1), ends, strict=True))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import json
 import shutil
 from pathlib import Path
@@ -34,7 +35,8 @@ def test_a_tokenizer_of_sentencepiece_names_it(
     """It asked for tiktoken, which does not help."""
     shutil.copytree(shelf("llama"), tmp_path / "m")
     (tmp_path / "m" / "tokenizer.json").rename(tmp_path / "m" / "tokenizer.model")
-    monkeypatch.setattr("attnctl.models.huggingface.tokenizer.find_spec", lambda name: None)
+    real = importlib.util.find_spec
+    monkeypatch.setattr("importlib.util.find_spec", lambda name, *_: None if name == "sentencepiece" else real(name))
     line = refused("heatmap", "a b", "--model", str(tmp_path / "m"))
     assert "tokenizer.model" in line and "pip install sentencepiece" in line and "tiktoken" not in line
 

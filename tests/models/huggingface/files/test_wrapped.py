@@ -34,7 +34,7 @@ def test_what_is_lacking_is_said() -> None:
         with pytest.raises(AttnctlError, match=says):
             attnctl.attend(TEXT, network, tokenizer=given)
     with pytest.raises(AttnctlError, match=r"call model.eval\(\)"):
-        attnctl.attend(TEXT, network.train(), tokenizer=tokenizer())
+        attnctl.attend(TEXT, zoo.build("llama", **SIZES, attention_dropout=0.1).train(), tokenizer=tokenizer())
 
 
 def test_measures_count_neither_padding_nor_the_first_query() -> None:
