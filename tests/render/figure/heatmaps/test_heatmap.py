@@ -150,12 +150,12 @@ def test_titles_and_names() -> None:
     def texts(n: int = 4, **how: Any) -> list[str]:
         return [text.get_text() for text in heatmap(trace_of(words(n), 2, 3), **how).texts]
 
-    assert texts()[0] == "random, layers 0–1, heads 0–2"
+    assert texts()[:2] == ["Alice will eat pizza", "random, layers 0–1, heads 0–2"]
     assert {"head 0", "head 1", "head 2", "layer 0", "layer 1"} <= set(texts())
-    assert texts(layer=[1], head=[2])[0] == "random, layer 1, head 2"
-    assert texts(title="Mine $x$")[0] == "Mine $x$"
+    assert texts(layer=[1], head=[2])[1] == "random, layer 1, head 2"
+    assert texts(title="Mine $x$")[:2] == ["Mine $x$", "key"]
     assert texts(title="")[0] == "key"
-    said = texts(drop="first", renormalise=True, log=True)[1]
+    said = texts(drop="first", renormalise=True, log=True)[2]
     assert said == "key “Alice” (0) left out; rows rescaled to sum to 1; colours on a logarithmic scale"
     assert any(text.startswith("key (every ") for text in texts(200))  # not every one is named
 
