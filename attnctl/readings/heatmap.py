@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
@@ -14,11 +14,11 @@ from attnctl.layer import LayerAttention, Run
 from attnctl.measures import joins_heads, measure_named, measure_names
 from attnctl.readings.head_statistics import HeadStatisticsReading
 from attnctl.readings.overview import LongRow, Overview, PooledGrid, TextPart
-from attnctl.readings.questions.headline import roles_of_heads
+from attnctl.readings.questions.headline import Headline, roles_of_heads
 from attnctl.readings.rows import LinksReading
 from attnctl.readings.sinks import Cells, Sinks, may_have_sinks, sinks_of_cells
 from attnctl.readings.spans import REST
-from attnctl.readings.traces.trace import notes_of_kind
+from attnctl.readings.traces.trace import Trace, notes_of_kind
 from attnctl.text import shortened, visible_text
 from attnctl.tokens import Token
 
@@ -227,6 +227,19 @@ def of_overview(
         roles=roles,
         sinks=None if measure is not None or grid.pool == "mass" else sinks_of_grid(overview, grid, starts),
     )
+
+
+def with_headline(reading: HeatmapGrid, trace: Trace, line: Headline) -> HeatmapGrid:
+    """The grids with the headline of their trace said and, where its cell is among them, ringed."""
+    number = trace.key_numbers[line.key]
+    query, key = visible_text(trace.tokens[line.query].text), visible_text(trace.key_axis[line.key].text)
+    sure = f" ({line.certainty})" if line.certainty else ""
+    said = f"headline: {query} → {key} {line.weight:.2f}{sure}"
+    rows, columns = map(list, reading.numbers)
+    ring = None
+    if line.query in rows and number in columns:
+        ring = line.layer, line.head, rows.index(line.query), columns.index(number)
+    return replace(reading, said=(said, *reading.said), ring=ring)
 
 
 def _short_role(found: Sequence[str]) -> str:
