@@ -7,6 +7,7 @@ from functools import lru_cache
 from typing import Any
 
 from matplotlib import font_manager
+from matplotlib.backends.backend_agg import get_hinting_flag
 
 from attnctl.text import visible_text
 from attnctl.tokens import split_characters
@@ -14,6 +15,7 @@ from attnctl.tokens import split_characters
 BASE = "DejaVu Sans"  # ships with matplotlib: the same on every machine
 _LAST_RESORT = "Last Resort"  # draws a box for everything, which is what must not happen
 _INVISIBLE = frozenset("\u200c\u200d\ufe0e\ufe0f")
+_hinting: Any = get_hinting_flag  # which has no types
 LONGEST = 18  # characters of a label
 
 
@@ -121,17 +123,25 @@ def _escaped_text(text: str) -> str:
 
 
 @lru_cache(maxsize=8192)
-def _text_width(families: tuple[str, ...], text: str, size: float, dpi: float = 72.0) -> float:
+def _text_width(families: tuple[str, ...], text: str, size: float) -> float:
     font: Any = font_manager.get_font([_font_path(family) for family in families])
-    font.set_size(size, dpi)
+    font.set_size(size, 72.0)
     font.set_text(text)
-    return float(font.get_width_height()[0]) / 64.0 / dpi
+    return float(font.get_width_height()[0]) / 64.0 / 72.0
 
 
 @lru_cache(maxsize=8192)
 def _advance(families: tuple[str, ...], text: str, size: float, dpi: float) -> float:
     """How far a text moves what follows it, in inches; its ink may be narrower, and a space has none."""
-    return _text_width(families, f"0{text}0", size, dpi) - _text_width(families, "00", size, dpi)
+    return _drawn_width(families, f"0{text}0", size, dpi) - _drawn_width(families, "00", size, dpi)
+
+
+def _drawn_width(families: tuple[str, ...], text: str, size: float, dpi: float) -> float:
+    """As `_text_width`, hinted as matplotlib draws it."""
+    font: Any = font_manager.get_font([_font_path(family) for family in families])
+    font.set_size(size, dpi)
+    font.set_text(text, 0.0, flags=_hinting())
+    return float(font.get_width_height()[0]) / 64.0 / dpi
 
 
 @lru_cache(maxsize=256)
