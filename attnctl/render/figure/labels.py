@@ -115,6 +115,7 @@ class Labels:
         return [self.cut_to_width(line, size, width) for line in lines]
 
 
+@lru_cache(maxsize=8192)
 def _escaped_text(text: str) -> str:
     """As `visible_text`, but control characters as escapes: few fonts have the symbols for them."""
     return "".join(
