@@ -77,6 +77,10 @@ vision model) is drawn with the weights of one query over it; so is --image, of 
         takes(
             "source file tokens key_tokens layer head query output run rows columns pool spans",
             *o.PICTURED_OPTIONS,
+            head={
+                "help": "Heads: 3, 0-5, 1,4,7, -1 or all [default: all]; telling, the headline's.",
+                "values": ("all", "telling"),
+            },
             query="Query token: of a photograph, by its pixel (120,80), index or name; else CLS, or the last.",
             output=f"Where to write: {suffixes_listed()}; .html, a page; or .json: cells.",
             run="Folder of a training run: one head at every step, .gif or a strip.",

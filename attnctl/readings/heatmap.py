@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
@@ -14,9 +14,12 @@ from attnctl.layer import LayerAttention, Run
 from attnctl.measures import joins_heads, measure_named, measure_names
 from attnctl.readings.head_statistics import HeadStatisticsReading
 from attnctl.readings.overview import LongRow, Overview, PooledGrid, TextPart
+from attnctl.readings.questions.headline import Headline, roles_of_heads
 from attnctl.readings.rows import LinksReading
+from attnctl.readings.sinks import Cells, Sinks, may_have_sinks, sinks_of_cells
 from attnctl.readings.spans import REST
-from attnctl.readings.traces.trace import notes_of_kind
+from attnctl.readings.traces.trace import Trace, notes_of_kind
+from attnctl.text import shortened, visible_text
 from attnctl.tokens import Token
 
 
@@ -132,6 +135,10 @@ class HeatmapGrid:
     cited: str = ""  # what the numbers come from, for the metadata of a picture
     names: tuple[str, ...] = ()  # of the panels, where they are no heads
     full: tuple[Bools, Bools] | None = None  # rows and columns as wide as the others, where some hold fewer tokens
+    sentence: str = ""  # the text, on one line; of a long one its beginning
+    roles: Mapping[tuple[int, int], str] = field(default_factory=dict)  # (layer, head) → what it was measured to find
+    sinks: Sinks | None = None
+    ring: tuple[int, int, int, int] | None = None  # layer, head, row and column of the cell that stands out
 
     @property
     def numbers(self) -> tuple[Sequence[int], Sequence[int]]:
@@ -154,11 +161,12 @@ class HeatmapGrid:
 
     @property
     def picture_title(self) -> str:
-        """The model, the layers and the heads, as a title says them."""
+        """The model, the layers and the heads, as a title says them; of one head its role, too."""
         heads = _numbers_text(self.heads, "head")
         if joins_heads(self.measure):
             heads = f"{measure_named(str(self.measure)).title.lower()} of all heads"
-        return f"{self.name}, {_numbers_text(self.layers, 'layer')}, {heads}"
+        role = next(iter(self.roles.values())) if len(self.weights) == 1 and self.roles else ""
+        return f"{self.name}, {_numbers_text(self.layers, 'layer')}, {heads}" + (f": {role}" if role else "")
 
     @property
     def unit_of_cells(self) -> str:
@@ -198,6 +206,7 @@ def of_overview(
         measure = AS_GIVEN
     numbers = range(len(overview.key_axis)) if key_numbers is None else key_numbers
     starts = _part_starts(grid.rows), tuple(numbers[at] for at in _part_starts(grid.columns))
+    roles = {at: _short_role(found) for at, found in roles_of_heads(overview.model).items() if at in grid.weights}
     if "sink" in overview.noted and measure is None and not notes_of_kind(done, "rescaled"):
         said.append(SINK_TAKES_PART)
     return HeatmapGrid(
@@ -214,7 +223,53 @@ def of_overview(
         full=_full_parts(grid.rows, grid.columns) if grid.pool == "mean" else None,
         places=starts if plain else None,
         starts=None if plain or grid.pool == "mass" else starts,
+        sentence=_sentence_of(overview.text),
+        roles=roles,
+        sinks=None if measure is not None or grid.pool == "mass" else sinks_of_grid(overview, grid, starts),
     )
+
+
+def with_headline(reading: HeatmapGrid, trace: Trace, line: Headline) -> HeatmapGrid:
+    """The grids with the headline of their trace said and, where its cell is among them, ringed."""
+    number = trace.key_numbers[line.key]
+    query, key = visible_text(trace.tokens[line.query].text), visible_text(trace.key_axis[line.key].text)
+    sure = f" ({line.certainty})" if line.certainty else ""
+    said = f"headline: {query} → {key} {line.weight:.2f}{sure}"
+    rows, columns = map(list, reading.numbers)
+    ring = None
+    if line.query in rows and number in columns:
+        ring = line.layer, line.head, rows.index(line.query), columns.index(number)
+    return replace(reading, said=(said, *reading.said), ring=ring)
+
+
+def _short_role(found: Sequence[str]) -> str:
+    """The surest of a head's roles; of "verb → subject past others" and "verb → subject" the latter, which says enough."""
+    return min((role for role in found if found[0].startswith(role)), key=len)
+
+
+LONGEST_SENTENCE = 300  # characters: no title is as wide
+
+
+def _sentence_of(text: str) -> str:
+    """The text as a title has it: on one line, its beginning if it is long, and nothing hidden in it."""
+    said = " ".join(text[: 4 * LONGEST_SENTENCE].split())
+    return shortened(visible_text(said), LONGEST_SENTENCE) if said else ""
+
+
+def sinks_of_grid(overview: Overview, grid: PooledGrid, starts: tuple[Sequence[int], Sequence[int]]) -> Sinks | None:
+    """The sinks of an overview's grid, whose rows and columns begin at tokens `starts`; None where no head has one."""
+    own = overview.reads_itself
+    if not may_have_sinks(overview.model, len(grid.rows), own) or grid.pool == "max" or "no-weights" in overview.noted:
+        return None
+    counts = np.array([part.token_count for part in grid.columns])  # (columns,)
+    shares = grid.pool == "mass" or counts.max() == 1
+    weights = grid.weights if shares else {at: cells * counts for at, cells in grid.weights.items()}
+    whole = int(counts.sum()) == len(overview.key_axis)
+    keys = [overview.key_axis[part.first_token] if part.token_count == 1 else Token(part.name) for part in grid.columns]
+    first = starts[0].index(0) if own and 0 in starts[0] else None
+    learned = "sink" in overview.noted and not overview.noted & {"rescaled", "left-out"} and whole
+    rest = overview.noted >= {"rescaled", "left-out"}
+    return sinks_of_cells(Cells(weights, grid.masks, keys, starts[1], counts.tolist(), first, learned, rest))
 
 
 def _full_parts(rows: Sequence[TextPart], columns: Sequence[TextPart]) -> tuple[Bools, Bools] | None:

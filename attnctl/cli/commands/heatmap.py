@@ -11,19 +11,23 @@ from attnctl.cli import arguments
 from attnctl.cli import options as o
 from attnctl.cli.output import print_lines, put_bytes, safe_console
 from attnctl.cli.progress import cost_progress, heads_over_tokens
-from attnctl.errors import UsageError
+from attnctl.errors import AttnctlError, UsageError
 from attnctl.files import check_writable, names_picture
 from attnctl.formats import pictures
 from attnctl.formats.photographs import read_photograph
 from attnctl.formats.pictures import Look, suffixes_listed
+from attnctl.measures import joins_heads
 from attnctl.pages import PAGE_MAPS, page_of_sources
-from attnctl.readings.heatmap import HeatmapGrid, OverviewReading, is_drowned
+from attnctl.readings.heatmap import HeatmapGrid, OverviewReading, is_drowned, with_headline
 from attnctl.readings.overview import Overview
 from attnctl.readings.picture_heat import query_of_picture
+from attnctl.readings.questions.headline import Headline, headline
+from attnctl.readings.traces.trace import Trace
 from attnctl.render.terminal.photograph import PhotographPanels, patches_as_tsv
-from attnctl.source import Changes, Prepared, Source, is_long, prepare
+from attnctl.source import Changes, OverviewSource, Prepared, Source, is_long, prepare
 from attnctl.source.cells import Zoom, cost_of_heads, evolution_of_run, grid_of, heatmap_grid, query_row
 
+TELLING = "telling"  # value of --head: the head of the headline
 LABELS = 20  # columns of a terminal that the names of the queries take
 
 
@@ -59,6 +63,7 @@ def heatmap_command(
     if picture == "html" and "cmap" in arguments.typed and look.cmap not in PAGE_MAPS:
         raise UsageError(f"--cmap {look.cmap} does not go with a page: it has {' and '.join(PAGE_MAPS)}")
     if run is not None:
+        head = None if head == TELLING else head  # of all heads the telling one is shown
         text = inputs.text_of(source, file)
         steps, labels = inputs.sources_of_run(run, text, lambda path: arguments.model_of(options | {"model": path}))
         if picture == "html":
@@ -76,6 +81,8 @@ def heatmap_command(
         return
     if picture == "html":
         opened = arguments.open_source(source, file, tokens, options, key_tokens)
+        if head == TELLING:
+            layer, head, _ = _telling_head(opened, changes, layer)
         _write_page([opened], changes, layer, head, look, str(output))
         return
     colour = None
@@ -85,8 +92,13 @@ def heatmap_command(
         colour = colour_function(look.cmap)
     opened = arguments.open_source(source, file, tokens, options, key_tokens)
     if photograph is not None:
+        if head == TELLING:
+            raise UsageError("--head telling does not go with a photograph, which has no headline: name a head")
         _show_photograph(opened, str(photograph), changes, layer, head, query, look, picture, output, colour)
         return
+    line: tuple[Trace, Headline] | None = None
+    if head == TELLING:
+        layer, head, line = _telling_head(opened, changes, layer)
     given = prepare(opened, changes, layer, head, say=arguments.say_notes)
     room = max(16, page.width - LABELS) if page.is_terminal and not picture else None
     coloured = picture is not None or page.is_terminal
@@ -97,6 +109,8 @@ def heatmap_command(
         save_value(cells, str(output))
         return
     seen = heatmap_grid(given, cells)
+    if line is not None:
+        seen = with_headline(seen, *line)
     if coloured and any_scale and is_long(opened) and look.vmin is None and is_drowned(seen):
         said = "a few cells hold most of the weight: colours are on a logarithmic scale, --no-log makes it linear"
         arguments.say_note(said)
@@ -107,6 +121,24 @@ def heatmap_command(
     from attnctl.render.figure.heatmap import draw_heatmap
 
     arguments.write_drawing(draw_heatmap(seen, look), picture, output)
+
+
+def _telling_head(
+    source: Source, changes: Changes, layer: str | None
+) -> tuple[str, str | None, tuple[Trace, Headline]]:
+    """The layer and the head of the headline; and the headline itself, with its trace.
+
+    Raises UsageError for a long text, AttnctlError for a source without weights.
+    """
+    if is_long(source) or isinstance(source, OverviewSource):
+        raise UsageError(
+            "--head telling needs every weight, and a long text is pooled: name a head, or shorten the text"
+        )
+    trace = prepare(source, changes, layer, say=arguments.say_notes).trace(predictions=False)
+    line = headline(trace)
+    if line is None:
+        raise AttnctlError(f"{source.name} holds no weights, by which --head telling chooses")
+    return str(line.layer), None if joins_heads(trace.measure) else str(line.head), (trace, line)
 
 
 def _show_photograph(

@@ -354,7 +354,7 @@ def sink_sentence(trace: Trace) -> str | None:
     The first token's own row is left out: where the future is hidden it has nowhere else to look.
     """
     keys = trace.key_axis
-    first, special, heads = [], [], 0
+    first, special = [], []
     others = [j for j, token in enumerate(keys) if token.special and j > 0]
     for layer in trace.layers:
         if layer.weights is None:
@@ -362,22 +362,42 @@ def sink_sentence(trace: Trace) -> str | None:
         at = range(len(trace.tokens)) if layer.rows is None else layer.rows
         rows = [place for place, i in enumerate(at) if i > 0 or not trace.reads_itself]
         part = layer.weights[:, rows]  # (heads, rows, n_k)
-        heads += len(layer.heads)
         if part.size:
             first.append(part[..., 0].mean(dtype=np.float64))
             special.append(part[..., others].sum(axis=-1, dtype=np.float64).mean())
     if not first or len(keys) < 2:
         return None
-    layers = [layer.layer for layer in trace.layers]
-    where = f"layer {layers[0]}, head {trace.layers[0].heads[0]}" if heads == 1 else f"{heads} heads"
+    kept = [layer for layer in trace.layers if layer.weights is not None]
+    where = heads_text([(layer.layer, head) for layer in kept for head in layer.heads])
     if keys[0].seconds:  # frames: the special ones are what a sound was filled up with
-        share = percent(float(np.mean(special)))
-        return f"Of the attention of {where}, {share} goes to frames after the end of the sound." if others else None
-    said = f"{percent(float(np.mean(first)))} goes to the first token, {visible_text(keys[0].text)}"
+        share = float(np.mean(special))
+        return parked_sentence(where, [(share, "frames after the end of the sound")]) if others else None
+    shares = [(float(np.mean(first)), f"the first token, {visible_text(keys[0].text)}")]
     if others:
-        names = dict.fromkeys(visible_text(keys[j].text) for j in others)
-        said += f", {percent(float(np.mean(special)))} to the other special ones ({', '.join(list(names)[:4])})"
-    return f"Of the attention of {where}, {said}."
+        shares.append((float(np.mean(special)), other_special([keys[j] for j in others])))
+    return parked_sentence(where, shares)
+
+
+def parked_sentence(where: str, shares: Sequence[tuple[float, str]], rest: bool = False) -> str:
+    """Return a sentence on how much of the attention of `where` goes to keys: the share and the name of each.
+
+    `rest`: shares of what is left of the attention when some keys are left out.
+    """
+    (share, name), *others = shares
+    more = (f", {percent(share)} to {name}" for share, name in others)
+    of = "what is left of the attention" if rest else "the attention"
+    return f"Of {of} of {where}, {percent(share)} goes to {name}{''.join(more)}."
+
+
+def heads_text(places: Sequence[tuple[int, int]]) -> str:
+    """Return "layer 3, head 2", or "72 heads"."""
+    return counted(len(places), "head") if len(places) != 1 else "layer {}, head {}".format(*places[0])
+
+
+def other_special(tokens: Sequence[Token]) -> str:
+    """Return "the other special ones ([SEP])"."""
+    names = dict.fromkeys(visible_text(token.text) for token in tokens)
+    return f"the other special ones ({', '.join(list(names)[:4])})"
 
 
 def by_words(trace: Trace) -> Trace:

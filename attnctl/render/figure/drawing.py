@@ -33,6 +33,7 @@ from attnctl.render.figure.layout import (
     ASIDE,
     BAR_WIDTH,
     EDGE,
+    GAP_BELOW,
     LINE,
     UNKNOWN,
     Axis,
@@ -74,7 +75,15 @@ class Sheet:
     """One picture in the making: `grids` as `look` has them, drawn on `figure` from the back to the front."""
 
     def __init__(self, grids: Grids, look: Look) -> None:
-        said = (grids.title, *grids.said, *grids.rows, *grids.columns, *(panel.name for panel in grids.panels))
+        said = (
+            grids.sentence,
+            grids.title,
+            grids.below,
+            *grids.said,
+            *grids.rows,
+            *grids.columns,
+            *(panel.name for panel in grids.panels),
+        )
         self.grids, self.look, self.labels = grids, look, Labels([*said, UNKNOWN])
         self.plan = Plan(grids, look, self.labels)
         self._begin_canvas()
@@ -116,6 +125,10 @@ class Sheet:
         setting: dict[str, Any] = {"color": INK, "va": "center", "ha": "center", **how}
         self.figure.text(x / p.width, 1 - y / p.height, text, fontproperties=font, parse_math=False, **setting)
 
+    def _put_line(self, x: float, y: float, text: str, size: float, colour: str) -> None:
+        """A line of a title or of a sentence, from its beginning on the baseline."""
+        self._put_text(x, y, text, size, ha="left", va="baseline", color=colour)
+
     def _add_path(self, vertices: npt.ArrayLike, codes: Bytes, **how: object) -> None:
         """A path whose vertices (m, 2) are in inches from the top left."""
         upright = np.asarray(vertices, dtype=float) * (1, -1) + (0, self.plan.height)  # (m, 2)
@@ -144,11 +157,15 @@ class Sheet:
         for lines, points, colour in ((p.title, size.title, INK), (p.subtitle, size.subtitle, QUIET)):
             for line in lines:
                 y += points * LINE
-                self._put_text(EDGE, y - 0.3 * points * LINE, line, points, ha="left", va="baseline", color=colour)
+                self._put_line(EDGE, y - 0.3 * points * LINE, line, points, colour)
         (down, across), middle = self.grids.axes, (p.left + p.inner[0] / 2, p.top + p.inner[1] / 2)
         self._put_text(middle[0], y + ASIDE + size.axis * LINE / 2, _axis_name(across, p.keys), size.axis, color=QUIET)
         left = EDGE + size.axis * LINE / 2
         self._put_text(left, middle[1], _axis_name(down, p.queries), size.axis, color=QUIET, rotation=90)
+        low = p.top + p.inner[1] + GAP_BELOW
+        for line in p.below:
+            low += size.subtitle * LINE
+            self._put_line(EDGE, low - 0.3 * size.subtitle * LINE, line, size.subtitle, QUIET)
 
     def _draw_cells(self, left: float, top: float, panel: Panel, values: bool) -> None:
         p, scale = self.plan, self.grids.scales[panel.scale]
@@ -216,7 +233,7 @@ class Sheet:
     def _panel_names(self, panel: Panel, left: float, top: float) -> None:
         """“head 3” over a panel, “layer 2” at the left of a row of them."""
         p, size, named = self.plan, self.plan.type.axis - 0.5, self.grids.row_names
-        if p.names_above and (panel.row == 0 or not named):
+        if p.names_above and (panel.row == 0 or not named or self.grids.each_named):
             y = top - (p.keys.depth + ASIDE if panel.row == 0 else 0) - ASIDE + p.type.axis * LINE / 2
             for at, line in enumerate(reversed(panel.name.split("\n")), 1):
                 name = self.labels.cut_to_width(self.labels.drawable(line), size, p.panel[0] + 0.1)
@@ -244,8 +261,9 @@ class Sheet:
         unit = self.labels.cut_to_width(scale.unit, size.axis, max(height, 1.0))
         self._put_text(x, top + height / 2, unit, size.axis, rotation=90, color=QUIET)
         if self.grids.is_masked and scale is self.grids.scales[0]:
-            self._put_hatching(left, top + height + 0.2, BAR_WIDTH, BAR_WIDTH)
-            self._put_text(right + 0.06, top + height + 0.2 + BAR_WIDTH / 2, self.grids.hidden, size.tick, ha="left")
+            below = top + height + GAP_BELOW
+            self._put_hatching(left, below, BAR_WIDTH, BAR_WIDTH)
+            self._put_text(right + 0.06, below + BAR_WIDTH / 2, self.grids.hidden, size.tick, ha="left")
 
 
 def _axis_name(what: str, axis: Axis) -> str:

@@ -68,20 +68,28 @@ def grids_of_reading(reading: HeatmapGrid, look: Look) -> Grids:
     n_heads = len(reading.heads)
     across = n_heads if several or n_heads <= 4 else math.ceil(n_heads / math.ceil(n_heads / MOST_ACROSS))
     panels = []
+    with_roles = bool(reading.roles) and not reading.names
     for number, (layer, head, weights, mask) in enumerate(reading.panels()):
         row, column = divmod(number, across)
         if several:
             row, column = reading.layers.index(layer), reading.heads.index(head)
-        panels.append(Panel(row, column, reading.panel_name(head), weights, mask))
+        name = reading.panel_name(head)
+        if with_roles:  # a number alone for the others, so that all names are read alike
+            name = f"{layer}.{head} {reading.roles.get((layer, head), '')}".rstrip()
+        ring = None if reading.ring is None or reading.ring[:2] != (layer, head) else reading.ring[2:]
+        panels.append(Panel(row, column, name, weights, mask, ring=ring))
     return Grids(
         panels=tuple(panels),
         rows=token_labels(reading.queries),
         columns=token_labels(reading.keys),
         scales=(scale,),
         title=reading.picture_title if look.title is None else look.title,
+        sentence=reading.sentence if look.title is None else "",
         said=said,
+        below="" if reading.sinks is None else reading.sinks.caption(look.log),
         cited=reading.cited,
         row_names=tuple(f"layer {layer}" for layer in reading.layers) if several else (),
+        each_named=with_roles,
     )
 
 

@@ -8,6 +8,7 @@ from functools import lru_cache
 from typing import Any
 
 from matplotlib import font_manager
+from matplotlib.backends.backend_agg import get_hinting_flag
 
 from attnctl.text import LABEL_CHARACTERS, visible_text
 from attnctl.tokens import split_characters
@@ -15,6 +16,7 @@ from attnctl.tokens import split_characters
 BASE = "DejaVu Sans"  # ships with matplotlib: the same on every machine
 _LAST_RESORT = "Last Resort"  # draws a box for everything, which is what must not happen
 _INVISIBLE = frozenset("\u200c\u200d\ufe0e\ufe0f")
+_hinting: Any = get_hinting_flag  # which has no types
 LONGEST = 18  # characters of a label
 
 
@@ -80,13 +82,31 @@ class Labels:
         """The width in inches of `text` at `size` points."""
         return _text_width(tuple(self.family), text, size)
 
+    def line_width(self, text: str, size: float) -> float:
+        """As `text_width`, the words of plain text each measured once: many titles are made of few words."""
+        words = self.words_of_line(text, size)
+        if not words:
+            return self.text_width(text, size)
+        return sum(width for _, width in words) - _advance(tuple(self.family), " ", size, 72.0)
+
+    def words_of_line(self, text: str, size: float, dpi: float = 72.0) -> list[tuple[str, float]]:
+        """The words of plain text, each with the inches to the beginning of the next; nothing for other text.
+
+        Letters are a little wider or narrower at another `dpi`.
+        """
+        if not text.removesuffix("…").isascii():
+            return []
+        families = tuple(self.family)
+        space = _advance(families, " ", size, dpi)
+        return [(word, _advance(families, word, size, dpi) + space) for word in text.split(" ")]
+
     def cut_to_width(self, text: str, size: float, width: float) -> str:
         """`text` cut at its end, with an ellipsis, to `width` inches at `size` points."""
-        if len(text) <= 2 or (len(text) <= LABEL_CHARACTERS and self.text_width(text, size) <= width):
+        if len(text) <= 2 or (len(text) <= LABEL_CHARACTERS and self.line_width(text, size) <= width):
             return text
         text = text[:LABEL_CHARACTERS]
         fitting = bisect_left(
-            range(2, len(text)), True, key=lambda most: self.text_width(f"{text[:most]}…", size) > width
+            range(2, len(text)), True, key=lambda most: self.line_width(f"{text[:most]}…", size) > width
         )
         return text[: fitting + 1].rstrip() + "…"
 
@@ -95,13 +115,14 @@ class Labels:
         lines = [""]
         for word in text.split(" "):
             longer = f"{lines[-1]} {word}".lstrip()
-            if lines[-1] and self.text_width(longer, size) > width:
+            if lines[-1] and self.line_width(longer, size) > width:
                 lines.append(word)
             else:
                 lines[-1] = longer
         return [self.cut_to_width(line, size, width) for line in lines]
 
 
+@lru_cache(maxsize=8192)
 def _escaped_text(text: str) -> str:
     """As `visible_text`, but control characters as escapes: few fonts have the symbols for them."""
     return "".join(
@@ -115,6 +136,20 @@ def _text_width(families: tuple[str, ...], text: str, size: float) -> float:
     font.set_size(size, 72.0)
     font.set_text(text)
     return float(font.get_width_height()[0]) / 64.0 / 72.0
+
+
+@lru_cache(maxsize=8192)
+def _advance(families: tuple[str, ...], text: str, size: float, dpi: float) -> float:
+    """How far a text moves what follows it, in inches; its ink may be narrower, and a space has none."""
+    return _drawn_width(families, f"0{text}0", size, dpi) - _drawn_width(families, "00", size, dpi)
+
+
+def _drawn_width(families: tuple[str, ...], text: str, size: float, dpi: float) -> float:
+    """As `_text_width`, hinted as matplotlib draws it."""
+    font: Any = font_manager.get_font([_font_path(family) for family in families])
+    font.set_size(size, dpi)
+    font.set_text(text, 0.0, flags=_hinting())
+    return float(font.get_width_height()[0]) / 64.0 / dpi
 
 
 @lru_cache(maxsize=256)

@@ -56,9 +56,12 @@ class Grids:
     columns: tuple[str, ...]  # labels above
     scales: tuple[Scale, ...]
     title: str = ""
+    sentence: str = ""  # the text, above the title; cut to the width of the picture
     said: tuple[str, ...] = ()  # what was done to the numbers
+    below: str = ""  # a sentence under the panels
     axes: tuple[str, str] = ("query", "key")  # what goes down, what goes across
     row_names: tuple[str, ...] = ()  # of the rows of panels, where these are named
+    each_named: bool = False  # whether every panel bears its name, and not only those at the top of the named rows
     hidden: str = "masked"  # what a hatched cell is
     cited: str = ""  # what the numbers come from, for the metadata
 
@@ -100,6 +103,8 @@ BAR_GAP, BAR_WIDTH, BAR_TEXT = 0.2, 0.14, 0.6
 LINE = 1.35 / 72  # inches from line to line, for each point of size
 ASIDE = 0.05  # between labels and cells
 WIDEST, PIXELS = 60.0, 150e6
+GAP_BELOW = 0.1  # between the panels and what stands under them
+MOST_BELOW = 0.2  # of the height of a picture whose size was asked for
 NARROW = 5.0  # inches: in a narrower picture all letters are smaller, so that titles and labels agree
 
 
@@ -156,15 +161,24 @@ class Plan:
         self.hidden = labels.text_width(grids.hidden, 10) / 10 if grids.is_masked else 0.0
         self.title: list[str] = []
         self.subtitle: list[str] = []
+        self.below: list[str] = []
         cell = self._cell_size()
         self.queries, self.keys = self._label_axes(cell)
         room = (look.size[0] if look.size else max(self._size(cell)[0], 4.2)) - 2 * EDGE
         said = "; ".join((*grids.said, *[UNKNOWN] * any("†" in name for name in (*grids.rows, *grids.columns))))
-        if grids.title:
+        if grids.sentence:  # the title is its second line
+            self.title = [labels.cut_to_width(labels.drawable(grids.sentence), t.title, room)]
+            self.subtitle = labels.broken_lines(labels.drawable(grids.title), t.subtitle, room)
+        elif grids.title:
             self.title = labels.broken_lines(labels.drawable(grids.title), t.title, room)
         if said:
-            self.subtitle = labels.broken_lines(labels.drawable(said), t.subtitle, room)
-        widths = [labels.text_width(line, t.title) for line in self.title]
+            self.subtitle += labels.broken_lines(labels.drawable(said), t.subtitle, room)
+        if grids.below:
+            beside = self._margins()[2] - EDGE if self.legend else 0.0
+            self.below = labels.broken_lines(labels.drawable(grids.below), t.subtitle, room - beside)
+            if look.size and len(self.below) * t.subtitle * LINE > look.size[1] * MOST_BELOW:
+                self.below = []  # the cells of a small picture need the room
+        widths = [labels.line_width(line, t.title) for line in self.title]
         widths += [labels.text_width(line, t.subtitle) for line in self.subtitle]
         # the labels' size depends on the cells, and the room for cells on the labels: twice comes close enough
         for _ in range(2 if look.size else 0):
@@ -218,7 +232,13 @@ class Plan:
         if self.look.colour_bar:
             bars = BAR_GAP + max(len(self.grids.scales) * self.bar_pitch, BAR_WIDTH + ASIDE + self.hidden * t.tick)
         over = max(0.0, keys.depth - bars + (BAR_GAP if bars else 0)) if keys.angle == 45 else 0.0
-        return left, top, bars + over + EDGE, EDGE + 0.04
+        below = max((GAP_BELOW + len(self.below) * t.subtitle * LINE) * bool(self.below), self.legend)
+        return left, top, bars + over + EDGE, EDGE + 0.04 + below
+
+    @property
+    def legend(self) -> float:
+        """Inches under the colour bar that the name of hatched cells takes."""
+        return GAP_BELOW + BAR_WIDTH if self.hidden and self.look.colour_bar else 0.0
 
     @property
     def bar_pitch(self) -> float:
@@ -228,7 +248,7 @@ class Plan:
     @property
     def gaps(self) -> tuple[float, float]:
         """Inches between panels, across and down: down there are titles where the rows are not layers."""
-        named = bool(self.grids.row_names)
+        named = bool(self.grids.row_names) and not self.grids.each_named
         return (0.09, 0.09) if named else (0.14, self.name_lines * self.type.axis * LINE + 0.12)
 
     def _cells_to_size(self) -> tuple[float, float]:
@@ -273,7 +293,4 @@ class Plan:
         # pixels that cells fill evenly start on a whole pixel
         self.left, self.top = round(left * dpi) / dpi, round(top * dpi) / dpi
         self.bar_left = self.left + self.inner[0] + BAR_GAP
-        legend = 0.42 if self.hidden and self.look.colour_bar else 0.0
-        self.bar_height = min(max(self.inner[1] - legend, 0.2 if self.look.size else 0.9), 5.0)
-        if self.look.size is None and self.look.colour_bar:
-            self.height = max(self.height, self.top + self.bar_height + legend + bottom)
+        self.bar_height = self.inner[1]

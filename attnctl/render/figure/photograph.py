@@ -67,7 +67,7 @@ def draw_over_photograph(row: LongRow, photograph: Image, look: Look) -> Drawing
             axes.set_title(f"layer {layer}, head {head}", fontsize=8.5, loc="left", pad=3)
         _write_heading(figure, labels, said, (width, height))
         if look.colour_bar:
-            tall = max(high, LOWEST - HEAD)
+            tall = max(down * (high + HEAD) - HEAD, LOWEST - HEAD)
             axes = figure.add_axes(((width - BAR + 0.15) / width, FOOT / height, 0.14 / width, tall / height))
             figure.colorbar(ScalarMappable(norm, colours), cax=axes).outline.set_visible(False)
             axes.set_title("weight", fontsize=8.5, loc="left", pad=3)

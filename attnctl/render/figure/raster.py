@@ -48,6 +48,7 @@ class Canvas:
     def __init__(self, height: int, width: int, dpi: float) -> None:
         self.dpi, self.height = dpi, height
         self.agg: Any = _agg(width, height, dpi)
+        self._plain: Any = self.agg.new_gc()  # how texts are put: none changes it
         self.pixels: Bytes = np.asarray(self.agg.buffer_rgba())
         self.pixels[...] = 255
 
@@ -56,7 +57,7 @@ class Canvas:
     ) -> None:
         """A text around pixel (x, y) from the top left."""
         stamp = _text_stamp(text, size, self.dpi, family, **how)
-        self.agg.draw_image(self.agg.new_gc(), x - stamp.x, self.height - y + stamp.y - len(stamp.rgba), stamp.rgba)
+        self.agg.draw_image(self._plain, x - stamp.x, self.height - y + stamp.y - len(stamp.rgba), stamp.rgba)
 
 
 class Raster(Sheet):
@@ -73,6 +74,16 @@ class Raster(Sheet):
     def _put_text(self, x: float, y: float, text: str, size: float, **how: Unpack[TextSetting]) -> None:
         at = round(x * self.look.dpi), round(y * self.look.dpi)
         self.canvas.put_text(*at, text, size, tuple(self.labels.family), **how)
+
+    def _put_line(self, x: float, y: float, text: str, size: float, colour: str) -> None:
+        """Each word by itself: the words of many pictures are set once."""
+        words = self.labels.words_of_line(text, size, self.look.dpi)
+        if not words:
+            super()._put_line(x, y, text, size, colour)
+        for word, width in words:
+            if word:
+                super()._put_line(x, y, word, size, colour)
+            x += width
 
     def _put_cells(self, left: float, top: float, width: float, height: float, rgba: Bytes, fine: bool = False) -> None:
         x, y, w, h = (round(at * self.look.dpi) for at in (left, top, width, height))

@@ -7,7 +7,7 @@ import hashlib
 import io
 import zlib
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -18,9 +18,11 @@ from attnctl.blockwise import pool_keys, pool_rows
 from attnctl.errors import AttnctlError
 from attnctl.layer import LayerTrace
 from attnctl.measures import measure_named
+from attnctl.readings.heatmap import sinks_of_grid
 from attnctl.readings.overview import Overview, PooledGrid
 from attnctl.readings.questions.headline import ROLES, Headline, doubt_of, headline, roles_of_heads
 from attnctl.readings.rows import ExactBlock, strongest_links
+from attnctl.readings.sinks import Sinks, sinks_of_heads
 from attnctl.readings.traces.trace import ModelInfo, Trace, notes_of_kind, word_groups
 from attnctl.steps import is_default_scale
 from attnctl.text import Document, counted, visible_text
@@ -104,8 +106,12 @@ def _packed_head(
     weights = np.ascontiguousarray(grid.weights[layer, head], dtype="<f4")  # (rows, columns)
     own = [block for block in exact if (block.layer, block.head) == (layer, head)]
     links = overview.links.get((layer, head))
+    starts = [part.first_token for part in grid.rows], [part.first_token for part in grid.columns]
+    alone = replace(grid, weights={(layer, head): weights})
+    named = grid.pool == "mass" and links is None  # parts of a text, as paragraphs: no sinks
     return {
         "head": head,
+        "parked": None if named else packed_sinks(sinks_of_grid(overview, alone, starts)),
         "weights": {"blob": blobs.add_blob(weights.tobytes())},
         "sums": None,
         "details": {},
@@ -120,6 +126,13 @@ def _packed_head(
             for block in own
         ],
     }
+
+
+def packed_sinks(sinks: Sinks | None) -> Document | None:
+    """What a caption says of a head's sinks; None without any."""
+    if sinks is None:
+        return None
+    return {"said": visible_text(sinks.said), "columns": list(sinks.columns), "drop": list(sinks.drop)}
 
 
 def _first_focus(layers: Sequence[Document]) -> dict[str, int]:
@@ -170,7 +183,9 @@ def pack_trace(trace: Trace, label: str, blobs: Blobs, budget: int, walked: bool
     levels, details, found = fitting_levels(trace, budget), fitting_details(trace, budget), headline(trace)
     lacking = [name for name in DETAILS[:3] if name not in details]
     measure = None if trace.measure is None else measure_named(trace.measure)
-    return _packed_source(trace, label, [pack_layer(layer, blobs, levels, details) for layer in trace.layers]) | {
+    return _packed_source(
+        trace, label, [pack_layer(trace, layer, blobs, levels, details) for layer in trace.layers]
+    ) | {
         "text": trace.text,
         "levels": levels,
         "thumbs": pack_thumbnails(weight_grids(trace), blobs),
@@ -262,16 +277,17 @@ def weight_grids(trace: Trace) -> list[Floats]:
 # --- arrays ------------------------------------------------------------------------------------------------------
 
 
-def pack_layer(layer: LayerTrace, blobs: Blobs, levels: int, details: tuple[str, ...]) -> Document:
+def pack_layer(trace: Trace, layer: LayerTrace, blobs: Blobs, levels: int, details: tuple[str, ...]) -> Document:
     """One layer: its heads' weights, each a block of its own, its mask, and the details that fit."""
     assert layer.weights is not None
-    heads = []
+    heads, sinks = [], sinks_of_heads(trace, layer)
     for at, head in enumerate(layer.heads):
         weights = np.ascontiguousarray(layer.weights[at], dtype="<f4")  # (n_q, n_k)
         kept = {name: array[at] for name in details if (array := getattr(layer, name)) is not None}
         heads.append(
             {
                 "head": head,
+                "parked": packed_sinks(sinks[at]),
                 "weights": pack_weights(weights, levels, blobs),
                 "sums": blobs.add_blob(weights.sum(axis=1, dtype=np.float64).astype("<f4").tobytes()),
                 "details": {

@@ -50,7 +50,9 @@ class Blocks:
         colour: Callable[[float], Colour] | None = None,
     ) -> None:
         self.reading, self.values, self.colour = reading, values, colour or viridis_colour
+        self.sentence = reading.sentence if title is None else ""
         self.title = reading.picture_title if title is None else title
+        self.below = "" if reading.sinks is None else reading.sinks.caption(log)
         self.low, self.high = weight_span(reading)
         self.said, self.log = reading.said, log
         if log:
@@ -58,10 +60,12 @@ class Blocks:
             self.said += (words,)
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
-        """Title, what was done, each panel, the colours' meaning."""
+        """Title, what was done, each panel, the colours' meaning, and what a sink is."""
         width, self._coloured = options.max_width, console.color_system is not None and not console.no_color
+        if self.sentence:
+            yield Text(token_label(self.sentence, width), style="bold")
         if self.title:
-            yield Text(token_label(self.title), style="bold")
+            yield Text(token_label(self.title), style=DIM if self.sentence else "bold")
         for line in self.said:
             yield Text(token_label(line), style=DIM)
         panels = list(self.reading.panels())
@@ -72,9 +76,12 @@ class Blocks:
             for layer, head, weights, mask in panels:
                 if len(panels) > 1:
                     yield Text("")
-                    yield Text(f"layer {layer}, {self.reading.panel_name(head)}")
+                    role = self.reading.roles.get((layer, head))
+                    yield Text(f"layer {layer}, {self.reading.panel_name(head)}" + (f": {role}" if role else ""))
                 yield from self._panel_lines(_masked_as_nan(weights, mask), width)
         yield from self._legend_lines()
+        if self.below:
+            yield from text_lines(Line(self.below, "dim"), width)
 
     def _colour_shares(self, weights: Floats) -> Floats:
         """Weights (rows, columns), NaN where masked, as places on the colour scale: 0 to 1."""
@@ -200,6 +207,11 @@ class Blocks:
             ]
             yield Text("")
             yield Text(f"layer {layer}", style="bold")
+            roles = [
+                f"{head} {self.reading.roles[layer, head]}" for head, _ in own if (layer, head) in self.reading.roles
+            ]
+            if roles:
+                yield from text_lines(Line(["heads", *roles], "dim", hanging=7, between="  "), width)
             for start in range(0, len(own), across):
                 some = own[start : start + across]
                 yield Text(

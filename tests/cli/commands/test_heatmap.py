@@ -130,6 +130,24 @@ def test_on_a_terminal_the_grid_is_drawn(trace: Trace) -> None:
     assert "[38;" not in plain and "1.00" in plain and "0.80" in plain
 
 
+def test_the_head_of_the_headline(run: Run) -> None:
+    line = attend(TEXT, model="demo").headline()
+    assert line is not None
+    rows = list(csv.reader(io.StringIO(run("heatmap", TEXT, "--head", "telling").out), delimiter="\t"))[1:]
+    assert {(row[0], row[1]) for row in rows} == {(str(line.layer), str(line.head))}
+    result = run("heatmap", TEXT, "--head", "telling", "-o", "it.svg")
+    assert result == Result(0, "", "") and "eat → Alice 1.00 (sure)" in on_a_terminal(TEXT, "--head", "telling")
+    plain = run("heatmap", TEXT, "--layer", str(line.layer), "--head", str(line.head), "-o", "plain.svg")
+    assert plain.code == 0 and Path("plain.svg").read_bytes() != Path("it.svg").read_bytes()  # no cell is ringed
+    only = list(csv.reader(io.StringIO(run("heatmap", TEXT, "--layer", "0", "--head", "telling").out), delimiter="\t"))
+    assert {row[0] for row in only[1:]} == {"0"}
+    assert run("heatmap", TEXT, "--head", "telling", "-o", "it.html").code == 0
+    long = run("heatmap", "word " * 600, "--head", "telling")
+    assert (long.code, long.out) == (2, "") and "--head telling needs every weight" in long.err
+    for command in ("explain", "heads"):
+        assert run(command, TEXT, "--head", "telling").code == 2
+
+
 def test_a_run_over_training(run: Run) -> None:
     Path("run").mkdir()
     for step in (0, 5, 40):

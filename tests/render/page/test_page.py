@@ -209,6 +209,21 @@ def test_a_share_of_what_is_left_is_not_called_a_share_of_all(tab: Tab) -> None:
         assert said in tab.text("#finding")
 
 
+def test_the_caption_tells_what_a_sink_is_until_it_is_left_out(tab: Tab) -> None:
+    weights = np.full((6, 6), 0.05, np.float32)
+    weights[:, 0] = 0.75
+    tab.open(bare(weights, [Token(f"w{at}") for at in range(6)], "w0 w1 w2 w3 w4 w5"))
+    assert "75 % goes to the first token, “w0”. To see past it: “Leave out: first” or “Colour: log”." in tab.text(
+        "#caption"
+    )
+    tab.choose(colour="log")
+    assert tab.text("#caption").endswith("To see past it: “Leave out: first”.")
+    tab.choose(drop="first")
+    assert "is a sink" not in tab.text("#caption") and "key “w0” (0) left out" in tab.text("#caption")
+    tab.open(bare(np.full((6, 6), 1 / 6), [Token(f"w{at}") for at in range(6)]))
+    assert "is a sink" not in tab.text("#caption")
+
+
 def test_words_merge_and_special_tokens_go(tab: Tab) -> None:
     pieces = [("[CLS]", 0, 0, True), ("un", 0, 2, False), ("believ", 2, 8, False), ("able", 8, 12, False),
               ("!", 12, 13, False)]  # fmt: skip

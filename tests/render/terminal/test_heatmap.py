@@ -11,10 +11,13 @@ import pytest
 from rich.cells import cell_len
 from rich.console import Console
 
+from attnctl.layer import LayerTrace
 from attnctl.models import open_model
+from attnctl.readings.traces.trace import ModelInfo, Trace
 from attnctl.render.terminal.heatmap import SHADES, Blocks, pool_cells
 from attnctl.source import record_trace
 from attnctl.source.cells import read_heatmap
+from attnctl.tokens import Token
 
 
 def drawn(text: str, width: int = 80, colour: bool = False, layers: int = 1, heads: int = 1, **how: Any) -> str:
@@ -44,6 +47,29 @@ def test_pooling_counts_only_what_is_seen() -> None:
 def test_half_blocks_carry_two_weights() -> None:
     text = drawn("a b c d e f g h i j k l m n o p q r s t u v w x y z " * 2, colour=True)
     assert "▀" in text and "\x1b[38;2;253;231;37" in text  # the brightest: the first token looks at itself
+
+
+def test_the_sentence_its_roles_and_its_sink() -> None:
+    def printed(trace: Trace, width: int = 80, **how: Any) -> str:
+        console = Console(file=io.StringIO(), width=width, highlight=False)
+        console.print(Blocks(read_heatmap(trace, **how.pop("chosen", {})), **how))
+        return console.file.getvalue()
+
+    trace = record_trace(open_model("demo"), "Alice will eat pizza")
+    lines = printed(trace).splitlines()
+    assert lines[:2] == ["Alice will eat pizza", "demo, layers 0–1, heads 0–5"]
+    assert any(line.startswith("heads  0 verb → subject  1 word → its verb") for line in lines)
+    assert "demo, layer 1, head 0: verb → subject" in printed(trace, chosen={"layers": [1], "heads": [0]})
+    assert printed(trace, title="Mine").startswith("Mine\ntokens")
+    weights = np.full((1, 6, 6), 0.05, np.float32)
+    weights[..., 0] = 0.75
+    layer = LayerTrace(0, (0,), (0,), weights=weights)
+    tokens = tuple(Token(f"w{at}") for at in range(6))
+    sunk = Trace("w0 " * 50, tokens, ModelInfo("m", "checkpoint", n_heads=1, n_layers=1), (layer,))
+    told = printed(sunk, 60)
+    assert told.splitlines()[0].endswith("…") and max(map(len, told.splitlines())) <= 60
+    assert " ".join(told.split()).endswith("75 % goes to the first token, “w0”. To see past it: --drop first or --log.")
+    assert "sink" not in printed(sunk, chosen={"drop": ("first",)})
 
 
 @pytest.mark.parametrize(

@@ -41,7 +41,7 @@ function drawGrid({ head, grid, panels }) {
   paint();
 }
 
-function drawCaption({ head: { trace, layer, head }, grid, own, panels }) {
+function drawCaption({ head: { trace, layer, head, parked }, grid, own, panels }) {
   const { labels } = keyTokens(trace);
   const { overview, levels } = trace;
   const out = grid.out.slice(0, 4).map((at) => `“${labels[at]}” (${at})`);
@@ -63,7 +63,19 @@ function drawCaption({ head: { trace, layer, head }, grid, own, panels }) {
   const here = ["layer", "head", "query"].every((name) => state[name] === opening[name]);
   const reason = here && opening.reason ? ` The page opens here: ${opening.reason}.` : "";
   const doubt = here && opening.doubt ? ` Unsure: ${opening.doubt}` : "";
-  byId("caption").textContent = `${place} ${said.filter(Boolean).join("; ")}.${stored}${reason}${doubt}`;
+  byId("caption").textContent = `${place} ${said.filter(Boolean).join("; ")}.${stored}${reason}${doubt}${sinkOf(parked, grid)}`;
+}
+
+/** What a bright column is, and which controls show what is beside it; nothing once it is left out. */
+function sinkOf(parked, { out }) {
+  if (!parked || (out.length && parked.columns.every((column) => out.includes(column)))) return "";
+  const offered = CHOICES.drop && parked.drop.filter((name) => name in CHOICES.drop[1]);
+  const ways = [
+    offered?.length && `“Leave out: ${offered.at(-1)}”`,
+    parked.drop.length && state.colour !== "log" && "“Colour: log”",
+    !parked.drop.length && !state.renorm && "“rescale rows to 1”",
+  ].filter(Boolean);
+  return ` ${parked.said}${ways.length ? ` To see past it: ${ways.join(" or ")}.` : ""}`;
 }
 
 // --- the row as bars -------------------------------------------------------------------------------------------

@@ -150,14 +150,82 @@ def test_titles_and_names() -> None:
     def texts(n: int = 4, **how: Any) -> list[str]:
         return [text.get_text() for text in heatmap(trace_of(words(n), 2, 3), **how).texts]
 
-    assert texts()[0] == "random, layers 0–1, heads 0–2"
+    assert texts()[:2] == ["Alice will eat pizza", "random, layers 0–1, heads 0–2"]
     assert {"head 0", "head 1", "head 2", "layer 0", "layer 1"} <= set(texts())
-    assert texts(layer=[1], head=[2])[0] == "random, layer 1, head 2"
-    assert texts(title="Mine $x$")[0] == "Mine $x$"
+    assert texts(layer=[1], head=[2])[1] == "random, layer 1, head 2"
+    assert texts(title="Mine $x$")[:2] == ["Mine $x$", "key"]
     assert texts(title="")[0] == "key"
-    said = texts(drop="first", renormalise=True, log=True)[1]
+    said = texts(drop="first", renormalise=True, log=True)[2]
     assert said == "key “Alice” (0) left out; rows rescaled to sum to 1; colours on a logarithmic scale"
     assert any(text.startswith("key (every ") for text in texts(200))  # not every one is named
+
+
+def test_a_long_sentence_is_cut_to_the_width_of_the_picture() -> None:
+    trace = dataclasses.replace(trace_of(words(3)), text="Alice\n will " + words(2000))
+    for how in ({}, {"size": (3.0, 3.0)}):
+        figure = heatmap(trace, **how)
+        title = figure.texts[0]
+        assert title.get_text().startswith("Alice will Alice") and title.get_text().endswith("…")
+        assert title.get_window_extent().x1 <= figure.bbox.x1
+    hostile = dataclasses.replace(trace_of(words(3)), text="$x^2$ \x1b[31m \u202edrow ☃")
+    assert heatmap(hostile).texts[0].get_text() == "$x^2$ \\x1b[31m \\u202edrow ☃"
+    assert [text.get_text() for text in heatmap(dataclasses.replace(hostile, text=" \n")).texts][0].startswith(
+        "random,"
+    )
+
+
+def test_a_measured_head_bears_its_role() -> None:
+    trace = record_trace(open_model("demo"), "Alice will eat pizza")
+    roles = {(layer, head): role for layer, head, role in reversed(trace.model.finds or ())}
+    texts = [text.get_text() for text in heatmap(trace).texts]
+    for layer in trace.layers:
+        for head in layer.heads:
+            name = max((text for text in texts if text.split(" ")[0] == f"{layer.layer}.{head}"), key=len)
+            role = roles.get((layer.layer, head), "")
+            shown = name.partition(" ")[2].removesuffix("…")
+            assert role.startswith(shown) if shown else not role
+    assert heatmap(trace, layer=[1], head=[0]).texts[1].get_text() == "demo, layer 1, head 0: verb → subject"
+    narrow = {text.get_text() for text in heatmap(trace, size=(6, 3)).texts}
+    assert any(name.startswith("1.4 pre") and name.endswith("…") for name in narrow)
+
+
+SINK = np.full((6, 6), 0.05, np.float32)
+SINK[:, 0] = 0.75
+
+
+@pytest.mark.parametrize("mask", [None, np.tri(6, dtype=bool)], ids=["all", "causal"])
+def test_a_sink_is_told_under_the_panels(mask: Any) -> None:
+    figure = heatmap(matrix(SINK, mask=mask))
+    panel = figure.findobj(BboxImage)[0].get_window_extent()
+    below = [text for text in figure.texts if text.get_window_extent().y1 < panel.y0 and text.get_text() != "masked"]
+    said = " ".join(text.get_text() for text in below)
+    assert said.startswith("The bright first column is a sink") and said.endswith("--drop first or --log.")
+    boxes = [text.get_window_extent() for text in figure.texts if text.get_window_extent().y1 < panel.y0]
+    assert all(box.x0 >= 0 and box.x1 <= figure.bbox.x1 and box.y0 >= 0 for box in boxes)
+    assert not any(box.overlaps(other) for at, box in enumerate(boxes) for other in boxes[at + 1 :])
+    dropped = [text.get_text() for text in heatmap(matrix(SINK, mask=mask), drop=("first",)).texts]
+    assert any("key “0” (0) left out" in text for text in dropped) and not any("sink" in text for text in dropped)
+    assert draw(matrix(SINK, mask=mask), size=(2.2, 2.0)).figure.bbox.height == 2.0 * 200  # no room, no refusal
+
+
+@pytest.mark.parametrize(
+    ("shape", "how"),
+    [((1, 1), {}), ((2, 9), {}), ((9, 2), {}), ((6, 6), {"causal": True}), ((6, 6), {"size": (4, 3)}), ((30, 9), {})],
+    ids=str,
+)
+def test_the_colour_bar_is_as_high_as_the_panels(shape: tuple[int, int], how: dict[str, Any]) -> None:
+    if shape == (30, 9):
+        trace = trace_of(words(3), layers=30, heads=9)
+    else:
+        causal = np.tri(*shape, dtype=bool) if how.pop("causal", False) else None
+        trace = matrix(np.full(shape, 1 / shape[1]), mask=causal)
+        trace = dataclasses.replace(
+            trace,
+            tokens=tuple(map(Token, map(str, range(shape[0])))),
+            key_tokens=tuple(map(Token, "abcdefghi"[: shape[1]])),
+        )
+    *panels, bar = [image.get_window_extent() for image in heatmap(trace, **how).findobj(BboxImage)]
+    assert abs(bar.y1 - max(box.y1 for box in panels)) < 1 and abs(bar.y0 - min(box.y0 for box in panels)) < 1
 
 
 def test_the_same_bytes_whatever_the_users_settings(tmp_path: pathlib.Path) -> None:

@@ -12,9 +12,10 @@ from PIL import Image
 
 from attnctl import __version__
 from attnctl.formats.pictures import Look
+from attnctl.layer import LayerTrace
 from attnctl.models import open_model
 from attnctl.readings.heatmap import HeatmapGrid
-from attnctl.readings.traces.trace import Trace
+from attnctl.readings.traces.trace import ModelInfo, Trace
 from attnctl.render.figure.heatmap import draw_heatmap
 from attnctl.render.figure.raster import heatmap_png
 from attnctl.render.figure.saving import png_bytes as figure_png
@@ -71,6 +72,22 @@ def test_the_picture_is_matplotlibs(how: dict[str, Any], options: dict[str, Any]
     assert (both > 96).mean() < 0.002
     assert (both > 32).mean() < 0.02 + hatched
     assert abs(ours.mean() - theirs.mean()) < 1.5
+
+
+def test_the_sentences_around_it_are_matplotlibs() -> None:
+    weights = np.full((6, 6), 0.05, np.float32)
+    weights[:, 0] = 0.75
+    layer = LayerTrace(0, (0,), (0,), weights=weights[None], mask=np.tri(6, dtype=bool))
+    tokens = tuple(map(Token, ("The", "cat", "sat", "on", "the", "mat")))
+    trace = Trace("The  cat sat on the mat", tokens, ModelInfo("m", "checkpoint", finds=None), (layer,))
+    for dpi in (72, 100, 133):
+        ours, theirs = (
+            pixels(heatmap_png(*asked(trace, dpi=dpi))[0]),
+            pixels(figure_png(draw_heatmap(*asked(trace, dpi=dpi)).figure)),
+        )
+        both = np.maximum(apart(ours, theirs), apart(theirs, ours))
+        low = int(0.86 * len(both))  # where the sentence stands, under the grid
+        assert (ours[low:] < 128).any() and not (both[low:] > 160).any() and not (both[:30] > 160).any()
 
 
 def test_every_script_is_set() -> None:

@@ -1,0 +1,177 @@
+"""Sinks on a map of weights: which keys take much of the attention of some head, in words, and how to see past them.
+
+A sink is the first token, a special one or a mark that gets SINK_MASS of a head or more, and OF_EVEN times what it would get
+of rows that look everywhere alike: with few keys even those give each a large share.
+"""
+
+from __future__ import annotations
+
+import unicodedata
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from attnctl.arrays import Bools, Floats
+from attnctl.layer import LayerTrace
+from attnctl.readings.head_statistics import SINK_MASS
+from attnctl.readings.traces.trace import ModelInfo, Trace, heads_text, other_special, parked_sentence
+from attnctl.text import percent, visible_text
+from attnctl.tokens import Token
+
+OF_EVEN = 1.5  # times the share that rows would give if they looked everywhere alike
+WITHOUT = ("random", "dot", "demo")  # kinds of models that park nothing; the demo's heads keep it on the token itself
+FEWEST_ROWS = 4  # of bare numbers: in fewer, a column may be bright by chance
+WHAT = "a head parks attention there that it does not need"
+
+
+class Sinks(NamedTuple):
+    """What a map says below its grid: the sentence, the columns that are sinks, and what --drop takes for them."""
+
+    said: str
+    columns: tuple[int, ...] = ()
+    drop: tuple[str, ...] = ()
+
+    def caption(self, log: bool = False) -> str:
+        """Return the sentence and how to see past the sinks; `log`: the colours are logarithmic already."""
+        if not self.drop:
+            return f"{self.said} --renormalise shares it among the keys."
+        ways = [" ".join(f"--drop {name}" for name in self.drop), *["--log"] * (not log)]
+        return f"{self.said} To see past {'it' if len(self.columns) == 1 else 'them'}: {' or '.join(ways)}."
+
+
+class Cells(NamedTuple):
+    """The cells of a map, each a share of its row: layer and head → (rows, columns), masks by layer."""
+
+    weights: Mapping[tuple[int, int], Floats]
+    masks: Mapping[int, Bools]
+    keys: Sequence[Token]
+    numbers: Sequence[int]  # of the first token of each column, in the text
+    counts: Sequence[int]  # tokens of each column
+    own_row: int | None = None  # of the first token, where the text reads itself
+    learned: bool = False  # whether what a row lacks went to a learned sink
+    rest: bool = False  # whether they are shares of what is left of a row without some keys
+
+
+def may_have_sinks(model: ModelInfo, rows: int, reads_itself: bool) -> bool:
+    """Return whether a bright column of a map with so many rows may be a sink.
+
+    A head that was measured to find a relation looks at what it finds.
+    """
+    if model.kind == "matrix":
+        return reads_itself and rows >= FEWEST_ROWS
+    return model.kind not in WITHOUT and model.finds is None
+
+
+def sinks_of_cells(cells: Cells) -> Sinks | None:
+    """Return the sinks of a map; None where no head has one."""
+    places = list(cells.weights)
+    some = next(iter(cells.weights.values()))
+    rows = [row for row in range(len(some)) if row != cells.own_row]
+    if not places or not rows or len(cells.keys) < 2:
+        return None
+    shares = np.stack([cells.weights[place][rows].mean(axis=0, dtype=np.float64) for place in places])  # (heads, n_k)
+    if cells.learned:
+        return _learned_sink(places, 1 - shares.sum(axis=1))
+    kinds = {at: kind for at, key in enumerate(cells.keys) if (kind := _kind(key, cells.numbers[at], cells.counts[at]))}
+    columns = list(kinds)
+    if not columns:
+        return None
+    even = {layer: _even_shares(cells, layer, rows) for layer in {layer for layer, _ in places}}
+    least = np.stack([np.maximum(SINK_MASS, OF_EVEN * even[layer]) for layer, _ in places])  # (heads, n_k)
+    taking = (shares >= least)[:, columns]  # (heads, candidates)
+    sinks = [column for column, heads in zip(columns, taking.T, strict=True) if heads.any()]
+    if not sinks:
+        return None
+    parts = _named_shares(cells, shares.mean(axis=0), sinks, kinds)
+    return Sinks(
+        f"{_beginning(sinks, kinds, int(taking.any(axis=1).sum()), len(places))} "
+        f"{parked_sentence(heads_text(places), parts, cells.rest)}",
+        tuple(sinks),
+        _ways_to_drop(cells, sinks, kinds),
+    )
+
+
+def sinks_of_heads(trace: Trace, layer: LayerTrace) -> list[Sinks | None]:
+    """Return the sinks of each head of a layer; None for a head without one."""
+    rows = range(len(trace.tokens)) if layer.rows is None else layer.rows
+    if layer.weights is None or trace.measure is not None or "no-weights" in trace.noted:
+        return [None] * len(layer.heads)
+    if not may_have_sinks(trace.model, len(rows), trace.reads_itself):
+        return [None] * len(layer.heads)
+    masks = {} if layer.mask is None else {layer.layer: layer.mask}
+    first = rows.index(0) if trace.reads_itself and 0 in rows else None
+    rest = trace.noted >= {"rescaled", "left-out"}
+    known = masks, trace.key_axis, trace.key_numbers, [1] * len(trace.key_axis), first
+    learned = layer.sink_weights is not None
+    return [
+        sinks_of_cells(Cells({(layer.layer, head): weights}, *known, learned=learned, rest=rest))
+        for head, weights in zip(layer.heads, layer.weights, strict=True)
+    ]
+
+
+def _kind(key: Token, number: int, count: int) -> str:
+    """Return "first", "special" or "mark"; empty for a word, which is no sink."""
+    if number == 0 and not key.seconds:
+        return "first"
+    if count > 1:
+        return ""
+    word = key.text.strip()
+    mark = word != "" and all(unicodedata.category(sign)[0] == "P" for sign in word)
+    return "special" if key.special else "mark" if mark else ""
+
+
+def _even_shares(cells: Cells, layer: int, rows: Sequence[int]) -> Floats:
+    """Return what each key would get on average of `rows` that look alike at all they see → (n_k,)."""
+    counts = np.asarray(cells.counts, dtype=np.float64)  # (n_k,)
+    mask = cells.masks.get(layer)
+    seen = np.broadcast_to(counts, (len(rows), len(counts))) if mask is None else mask[rows] * counts  # (rows, n_k)
+    even: Floats = (seen / np.maximum(seen.sum(axis=1, keepdims=True), 1)).mean(axis=0)  # (n_k,)
+    return even
+
+
+def _beginning(sinks: Sequence[int], kinds: Mapping[int, str], having: int, heads: int) -> str:
+    first = [kinds[at] for at in sinks] == ["first"]
+    many = f" in {having} of {heads} heads" if heads > 1 else ""
+    if len(sinks) == 1:
+        return f"The bright {'first ' * first}column is a sink{many}: {WHAT}."
+    return f"Bright columns are sinks{many}: {WHAT}."
+
+
+def _named_shares(
+    cells: Cells, mean: Floats, sinks: Sequence[int], kinds: Mapping[int, str]
+) -> list[tuple[float, str]]:
+    """Return the share of the first token, of the other special ones and of each mark, those with a sink among them."""
+    found: list[tuple[float, str]] = []
+    for at in sinks:
+        if kinds[at] == "first":
+            name = visible_text(cells.keys[at].text)
+            count = cells.counts[at]
+            found.append((float(mean[at]), f"the first token, “{name}”" if count == 1 else f"the first {count} tokens"))
+        elif kinds[at] == "mark":
+            found.append((float(mean[at]), f"the mark “{visible_text(cells.keys[at].text)}” ({cells.numbers[at]})"))
+    special = [at for at, kind in kinds.items() if kind == "special"]
+    if any(at in sinks for at in special):
+        name = other_special([cells.keys[at] for at in special])
+        name = name if found and kinds[sinks[0]] == "first" else name.replace("other special ones", "special tokens")
+        found.append((float(mean[special].sum()), name))
+    return found[:4]
+
+
+def _ways_to_drop(cells: Cells, sinks: Sequence[int], kinds: Mapping[int, str]) -> tuple[str, ...]:
+    """Return the values of --drop that leave the sinks out, the fewest."""
+    special = [at for at in sinks if cells.keys[at].special]
+    if len(special) == len(sinks) and any(kinds[at] == "special" for at in sinks):
+        return ("special",)
+    rest = ["first" if kinds[at] == "first" else str(cells.numbers[at]) for at in sinks if kinds[at] != "special"]
+    return (*rest, *["special"] * any(kinds[at] == "special" for at in sinks))
+
+
+def _learned_sink(places: Sequence[tuple[int, int]], lacking: Floats) -> Sinks | None:
+    """Return what a learned sink takes of each head, `lacking` (heads,) in its rows; None where that is little."""
+    having = int((lacking >= SINK_MASS).sum())
+    if not having:
+        return None
+    of = f", {percent(SINK_MASS)} or more of {having} of them" if len(places) > 1 else ""
+    said = f"A learned sink, which has no column, takes {percent(float(lacking.mean()))} of the attention"
+    return Sinks(f"{said} of {heads_text(places)}{of}.")
