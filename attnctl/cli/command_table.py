@@ -44,7 +44,7 @@ COMMANDS = {
         'attnctl explain "Alice will eat pizza" --query eat --steps weights,context',
         """Show every step of self-attention on a text: tokens, queries and keys, scores, softmax, context.""",
         takes(
-            "source file tokens key_tokens layer head query top spans steps whole precision story against check json output",
+            "source file tokens key_tokens layer head query top spans steps all precision story against check json output",
             *o.WEIGHT_OPTIONS,
             *o.MODEL_OPTIONS,
             **o.MOST_TELLING,
@@ -56,9 +56,10 @@ COMMANDS = {
         (
             {
                 "the steps": "all but top spans check json against",
-                "a trace in a file or pipe": "all but top spans whole check precision story against",
-                "a long text, --top and --spans": "all but check steps whole precision story against",
-                "--check": f"source file tokens key_tokens layer head check {UNTOLD}",
+                "--steps": "all but top spans all check json against",
+                "a trace in a file or pipe": "all but top spans all check precision story against",
+                "a long text, --top and --spans": "all but check steps all precision story against",
+                "--check": f"source file layer head check {UNTOLD}",
                 "--steps contributions": f"source file query steps top against output {UNTOLD}",
                 "--steps contributions as JSON": f"source file query steps json against output {UNTOLD}",
             },

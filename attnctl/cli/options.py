@@ -191,7 +191,7 @@ _TABLE: dict[str, dict[str, Option]] = {
         "probe": Option(
             "--probe", "Induction and duplicates by the usual probe, random tokens said twice: needs no text.", bool
         ),
-        "whole": Option("--all", "Walk through every layer from the tokens to the output.", bool),
+        "all": Option("--all", "Walk through every layer from the tokens to the output.", bool),
         "check": Option("--check", "Recompute the weights by other means: do they hold? Exit code 4 if not.", bool),
         "story": Option("--story", "Add the classroom reading of each step.", bool),
         "watch": Option("--watch", "A sentence whose attention is shown as it changes.", values=(TOKENS,)),
@@ -299,7 +299,7 @@ _TABLE: dict[str, dict[str, Option]] = {
             "--file -f", "Read the text from this file.", reads=True, meant_by="--text --input --prompt", one_call=True
         ),
         "tokens": Option(
-            "--tokens", "Names of the tokens of bare weights, the rows: a JSON list or words.", metavar="TOKENS"
+            "--tokens", "Names of the tokens: of bare weights, the rows; a JSON list or words.", metavar="TOKENS"
         ),
         "key_tokens": Option(
             "--key-tokens",

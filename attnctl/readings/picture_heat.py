@@ -34,7 +34,8 @@ def query_of_picture(tokens: tuple[Token, ...], query: str | None, causal: bool)
 
 def has_text(tokens: Sequence[Token]) -> bool:
     """Return whether a text stands beside a picture: tokens that are neither its patches nor the network's own."""
-    return any(token.box is None and not token.special for token in tokens)
+    has_picture = any(token.box is not None for token in tokens)
+    return has_picture and any(token.box is None and not token.special for token in tokens)
 
 
 def heat_of_boxes(weights: Floats, keys: tuple[Token, ...], size: tuple[int, int], shape: tuple[int, int]) -> Floats:

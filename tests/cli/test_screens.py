@@ -47,7 +47,7 @@ COMMANDS = [
     (f"explain {MARY} --drop first --renormalise --off 0.1", []),
     (f'explain "Alice will eat" {SMALL} --rope --layer all --causal --dropout 0.2 --kv-heads 1 --story', []),
     ('explain "Le chat noir dort sur le canapé" --steps summary', [UNKNOWN, f"4 of these 7 tokens (noir†, dort†, sur†, …): {GUESS}"]),
-    ('explain "The city where I was born is very far from here" --steps summary', [f'"born is very" are new to it): {GUESS}']),
+    ('explain "Bonjour tout le monde" --steps summary', ["(†): Bonjour, tout, monde", GUESS]),
     (f"explain {HOSTILE} --model random --query 2", []),
     ("explain links.json --query 3", [RANDOM]),
     (f"explain --file long.txt {SMALL} --query 300 --spans paragraphs", [RANDOM]),
@@ -82,7 +82,7 @@ COMMANDS = [
     ("train corpus.txt --explain", []),
     *((case.read_text(encoding="utf-8").splitlines()[0].removeprefix("$ attnctl "), []) for case in shown.CASES if case.stem not in ("help", "error")),
 ]  # fmt: skip
-FAILING = ('leaks "', "needle")  # with code 1: what they look for was not as it should be
+FAILING = {'leaks "': 4, "needle": 1}  # what they look for was not as it should be
 
 
 @pytest.mark.parametrize(("command", "notes"), COMMANDS, ids=lambda value: value[:50] if isinstance(value, str) else "")
@@ -92,7 +92,8 @@ def test_a_screen_fits_at_any_width_and_notes_stand_beside_it(command: str, note
     rows = []
     for columns in (40, 80, 120):
         code, out, err = shown.run_line(f"attnctl {command}", room, columns)
-        assert code == command.startswith(FAILING) and out.strip()
+        wanted = next((code for name, code in FAILING.items() if command.startswith(name)), 0)
+        assert code == wanted and out.strip()
         for line in out.splitlines():
             assert cell_len(line) <= columns, line
             assert not STEERING.search(line.replace("\u2068", "").replace("\u2069", "")), line

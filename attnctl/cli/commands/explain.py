@@ -71,7 +71,7 @@ def explain_command(
         line = headline(trace, query=queries[0]) if len(queries) == 1 else None
         _write_trace(trace, line, names, output)
     else:
-        arguments.check_mode("explain", "the steps")
+        arguments.check_mode("explain", "the steps" if names is None else "--steps")
         _explain_steps(opened, changes, names, form, output, options)
 
 
@@ -101,7 +101,7 @@ def _explain_steps(
     settings = o.arguments_of(FirstScreen, options)
     chosen_layers = selected_indices(layer, opened.counts[0], "layer", opened.name)
     several = any(chosen is not None and len(chosen) > 1 for chosen in (queries, heads, chosen_layers))
-    line = None if names is not None or options["whole"] or several else headline(trace, head=heads, query=queries[0])
+    line = None if names is not None or options["all"] or several else headline(trace, head=heads, query=queries[0])
     if line is None:
         trace, lines, shown = walked_heads(trace, layer is None, head is None, heads, queries)
         screen: Explanation | FirstScreen = Explanation(trace, lines, shown, names, **settings)

@@ -95,7 +95,7 @@ class TraceHeadline(Part):
     query: Annotated[Index, about("The index of a token.")]
     key: Annotated[Index, about("The index of a token, of key_tokens where the trace has them.")]
     weight: float
-    role: Annotated[str | None, about("What the head was measured to find.")] = None
+    role: Annotated[str | None, about("What the head was measured to find; -> stands for →.")] = None
     certainty: Literal["sure", "unsure"] | None = None
 
 
@@ -137,7 +137,7 @@ def trace_to_json(trace: Trace, headline: Headline | None = None) -> bytes:
 
 def _headline_document(line: Headline) -> TraceHeadline:
     weight = round(line.weight, 7)  # a float32 holds no more digits
-    return TraceHeadline(line.layer, line.head, line.query, line.key, weight, line.role or None, line.certainty)
+    return TraceHeadline(line.layer, line.head, line.query, line.key, weight, line.role.replace("→", "->") or None, line.certainty)
 
 
 def _finite(array: Floats | Bools, name: str, layer: LayerTrace | None = None) -> Floats | Bools:

@@ -73,6 +73,8 @@ class FirstScreen:
         key = "“{}”{}".format(*told_apart(trace.key_axis, line.key, NAMED, number))
         if trace.reads_itself and number == line.query:
             key = "itself"
+        if not line.weight:
+            return f"{query} looks at nothing"
         if "no-weights" in trace.noted:
             return f"{query} has its largest number, {number_text(line.weight, self.precision)}, at {key}"
         if trace.measure is not None:

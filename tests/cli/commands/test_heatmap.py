@@ -192,10 +192,10 @@ def test_the_grid_at_a_terminal_holds_the_numbers_of_the_pipe(
     ("asked", "rows", "cell"),
     [
         (("--file", "long.txt", "-m", "random", "--layers", "2", "--heads", "2", "--d-model", "8", "--layer", "1", "--head", "0"),
-         [str(at) for at in range(0, 540, 18)], "each cell of 9 tokens × 9 tokens: the mean"),
-        (("grid.json", "--layer", "0", "--head", "1"), [str(at) for at in range(0, 540, 18)], "each cell of 3 tokens × 3 tokens: the mean"),
+         [str(at) for at in range(0, 540, 9)], "each cell of 9 tokens × 9 tokens: the mean"),
+        (("grid.json", "--layer", "0", "--head", "1"), [str(at) for at in range(0, 540, 9)], "each cell of 3 tokens × 3 tokens: the mean"),
         (("--file", "long.txt", "-m", "random", "--d-model", "8", "--rows", "100-119", "--columns", "0-199"),
-         [str(at) for at in range(100, 120, 2)], "each cell of 1 token × 4 tokens: the mean"),
+         [str(at) for at in range(100, 120)], "each cell of 1 token × 4 tokens: the mean"),
     ],
 )  # fmt: skip
 def test_a_long_text_is_pooled_and_says_so(

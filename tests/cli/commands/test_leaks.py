@@ -75,7 +75,11 @@ def test_what_fills_the_memory_is_no_leak(run: Run, model: str, room: Path, monk
     ("asked", "leaks", "cause"),
     [
         (("packed.json", "-m", "llama"), [(1, 0)], "position_ids restart, but with a 2-D attention_mask"),
-        (("Alice will eat", "pizza at", "--pack", "-m", "bert"), [(0, 1), (1, 0)], "this model makes no mask of them"),
+        (
+            ("Alice will eat", "pizza at", "--pack", "-m", "bert"),
+            [(0, 1), (1, 0)],
+            "this model makes no mask of position_ids",
+        ),
         (("padded.json", "-m", "llama"), [], ""),
     ],
 )

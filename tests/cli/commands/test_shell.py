@@ -149,7 +149,7 @@ def test_what_the_shell_says_of_itself_is_cut_between_words() -> None:
 def test_long_output_is_paged_and_the_shell_goes_on() -> None:
     child = terminal("prompt_toolkit", pager="wc -l")
     for line, shown in (
-        ("explain", r"\r\n\s*3\d\d\r\n"),
+        ("explain --all", r"\r\n\s*3\d\d\r\n"),
         ("heatmap --no-pager", "layer 1"),
         ("softmax 1 --json", r"\r\n\{.*\}\r\n"),
     ):

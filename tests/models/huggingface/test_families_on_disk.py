@@ -84,7 +84,7 @@ def test_compressed_slots_are_no_words(run: Run, shelf: Shelf, corpus: Path, tmp
     model = ("--model", shelf("deepseek_v4 causal"))
     result = run("evaluate", corpus, *model)
     assert result.code == 0 and "not read" not in result.err, result.err
-    told = run("explain", TEXT, *model, "--layer", "1", "--head", "2").out
+    told = run("explain", TEXT, *model, "--layer", "1", "--head", "2", "--all").out
     assert "w10 (0) pays" in told and "to itself" in told and "0–7 compressed" in told
     assert run("explain", TEXT, *model, "-o", tmp_path / "run.json").code == 0
     one = attnctl.load(tmp_path / "run.json")

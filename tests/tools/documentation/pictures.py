@@ -19,9 +19,9 @@ FOLDER = ROOT / "attnctl/docs/pictures"
 MARY, MAT = "Mary thanked Tom because he likes tea", "The cat sat on the mat because it is warm"
 PRONOUN, BY_MEANING = "pronoun → antecedent", "it → its noun, by meaning"
 
-# file → relation that the head was measured to find, arguments of attnctl
-DRAWN = {
-    "explain.svg": (PRONOUN, ["explain", MARY, "--query", "he", "--steps", "scores,weights,context,summary"]),
+# file → relation that the head was measured to find (None: attnctl chooses), arguments of attnctl
+DRAWN: dict[str, tuple[str | None, list[str]]] = {
+    "explain.svg": (None, ["explain", MARY]),
     "heatmap.png": (PRONOUN, ["heatmap", MARY]),
     "two-layers.png": (BY_MEANING, ["heatmap", MAT]),
 }
@@ -44,7 +44,7 @@ def make(what: str, run: str | None) -> None:
     """The pictures anew: all of them, or for "evolution" that of a training alone."""
     if what in ("pictures", "all"):
         for name, (relation, arguments) in DRAWN.items():
-            attnctl(*arguments, *head_that_finds(relation), "-o", str(FOLDER / name))
+            attnctl(*arguments, *(() if relation is None else head_that_finds(relation)), "-o", str(FOLDER / name))
         batch = str(ROOT / "samples/packed.json")
         subprocess.run(
             [sys.executable, "-m", "attnctl", "leaks", batch, "--model", "smollm2", "-o", str(FOLDER / "leaks.png")],
