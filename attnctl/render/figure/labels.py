@@ -85,7 +85,7 @@ class Labels:
     def line_width(self, text: str, size: float) -> float:
         """As `text_width`, the words of plain text each measured once: many titles are made of few words."""
         words = self.words_of_line(text, size)
-        if not words:
+        if len(words) < 2:
             return self.text_width(text, size)
         return sum(width for _, width in words) - _advance(tuple(self.family), " ", size, 72.0)
 

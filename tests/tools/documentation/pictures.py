@@ -21,7 +21,7 @@ PRONOUN, BY_MEANING = "pronoun → antecedent", "it → its noun, by meaning"
 
 # file → relation that the head was measured to find (None: attnctl chooses), arguments of attnctl
 DRAWN: dict[str, tuple[str | None, list[str]]] = {
-    "explain.svg": (None, ["explain", MARY]),
+    "explain.svg": (None, ["explain", "Alice will eat pizza"]),
     "heatmap.png": (PRONOUN, ["heatmap", MARY]),
     "two-layers.png": (BY_MEANING, ["heatmap", MAT]),
 }
