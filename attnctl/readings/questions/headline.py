@@ -181,8 +181,11 @@ def _relation_headline(trace: Trace, places: Sequence[tuple[LayerTrace, int]], q
     return max((_judged(link, certainty) for link in links), key=lambda judged: judged[0])[1]
 
 
-def _judged(link: Candidate, certainty: Certainty) -> tuple[tuple[int, float], Headline]:
-    """Return a candidate's rank among others, and it as a headline."""
+def _judged(link: Candidate, certainty: Certainty) -> tuple[tuple[int, float, bool, float], Headline]:
+    """Return a candidate's rank among others, and it as a headline.
+
+    Of probabilities that differ by less than a hundredth, which is less than they are sure of, a verb's subject comes first.
+    """
     probability = certainty.probability(link.family, link.evidence)
     measured = certainty.is_measured
     judged = Headline(
@@ -196,7 +199,7 @@ def _judged(link: Candidate, certainty: Certainty) -> tuple[tuple[int, float], H
         certainty.is_sure(probability) if measured else None,
         MEASURED.format(role=link.role),
     )
-    return (_rank(link, judged), probability), judged
+    return (_rank(link, judged), round(probability, 2), link.family is SUBJECT, probability), judged
 
 
 def _rank(link: Candidate, judged: Headline) -> int:
@@ -223,7 +226,7 @@ def other_headlines(trace: Trace, line: Headline) -> list[Headline]:
     )
     places = {(line.layer, line.head)}
     others = []
-    for (rank, _), other in ranked:
+    for (rank, *_), other in ranked:
         if rank > 0 and other.sure and (other.layer, other.head) not in places:
             places.add((other.layer, other.head))
             others.append(other)

@@ -26,10 +26,10 @@ _FUNCTION_WORDS = {
     "all both",
     PREPOSITION: "in on at to of with from for by under over behind near into onto about after before between without "
     "above across against along among around below beneath beside beyond despite during except inside off opposite "
-    "outside past since through throughout toward towards until upon via within",
+    "like outside past since through throughout toward towards until upon via within",
     PRONOUN: "i you he she it we they me him her us them who everyone everybody someone somebody anyone anybody nobody "
     "something everything anything nothing",
-    VERB: "is are was were am be been has have had",
+    VERB: "is are was were am be been has have had like do does did",
     AUXILIARY: "will would can could may might must shall should do does did to don't won't can't didn't doesn't",
     "other": "yesterday today tomorrow tonight not and or but because if when than as so too very what which whom whose how "
     "why where",
