@@ -135,8 +135,9 @@ class AudioCheckpoint(Checkpoint):
         if self.network.main_input_name == "input_features":
             count, step = int(config.max_source_positions), 2 * int(self.extractor.hop_length) / RATE
         else:
-            count = int(cast(Any, self.network)._get_feat_extract_output_lengths(self.sound.shape[-1]))
-            step = math.prod(config.conv_stride) / RATE
+            squeezed = getattr(config, "squeeze_factor", 1)  # SEW attends to means of so many frames
+            count = int(cast(Any, self.network)._get_feat_extract_output_lengths(self.sound.shape[-1])) // squeezed
+            step = squeezed * math.prod(config.conv_stride) / RATE
         begins = [round(at * step, 4) for at in range(count + 1)]
         return tuple(
             Token(f"{start:.2f} s", special=start >= self.seconds, seconds=(start, end))
