@@ -13,7 +13,7 @@ import json
 import math
 import sys
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -22,7 +22,7 @@ import numpy as np
 
 import attnctl
 from attnctl.readings.questions import certainty
-from attnctl.readings.questions.certainty import FAMILIES, Certainty
+from attnctl.readings.questions.certainty import ANTECEDENT, FAMILIES, Certainty
 from attnctl.readings.questions.headline import Candidate, Headline, candidates, headline
 from attnctl.readings.traces.trace import Trace
 from attnctl.tokens import Token
@@ -172,6 +172,11 @@ class Outcome:
     right: bool
 
     @property
+    def is_of_pronoun(self) -> bool:
+        """Whether the headline is about what a pronoun stands for."""
+        return self.line.role.startswith(ANTECEDENT.starts)
+
+    @property
     def ambiguous(self) -> bool:
         """Whether the headline is about a pronoun that may stand for two words."""
         return self.marked.word_of(self.trace.tokens[self.line.query]) in self.marked.ambiguous
@@ -196,7 +201,14 @@ def outcomes(cases: Sequence[Case], model: str, measured: Certainty) -> Iterator
         known[model] = before or certainty.UNMEASURED
 
 
-def threshold(judged: Sequence[Outcome]) -> float:
+def thresholds(judged: Sequence[Outcome]) -> dict[str, float]:
+    """Return from which probability on a headline is sure: of a pronoun, and of others."""
+    of_pronouns = [outcome for outcome in judged if outcome.is_of_pronoun]
+    others = [outcome for outcome in judged if not outcome.is_of_pronoun]
+    return {ANTECEDENT.name: _threshold(of_pronouns), "others": _threshold(others)}
+
+
+def _threshold(judged: Sequence[Outcome]) -> float:
     """Return the lowest probability from which on at most MOST_WRONG of the headlines are wrong."""
     ranked = sorted(judged, key=lambda outcome: -(outcome.line.probability or 0.0))
     wrong, best = 0, 1.0
@@ -237,17 +249,17 @@ def report(judged: Sequence[Outcome], title: str, show: bool) -> None:
             print(f"    {name} {'+' if outcome.right else '-'}{'?' if outcome.ambiguous else ' '} {outcome}")
 
 
-def judged_by_the_others(cases: Sequence[Case], model: str) -> tuple[list[Outcome], float]:
+def judged_by_the_others(cases: Sequence[Case], model: str) -> tuple[list[Outcome], dict[str, float]]:
     """Return the headline of each case under what the other folds fit, and from which probability on it is sure."""
     folds = [cases[fold::FOLDS] for fold in range(FOLDS)]
     fits = [fit([case for other in folds if other is not fold for case in other]) for fold in folds]
 
-    def judged(sure_from: float) -> list[Outcome]:
+    def judged(sure_from: Mapping[str, float]) -> list[Outcome]:
         pairs = zip(folds, fits, strict=True)
         return [o for fold, fitted in pairs for o in outcomes(fold, model, Certainty(fitted, sure_from))]
 
-    sure_from = threshold(judged(0.0))
-    sure_from = threshold(judged(sure_from))  # what is sure changes which link is shown
+    sure_from = thresholds(judged({"others": 0.0}))
+    sure_from = thresholds(judged(sure_from))  # what is sure changes which link is shown
     return judged(sure_from), sure_from
 
 

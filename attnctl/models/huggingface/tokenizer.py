@@ -237,7 +237,8 @@ class Pieces:
         `first` is the number of characters of the first of two texts.
         """
         check_token_count(len(encoding.ids), text)
-        unknown = getattr(self.tokenizer.model, "unk_token", None)
+        unknown = getattr(self.tokenizer.model, "unk_token", None) or named_token(self.settings, "unk_token")
+        unknown_id = self.tokenizer.token_to_id(unknown) if unknown else None
         types: list[int | None] = [*encoding.type_ids] if any(encoding.type_ids) else [None] * len(encoding.ids)
         tokens = []
         placed = _placed_encoding(encoding, first)
@@ -252,7 +253,8 @@ class Pieces:
         ):
             start, end = (None, None) if place is None else place
             span = "" if start is None else text[start:end]
-            missing = piece == unknown and (place is None or span not in ("", piece))
+            # Unigram writes the letters of an unknown piece, so that its id alone tells
+            missing = number == unknown_id is not None and (place is None or span not in ("", unknown))
             special = not missing and (bool(mask) or number in self.special_ids)
             shown = piece if special else piece_text(piece, span) if span else bare_piece(piece)
             own = None if special else word

@@ -11,7 +11,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cache
 from importlib.resources import files
 from typing import NamedTuple
@@ -65,7 +65,10 @@ _GENDERS = {"he": "m", "him": "m", "she": "f", "her": "f"}
 _PLURAL = word_set("they them")
 _OBJECTS = word_set("me him her us them")
 _CONJUNCTIONS = word_set(", ; : and or but because if when while as so that who which than though although")
-_COPULAS = word_set("is are was were am be been become becomes became")
+_COPULAS = word_set(
+    "is are was were am be been being become becomes became becoming get gets got getting seem seems seemed "
+    "stay stays stayed remain remains remained"
+)
 # nouns that often stand beside a verb without being its object: "sings every morning"
 _TIMES = word_set("morning mornings evening evenings night nights noon day days week weeks month months year years")
 
@@ -219,10 +222,11 @@ class Certainty:
     """How probable the links of a model are: a logistic regression a family, and from which probability on one is sure.
 
     `coefficients` holds family → name of a piece of evidence → its coefficient, and "intercept". Empty: never measured.
+    `sure_from` holds the probability of a family, and under "others" that of all that it does not name.
     """
 
     coefficients: Mapping[str, Mapping[str, float]]
-    sure_from: float = 1.0
+    sure_from: Mapping[str, float] = field(default_factory=dict)
 
     @property
     def is_measured(self) -> bool:
@@ -237,9 +241,9 @@ class Certainty:
         total = known["intercept"] + sum(value * known.get(name, 0.0) for name, value in seen.items())
         return 1 / (1 + math.exp(-min(max(total, -30.0), 30.0)))
 
-    def is_sure(self, probability: float) -> bool:
-        """Return whether a link of this probability is called sure."""
-        return probability >= self.sure_from
+    def is_sure(self, family: Family, probability: float) -> bool:
+        """Return whether a link of this family and probability is called sure."""
+        return probability >= self.sure_from.get(family.name, self.sure_from.get("others", math.inf))
 
 
 UNMEASURED = Certainty({})

@@ -97,6 +97,8 @@ def headline(
     heads = None if head is None else (head,) if isinstance(head, int) else tuple(head)
     parts = [part for part in trace.layers if layer in (None, part.layer) and _has_numbers(part)]
     places = [(part, h) for part in parts for h in part.heads if heads is None or h in heads]
+    # the context of a head that is off goes nowhere
+    places = [(part, h) for part, h in places if h not in trace.model.heads_off_in(part.layer)] or places
     marked = _relation_headline(trace, places, query)
     if query is not None and len(places) == 1:  # nothing is left to choose
         part, h = places[0]
@@ -149,9 +151,12 @@ def roles_of_heads(info: ModelInfo) -> dict[tuple[int, int], tuple[str, ...]]:
 
 
 def candidates(trace: Trace, places: Sequence[tuple[LayerTrace, int]] | None = None) -> Iterator[Candidate]:
-    """Yield the links of measured heads that their words allow, in `places` (layer and head; None: all of the trace)."""
-    roles = roles_of_heads(trace.model)
-    if not roles or not trace.reads_itself:
+    """Yield the links of measured heads that their words allow, in `places` (layer and head; None: all of the trace).
+
+    A key is its place among the keys, some of which may be left out of the trace; the words of all of them are known.
+    """
+    roles, keys = roles_of_heads(trace.model), _own_keys(trace)
+    if not roles or keys is None:
         return
     sentence = Sentence(trace.tokens)
     if places is None:
@@ -163,13 +168,23 @@ def candidates(trace: Trace, places: Sequence[tuple[LayerTrace, int]] | None = N
                 continue
             weights = part.head_weights(h)  # (rows, n)
             for row, query in enumerate(range(len(weights)) if part.rows is None else part.rows):
-                others = weights[row].round(EQUAL_DIGITS)
+                whole = np.zeros(len(trace.tokens), weights.dtype)  # (n,)
+                whole[keys] = weights[row]
+                others = whole.round(EQUAL_DIGITS)
                 others[query] = -1  # a head finds what it looks at most, its own token left out
                 key = int(np.argmax(others))
                 if others[key] > 0 and sentence.asks(family, query) and sentence.fits(family, query, key):
                     role = sentence.role_name(relations, query, key)
-                    seen = evidence(sentence, family, query, key, weights[row])
-                    yield Candidate(family, part.layer, h, query, key, float(weights[row, key]), role, seen)
+                    seen = evidence(sentence, family, query, key, whole)
+                    place = keys.index(key)
+                    yield Candidate(family, part.layer, h, query, place, float(whole[key]), role, seen)
+
+
+def _own_keys(trace: Trace) -> list[int] | None:
+    """Return the number of each key among the text's tokens; None for keys that are another text's."""
+    if trace.reads_itself:
+        return list(range(len(trace.tokens)))
+    return list(trace.key_numbers) if "left-out" in trace.noted else None
 
 
 def _relation_headline(trace: Trace, places: Sequence[tuple[LayerTrace, int]], query: int | None) -> Headline | None:
@@ -196,26 +211,29 @@ def _judged(link: Candidate, certainty: Certainty) -> tuple[tuple[int, float, bo
         link.weight,
         link.role,
         probability if measured else None,
-        certainty.is_sure(probability) if measured else None,
+        certainty.is_sure(link.family, probability) and link.weight >= link.evidence["own"] if measured else None,
         MEASURED.format(role=link.role),
     )
     return (_rank(link, judged), round(probability, 2), link.family is SUBJECT, probability), judged
 
 
 def _rank(link: Candidate, judged: Headline) -> int:
-    """Return 2 for a pronoun's link, 1 for one of who does what, 0 for others and for a doubtful pronoun without a rival.
+    """Return 2 for a pronoun's link, 1 for one of who does what, 0 for others and for a link that is more likely wrong.
 
-    Of a doubtful pronoun with a rival of the same kind the reader is to see that it is doubtful.
+    Of a doubtful pronoun with a rival of the same kind the reader is to see that it is doubtful. A link whose query keeps
+    more for itself comes last.
     """
+    if link.weight < link.evidence["own"]:
+        return -1
     if link.family is ANTECEDENT:
         return 2 if judged.sure is not False or link.evidence["rivals_alike"] else 0
-    return int(link.family in (SUBJECT, OBJECT))
+    return int(link.family in (SUBJECT, OBJECT) and (judged.probability is None or judged.probability >= 0.5))
 
 
 def _certainty_of(trace: Trace) -> Certainty:
     """Return the measurement of a trace's model; of a text that it cannot read well, one under which nothing is sure."""
     measured = certainty_of_model(trace.model.name, trace.model.kind, trace.model.causal)
-    return replace(measured, sure_from=1.1) if "guess" in trace.noted else measured
+    return replace(measured, sure_from={}) if "guess" in trace.noted else measured
 
 
 def other_headlines(trace: Trace, line: Headline) -> list[Headline]:
@@ -235,14 +253,15 @@ def other_headlines(trace: Trace, line: Headline) -> list[Headline]:
 
 def doubt_of(trace: Trace, line: Headline) -> str:
     """Return in one sentence why a headline is unsure; empty for one that is sure, or whose links were never marked."""
+    key = trace.key_numbers[line.key]
     if line.sure is not False or "guess" in trace.noted:  # a note says why
         return ""
     if not line.role:
         return "No head finds here what it was measured to find."
     sentence = Sentence(trace.tokens)
-    unknown = [visible_text(trace.tokens[i].text) for i in (line.query, line.key) if trace.tokens[i].unknown]
+    unknown = [visible_text(trace.tokens[i].text) for i in (line.query, key) if trace.tokens[i].unknown]
     family = next(family for family in FAMILIES if line.role.startswith(family.starts))
-    rivals = [visible_text(trace.tokens[j].text) for j in sentence.rivals(family, line.query, line.key)]
+    rivals = [visible_text(trace.tokens[j].text) for j in sentence.rivals(family, line.query, key)]
     if family is ANTECEDENT and rivals:
         return f"“{visible_text(trace.tokens[line.query].text)}” may stand for “{rivals[-1]}” as well."
     if unknown:
@@ -270,6 +289,7 @@ def _largest_link(trace: Trace, places: Sequence[tuple[LayerTrace, int]], query:
     best: tuple[tuple[bool, float], Headline] | None = None
     special = [j for j, token in enumerate(trace.key_axis) if token.special]
     parked = trace.model.kind == "checkpoint" and trace.reads_itself
+    own = _own_keys(trace)
     for part, h in places:
         weights = part.head_weights(h).astype(np.float64)  # (rows, n_k)
         queries = list(range(len(weights)) if part.rows is None else part.rows)
@@ -280,8 +300,9 @@ def _largest_link(trace: Trace, places: Sequence[tuple[LayerTrace, int]], query:
         telling[:, special] = False
         telling[:, : int(parked)] = False  # checkpoints park attention on their first token
         telling[:, _sinks(weights)] = False
-        if trace.reads_itself:
-            telling[np.arange(len(queries)), queries] = False
+        for place, i in enumerate(queries):
+            if own is not None and i in own:
+                telling[place, own.index(i)] = False
         seen = np.full(len(queries), weights.shape[1]) if part.mask is None else part.mask.sum(axis=1)  # (rows,)
         of_words = [
             seen[row] >= min(FEWEST_KEYS, weights.shape[1]) and not _special(trace, queries[row]) for row in asked

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 Doubles = npt.NDArray[np.float64]
 
-TRIVIAL = 0.03  # a weight nearer to 0 or 1 can be guessed
+TRIVIAL = 0.05  # a weight nearer to 0 or 1 can be guessed
 MOST_KEYS = 12  # rows longer than this are no exercise for the head
 
 
@@ -188,7 +188,7 @@ def _ask_prediction(row: QuizRow, line: Headline | None) -> QuizQuestion | None:
 
 def _ask_strongest(row: QuizRow) -> QuizQuestion | None:
     by_size = np.sort(row.weights)
-    if by_size[-1] - by_size[-2] < 0.01:
+    if len(by_size) < 3 or by_size[-1] - by_size[-2] < 0.01:
         return None
     facts = row.keys_with_numbers(row.scaled_scores) if row.scaled_scores is not None else ()
     said = "From these scaled scores, which token" if facts else "Which token"

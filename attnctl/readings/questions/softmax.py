@@ -27,10 +27,9 @@ def scores_of(text: str, error: type[AttnctlError] = UsageError) -> list[float]:
     """
     words = text.strip(" []\n").split()
     for word in words if len(words) > 1 else ():
-        if re.fullmatch(r"[-−+]?\d+,\d+", word):  # in much of the world a decimal
-            raise error(
-                f"{word} may be {word.replace(',', '.')}, or two scores: write a point, or a space after the comma"
-            )
+        if re.search(r"\d,\d", word):  # in much of the world a decimal
+            first = re.sub(r"(\d),(\d)", r"\1.\2", word, count=1)
+            raise error(f"{word} may be {first}, or several scores: write a point, or a space after the comma")
     parts = text.replace(",", " ").strip(" []\n").split()
     if not parts:
         raise error("there are no scores: give some, such as 8.1 1.2 3.0 6.5")

@@ -98,6 +98,10 @@ def _with_a_verb(classes: list[frozenset[str]]) -> list[frozenset[str]]:
     for i, own, after in pairs:
         if own == {VERB} and after == {VERB}:
             classes[i - 1] = own | {NOUN}
+        # "the bus stop is near": behind a determiner, between a noun and a verb, stands a noun
+        within = i > 2 and DETERMINER in classes[i - 3] and classes[i - 2] == {NOUN}
+        if within and after == {VERB} and classes[i - 1] >= {NOUN, VERB}:
+            classes[i - 1] -= {VERB}
     return classes
 
 

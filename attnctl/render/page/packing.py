@@ -201,7 +201,8 @@ def _opening(trace: Trace, line: Headline) -> Document:
     """What is chosen as the page opens: the headline, why, and why it is unsure."""
     chosen = {name: getattr(line, name) for name in ("layer", "head", "query", "key")}
     reason = "" if line.role else line.reason  # the caption says what the head usually does
-    return chosen | {"reason": reason, "doubt": visible_text(doubt_of(trace, line))}
+    doubt = doubt_of(trace, line)
+    return chosen | {"reason": reason, "doubt": visible_text(doubt) if doubt else ""}
 
 
 def facts_line(info: ModelInfo, n_tokens: int, layers: Sequence[Document]) -> str:

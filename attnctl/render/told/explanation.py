@@ -169,8 +169,7 @@ class Arithmetic:
         ]
         yield Table(columns, foot=foot, rest=self._others())
         if shift:
-            told = f"{number(shift)}, the row's largest, is taken off each score before exp, so that none overflows: "
-            yield told + "the shares stay the same.", "dim"
+            yield f"{number(shift)}, the row's largest, is taken off first: the shares stay the same.", "dim"
 
     def weighted_values(self) -> Iterator[Form]:
         """Each value times its weight, and their sum: the context."""
@@ -238,6 +237,10 @@ def _kept_back(layer: LayerTrace, head: int, query: int) -> str:
     return told
 
 
+FULL_ROWS = (
+    "Long rows are cut to the screen: --json has every number. A model small enough to be worked out by hand: "
+    "--model random --d-model 4 --d-k 4 --heads 1."
+)
 INDENT = 5
 NAMED, LINKED = 24, 60  # cells of a token in a sentence, and of each end of a link
 SHARES = 3  # keys that are named of a row
@@ -266,6 +269,9 @@ class Explanation:
             yield from self._title_forms()
         yield from self._headline_forms()
         yield from self.step_forms()
+        if self.only is None:
+            yield ""
+            yield Line(FULL_ROWS, "dim", 2)
 
     def step_forms(self) -> Iterator[Form]:
         """Yield the steps, each under its heading."""
@@ -355,7 +361,7 @@ class Explanation:
         elif step.name == "summary":
             yield from self._summary_forms()
         else:
-            grids = () if self.brief and step.name == "context" else step.parts
+            grids = () if self.brief and step.name in ("mask", "context") else step.parts
             for at, part in enumerate(grids):
                 if at:
                     yield ""

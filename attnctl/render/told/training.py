@@ -75,8 +75,8 @@ def _watched(watch: WatchedWord) -> str:
 
 
 def _digits(p: float) -> str:
-    """Return a probability with four digits that count, so that its logarithm can be checked."""
-    return np.format_float_positional(p, precision=4, fractional=False, min_digits=4)
+    """Return a probability with five digits that count, so that its logarithm can be checked."""
+    return np.format_float_positional(p, precision=5, fractional=False, min_digits=5)
 
 
 def lesson_forms(step: Lesson) -> Iterator[Form]:

@@ -105,6 +105,22 @@ def test_a_piece_is_shown_by_what_it_covers(tokenizer: Tokenizer, text: str, sho
             assert text[token.start : token.end].strip() == token.text
 
 
+@pytest.mark.parametrize("kind", ["WordPiece", "Unigram"])
+def test_an_unknown_letter_is_no_special_token(kind: str) -> None:
+    """Its id is that of <unk>, which is one: it fell out of its word, and out of the map with --drop special."""
+    tokenizer, text = KINDS[kind](), "ab ☃b ☃"
+    mark = "<unk>" if kind == "Unigram" else "[UNK]"
+    tokenizer.add_special_tokens([mark])
+    tokens = Pieces("x", tokenizer, {"unk_token": mark}).tokenize_text(text)
+    assert [token.text for token in tokens if token.unknown] == [text[t.start : t.end] for t in tokens if t.unknown]
+    assert any(token.unknown for token in tokens) and not any(token.special for token in tokens)
+    assert [token.word for token in tokens] == tokenizer.encode(text).word_ids
+    (typed,) = [
+        token for token in Pieces("x", tokenizer, {"unk_token": mark}).tokenize_text(f"a {mark}") if token.special
+    ]
+    assert typed.text == mark and not typed.unknown
+
+
 def test_a_space_marker_that_a_model_writes_is_seen() -> None:
     tokenizer = unigram()
     ids = tokenizer.encode("我 爱").ids

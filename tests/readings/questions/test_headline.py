@@ -16,6 +16,7 @@ from attnctl.readings.questions.headline import LARGEST, NO_OTHER, doubt_of, hea
 from attnctl.readings.questions.word_classes import classes_in_sentence, is_name, usual_gender, word_classes
 from attnctl.readings.traces.trace import ModelInfo, Trace
 from attnctl.tokens import Token, split_words
+from tests.conftest import Run
 from tests.tools.calibration import interval, outcomes, read_cases
 
 
@@ -133,6 +134,35 @@ def test_the_headline_within_a_query_and_a_head() -> None:
     assert line is not None and (line.layer, line.head, line.role) == (0, 5, "")
 
 
+@pytest.mark.parametrize(
+    ("text", "drop", "query", "key"),
+    [("Alice will eat pizza", "first", "pizza", "eat"), ("The boy near the trees laughs", "first", "laughs", "boy")],
+)
+def test_where_keys_are_left_out_it_is_the_best_of_the_others(
+    text: str, drop: str, query: str, key: str, run: Run
+) -> None:
+    document = run("explain", text, "--drop", drop, "--json").json
+    line = document["headline"]
+    names = [document["tokens"][line["query"]]["text"], document["key_tokens"][line["key"]]["text"]]
+    assert names == [query, key] and line["role"]
+    assert f"“{query}” looks at “{key}”" in run("explain", text, "--drop", drop).out
+
+
+def test_a_head_that_looks_elsewhere_is_never_sure_and_one_that_is_off_no_headline() -> None:
+    trace = attnctl.attend("Running helps Paul relax")
+    line = trace.headline()
+    assert line is not None and (not line.sure or line.weight >= 0.5)
+    line = attnctl.attend("Alice will eat pizza", off="1.0").headline()
+    assert line is not None and (line.layer, line.head) != (1, 0)
+
+
+def test_between_a_noun_and_a_verb_stands_a_noun() -> None:
+    for text in ("The bus stop is near", "The train ride was short"):
+        words = text.split()
+        assert classes_in_sentence(words)[2] == {"noun"}, text
+    assert "verb" in classes_in_sentence(["The", "dog", "barks", "loudly"])[2]
+
+
 def test_other_links_are_sure_and_of_other_heads() -> None:
     trace = attnctl.attend("Alice will eat pizza")
     line = headline(trace)
@@ -165,9 +195,11 @@ def test_the_documented_figures_are_those_measured() -> None:
 
 
 def test_a_probability_is_a_logistic_regression_of_the_evidence() -> None:
-    measured = Certainty({"subject": {"intercept": 1.0, "odds": 0.5}}, 0.9)
+    measured = Certainty({"subject": {"intercept": 1.0, "odds": 0.5}}, {"antecedent": 0.95, "others": 0.9})
     assert measured.probability(SUBJECT, {"odds": 2.0, "lead": 9.0}) == pytest.approx(1 / (1 + np.exp(-2.0)))
-    assert measured.is_sure(0.9) and not measured.is_sure(0.89)
+    assert (
+        measured.is_sure(SUBJECT, 0.9) and not measured.is_sure(SUBJECT, 0.89) and not measured.is_sure(ANTECEDENT, 0.9)
+    )
     assert log_odds(0.5) == 0 and log_odds(1.0) == 7 and log_odds(0.0) == -7
 
 
