@@ -20,7 +20,7 @@ from typer.core import TyperOption
 from attnctl import limits
 from attnctl.argument_types import model_arguments
 from attnctl.cli import output
-from attnctl.cli.command_table import COMMANDS
+from attnctl.cli.command_table import ENTRIES
 from attnctl.cli.options import LOOK_OPTIONS, MODEL_OPTIONS, OPTIONS, taken
 from attnctl.cli.output import put_bytes, say_unless_quiet
 from attnctl.cli.progress import cost_progress
@@ -182,9 +182,7 @@ def read_defaults() -> Document:
 
 def apply_defaults(command: ClickCommand, ctx: Context) -> None:
     """Give a command's options the defaults of file and environment. Raises AttnctlError for a value of another type."""
-    options = {p.name or "": p for p in command.params if isinstance(p, TyperOption) and p.name not in NEVER}
-    for name, option in options.items():
-        option.envvar, option.show_envvar = f"{PREFIX}{name.upper()}", False
+    options = {p.name or "": p for p in command.params if isinstance(p, TyperOption) and p.envvar}
     if not _may_be_there():
         return
     said = read_defaults()
@@ -211,6 +209,8 @@ def _check_names(said: Document, command: str, options: Collection[str]) -> None
 
     `options` are those of the `command` that runs: its own table holds no others.
     """
+    from attnctl.cli.app import COMMANDS
+
     for name, value in said.items():
         table = value if isinstance(value, dict) else None
         if table and name not in COMMANDS:
@@ -225,12 +225,22 @@ def _check_names(said: Document, command: str, options: Collection[str]) -> None
 def why_no_default(name: str) -> str:
     """Why no option takes a default of that NAME or COMMAND.NAME; empty where one does."""
     key = name.rpartition(".")[2].replace("-", "_")
-    known = {option for option, one in OPTIONS.items() if one.flags}
-    if key in known and key not in NEVER:
+    known = _options_of_all()
+    if known.get(key):
         return ""
     if key in known:
         return "it has no default, and is given where it is meant"
     return f"no option is called so{suggest_choice(key, known)}"
+
+
+def _options_of_all() -> dict[str, bool]:
+    """Return for each option of any command whether it may have a default."""
+    from attnctl.cli.app import COMMANDS, load_command
+
+    known = {name: name not in NEVER for name, one in OPTIONS.items() if one.flags}
+    for name in (name for name, listed in COMMANDS.items() if listed.module):
+        known |= {p.name or "": bool(p.envvar) for p in load_command(name).params if isinstance(p, TyperOption)}
+    return known
 
 
 def unknown_variables() -> list[str]:
@@ -272,7 +282,7 @@ def engine_of(command: str, options: OptionValues) -> Engine:
 
 def check_mode(command: str, *modes: str) -> None:
     """Raise UsageError for an option that was typed and means nothing in any of these modes of a command."""
-    entry = COMMANDS[command]
+    entry = ENTRIES[command]
 
     def honoured(mode: str) -> set[str]:
         said = ChainMap(*map(dict, entry.modes))[mode]

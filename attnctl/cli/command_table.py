@@ -1,4 +1,4 @@
-"""The commands: what each is for, its help, and the options that it takes; nothing of them is imported here."""
+"""Commands of the old kind: the help of each and the options that it takes; nothing of them is imported here."""
 
 from __future__ import annotations
 
@@ -13,8 +13,6 @@ from attnctl.formats.pictures import suffixes_listed
 class Entry(NamedTuple):
     """One command. Its function is NAME_command of attnctl.cli.commands.NAME, imported when it is called."""
 
-    heading: str  # under which `attnctl --help` has it
-    about: str  # what it does, in one line
     example: str
     description: str  # the text of its --help
     options: dict[str, Option]  # in the order of its --help
@@ -35,12 +33,8 @@ ITEMS = (
 
 ENGINES = {"--engine local": "all but address gpus_per_worker", "--engine ray": "all"}
 
-LOOK, TEXTS, MODELS, LEARN, SETTINGS = "Look", "Many texts", "Models", "Learn", "Settings"
-
-COMMANDS = {
+ENTRIES = {
     "explain": Entry(
-        LOOK,
-        "every step of self-attention on a text, number by number",
         'attnctl explain "Alice will eat pizza" --query eat --steps weights,context',
         """Show every step of self-attention on a text: tokens, queries and keys, scores, softmax, context.""",
         takes(
@@ -65,8 +59,6 @@ COMMANDS = {
         ),
     ),
     "heatmap": Entry(
-        LOOK,
-        "the weights as a picture, or as a grid in the terminal",
         'attnctl heatmap "Alice will eat pizza" --head 3 -o grid.png',
         """Draw the attention weights: queries down, keys across, one head or every layer × head.
 
@@ -101,8 +93,6 @@ vision model) is drawn with the weights of one query over it; so is --image, of 
         ),
     ),
     "heads": Entry(
-        LOOK,
-        "what each head does over a text, and what kind it is",
         'attnctl heads "Alice will eat pizza" --by previous',
         """Tell what each head does over a text: entropy, where its attention goes, how far, and what kind of head that makes
 it.
@@ -125,8 +115,6 @@ duplicate-token, sink or broad head where it passes the usual threshold.""",
         ),
     ),
     "ablate": Entry(
-        LOOK,
-        "what each head, edge or part of a text does for a prediction",
         'attnctl ablate "Alice will eat" --target pizza',
         """Tell what matters: every head ablated in turn, or edges of attention cut, and what that does to a prediction.
 
@@ -156,8 +144,6 @@ the prediction changes without it; after minus before, in nats and logits).""",
         ),
     ),
     "compare": Entry(
-        LOOK,
-        "two models, traces or texts, and their difference",
         'attnctl compare demo random "Alice will eat pizza"',
         """Show two models, two traces, or two texts side by side, with the difference of their weights.
 
@@ -179,8 +165,6 @@ With TEXT (or --file), A and B are models: names, weight files, steps of a run, 
         ),
     ),
     "sources": Entry(
-        LOOK,
-        "which part of a prompt an answer came from",
         "attnctl sources --chat messages.json --model smollm2",
         """Tell which part of a prompt an answer came from: what is looked at, what writes the answer, and what matters.
 
@@ -199,8 +183,6 @@ the answer's log-probability directly, in nats. matters: how that changes where 
         ),
     ),
     "needle": Entry(
-        LOOK,
-        "whether a planted fact is found, and by which heads",
         "attnctl needle --model smollm2 --lengths 512,1024",
         """Plant a fact in filler, ask for it, and see where the answer looked: which needles are found, and by which heads.
 
@@ -213,8 +195,6 @@ A head's retrieval score is the share of the answer's tokens for which it looks 
         ),
     ),
     "align": Entry(
-        LOOK,
-        "when each word of a speech was said, what a word was made from",
         "attnctl align speech.wav --model openai/whisper-base -o speech.srt",
         """Tell when each word of a speech was said, by the cross attention of Whisper and dynamic time warping; or what each
 token of a target was made from.
@@ -236,8 +216,6 @@ one text, "source >> target". The heads that give each token of the target a sou
         ({"speech": "all but file words source_language target_language", "texts": "all but language"},),
     ),
     "leaks": Entry(
-        LOOK,
-        "whether packed documents are kept apart",
         "attnctl leaks batch.safetensors --model smollm2",
         """Tell whether a model keeps the documents of a packed batch apart: what may be seen, what is, and what it moves.
 
@@ -257,8 +235,6 @@ all are apart, 4 where they are not; 1 and 2 are of errors.""",
         ),
     ),
     "view": Entry(
-        LOOK,
-        "one HTML page to explore attention in a browser",
         'attnctl view "Alice will eat pizza"',
         """Make one HTML file to explore attention in a browser, and open it: no network, nothing to install.
 
@@ -287,8 +263,6 @@ pooled to an overview, with its strongest links and exact blocks around them; an
         ),
     ),
     "shell": Entry(
-        "Many questions",
-        "many questions about one text, its model loaded once",
         "attnctl shell --model smollm2 --file prompt.txt",
         """Ask one question after the other about a text: the commands and options of attnctl, without attnctl and the text.
 
@@ -297,8 +271,6 @@ Model, text and what was computed of them are kept, so that a second question is
         takes("text file", *o.MODEL_OPTIONS),
     ),
     "batch": Entry(
-        TEXTS,
-        "every text of a file: a trace a line, a folder of pictures",
         "attnctl batch sentences.txt -o out/ --format json,png",
         """Run every text of a file through a model: a trace a line, a picture each.
 
@@ -347,8 +319,6 @@ is 3. A line of JSON has "text", or "messages" (a conversation), and where wante
         ),
     ),
     "model": Entry(
-        MODELS,
-        "how large a model's attention is; a trained one's card",
         "attnctl model gpt2",
         """Say how large a model's attention is: heads, parameters, the n × n, the cache. No weights are read.
 
@@ -364,8 +334,6 @@ the configurations that are known offline.""",
         ),
     ),
     "train": Entry(
-        MODELS,
-        "train a small attention model and watch it learn",
         "attnctl train mytext.txt -o run",
         """Train a small attention model to predict words: the next word, or masked ones.
 
@@ -391,8 +359,6 @@ weights of earlier steps, and metrics.jsonl. Ctrl-C saves; --resume goes on.""",
         ),
     ),
     "evaluate": Entry(
-        MODELS,
-        "which words each head finds, beside simple rules",
         "attnctl evaluate corpus.conllu --model minilm",
         """Measure which word each head finds: in parsed sentences of any language, or of the bundled corpus.
 
@@ -440,8 +406,6 @@ rules that need no attention. Sentences that cannot be used are counted and name
         ),
     ),
     "softmax": Entry(
-        LEARN,
-        "the softmax of a few scores, worked out",
         "attnctl softmax 8.1 1.2 3.0 6.5 --d-k 64",
         """Work out the softmax of a few scores: the arithmetic, the weights as bars, other scales, plain division.""",
         takes(
@@ -459,8 +423,6 @@ rules that need no attention. Sentences that cannot be used are counted and name
         parsing={"ignore_unknown_options": True},  # a score may be negative: "-1.2" is no option
     ),
     "quiz": Entry(
-        LEARN,
-        "questions about the attention of a sentence",
         'attnctl quiz "Alice will eat pizza"',
         """Ask questions about the attention of a sentence, mark the answers, give a score.
 
@@ -472,8 +434,6 @@ Answers are read from standard input, one a line: a letter, a token, or a number
         ),
     ),
     "config": Entry(
-        SETTINGS,
-        "defaults of your own",
         "attnctl config --set model=smollm2",
         """Show or set defaults: options that every command takes as given unless the command line says otherwise.
 
@@ -484,8 +444,6 @@ environment, the environment over the file. Without options every default is sho
         parsing={"allow_extra_args": True},  # words that belong to no option are told how a default is set
     ),
     "docs": Entry(
-        SETTINGS,
-        "the documentation: lesson, guides, reference",
         "attnctl docs lesson",
         """Show the documentation: a lesson, how-to guides, and the reference of commands, Python and file formats.
 
@@ -494,8 +452,6 @@ In a pipe a page is plain Markdown. The site needs MkDocs (pip install "attnctl[
         ({"a page": "topic", "--open": "topic open_", "--site": "site", "--samples": "samples"},),
     ),
     "schema": Entry(
-        SETTINGS,
-        "the JSON Schema of what attnctl writes",
         "attnctl schema trace",
         """Print the JSON Schema (draft 2020-12) of what attnctl writes.""",
         takes(
@@ -508,18 +464,8 @@ In a pipe a page is plain Markdown. The site needs MkDocs (pip install "attnctl[
         ),
     ),
     "help": Entry(
-        SETTINGS,
-        "this page, or the options of one command",
         "attnctl help explain",
         """Print the commands, or the options of one of them: the same as attnctl COMMAND --help.""",
         takes("command"),
     ),
 }
-
-
-def commands_by_heading() -> dict[str, dict[str, Entry]]:
-    """The commands under their headings, in order."""
-    found: dict[str, dict[str, Entry]] = {}
-    for name, entry in COMMANDS.items():
-        found.setdefault(entry.heading, {})[name] = entry
-    return found

@@ -19,7 +19,7 @@ import numpy as np
 import pytest
 
 from attnctl.cli import arguments
-from attnctl.cli.command_table import COMMANDS
+from attnctl.cli.command_table import ENTRIES
 from attnctl.cli.options import MODEL_OPTIONS, OPTIONS
 from tests.conftest import Run, check_schema
 
@@ -201,7 +201,7 @@ MADE = (
 def choices_of(case: Case) -> list[Choice]:
     """Every option of a case's command as it is typed, each way that it can be."""
     found = []
-    for name, option in COMMANDS[case.given[0]].options.items():
+    for name, option in ENTRIES[case.given[0]].options.items():
         if not option.flags or name in ("quiet", "no_pager", "no_open", "output", "file"):
             continue
         flags = [flag for flag in option.every_flag if flag.startswith("--")]

@@ -8,8 +8,7 @@ import shlex
 import pytest
 
 from attnctl import limits
-from attnctl.cli import Command
-from attnctl.cli.command_table import COMMANDS
+from attnctl.cli.command_table import ENTRIES
 from attnctl.cli.options import Option
 from tests.conftest import Refused
 
@@ -20,8 +19,8 @@ LARGE = {str(2**63): 2.0**63, str(10**23): 1e23}  # which a float may be
 # every number with its range, in the first command that takes it
 OPTIONS = {
     (option.flags, option.range): pytest.param(name, option, id=f"{name} {option.flags}")
-    for name in reversed(COMMANDS)
-    for option in Command(name).options.values()
+    for name in reversed(ENTRIES)
+    for option in ENTRIES[name].options.values()
     if option.kind in (int, float)
 }
 
@@ -38,7 +37,7 @@ def test_a_number_outside_its_range_is_refused_before_any_work(
     flag = option.flags.split()[0]
     large = [value for value in NEVER if whole or LARGE.get(value, math.inf) > allowed.most]
     for value in (*large, *whole, *outside):
-        said = refused(name, *shlex.split(COMMANDS[name].example)[2:], f"{flag}={value}", code=2)
+        said = refused(name, *shlex.split(ENTRIES[name].example)[2:], f"{flag}={value}", code=2)
         assert said.startswith(flag) and len(said) < 200, said
 
 

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 
 from attnctl import limits
 from attnctl.cli import arguments
+from attnctl.cli.app import COMMANDS, load_command
 from attnctl.cli.arguments import check_mode, say_notes
-from attnctl.cli.command_table import COMMANDS
 from attnctl.cli.output import print_lines, print_wrapped
 from attnctl.cli.suggestions import suggest_choice, suggest_command
 from attnctl.errors import AttnctlError, UsageError
@@ -112,15 +112,17 @@ def _option_types(name: str, command: str, key: str) -> set[type]:
         raise UsageError(f"--{name.rpartition('.')[2]} has no default: it is given where it is meant")
     kinds: dict[str, set[type]] = {}
     for each in [command] if command else COMMANDS:
-        for option, one in COMMANDS[each].options.items():
-            if one.flags and option not in arguments.NEVER:
-                kinds.setdefault(option, set()).add(one.kind)
+        for one in load_command(each).params:
+            if one.envvar and one.name:
+                kind = bool if getattr(one, "is_flag", False) else _KINDS.get(one.type.name, str)
+                kinds.setdefault(one.name, set()).add(kind)
     if key not in kinds:
         has = f"{command} has no" if command else "no command has an"
         raise UsageError(f"{has} option --{name.rpartition('.')[2]}{suggest_choice(key, kinds)}")
     return kinds[key]
 
 
+_KINDS: dict[str, type] = {"int": int, "float": float}  # names of the types of Typer
 _READERS: dict[type, tuple[Callable[[str], float], str]] = {
     int: (limits.whole_number, "a whole number"),
     float: (limits.decimal_number, "a number"),

@@ -12,7 +12,6 @@ import typer
 
 from attnctl import inputs, interrupts, limits
 from attnctl.cli import arguments, suggestions
-from attnctl.cli.command_table import COMMANDS
 from attnctl.cli.output import print_lines, print_wrapped
 from attnctl.errors import DONE, INTERRUPTED, PARTIAL, AttnctlError, UsageError, print_complaint
 from attnctl.files import check_size
@@ -60,7 +59,7 @@ def shell_command(*, text: str | None, file: str | None, **options: object) -> N
 
 def run_line(line: str, here: arguments.Session) -> int:
     """Run one line: the exit code of its command. Raises EOFError where it asks to leave."""
-    from attnctl.cli import run_command
+    from attnctl.cli.app import COMMANDS, run_command
 
     word, _, rest = line.strip().removeprefix("attnctl ").lstrip().partition(" ")
     if not word or word.startswith("#"):

@@ -48,6 +48,6 @@ def test_at_the_prompt(line: str, wanted: set[str]) -> None:
 def test_in_a_users_own_shell() -> None:
     line = "attnctl explain 'Alice will eat' --query e"
     asked = {"_ATTNCTL_COMPLETE": "complete_bash", "COMP_WORDS": line, "COMP_CWORD": "4"}
-    code = "import sys; sys.argv = ['attnctl']; from attnctl.cli import run_command_line; run_command_line()"
+    code = "import sys; sys.argv = ['attnctl']; from attnctl.cli.app import run_command_line; run_command_line()"
     told = subprocess.run([sys.executable, "-c", code], env={**os.environ, **asked}, capture_output=True, text=True)
     assert told.stdout.split() == ["eat"] and told.stderr == ""
