@@ -17,7 +17,8 @@ import typer
 from typer.core import TyperGroup
 
 from attnctl import __version__, interrupts
-from attnctl.cli import arguments, command, suggestions
+from attnctl.cli import arguments, suggestions
+from attnctl.cli.command import Command, flag_of, load_module
 from attnctl.cli.output import help_width, paged_output, print_lines
 from attnctl.errors import DONE, FAILED, INTERRUPTED, USAGE, AttnctlError, UsageError, failure_message, print_complaint
 
@@ -46,7 +47,7 @@ COMMANDS = {
     "sources": Listed(LOOK, "which part of a prompt an answer came from"),
     "needle": Listed(LOOK, "whether a planted fact is found, and by which heads"),
     "align": Listed(LOOK, "when each word of a speech was said, what a word was made from"),
-    "leaks": Listed(LOOK, "whether packed documents are kept apart"),
+    "leaks": Listed(LOOK, "whether packed documents are kept apart", "attnctl.commands.leaks"),
     "view": Listed(LOOK, "one HTML page to explore attention in a browser"),
     "shell": Listed("Many questions", "many questions about one text, its model loaded once"),
     "batch": Listed("Many texts", "every text of a file: a trace a line, a folder of pictures"),
@@ -62,10 +63,10 @@ COMMANDS = {
 }
 
 
-def load_command(name: str) -> command.Command:
+def load_command(name: str) -> Command:
     """Return the command of this name, its module imported."""
     if module := COMMANDS[name].module:
-        return command.load_command(name, module)
+        return load_module(name, module)
     from attnctl.cli.table_command import TableCommand
 
     return TableCommand(name)
@@ -262,6 +263,8 @@ def _usage_message(said: str, error: Exception, command: str) -> str:
     """Typer's complaint as one line, with where the value comes from, or where to read more."""
     message, context = " ".join(said.split()).rstrip("."), getattr(error, "ctx", None)
     name = getattr(getattr(error, "param", None), "name", None)
+    if type(error) is typer.BadParameter and name is not None and context is not None:
+        message = f"{flag_of(context.command.params, name)} {error.message}"
     origin = arguments.default_origin(context, name) if context and name else ""
     more = origin or f"see {f'attnctl {command}'.rstrip()} --help"
     return f"{message[:1].lower()}{message[1:]} ({more})"

@@ -28,6 +28,7 @@ from typer.core import TyperArgument, TyperCommand, TyperOption
 from typer.models import CommandInfo
 
 from attnctl.cli import arguments
+from attnctl.cli.groups import LOOK, OUTPUT, PANELS
 from attnctl.cli.output import say_unless_quiet
 from attnctl.errors import UsageError
 
@@ -38,7 +39,6 @@ if TYPE_CHECKING:
 CommandFunction = TypeVar("CommandFunction", bound=Callable[..., object])
 
 TEXTS = ("text", "source")  # the arguments that are a text, whose words need no quotes
-OUTPUT = "Output"
 
 _registered: dict[str, tuple[CommandInfo, tuple[str, ...]]] = {}  # command → for Typer, and the panels of --help-all
 
@@ -114,7 +114,7 @@ def flag_of(parameters: list[Parameter], name: str) -> str:
     return next((flag for flag in flags if flag.startswith("--")), name.upper())
 
 
-def load_command(name: str, module: str) -> Command:
+def load_module(name: str, module: str) -> Command:
     """Import the module of a command and return the command as Typer makes it."""
     import_module(module)
     info, more = _registered[name]
@@ -208,13 +208,18 @@ class Command(TyperCommand):
         from typer import rich_utils
 
         shown = copy.copy(self)
+        paragraphs = [" ".join(part.split()) for part in (self.help or "").split("\n\n")]
         # square brackets are text: [default: all]
-        shown.help, shown.epilog, shown.params = escape(self.help or ""), escape(self.epilog or ""), []
-        for one in self.params:
+        shown.help, shown.epilog = escape("\n\n".join(paragraphs)), escape(self.epilog or "")
+        shown.params, shown.add_help_option = [], False
+        for one in self.get_params(ctx):
             if isinstance(one, TyperOption | TyperArgument) and one.rich_help_panel not in self.more:
                 plain = copy.copy(one)
                 plain.help = escape(one.help or "")
+                if isinstance(one, TyperOption):
+                    plain.rich_help_panel = one.rich_help_panel or OUTPUT  # --help
                 shown.params.append(plain)
+        shown.params.sort(key=lambda one: PANELS.index(one.rich_help_panel or LOOK))  # type: ignore[attr-defined]
         rich_utils.rich_format_help(obj=shown, ctx=ctx, markup_mode="rich")
 
     def help_rows(self, ctx: Context) -> dict[str, list[tuple[str, str]]]:

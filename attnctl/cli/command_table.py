@@ -215,25 +215,6 @@ one text, "source >> target". The heads that give each token of the target a sou
         ),
         ({"speech": "all but file words source_language target_language", "texts": "all but language"},),
     ),
-    "leaks": Entry(
-        "attnctl leaks batch.safetensors --model smollm2",
-        """Tell whether a model keeps the documents of a packed batch apart: what may be seen, what is, and what it moves.
-
-may: what each layer's mask lets through. does: the weight that crosses. matters: how far a document's outputs move where
-another's tokens are exchanged for others. A leak is told in a sentence, with its likely cause. The exit code is 0 where
-all are apart, 4 where they are not; 1 and 2 are of errors.""",
-        takes(
-            "inputs pack expect json output model dtype device",
-            expect={
-                "help": 'Who may see whom: segments (each itself), causal (the past), "prefix N", or a file of 0 and 1.',
-                "metavar": "segments|causal|prefix N|FILE",
-                "default": "segments",
-                "values": ("segments", "causal"),
-                "reads": True,
-            },
-            output=f"Where to write: .json, .txt, .html, {suffixes_listed()}.",
-        ),
-    ),
     "view": Entry(
         'attnctl view "Alice will eat pizza"',
         """Make one HTML file to explore attention in a browser, and open it: no network, nothing to install.

@@ -87,14 +87,6 @@ _TABLE: dict[str, dict[str, Option]] = {
             "A known name, a checkpoint's folder or .gguf file, owner/name; demo, a weights file or a run.",
             values=("attnctl.models.huggingface.configured_sizes:known_configurations",),
         ),
-        "inputs": Option(
-            "",
-            "A batch as a collator makes it (.safetensors, .npz, .json); with --pack two texts, or more.",
-            metavar="BATCH|TEXT…",
-            several=True,
-            required=True,
-            reads=True,
-        ),
         "corpus": Option(
             "",
             'Text, one sentence a line: a file, a folder of .txt files, or "-". Default: the bundled corpus.',
@@ -230,7 +222,6 @@ _TABLE: dict[str, dict[str, Option]] = {
             metavar="named|auto|HEADS",
             values=("named", "auto"),
         ),
-        "pack": Option("--pack", "Texts: packed into one row, positions from 0 in each, as a collator does it.", bool),
         "remove": Option("--remove", "Render the prompt without each part, too.", bool),
     },
     INPUT: {

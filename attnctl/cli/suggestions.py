@@ -7,7 +7,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from difflib import get_close_matches
 from typing import TYPE_CHECKING, Any
 
-from typer._click.core import Context  # Typer reads the annotations of a completion
+from typer import Context
 
 from attnctl import find_named
 from attnctl.cli.options import OPTIONS, TOKENS
@@ -15,6 +15,7 @@ from attnctl.text import for_pasting
 from attnctl.tokens import split_words
 
 if TYPE_CHECKING:
+    from typer._click.core import Context as ClickContext
     from typer._click.core import Parameter
 
     from attnctl.cli.arguments import Session
@@ -130,12 +131,12 @@ def completing(*values: str, joined: bool = False) -> Callable[[Context, str], l
     return complete
 
 
-def complete_parameter(context: Context, parameter: Parameter, incomplete: str) -> list[str]:
+def complete_parameter(context: ClickContext, parameter: Parameter, incomplete: str) -> list[str]:
     """Return the completions of one parameter of the table in a user's own shell (bash, zsh, fish, PowerShell)."""
     return completions(parameter.name or "", incomplete, _text_of_context(context))
 
 
-def _text_of_context(context: Context) -> str:
+def _text_of_context(context: ClickContext) -> str:
     """Return what a command that is being typed asks about."""
     given: Mapping[str, object] = context.params
     return next((str(given[name]) for name in ("source", "text") if given.get(name)), " ".join(context.args))

@@ -27,7 +27,7 @@ def test_help(run: Run, columns: int) -> None:
         assert f"\n  {name} " in bare.out
         shown = run("help", name, columns=columns)
         assert (shown.code, shown.err) == (0, "") and shown.out == run(name, "--help", columns=columns).out
-        assert command.example in shown.out and command.example.split()[:2] == ["attnctl", name]
+        assert command.example in " ".join(shown.out.split()) and command.example.split()[:2] == ["attnctl", name]
         assert max(len(line) for line in shown.out.splitlines() if command.example not in line) <= columns
         for option in options_of(name).values():
             assert all(opt in shown.out for opt in option.opts) and option.help
