@@ -54,7 +54,7 @@ COMMANDS = {
     "model": Listed(MODELS, "how large a model's attention is; a trained one's card"),
     "train": Listed(MODELS, "train a small attention model and watch it learn"),
     "evaluate": Listed(MODELS, "which words each head finds, beside simple rules"),
-    "softmax": Listed(LEARN, "the softmax of a few scores, worked out"),
+    "softmax": Listed(LEARN, "the softmax of a few scores, worked out", "attnctl.commands.softmax"),
     "quiz": Listed(LEARN, "questions about the attention of a sentence"),
     "config": Listed(SETTINGS, "defaults of your own"),
     "docs": Listed(SETTINGS, "the documentation: lesson, guides, reference"),

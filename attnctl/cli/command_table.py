@@ -386,23 +386,6 @@ rules that need no attention. Sentences that cannot be used are counted and name
             },
         ),
     ),
-    "softmax": Entry(
-        "attnctl softmax 8.1 1.2 3.0 6.5 --d-k 64",
-        """Work out the softmax of a few scores: the arithmetic, the weights as bars, other scales, plain division.""",
-        takes(
-            "scores scale d_k temperature tokens precision json",
-            scale="Factor on the scores: auto (1/√d_k, with --d-k), none, or a number: 0.125 or 1/8.",
-            d_k="Length of a query and a key: scores are divided by its root.",
-            temperature={"default": 1.0},
-            tokens="Names of the tokens: of each score, a JSON list or words.",
-            precision={"help": "Decimals.", "default": 2},
-        ),
-        (
-            {"the tables": "all but json", "JSON": "all but precision"},
-            {"a number for --scale": "all but d_k"},
-        ),
-        parsing={"ignore_unknown_options": True},  # a score may be negative: "-1.2" is no option
-    ),
     "quiz": Entry(
         'attnctl quiz "Alice will eat pizza"',
         """Ask questions about the attention of a sentence, mark the answers, give a score.

@@ -92,7 +92,6 @@ _TABLE: dict[str, dict[str, Option]] = {
             'Text, one sentence a line: a file, a folder of .txt files, or "-". Default: the bundled corpus.',
             reads=True,
         ),
-        "scores": Option("", 'Scores, such as 8.1 1.2 3.0; -inf is a masked one. "-" reads them.', several=True),
         "topic": Option("", "The page to show; without it, the topics."),
         "what": Option("", "", default="trace", values=("attnctl.formats.documents.schemas:SCHEMAS",)),
         "command": Option(
@@ -290,7 +289,7 @@ _TABLE: dict[str, dict[str, Option]] = {
             "--file -f", "Read the text from this file.", reads=True, meant_by="--text --input --prompt", one_call=True
         ),
         "tokens": Option(
-            "--tokens", "Names of the tokens of bare weights, the rows: a JSON list or words.", metavar="TOKENS"
+            "--tokens", "Names of the tokens: of bare weights, the rows; a JSON list or words.", metavar="TOKENS"
         ),
         "key_tokens": Option(
             "--key-tokens",

@@ -43,9 +43,14 @@ BRANCHES = {
     "leaks, JSON": Branch("leaks BATCH --model MODEL --json", (4,)),
     "leaks, picture": Branch("leaks BATCH --model MODEL -o leaks.svg", (4,)),
     "leaks, texts": Branch("leaks Alice Bob --pack --model MODEL"),
+    "softmax": Branch("softmax 1 2"),
+    "softmax, JSON": Branch("softmax 1 2 --json"),
+    "softmax, a factor": Branch("softmax 1 2 --scale 2"),
 }
 # a value of each option that takes one; --model is that of the branch
-VALUES = {"expect": "causal", "dtype": "float32", "device": "cpu", "output": "out.json"}
+VALUES = {"expect": "causal", "dtype": "float32", "device": "cpu", "output": "out.json", "scale": "2", "d_k": "4",
+    "temperature": "2", "tokens": "a b", "precision": "3",
+}  # fmt: skip
 # (branch, option) → why it is neither read nor refused
 EXCEPTIONS: dict[tuple[str, str], str] = {}
 
