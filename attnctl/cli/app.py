@@ -51,14 +51,14 @@ COMMANDS = {
     "view": Listed(LOOK, "one HTML page to explore attention in a browser"),
     "shell": Listed("Many questions", "many questions about one text, its model loaded once"),
     "batch": Listed("Many texts", "every text of a file: a trace a line, a folder of pictures"),
-    "model": Listed(MODELS, "how large a model's attention is; a trained one's card"),
+    "model": Listed(MODELS, "how large a model's attention is; a trained one's card", "attnctl.commands.model"),
     "train": Listed(MODELS, "train a small attention model and watch it learn"),
     "evaluate": Listed(MODELS, "which words each head finds, beside simple rules"),
     "softmax": Listed(LEARN, "the softmax of a few scores, worked out", "attnctl.commands.softmax"),
     "quiz": Listed(LEARN, "questions about the attention of a sentence"),
     "config": Listed(SETTINGS, "defaults of your own"),
-    "docs": Listed(SETTINGS, "the documentation: lesson, guides, reference"),
-    "schema": Listed(SETTINGS, "the JSON Schema of what attnctl writes"),
+    "docs": Listed(SETTINGS, "the documentation: lesson, guides, reference", "attnctl.commands.docs"),
+    "schema": Listed(SETTINGS, "the JSON Schema of what attnctl writes", "attnctl.commands.schema"),
     "help": Listed(SETTINGS, "this page, or the options of one command"),
 }
 

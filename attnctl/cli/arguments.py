@@ -226,7 +226,7 @@ def _check_names(said: Document, command: str, options: Collection[str]) -> None
 def why_no_default(name: str) -> str:
     """Why no option takes a default of that NAME or COMMAND.NAME; empty where one does."""
     key = name.rpartition(".")[2].replace("-", "_")
-    known = _options_of_all()
+    known = options_of_all()
     if known.get(key):
         return ""
     if key in known:
@@ -234,7 +234,7 @@ def why_no_default(name: str) -> str:
     return f"no option is called so{suggest_choice(key, known)}"
 
 
-def _options_of_all() -> dict[str, bool]:
+def options_of_all() -> dict[str, bool]:
     """Return for each option of any command whether it may have a default."""
     from attnctl.cli.app import COMMANDS, load_command
 

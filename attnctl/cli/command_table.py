@@ -299,21 +299,6 @@ is 3. A line of JSON has "text", or "messages" (a conversation), and where wante
             },
         ),
     ),
-    "model": Entry(
-        "attnctl model gpt2",
-        """Say how large a model's attention is: heads, parameters, the n × n, the cache. No weights are read.
-
-Of a model that attnctl trained, print its card: data, objective, and what its heads have learned. Without a name, list
-the configurations that are known offline.""",
-        takes("name length json"),
-        (
-            {
-                "the list of models": "",
-                "a checkpoint's sizes": "name length json",
-                "a trained model's card": "name json",
-            },
-        ),
-    ),
     "train": Entry(
         "attnctl train mytext.txt -o run",
         """Train a small attention model to predict words: the next word, or masked ones.
@@ -406,26 +391,6 @@ environment, the environment over the file. Without options every default is sho
         takes("setting unset path"),
         ({"--path": "path", "--set and --unset": "setting unset"},),
         parsing={"allow_extra_args": True},  # words that belong to no option are told how a default is set
-    ),
-    "docs": Entry(
-        "attnctl docs lesson",
-        """Show the documentation: a lesson, how-to guides, and the reference of commands, Python and file formats.
-
-In a pipe a page is plain Markdown. The site needs MkDocs (pip install "attnctl[docs]"); it is read without a network.""",
-        takes("topic open_ site samples"),
-        ({"a page": "topic", "--open": "topic open_", "--site": "site", "--samples": "samples"},),
-    ),
-    "schema": Entry(
-        "attnctl schema trace",
-        """Print the JSON Schema (draft 2020-12) of what attnctl writes.""",
-        takes(
-            "what",
-            what="trace, overview (of a long text), effects (of ablate), comparison, census (of a corpus), "
-            "sources (of an answer), needle, needles (all of a run), alignment (of speech), text-alignment, "
-            "leaks (of a packed batch), batch (its run.json), manifest (a line of it), "
-            "sizes (of a model), card (of a trained one), relation (of the bundled corpus), report (of training), "
-            "lesson (one step of it), softmax or quiz.",
-        ),
     ),
     "help": Entry(
         "attnctl help explain",

@@ -82,18 +82,11 @@ _TABLE: dict[str, dict[str, Option]] = {
             "", "What to compare it with, of the same kind.", metavar="B", required=True, values=_MODELS, reads=True
         ),
         "other": Option("", "A second one, to be seen beside the first.", metavar="[TEXT|FILE]", reads=True),
-        "name": Option(
-            "",
-            "A known name, a checkpoint's folder or .gguf file, owner/name; demo, a weights file or a run.",
-            values=("attnctl.models.huggingface.configured_sizes:known_configurations",),
-        ),
         "corpus": Option(
             "",
             'Text, one sentence a line: a file, a folder of .txt files, or "-". Default: the bundled corpus.',
             reads=True,
         ),
-        "topic": Option("", "The page to show; without it, the topics."),
-        "what": Option("", "", default="trace", values=("attnctl.formats.documents.schemas:SCHEMAS",)),
         "command": Option(
             "", "The command to tell about.", metavar="[COMMAND]", values=("attnctl.cli.command_table:COMMANDS",)
         ),
@@ -295,13 +288,6 @@ _TABLE: dict[str, dict[str, Option]] = {
             "--key-tokens",
             "Names of the columns of bare weights, where they differ from those of the rows.",
             metavar="TOKENS",
-        ),
-        "length": Option(
-            "--length",
-            "Tokens of the text [default: the context].",
-            int,
-            range=limits.LENGTH,
-            meant_by="--tokens --context",
         ),
         "model": Option(
             "--model -m",
@@ -510,11 +496,6 @@ _TABLE: dict[str, dict[str, Option]] = {
         "write_corpus": Option(
             "--write-corpus", "Write the corpus's held-out sentences as CoNLL-U.", metavar="FILE", one_call=True
         ),
-        "site": Option("--site", "Build all pages into this folder, as HTML.", metavar="FOLDER", one_call=True),
-        "samples": Option(
-            "--samples", "Write the samples of the pages into this folder.", metavar="FOLDER", one_call=True
-        ),
-        "open_": Option("--open", "Open the page in a browser.", bool, one_call=True),
         "no_pager": Option("--no-pager", "On a terminal: long output as it is, not through $PAGER or less.", bool),
         "quiet": Option(
             "--quiet", "Neither notes nor progress: results and errors alone.", bool, meant_by="--silent", one_call=True

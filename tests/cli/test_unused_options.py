@@ -43,13 +43,20 @@ BRANCHES = {
     "leaks, JSON": Branch("leaks BATCH --model MODEL --json", (4,)),
     "leaks, picture": Branch("leaks BATCH --model MODEL -o leaks.svg", (4,)),
     "leaks, texts": Branch("leaks Alice Bob --pack --model MODEL"),
+    "schema": Branch("schema trace"),
+    "docs": Branch("docs"),
+    "docs, a page": Branch("docs lesson"),
+    "docs --samples": Branch("docs --samples made"),
+    "model": Branch("model gpt2"),
+    "model, a card": Branch("model demo"),
+    "models": Branch("model"),
     "softmax": Branch("softmax 1 2"),
     "softmax, JSON": Branch("softmax 1 2 --json"),
     "softmax, a factor": Branch("softmax 1 2 --scale 2"),
 }
 # a value of each option that takes one; --model is that of the branch
 VALUES = {"expect": "causal", "dtype": "float32", "device": "cpu", "output": "out.json", "scale": "2", "d_k": "4",
-    "temperature": "2", "tokens": "a b", "precision": "3",
+    "temperature": "2", "tokens": "a b", "precision": "3", "site": "site", "samples": "made", "length": "100",
 }  # fmt: skip
 # (branch, option) → why it is neither read nor refused
 EXCEPTIONS: dict[tuple[str, str], str] = {}
@@ -126,6 +133,8 @@ def test_a_typed_option_is_read_or_refused(
     places = {"MODEL": str(room / "llama"), "BATCH": str(room / "packed.json")}
     words = [places.get(word, word) for word in branch.line.split()]
     function = getattr(import_module(COMMANDS[words[0]].module), f"{words[0]}_command")
+    monkeypatch.setattr("webbrowser.open", lambda *_, **__: True)
+    monkeypatch.setattr("attnctl.docs.site.build_site", lambda folder: folder / "index.html")
     ignored = []
     for name, typed in [("", []), *added_options(branch)]:
         reads = Reads()
