@@ -55,7 +55,7 @@ COMMANDS = {
     "train": Listed(MODELS, "train a small attention model and watch it learn"),
     "evaluate": Listed(MODELS, "which words each head finds, beside simple rules"),
     "softmax": Listed(LEARN, "the softmax of a few scores, worked out", "attnctl.commands.softmax"),
-    "quiz": Listed(LEARN, "questions about the attention of a sentence"),
+    "quiz": Listed(LEARN, "questions about the attention of a sentence", "attnctl.commands.quiz"),
     "config": Listed(SETTINGS, "defaults of your own"),
     "docs": Listed(SETTINGS, "the documentation: lesson, guides, reference", "attnctl.commands.docs"),
     "schema": Listed(SETTINGS, "the JSON Schema of what attnctl writes", "attnctl.commands.schema"),

@@ -156,7 +156,7 @@ def _shared_options() -> list[TyperOption]:
     ]  # fmt: skip
 
 
-def _print_all_help(context: typer.Context, value: bool) -> None:
+def _print_all_help(context: Context, _: Parameter, value: bool) -> None:
     """Print the help with every panel, and end."""
     if value and not context.resilient_parsing and isinstance(context.command, Command):
         context.command.more = ()
@@ -223,6 +223,10 @@ class Command(TyperCommand):
                 plain.help = escape(one.help or "")
                 if isinstance(one, TyperOption):
                     plain.rich_help_panel = one.rich_help_panel or OUTPUT  # --help
+                    # one below the other: side by side Rich cuts them at 80 columns
+                    long = [flag for flag in (*one.opts, *one.secondary_opts) if flag.startswith("--")]
+                    plain.opts = [flag for flag in one.opts if flag not in long] + ["\n".join(long)]
+                    plain.secondary_opts = []
                 shown.params.append(plain)
         shown.params.sort(key=lambda one: PANELS.index(one.rich_help_panel or LOOK))  # type: ignore[attr-defined]
         rich_utils.rich_format_help(obj=shown, ctx=ctx, markup_mode="rich")

@@ -371,17 +371,6 @@ rules that need no attention. Sentences that cannot be used are counted and name
             },
         ),
     ),
-    "quiz": Entry(
-        'attnctl quiz "Alice will eat pizza"',
-        """Ask questions about the attention of a sentence, mark the answers, give a score.
-
-Answers are read from standard input, one a line: a letter, a token, or a number. An empty line passes.""",
-        takes(
-            "text file layer head query questions json",
-            *o.WEIGHTS_MODEL_OPTIONS,
-            json="Write JSON: questions and answers; nothing is asked.",
-        ),
-    ),
     "config": Entry(
         "attnctl config --set model=smollm2",
         """Show or set defaults: options that every command takes as given unless the command line says otherwise.

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, fields
 from typing import Annotated
 
-from typer import BadParameter, Option
+from typer import Argument, BadParameter, Option
 from typer.models import OptionInfo
 
 from attnctl import limits
@@ -78,6 +78,16 @@ def output_option(help: str, metavar: str = "FILE") -> OptionInfo:
     return info
 
 
+TextArgument = Annotated[
+    str | None, Argument(help='The text, or "-" to read it from standard input.', metavar="[TEXT]")
+]
+SourceArgument = Annotated[
+    str | None,
+    Argument(
+        help='The text, a trace or overview (.json, .npz), bare weights (.npy, .npz, .csv), or "-" for standard input.',
+        metavar="[TEXT|FILE|-]",
+    ),
+]
 LayerOption = Annotated[
     str | None,
     Option(

@@ -179,7 +179,6 @@ _TABLE: dict[str, dict[str, Option]] = {
         "check": Option("--check", "Recompute the weights by other means: do they hold? Exit code 4 if not.", bool),
         "story": Option("--story", "Add the classroom reading of each step.", bool),
         "watch": Option("--watch", "A sentence whose attention is shown as it changes.", values=(TOKENS,)),
-        "questions": Option("--questions -n", "How many questions.", int, default=5, range=limits.QUESTIONS),
         "sentences": Option(
             "--sentences",
             "Of the bundled corpus: sentences in each of its parts.",

@@ -29,6 +29,10 @@ def test_help(run: Run, columns: int) -> None:
         assert (shown.code, shown.err) == (0, "") and shown.out == run(name, "--help", columns=columns).out
         assert command.example in " ".join(shown.out.split()) and command.example.split()[:2] == ["attnctl", name]
         assert max(len(line) for line in shown.out.splitlines() if command.example not in line) <= columns
+        if command.more:
+            assert columns < 60 or not any(f"─ {panel} ─" in shown.out for panel in command.more)
+            shown = run(name, "--help-all", columns=columns)
+            assert (shown.code, shown.err) == (0, "") and max(map(len, shown.out.splitlines())) <= columns
         for option in options_of(name).values():
             assert all(opt in shown.out for opt in option.opts) and option.help
     assert {option for entry in ENTRIES.values() for option in entry.options} == set(OPTIONS)

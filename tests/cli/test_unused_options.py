@@ -23,6 +23,7 @@ from attnctl.cli.app import COMMANDS, load_command
 from attnctl.cli.command import refuse_unused
 from attnctl.cli.groups import CheckpointOptions
 from attnctl.errors import UsageError
+from tests.cli.test_pairs import VALUES as VALUES_OF_PAIRS
 from tests.conftest import Run
 
 NEW = [name for name, listed in COMMANDS.items() if listed.module]
@@ -43,6 +44,8 @@ BRANCHES = {
     "leaks, JSON": Branch("leaks BATCH --model MODEL --json", (4,)),
     "leaks, picture": Branch("leaks BATCH --model MODEL -o leaks.svg", (4,)),
     "leaks, texts": Branch("leaks Alice Bob --pack --model MODEL"),
+    "quiz": Branch("quiz Alice --model random"),
+    "quiz, JSON": Branch("quiz Alice --model random --json"),
     "schema": Branch("schema trace"),
     "docs": Branch("docs"),
     "docs, a page": Branch("docs lesson"),
@@ -55,9 +58,14 @@ BRANCHES = {
     "softmax, a factor": Branch("softmax 1 2 --scale 2"),
 }
 # a value of each option that takes one; --model is that of the branch
-VALUES = {"expect": "causal", "dtype": "float32", "device": "cpu", "output": "out.json", "scale": "2", "d_k": "4",
-    "temperature": "2", "tokens": "a b", "precision": "3", "site": "site", "samples": "made", "length": "100",
-}  # fmt: skip
+VALUES = VALUES_OF_PAIRS | {
+    "expect": "causal",
+    "samples": "made",
+    "dtype": "float32",
+    "chat": "no.json",
+    "output": "out.json",
+    "file": "none.txt",
+}
 # (branch, option) → why it is neither read nor refused
 EXCEPTIONS: dict[tuple[str, str], str] = {}
 
@@ -115,7 +123,7 @@ def added_options(branch: Branch) -> Iterator[tuple[str, list[str]]]:
         if one.param_type_name != "option" or one.name in ALWAYS or set(words) & {*one.opts, *one.secondary_opts}:
             continue
         for flag in flags if getattr(one, "is_flag", False) else flags[:1]:
-            value = [] if getattr(one, "is_flag", False) else [VALUES[one.name or ""]]
+            value = [] if getattr(one, "is_flag", False) else [VALUES.get(one.name or "", "1")]
             yield one.name or "", [flag, *value]
 
 
