@@ -56,7 +56,7 @@ COMMANDS = {
     "evaluate": Listed(MODELS, "which words each head finds, beside simple rules"),
     "softmax": Listed(LEARN, "the softmax of a few scores, worked out", "attnctl.commands.softmax"),
     "quiz": Listed(LEARN, "questions about the attention of a sentence", "attnctl.commands.quiz"),
-    "config": Listed(SETTINGS, "defaults of your own"),
+    "config": Listed(SETTINGS, "defaults of your own", "attnctl.commands.config"),
     "docs": Listed(SETTINGS, "the documentation: lesson, guides, reference", "attnctl.commands.docs"),
     "schema": Listed(SETTINGS, "the JSON Schema of what attnctl writes", "attnctl.commands.schema"),
     "help": Listed(SETTINGS, "this page, or the options of one command"),

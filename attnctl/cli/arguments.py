@@ -10,12 +10,12 @@ from __future__ import annotations
 import os
 import re
 from collections import ChainMap
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from typer.core import TyperOption
+from typer.core import TyperGroup, TyperOption
 
 from attnctl import limits
 from attnctl.argument_types import model_arguments
@@ -188,7 +188,7 @@ def apply_defaults(command: ClickCommand, ctx: Context) -> None:
         return
     said = read_defaults()
     if command.name != "config":  # which shows what the file holds, and takes out what is wrong
-        _check_names(said, command.name or "", options)
+        _check_names(said, command.name or "", options, ctx)
     own = said.get(command.name or "", {})
     table = {k: v for k, v in said.items() if not isinstance(v, dict)} | (own if isinstance(own, dict) else {})
     given = {name.replace("-", "_"): value for name, value in table.items()}
@@ -205,28 +205,28 @@ def apply_defaults(command: ClickCommand, ctx: Context) -> None:
     ctx.default_map = defaults
 
 
-def _check_names(said: Document, command: str, options: Collection[str]) -> None:
+def _check_names(said: Document, command: str, options: Collection[str], ctx: Context) -> None:
     """Raise AttnctlError for a name in the defaults file that is of no option, or of one that has no default.
 
     `options` are those of the `command` that runs: its own table holds no others.
     """
-    from attnctl.cli.app import COMMANDS
-
+    group = ctx.find_root().command
+    commands = group.list_commands(ctx) if isinstance(group, TyperGroup) else [command]
+    known = options_of_all(ctx) if said else {}
     for name, value in said.items():
         table = value if isinstance(value, dict) else None
-        if table and name not in COMMANDS:
-            near = suggest_choice(name, COMMANDS)
+        if table and name not in commands:
+            near = suggest_choice(name, commands)
             raise AttnctlError(f"{config_path()}: [{name}]: no command is called so{near}")
         for place in [name] if table is None else [f"{name}.{key}" for key in table]:
             lacking = name == command and place.rpartition(".")[2].replace("-", "_") not in options
-            if wrong := why_no_default(place) or f"{command} has no such option" * lacking:
+            if wrong := why_no_default(place, known) or f"{command} has no such option" * lacking:
                 raise AttnctlError(f"{config_path()}: {place}: {wrong} (attnctl config --unset {for_pasting(place)})")
 
 
-def why_no_default(name: str) -> str:
-    """Why no option takes a default of that NAME or COMMAND.NAME; empty where one does."""
+def why_no_default(name: str, known: Mapping[str, bool]) -> str:
+    """Return why no option takes a default of that NAME or COMMAND.NAME, or ""; `known` are `options_of_all`."""
     key = name.rpartition(".")[2].replace("-", "_")
-    known = options_of_all()
     if known.get(key):
         return ""
     if key in known:
@@ -234,20 +234,27 @@ def why_no_default(name: str) -> str:
     return f"no option is called so{suggest_choice(key, known)}"
 
 
-def options_of_all() -> dict[str, bool]:
+def options_of_all(ctx: Context) -> dict[str, bool]:
     """Return for each option of any command whether it may have a default."""
-    from attnctl.cli.app import COMMANDS, load_command
+    group = ctx.find_root().command
+    commands = (
+        [group.get_command(ctx, name) for name in group.list_commands(ctx)] if isinstance(group, TyperGroup) else []
+    )
+    return {
+        one.name or "": bool(one.envvar)
+        for command in commands
+        for one in (command.params if command else ())
+        if isinstance(one, TyperOption)
+    }
 
-    known = {name: name not in NEVER for name, one in OPTIONS.items() if one.flags}
-    for name in (name for name, listed in COMMANDS.items() if listed.module):
-        known |= {p.name or "": bool(p.envvar) for p in load_command(name).params if isinstance(p, TyperOption)}
-    return known
 
-
-def unknown_variables() -> list[str]:
+def unknown_variables(ctx: Context) -> list[str]:
     """A sentence on each variable of the environment that is named as a default is, and is none."""
     names = [name for name in sorted(os.environ) if name.startswith(PREFIX) and name != f"{PREFIX}CONFIG"]
-    return [f"${name}: {wrong}" for name in names if (wrong := why_no_default(name.removeprefix(PREFIX).lower()))]
+    known = options_of_all(ctx) if names else {}
+    return [
+        f"${name}: {wrong}" for name in names if (wrong := why_no_default(name.removeprefix(PREFIX).lower(), known))
+    ]
 
 
 def yield_to_typed(command: ClickCommand, ctx: Context) -> None:

@@ -192,7 +192,7 @@ class Command(TyperCommand):
         arguments.begin_command(self, ctx)
         arguments.yield_to_typed(self, ctx)
         if arguments.current is None:
-            for sentence in arguments.unknown_variables():
+            for sentence in arguments.unknown_variables(ctx):
                 say_unless_quiet(f"note: {sentence}")
         else:
             arguments.current.fill_in(self.name or "", ctx.params)

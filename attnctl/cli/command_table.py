@@ -371,16 +371,6 @@ rules that need no attention. Sentences that cannot be used are counted and name
             },
         ),
     ),
-    "config": Entry(
-        "attnctl config --set model=smollm2",
-        """Show or set defaults: options that every command takes as given unless the command line says otherwise.
-
-They stand in a TOML file, or in the environment: ATTNCTL_MODEL=gpt2 is --model gpt2. The command line wins over the
-environment, the environment over the file. Without options every default is shown, and where it comes from.""",
-        takes("setting unset path"),
-        ({"--path": "path", "--set and --unset": "setting unset"},),
-        parsing={"allow_extra_args": True},  # words that belong to no option are told how a default is set
-    ),
     "help": Entry(
         "attnctl help explain",
         """Print the commands, or the options of one of them: the same as attnctl COMMAND --help.""",

@@ -481,17 +481,6 @@ _TABLE: dict[str, dict[str, Option]] = {
         ),
         "parameters": Option("--parameters", "Repeat the model's weight matrices in every trace.", bool),
         "no_open": Option("--no-open", "Write the page, do not open it.", bool),
-        "setting": Option(
-            "--set",
-            "NAME=VALUE, or COMMAND.NAME=VALUE for one command.",
-            metavar="NAME=VALUE",
-            several=True,
-            one_call=True,
-        ),
-        "unset": Option(
-            "--unset", "Forget a default: NAME, or COMMAND.NAME.", metavar="NAME", several=True, one_call=True
-        ),
-        "path": Option("--path", "Print the path of the file.", bool, one_call=True),
         "write_corpus": Option(
             "--write-corpus", "Write the corpus's held-out sentences as CoNLL-U.", metavar="FILE", one_call=True
         ),

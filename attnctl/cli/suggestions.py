@@ -8,6 +8,7 @@ from difflib import get_close_matches
 from typing import TYPE_CHECKING, Any
 
 from typer import Context
+from typer.core import TyperGroup
 
 from attnctl import find_named
 from attnctl.cli.options import OPTIONS, TOKENS
@@ -15,11 +16,11 @@ from attnctl.text import for_pasting
 from attnctl.tokens import split_words
 
 if TYPE_CHECKING:
+    from typer._click.core import Command as ClickCommand
     from typer._click.core import Context as ClickContext
     from typer._click.core import Parameter
 
     from attnctl.cli.arguments import Session
-    from attnctl.cli.command import Command
     from attnctl.cli.table_command import TableCommand
 
 
@@ -55,7 +56,7 @@ def _meant_by(asked: TableCommand, typed: str) -> str:
     return min(found, key=lambda said: "FILE" not in said, default="")
 
 
-def suggest_option(asked: TableCommand, name: str) -> str:
+def suggest_option(asked: TableCommand, name: str, ctx: ClickContext) -> str:
     """One line about an option that the command `asked` lacks."""
     plain, help_ = name.split("=")[0], f"(see attnctl {asked.name} --help)"
     lacks = f"{asked.name} has no {plain}"
@@ -63,10 +64,12 @@ def suggest_option(asked: TableCommand, name: str) -> str:
         return f"{lacks}: did you mean {meant}?"
     if plain.casefold() in ELSEWHERE:
         return f"{lacks}: {ELSEWHERE[plain.casefold()]}"
-    from attnctl.cli.app import COMMANDS, load_command
-
-    flags = {other: list(flags_of(load_command(other))) for other in COMMANDS}
-    own = flags.pop(asked.name or "")
+    own = list(flags_of(asked))
+    group = ctx.find_root().command
+    flags: dict[str, dict[str, Parameter]] = {}
+    if isinstance(group, TyperGroup):
+        flags = {name: flags_of(known) for name in group.list_commands(ctx) if (known := group.get_command(ctx, name))}
+    flags.pop(asked.name or "", None)
     if others := [other for other, known in flags.items() if plain in known]:
         named = f"{', '.join(others[:-1])} and {others[-1]}" if len(others) > 1 else others[0]
         return f"{lacks}: it belongs to {named} {help_}"
@@ -75,7 +78,7 @@ def suggest_option(asked: TableCommand, name: str) -> str:
     return f"{lacks} {help_}"
 
 
-def flags_of(command: Command) -> dict[str, Parameter]:
+def flags_of(command: ClickCommand) -> dict[str, Parameter]:
     """Return each flag of a command, --log and --no-log, and its option."""
     options = [one for one in command.params if one.param_type_name == "option"]
     return {flag: one for one in options for flag in (*one.opts, *one.secondary_opts)}
@@ -145,19 +148,19 @@ def _text_of_context(context: ClickContext) -> str:
 # --- at the prompt of attnctl shell ------------------------------------------------------------------------------
 
 
-def shell_completions(line: str, here: Session, own: Iterable[str]) -> list[str]:
+def shell_completions(line: str, here: Session, own: Iterable[str], group: TyperGroup) -> list[str]:
     """The completions of the last word of a line at the shell's prompt; `own` are its own words."""
-    from attnctl.cli.app import COMMANDS, load_command
-
+    context = Context(group)
+    commands = group.list_commands(context)
     parts = line.split(" ")
     word, last = parts[0], parts[-1]
     if len(parts) == 1:
-        return [name for name in (*COMMANDS, *own) if name.startswith(last)]
+        return [name for name in (*commands, *own) if name.startswith(last)]
     if word == "use":
         return completions("model", last)
-    if word not in COMMANDS:
+    command = group.get_command(context, word)
+    if command is None:
         return []
-    command = load_command(word)
     context = Context(command, info_name=word)
     context.params["text"] = _text_of(line) or here.text or ""
     flags = flags_of(command)
@@ -177,14 +180,14 @@ def _text_of(line: str) -> str:
         return ""
 
 
-def shell_completer(here: Session, own: Iterable[str]) -> Any:
+def shell_completer(here: Session, own: Iterable[str], group: TyperGroup) -> Any:
     """The completer that prompt_toolkit asks."""
     from prompt_toolkit.completion import Completer, Completion
 
     class ShellCompleter(Completer):  # type: ignore[misc]
         def get_completions(self, document: Any, _: Any) -> Iterable[Any]:
             last = document.text_before_cursor.split(" ")[-1]
-            for value in shell_completions(document.text_before_cursor, here, own):
+            for value in shell_completions(document.text_before_cursor, here, own, group):
                 yield Completion(f'"{value}"' if " " in value else value, -len(last))
 
     return ShellCompleter()

@@ -79,7 +79,7 @@ class TableCommand(Command):
             name = getattr(error, "option_name", None)
             if name is None or type(error).__name__ != "NoSuchOption":
                 raise
-            raise UsageError(suggestions.suggest_option(self, name)) from error
+            raise UsageError(suggestions.suggest_option(self, name, ctx)) from error
 
     def format_help(self, ctx: Context, formatter: HelpFormatter) -> None:
         """Write the help as plain text."""

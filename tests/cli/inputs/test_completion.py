@@ -9,6 +9,7 @@ import sys
 import matplotlib
 import pytest
 
+from attnctl.cli.app import Commands
 from attnctl.cli.arguments import Session
 from attnctl.cli.suggestions import completions, shell_completions, values_of
 from attnctl.models import open_model
@@ -42,7 +43,10 @@ def test_values_are_what_the_commands_take() -> None:
     ],
 )
 def test_at_the_prompt(line: str, wanted: set[str]) -> None:
-    assert set(shell_completions(line, Session("Alice will eat pizza"), ("text", "use"))) == wanted
+    assert (
+        set(shell_completions(line, Session("Alice will eat pizza"), ("text", "use"), Commands(name="attnctl")))
+        == wanted
+    )
 
 
 def test_in_a_users_own_shell() -> None:
