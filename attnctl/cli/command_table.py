@@ -182,18 +182,6 @@ the answer's log-probability directly, in nats. matters: how that changes where 
             {"a page": "all but top json image", "the terminal, JSON or a picture": "all"},
         ),
     ),
-    "needle": Entry(
-        "attnctl needle --model smollm2 --lengths 512,1024",
-        """Plant a fact in filler, ask for it, and see where the answer looked: which needles are found, and by which heads.
-
-A head's retrieval score is the share of the answer's tokens for which it looks at that very token inside the needle
-(Wu et al. 2024). The check: are needles still answered without the best heads, and without as many others?""",
-        takes(
-            "needle question expect haystack lengths depths switch_off json output model off seed bos dtype device",
-            json="Write JSON: a line a needle, then a line about the heads.",
-            output=f"Where to write: .jsonl, gone on with if there, or {suffixes_listed()}.",
-        ),
-    ),
     "align": Entry(
         "attnctl align speech.wav --model openai/whisper-base -o speech.srt",
         """Tell when each word of a speech was said, by the cross attention of Whisper and dynamic time warping; or what each

@@ -694,14 +694,20 @@ class CheckpointOptions:
 
 
 @dataclass(frozen=True)
-class PromptOptions(CheckpointOptions):
+class AnswerOptions(CheckpointOptions):
+    """A checkpoint that answers questions."""
+
+    off: OffOption = None
+    seed: SeedOption = None
+    bos: BosOption = None
+
+
+@dataclass(frozen=True)
+class PromptOptions(AnswerOptions):
     """A checkpoint that is asked a prompt; what its numbers are made of is its own."""
 
     chat: ChatOption = None
-    off: OffOption = None
-    seed: SeedOption = None
     generate: GenerateOption = None
-    bos: BosOption = None
     truncate: TruncateOption = False
     image: ImageOption = None
 

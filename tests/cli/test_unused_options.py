@@ -48,6 +48,8 @@ BRANCHES = {
     "config --set": Branch("config --set seed=3"),
     "config --unset": Branch("config --unset seed"),
     "config --path": Branch("config --path"),
+    "needle": Branch("needle --model MODEL --lengths 200 --depths 50", (1,)),
+    "needle, JSON": Branch("needle --model MODEL --lengths 200 --depths 50 --json", (1,)),
     "quiz": Branch("quiz Alice will eat pizza --model random"),
     "quiz, JSON": Branch("quiz Alice will eat pizza --model random --json"),
     "schema": Branch("schema trace"),
