@@ -22,7 +22,7 @@ import gc  # noqa: E402
 import sys  # noqa: E402
 
 from attnctl import interrupts, light_import  # noqa: E402
-from attnctl.cli import run_command_line  # noqa: E402
+from attnctl.cli.app import run_command_line  # noqa: E402
 from attnctl.errors import FAILED, INTERRUPTED  # noqa: E402
 
 CALM = 20_000  # objects between two looks for garbage: Python's 700 are a tenth of a start that makes none

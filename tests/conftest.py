@@ -51,7 +51,7 @@ def run(monkeypatch: pytest.MonkeyPatch) -> Run:
     """Run `attnctl ARGS…` in this process, as if its output went to a pipe 80 columns wide."""
 
     def attnctl(*args: str, stdin: bytes = b"", columns: int = 80) -> Result:
-        from attnctl.cli import run_command_line
+        from attnctl.cli.app import run_command_line
 
         out, err = io.TextIOWrapper(io.BytesIO(), "utf-8"), io.TextIOWrapper(io.BytesIO(), "utf-8")
         monkeypatch.setenv("COLUMNS", str(columns))

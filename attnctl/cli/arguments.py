@@ -10,17 +10,18 @@ from __future__ import annotations
 import os
 import re
 from collections import ChainMap
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from typer.core import TyperOption
+from typer.core import TyperGroup, TyperOption
 
 from attnctl import limits
 from attnctl.argument_types import model_arguments
 from attnctl.cli import output
-from attnctl.cli.command_table import COMMANDS
+from attnctl.cli.command_table import ENTRIES
+from attnctl.cli.groups import CheckpointOptions, PictureOptions, option_values
 from attnctl.cli.options import LOOK_OPTIONS, MODEL_OPTIONS, OPTIONS, taken
 from attnctl.cli.output import put_bytes, say_unless_quiet
 from attnctl.cli.progress import cost_progress
@@ -182,14 +183,12 @@ def read_defaults() -> Document:
 
 def apply_defaults(command: ClickCommand, ctx: Context) -> None:
     """Give a command's options the defaults of file and environment. Raises AttnctlError for a value of another type."""
-    options = {p.name or "": p for p in command.params if isinstance(p, TyperOption) and p.name not in NEVER}
-    for name, option in options.items():
-        option.envvar, option.show_envvar = f"{PREFIX}{name.upper()}", False
+    options = {p.name or "": p for p in command.params if isinstance(p, TyperOption) and p.envvar}
     if not _may_be_there():
         return
     said = read_defaults()
     if command.name != "config":  # which shows what the file holds, and takes out what is wrong
-        _check_names(said, command.name or "", options)
+        _check_names(said, command.name or "", options, ctx)
     own = said.get(command.name or "", {})
     table = {k: v for k, v in said.items() if not isinstance(v, dict)} | (own if isinstance(own, dict) else {})
     given = {name.replace("-", "_"): value for name, value in table.items()}
@@ -206,37 +205,56 @@ def apply_defaults(command: ClickCommand, ctx: Context) -> None:
     ctx.default_map = defaults
 
 
-def _check_names(said: Document, command: str, options: Collection[str]) -> None:
+def _check_names(said: Document, command: str, options: Collection[str], ctx: Context) -> None:
     """Raise AttnctlError for a name in the defaults file that is of no option, or of one that has no default.
 
     `options` are those of the `command` that runs: its own table holds no others.
     """
+    group = ctx.find_root().command
+    commands = group.list_commands(ctx) if isinstance(group, TyperGroup) else [command]
+    known = options_of_all(ctx) if said else {}
     for name, value in said.items():
         table = value if isinstance(value, dict) else None
-        if table and name not in COMMANDS:
-            near = suggest_choice(name, COMMANDS)
+        if table and name not in commands:
+            near = suggest_choice(name, commands)
             raise AttnctlError(f"{config_path()}: [{name}]: no command is called so{near}")
         for place in [name] if table is None else [f"{name}.{key}" for key in table]:
             lacking = name == command and place.rpartition(".")[2].replace("-", "_") not in options
-            if wrong := why_no_default(place) or f"{command} has no such option" * lacking:
+            if wrong := why_no_default(place, known) or f"{command} has no such option" * lacking:
                 raise AttnctlError(f"{config_path()}: {place}: {wrong} (attnctl config --unset {for_pasting(place)})")
 
 
-def why_no_default(name: str) -> str:
-    """Why no option takes a default of that NAME or COMMAND.NAME; empty where one does."""
+def why_no_default(name: str, known: Mapping[str, bool]) -> str:
+    """Return why no option takes a default of that NAME or COMMAND.NAME, or ""; `known` are `options_of_all`."""
     key = name.rpartition(".")[2].replace("-", "_")
-    known = {option for option, one in OPTIONS.items() if one.flags}
-    if key in known and key not in NEVER:
+    if known.get(key):
         return ""
     if key in known:
         return "it has no default, and is given where it is meant"
     return f"no option is called so{suggest_choice(key, known)}"
 
 
-def unknown_variables() -> list[str]:
+def options_of_all(ctx: Context) -> dict[str, bool]:
+    """Return for each option of any command whether it may have a default."""
+    group = ctx.find_root().command
+    commands = (
+        [group.get_command(ctx, name) for name in group.list_commands(ctx)] if isinstance(group, TyperGroup) else []
+    )
+    return {
+        one.name or "": bool(one.envvar)
+        for command in commands
+        for one in (command.params if command else ())
+        if isinstance(one, TyperOption)
+    }
+
+
+def unknown_variables(ctx: Context) -> list[str]:
     """A sentence on each variable of the environment that is named as a default is, and is none."""
     names = [name for name in sorted(os.environ) if name.startswith(PREFIX) and name != f"{PREFIX}CONFIG"]
-    return [f"${name}: {wrong}" for name in names if (wrong := why_no_default(name.removeprefix(PREFIX).lower()))]
+    known = options_of_all(ctx) if names else {}
+    return [
+        f"${name}: {wrong}" for name in names if (wrong := why_no_default(name.removeprefix(PREFIX).lower(), known))
+    ]
 
 
 def yield_to_typed(command: ClickCommand, ctx: Context) -> None:
@@ -272,7 +290,7 @@ def engine_of(command: str, options: OptionValues) -> Engine:
 
 def check_mode(command: str, *modes: str) -> None:
     """Raise UsageError for an option that was typed and means nothing in any of these modes of a command."""
-    entry = COMMANDS[command]
+    entry = ENTRIES[command]
 
     def honoured(mode: str) -> set[str]:
         said = ChainMap(*map(dict, entry.modes))[mode]
@@ -289,6 +307,11 @@ def check_mode(command: str, *modes: str) -> None:
             raise UsageError(f"{flag} does not go with {' and '.join(modes)}{fit}")
 
 
+def picture_look(options: PictureOptions, dpi: int = 200) -> Look:
+    """Return how a picture looks. Raises UsageError for a size that cannot be."""
+    return look_of(option_values(options), dpi)
+
+
 def look_of(options: OptionValues, dpi: int = 200) -> Look:
     """Take LOOK_OPTIONS out of `options`. Raises UsageError for one that cannot be."""
     from attnctl.formats.pictures import Look, size_in_inches
@@ -301,25 +324,30 @@ def look_of(options: OptionValues, dpi: int = 200) -> Look:
     return Look(**{"dpi": dpi, "colour_bar": bar} | given)
 
 
-def model_of(options: OptionValues) -> Any:
+def model_of(options: OptionValues | CheckpointOptions) -> Any:
     """Open the model that MODEL_OPTIONS ask for. Raises UsageError for options that exclude each other."""
     from attnctl.models import open_named_model  # NumPy, which --help and completion do without
 
-    given = model_arguments(options)
+    given = model_arguments(options if isinstance(options, dict) else option_values(options))
     return open_named_model(**given) if current is None else current.kept_model(given, open_named_model)
 
 
 def open_source(
-    source: str | None, file: str | None, tokens: str | None, options: OptionValues, key_tokens: str | None = None
+    source: str | None,
+    file: str | None,
+    tokens: str | None,
+    options: OptionValues | CheckpointOptions,
+    key_tokens: str | None = None,
 ) -> TextSource | TraceSource | OverviewSource:
     """What the arguments of a command name. Raises UsageError for model options beside numbers computed already."""
     from attnctl import inputs
     from attnctl.source import TextSource
 
-    given = {name: value for name, value in options.items() if name != "chat"}
+    values: OptionValues = options if isinstance(options, dict) else option_values(options)
+    given = {name: value for name, value in values.items() if name != "chat"}
 
     def refuse_model_options(where: str) -> None:
-        for name, value in options.items():
+        for name, value in values.items():
             if value is not None and name in typed:  # a default of the user's own just does not apply
                 option = "--" + name.replace("_", "-")
                 raise UsageError(f"{option} does not go with {where}: its numbers are computed already")
@@ -330,8 +358,8 @@ def open_source(
         tokens,
         partial(model_of, given),
         key_tokens=key_tokens,
-        chat=options.get("chat"),
-        has_rows=options.get("qkv") is not None,
+        chat=values.get("chat"),
+        has_rows=values.get("qkv") is not None,
         computed=refuse_model_options,
     )
     if isinstance(opened, TextSource):

@@ -1,4 +1,4 @@
-"""The commands: what each is for, its help, and the options that it takes; nothing of them is imported here."""
+"""Commands of the old kind: the help of each and the options that it takes; nothing of them is imported here."""
 
 from __future__ import annotations
 
@@ -13,8 +13,6 @@ from attnctl.formats.pictures import suffixes_listed
 class Entry(NamedTuple):
     """One command. Its function is NAME_command of attnctl.cli.commands.NAME, imported when it is called."""
 
-    heading: str  # under which `attnctl --help` has it
-    about: str  # what it does, in one line
     example: str
     description: str  # the text of its --help
     options: dict[str, Option]  # in the order of its --help
@@ -35,12 +33,8 @@ ITEMS = (
 
 ENGINES = {"--engine local": "all but address gpus_per_worker", "--engine ray": "all"}
 
-LOOK, TEXTS, MODELS, LEARN, SETTINGS = "Look", "Many texts", "Models", "Learn", "Settings"
-
-COMMANDS = {
+ENTRIES = {
     "explain": Entry(
-        LOOK,
-        "every step of self-attention on a text, number by number",
         'attnctl explain "Alice will eat pizza" --query eat --steps weights,context',
         """Show every step of self-attention on a text: tokens, queries and keys, scores, softmax, context.""",
         takes(
@@ -66,8 +60,6 @@ COMMANDS = {
         ),
     ),
     "heatmap": Entry(
-        LOOK,
-        "the weights as a picture, or as a grid in the terminal",
         'attnctl heatmap "Alice will eat pizza" --head 3 -o grid.png',
         """Draw the attention weights: queries down, keys across, one head or every layer × head.
 
@@ -102,8 +94,6 @@ vision model) is drawn with the weights of one query over it; so is --image, of 
         ),
     ),
     "heads": Entry(
-        LOOK,
-        "what each head does over a text, and what kind it is",
         'attnctl heads "Alice will eat pizza" --by previous',
         """Tell what each head does over a text: entropy, where its attention goes, how far, and what kind of head that makes
 it.
@@ -126,8 +116,6 @@ duplicate-token, sink or broad head where it passes the usual threshold.""",
         ),
     ),
     "ablate": Entry(
-        LOOK,
-        "what each head, edge or part of a text does for a prediction",
         'attnctl ablate "Alice will eat" --target pizza',
         """Tell what matters: every head ablated in turn, or edges of attention cut, and what that does to a prediction.
 
@@ -157,8 +145,6 @@ the prediction changes without it; after minus before, in nats and logits).""",
         ),
     ),
     "compare": Entry(
-        LOOK,
-        "two models, traces or texts, and their difference",
         'attnctl compare demo random "Alice will eat pizza"',
         """Show two models, two traces, or two texts side by side, with the difference of their weights.
 
@@ -180,8 +166,6 @@ With TEXT (or --file), A and B are models: names, weight files, steps of a run, 
         ),
     ),
     "sources": Entry(
-        LOOK,
-        "which part of a prompt an answer came from",
         "attnctl sources --chat messages.json --model smollm2",
         """Tell which part of a prompt an answer came from: what is looked at, what writes the answer, and what matters.
 
@@ -199,23 +183,7 @@ the answer's log-probability directly, in nats. matters: how that changes where 
             {"a page": "all but top json image", "the terminal, JSON or a picture": "all"},
         ),
     ),
-    "needle": Entry(
-        LOOK,
-        "whether a planted fact is found, and by which heads",
-        "attnctl needle --model smollm2 --lengths 512,1024",
-        """Plant a fact in filler, ask for it, and see where the answer looked: which needles are found, and by which heads.
-
-A head's retrieval score is the share of the answer's tokens for which it looks at that very token inside the needle
-(Wu et al. 2024). The check: are needles still answered without the best heads, and without as many others?""",
-        takes(
-            "needle question expect haystack lengths depths switch_off json output model off seed bos dtype device",
-            json="Write JSON: a line a needle, then a line about the heads.",
-            output=f"Where to write: .jsonl, gone on with if there, or {suffixes_listed()}.",
-        ),
-    ),
     "align": Entry(
-        LOOK,
-        "when each word of a speech was said, what a word was made from",
         "attnctl align speech.wav --model openai/whisper-base -o speech.srt",
         """Tell when each word of a speech was said, by the cross attention of Whisper and dynamic time warping; or what each
 token of a target was made from.
@@ -236,30 +204,7 @@ one text, "source >> target". The heads that give each token of the target a sou
         ),
         ({"speech": "all but file words source_language target_language", "texts": "all but language"},),
     ),
-    "leaks": Entry(
-        LOOK,
-        "whether packed documents are kept apart",
-        "attnctl leaks batch.safetensors --model smollm2",
-        """Tell whether a model keeps the documents of a packed batch apart: what may be seen, what is, and what it moves.
-
-may: what each layer's mask lets through. does: the weight that crosses. matters: how far a document's outputs move where
-another's tokens are exchanged for others. A leak is told in a sentence, with its likely cause. The exit code is 0 where
-all are apart, 4 where they are not; 1 and 2 are of errors.""",
-        takes(
-            "inputs pack expect json output model dtype device",
-            expect={
-                "help": 'Who may see whom: segments (each itself), causal (the past), "prefix N", or a file of 0 and 1.',
-                "metavar": "segments|causal|prefix N|FILE",
-                "default": "segments",
-                "values": ("segments", "causal"),
-                "reads": True,
-            },
-            output=f"Where to write: .json, .txt, .html, {suffixes_listed()}.",
-        ),
-    ),
     "view": Entry(
-        LOOK,
-        "one HTML page to explore attention in a browser",
         'attnctl view "Alice will eat pizza"',
         """Make one HTML file to explore attention in a browser, and open it: no network, nothing to install.
 
@@ -288,8 +233,6 @@ pooled to an overview, with its strongest links and exact blocks around them; an
         ),
     ),
     "shell": Entry(
-        "Many questions",
-        "many questions about one text, its model loaded once",
         "attnctl shell --model smollm2 --file prompt.txt",
         """Ask one question after the other about a text: the commands and options of attnctl, without attnctl and the text.
 
@@ -298,8 +241,6 @@ Model, text and what was computed of them are kept, so that a second question is
         takes("text file", *o.MODEL_OPTIONS),
     ),
     "batch": Entry(
-        TEXTS,
-        "every text of a file: a trace a line, a folder of pictures",
         "attnctl batch sentences.txt -o out/ --format json,png",
         """Run every text of a file through a model: a trace a line, a picture each.
 
@@ -347,26 +288,7 @@ is 3. A line of JSON has "text", or "messages" (a conversation), and where wante
             },
         ),
     ),
-    "model": Entry(
-        MODELS,
-        "how large a model's attention is; a trained one's card",
-        "attnctl model gpt2",
-        """Say how large a model's attention is: heads, parameters, the n × n, the cache. No weights are read.
-
-Of a model that attnctl trained, print its card: data, objective, and what its heads have learned. Without a name, list
-the configurations that are known offline.""",
-        takes("name length json"),
-        (
-            {
-                "the list of models": "",
-                "a checkpoint's sizes": "name length json",
-                "a trained model's card": "name json",
-            },
-        ),
-    ),
     "train": Entry(
-        MODELS,
-        "train a small attention model and watch it learn",
         "attnctl train mytext.txt -o run",
         """Train a small attention model to predict words: the next word, or masked ones.
 
@@ -392,8 +314,6 @@ weights of earlier steps, and metrics.jsonl. Ctrl-C saves; --resume goes on.""",
         ),
     ),
     "evaluate": Entry(
-        MODELS,
-        "which words each head finds, beside simple rules",
         "attnctl evaluate corpus.conllu --model minilm",
         """Measure which word each head finds: in parsed sentences of any language, or of the bundled corpus.
 
@@ -440,87 +360,9 @@ rules that need no attention. Sentences that cannot be used are counted and name
             },
         ),
     ),
-    "softmax": Entry(
-        LEARN,
-        "the softmax of a few scores, worked out",
-        "attnctl softmax 8.1 1.2 3.0 6.5 --d-k 64",
-        """Work out the softmax of a few scores: the arithmetic, the weights as bars, other scales, plain division.""",
-        takes(
-            "scores scale d_k temperature tokens precision json",
-            scale="Factor on the scores: auto (1/√d_k, with --d-k), none, or a number: 0.125 or 1/8.",
-            d_k="Length of a query and a key: scores are divided by its root.",
-            temperature={"default": 1.0},
-            tokens="Names of the tokens: of each score, a JSON list or words.",
-            precision={"help": "Decimals.", "default": 2},
-        ),
-        (
-            {"the tables": "all but json", "JSON": "all but precision"},
-            {"a number for --scale": "all but d_k"},
-        ),
-        parsing={"ignore_unknown_options": True},  # a score may be negative: "-1.2" is no option
-    ),
-    "quiz": Entry(
-        LEARN,
-        "questions about the attention of a sentence",
-        'attnctl quiz "Alice will eat pizza"',
-        """Ask questions about the attention of a sentence, mark the answers, give a score.
-
-Answers are read from standard input, one a line: a letter, a token, or a number. An empty line passes.""",
-        takes(
-            "text file layer head query questions json",
-            *o.WEIGHTS_MODEL_OPTIONS,
-            json="Write JSON: questions and answers; nothing is asked.",
-        ),
-    ),
-    "config": Entry(
-        SETTINGS,
-        "defaults of your own",
-        "attnctl config --set model=smollm2",
-        """Show or set defaults: options that every command takes as given unless the command line says otherwise.
-
-They stand in a TOML file, or in the environment: ATTNCTL_MODEL=gpt2 is --model gpt2. The command line wins over the
-environment, the environment over the file. Without options every default is shown, and where it comes from.""",
-        takes("setting unset path"),
-        ({"--path": "path", "--set and --unset": "setting unset"},),
-        parsing={"allow_extra_args": True},  # words that belong to no option are told how a default is set
-    ),
-    "docs": Entry(
-        SETTINGS,
-        "the documentation: lesson, guides, reference",
-        "attnctl docs lesson",
-        """Show the documentation: a lesson, how-to guides, and the reference of commands, Python and file formats.
-
-In a pipe a page is plain Markdown. The site needs MkDocs (pip install "attnctl[docs]"); it is read without a network.""",
-        takes("topic open_ site samples"),
-        ({"a page": "topic", "--open": "topic open_", "--site": "site", "--samples": "samples"},),
-    ),
-    "schema": Entry(
-        SETTINGS,
-        "the JSON Schema of what attnctl writes",
-        "attnctl schema trace",
-        """Print the JSON Schema (draft 2020-12) of what attnctl writes.""",
-        takes(
-            "what",
-            what="trace, overview (of a long text), effects (of ablate), comparison, census (of a corpus), "
-            "sources (of an answer), needle, needles (all of a run), alignment (of speech), text-alignment, "
-            "leaks (of a packed batch), batch (its run.json), manifest (a line of it), "
-            "sizes (of a model), card (of a trained one), relation (of the bundled corpus), report (of training), "
-            "lesson (one step of it), softmax or quiz.",
-        ),
-    ),
     "help": Entry(
-        SETTINGS,
-        "this page, or the options of one command",
         "attnctl help explain",
         """Print the commands, or the options of one of them: the same as attnctl COMMAND --help.""",
         takes("command"),
     ),
 }
-
-
-def commands_by_heading() -> dict[str, dict[str, Entry]]:
-    """The commands under their headings, in order."""
-    found: dict[str, dict[str, Entry]] = {}
-    for name, entry in COMMANDS.items():
-        found.setdefault(entry.heading, {})[name] = entry
-    return found

@@ -82,27 +82,11 @@ _TABLE: dict[str, dict[str, Option]] = {
             "", "What to compare it with, of the same kind.", metavar="B", required=True, values=_MODELS, reads=True
         ),
         "other": Option("", "A second one, to be seen beside the first.", metavar="[TEXT|FILE]", reads=True),
-        "name": Option(
-            "",
-            "A known name, a checkpoint's folder or .gguf file, owner/name; demo, a weights file or a run.",
-            values=("attnctl.models.huggingface.configured_sizes:known_configurations",),
-        ),
-        "inputs": Option(
-            "",
-            "A batch as a collator makes it (.safetensors, .npz, .json); with --pack two texts, or more.",
-            metavar="BATCH|TEXT…",
-            several=True,
-            required=True,
-            reads=True,
-        ),
         "corpus": Option(
             "",
             'Text, one sentence a line: a file, a folder of .txt files, or "-". Default: the bundled corpus.',
             reads=True,
         ),
-        "scores": Option("", 'Scores, such as 8.1 1.2 3.0; -inf is a masked one. "-" reads them.', several=True),
-        "topic": Option("", "The page to show; without it, the topics."),
-        "what": Option("", "", default="trace", values=("attnctl.formats.documents.schemas:SCHEMAS",)),
         "command": Option(
             "", "The command to tell about.", metavar="[COMMAND]", values=("attnctl.cli.command_table:COMMANDS",)
         ),
@@ -195,7 +179,6 @@ _TABLE: dict[str, dict[str, Option]] = {
         "check": Option("--check", "Recompute the weights by other means: do they hold? Exit code 4 if not.", bool),
         "story": Option("--story", "Add the classroom reading of each step.", bool),
         "watch": Option("--watch", "A sentence whose attention is shown as it changes.", values=(TOKENS,)),
-        "questions": Option("--questions -n", "How many questions.", int, default=5, range=limits.QUESTIONS),
         "sentences": Option(
             "--sentences",
             "Of the bundled corpus: sentences in each of its parts.",
@@ -230,7 +213,6 @@ _TABLE: dict[str, dict[str, Option]] = {
             metavar="named|auto|HEADS",
             values=("named", "auto"),
         ),
-        "pack": Option("--pack", "Texts: packed into one row, positions from 0 in each, as a collator does it.", bool),
         "remove": Option("--remove", "Render the prompt without each part, too.", bool),
     },
     INPUT: {
@@ -253,12 +235,6 @@ _TABLE: dict[str, dict[str, Option]] = {
         "lr": Option(
             "--lr", "Learning rate at its highest: 0.005 unless told otherwise.", float, range=limits.LEARNING_RATE
         ),
-        "needle": Option("--needle", "The fact that is planted."),
-        "question": Option("--question", "What is asked about it."),
-        "expect": Option("--expect", "What an answer must hold, letter case aside."),
-        "haystack": Option("--haystack", "A file of filler; without it, made sentences.", reads=True),
-        "lengths": Option("--lengths", "Tokens of the prompts, with commas.", default="512,1024,2048"),
-        "depths": Option("--depths", "Where the needle stands, in % of the prompt.", default="0,25,50,75,100"),
     },
     SHOW: {
         "precision": Option(
@@ -305,13 +281,6 @@ _TABLE: dict[str, dict[str, Option]] = {
             "--key-tokens",
             "Names of the columns of bare weights, where they differ from those of the rows.",
             metavar="TOKENS",
-        ),
-        "length": Option(
-            "--length",
-            "Tokens of the text [default: the context].",
-            int,
-            range=limits.LENGTH,
-            meant_by="--tokens --context",
         ),
         "model": Option(
             "--model -m",
@@ -478,13 +447,6 @@ _TABLE: dict[str, dict[str, Option]] = {
             default=20,
             range=limits.BUDGET,
         ),
-        "switch_off": Option(
-            "--switch-off",
-            "So many of the best heads are switched off to see; 0 for none.",
-            int,
-            default=10,
-            range=limits.SWITCHED_OFF,
-        ),
     },
     OUTPUT: {
         "json": Option("--json", "Write JSON: one line.", bool, meant_by="--csv"),
@@ -506,25 +468,9 @@ _TABLE: dict[str, dict[str, Option]] = {
         ),
         "parameters": Option("--parameters", "Repeat the model's weight matrices in every trace.", bool),
         "no_open": Option("--no-open", "Write the page, do not open it.", bool),
-        "setting": Option(
-            "--set",
-            "NAME=VALUE, or COMMAND.NAME=VALUE for one command.",
-            metavar="NAME=VALUE",
-            several=True,
-            one_call=True,
-        ),
-        "unset": Option(
-            "--unset", "Forget a default: NAME, or COMMAND.NAME.", metavar="NAME", several=True, one_call=True
-        ),
-        "path": Option("--path", "Print the path of the file.", bool, one_call=True),
         "write_corpus": Option(
             "--write-corpus", "Write the corpus's held-out sentences as CoNLL-U.", metavar="FILE", one_call=True
         ),
-        "site": Option("--site", "Build all pages into this folder, as HTML.", metavar="FOLDER", one_call=True),
-        "samples": Option(
-            "--samples", "Write the samples of the pages into this folder.", metavar="FOLDER", one_call=True
-        ),
-        "open_": Option("--open", "Open the page in a browser.", bool, one_call=True),
         "no_pager": Option("--no-pager", "On a terminal: long output as it is, not through $PAGER or less.", bool),
         "quiet": Option(
             "--quiet", "Neither notes nor progress: results and errors alone.", bool, meant_by="--silent", one_call=True

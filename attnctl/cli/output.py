@@ -49,6 +49,11 @@ def print_wrapped(text: str, indent: int = 0) -> None:
     print_lines(*wrap(harmless_text(text), width, subsequent_indent=" " * indent, replace_whitespace=False))
 
 
+def help_width() -> int:
+    """Return the columns that help is written in: those of the terminal, up to 100."""
+    return max(20, min(get_terminal_size().columns, 100) - 1)
+
+
 def safe_console(*, stderr: bool = False, **how: object) -> SafeConsole:
     """A console of rich for standard output, or standard error."""
     from attnctl.render.terminal.console import SafeConsole

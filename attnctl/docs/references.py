@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import re
 
-from attnctl.cli import Command
-from attnctl.cli.command_table import COMMANDS, commands_by_heading
+from attnctl.cli.app import commands_by_panel, load_command
 from attnctl.formats.documents.schemas import SCHEMAS
 from attnctl.text import Document
 
@@ -20,12 +19,12 @@ def as_markdown(text: str) -> str:
 
 def command_page(name: str) -> str:
     """The Markdown of the reference of one command: what its --help says."""
-    command = Command(name)
+    command = load_command(name)
     context = command.make_context(name, [], resilient_parsing=True)
     usage = " ".join((f"attnctl {name}", *command.collect_usage_pieces(context)))
     about = [" ".join(part.split()) for part in (command.help or "").split("\n\n")]
     parts = [f"# attnctl {name}", *map(as_markdown, about), f"```text\n{usage}\n```"]
-    parts += ["For example", f"```text\n{COMMANDS[name].example}\n```"]
+    parts += ["For example", f"```text\n{command.example}\n```"]
     for heading, rows in command.help_rows(context).items():
         listed = "\n".join(f"- `{flags}`: {as_markdown(' '.join(said.split()))}" for flags, said in rows)
         parts += [f"## {heading}", listed]
@@ -40,7 +39,7 @@ def commands_page() -> str:
         "to standard error. Exit codes: 0 done, 1 failed, 2 wrong usage, 3 some items of a batch failed, 4 a check found "
         "something (leaks, explain --check), 130 interrupted.",
     ]
-    for heading, commands in commands_by_heading().items():
+    for heading, commands in commands_by_panel().items():
         rows = "\n".join(f"- [`attnctl {name}`](attnctl-{name}.md): {entry.about}" for name, entry in commands.items())
         parts += [f"## {heading}", rows]
     return "\n\n".join(parts) + "\n"

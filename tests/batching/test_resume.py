@@ -22,7 +22,7 @@ from attnctl.batching import folder as folder_module
 from attnctl.batching.items import Item
 from attnctl.batching.items import Result as BatchResult
 from attnctl.batching.manifest import AppendedFile
-from attnctl.cli import run_command_line
+from attnctl.cli.app import run_command_line
 from attnctl.errors import AttnctlError
 from tests.conftest import Refused, Result, Run, process
 

@@ -6,14 +6,14 @@ from typing import Any
 
 import pytest
 
-from attnctl.cli import Command
-from attnctl.cli.command_table import COMMANDS
+from attnctl.cli.app import COMMANDS, load_command
+from attnctl.cli.command_table import ENTRIES
 from attnctl.cli.options import OPTIONS
 from tests.conftest import Run
 
 
 def options_of(name: str) -> dict[str, Any]:
-    return {p.name: p for p in Command(name).params if p.param_type_name == "option"}
+    return {p.name: p for p in load_command(name).params if p.param_type_name == "option"}
 
 
 @pytest.mark.parametrize("columns", [80, 40])
@@ -22,15 +22,20 @@ def test_help(run: Run, columns: int) -> None:
     assert bare.code == 0 and bare.err == ""
     assert bare.out == run("--help", columns=columns).out == run("help", columns=columns).out
     assert max(map(len, bare.out.splitlines())) <= columns
-    for name, command in COMMANDS.items():
+    for name in COMMANDS:
+        command = load_command(name)
         assert f"\n  {name} " in bare.out
         shown = run("help", name, columns=columns)
         assert (shown.code, shown.err) == (0, "") and shown.out == run(name, "--help", columns=columns).out
-        assert command.example in shown.out and command.example.split()[:2] == ["attnctl", name]
+        assert command.example in " ".join(shown.out.split()) and command.example.split()[:2] == ["attnctl", name]
         assert max(len(line) for line in shown.out.splitlines() if command.example not in line) <= columns
+        if command.more:
+            assert columns < 60 or not any(f"─ {panel} ─" in shown.out for panel in command.more)
+            shown = run(name, "--help-all", columns=columns)
+            assert (shown.code, shown.err) == (0, "") and max(map(len, shown.out.splitlines())) <= columns
         for option in options_of(name).values():
             assert all(opt in shown.out for opt in option.opts) and option.help
-    assert {option for name in COMMANDS for option in Command(name).options} == set(OPTIONS)
+    assert {option for entry in ENTRIES.values() for option in entry.options} == set(OPTIONS)
 
 
 @pytest.mark.parametrize(

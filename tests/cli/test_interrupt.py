@@ -115,7 +115,7 @@ except KeyboardInterrupt:
 # as a file that is whole is about to get its name
 RENAMING = """
 import os, pathlib, signal, sys
-from attnctl.cli import run_command_line
+from attnctl.cli.app import run_command_line
 own = pathlib.Path.replace
 def replace(self, target):
     if str(target).endswith(".npz"):

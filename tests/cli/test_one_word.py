@@ -6,8 +6,7 @@ import re
 from collections import Counter, defaultdict
 from typing import NamedTuple
 
-from attnctl.cli import Command
-from attnctl.cli.command_table import COMMANDS
+from attnctl.cli.app import COMMANDS, load_command
 
 # (command, option) → why it takes another kind of value than elsewhere
 DEPARTURES = {
@@ -48,7 +47,7 @@ def option_kinds() -> dict[str, dict[str, OptionKind]]:
     """Option → command → what it is there."""
     kinds: dict[str, dict[str, OptionKind]] = defaultdict(dict)
     for command in COMMANDS:
-        for option in Command(command).params:
+        for option in load_command(command).params:
             for flag in option.opts if option.param_type_name == "option" else ():
                 kinds[flag][command] = OptionKind(
                     option.name, option.type.name, option.metavar, option.multiple, meaning_of(option.help or "")
@@ -68,7 +67,7 @@ def test_an_option_says_and_takes_the_same_in_every_command() -> None:
 def test_a_default_that_differs_is_told_in_the_help() -> None:
     told: dict[str, set[str]] = defaultdict(set)
     for command in COMMANDS:
-        for option in Command(command).params:
+        for option in load_command(command).params:
             if option.param_type_name != "option":
                 continue
             if said := re.search(r"\[default: ([^\]]+)\]", option.help or ""):

@@ -19,8 +19,7 @@ import typer.main
 from safetensors.numpy import load_file, save_file
 
 import attnctl
-from attnctl.cli import app
-from attnctl.cli.command_table import COMMANDS
+from attnctl.cli.app import COMMANDS, app
 from attnctl.models.builtin.weights import path_of
 from attnctl.text import as_json, harmless_text
 from tests.conftest import Run

@@ -19,8 +19,8 @@ import numpy as np
 import pytest
 
 from attnctl.cli import arguments
-from attnctl.cli.command_table import COMMANDS
-from attnctl.cli.options import MODEL_OPTIONS, OPTIONS
+from attnctl.cli.app import COMMANDS, load_command
+from attnctl.cli.options import MODEL_OPTIONS
 from tests.conftest import Run, check_schema
 
 TEXT = "Alice will eat pizza\n\nBob likes tea"
@@ -201,11 +201,12 @@ MADE = (
 def choices_of(case: Case) -> list[Choice]:
     """Every option of a case's command as it is typed, each way that it can be."""
     found = []
-    for name, option in COMMANDS[case.given[0]].options.items():
-        if not option.flags or name in ("quiet", "no_pager", "no_open", "output", "file"):
+    for option in load_command(case.given[0]).params:
+        name = option.name or ""
+        if option.param_type_name != "option" or name in ("quiet", "no_pager", "help_all", "no_open", "output", "file"):
             continue
-        flags = [flag for flag in option.every_flag if flag.startswith("--")]
-        if option.kind is bool:
+        flags = [flag for flag in (*option.opts, *option.secondary_opts) if flag.startswith("--")]
+        if getattr(option, "is_flag", False):
             found += [Choice(name, flag, ()) for flag in flags if flag not in case.given]
         else:
             values = [VALUES.get(name, "1"), *MORE_VALUES.get(name, [])]
@@ -282,4 +283,4 @@ def test_every_pair_is_honoured_or_refused(named: str, run: Run, place: Path, mo
 
 
 def test_every_option_has_a_value() -> None:
-    assert not set(VALUES) - set(OPTIONS)
+    assert not set(VALUES) - {option.name for name in COMMANDS for option in load_command(name).params}

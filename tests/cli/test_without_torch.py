@@ -26,7 +26,7 @@ import sys
 for name in ("torch", "transformers", "tokenizers", "accelerate", "gguf"):
     sys.modules[name] = None
 import contextlib, io, json
-from attnctl.cli import run_command_line
+from attnctl.cli.app import run_command_line
 answers = []
 for words in json.loads(sys.argv[1]):
     sys.argv = ["attnctl", *words]

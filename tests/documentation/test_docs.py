@@ -12,8 +12,7 @@ from pathlib import Path
 import pytest
 
 import attnctl
-from attnctl.cli import Command
-from attnctl.cli.command_table import COMMANDS
+from attnctl.cli.app import COMMANDS, load_command
 from attnctl.docs.references import command_page
 from attnctl.docs.site import FOLDER, MARK, THEME, WRITTEN, PageMarkdown, all_topics, plain_source
 from attnctl.formats.documents.schemas import SCHEMAS
@@ -49,7 +48,7 @@ def test_a_command_is_a_topic(run: Run) -> None:
 
 def test_the_reference_of_a_command_has_all_of_its_help() -> None:
     for name in COMMANDS:
-        page, command = command_page(name), Command(name)
+        page, command = command_page(name), load_command(name)
         for rows in command.help_rows(command.make_context(name, [], resilient_parsing=True)).values():
             assert all(flags in page for flags, _ in rows), name
         assert all(opt in page for parameter in command.params for opt in parameter.opts if opt.startswith("-")), name
@@ -157,7 +156,7 @@ def note(frame, event, argument):
         seen.add(frame.f_code.co_filename)
 sys.settrace(note)
 import attnctl
-from attnctl.cli import run_command_line
+from attnctl.cli.app import run_command_line
 sys.argv = ["attnctl", "explain", "Alice will eat pizza"]
 try:
     run_command_line()

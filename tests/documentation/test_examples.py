@@ -15,7 +15,7 @@ import pytest
 from safetensors.numpy import save_file
 
 from attnctl import __version__
-from attnctl.cli.command_table import COMMANDS
+from attnctl.cli.app import COMMANDS, load_command
 from attnctl.docs.references import command_page
 from attnctl.docs.site import all_topics
 from tests.conftest import SAMPLES, Run
@@ -155,7 +155,7 @@ def test_the_example_of_a_command(
     for name, value in {"MAX_STEPS": "3", "DEPTHS": "50", "ANSWER": "Rome"}.items():  # they keep the examples short
         monkeypatch.setenv(f"ATTNCTL_{name}", value)
     monkeypatch.setattr("webbrowser.open", lambda *_, **__: True)
-    example = COMMANDS[command].example
+    example = load_command(command).example
     assert example in command_page(command)
     words = shlex.split(example)
     assert words[:2] == ["attnctl", command]

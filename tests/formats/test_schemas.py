@@ -11,8 +11,7 @@ from typing import Any
 import jsonschema
 import pytest
 
-from attnctl.cli import Command
-from attnctl.cli.command_table import COMMANDS
+from attnctl.cli.app import COMMANDS, load_command
 from attnctl.formats.documents.schemas import SCHEMAS
 from tests.conftest import Run, check_schema
 
@@ -84,7 +83,7 @@ def test_every_document_is_what_its_schema_says(
 ) -> None:
     shutil.copytree(room, tmp_path, dirs_exist_ok=True)
     monkeypatch.chdir(tmp_path)
-    assert set(WRITING) >= {name for name in COMMANDS if "json" in {one.name for one in Command(name).params}}
+    assert set(WRITING) >= {name for name in COMMANDS if "json" in {one.name for one in load_command(name).params}}
     written: set[str] = set(schemas_written(""))
     for command, ways in WRITING.items():
         for arguments in ways:

@@ -118,9 +118,9 @@ BUGS = (
     ),
     Bug(
         "a look at the defaults wrote them where the environment held ATTNCTL_SETTING",
-        "attnctl/cli/arguments.py",
-        'NEVER = ("help", *(name for name, option in OPTIONS.items() if option.one_call))',
-        'NEVER = ("help",)',
+        "attnctl/commands/config.py",
+        '"--set",\n',
+        '"--set",\n            envvar="ATTNCTL_SETTING",\n',
         ("tests/cli/commands/test_config.py",),
     ),
     Bug(
@@ -146,8 +146,8 @@ BUGS = (
     ),
     Bug(
         "config --path passed over --set",
-        "attnctl/cli/commands/config.py",
-        'check_mode("config", "--path")',
+        "attnctl/commands/config.py",
+        'refuse_unused(context, "setting", "unset", because="--path prints the path alone")',
         "pass",
         ("tests/test_refusals.py", "tests/cli/commands/test_config.py"),
     ),

@@ -311,7 +311,7 @@ def _work(ours: int, theirs: int) -> None:
 def _in_process(arguments: list[str], stdin: bytes) -> str | None:
     import webbrowser
 
-    from attnctl.cli import run_command_line
+    from attnctl.cli.app import run_command_line
 
     webbrowser.open = lambda *_, **__: True  # type: ignore[assignment]
     sys.argv = ["attnctl", *arguments]
@@ -339,8 +339,7 @@ def _in_process(arguments: list[str], stdin: bytes) -> str | None:
 
 def commands_of() -> dict[str, list[Any]]:
     """The parameters of every command, from Typer's own lists."""
-    from attnctl.cli import app
-    from attnctl.cli.command_table import COMMANDS
+    from attnctl.cli.app import COMMANDS, app
 
     group: Any = typer.main.get_command(app)
     return {name: group.get_command(None, name).params for name in COMMANDS}

@@ -81,7 +81,7 @@ def made_files() -> dict[str, bytes]:
     """Every file by its name, as sound as attnctl writes it."""
     import numpy as np
 
-    from attnctl.cli import run_command
+    from attnctl.cli.app import run_command
 
     with tempfile.TemporaryDirectory() as folder, contextlib.chdir(folder):
         rows = np.arange(18, dtype=np.float32).reshape(2, 3, 3) / 9

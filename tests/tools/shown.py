@@ -67,7 +67,7 @@ def shown(case: Path, room: Path) -> str:
 
 def run_line(line: str, room: Path, columns: int) -> tuple[int, str, str]:
     """Run a command line in this process, at a terminal of that width: its code, output, complaints."""
-    from attnctl.cli import run_command_line
+    from attnctl.cli.app import run_command_line
 
     words, _, stdin = line.partition(" < ")
     given = io.TextIOWrapper(io.BytesIO((room / stdin).read_bytes() if stdin else b""), "utf-8")

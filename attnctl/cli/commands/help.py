@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from attnctl.cli import app
-from attnctl.cli.command_table import COMMANDS
+from attnctl.cli.app import COMMANDS, app
 from attnctl.cli.suggestions import suggest_command
 from attnctl.errors import UsageError
 

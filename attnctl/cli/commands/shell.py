@@ -12,7 +12,7 @@ import typer
 
 from attnctl import inputs, interrupts, limits
 from attnctl.cli import arguments, suggestions
-from attnctl.cli.command_table import COMMANDS
+from attnctl.cli.app import COMMANDS, Commands, run_command
 from attnctl.cli.output import print_lines, print_wrapped
 from attnctl.errors import DONE, INTERRUPTED, PARTIAL, AttnctlError, UsageError, print_complaint
 from attnctl.files import check_size
@@ -60,8 +60,6 @@ def shell_command(*, text: str | None, file: str | None, **options: object) -> N
 
 def run_line(line: str, here: arguments.Session) -> int:
     """Run one line: the exit code of its command. Raises EOFError where it asks to leave."""
-    from attnctl.cli import run_command
-
     word, _, rest = line.strip().removeprefix("attnctl ").lstrip().partition(" ")
     if not word or word.startswith("#"):
         return DONE
@@ -174,7 +172,7 @@ def _prompt(here: arguments.Session) -> Any:
     kept.chmod(0o600)  # texts may be private
     typed: Any = PromptSession(
         history=FileHistory(str(kept)),
-        completer=suggestions.shell_completer(here, OWN),
+        completer=suggestions.shell_completer(here, OWN, Commands(name="attnctl")),
         complete_style=CompleteStyle.READLINE_LIKE,  # as in other shells: no menu, which takes lines of the screen
     )
     return lambda: typed.prompt(f"{here.model or 'demo'}> ")

@@ -9,6 +9,7 @@ import sys
 import matplotlib
 import pytest
 
+from attnctl.cli.app import Commands
 from attnctl.cli.arguments import Session
 from attnctl.cli.suggestions import completions, shell_completions, values_of
 from attnctl.models import open_model
@@ -42,12 +43,15 @@ def test_values_are_what_the_commands_take() -> None:
     ],
 )
 def test_at_the_prompt(line: str, wanted: set[str]) -> None:
-    assert set(shell_completions(line, Session("Alice will eat pizza"), ("text", "use"))) == wanted
+    assert (
+        set(shell_completions(line, Session("Alice will eat pizza"), ("text", "use"), Commands(name="attnctl")))
+        == wanted
+    )
 
 
 def test_in_a_users_own_shell() -> None:
     line = "attnctl explain 'Alice will eat' --query e"
     asked = {"_ATTNCTL_COMPLETE": "complete_bash", "COMP_WORDS": line, "COMP_CWORD": "4"}
-    code = "import sys; sys.argv = ['attnctl']; from attnctl.cli import run_command_line; run_command_line()"
+    code = "import sys; sys.argv = ['attnctl']; from attnctl.cli.app import run_command_line; run_command_line()"
     told = subprocess.run([sys.executable, "-c", code], env={**os.environ, **asked}, capture_output=True, text=True)
     assert told.stdout.split() == ["eat"] and told.stderr == ""

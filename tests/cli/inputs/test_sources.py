@@ -106,7 +106,7 @@ def test_compare_reads_the_weights_as_the_others_do(run: Run) -> None:
 
 LIMITED = """
 import resource, sys
-from attnctl.cli import run_command_line
+from attnctl.cli.app import run_command_line
 resource.setrlimit(resource.RLIMIT_AS, (1 << 30, 1 << 30))
 sys.argv = ["attnctl", "heatmap", *sys.argv[1:]]
 run_command_line()

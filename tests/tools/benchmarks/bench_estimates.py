@@ -29,7 +29,7 @@ def update(self, task_id, **fields):
     told.append((time.monotonic(), task.completed / (task.total or 1), task.fields["left"]))
 
 rich.progress.Progress.update = update
-from attnctl.cli import run_command
+from attnctl.cli.app import run_command
 try:
     run_command(sys.argv[2:])
 finally:

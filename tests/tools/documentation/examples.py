@@ -153,7 +153,7 @@ def only_quoted(command: str) -> bool:
 
 def run_here(words: list[str]) -> Ran:
     """Run the command line in this process, as if into a pipe."""
-    from attnctl.cli import run_command_line
+    from attnctl.cli.app import run_command_line
 
     out, err = (io.TextIOWrapper(io.BytesIO(), "utf-8") for _ in range(2))
     code = 0

@@ -6,12 +6,16 @@ import contextlib
 import os
 from collections.abc import Callable, Collection
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
+
+from typer import Context, Option
 
 from attnctl import limits
 from attnctl.cli import arguments
-from attnctl.cli.arguments import check_mode, say_notes
-from attnctl.cli.command_table import COMMANDS
+from attnctl.cli.app import COMMANDS, load_command
+from attnctl.cli.arguments import say_notes
+from attnctl.cli.command import command, refuse_unused
+from attnctl.cli.groups import OUTPUT
 from attnctl.cli.output import print_lines, print_wrapped
 from attnctl.cli.suggestions import suggest_choice, suggest_command
 from attnctl.errors import AttnctlError, UsageError
@@ -23,37 +27,59 @@ if TYPE_CHECKING:
 LOCK_SECONDS = 10  # that a process waits for others that set defaults: each takes a tenth of a second
 
 
-def config_command(*, setting: list[str] | None, unset: list[str] | None, path: bool) -> None:
-    """Show or set defaults: options that every command takes as given unless the command line says otherwise."""
+# words that belong to no option are told how a default is set
+@command(example="attnctl config --set model=smollm2", parsing={"allow_extra_args": True})
+def config_command(
+    context: Context,
+    *,
+    setting: Annotated[
+        list[str] | None,
+        Option(
+            "--set",
+            help="NAME=VALUE, or COMMAND.NAME=VALUE for one command.",
+            metavar="NAME=VALUE",
+            rich_help_panel=OUTPUT,
+        ),
+    ] = None,
+    unset: Annotated[
+        list[str] | None,
+        Option("--unset", help="Forget a default: NAME, or COMMAND.NAME.", metavar="NAME", rich_help_panel=OUTPUT),
+    ] = None,
+    path: Annotated[bool, Option("--path", help="Print the path of the file.", rich_help_panel=OUTPUT)] = False,
+) -> None:
+    """Show or set defaults: options that every command takes as given unless the command line says otherwise.
+
+    They stand in a TOML file, or in the environment: ATTNCTL_MODEL=gpt2 is --model gpt2. The command line wins over the
+    environment, the environment over the file. Without options every default is shown, and where it comes from.
+    """
     if arguments.left_over:
         raise UsageError(
             f"{arguments.left_over[0]!r}: a default is set by attnctl config --set NAME=VALUE, such as --set model=smollm2"
         )
     if path:
-        check_mode("config", "--path")
+        refuse_unused(context, "setting", "unset", because="--path prints the path alone")
         print_lines(str(arguments.config_path()))
         return
     if setting or unset:
-        check_mode("config", "--set and --unset")
-        _change_settings(setting or [], unset or [])
+        _change_settings(setting or [], unset or [], context)
         return
-    _show_settings()
+    _show_settings(context)
 
 
-def _change_settings(setting: list[str], unset: list[str]) -> None:
+def _change_settings(setting: list[str], unset: list[str], context: Context) -> None:
     """Set and unset defaults in the file; its comments, its order and every other line stay as they are."""
     where = arguments.config_path()
     with said_plainly("make", where.parent):
         where.parent.mkdir(parents=True, exist_ok=True)
     lock = lock_file(where, LOCK_SECONDS)  # what another process sets meanwhile is read first
     try:
-        _change_file(where, setting, unset)
+        _change_file(where, setting, unset, context)
     finally:
         lock.release()
     say_notes([f"{item} is kept in {where}" for item in setting] + [f"{item} is no default any more" for item in unset])
 
 
-def _change_file(where: Path, setting: list[str], unset: list[str]) -> None:
+def _change_file(where: Path, setting: list[str], unset: list[str], context: Context) -> None:
     import tomlkit
     from tomlkit.exceptions import TOMLKitError
 
@@ -65,14 +91,14 @@ def _change_file(where: Path, setting: list[str], unset: list[str]) -> None:
             if not equals or not value:
                 raise UsageError(f"--set {item!r}: it is NAME=VALUE, like model=smollm2")
             command, key = _command_and_key(name)
-            _check_value(item, _option_types(name, command, key), value)
+            _check_value(item, _option_types(name, command, key, context), value)
             table, same = _table_and_keys(document, command, key)
             table.update(dict.fromkeys(same or [key], _typed_value(value)))
         for item in unset:
             command, key = _command_and_key(item)
             table, same = _table_and_keys(document, command, key)
             if not same:
-                _option_types(item, command, key)
+                _option_types(item, command, key, context)
                 raise UsageError(f"--unset {item}: there is no such default (see attnctl config)")
             for name in same:
                 del table[name]
@@ -101,26 +127,28 @@ def _table_and_keys(document: Document, command: str, key: str) -> tuple[Documen
     return table, same
 
 
-def _option_types(name: str, command: str, key: str) -> set[type]:
+def _option_types(name: str, command: str, key: str, context: Context) -> set[type]:
     """The kinds of value of the option `key`, of one command or of all.
 
     Raises UsageError where no command, or not the one that is named, has an option of this `name` that may have a default.
     """
     if "." in name and command not in COMMANDS:
         raise UsageError(suggest_command(command, COMMANDS))
-    if key in arguments.NEVER:
+    if arguments.options_of_all(context).get(key) is False:
         raise UsageError(f"--{name.rpartition('.')[2]} has no default: it is given where it is meant")
     kinds: dict[str, set[type]] = {}
     for each in [command] if command else COMMANDS:
-        for option, one in COMMANDS[each].options.items():
-            if one.flags and option not in arguments.NEVER:
-                kinds.setdefault(option, set()).add(one.kind)
+        for one in load_command(each).params:
+            if one.envvar and one.name:
+                kind = bool if getattr(one, "is_flag", False) else _KINDS.get(one.type.name, str)
+                kinds.setdefault(one.name, set()).add(kind)
     if key not in kinds:
         has = f"{command} has no" if command else "no command has an"
         raise UsageError(f"{has} option --{name.rpartition('.')[2]}{suggest_choice(key, kinds)}")
     return kinds[key]
 
 
+_KINDS: dict[str, type] = {"int": int, "float": float}  # names of the types of Typer
 _READERS: dict[type, tuple[Callable[[str], float], str]] = {
     int: (limits.whole_number, "a whole number"),
     float: (limits.decimal_number, "a number"),
@@ -151,13 +179,13 @@ def _typed_value(value: str) -> object:
     return value
 
 
-def _show_settings() -> None:
+def _show_settings(context: Context) -> None:
     said = arguments.read_defaults()
     where = arguments.config_path()
     rows = [(key, value, str(where)) for key, value in said.items() if not isinstance(value, dict)]
-    for command, table in said.items():
+    for name, table in said.items():
         if isinstance(table, dict):
-            rows += [(f"{command}.{key}", value, str(where)) for key, value in table.items()]
+            rows += [(f"{name}.{key}", value, str(where)) for key, value in table.items()]
     for name, value in sorted(os.environ.items()):
         if name.startswith(arguments.PREFIX) and name != f"{arguments.PREFIX}CONFIG" and value:
             rows.append((name.removeprefix(arguments.PREFIX).lower(), value, f"${name}"))
@@ -165,7 +193,8 @@ def _show_settings() -> None:
         print_wrapped("no defaults are set; attnctl config --set model=smollm2 writes them to")
         print_lines(str(where))
         return
+    known = arguments.options_of_all(context)
     width = max(len(f"{name} = {value}") for name, value, _ in rows)
     for name, value, source in rows:
-        wrong = arguments.why_no_default(name)
+        wrong = arguments.why_no_default(name, known)
         print_lines(f"{f'{name} = {value}':{width}}  {source}{f' ({wrong})' * bool(wrong)}")

@@ -5,45 +5,121 @@ from __future__ import annotations
 import contextlib
 import re
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
+from typer import Option
 
-from attnctl import inputs
+from attnctl import inputs, limits
 from attnctl.cli import arguments
+from attnctl.cli.command import command
+from attnctl.cli.groups import INPUT, OUTPUT, WORK, AnswerOptions, option_values, output_option, whole
 from attnctl.cli.output import output_format, print_lines, put_bytes, safe_console, show_renderable
 from attnctl.cli.progress import cost_progress
 from attnctl.errors import INTERRUPTED, AttnctlError, UsageError
 from attnctl.files import lock_file
-from attnctl.formats.documents.json_documents import write_json
-from attnctl.formats.documents.readings_json import cell_document, known_needles, needles_document
-from attnctl.formats.pictures import format_names
-from attnctl.readings.effects.needle import NEEDLE, Needles
-from attnctl.render.terminal.console import Shown
-from attnctl.render.told.needles import needle_cells, needles_forms
+from attnctl.formats.pictures import format_names, suffixes_listed
 
 if TYPE_CHECKING:
     from attnctl.models.huggingface.needles import NeedleAsker
+    from attnctl.readings.effects.needle import Needles
 
 LENGTHS = "512,1024,2048"  # as an example in a message
 
 ANSWER = 256  # tokens that are read in the time that an answer takes, about
 
 
+@command(example="attnctl needle --model smollm2 --lengths 512,1024")
 def needle_command(
     *,
-    needle: str | None,
-    question: str | None,
-    expect: str | None,
-    haystack: str | None,
-    lengths: str,
-    depths: str,
-    switch_off: int,
-    json: bool,
-    output: str | None,
-    **options: Any,
+    needle: Annotated[
+        str | None,
+        Option(
+            "--needle", help="The fact that is planted.", metavar="TEXT", envvar="ATTNCTL_NEEDLE", rich_help_panel=INPUT
+        ),
+    ] = None,
+    question: Annotated[
+        str | None,
+        Option(
+            "--question",
+            help="What is asked about it.",
+            metavar="TEXT",
+            envvar="ATTNCTL_QUESTION",
+            rich_help_panel=INPUT,
+        ),
+    ] = None,
+    expect: Annotated[
+        str | None,
+        Option(
+            "--expect",
+            help="What an answer must hold, letter case aside.",
+            metavar="TEXT",
+            envvar="ATTNCTL_EXPECT",
+            rich_help_panel=INPUT,
+        ),
+    ] = None,
+    haystack: Annotated[
+        str | None,
+        Option(
+            "--haystack",
+            help="A file of filler; without it, made sentences.",
+            metavar="FILE",
+            envvar="ATTNCTL_HAYSTACK",
+            rich_help_panel=INPUT,
+        ),
+    ] = None,
+    lengths: Annotated[
+        str,
+        Option(
+            "--lengths",
+            help="Tokens of the prompts, with commas.",
+            metavar="TEXT",
+            envvar="ATTNCTL_LENGTHS",
+            rich_help_panel=INPUT,
+        ),
+    ] = "512,1024,2048",
+    depths: Annotated[
+        str,
+        Option(
+            "--depths",
+            help="Where the needle stands, in % of the prompt.",
+            metavar="TEXT",
+            envvar="ATTNCTL_DEPTHS",
+            rich_help_panel=INPUT,
+        ),
+    ] = "0,25,50,75,100",
+    switch_off: Annotated[
+        int,
+        Option(
+            "--switch-off",
+            help="So many of the best heads are switched off to see; 0 for none.",
+            metavar="N",
+            parser=whole(limits.SWITCHED_OFF),
+            envvar="ATTNCTL_SWITCH_OFF",
+            rich_help_panel=WORK,
+        ),
+    ] = 10,
+    json: Annotated[
+        bool,
+        Option(
+            "--json",
+            help="Write JSON: a line a needle, then a line about the heads.",
+            envvar="ATTNCTL_JSON",
+            rich_help_panel=OUTPUT,
+        ),
+    ] = False,
+    output: Annotated[
+        str | None, output_option(f"Where to write: .jsonl, gone on with if there, or {suffixes_listed()}.")
+    ] = None,
+    model: AnswerOptions,
 ) -> None:
-    """Whether a planted fact is found, and by which heads."""
+    """Plant a fact in filler, ask for it, and see where the answer looked: which needles are found, and by which heads.
+
+    A head's retrieval score is the share of the answer's tokens for which it looks at that very token inside the needle
+    (Wu et al. 2024). The check: are needles still answered without the best heads, and without as many others?
+    """
+    from attnctl.readings.effects.needle import NEEDLE
+
     form = output_format("needle", output, ("jsonl", *format_names()), "jsonl" if json else "")
     output = None if output == "-" else output
     tokens, shares = _whole_numbers(lengths, "--lengths"), _whole_numbers(depths, "--depths")
@@ -53,13 +129,12 @@ def needle_command(
     if len(own) != 3 or not all(part.strip() for part in own):
         raise UsageError("a needle of your own needs all three: --needle, --question and --expect")
     text = None if haystack is None else inputs.text_of(None, haystack)
-    seed = options.pop("seed", None) or 0
-    model = arguments.model_of(options)
-    if model.info.kind != "checkpoint":
-        raise UsageError(f"{model.info.name} answers no questions: name a checkpoint with --model (smollm2, a folder)")
+    opened = arguments.model_of(option_values(model) | {"seed": None})
+    if opened.info.kind != "checkpoint":
+        raise UsageError(f"{opened.info.name} answers no questions: name a checkpoint with --model (smollm2, a folder)")
     from attnctl.models.huggingface.needles import NeedleAsker
 
-    asker = NeedleAsker(model, own, text, seed)
+    asker = NeedleAsker(opened, own, text, model.seed or 0)
     # two runs on one file would ask, and write, everything twice
     with contextlib.ExitStack() as held:
         if form == "jsonl" and output is not None:
@@ -71,6 +146,9 @@ def _ask_needles(
     asker: NeedleAsker, tokens: list[int], shares: list[int], switch_off: int, form: str, output: str | None
 ) -> None:
     """Ask the needles that the file of -o does not hold yet, and write what is known of all."""
+    from attnctl.formats.documents.json_documents import write_json
+    from attnctl.formats.documents.readings_json import cell_document, known_needles
+
     cells = known_needles(output, asker.run) if form == "jsonl" and output is not None else []
     if cells:
         arguments.say_notes((f"{len(cells)} needles are in {output} already",))
@@ -118,6 +196,11 @@ def _write_line(line: bytes, output: str | None) -> None:
 
 
 def _write_needles(found: Needles, form: str, output: str | None) -> None:
+    from attnctl.formats.documents.json_documents import write_json
+    from attnctl.formats.documents.readings_json import needles_document
+    from attnctl.render.terminal.console import Shown
+    from attnctl.render.told.needles import needle_cells, needles_forms
+
     if form == "jsonl" and output is None:
         put_bytes(write_json(needles_document(found), "result") + b"\n")
     elif form in ("terminal", "jsonl"):

@@ -1,0 +1,270 @@
+"""How a command is written: a typed function under `@command`, its options Typer's own, shared ones in frozen dataclasses.
+
+    @command(example='attnctl leaks batch.safetensors --model smollm2')
+    def leaks_command(
+        inputs: Annotated[list[str], Argument(help="A batch.")],
+        *,
+        expect: Annotated[str, Option("--expect", help="Who may see whom.", rich_help_panel=LOOK)] = "segments",
+        model: CheckpointOptions,
+    ) -> int:
+        \"\"\"Tell whether a model keeps the documents of a packed batch apart.\"\"\"
+
+Typer sees the fields of `CheckpointOptions` as parameters of the function. `attnctl.cli.app` lists the commands.
+"""
+
+from __future__ import annotations
+
+import copy
+import inspect
+import os
+from collections.abc import Callable, Mapping
+from dataclasses import MISSING, fields, is_dataclass
+from importlib import import_module
+from pathlib import Path
+from typing import TYPE_CHECKING, TypeVar, get_type_hints
+
+import typer
+from typer.core import TyperArgument, TyperCommand, TyperOption
+from typer.models import CommandInfo
+
+from attnctl.cli import arguments
+from attnctl.cli.groups import LOOK, OUTPUT, PANELS
+from attnctl.cli.output import help_width, say_unless_quiet
+from attnctl.errors import UsageError
+
+if TYPE_CHECKING:
+    from typer._click.core import Context, Parameter
+    from typer._click.formatting import HelpFormatter
+
+CommandFunction = TypeVar("CommandFunction", bound=Callable[..., object])
+
+NARROW = 60  # columns of a terminal, below which help is Click's plain text
+TEXTS = ("text", "source")  # the arguments that are a text, whose words need no quotes
+
+_registered: dict[str, tuple[CommandInfo, tuple[str, ...]]] = {}  # command → for Typer, and the panels of --help-all
+
+
+def command(
+    *, example: str, more: tuple[str, ...] = (), parsing: Mapping[str, bool] | None = None
+) -> Callable[[CommandFunction], CommandFunction]:
+    """Register a function as the command of its name, without "_command"; return the function unchanged.
+
+    A parameter whose type is a dataclass stands for the options that the fields of the dataclass are. `example` ends the
+    help. `more` names the panels that only --help-all shows. `parsing` are settings of Typer's parser.
+    """
+
+    def register(function: CommandFunction) -> CommandFunction:
+        parameters = inspect.signature(function, eval_str=True).parameters.values()
+        groups = {
+            p.name: p.annotation for p in parameters if isinstance(p.annotation, type) and is_dataclass(p.annotation)
+        }
+
+        def call(**values: object) -> object:
+            for name, group in groups.items():
+                values[name] = make_group(group, {field.name: values.pop(field.name) for field in fields(group)})
+            return function(**values)
+
+        expanded = [own for one in parameters for own in (_as_parameters(groups.get(one.name)) or [one])]
+        # Typer calls by name, so that an option without a default may follow one that has one
+        call.__signature__ = inspect.Signature(  # type: ignore[attr-defined]
+            [one.replace(kind=inspect.Parameter.KEYWORD_ONLY) for one in expanded]
+        )
+        name = function.__name__.removesuffix("_command").replace("_", "-")
+        settings = dict(parsing or {})
+        info = CommandInfo(
+            name, cls=Command, callback=call, help=function.__doc__, epilog=example, context_settings=settings
+        )
+        _registered[name] = info, more
+        return function
+
+    return register
+
+
+def make_group(group: Callable[..., object], values: Mapping[str, object]) -> object:
+    """Return the group of options with these values."""
+    return group(**values)
+
+
+def _as_parameters(group: type | None) -> list[inspect.Parameter]:
+    """Return the fields of a group of options as parameters of a function."""
+    found = []
+    hints = get_type_hints(group, include_extras=True) if group is not None else {}
+    for field in fields(group) if group is not None else ():
+        default = field.default if field.default_factory is MISSING else field.default_factory()
+        default = inspect.Parameter.empty if default is MISSING else default
+        keyword = inspect.Parameter.KEYWORD_ONLY
+        found.append(inspect.Parameter(field.name, keyword, default=default, annotation=hints[field.name]))
+    return found
+
+
+def refuse_unused(context: typer.Context, *unused: type | str, because: str) -> None:
+    """Raise UsageError for an option that was typed and has no effect.
+
+    `unused` are groups of options and names of single parameters. A default of the user's own is no reason to refuse.
+    """
+    names = [name for one in unused for name in ([one] if isinstance(one, str) else [f.name for f in fields(one)])]
+    for name in names:
+        source = context.get_parameter_source(name)
+        if source is not None and source.name == "COMMANDLINE":  # not the enum of click: Typer has its own
+            raise UsageError(f"{flag_of(context.command.params, name)} has no effect here: {because}")
+
+
+def flag_of(parameters: list[Parameter], name: str) -> str:
+    """Return how the parameter of this name is typed: "--layer", or "TEXT" for an argument."""
+    flags = next(one.opts for one in parameters if one.name == name)
+    return next((flag for flag in flags if flag.startswith("--")), name.upper())
+
+
+def load_module(name: str, module: str) -> Command:
+    """Import the module of a command and return the command as Typer makes it."""
+    import_module(module)
+    info, more = _registered[name]
+    made = typer.main.get_command_from_info(info, pretty_exceptions_short=False, rich_markup_mode="rich")
+    if not isinstance(made, Command):
+        raise TypeError(f"{module} has no command {name}")
+    made.more = more
+    made.context_settings["terminal_width"] = help_width()  # Click itself takes 50 columns at least
+    made.params += _shared_options()
+    if more:
+        made.params.append(
+            TyperOption(
+                param_decls=["--help-all"],
+                is_flag=True,
+                is_eager=True,
+                expose_value=False,
+                callback=_print_all_help,
+                default=False,
+                help=f"Print all options, also of: {', '.join(more)}.",
+            )  # fmt: skip
+        )
+    for one in made.params:
+        if isinstance(one, TyperOption | TyperArgument):
+            one.show_envvar = False  # all are called alike, which `attnctl config --help` says
+    return made
+
+
+def _shared_options() -> list[TyperOption]:
+    """Return the options that every command has; `arguments.begin_command` reads them."""
+    pager = "On a terminal: long output as it is, not through $PAGER or less."
+    quiet = "Neither notes nor progress: results and errors alone."
+    return [
+        TyperOption(param_decls=["quiet", "--quiet"], is_flag=True, default=False, help=quiet, rich_help_panel=OUTPUT),
+        TyperOption(
+            param_decls=["no_pager", "--no-pager"], is_flag=True, default=False, envvar="ATTNCTL_NO_PAGER", help=pager,
+            rich_help_panel=OUTPUT,
+        ),
+    ]  # fmt: skip
+
+
+def _print_all_help(context: Context, _: Parameter, value: bool) -> None:
+    """Print the help with every panel, and end."""
+    if value and not context.resilient_parsing and isinstance(context.command, Command):
+        context.command.more = ()
+        typer.echo(context.get_help())
+        raise typer.Exit
+
+
+class Command(TyperCommand):
+    """A command whose defaults may be the user's own, and whose text needs no quotes."""
+
+    more: tuple[str, ...] = ()  # panels that only --help-all shows
+
+    @property
+    def example(self) -> str:
+        """A line that runs the command."""
+        return self.epilog or ""
+
+    def parse_args(self, ctx: Context, args: list[str]) -> list[str]:
+        """Parse the arguments; words after a text belong to it. Raises UsageError for other words that are too many."""
+        if ctx.resilient_parsing:  # for completion, of a line that is not finished
+            ctx.allow_extra_args = True
+            return super().parse_args(ctx, args)
+        arguments.apply_defaults(self, ctx)
+        text = self._text_parameter()
+        ctx.allow_extra_args = ctx.allow_extra_args or text is not None
+        rest = super().parse_args(ctx, args)
+        if rest and text is not None:
+            first = ctx.params.get(text)
+            if first is None or first == "-" or Path(first).is_file():
+                raise UsageError(f"{rest[0]!r} is one argument too many: {self.name} reads one text, or one file")
+            ctx.params[text] = " ".join([first, *rest])
+            ctx.args = []
+        arguments.begin_command(self, ctx)
+        arguments.yield_to_typed(self, ctx)
+        if arguments.current is None:
+            for sentence in arguments.unknown_variables(ctx):
+                say_unless_quiet(f"note: {sentence}")
+        else:
+            arguments.current.fill_in(self.name or "", ctx.params)
+        _check_outputs(ctx.params)
+        return ctx.args
+
+    def _text_parameter(self) -> str | None:
+        """Return the name of the only argument, if it is a text."""
+        names = [one.name for one in self.params if isinstance(one, TyperArgument)]
+        return names[0] if len(names) == 1 and names[0] in TEXTS else None
+
+    def format_help(self, ctx: Context, formatter: HelpFormatter) -> None:
+        """Print Typer's rich help, without the panels that only --help-all shows."""
+        if formatter.width < NARROW:  # rich cuts the names of options there
+            super(TyperCommand, self).format_help(ctx, formatter)
+            return
+        from rich.markup import escape
+        from typer import rich_utils
+
+        shown = copy.copy(self)
+        paragraphs = [" ".join(part.split()) for part in (self.help or "").split("\n\n")]
+        # square brackets are text: [default: all]
+        shown.help, shown.epilog = escape("\n\n".join(paragraphs)), escape(self.epilog or "")
+        shown.params, shown.add_help_option = [], False
+        for one in self.get_params(ctx):
+            if isinstance(one, TyperOption | TyperArgument) and one.rich_help_panel not in self.more:
+                plain = copy.copy(one)
+                plain.help = escape(one.help or "")
+                if isinstance(one, TyperOption):
+                    plain.rich_help_panel = one.rich_help_panel or OUTPUT  # --help
+                    # one below the other: side by side Rich cuts them at 80 columns
+                    long = [flag for flag in (*one.opts, *one.secondary_opts) if flag.startswith("--")]
+                    plain.opts = [flag for flag in one.opts if flag not in long] + ["\n".join(long)]
+                    plain.secondary_opts = []
+                shown.params.append(plain)
+        shown.params.sort(key=lambda one: PANELS.index(one.rich_help_panel or LOOK))  # type: ignore[attr-defined]
+        rich_utils.rich_format_help(obj=shown, ctx=ctx, markup_mode="rich")
+
+    def format_options(self, ctx: Context, formatter: HelpFormatter) -> None:
+        """Write the panels as plain text; on a narrow terminal the help of an option stands under its name."""
+        for group, rows in self.help_rows(ctx).items():
+            with formatter.section(group):
+                if formatter.width >= NARROW:
+                    formatter.write_dl(rows, col_max=26)
+                    continue
+                for name, sentence in rows:
+                    formatter.write_text(name)
+                    with formatter.indentation(), formatter.indentation():
+                        formatter.write_text(sentence)
+
+    def help_rows(self, ctx: Context) -> dict[str, list[tuple[str, str]]]:
+        """Return the parameters under their panels, for the reference: (flags and value, help)."""
+        rows: dict[str, list[tuple[str, str]]] = {}
+        for one in self.get_params(ctx):
+            record = one.get_help_record(ctx)
+            if record is not None:
+                usual = "Arguments" if isinstance(one, TyperArgument) else OUTPUT
+                rows.setdefault(getattr(one, "rich_help_panel", None) or usual, []).append(record)
+        return rows
+
+
+def _check_outputs(values: Mapping[str, object]) -> None:
+    """Raise UsageError if a file to write is one that another parameter names: what it holds would be lost."""
+    read = [path for name, value in values.items() if name != "output" for path in _paths_in(value)]
+    for output in _paths_in(values.get("output")):
+        for path in read:
+            # those of os, since they answer False for a name that no file can have
+            if os.path.isfile(output) and os.path.isfile(path) and os.path.samefile(path, output):  # noqa: PTH113, PTH121
+                raise UsageError(f"-o {output} is the file that is read, which would be lost: name another")
+
+
+def _paths_in(value: object) -> list[str]:
+    """Return the paths that a parameter names: none, one, or several."""
+    several = value if isinstance(value, list | tuple) else [value]
+    return [path for path in several if isinstance(path, str)]

@@ -1,0 +1,796 @@
+"""Options that several commands have: single ones as types, groups of them as frozen dataclasses.
+
+An option of one command alone stands in the signature of its function. An option without `envvar` has no default of a user's
+own: it names what one call is about.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field, fields
+from typing import Annotated
+
+from typer import Argument, BadParameter, Option
+from typer.models import OptionInfo
+
+from attnctl import limits
+from attnctl.cli.options import TOKENS
+from attnctl.cli.suggestions import completing
+from attnctl.limits import Range
+
+# the panels of a command's --help
+LOOK, INPUT, SHOW, MODEL = "What to look at", "What goes in", "How to show it", "Model and text"
+MATHEMATICS, MADE = "Mathematics", "Models made on the spot (random, dot)"
+CHECKPOINT, WORK, OUTPUT = "Checkpoints alone", "How the work is done", "Output"
+PANELS = (LOOK, INPUT, SHOW, MODEL, MATHEMATICS, MADE, CHECKPOINT, WORK, OUTPUT)
+
+# values for completion
+MODELS = ("attnctl.models:REGISTRY", "attnctl.models.huggingface.hub:KNOWN")
+# the colour maps of matplotlib that grids of weights are drawn in most; a test holds that it has them
+MAPS = ("viridis", "cividis", "magma", "inferno", "plasma", "Greys", "Blues", "Greens", "Oranges", "Purples", "Reds",
+        "YlGnBu", "gray", "bone", "hot", "cubehelix")  # fmt: skip
+
+
+def whole(allowed: Range) -> Callable[[str | int], int]:
+    """Return the `parser` of an option that is a whole number within a range."""
+
+    def parse(text: str | int) -> int:
+        try:
+            number = limits.whole_number(text) if isinstance(text, str) else text
+        except ValueError:
+            raise BadParameter(f"{limits.value_text(text)!r}: a whole number in digits is wanted") from None
+        _check_range(number, allowed)
+        return number
+
+    parse.__name__ = "int"  # the name of the type in Typer
+    return parse
+
+
+def decimal(allowed: Range) -> Callable[[str | float], float]:
+    """Return the `parser` of an option that is a number within a range."""
+
+    def parse(text: str | float) -> float:
+        try:
+            number = limits.decimal_number(text) if isinstance(text, str) else text
+        except (ValueError, OverflowError):
+            raise BadParameter(f"{limits.value_text(text)!r}: a number in digits is wanted") from None
+        _check_range(number, allowed)
+        return number
+
+    parse.__name__ = "float"
+    return parse
+
+
+def _check_range(number: float, allowed: Range) -> None:
+    """Raise BadParameter if a number is not within the range."""
+    if not allowed.holds_value(number):
+        raise BadParameter(f"{limits.value_text(number)}: {allowed.range_text()}")
+
+
+def option_values(group: object) -> dict[str, object]:
+    """Return the options of a group by their names, for a function that reads every one of them."""
+    return {one.name: getattr(group, one.name) for one in fields(group)}  # type: ignore[arg-type]
+
+
+def output_option(help: str, metavar: str = "FILE") -> OptionInfo:
+    """Return -o, which says in its help what the command writes."""
+    info: OptionInfo = Option("-o", "--output", help=help, metavar=metavar, rich_help_panel=OUTPUT)
+    return info
+
+
+TextArgument = Annotated[
+    str | None, Argument(help='The text, or "-" to read it from standard input.', metavar="[TEXT]")
+]
+SourceArgument = Annotated[
+    str | None,
+    Argument(
+        help='The text, a trace or overview (.json, .npz), bare weights (.npy, .npz, .csv), or "-" for standard input.',
+        metavar="[TEXT|FILE|-]",
+    ),
+]
+LayerOption = Annotated[
+    str | None,
+    Option(
+        "--layer",
+        help="Layers: 3, 0-5, 1,4,7, -1 or all [default: all].",
+        metavar="LAYERS",
+        autocompletion=completing("all"),
+        envvar="ATTNCTL_LAYER",
+        rich_help_panel=LOOK,
+    ),
+]
+HeadOption = Annotated[
+    str | None,
+    Option(
+        "--head",
+        help="Heads: 3, 0-5, 1,4,7, -1 or all [default: all].",
+        metavar="HEADS",
+        autocompletion=completing("all"),
+        envvar="ATTNCTL_HEAD",
+        rich_help_panel=LOOK,
+    ),
+]
+QueryOption = Annotated[
+    str | None,
+    Option(
+        "--query",
+        "-q",
+        help="Query token: its index, or its text (text:7 is the token “7”).",
+        metavar="TOKEN",
+        autocompletion=completing(TOKENS, joined=True),
+        envvar="ATTNCTL_QUERY",
+        rich_help_panel=LOOK,
+    ),
+]
+SpansOption = Annotated[
+    str | None,
+    Option(
+        "--spans",
+        help="Parts: paragraphs, lines, headings, documents, or a file of name,start,end; regions of a picture.",
+        metavar="KIND|FILE",
+        autocompletion=completing("attnctl.readings.spans:KINDS"),
+        envvar="ATTNCTL_SPANS",
+        rich_help_panel=LOOK,
+    ),
+]
+PrecisionOption = Annotated[
+    int | None,
+    Option(
+        "--precision",
+        help="Decimals [default: 2].",
+        metavar="N",
+        parser=whole(limits.PRECISION),
+        envvar="ATTNCTL_PRECISION",
+        rich_help_panel=SHOW,
+    ),
+]
+AgainstOption = Annotated[
+    str | None,
+    Option(
+        "--against",
+        help="Measure logits above this word.",
+        metavar="TEXT",
+        envvar="ATTNCTL_AGAINST",
+        rich_help_panel=LOOK,
+    ),
+]
+JsonOption = Annotated[
+    bool, Option("--json", help="Write JSON: one line.", envvar="ATTNCTL_JSON", rich_help_panel=OUTPUT)
+]
+FileOption = Annotated[
+    str | None, Option("--file", "-f", help="Read the text from this file.", metavar="FILE", rich_help_panel=MODEL)
+]
+TokensOption = Annotated[
+    str | None,
+    Option(
+        "--tokens",
+        help="Names of the tokens: of bare weights, the rows; a JSON list or words.",
+        metavar="TOKENS",
+        envvar="ATTNCTL_TOKENS",
+        rich_help_panel=MODEL,
+    ),
+]
+KeyTokensOption = Annotated[
+    str | None,
+    Option(
+        "--key-tokens",
+        help="Names of the columns of bare weights, where they differ from those of the rows.",
+        metavar="TOKENS",
+        envvar="ATTNCTL_KEY_TOKENS",
+        rich_help_panel=MODEL,
+    ),
+]
+ModelOption = Annotated[
+    str | None,
+    Option(
+        "--model",
+        "-m",
+        help="demo, demo-causal, random, dot, a weights file, or a checkpoint: folder, .gguf, Hugging Face id.",
+        metavar="MODEL",
+        autocompletion=completing(*MODELS),
+        envvar="ATTNCTL_MODEL",
+        rich_help_panel=MODEL,
+    ),
+]
+DtypeOption = Annotated[
+    str | None,
+    Option(
+        "--dtype",
+        help="auto, float32, bfloat16 or float16 (checkpoints).",
+        metavar="TYPE",
+        autocompletion=completing("auto", "float32", "bfloat16", "float16"),
+        envvar="ATTNCTL_DTYPE",
+        rich_help_panel=CHECKPOINT,
+    ),
+]
+DeviceOption = Annotated[
+    str | None,
+    Option(
+        "--device",
+        help="Where to compute: auto, cpu, cuda, cuda:1 or mps.",
+        metavar="DEVICE",
+        autocompletion=completing("auto", "cpu", "cuda", "mps"),
+        envvar="ATTNCTL_DEVICE",
+        rich_help_panel=MODEL,
+    ),
+]
+ChatOption = Annotated[
+    str | None,
+    Option(
+        "--chat",
+        help="Instead of a text a conversation: JSON, a list of role and content.",
+        metavar="FILE",
+        envvar="ATTNCTL_CHAT",
+        rich_help_panel=MODEL,
+    ),
+]
+OffOption = Annotated[
+    str | None,
+    Option(
+        "--off",
+        help="Heads that are off, layer.head: 23.3,0.5 (see attnctl ablate).",
+        metavar="TEXT",
+        envvar="ATTNCTL_OFF",
+        rich_help_panel=LOOK,
+    ),
+]
+SeedOption = Annotated[
+    int | None,
+    Option(
+        "--seed",
+        help="Seed of everything random; 0 unless told otherwise.",
+        metavar="N",
+        parser=whole(limits.SEED),
+        envvar="ATTNCTL_SEED",
+        rich_help_panel=MODEL,
+    ),
+]
+GenerateOption = Annotated[
+    int | None,
+    Option(
+        "--generate",
+        help="Let a checkpoint add so many tokens, greedily.",
+        metavar="N",
+        parser=whole(limits.GENERATE),
+        envvar="ATTNCTL_GENERATE",
+        rich_help_panel=CHECKPOINT,
+    ),
+]
+BosOption = Annotated[
+    bool | None,
+    Option(
+        "--bos/--no-bos",
+        help="With or without the token that begins a text (checkpoints).",
+        envvar="ATTNCTL_BOS",
+        rich_help_panel=CHECKPOINT,
+    ),
+]
+TruncateOption = Annotated[
+    bool,
+    Option(
+        "--truncate",
+        help="Cut a text that is longer than the checkpoint reads.",
+        envvar="ATTNCTL_TRUNCATE",
+        rich_help_panel=CHECKPOINT,
+    ),
+]
+ImageOption = Annotated[
+    str | None,
+    Option(
+        "--image",
+        help="Picture that the text is about, several with commas (vision-language checkpoints).",
+        metavar="FILE",
+        envvar="ATTNCTL_IMAGE",
+        rich_help_panel=CHECKPOINT,
+    ),
+]
+TokenizerOption = Annotated[
+    str | None,
+    Option(
+        "--tokenizer",
+        help="words, chars, or a tokenizer.json.",
+        metavar="words|chars|FILE",
+        autocompletion=completing("words", "chars"),
+        envvar="ATTNCTL_TOKENIZER",
+        rich_help_panel=MODEL,
+    ),
+]
+EmbeddingsOption = Annotated[
+    str | None,
+    Option(
+        "--embeddings",
+        help="Embeddings, one row a token (.npy, .npz, .csv).",
+        metavar="FILE",
+        envvar="ATTNCTL_EMBEDDINGS",
+        rich_help_panel=MODEL,
+    ),
+]
+QkvOption = Annotated[
+    str | None,
+    Option(
+        "--qkv",
+        help="Q, K and V given outright (.npz, .safetensors), for a text or none.",
+        metavar="FILE",
+        envvar="ATTNCTL_QKV",
+        rich_help_panel=MODEL,
+    ),
+]
+DModelOption = Annotated[
+    int | None,
+    Option(
+        "--d-model",
+        help="Length of an embedding (random, dot).",
+        metavar="N",
+        parser=whole(limits.SIZE),
+        envvar="ATTNCTL_D_MODEL",
+        rich_help_panel=MADE,
+    ),
+]
+DKOption = Annotated[
+    int | None,
+    Option(
+        "--d-k",
+        help="Length of a query and a key (random).",
+        metavar="N",
+        parser=whole(limits.SIZE),
+        envvar="ATTNCTL_D_K",
+        rich_help_panel=MADE,
+    ),
+]
+NHeadsOption = Annotated[
+    int | None,
+    Option(
+        "--n-heads",
+        "--heads",
+        help="Number of query heads in a layer.",
+        metavar="N",
+        parser=whole(limits.HEADS),
+        envvar="ATTNCTL_N_HEADS",
+        rich_help_panel=MADE,
+    ),
+]
+NKvHeadsOption = Annotated[
+    int | None,
+    Option(
+        "--n-kv-heads",
+        "--kv-heads",
+        help="Number of key/value heads, shared by groups of query heads.",
+        metavar="N",
+        parser=whole(limits.HEADS),
+        envvar="ATTNCTL_N_KV_HEADS",
+        rich_help_panel=MADE,
+    ),
+]
+NLayersOption = Annotated[
+    int | None,
+    Option(
+        "--n-layers",
+        "--layers",
+        help="Number of layers (random, dot).",
+        metavar="N",
+        parser=whole(limits.LAYERS),
+        envvar="ATTNCTL_N_LAYERS",
+        rich_help_panel=MADE,
+    ),
+]
+OutputProjectionOption = Annotated[
+    bool | None,
+    Option(
+        "--output-projection/--no-output-projection",
+        help="With or without W_O (random).",
+        envvar="ATTNCTL_OUTPUT_PROJECTION",
+        rich_help_panel=MADE,
+    ),
+]
+CausalOption = Annotated[
+    bool | None,
+    Option(
+        "--causal/--no-causal",
+        help="Hide the future from every query.",
+        envvar="ATTNCTL_CAUSAL",
+        rich_help_panel=MATHEMATICS,
+    ),
+]
+WindowOption = Annotated[
+    int | None,
+    Option(
+        "--window",
+        help="Sliding window: hide keys this many tokens away, and more.",
+        metavar="N",
+        parser=whole(limits.WINDOW),
+        envvar="ATTNCTL_WINDOW",
+        rich_help_panel=MATHEMATICS,
+    ),
+]
+ScaleOption = Annotated[
+    str | None,
+    Option(
+        "--scale",
+        help="Factor on the scores: auto (1/√d_k), none, or a number: 0.125 or 1/8.",
+        metavar="auto|none|X",
+        autocompletion=completing("auto", "none"),
+        envvar="ATTNCTL_SCALE",
+        rich_help_panel=MATHEMATICS,
+    ),
+]
+NoScaleOption = Annotated[
+    bool, Option("--no-scale", help="The same as --scale none.", envvar="ATTNCTL_NO_SCALE", rich_help_panel=MATHEMATICS)
+]
+TemperatureOption = Annotated[
+    float | None,
+    Option(
+        "--temperature",
+        help="Divide by this before the softmax.",
+        metavar="X",
+        parser=decimal(limits.TEMPERATURE),
+        envvar="ATTNCTL_TEMPERATURE",
+        rich_help_panel=MATHEMATICS,
+    ),
+]
+PositionsOption = Annotated[
+    str | None,
+    Option(
+        "--positions",
+        help="Add positions to the embeddings: sinusoidal.",
+        metavar="KIND",
+        autocompletion=completing("sinusoidal"),
+        envvar="ATTNCTL_POSITIONS",
+        rich_help_panel=MATHEMATICS,
+    ),
+]
+RopeOption = Annotated[
+    bool,
+    Option("--rope", help="Rotary positions on queries and keys.", envvar="ATTNCTL_ROPE", rich_help_panel=MATHEMATICS),
+]
+RopeThetaOption = Annotated[
+    float | None,
+    Option(
+        "--rope-theta",
+        help="Base of the rotary angles; 10000 unless told otherwise.",
+        metavar="X",
+        parser=decimal(limits.ROPE_THETA),
+        envvar="ATTNCTL_ROPE_THETA",
+        rich_help_panel=MATHEMATICS,
+    ),
+]
+RopePairsOption = Annotated[
+    str | None,
+    Option(
+        "--rope-pairs",
+        help="Dimensions that turn together: half (as Llama) or interleaved.",
+        metavar="half|interleaved",
+        autocompletion=completing("half", "interleaved"),
+        envvar="ATTNCTL_ROPE_PAIRS",
+        rich_help_panel=MATHEMATICS,
+    ),
+]
+DropoutOption = Annotated[
+    float | None,
+    Option(
+        "--dropout",
+        help="Drop each weight with this probability (seeded).",
+        metavar="X",
+        parser=decimal(limits.DROPOUT),
+        envvar="ATTNCTL_DROPOUT",
+        rich_help_panel=MATHEMATICS,
+    ),
+]
+AttentionOption = Annotated[
+    str | None,
+    Option(
+        "--attention",
+        help="Of an encoder-decoder: encoder, decoder or cross.",
+        metavar="KIND",
+        autocompletion=completing("encoder", "decoder", "cross"),
+        envvar="ATTNCTL_ATTENTION",
+        rich_help_panel=CHECKPOINT,
+    ),
+]
+TargetOption = Annotated[
+    str | None,
+    Option(
+        "--target",
+        help="What the model is to write: the decoder's text (encoder-decoders); with --effects, contributions: a word.",
+        metavar="TEXT",
+        envvar="ATTNCTL_TARGET",
+        rich_help_panel=CHECKPOINT,
+    ),
+]
+SourceLanguageOption = Annotated[
+    str | None,
+    Option(
+        "--source-language",
+        help="The language of the text: eng_Latn (checkpoints that translate).",
+        metavar="CODE",
+        envvar="ATTNCTL_SOURCE_LANGUAGE",
+        rich_help_panel=CHECKPOINT,
+    ),
+]
+TargetLanguageOption = Annotated[
+    str | None,
+    Option(
+        "--target-language",
+        help="The language that the decoder writes: fra_Latn (checkpoints that translate).",
+        metavar="CODE",
+        envvar="ATTNCTL_TARGET_LANGUAGE",
+        rich_help_panel=CHECKPOINT,
+    ),
+]
+TextPairOption = Annotated[
+    str | None,
+    Option(
+        "--text-pair",
+        help="A second text that the model reads behind the text: passage, hypothesis (checkpoints).",
+        metavar="TEXT",
+        rich_help_panel=CHECKPOINT,
+    ),
+]
+PredictOption = Annotated[
+    str | None,
+    Option(
+        "--predict",
+        help="The words expected after a token (masked models: at it), or all.",
+        metavar="TOKEN|all",
+        autocompletion=completing(TOKENS),
+        envvar="ATTNCTL_PREDICT",
+        rich_help_panel=MODEL,
+    ),
+]
+CmapOption = Annotated[
+    str | None,
+    Option(
+        "--cmap",
+        help="Colour map, by its name in matplotlib [default: viridis].",
+        metavar="MAP",
+        autocompletion=completing(*MAPS),
+        envvar="ATTNCTL_CMAP",
+        rich_help_panel=SHOW,
+    ),
+]
+DpiOption = Annotated[
+    int | None,
+    Option(
+        "--dpi",
+        help="Dots per inch, 30 to 1200 [default: 200; in a batch 100].",
+        metavar="N",
+        parser=whole(limits.DPI),
+        envvar="ATTNCTL_DPI",
+        rich_help_panel=SHOW,
+    ),
+]
+TitleOption = Annotated[
+    str | None,
+    Option("--title", help="Title; '' for none.", metavar="TEXT", envvar="ATTNCTL_TITLE", rich_help_panel=SHOW),
+]
+SizeOption = Annotated[
+    str | None,
+    Option("--size", help="WIDTHxHEIGHT in inches: 6x4.", metavar="WxH", envvar="ATTNCTL_SIZE", rich_help_panel=SHOW),
+]
+ValuesOption = Annotated[
+    bool | None,
+    Option(
+        "--values/--no-values",
+        help="Numbers in the cells; where they can be read unless told otherwise.",
+        envvar="ATTNCTL_VALUES",
+        rich_help_panel=SHOW,
+    ),
+]
+LogOption = Annotated[
+    bool | None,
+    Option(
+        "--log/--no-log",
+        help="Colours on a logarithmic scale; of a long text also where a few cells hold most, unless told otherwise.",
+        envvar="ATTNCTL_LOG",
+        rich_help_panel=SHOW,
+    ),
+]
+FontSizeOption = Annotated[
+    float | None,
+    Option(
+        "--font-size",
+        help="Points of the labels; other letters in proportion.",
+        metavar="X",
+        parser=decimal(limits.FONT_SIZE),
+        envvar="ATTNCTL_FONT_SIZE",
+        rich_help_panel=SHOW,
+    ),
+]
+VminOption = Annotated[
+    float | None,
+    Option(
+        "--vmin",
+        help="The weight with the first colour [default: 0].",
+        metavar="X",
+        parser=decimal(limits.COLOUR_END),
+        envvar="ATTNCTL_VMIN",
+        rich_help_panel=SHOW,
+    ),
+]
+VmaxOption = Annotated[
+    float | None,
+    Option(
+        "--vmax",
+        help="The weight with the last colour [default: the largest].",
+        metavar="X",
+        parser=decimal(limits.COLOUR_END),
+        envvar="ATTNCTL_VMAX",
+        rich_help_panel=SHOW,
+    ),
+]
+NoColorbarOption = Annotated[
+    bool, Option("--no-colorbar", help="Without the colour bar.", envvar="ATTNCTL_NO_COLORBAR", rich_help_panel=SHOW)
+]
+DropOption = Annotated[
+    list[str],
+    Option(
+        "--drop",
+        help="Leave out a key: first, special, a token or its index.",
+        metavar="KEY",
+        autocompletion=completing("first", "special", TOKENS, joined=True),
+        envvar="ATTNCTL_DROP",
+        rich_help_panel=LOOK,
+    ),
+]
+RenormaliseOption = Annotated[
+    bool,
+    Option("--renormalise", help="Make each row sum to 1 again.", envvar="ATTNCTL_RENORMALISE", rich_help_panel=LOOK),
+]
+WordsOption = Annotated[
+    bool,
+    Option("--words", help="Merge the pieces of a tokenizer into words.", envvar="ATTNCTL_WORDS", rich_help_panel=LOOK),
+]
+MeasureOption = Annotated[
+    str | None,
+    Option(
+        "--measure",
+        help="What a cell holds.",
+        metavar="MEASURE",
+        autocompletion=completing("weights", "attnctl.measures:measure_names"),
+        envvar="ATTNCTL_MEASURE",
+        rich_help_panel=LOOK,
+    ),
+]
+EngineOption = Annotated[
+    str,
+    Option(
+        "--engine",
+        help="local, or ray: the workers of a Ray cluster.",
+        metavar="local|ray",
+        autocompletion=completing("local", "ray"),
+        envvar="ATTNCTL_ENGINE",
+        rich_help_panel=WORK,
+    ),
+]
+AddressOption = Annotated[
+    str | None,
+    Option(
+        "--address",
+        help="The Ray cluster: auto, or HOST:PORT; one of this machine without it.",
+        metavar="ADDRESS",
+        envvar="ATTNCTL_ADDRESS",
+        rich_help_panel=WORK,
+    ),
+]
+GpusPerWorkerOption = Annotated[
+    float,
+    Option(
+        "--gpus-per-worker",
+        help="GPUs that each of Ray's workers takes.",
+        metavar="X",
+        parser=decimal(limits.GPUS),
+        envvar="ATTNCTL_GPUS_PER_WORKER",
+        rich_help_panel=WORK,
+    ),
+]
+
+
+@dataclass(frozen=True)
+class CheckpointOptions:
+    """A checkpoint, and how it is run."""
+
+    model: ModelOption = None
+    dtype: DtypeOption = None
+    device: DeviceOption = None
+
+
+@dataclass(frozen=True)
+class AnswerOptions(CheckpointOptions):
+    """A checkpoint that answers questions."""
+
+    off: OffOption = None
+    seed: SeedOption = None
+    bos: BosOption = None
+
+
+@dataclass(frozen=True)
+class PromptOptions(AnswerOptions):
+    """A checkpoint that is asked a prompt; what its numbers are made of is its own."""
+
+    chat: ChatOption = None
+    generate: GenerateOption = None
+    truncate: TruncateOption = False
+    image: ImageOption = None
+
+
+@dataclass(frozen=True)
+class CorpusModelOptions(PromptOptions):
+    """A model of any kind, for many texts."""
+
+    tokenizer: TokenizerOption = None
+    embeddings: EmbeddingsOption = None
+    qkv: QkvOption = None
+    d_model: DModelOption = None
+    d_k: DKOption = None
+    n_heads: NHeadsOption = None
+    n_kv_heads: NKvHeadsOption = None
+    n_layers: NLayersOption = None
+    output_projection: OutputProjectionOption = None
+    causal: CausalOption = None
+    window: WindowOption = None
+    scale: ScaleOption = None
+    no_scale: NoScaleOption = False
+    temperature: TemperatureOption = None
+    positions: PositionsOption = None
+    rope: RopeOption = False
+    rope_theta: RopeThetaOption = None
+    rope_pairs: RopePairsOption = None
+    dropout: DropoutOption = None
+    attention: AttentionOption = None
+    target: TargetOption = None
+    source_language: SourceLanguageOption = None
+    target_language: TargetLanguageOption = None
+
+
+@dataclass(frozen=True)
+class WeightsModelOptions(CorpusModelOptions):
+    """A model whose weights are shown, and no prediction."""
+
+    text_pair: TextPairOption = None
+
+
+@dataclass(frozen=True)
+class ModelOptions(WeightsModelOptions):
+    """Which numbers a text is run through."""
+
+    predict: PredictOption = None
+
+
+@dataclass(frozen=True)
+class MapOptions:
+    """How a page of small maps looks."""
+
+    cmap: CmapOption = None
+    dpi: DpiOption = None
+    title: TitleOption = None
+
+
+@dataclass(frozen=True)
+class PictureOptions(MapOptions):
+    """How a picture looks; the fields of formats.pictures.Look."""
+
+    size: SizeOption = None
+    values: ValuesOption = None
+    log: LogOption = None
+    font_size: FontSizeOption = None
+    vmin: VminOption = None
+    vmax: VmaxOption = None
+    no_colorbar: NoColorbarOption = False
+
+
+@dataclass(frozen=True)
+class WeightOptions:
+    """What is shown in place of the weights."""
+
+    drop: DropOption = field(default_factory=list)
+    renormalise: RenormaliseOption = False
+    words: WordsOption = False
+    measure: MeasureOption = None
+
+
+@dataclass(frozen=True)
+class EngineOptions:
+    """Where the work is done: on this machine, or on a Ray cluster."""
+
+    engine: EngineOption = "local"
+    address: AddressOption = None
+    gpus_per_worker: GpusPerWorkerOption = 0.0

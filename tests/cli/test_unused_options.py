@@ -1,0 +1,210 @@
+"""No option is ignored in silence: in each branch of a command every typed option is read, or refused in one line.
+
+A branch is a command line that works. Each option of the command is added to it in turn. An option of a group is read when
+the command reads its field; the parameter of a command is read when its function loads the variable.
+"""
+
+from __future__ import annotations
+
+import dis
+import sys
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from importlib import import_module
+from pathlib import Path
+from types import FrameType
+from typing import Annotated, Any, NamedTuple
+
+import pytest
+import typer
+
+from attnctl.cli import command as cli_command
+from attnctl.cli.app import COMMANDS, load_command
+from attnctl.cli.command import refuse_unused
+from attnctl.cli.groups import CheckpointOptions
+from attnctl.errors import UsageError
+from tests.cli.test_pairs import VALUES as VALUES_OF_PAIRS
+from tests.conftest import Run
+
+NEW = [name for name, listed in COMMANDS.items() if listed.module]
+# options that act before the function of a command runs, or after it
+ALWAYS = {"quiet", "no_pager", "help_all"}
+
+
+class Branch(NamedTuple):
+    """A command line that works; the options it has already are not added again."""
+
+    line: str
+    codes: tuple[int, ...] = (0,)
+
+
+# MODEL is a small checkpoint, BATCH a packed batch for it
+BRANCHES = {
+    "leaks": Branch("leaks BATCH --model MODEL", (4,)),
+    "leaks, JSON": Branch("leaks BATCH --model MODEL --json", (4,)),
+    "leaks, picture": Branch("leaks BATCH --model MODEL -o leaks.svg", (4,)),
+    "leaks, texts": Branch("leaks Alice Bob --pack --model MODEL"),
+    "config": Branch("config"),
+    "config --set": Branch("config --set seed=3"),
+    "config --unset": Branch("config --unset seed"),
+    "config --path": Branch("config --path"),
+    "needle": Branch("needle --model MODEL --lengths 200 --depths 50", (1,)),
+    "needle, JSON": Branch("needle --model MODEL --lengths 200 --depths 50 --json", (1,)),
+    "quiz": Branch("quiz Alice will eat pizza --model random"),
+    "quiz, JSON": Branch("quiz Alice will eat pizza --model random --json"),
+    "schema": Branch("schema trace"),
+    "docs": Branch("docs"),
+    "docs, a page": Branch("docs lesson"),
+    "docs --samples": Branch("docs --samples made"),
+    "model": Branch("model gpt2"),
+    "model, a card": Branch("model demo"),
+    "models": Branch("model"),
+    "softmax": Branch("softmax 1 2"),
+    "softmax, JSON": Branch("softmax 1 2 --json"),
+    "softmax, a factor": Branch("softmax 1 2 --scale 2"),
+}
+# a value of each option that takes one; --model is that of the branch
+VALUES = VALUES_OF_PAIRS | {
+    "expect": "causal",
+    "samples": "made",
+    "dtype": "float32",
+    "chat": "no.json",
+    "output": "out.json",
+    "file": "none.txt",
+}
+# (branch, option) → why it is neither read nor refused
+EXCEPTIONS: dict[tuple[str, str], str] = {}
+
+
+class Reads:
+    """The options that a command has read."""
+
+    def __init__(self) -> None:
+        self.names: set[str] = set()
+
+    def group(self, kind: Callable[..., object], values: Mapping[str, object]) -> object:
+        """Return the group of options, whose fields tell when they are read one by one."""
+        names = self.names
+
+        class Recorded(kind):  # type: ignore[misc, valid-type]
+            def __getattribute__(self, name: str) -> object:
+                unpacked = sys._getframe(1).f_globals.get("__name__") in ("dataclasses", "copy")
+                if name in values and not unpacked:
+                    names.add(name)
+                return super().__getattribute__(name)
+
+        return Recorded(**values)
+
+    @contextmanager
+    def of_function(self, function: Callable[..., object]) -> Iterator[None]:
+        """Within this, record each parameter that the function loads."""
+        code = function.__code__  # type: ignore[attr-defined]
+        loads = {
+            one.offset: one.argval if isinstance(one.argval, tuple) else (one.argval,)  # Python 3.13 loads two at once
+            for one in dis.get_instructions(code)
+            if one.opname.startswith(("LOAD_FAST", "LOAD_DEREF"))
+        }
+
+        def trace(frame: FrameType, event: str, _: object) -> Any:
+            if frame.f_code is not code:
+                return None
+            frame.f_trace_opcodes = True
+            if event == "opcode" and frame.f_lasti in loads:
+                self.names.update(loads[frame.f_lasti])
+            return trace
+
+        before = sys.gettrace()
+        sys.settrace(trace)
+        try:
+            yield
+        finally:
+            sys.settrace(before)
+
+
+def added_options(branch: Branch) -> Iterator[tuple[str, list[str]]]:
+    """Return the options that the branch lacks: the name of each in Python, and how it is typed."""
+    words = branch.line.split()
+    for one in load_command(words[0]).params:
+        flags = [flag for flag in (*one.opts, *one.secondary_opts) if flag.startswith("--")]
+        if one.param_type_name != "option" or one.name in ALWAYS or set(words) & {*one.opts, *one.secondary_opts}:
+            continue
+        for flag in flags if getattr(one, "is_flag", False) else flags[:1]:
+            value = [] if getattr(one, "is_flag", False) else [VALUES.get(one.name or "", "1")]
+            yield one.name or "", [flag, *value]
+
+
+def test_each_command_has_branches() -> None:
+    assert {branch.line.split()[0] for branch in BRANCHES.values()} == set(NEW)
+
+
+@pytest.mark.parametrize("named", BRANCHES)
+def test_a_typed_option_is_read_or_refused(
+    named: str, run: Run, room: Path, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest
+) -> None:
+    branch = BRANCHES[named]
+    if "MODEL" in branch.line:
+        pytest.importorskip("transformers", reason="attnctl[hf] is not installed")
+    places = {"MODEL": str(room / "llama"), "BATCH": str(room / "packed.json")}
+    words = [places.get(word, word) for word in branch.line.split()]
+    function = getattr(import_module(COMMANDS[words[0]].module), f"{words[0]}_command")
+    monkeypatch.setattr("webbrowser.open", lambda *_, **__: True)
+    monkeypatch.setattr("attnctl.docs.site.build_site", lambda folder: folder / "index.html")
+    ignored = []
+    for name, typed in [("", []), *added_options(branch)]:
+        reads = Reads()
+        monkeypatch.setattr(cli_command, "make_group", reads.group)
+        with reads.of_function(function):
+            done = run(*words, *typed)
+        complaints = [line for line in done.err.splitlines() if "note:" not in line]
+        if done.code == 2 and len(complaints) == 1:
+            assert name, complaints
+        elif name and name not in reads.names and (named, name) not in EXCEPTIONS:
+            ignored.append(name)
+        elif not name:
+            assert done.code in branch.codes, done
+    assert not ignored
+
+
+def test_what_is_typed_and_unused_is_refused() -> None:
+    """The enum of click never equals that of Typer: a comparison with it refused nothing."""
+    app = typer.Typer()
+
+    @app.command()
+    def show(
+        context: typer.Context,
+        precision: int | None = None,
+        device: Annotated[str | None, typer.Option("--device", envvar="ATTNCTL_DEVICE")] = None,
+    ) -> None:
+        refuse_unused(context, "precision", CheckpointOptions, because="the output is JSON")
+
+    command = typer.main.get_command(app)
+    for name in ("model", "dtype"):  # the group has them, and so must the command
+        command.params.append(typer.core.TyperOption(param_decls=[name, f"--{name}"], expose_value=False))
+    with pytest.raises(UsageError, match="^--precision has no effect here: the output is JSON$"):
+        command(["--precision", "2"], standalone_mode=False)
+    with pytest.raises(UsageError, match="^--dtype has no effect here: the output is JSON$"):
+        command(["--dtype", "float16"], standalone_mode=False)
+    command([], standalone_mode=False)
+
+
+def test_a_default_of_the_users_own_is_not_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    app = typer.Typer()
+
+    @app.command()
+    def show(
+        context: typer.Context, device: Annotated[str | None, typer.Option("--device", envvar="ATTNCTL_DEVICE")] = None
+    ) -> None:
+        refuse_unused(context, "device", because="nothing is computed")
+
+    monkeypatch.setenv("ATTNCTL_DEVICE", "cpu")
+    typer.main.get_command(app)([], standalone_mode=False)
+
+
+def test_unpacking_a_group_is_no_reading() -> None:
+    from dataclasses import asdict
+
+    reads = Reads()
+    group: Any = reads.group(CheckpointOptions, {"model": "demo", "dtype": None, "device": None})
+    asdict(group)
+    assert reads.names == set()
+    assert group.model == "demo" and reads.names == {"model"}
