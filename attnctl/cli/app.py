@@ -46,7 +46,7 @@ COMMANDS = {
     "compare": Listed(LOOK, "two models, traces or texts, and their difference"),
     "sources": Listed(LOOK, "which part of a prompt an answer came from"),
     "needle": Listed(LOOK, "whether a planted fact is found, and by which heads"),
-    "align": Listed(LOOK, "when each word of a speech was said, what a word was made from"),
+    "align": Listed(LOOK, "when each word of a speech was said, what a word was made from", "attnctl.commands.align"),
     "leaks": Listed(LOOK, "whether packed documents are kept apart", "attnctl.commands.leaks"),
     "view": Listed(LOOK, "one HTML page to explore attention in a browser"),
     "shell": Listed("Many questions", "many questions about one text, its model loaded once"),

@@ -216,12 +216,6 @@ _TABLE: dict[str, dict[str, Option]] = {
             "--least", "Scored cases that a line of the table has at least.", int, default=20, range=limits.CASES
         ),
         "untrained": Option("--untrained", "Beside it the same model with parameters drawn anew.", bool),
-        "heads": Option(
-            "--heads",
-            "named (in the generation config; of speech), auto (those that align best; of texts), or layer.head: 4.2,5.1.",
-            metavar="named|auto|HEADS",
-            values=("named", "auto"),
-        ),
         "remove": Option("--remove", "Render the prompt without each part, too.", bool),
     },
     INPUT: {
@@ -290,7 +284,7 @@ _TABLE: dict[str, dict[str, Option]] = {
             "--file -f", "Read the text from this file.", reads=True, meant_by="--text --input --prompt", one_call=True
         ),
         "tokens": Option(
-            "--tokens", "Names of the tokens of bare weights, the rows: a JSON list or words.", metavar="TOKENS"
+            "--tokens", "Names of the tokens: of bare weights, the rows; a JSON list or words.", metavar="TOKENS"
         ),
         "key_tokens": Option(
             "--key-tokens",
@@ -344,7 +338,6 @@ _TABLE: dict[str, dict[str, Option]] = {
             of_machine=True,
         ),
         "chat": Option("--chat", "Instead of a text a conversation: JSON, a list of role and content.", reads=True),
-        "language": Option("--language", "The language that is spoken: en, de [default: as the model hears it]."),
         "answer": Option("--answer", "The answer to explain; without it the model's own."),
     },
     MATHEMATICS: {

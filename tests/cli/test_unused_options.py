@@ -38,14 +38,23 @@ class Branch(NamedTuple):
 
 
 # MODEL is a small checkpoint, BATCH a packed batch for it
+PLACES = {"MODEL": "llama", "BATCH": "packed.json", "T5": "t5", "WHISPER": "whisper", "SOUND": "tone.wav"}
 BRANCHES = {
     "leaks": Branch("leaks BATCH --model MODEL", (4,)),
     "leaks, JSON": Branch("leaks BATCH --model MODEL --json", (4,)),
     "leaks, picture": Branch("leaks BATCH --model MODEL -o leaks.svg", (4,)),
     "leaks, texts": Branch("leaks Alice Bob --pack --model MODEL"),
+    "align, texts": Branch("align Alice eats --model T5 --target soup"),
+    "align, texts, JSON": Branch("align Alice eats --model T5 --target soup --json"),
+    "align, texts, picture": Branch("align Alice eats --model T5 --target soup -o links.svg"),
+    "align, speech": Branch("align SOUND --model WHISPER"),
+    "align, speech, subtitles": Branch("align SOUND --model WHISPER -o words.srt"),
 }
 # a value of each option that takes one; --model is that of the branch
-VALUES = {"expect": "causal", "dtype": "float32", "device": "cpu", "output": "out.json"}
+VALUES = {
+    "expect": "causal", "dtype": "float32", "device": "cpu", "output": "out.json", "file": "lines.txt", "heads": "0.0",
+    "target": "tea", "language": "en", "source_language": "eng_Latn", "target_language": "fra_Latn",
+}  # fmt: skip
 # (branch, option) → why it is neither read nor refused
 EXCEPTIONS: dict[tuple[str, str], str] = {}
 
@@ -116,10 +125,9 @@ def test_a_typed_option_is_read_or_refused(
     named: str, run: Run, room: Path, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest
 ) -> None:
     branch = BRANCHES[named]
-    if "MODEL" in branch.line:
+    if "--model" in branch.line:
         pytest.importorskip("transformers", reason="attnctl[hf] is not installed")
-    places = {"MODEL": str(room / "llama"), "BATCH": str(room / "packed.json")}
-    words = [places.get(word, word) for word in branch.line.split()]
+    words = [str(room / PLACES[word]) if word in PLACES else word for word in branch.line.split()]
     function = getattr(import_module(COMMANDS[words[0]].module), f"{words[0]}_command")
     ignored = []
     for name, typed in [("", []), *added_options(branch)]:
