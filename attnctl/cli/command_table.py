@@ -164,24 +164,6 @@ With TEXT (or --file), A and B are models: names, weight files, steps of a run, 
             },
         ),
     ),
-    "sources": Entry(
-        "attnctl sources --chat messages.json --model smollm2",
-        """Tell which part of a prompt an answer came from: what is looked at, what writes the answer, and what matters.
-
-looks: the part's share of the answer's attention, over all heads and layers. writes: what the heads that read it add to
-the answer's log-probability directly, in nats. matters: how that changes where nothing behind the part can see it. With
---image the parts are regions of the picture.""",
-        takes(
-            "text file spans answer budget remove top json output",
-            *o.PROMPT_OPTIONS,
-            top="Only so many, the strongest: parts.",
-            output=f"Where to write: .json, .html, {suffixes_listed()}.",
-        ),
-        (
-            {"--answer": "all but generate"},
-            {"a page": "all but top json image", "the terminal, JSON or a picture": "all"},
-        ),
-    ),
     "needle": Entry(
         "attnctl needle --model smollm2 --lengths 512,1024",
         """Plant a fact in filler, ask for it, and see where the answer looked: which needles are found, and by which heads.

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, fields
 from typing import Annotated
 
-from typer import BadParameter, Option
+from typer import Argument, BadParameter, Option
 from typer.models import OptionInfo
 
 from attnctl import limits
@@ -778,3 +778,8 @@ class EngineOptions:
     engine: EngineOption = "local"
     address: AddressOption = None
     gpus_per_worker: GpusPerWorkerOption = 0.0
+
+
+TextArgument = Annotated[
+    str | None, Argument(help='The text, or "-" to read it from standard input.', metavar="[TEXT|-]")
+]

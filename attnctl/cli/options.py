@@ -338,7 +338,6 @@ _TABLE: dict[str, dict[str, Option]] = {
             of_machine=True,
         ),
         "chat": Option("--chat", "Instead of a text a conversation: JSON, a list of role and content.", reads=True),
-        "answer": Option("--answer", "The answer to explain; without it the model's own."),
     },
     MATHEMATICS: {
         "causal": Option("--causal/--no-causal", "Hide the future from every query.", bool, meant_by="--mask"),

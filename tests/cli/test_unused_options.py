@@ -38,7 +38,14 @@ class Branch(NamedTuple):
 
 
 # MODEL is a small checkpoint, BATCH a packed batch for it
-PLACES = {"MODEL": "llama", "BATCH": "packed.json", "T5": "t5", "WHISPER": "whisper", "SOUND": "tone.wav"}
+PLACES = {
+    "MODEL": "llama",
+    "BATCH": "packed.json",
+    "T5": "t5",
+    "WHISPER": "whisper",
+    "SOUND": "tone.wav",
+    "CHAT": "chat.json",
+}
 BRANCHES = {
     "leaks": Branch("leaks BATCH --model MODEL", (4,)),
     "leaks, JSON": Branch("leaks BATCH --model MODEL --json", (4,)),
@@ -49,11 +56,19 @@ BRANCHES = {
     "align, texts, picture": Branch("align Alice eats --model T5 --target soup -o links.svg"),
     "align, speech": Branch("align SOUND --model WHISPER"),
     "align, speech, subtitles": Branch("align SOUND --model WHISPER -o words.srt"),
+    "sources": Branch("sources Alice eats. --model MODEL"),
+    "sources, JSON": Branch("sources Alice eats. --model MODEL --json"),
+    "sources, page": Branch("sources Alice eats. --model MODEL -o sources.html"),
+    "sources, picture": Branch("sources Alice eats. --model MODEL -o sources.svg"),
+    "sources, an answer": Branch("sources Alice eats. --model MODEL --answer pizza"),
+    "sources, a conversation": Branch("sources --chat CHAT --model MODEL"),
 }
 # a value of each option that takes one; --model is that of the branch
 VALUES = {
     "expect": "causal", "dtype": "float32", "device": "cpu", "output": "out.json", "file": "lines.txt", "heads": "0.0",
-    "target": "tea", "language": "en", "source_language": "eng_Latn", "target_language": "fra_Latn",
+    "target": "tea", "language": "en", "source_language": "eng_Latn", "target_language": "fra_Latn", "top": "1",
+    "spans": "lines", "answer": "soup", "budget": "3", "chat": "chat.json", "off": "0.0", "seed": "1", "generate": "2",
+    "image": "photo.png",
 }  # fmt: skip
 # (branch, option) → why it is neither read nor refused
 EXCEPTIONS: dict[tuple[str, str], str] = {}
