@@ -45,7 +45,7 @@ COMMANDS = {
     "ablate": Listed(LOOK, "what each head, edge or part of a text does for a prediction"),
     "compare": Listed(LOOK, "two models, traces or texts, and their difference"),
     "sources": Listed(LOOK, "which part of a prompt an answer came from", "attnctl.commands.sources"),
-    "needle": Listed(LOOK, "whether a planted fact is found, and by which heads"),
+    "needle": Listed(LOOK, "whether a planted fact is found, and by which heads", "attnctl.commands.needle"),
     "align": Listed(LOOK, "when each word of a speech was said, what a word was made from", "attnctl.commands.align"),
     "leaks": Listed(LOOK, "whether packed documents are kept apart", "attnctl.commands.leaks"),
     "view": Listed(LOOK, "one HTML page to explore attention in a browser"),

@@ -164,18 +164,6 @@ With TEXT (or --file), A and B are models: names, weight files, steps of a run, 
             },
         ),
     ),
-    "needle": Entry(
-        "attnctl needle --model smollm2 --lengths 512,1024",
-        """Plant a fact in filler, ask for it, and see where the answer looked: which needles are found, and by which heads.
-
-A head's retrieval score is the share of the answer's tokens for which it looks at that very token inside the needle
-(Wu et al. 2024). The check: are needles still answered without the best heads, and without as many others?""",
-        takes(
-            "needle question expect haystack lengths depths switch_off json output model off seed bos dtype device",
-            json="Write JSON: a line a needle, then a line about the heads.",
-            output=f"Where to write: .jsonl, gone on with if there, or {suffixes_listed()}.",
-        ),
-    ),
     "view": Entry(
         'attnctl view "Alice will eat pizza"',
         """Make one HTML file to explore attention in a browser, and open it: no network, nothing to install.

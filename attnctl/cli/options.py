@@ -238,12 +238,6 @@ _TABLE: dict[str, dict[str, Option]] = {
         "lr": Option(
             "--lr", "Learning rate at its highest: 0.005 unless told otherwise.", float, range=limits.LEARNING_RATE
         ),
-        "needle": Option("--needle", "The fact that is planted."),
-        "question": Option("--question", "What is asked about it."),
-        "expect": Option("--expect", "What an answer must hold, letter case aside."),
-        "haystack": Option("--haystack", "A file of filler; without it, made sentences.", reads=True),
-        "lengths": Option("--lengths", "Tokens of the prompts, with commas.", default="512,1024,2048"),
-        "depths": Option("--depths", "Where the needle stands, in % of the prompt.", default="0,25,50,75,100"),
     },
     SHOW: {
         "precision": Option(
@@ -460,13 +454,6 @@ _TABLE: dict[str, dict[str, Option]] = {
             int,
             default=20,
             range=limits.BUDGET,
-        ),
-        "switch_off": Option(
-            "--switch-off",
-            "So many of the best heads are switched off to see; 0 for none.",
-            int,
-            default=10,
-            range=limits.SWITCHED_OFF,
         ),
     },
     OUTPUT: {

@@ -56,6 +56,14 @@ BRANCHES = {
     "align, texts, picture": Branch("align Alice eats --model T5 --target soup -o links.svg"),
     "align, speech": Branch("align SOUND --model WHISPER"),
     "align, speech, subtitles": Branch("align SOUND --model WHISPER -o words.srt"),
+    # a small checkpoint answers no needle
+    "needle": Branch("needle --model MODEL --lengths 200 --depths 50", (1,)),
+    "needle, JSON": Branch("needle --model MODEL --lengths 200 --depths 50 --json", (1,)),
+    "needle, a file": Branch("needle --model MODEL --lengths 200 --depths 50 -o needles.jsonl", (1,)),
+    "needle, picture": Branch("needle --model MODEL --lengths 200 --depths 50 -o needles.svg", (1,)),
+    "needle, of one's own": Branch(
+        "needle --model MODEL --lengths 200 --depths 50 --needle a --question b --expect c", (1,)
+    ),
     "sources": Branch("sources Alice eats. --model MODEL"),
     "sources, JSON": Branch("sources Alice eats. --model MODEL --json"),
     "sources, page": Branch("sources Alice eats. --model MODEL -o sources.html"),
@@ -68,7 +76,8 @@ VALUES = {
     "expect": "causal", "dtype": "float32", "device": "cpu", "output": "out.json", "file": "lines.txt", "heads": "0.0",
     "target": "tea", "language": "en", "source_language": "eng_Latn", "target_language": "fra_Latn", "top": "1",
     "spans": "lines", "answer": "soup", "budget": "3", "chat": "chat.json", "off": "0.0", "seed": "1", "generate": "2",
-    "image": "photo.png",
+    "image": "photo.png", "needle": "a", "question": "b", "haystack": "lines.txt", "lengths": "100", "depths": "0",
+    "switch_off": "1",
 }  # fmt: skip
 # (branch, option) → why it is neither read nor refused
 EXCEPTIONS: dict[tuple[str, str], str] = {}

@@ -1,0 +1,234 @@
+"""`attnctl needle`: is a planted fact found, at every depth of prompts of several lengths, and which heads fetch it."""
+
+from __future__ import annotations
+
+import contextlib
+import re
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+from typer import Exit, Option
+
+from attnctl import limits
+from attnctl.cli import arguments
+from attnctl.cli.command import command
+from attnctl.cli.groups import (
+    INPUT,
+    OUTPUT,
+    WORK,
+    BosOption,
+    CheckpointOptions,
+    OffOption,
+    SeedOption,
+    option_values,
+    output_option,
+    whole,
+)
+from attnctl.cli.output import output_format, print_lines, put_bytes, safe_console, show_renderable
+from attnctl.cli.progress import cost_progress
+from attnctl.errors import INTERRUPTED, AttnctlError, UsageError
+from attnctl.files import lock_file
+from attnctl.formats.pictures import format_names, suffixes_listed
+
+if TYPE_CHECKING:
+    from attnctl.models.huggingface.needles import NeedleAsker
+    from attnctl.readings.effects.needle import Needles
+
+LENGTHS = "512,1024,2048"  # the default, and an example in a message
+ANSWER = 256  # tokens that are read in the time that an answer takes, about
+
+
+@command(example="attnctl needle --model smollm2 --lengths 512,1024")
+def needle_command(
+    *,
+    needle: Annotated[
+        str | None,
+        Option(
+            "--needle",
+            help="The fact that is planted.",
+            metavar="TEXT",
+            envvar="ATTNCTL_NEEDLE",
+            rich_help_panel=INPUT,
+        ),
+    ] = None,
+    question: Annotated[
+        str | None,
+        Option(
+            "--question",
+            help="What is asked about it.",
+            metavar="TEXT",
+            envvar="ATTNCTL_QUESTION",
+            rich_help_panel=INPUT,
+        ),
+    ] = None,
+    expect: Annotated[
+        str | None,
+        Option(
+            "--expect",
+            help="What an answer must hold, letter case aside.",
+            metavar="TEXT",
+            envvar="ATTNCTL_EXPECT",
+            rich_help_panel=INPUT,
+        ),
+    ] = None,
+    haystack: Annotated[
+        str | None,
+        Option(
+            "--haystack",
+            help="A file of filler; without it, made sentences.",
+            metavar="FILE",
+            envvar="ATTNCTL_HAYSTACK",
+            rich_help_panel=INPUT,
+        ),
+    ] = None,
+    lengths: Annotated[
+        str,
+        Option(
+            "--lengths",
+            help="Tokens of the prompts, with commas.",
+            metavar="TEXT",
+            envvar="ATTNCTL_LENGTHS",
+            rich_help_panel=INPUT,
+        ),
+    ] = LENGTHS,
+    depths: Annotated[
+        str,
+        Option(
+            "--depths",
+            help="Where the needle stands, in % of the prompt.",
+            metavar="TEXT",
+            envvar="ATTNCTL_DEPTHS",
+            rich_help_panel=INPUT,
+        ),
+    ] = "0,25,50,75,100",
+    switch_off: Annotated[
+        int,
+        Option(
+            "--switch-off",
+            help="So many of the best heads are switched off to see; 0 for none.",
+            metavar="N",
+            parser=whole(limits.SWITCHED_OFF),
+            envvar="ATTNCTL_SWITCH_OFF",
+            rich_help_panel=WORK,
+        ),
+    ] = 10,
+    json: Annotated[
+        bool,
+        Option(
+            "--json",
+            help="Write JSON: a line a needle, then a line about the heads.",
+            envvar="ATTNCTL_JSON",
+            rich_help_panel=OUTPUT,
+        ),
+    ] = False,
+    output: Annotated[
+        str | None, output_option(f"Where to write: .jsonl, gone on with if there, or {suffixes_listed()}.")
+    ] = None,
+    off: OffOption = None,
+    seed: SeedOption = None,
+    bos: BosOption = None,
+    model: CheckpointOptions,
+) -> None:
+    """Plant a fact in filler, ask for it, and see where the answer looked: which needles are found, and by which heads.
+
+    A head's retrieval score is the share of the answer's tokens for which it looks at that very token inside the needle
+    (Wu et al. 2024). The check: are needles still answered without the best heads, and without as many others?
+    """
+    from attnctl import inputs
+    from attnctl.readings.effects.needle import NEEDLE
+
+    form = output_format("needle", output, ("jsonl", *format_names()), "jsonl" if json else "")
+    output = None if output == "-" else output
+    tokens, shares = _whole_numbers(lengths, "--lengths"), _whole_numbers(depths, "--depths")
+    if max(shares) > 100:
+        raise UsageError(f"--depths {depths}: they are in %, 0 to 100")
+    own = tuple(part for part in (needle, question, expect) if part is not None) or NEEDLE
+    if len(own) != 3 or not all(part.strip() for part in own):
+        raise UsageError("a needle of your own needs all three: --needle, --question and --expect")
+    filler = None if haystack is None else inputs.text_of(None, haystack)
+    checkpoint = arguments.model_of({"off": off, "bos": bos, **option_values(model)})
+    if checkpoint.info.kind != "checkpoint":
+        raise UsageError(
+            f"{checkpoint.info.name} answers no questions: name a checkpoint with --model (smollm2, a folder)"
+        )
+    from attnctl.models.huggingface.needles import NeedleAsker
+
+    asker = NeedleAsker(checkpoint, own, filler, seed or 0)
+    # two runs on one file would ask, and write, everything twice
+    with contextlib.ExitStack() as held:
+        if form == "jsonl" and output is not None:
+            held.callback(lock_file(Path(output)).release)
+        _ask_needles(asker, tokens, shares, switch_off, form, output)
+
+
+def _ask_needles(
+    asker: NeedleAsker, tokens: list[int], shares: list[int], switch_off: int, form: str, output: str | None
+) -> None:
+    """Ask the needles that the file of -o does not hold yet, and write what is known of all."""
+    from attnctl.formats.documents.json_documents import write_json
+    from attnctl.formats.documents.readings_json import cell_document, known_needles
+
+    cells = known_needles(output, asker.run) if form == "jsonl" and output is not None else []
+    if cells:
+        arguments.say_notes((f"{len(cells)} needles are in {output} already",))
+    asker.check_length(max(tokens))
+    known = {(cell.length, cell.depth) for cell in cells}
+    left = [place for n in tokens for share in shares if (place := (n, share / 100)) not in known]
+    interrupted = False
+    try:
+        with cost_progress(f"{len(left)} needles") as tick:
+            for cell in asker.ask_needles(left):
+                cells.append(cell)
+                if form == "jsonl":
+                    _write_line(write_json(cell_document(cell, asker.run), "needle"), output)
+                if tick is not None:
+                    tick(_tokens_read(cell.length, cell.depth) / sum(_tokens_read(*place) for place in left))
+        needles = asker.needles_of(cells, switch_off)
+    except KeyboardInterrupt:
+        arguments.say_notes(("interrupted: this is what is known so far",))
+        needles, interrupted = asker.needles_of(cells), True
+    _write_needles(needles, form, output)
+    if interrupted:
+        raise Exit(INTERRUPTED)
+    if not needles.answered_count:
+        raise AttnctlError(f"{asker.model.info.name} answers none of the {len(cells)} needles")
+
+
+def _tokens_read(length: int, depth: float) -> float:
+    """Return how many tokens are read for a needle: those behind it, as filler before it is shared, and an answer."""
+    return length * (1 - depth) + ANSWER
+
+
+def _whole_numbers(spec: str, option: str) -> list[int]:
+    """Return whole numbers with commas between them. Raises UsageError for anything else."""
+    if not re.fullmatch(r"\s*[0-9]{1,9}\s*(,\s*[0-9]{1,9}\s*)*", spec):
+        raise UsageError(f"{option} {spec!r}: whole numbers with commas, like {LENGTHS}")
+    return [int(part) for part in spec.split(",")]
+
+
+def _write_line(line: bytes, output: str | None) -> None:
+    """Write a line at the end of a file, which is whole, or is asked for again; on standard output for None."""
+    if output is None:
+        put_bytes(line + b"\n")
+        return
+    with Path(output).open("ab") as file:
+        file.write(line + b"\n")
+
+
+def _write_needles(needles: Needles, form: str, output: str | None) -> None:
+    """Write what is known of all needles in this format."""
+    from attnctl.formats.documents.json_documents import write_json
+    from attnctl.formats.documents.readings_json import needles_document
+    from attnctl.render.terminal.console import Shown
+    from attnctl.render.told.needles import needle_cells, needles_forms
+
+    if form == "jsonl" and output is None:
+        put_bytes(write_json(needles_document(needles), "result") + b"\n")
+    elif form not in ("terminal", "jsonl"):
+        from attnctl.render.figure.charts import needle_drawing
+
+        arguments.write_drawing(needle_drawing(needles), form, output)
+    elif form == "jsonl" or safe_console().is_terminal:
+        show_renderable(Shown(needles_forms(needles)))
+    else:
+        print_lines(needle_cells(needles).as_csv(delimiter="\t").rstrip("\n"))
