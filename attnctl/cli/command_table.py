@@ -165,45 +165,6 @@ With TEXT (or --file), A and B are models: names, weight files, steps of a run, 
             },
         ),
     ),
-    "sources": Entry(
-        "attnctl sources --chat messages.json --model smollm2",
-        """Tell which part of a prompt an answer came from: what is looked at, what writes the answer, and what matters.
-
-looks: the part's share of the answer's attention, over all heads and layers. writes: what the heads that read it add to
-the answer's log-probability directly, in nats. matters: how that changes where nothing behind the part can see it. With
---image the parts are regions of the picture.""",
-        takes(
-            "text file spans answer budget remove top json output",
-            *o.PROMPT_OPTIONS,
-            top="Only so many, the strongest: parts.",
-            output=f"Where to write: .json, .html, {suffixes_listed()}.",
-        ),
-        (
-            {"--answer": "all but generate"},
-            {"a page": "all but top json image", "the terminal, JSON or a picture": "all"},
-        ),
-    ),
-    "align": Entry(
-        "attnctl align speech.wav --model openai/whisper-base -o speech.srt",
-        """Tell when each word of a speech was said, by the cross attention of Whisper and dynamic time warping; or what each
-token of a target was made from.
-
-The speech is written down by the model, or given with --target. A word's confidence is the geometric mean of its tokens'
-probabilities. The heads that go along with the sound best are found too, and held against those the checkpoint names.
-
-Of an encoder-decoder the text is the source, and the target is the model's own, or given with --target; other models read
-one text, "source >> target". The heads that give each token of the target a source of its own are found.""",
-        takes(
-            "text file heads words target language source_language target_language json output model dtype device",
-            text={
-                "help": 'The text, or speech: .wav, what soundfile reads where that is installed; "-" for standard input.',
-                "metavar": "[TEXT|AUDIO|-]",
-                "reads": True,
-            },
-            output=f"Where to write: .json, {suffixes_listed()}; of speech .srt, .vtt.",
-        ),
-        ({"speech": "all but file words source_language target_language", "texts": "all but language"},),
-    ),
     "view": Entry(
         'attnctl view "Alice will eat pizza"',
         """Make one HTML file to explore attention in a browser, and open it: no network, nothing to install.

@@ -794,3 +794,8 @@ class EngineOptions:
     engine: EngineOption = "local"
     address: AddressOption = None
     gpus_per_worker: GpusPerWorkerOption = 0.0
+
+
+TextArgument = Annotated[
+    str | None, Argument(help='The text, or "-" to read it from standard input.', metavar="[TEXT|-]")
+]

@@ -207,12 +207,6 @@ _TABLE: dict[str, dict[str, Option]] = {
             "--least", "Scored cases that a line of the table has at least.", int, default=20, range=limits.CASES
         ),
         "untrained": Option("--untrained", "Beside it the same model with parameters drawn anew.", bool),
-        "heads": Option(
-            "--heads",
-            "named (in the generation config; of speech), auto (those that align best; of texts), or layer.head: 4.2,5.1.",
-            metavar="named|auto|HEADS",
-            values=("named", "auto"),
-        ),
         "remove": Option("--remove", "Render the prompt without each part, too.", bool),
     },
     INPUT: {
@@ -322,8 +316,6 @@ _TABLE: dict[str, dict[str, Option]] = {
             of_machine=True,
         ),
         "chat": Option("--chat", "Instead of a text a conversation: JSON, a list of role and content.", reads=True),
-        "language": Option("--language", "The language that is spoken: en, de [default: as the model hears it]."),
-        "answer": Option("--answer", "The answer to explain; without it the model's own."),
     },
     MATHEMATICS: {
         "causal": Option("--causal/--no-causal", "Hide the future from every query.", bool, meant_by="--mask"),

@@ -39,6 +39,14 @@ class Branch(NamedTuple):
 
 
 # MODEL is a small checkpoint, BATCH a packed batch for it
+PLACES = {
+    "MODEL": "llama",
+    "BATCH": "packed.json",
+    "T5": "t5",
+    "WHISPER": "whisper",
+    "SOUND": "tone.wav",
+    "CHAT": "chat.json",
+}
 BRANCHES = {
     "leaks": Branch("leaks BATCH --model MODEL", (4,)),
     "leaks, JSON": Branch("leaks BATCH --model MODEL --json", (4,)),
@@ -62,16 +70,32 @@ BRANCHES = {
     "softmax": Branch("softmax 1 2"),
     "softmax, JSON": Branch("softmax 1 2 --json"),
     "softmax, a factor": Branch("softmax 1 2 --scale 2"),
+    "align, texts": Branch("align Alice eats --model T5 --target soup"),
+    "align, texts, JSON": Branch("align Alice eats --model T5 --target soup --json"),
+    "align, texts, picture": Branch("align Alice eats --model T5 --target soup -o links.svg"),
+    "align, speech": Branch("align SOUND --model WHISPER"),
+    "align, speech, subtitles": Branch("align SOUND --model WHISPER -o words.srt"),
+    "needle, a file": Branch("needle --model MODEL --lengths 200 --depths 50 -o needles.jsonl", (1,)),
+    "needle, picture": Branch("needle --model MODEL --lengths 200 --depths 50 -o needles.svg", (1,)),
+    "needle, of one's own": Branch(
+        "needle --model MODEL --lengths 200 --depths 50 --needle a --question b --expect c", (1,)
+    ),
+    "sources": Branch("sources Alice eats. --model MODEL"),
+    "sources, JSON": Branch("sources Alice eats. --model MODEL --json"),
+    "sources, page": Branch("sources Alice eats. --model MODEL -o sources.html"),
+    "sources, picture": Branch("sources Alice eats. --model MODEL -o sources.svg"),
+    "sources, an answer": Branch("sources Alice eats. --model MODEL --answer pizza"),
+    "sources, a conversation": Branch("sources --chat CHAT --model MODEL"),
 }
 # a value of each option that takes one; --model is that of the branch
 VALUES = VALUES_OF_PAIRS | {
-    "expect": "causal",
     "samples": "made",
-    "dtype": "float32",
-    "chat": "no.json",
-    "output": "out.json",
-    "file": "none.txt",
-}
+    "expect": "causal", "dtype": "float32", "device": "cpu", "output": "out.json", "file": "lines.txt", "heads": "0.0",
+    "target": "tea", "language": "en", "source_language": "eng_Latn", "target_language": "fra_Latn", "top": "1",
+    "spans": "lines", "answer": "soup", "budget": "3", "chat": "chat.json", "off": "0.0", "seed": "1", "generate": "2",
+    "image": "photo.png", "needle": "a", "question": "b", "haystack": "lines.txt", "lengths": "100", "depths": "0",
+    "switch_off": "1",
+}  # fmt: skip
 # (branch, option) → why it is neither read nor refused
 EXCEPTIONS: dict[tuple[str, str], str] = {}
 
@@ -142,10 +166,9 @@ def test_a_typed_option_is_read_or_refused(
     named: str, run: Run, room: Path, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest
 ) -> None:
     branch = BRANCHES[named]
-    if "MODEL" in branch.line:
+    if "--model" in branch.line:
         pytest.importorskip("transformers", reason="attnctl[hf] is not installed")
-    places = {"MODEL": str(room / "llama"), "BATCH": str(room / "packed.json")}
-    words = [places.get(word, word) for word in branch.line.split()]
+    words = [str(room / PLACES[word]) if word in PLACES else word for word in branch.line.split()]
     function = getattr(import_module(COMMANDS[words[0]].module), f"{words[0]}_command")
     monkeypatch.setattr("webbrowser.open", lambda *_, **__: True)
     monkeypatch.setattr("attnctl.docs.site.build_site", lambda folder: folder / "index.html")

@@ -34,10 +34,12 @@ def view_command(
         check_writable(str(output))
     if sources:
         arguments.check_mode("view", "--sources")
-        from attnctl.cli.commands.sources import found_sources  # torch
+        from attnctl.cli.groups import PromptOptions
+        from attnctl.commands.sources import find_sources
         from attnctl.render.page.reading_pages import sources_page
 
-        html, name = sources_page(found_sources(source, options["file"], model)[0]), "sources"
+        asked = o.taken(PromptOptions, model)
+        html, name = sources_page(find_sources(source, options["file"], asked)[0]), "sources"
     else:
         html, name = _page_of_weights(source, other, model, **options)
     if output is None:  # a file in a fresh temporary folder, named after the text

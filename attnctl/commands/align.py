@@ -1,0 +1,139 @@
+"""`attnctl align`: when each word of a speech was said, or what each token of a target was made from."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated
+
+from typer import Argument, Context, Option
+
+from attnctl.cli import arguments
+from attnctl.cli.command import command, refuse_unused
+from attnctl.cli.groups import (
+    LOOK,
+    MODEL,
+    CheckpointOptions,
+    FileOption,
+    JsonOption,
+    SourceLanguageOption,
+    TargetLanguageOption,
+    TargetOption,
+    WordsOption,
+    output_option,
+)
+from attnctl.cli.output import output_format, print_lines, put_bytes, safe_console, show_renderable
+from attnctl.cli.progress import cost_progress
+from attnctl.cli.suggestions import completing
+from attnctl.errors import UsageError
+from attnctl.formats.pictures import format_names, suffixes_listed
+
+if TYPE_CHECKING:
+    from attnctl.readings.alignment import AlignedSpeech
+    from attnctl.readings.text_alignment import AlignedText
+
+
+@command(example="attnctl align speech.wav --model openai/whisper-base -o speech.srt")
+def align_command(
+    context: Context,
+    text: Annotated[
+        str | None,
+        Argument(
+            help='The text, or speech: .wav, what soundfile reads where that is installed; "-" for standard input.',
+            metavar="[TEXT|AUDIO|-]",
+        ),
+    ] = None,
+    *,
+    file: FileOption = None,
+    heads: Annotated[
+        str | None,
+        Option(
+            "--heads",
+            help="named (in the generation config; of speech), auto (those that align best; of texts), or layer.head: "
+            "4.2,5.1.",
+            metavar="named|auto|HEADS",
+            autocompletion=completing("named", "auto"),
+            envvar="ATTNCTL_HEADS",
+            rich_help_panel=LOOK,
+        ),
+    ] = None,
+    words: WordsOption = False,
+    target: TargetOption = None,
+    language: Annotated[
+        str | None,
+        Option(
+            "--language",
+            help="The language that is spoken: en, de [default: as the model hears it].",
+            metavar="TEXT",
+            envvar="ATTNCTL_LANGUAGE",
+            rich_help_panel=MODEL,
+        ),
+    ] = None,
+    source_language: SourceLanguageOption = None,
+    target_language: TargetLanguageOption = None,
+    json: JsonOption = False,
+    output: Annotated[
+        str | None, output_option(f"Where to write: .json, {suffixes_listed()}; of speech .srt, .vtt.")
+    ] = None,
+    model: CheckpointOptions,
+) -> None:
+    """Tell when each word of a speech was said, by the cross attention of Whisper and dynamic time warping; or what each
+    token of a target was made from.
+
+    The speech is written down by the model, or given with --target. A word's confidence is the geometric mean of its tokens'
+    probabilities. The heads that go along with the sound best are found too, and held against those the checkpoint names.
+
+    Of an encoder-decoder the text is the source, and the target is the model's own, or given with --target; other models
+    read one text, "source >> target". The heads that give each token of the target a source of its own are found.
+    """
+    from attnctl import api, inputs
+
+    if model.model is None:
+        raise UsageError("align wants a checkpoint: name its folder or Hugging Face id with --model")
+    speech = api.hears_speech(text or "", model.model)
+    if speech:
+        refuse_unused(context, "file", "words", "source_language", "target_language", because="speech is aligned")
+    else:
+        refuse_unused(context, "language", because="texts are aligned")
+    suffixes, hint = ("srt", "vtt") * speech, "" if speech else ": subtitles are of speech"
+    form = output_format("align", output, ("json", *suffixes, *format_names()), "json" if json else "", hint)
+    if not speech:
+        text = inputs.text_of(text, file)
+    elif text is None:
+        raise UsageError('there is no speech: name its file, or "-" for standard input')
+    steps = api.align_steps(
+        text, model.model, heads=heads, target=target, words=words, language=language, source_language=source_language,
+        target_language=target_language, dtype=model.dtype, device=model.device,
+    )  # fmt: skip
+    done, aligned = 0.0, None
+    with cost_progress("listening" if speech else "aligning") as tick:
+        for step in steps:
+            if not isinstance(step, float):
+                aligned = step
+            elif tick is not None:
+                tick(step - done)
+                done = step
+    assert aligned is not None
+    arguments.say_notes(aligned.notes)
+    _write_aligned(aligned, form, output)
+
+
+def _write_aligned(aligned: AlignedSpeech | AlignedText, form: str, output: str | None) -> None:
+    """Write what is aligned in this format."""
+    from attnctl.formats.documents.json_documents import write_json
+    from attnctl.formats.documents.readings_json import alignment_document
+    from attnctl.readings.alignment import AlignedSpeech, subtitles
+    from attnctl.render.terminal.console import Shown
+    from attnctl.render.told.align import align_forms, alignment_table
+
+    if form == "json":
+        put_bytes(write_json(alignment_document(aligned), "alignment") + b"\n", output)
+    elif form in ("srt", "vtt"):
+        assert isinstance(aligned, AlignedSpeech)
+        put_bytes(subtitles(aligned, form).encode(), output)
+    elif form != "terminal":
+        from attnctl.render.figure.charts import alignment_drawing
+
+        arguments.write_drawing(alignment_drawing(aligned), form, output)
+    elif safe_console().is_terminal:
+        show_renderable(Shown(align_forms(aligned)))
+    else:
+        print_lines(alignment_table(aligned).as_csv(delimiter="\t").rstrip("\n"))

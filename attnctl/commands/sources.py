@@ -1,0 +1,169 @@
+"""`attnctl sources`: which part of a prompt an answer came from."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING, Annotated
+
+from typer import Context, Exit, Option
+
+from attnctl import limits
+from attnctl.cli import arguments
+from attnctl.cli.command import command, refuse_unused
+from attnctl.cli.groups import (
+    LOOK,
+    MODEL,
+    WORK,
+    FileOption,
+    JsonOption,
+    PromptOptions,
+    SpansOption,
+    TextArgument,
+    output_option,
+    whole,
+)
+from attnctl.cli.output import output_format, print_lines, put_bytes, safe_console, show_renderable
+from attnctl.cli.progress import cost_progress
+from attnctl.errors import INTERRUPTED
+from attnctl.formats.pictures import format_names, suffixes_listed
+
+if TYPE_CHECKING:
+    from attnctl.readings.effects.answer_sources import AnswerSources
+    from attnctl.source import Model
+
+SAID_SECONDS = 5.0  # from which the cost is told beforehand
+TRIED = 3  # forwards after which it is told at the latest
+
+
+@command(example="attnctl sources --chat messages.json --model smollm2")
+def sources_command(
+    context: Context,
+    text: TextArgument = None,
+    *,
+    file: FileOption = None,
+    spans: SpansOption = None,
+    answer: Annotated[
+        str | None,
+        Option(
+            "--answer",
+            help="The answer to explain; without it the model's own.",
+            metavar="TEXT",
+            envvar="ATTNCTL_ANSWER",
+            rich_help_panel=MODEL,
+        ),
+    ] = None,
+    budget: Annotated[
+        int,
+        Option(
+            "--budget",
+            help="Forwards for a prompt: more parts than these are left out in groups.",
+            metavar="N",
+            parser=whole(limits.BUDGET),
+            envvar="ATTNCTL_BUDGET",
+            rich_help_panel=WORK,
+        ),
+    ] = 20,
+    remove: Annotated[
+        bool,
+        Option(
+            "--remove",
+            help="Render the prompt without each part, too.",
+            envvar="ATTNCTL_REMOVE",
+            rich_help_panel=LOOK,
+        ),
+    ] = False,
+    top: Annotated[
+        int | None,
+        Option(
+            "--top",
+            help="Only so many, the strongest: parts.",
+            metavar="N",
+            parser=whole(limits.TOP),
+            envvar="ATTNCTL_TOP",
+            rich_help_panel=LOOK,
+        ),
+    ] = None,
+    json: JsonOption = False,
+    output: Annotated[str | None, output_option(f"Where to write: .json, .html, {suffixes_listed()}.")] = None,
+    model: PromptOptions,
+) -> None:
+    """Tell which part of a prompt an answer came from: what is looked at, what writes the answer, and what matters.
+
+    looks: the part's share of the answer's attention, over all heads and layers. writes: what the heads that read it add to
+    the answer's log-probability directly, in nats. matters: how that changes where nothing behind the part can see it. With
+    --image the parts are regions of the picture.
+    """
+    form = output_format("sources", output, ("json", "html", *format_names()), "json" if json else "")
+    if form == "html":
+        refuse_unused(context, "top", "image", because="the page has every part, and no picture")
+    if answer is not None:
+        refuse_unused(context, "generate", because="the answer is given")
+    sources, interrupted = find_sources(text, file, model, answer=answer, spans=spans, budget=budget, remove=remove)
+    _write_sources(sources, form, output, top, model.image)
+    if interrupted:
+        raise Exit(INTERRUPTED)
+
+
+def find_sources(
+    text: str | None,
+    file: str | None,
+    model: PromptOptions,
+    *,
+    answer: str | None = None,
+    spans: str | None = None,
+    budget: int = 20,
+    remove: bool = False,
+) -> tuple[AnswerSources, bool]:
+    """Return what is known of the sources, the cost told beforehand; and whether Ctrl-C ended the search early."""
+    from attnctl import api, inputs
+
+    def open_model() -> Model:
+        opened: Model = arguments.model_of(replace(model, chat=None, generate=None))
+        return opened
+
+    prompt = inputs.open_prompt(text, file, model.chat, open_model)
+    steps = api.search_sources(
+        *prompt, answer=answer, spans=spans, budget=budget, remove=remove, generate=model.generate
+    )
+    search, interrupted = next(steps), False
+    parts, told, done = len(search.parts), search.read_seconds > SAID_SECONDS, 0.0
+    arguments.say_notes(search.cost_notes(remove, SAID_SECONDS) if told else ())
+    try:
+        with cost_progress(f"{parts} parts, {len(search.tokens):,} tokens") as tick:
+            for made, _ in enumerate(steps, 1):
+                if not told and (search.cost.is_measured or made == TRIED):
+                    told = True
+                    arguments.say_notes(search.cost_notes(remove, SAID_SECONDS))
+                if tick is not None:
+                    done, before = search.share_done(remove), done
+                    tick(done - before)
+    except KeyboardInterrupt:
+        arguments.say_notes(("interrupted: this is what is known so far",))
+        interrupted = True
+    sources = search.found_so_far()
+    arguments.say_notes(sources.notes)
+    return sources, interrupted
+
+
+def _write_sources(sources: AnswerSources, form: str, output: str | None, top: int | None, image: str | None) -> None:
+    """Write the sources in this format."""
+    from attnctl.formats.documents.json_documents import write_json
+    from attnctl.formats.documents.readings_json import sources_document
+    from attnctl.render.page.reading_pages import sources_page
+    from attnctl.render.terminal.console import Shown
+    from attnctl.render.told.sources import parts_table, sources_forms
+
+    if form == "json":
+        put_bytes(write_json(sources_document(sources, top), "result") + b"\n", output)
+    elif form == "html":
+        put_bytes(sources_page(sources).encode(), output)
+    elif form != "terminal":
+        from attnctl import inputs
+        from attnctl.render.figure.charts import sources_drawing
+
+        photograph = inputs.photograph_named(None, image)
+        arguments.write_drawing(sources_drawing(sources, top, photograph), form, output)
+    elif safe_console().is_terminal:
+        show_renderable(Shown(sources_forms(sources, top)))
+    else:
+        print_lines(parts_table(sources, top).as_csv(delimiter="\t").rstrip("\n"))
