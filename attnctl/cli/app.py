@@ -53,7 +53,7 @@ COMMANDS = {
     "batch": Listed("Many texts", "every text of a file: a trace a line, a folder of pictures"),
     "model": Listed(MODELS, "how large a model's attention is; a trained one's card"),
     "train": Listed(MODELS, "train a small attention model and watch it learn"),
-    "evaluate": Listed(MODELS, "which words each head finds, beside simple rules"),
+    "evaluate": Listed(MODELS, "which words each head finds, beside simple rules", "attnctl.commands.evaluate"),
     "softmax": Listed(LEARN, "the softmax of a few scores, worked out"),
     "quiz": Listed(LEARN, "questions about the attention of a sentence"),
     "config": Listed(SETTINGS, "defaults of your own"),

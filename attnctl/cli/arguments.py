@@ -21,6 +21,7 @@ from attnctl import limits
 from attnctl.argument_types import model_arguments
 from attnctl.cli import output
 from attnctl.cli.command_table import ENTRIES
+from attnctl.cli.groups import CheckpointOptions, PictureOptions, option_values
 from attnctl.cli.options import LOOK_OPTIONS, MODEL_OPTIONS, OPTIONS, taken
 from attnctl.cli.output import put_bytes, say_unless_quiet
 from attnctl.cli.progress import cost_progress
@@ -225,7 +226,7 @@ def _check_names(said: Document, command: str, options: Collection[str]) -> None
 def why_no_default(name: str) -> str:
     """Why no option takes a default of that NAME or COMMAND.NAME; empty where one does."""
     key = name.rpartition(".")[2].replace("-", "_")
-    known = _options_of_all()
+    known = options_of_all()
     if known.get(key):
         return ""
     if key in known:
@@ -233,7 +234,7 @@ def why_no_default(name: str) -> str:
     return f"no option is called so{suggest_choice(key, known)}"
 
 
-def _options_of_all() -> dict[str, bool]:
+def options_of_all() -> dict[str, bool]:
     """Return for each option of any command whether it may have a default."""
     from attnctl.cli.app import COMMANDS, load_command
 
@@ -299,6 +300,11 @@ def check_mode(command: str, *modes: str) -> None:
             raise UsageError(f"{flag} does not go with {' and '.join(modes)}{fit}")
 
 
+def picture_look(options: PictureOptions, dpi: int = 200) -> Look:
+    """Return how a picture looks. Raises UsageError for a size that cannot be."""
+    return look_of(option_values(options), dpi)
+
+
 def look_of(options: OptionValues, dpi: int = 200) -> Look:
     """Take LOOK_OPTIONS out of `options`. Raises UsageError for one that cannot be."""
     from attnctl.formats.pictures import Look, size_in_inches
@@ -311,25 +317,30 @@ def look_of(options: OptionValues, dpi: int = 200) -> Look:
     return Look(**{"dpi": dpi, "colour_bar": bar} | given)
 
 
-def model_of(options: OptionValues) -> Any:
+def model_of(options: OptionValues | CheckpointOptions) -> Any:
     """Open the model that MODEL_OPTIONS ask for. Raises UsageError for options that exclude each other."""
     from attnctl.models import open_named_model  # NumPy, which --help and completion do without
 
-    given = model_arguments(options)
+    given = model_arguments(options if isinstance(options, dict) else option_values(options))
     return open_named_model(**given) if current is None else current.kept_model(given, open_named_model)
 
 
 def open_source(
-    source: str | None, file: str | None, tokens: str | None, options: OptionValues, key_tokens: str | None = None
+    source: str | None,
+    file: str | None,
+    tokens: str | None,
+    options: OptionValues | CheckpointOptions,
+    key_tokens: str | None = None,
 ) -> TextSource | TraceSource | OverviewSource:
     """What the arguments of a command name. Raises UsageError for model options beside numbers computed already."""
     from attnctl import inputs
     from attnctl.source import TextSource
 
-    given = {name: value for name, value in options.items() if name != "chat"}
+    values: OptionValues = options if isinstance(options, dict) else option_values(options)
+    given = {name: value for name, value in values.items() if name != "chat"}
 
     def refuse_model_options(where: str) -> None:
-        for name, value in options.items():
+        for name, value in values.items():
             if value is not None and name in typed:  # a default of the user's own just does not apply
                 option = "--" + name.replace("_", "-")
                 raise UsageError(f"{option} does not go with {where}: its numbers are computed already")
@@ -340,8 +351,8 @@ def open_source(
         tokens,
         partial(model_of, given),
         key_tokens=key_tokens,
-        chat=options.get("chat"),
-        has_rows=options.get("qkv") is not None,
+        chat=values.get("chat"),
+        has_rows=values.get("qkv") is not None,
         computed=refuse_model_options,
     )
     if isinstance(opened, TextSource):

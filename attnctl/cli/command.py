@@ -29,7 +29,7 @@ from typer.models import CommandInfo
 
 from attnctl.cli import arguments
 from attnctl.cli.groups import LOOK, OUTPUT, PANELS
-from attnctl.cli.output import say_unless_quiet
+from attnctl.cli.output import help_width, say_unless_quiet
 from attnctl.errors import UsageError
 
 if TYPE_CHECKING:
@@ -38,6 +38,7 @@ if TYPE_CHECKING:
 
 CommandFunction = TypeVar("CommandFunction", bound=Callable[..., object])
 
+NARROW = 60  # columns of a terminal, below which help is Click's plain text
 TEXTS = ("text", "source")  # the arguments that are a text, whose words need no quotes
 
 _registered: dict[str, tuple[CommandInfo, tuple[str, ...]]] = {}  # command → for Typer, and the panels of --help-all
@@ -122,6 +123,7 @@ def load_module(name: str, module: str) -> Command:
     if not isinstance(made, Command):
         raise TypeError(f"{module} has no command {name}")
     made.more = more
+    made.context_settings["terminal_width"] = help_width()  # Click itself takes 50 columns at least
     made.params += _shared_options()
     if more:
         made.params.append(
@@ -204,6 +206,9 @@ class Command(TyperCommand):
 
     def format_help(self, ctx: Context, formatter: HelpFormatter) -> None:
         """Print Typer's rich help, without the panels that only --help-all shows."""
+        if formatter.width < NARROW:  # rich cuts the names of options there
+            super(TyperCommand, self).format_help(ctx, formatter)
+            return
         from rich.markup import escape
         from typer import rich_utils
 
@@ -218,9 +223,26 @@ class Command(TyperCommand):
                 plain.help = escape(one.help or "")
                 if isinstance(one, TyperOption):
                     plain.rich_help_panel = one.rich_help_panel or OUTPUT  # --help
+                    # in one column, with spaces: else rich cuts names, as that of --no-output-projection
+                    names = [*one.opts, *one.secondary_opts]
+                    long = [name for name in names if name.startswith("--")]
+                    plain.opts = [", ".join(long), *(name for name in names if name not in long)]
+                    plain.secondary_opts = []
                 shown.params.append(plain)
         shown.params.sort(key=lambda one: PANELS.index(one.rich_help_panel or LOOK))  # type: ignore[attr-defined]
         rich_utils.rich_format_help(obj=shown, ctx=ctx, markup_mode="rich")
+
+    def format_options(self, ctx: Context, formatter: HelpFormatter) -> None:
+        """Write the panels as plain text; on a narrow terminal the help of an option stands under its name."""
+        for group, rows in self.help_rows(ctx).items():
+            with formatter.section(group):
+                if formatter.width >= NARROW:
+                    formatter.write_dl(rows, col_max=26)
+                    continue
+                for name, sentence in rows:
+                    formatter.write_text(name)
+                    with formatter.indentation(), formatter.indentation():
+                        formatter.write_text(sentence)
 
     def help_rows(self, ctx: Context) -> dict[str, list[tuple[str, str]]]:
         """Return the parameters under their panels, for the reference: (flags and value, help)."""

@@ -339,53 +339,6 @@ weights of earlier steps, and metrics.jsonl. Ctrl-C saves; --resume goes on.""",
             },
         ),
     ),
-    "evaluate": Entry(
-        "attnctl evaluate corpus.conllu --model minilm",
-        """Measure which word each head finds: in parsed sentences of any language, or of the bundled corpus.
-
-For every relation and direction the best head, chosen on one half of the sentences and scored on the other, beside
-rules that need no attention. Sentences that cannot be used are counted and named, and the exit code is 3. A census that
--o wrote as .json is shown, or written in another format, without counting anew.""",
-        takes(
-            "corpus relations untrained subtypes least max_tokens batch_size jobs replace",
-            *o.ENGINE_OPTIONS,
-            "sentences write_corpus json output",
-            *o.MAP_OPTIONS,
-            *(name for name in o.WEIGHTS_MODEL_OPTIONS if name != "text_pair"),
-            corpus={
-                "help": 'Parsed sentences as CoNLL-U (.gz, .zst), or "-"; or a census (.json). '
-                "Default: the bundled corpus.",
-                "several": True,
-                "metavar": "FILE…",
-            },
-            max_tokens={
-                "help": "Tokens of the longest text that is read: a sentence with more is left out.",
-                "default": 512,
-            },
-            batch_size={"help": "How many share one pass: sentences of about one length (checkpoints).", "default": 32},
-            jobs={"default": 1},
-            json="Write JSON: instead of the table.",
-            output={
-                "help": f"Where to write: .json, .csv, .parquet, {suffixes_listed(last=', ')}, .html, "
-                "or a folder to go on from; repeatable.",
-                "several": True,
-            },
-        ),
-        (
-            {
-                "the bundled corpus": f"corpus sentences json {MODEL}",
-                "--write-corpus": "corpus sentences write_corpus model causal",
-                "a corpus": "all but sentences write_corpus",
-                "a stored census": f"corpus subtypes least json output {' '.join(o.MAP_OPTIONS)}",
-            },
-            ENGINES,
-            {
-                "the table": f"all but json {' '.join(o.MAP_OPTIONS)}",
-                "JSON": f"all but subtypes least {' '.join(o.MAP_OPTIONS)}",
-                "a picture": f"corpus output {' '.join(o.MAP_OPTIONS)}",
-            },
-        ),
-    ),
     "softmax": Entry(
         "attnctl softmax 8.1 1.2 3.0 6.5 --d-k 64",
         """Work out the softmax of a few scores: the arithmetic, the weights as bars, other scales, plain division.""",

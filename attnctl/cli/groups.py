@@ -7,7 +7,7 @@ own: it names what one call is about.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from typing import Annotated
 
 from typer import BadParameter, Option
@@ -65,6 +65,11 @@ def _check_range(number: float, allowed: Range) -> None:
     """Raise BadParameter if a number is not within the range."""
     if not allowed.holds_value(number):
         raise BadParameter(f"{limits.value_text(number)}: {allowed.range_text()}")
+
+
+def option_values(group: object) -> dict[str, object]:
+    """Return the options of a group by their names, for a function that reads every one of them."""
+    return {one.name: getattr(group, one.name) for one in fields(group)}  # type: ignore[arg-type]
 
 
 def output_option(help: str, metavar: str = "FILE") -> OptionInfo:
@@ -149,7 +154,7 @@ TokensOption = Annotated[
     str | None,
     Option(
         "--tokens",
-        help="Names of the tokens of bare weights, the rows: a JSON list or words.",
+        help="Names of the tokens: of bare weights, the rows; a JSON list or words.",
         metavar="TOKENS",
         envvar="ATTNCTL_TOKENS",
         rich_help_panel=MODEL,
@@ -773,3 +778,14 @@ class EngineOptions:
     engine: EngineOption = "local"
     address: AddressOption = None
     gpus_per_worker: GpusPerWorkerOption = 0.0
+
+
+ReplaceOption = Annotated[
+    bool,
+    Option(
+        "--replace",
+        help="Remove the results that the folder of -o holds, and begin anew.",
+        envvar="ATTNCTL_REPLACE",
+        rich_help_panel=WORK,
+    ),
+]

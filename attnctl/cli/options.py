@@ -188,13 +188,6 @@ _TABLE: dict[str, dict[str, Option]] = {
         "story": Option("--story", "Add the classroom reading of each step.", bool),
         "watch": Option("--watch", "A sentence whose attention is shown as it changes.", values=(TOKENS,)),
         "questions": Option("--questions -n", "How many questions.", int, default=5, range=limits.QUESTIONS),
-        "sentences": Option(
-            "--sentences",
-            "Of the bundled corpus: sentences in each of its parts.",
-            int,
-            default=1000,
-            range=limits.GRAMMAR_SENTENCES,
-        ),
         "explain": Option("--explain", "Print one gradient step of a fresh network, number by number.", bool),
         "against": Option("--against", "Measure logits above this word."),
         "how": Option(
@@ -210,12 +203,6 @@ _TABLE: dict[str, dict[str, Option]] = {
         "effects": Option("--effects", "Shade the tokens by what they do for the prediction, too.", bool),
         "sources": Option("--sources", "Of a prompt: the parts that the model's answer to it came from.", bool),
         "census": Option("--census", "Name heads after what they find in a corpus: evaluate's JSON.", reads=True),
-        "relations": Option("--relations", "CSV of label,name: relations called otherwise, or left out.", reads=True),
-        "subtypes": Option("--subtypes", "A line for each subtype, as nsubj:pass.", bool),
-        "least": Option(
-            "--least", "Scored cases that a line of the table has at least.", int, default=20, range=limits.CASES
-        ),
-        "untrained": Option("--untrained", "Beside it the same model with parameters drawn anew.", bool),
         "heads": Option(
             "--heads",
             "named (in the generation config; of speech), auto (those that align best; of texts), or layer.head: 4.2,5.1.",
@@ -290,7 +277,7 @@ _TABLE: dict[str, dict[str, Option]] = {
             "--file -f", "Read the text from this file.", reads=True, meant_by="--text --input --prompt", one_call=True
         ),
         "tokens": Option(
-            "--tokens", "Names of the tokens of bare weights, the rows: a JSON list or words.", metavar="TOKENS"
+            "--tokens", "Names of the tokens: of bare weights, the rows; a JSON list or words.", metavar="TOKENS"
         ),
         "key_tokens": Option(
             "--key-tokens",
@@ -508,9 +495,6 @@ _TABLE: dict[str, dict[str, Option]] = {
             "--unset", "Forget a default: NAME, or COMMAND.NAME.", metavar="NAME", several=True, one_call=True
         ),
         "path": Option("--path", "Print the path of the file.", bool, one_call=True),
-        "write_corpus": Option(
-            "--write-corpus", "Write the corpus's held-out sentences as CoNLL-U.", metavar="FILE", one_call=True
-        ),
         "site": Option("--site", "Build all pages into this folder, as HTML.", metavar="FOLDER", one_call=True),
         "samples": Option(
             "--samples", "Write the samples of the pages into this folder.", metavar="FOLDER", one_call=True

@@ -20,8 +20,6 @@ if TYPE_CHECKING:
     from typer._click.core import Context, Parameter
     from typer._click.formatting import HelpFormatter
 
-NARROW = 60  # columns, below which an option's help stands under its name
-
 
 class TableCommand(Command):
     """A command as the table has it; its module is imported when it is called."""
@@ -117,18 +115,6 @@ class TableCommand(Command):
             told = [(one.heading, f"{one.title_with_unit}{one.label_text}") for one in STATISTICS.values()]
             found["Columns, means over the queries"] = told
         return found
-
-    def format_options(self, ctx: Context, formatter: HelpFormatter) -> None:
-        """Arguments, then options in groups; an option's help beside its name, or under it on a narrow terminal."""
-        for group, rows in self.help_rows(ctx).items():
-            with formatter.section(group):
-                if formatter.width >= NARROW:
-                    formatter.write_dl(rows, col_max=26)
-                    continue
-                for name, said in rows:
-                    formatter.write_text(name)
-                    with formatter.indentation(), formatter.indentation():
-                        formatter.write_text(said)
 
 
 def _converted_number(option: Option, value: str | float, parameter: Parameter, ctx: Context) -> int | float:

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import inspect
 import math
 import shlex
+from functools import partial
+from typing import Any
 
 import pytest
 
 from attnctl import limits
-from attnctl.cli.command_table import ENTRIES
-from attnctl.cli.options import Option
+from attnctl.cli.app import COMMANDS, load_command
+from attnctl.limits import Range
 from tests.conftest import Refused
 
 # what no number of any option may be, beside what lies outside its own range
@@ -18,26 +21,36 @@ WHOLE = ("1.5", "1e3")
 LARGE = {str(2**63): 2.0**63, str(10**23): 1e23}  # which a float may be
 # every number with its range, in the first command that takes it
 OPTIONS = {
-    (option.flags, option.range): pytest.param(name, option, id=f"{name} {option.flags}")
-    for name in reversed(ENTRIES)
-    for option in ENTRIES[name].options.values()
-    if option.kind in (int, float)
+    (tuple(option.opts), option.type.name): pytest.param(name, option, id=f"{name} {option.opts[0]}")
+    for name in reversed(COMMANDS)
+    for option in load_command(name).params
+    if option.param_type_name == "option" and option.type.name in ("int", "float")
 }
+
+
+def range_of(option: Any) -> Range:
+    """The range of an option: the parser holds it, or the converter of a command of the old kind."""
+    if isinstance(option.type.convert, partial):
+        allowed = option.type.convert.args[0].range
+    else:
+        allowed = inspect.getclosurevars(option.type.func).nonlocals["allowed"]
+    assert isinstance(allowed, Range)
+    return allowed
 
 
 @pytest.mark.parametrize(("name", "option"), OPTIONS.values())
 def test_a_number_outside_its_range_is_refused_before_any_work(
-    name: str, option: Option, refused: Refused, monkeypatch: pytest.MonkeyPatch
+    name: str, option: Any, refused: Refused, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("attnctl.models.open_model", lambda *_, **__: pytest.fail("a model was opened"))
-    allowed = option.range
-    assert allowed is not None and allowed.least <= allowed.most and allowed.reason
+    allowed = range_of(option)
+    assert allowed.least <= allowed.most and allowed.reason
     outside = [str(n) for n in (0, -1) if not allowed.holds_value(n)]
-    whole = WHOLE if option.kind is int else ()
-    flag = option.flags.split()[0]
+    whole = WHOLE if option.type.name == "int" else ()
+    flag = option.opts[0]
     large = [value for value in NEVER if whole or LARGE.get(value, math.inf) > allowed.most]
     for value in (*large, *whole, *outside):
-        said = refused(name, *shlex.split(ENTRIES[name].example)[2:], f"{flag}={value}", code=2)
+        said = refused(name, *shlex.split(load_command(name).example)[2:], f"{flag}={value}", code=2)
         assert said.startswith(flag) and len(said) < 200, said
 
 

@@ -38,14 +38,33 @@ class Branch(NamedTuple):
 
 
 # MODEL is a small checkpoint, BATCH a packed batch for it
+PLACES = {"MODEL": "llama", "BATCH": "packed.json", "CORPUS": "trees.conllu", "CENSUS": "census.json"}
 BRANCHES = {
     "leaks": Branch("leaks BATCH --model MODEL", (4,)),
     "leaks, JSON": Branch("leaks BATCH --model MODEL --json", (4,)),
     "leaks, picture": Branch("leaks BATCH --model MODEL -o leaks.svg", (4,)),
     "leaks, texts": Branch("leaks Alice Bob --pack --model MODEL"),
+    "evaluate the bundled corpus": Branch("evaluate --sentences 20"),
+    "evaluate --write-corpus": Branch("evaluate --write-corpus made.conllu"),
+    "evaluate a corpus": Branch("evaluate CORPUS --model random"),
+    "evaluate a corpus, JSON": Branch("evaluate CORPUS --model random --json"),
+    "evaluate a corpus, picture": Branch("evaluate CORPUS --model random -o census.svg"),
+    "evaluate a corpus, folder": Branch("evaluate CORPUS --model random -o made --replace"),
+    "evaluate a census": Branch("evaluate CENSUS"),
+    "evaluate a census, JSON": Branch("evaluate CENSUS --json"),
+    "evaluate a census, picture": Branch("evaluate CENSUS -o census.svg"),
 }
 # a value of each option that takes one; --model is that of the branch
-VALUES = {"expect": "causal", "dtype": "float32", "device": "cpu", "output": "out.json"}
+VALUES = {
+    "expect": "causal", "dtype": "float32", "device": "cpu", "output": "out.json", "model": "dot",
+    "relations": "names.csv", "least": "3", "max_tokens": "50", "batch_size": "4", "jobs": "1", "engine": "local",
+    "address": "auto", "gpus_per_worker": "1", "sentences": "20", "write_corpus": "other.conllu", "cmap": "magma",
+    "dpi": "50", "title": "Ours", "chat": "chat.json", "off": "0.0", "seed": "3", "generate": "1", "image": "x.png",
+    "tokenizer": "chars", "embeddings": "rows.npy", "qkv": "rows.npy", "d_model": "12", "d_k": "3", "n_heads": "2",
+    "n_kv_heads": "1", "n_layers": "2", "window": "2", "scale": "2", "temperature": "2", "positions": "sinusoidal",
+    "rope_theta": "100", "rope_pairs": "half", "dropout": "0.5", "attention": "cross", "target": "tea",
+    "source_language": "eng_Latn", "target_language": "fra_Latn",
+}  # fmt: skip
 # (branch, option) → why it is neither read nor refused
 EXCEPTIONS: dict[tuple[str, str], str] = {}
 
@@ -118,8 +137,8 @@ def test_a_typed_option_is_read_or_refused(
     branch = BRANCHES[named]
     if "MODEL" in branch.line:
         pytest.importorskip("transformers", reason="attnctl[hf] is not installed")
-    places = {"MODEL": str(room / "llama"), "BATCH": str(room / "packed.json")}
-    words = [places.get(word, word) for word in branch.line.split()]
+    words = [str(room / PLACES[word]) if word in PLACES else word for word in branch.line.split()]
+    Path("names.csv").write_text("nsubj,subject\n")
     function = getattr(import_module(COMMANDS[words[0]].module), f"{words[0]}_command")
     ignored = []
     for name, typed in [("", []), *added_options(branch)]:

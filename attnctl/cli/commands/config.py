@@ -108,7 +108,7 @@ def _option_types(name: str, command: str, key: str) -> set[type]:
     """
     if "." in name and command not in COMMANDS:
         raise UsageError(suggest_command(command, COMMANDS))
-    if key in arguments.NEVER:
+    if arguments.options_of_all().get(key) is False:
         raise UsageError(f"--{name.rpartition('.')[2]} has no default: it is given where it is meant")
     kinds: dict[str, set[type]] = {}
     for each in [command] if command else COMMANDS:

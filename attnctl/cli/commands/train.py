@@ -16,7 +16,7 @@ from attnctl.cli.arguments import say_note
 from attnctl.cli.output import print_lines, put_bytes, put_json, safe_console, say_unless_quiet, show_renderable
 from attnctl.errors import INTERRUPTED, UsageError, print_complaint
 from attnctl.render.terminal.console import Shown
-from attnctl.render.told.training import lesson_forms, live_forms
+from attnctl.render.told.training import lesson_forms, live_forms, relations_forms
 from attnctl.text import Document, for_pasting
 from attnctl.training.relations import measure_run
 from attnctl.training.run import TrainingRun, recipe_to_train
@@ -97,10 +97,8 @@ def _finish_run(training: Training, run: TrainingRun, eye: Watch) -> None:
     """Say where the weights are; of the grammar, also what the heads learned."""
     table = measure_run(training, run)
     if table is not None and sys.stdout.isatty():
-        from attnctl.cli.commands.evaluate import show_table
-
         print_lines("")
-        show_table(table)
+        show_renderable(Shown(relations_forms(table)), soft_wrap=True)
     command = f"attnctl explain {for_pasting(eye.sentence)} --model {for_pasting(str(run.path))}"
     say_unless_quiet(f"trained {training.step} steps: {command}")
 
