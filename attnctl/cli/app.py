@@ -52,7 +52,7 @@ COMMANDS = {
     "shell": Listed("Many questions", "many questions about one text, its model loaded once"),
     "batch": Listed("Many texts", "every text of a file: a trace a line, a folder of pictures"),
     "model": Listed(MODELS, "how large a model's attention is; a trained one's card"),
-    "train": Listed(MODELS, "train a small attention model and watch it learn"),
+    "train": Listed(MODELS, "train a small attention model and watch it learn", "attnctl.commands.train"),
     "evaluate": Listed(MODELS, "which words each head finds, beside simple rules", "attnctl.commands.evaluate"),
     "softmax": Listed(LEARN, "the softmax of a few scores, worked out"),
     "quiz": Listed(LEARN, "questions about the attention of a sentence"),

@@ -314,31 +314,6 @@ the configurations that are known offline.""",
             },
         ),
     ),
-    "train": Entry(
-        "attnctl train mytext.txt -o run",
-        """Train a small attention model to predict words: the next word, or masked ones.
-
-A terminal shows it live; a pipe gets one line of JSON a report. The folder holds weights.safetensors (for --model), the
-weights of earlier steps, and metrics.jsonl. Ctrl-C saves; --resume goes on.""",
-        takes(
-            "corpus output watch query resume explain json objective n_layers n_heads d_model max_steps batch_size",
-            "lr seed device",
-            output="Where to write: a folder, made for the run.",
-            json="Write JSON: a line a report, on a terminal too.",
-            n_layers="Number of layers: 2 for the grammar, 1 for your text, unless told otherwise.",
-            n_heads="Number of query heads in a layer: 6 for the grammar, 4 for your text, unless told otherwise.",
-            d_model="Length of an embedding: 64, for the next words of your text 32.",
-            batch_size="How many share one pass: sentences of a step; 112 for the grammar, 128 for your text.",
-            device="Where to compute: auto (the CPU for a network this small), cpu, cuda, cuda:1 or mps.",
-        ),
-        (
-            {
-                "a new run": "all but resume explain",
-                "--resume": "output watch query resume json max_steps device",
-                "--explain": "all but output resume max_steps batch_size",
-            },
-        ),
-    ),
     "softmax": Entry(
         "attnctl softmax 8.1 1.2 3.0 6.5 --d-k 64",
         """Work out the softmax of a few scores: the arithmetic, the weights as bars, other scales, plain division.""",

@@ -87,11 +87,6 @@ _TABLE: dict[str, dict[str, Option]] = {
             "A known name, a checkpoint's folder or .gguf file, owner/name; demo, a weights file or a run.",
             values=("attnctl.models.huggingface.configured_sizes:known_configurations",),
         ),
-        "corpus": Option(
-            "",
-            'Text, one sentence a line: a file, a folder of .txt files, or "-". Default: the bundled corpus.',
-            reads=True,
-        ),
         "scores": Option("", 'Scores, such as 8.1 1.2 3.0; -inf is a masked one. "-" reads them.', several=True),
         "topic": Option("", "The page to show; without it, the topics."),
         "what": Option("", "", default="trace", values=("attnctl.formats.documents.schemas:SCHEMAS",)),
@@ -129,13 +124,6 @@ _TABLE: dict[str, dict[str, Option]] = {
             values=("attnctl.steps:NAMES", "contributions"),
             joined=True,
             meant_by="--step",
-        ),
-        "max_steps": Option(
-            "--max-steps",
-            "Gradient steps in all: as the bundled models for the grammar; 8000 for your text.",
-            int,
-            range=limits.STEPS,
-            meant_by="--step --steps --epochs",
         ),
         "top": Option(
             "--top", "Only so many, the strongest.", int, range=limits.TOP, meant_by="--topk --top-k --limit -n"
@@ -186,9 +174,7 @@ _TABLE: dict[str, dict[str, Option]] = {
         "whole": Option("--all", "Walk through every layer from the tokens to the output.", bool),
         "check": Option("--check", "Recompute the weights by other means: do they hold? Exit code 4 if not.", bool),
         "story": Option("--story", "Add the classroom reading of each step.", bool),
-        "watch": Option("--watch", "A sentence whose attention is shown as it changes.", values=(TOKENS,)),
         "questions": Option("--questions -n", "How many questions.", int, default=5, range=limits.QUESTIONS),
-        "explain": Option("--explain", "Print one gradient step of a fresh network, number by number.", bool),
         "against": Option("--against", "Measure logits above this word."),
         "how": Option(
             "--how", "zero, mean, or resample (from --reference).", default="zero", values=("zero", "mean", "resample")
@@ -221,16 +207,6 @@ _TABLE: dict[str, dict[str, Option]] = {
         "column": Option("--column", "The column that holds the texts.", metavar="NAME"),
         "id_column": Option("--id-column", "The column that holds their ids.", metavar="NAME"),
         "max_tokens": Option("--max-tokens", "Tokens of the longest text that is read.", int, range=limits.MAX_TOKENS),
-        "objective": Option(
-            "--objective",
-            "masked-word (for the grammar the default), next-word (for your text).",
-            metavar="OBJECTIVE",
-            values=("next-word", "masked-word"),
-        ),
-        "resume": Option("--resume", "Go on with the run in the folder of -o.", bool),
-        "lr": Option(
-            "--lr", "Learning rate at its highest: 0.005 unless told otherwise.", float, range=limits.LEARNING_RATE
-        ),
         "needle": Option("--needle", "The fact that is planted."),
         "question": Option("--question", "What is asked about it."),
         "expect": Option("--expect", "What an answer must hold, letter case aside."),

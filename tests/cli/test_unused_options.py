@@ -7,6 +7,7 @@ the command reads its field; the parameter of a command is read when its functio
 from __future__ import annotations
 
 import dis
+import shutil
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -38,12 +39,22 @@ class Branch(NamedTuple):
 
 
 # MODEL is a small checkpoint, BATCH a packed batch for it
-PLACES = {"MODEL": "llama", "BATCH": "packed.json", "CORPUS": "trees.conllu", "CENSUS": "census.json"}
+PLACES = {
+    "MODEL": "llama",
+    "BATCH": "packed.json",
+    "CORPUS": "trees.conllu",
+    "CENSUS": "census.json",
+    "LINES": "corpus.txt",
+}
 BRANCHES = {
     "leaks": Branch("leaks BATCH --model MODEL", (4,)),
     "leaks, JSON": Branch("leaks BATCH --model MODEL --json", (4,)),
     "leaks, picture": Branch("leaks BATCH --model MODEL -o leaks.svg", (4,)),
     "leaks, texts": Branch("leaks Alice Bob --pack --model MODEL"),
+    "train": Branch("train LINES -o run --max-steps 2"),
+    "train --resume": Branch("train -o run --resume --max-steps 3"),
+    "train --explain": Branch("train LINES --explain"),
+    "train --explain, JSON": Branch("train LINES --explain --json"),
     "evaluate the bundled corpus": Branch("evaluate --sentences 20"),
     "evaluate --write-corpus": Branch("evaluate --write-corpus made.conllu"),
     "evaluate a corpus": Branch("evaluate CORPUS --model random"),
@@ -64,6 +75,7 @@ VALUES = {
     "n_kv_heads": "1", "n_layers": "2", "window": "2", "scale": "2", "temperature": "2", "positions": "sinusoidal",
     "rope_theta": "100", "rope_pairs": "half", "dropout": "0.5", "attention": "cross", "target": "tea",
     "source_language": "eng_Latn", "target_language": "fra_Latn",
+    "watch": "Alice will", "query": "0", "objective": "masked-word", "max_steps": "4", "lr": "0.01",
 }  # fmt: skip
 # (branch, option) → why it is neither read nor refused
 EXCEPTIONS: dict[tuple[str, str], str] = {}
@@ -142,6 +154,9 @@ def test_a_typed_option_is_read_or_refused(
     function = getattr(import_module(COMMANDS[words[0]].module), f"{words[0]}_command")
     ignored = []
     for name, typed in [("", []), *added_options(branch)]:
+        shutil.rmtree("run", ignore_errors=True)
+        if "--resume" in words:
+            shutil.copytree(room / "run", "run")
         reads = Reads()
         monkeypatch.setattr(cli_command, "make_group", reads.group)
         with reads.of_function(function):
