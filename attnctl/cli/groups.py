@@ -796,6 +796,12 @@ class EngineOptions:
     gpus_per_worker: GpusPerWorkerOption = 0.0
 
 
-TextArgument = Annotated[
-    str | None, Argument(help='The text, or "-" to read it from standard input.', metavar="[TEXT|-]")
+ReplaceOption = Annotated[
+    bool,
+    Option(
+        "--replace",
+        help="Remove the results that the folder of -o holds, and begin anew.",
+        envvar="ATTNCTL_REPLACE",
+        rich_help_panel=WORK,
+    ),
 ]

@@ -82,11 +82,6 @@ _TABLE: dict[str, dict[str, Option]] = {
             "", "What to compare it with, of the same kind.", metavar="B", required=True, values=_MODELS, reads=True
         ),
         "other": Option("", "A second one, to be seen beside the first.", metavar="[TEXT|FILE]", reads=True),
-        "corpus": Option(
-            "",
-            'Text, one sentence a line: a file, a folder of .txt files, or "-". Default: the bundled corpus.',
-            reads=True,
-        ),
         "command": Option(
             "", "The command to tell about.", metavar="[COMMAND]", values=("attnctl.cli.command_table:COMMANDS",)
         ),
@@ -121,13 +116,6 @@ _TABLE: dict[str, dict[str, Option]] = {
             values=("attnctl.steps:NAMES", "contributions"),
             joined=True,
             meant_by="--step",
-        ),
-        "max_steps": Option(
-            "--max-steps",
-            "Gradient steps in all: as the bundled models for the grammar; 8000 for your text.",
-            int,
-            range=limits.STEPS,
-            meant_by="--step --steps --epochs",
         ),
         "top": Option(
             "--top", "Only so many, the strongest.", int, range=limits.TOP, meant_by="--topk --top-k --limit -n"
@@ -178,15 +166,6 @@ _TABLE: dict[str, dict[str, Option]] = {
         "all": Option("--all", "Walk through every layer from the tokens to the output.", bool),
         "check": Option("--check", "Recompute the weights by other means: do they hold? Exit code 4 if not.", bool),
         "story": Option("--story", "Add the classroom reading of each step.", bool),
-        "watch": Option("--watch", "A sentence whose attention is shown as it changes.", values=(TOKENS,)),
-        "sentences": Option(
-            "--sentences",
-            "Of the bundled corpus: sentences in each of its parts.",
-            int,
-            default=1000,
-            range=limits.GRAMMAR_SENTENCES,
-        ),
-        "explain": Option("--explain", "Print one gradient step of a fresh network, number by number.", bool),
         "against": Option("--against", "Measure logits above this word."),
         "how": Option(
             "--how", "zero, mean, or resample (from --reference).", default="zero", values=("zero", "mean", "resample")
@@ -201,12 +180,6 @@ _TABLE: dict[str, dict[str, Option]] = {
         "effects": Option("--effects", "Shade the tokens by what they do for the prediction, too.", bool),
         "sources": Option("--sources", "Of a prompt: the parts that the model's answer to it came from.", bool),
         "census": Option("--census", "Name heads after what they find in a corpus: evaluate's JSON.", reads=True),
-        "relations": Option("--relations", "CSV of label,name: relations called otherwise, or left out.", reads=True),
-        "subtypes": Option("--subtypes", "A line for each subtype, as nsubj:pass.", bool),
-        "least": Option(
-            "--least", "Scored cases that a line of the table has at least.", int, default=20, range=limits.CASES
-        ),
-        "untrained": Option("--untrained", "Beside it the same model with parameters drawn anew.", bool),
         "remove": Option("--remove", "Render the prompt without each part, too.", bool),
     },
     INPUT: {
@@ -219,16 +192,6 @@ _TABLE: dict[str, dict[str, Option]] = {
         "column": Option("--column", "The column that holds the texts.", metavar="NAME"),
         "id_column": Option("--id-column", "The column that holds their ids.", metavar="NAME"),
         "max_tokens": Option("--max-tokens", "Tokens of the longest text that is read.", int, range=limits.MAX_TOKENS),
-        "objective": Option(
-            "--objective",
-            "masked-word (for the grammar the default), next-word (for your text).",
-            metavar="OBJECTIVE",
-            values=("next-word", "masked-word"),
-        ),
-        "resume": Option("--resume", "Go on with the run in the folder of -o.", bool),
-        "lr": Option(
-            "--lr", "Learning rate at its highest: 0.005 unless told otherwise.", float, range=limits.LEARNING_RATE
-        ),
     },
     SHOW: {
         "precision": Option(
@@ -460,9 +423,6 @@ _TABLE: dict[str, dict[str, Option]] = {
         ),
         "parameters": Option("--parameters", "Repeat the model's weight matrices in every trace.", bool),
         "no_open": Option("--no-open", "Write the page, do not open it.", bool),
-        "write_corpus": Option(
-            "--write-corpus", "Write the corpus's held-out sentences as CoNLL-U.", metavar="FILE", one_call=True
-        ),
         "no_pager": Option("--no-pager", "On a terminal: long output as it is, not through $PAGER or less.", bool),
         "quiet": Option(
             "--quiet", "Neither notes nor progress: results and errors alone.", bool, meant_by="--silent", one_call=True

@@ -7,6 +7,7 @@ the command reads its field; the parameter of a command is read when its functio
 from __future__ import annotations
 
 import dis
+import shutil
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -46,6 +47,9 @@ PLACES = {
     "WHISPER": "whisper",
     "SOUND": "tone.wav",
     "CHAT": "chat.json",
+    "CORPUS": "trees.conllu",
+    "CENSUS": "census.json",
+    "LINES": "corpus.txt",
 }
 BRANCHES = {
     "leaks": Branch("leaks BATCH --model MODEL", (4,)),
@@ -86,6 +90,19 @@ BRANCHES = {
     "sources, picture": Branch("sources Alice eats. --model MODEL -o sources.svg"),
     "sources, an answer": Branch("sources Alice eats. --model MODEL --answer pizza"),
     "sources, a conversation": Branch("sources --chat CHAT --model MODEL"),
+    "train": Branch("train LINES -o run --max-steps 2"),
+    "train --resume": Branch("train -o run --resume --max-steps 3"),
+    "train --explain": Branch("train LINES --explain"),
+    "train --explain, JSON": Branch("train LINES --explain --json"),
+    "evaluate the bundled corpus": Branch("evaluate --sentences 20"),
+    "evaluate --write-corpus": Branch("evaluate --write-corpus made.conllu"),
+    "evaluate a corpus": Branch("evaluate CORPUS --model random"),
+    "evaluate a corpus, JSON": Branch("evaluate CORPUS --model random --json"),
+    "evaluate a corpus, picture": Branch("evaluate CORPUS --model random -o census.svg"),
+    "evaluate a corpus, folder": Branch("evaluate CORPUS --model random -o made --replace"),
+    "evaluate a census": Branch("evaluate CENSUS"),
+    "evaluate a census, JSON": Branch("evaluate CENSUS --json"),
+    "evaluate a census, picture": Branch("evaluate CENSUS -o census.svg"),
 }
 # a value of each option that takes one; --model is that of the branch
 VALUES = VALUES_OF_PAIRS | {
@@ -95,6 +112,7 @@ VALUES = VALUES_OF_PAIRS | {
     "spans": "lines", "answer": "soup", "budget": "3", "chat": "chat.json", "off": "0.0", "seed": "1", "generate": "2",
     "image": "photo.png", "needle": "a", "question": "b", "haystack": "lines.txt", "lengths": "100", "depths": "0",
     "switch_off": "1",
+    "model": "dot", "relations": "names.csv", "least": "3", "max_tokens": "50", "batch_size": "4", "jobs": "1", "engine": "local", "address": "auto", "gpus_per_worker": "1", "sentences": "20", "write_corpus": "other.conllu", "cmap": "magma", "dpi": "50", "title": "Ours", "tokenizer": "chars", "embeddings": "rows.npy", "qkv": "rows.npy", "d_model": "12", "d_k": "3", "n_heads": "2", "n_kv_heads": "1", "n_layers": "2", "window": "2", "scale": "2", "temperature": "2", "positions": "sinusoidal", "rope_theta": "100", "rope_pairs": "half", "dropout": "0.5", "attention": "cross", "watch": "Alice will", "query": "0", "objective": "masked-word", "max_steps": "4", "lr": "0.01",
 }  # fmt: skip
 # (branch, option) → why it is neither read nor refused
 EXCEPTIONS: dict[tuple[str, str], str] = {}
@@ -169,11 +187,15 @@ def test_a_typed_option_is_read_or_refused(
     if "--model" in branch.line:
         pytest.importorskip("transformers", reason="attnctl[hf] is not installed")
     words = [str(room / PLACES[word]) if word in PLACES else word for word in branch.line.split()]
+    Path("names.csv").write_text("nsubj,subject\n")
     function = getattr(import_module(COMMANDS[words[0]].module), f"{words[0]}_command")
     monkeypatch.setattr("webbrowser.open", lambda *_, **__: True)
     monkeypatch.setattr("attnctl.docs.site.build_site", lambda folder: folder / "index.html")
     ignored = []
     for name, typed in [("", []), *added_options(branch)]:
+        shutil.rmtree("run", ignore_errors=True)
+        if "--resume" in words:
+            shutil.copytree(room / "run", "run")
         reads = Reads()
         monkeypatch.setattr(cli_command, "make_group", reads.group)
         with reads.of_function(function):

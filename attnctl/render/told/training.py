@@ -7,13 +7,14 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from msgspec import structs
 
 from attnctl.render.forms import Column, Form, Line, Table, bar_columns, token_label
 from attnctl.text import percent
 
 if TYPE_CHECKING:
     from attnctl.arrays import Floats
-    from attnctl.formats.documents.model_documents import Lesson, WatchedWord
+    from attnctl.formats.documents.model_documents import Lesson, RelationDocument, WatchedWord
     from attnctl.text import Document
 
 BLOCKS = " ▁▂▃▄▅▆▇█"
@@ -159,6 +160,11 @@ NOTE = (
     "names and nouns; by hand: sentences marked by hand before training, and kept out of it. Beside it: the network "
     "before training, the best fixed offset, the nearest and the first word of the right kind."
 )
+
+
+def relations_forms(table: Sequence[RelationDocument]) -> list[Form]:
+    """What the heads have learned, and how to read it."""
+    return [relations_table([structs.asdict(measured) for measured in table]), "", (NOTE, "dim")]
 
 
 def relations_table(rows: Sequence[Mapping[str, Any]], indent: int = 0) -> Table:
