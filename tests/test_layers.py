@@ -24,7 +24,13 @@ BELOW = {"attention": 0, "arrays": 0.5, "interventions": 0.7, "blockwise": 1, "l
          "models": 3, "render": 3,
          "training": 4, "batching": 5, "inputs": 6, "pages": 5, "api": 6, "docs": 6.5, "cli": 7, "commands": 7.5, "__init__": 8, "__main__": 8}  # fmt: skip
 # the public API is looked up when it is used; pages of the commands are made from their table
-BESIDE = {("readings", "steps"), ("steps", "readings"), ("__init__", "models"), ("docs", "cli")}
+BESIDE = {
+    ("readings", "steps"),
+    ("steps", "readings"),
+    ("__init__", "models"),
+    ("docs", "cli"),
+    ("cli", "commands"),
+}  # those of cli/commands are commands, too, until they are moved
 
 
 def area(path: Path) -> str:

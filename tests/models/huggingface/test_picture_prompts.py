@@ -710,7 +710,7 @@ def test_regions_are_drawn_over_the_picture(run: Run, tmp_path: Path, picture: s
     for more, why in {
         ("--remove",): "--remove does not go with --image",
         ("--spans", "lines"): "none of these tokens stands in it",
-        ("-o", "a.html"): "--image does not go with",
+        ("-o", "a.html"): "--image has no effect here",
     }.items():
         refused = run("sources", *asked, *more)
         assert refused.code == 2 and why in refused.err and not refused.out

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
+import subprocess
 import sys
 from collections.abc import Callable
-from importlib.abc import MetaPathFinder
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +15,7 @@ import transformers
 
 import attnctl
 from attnctl.models.huggingface.library_tokenizer import match_pieces
-from tests.conftest import Refused, Run
+from tests.conftest import Run
 from tests.tools import architectures as zoo
 from tests.tools import translators
 
@@ -153,19 +152,12 @@ def test_pieces_that_do_not_spell_the_text_are_shown_as_they_are(folder: Callabl
     assert len(attnctl.heads("MKT", network, tokenizer=tokenizer, words=True)) == 8
 
 
-def test_sentencepiece_is_asked_for(tmp_path: Path, refused: Refused, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_sentencepiece_is_asked_for(tmp_path: Path) -> None:
     pytest.importorskip("sentencepiece")
     path = translators.save(tmp_path / "m2m", "m2m_100")
-
-    class Absent(MetaPathFinder):
-        def find_spec(self, name: str, *_: Any) -> None:
-            if name.partition(".")[0] == "sentencepiece":
-                raise ModuleNotFoundError(f"No module named {name}", name=name)
-
-    for name in [name for name in sys.modules if "sentencepiece" in name or "m2m_100.tokenization" in name]:
-        monkeypatch.delitem(sys.modules, name)
-    monkeypatch.setattr(sys, "meta_path", [Absent(), *sys.meta_path])
-    real = find_spec
-    monkeypatch.setattr("importlib.util.find_spec", lambda name, *_: None if name == "sentencepiece" else real(name))
-    said = refused("heatmap", "a b", "--model", path)
-    assert said.endswith("(sentencepiece.bpe.model needs sentencepiece: pip install sentencepiece)")
+    # None in sys.modules: a package that is not there; a process of its own, as transformers keeps what it has imported
+    script = "import sys; sys.modules['sentencepiece'] = None; from attnctl.__main__ import main; main()"
+    line = [sys.executable, "-c", script, "heatmap", "a b", "--model", str(path)]
+    done = subprocess.run(line, capture_output=True, text=True, check=False)
+    assert done.returncode == 1 and done.stderr.count("\n") == 1
+    assert done.stderr.endswith("(sentencepiece.bpe.model needs sentencepiece: pip install sentencepiece)\n")
