@@ -83,7 +83,7 @@ def _packed_source(source: Trace | Overview, label: str, layers: Sequence[Docume
         },
         "facts": facts_line(source.model, len(source.tokens), layers),
         "roles": {
-            f"{layer}.{head}": ", or ".join(ROLES.get(role, role) for role in roles)
+            f"{layer}.{head}": ", or ".join(_plain_roles(roles))
             for (layer, head), roles in roles_of_heads(source.model).items()
         },
         "tokens": packed_tokens(source.tokens, source.text),
@@ -98,6 +98,12 @@ def _packed_source(source: Trace | Overview, label: str, layers: Sequence[Docume
         "doubts": [visible_text(note) for note in notes_of_kind(source.notes, "guess", "no-weights")],
         "holdsWeights": "no-weights" not in source.noted,
     }
+
+
+def _plain_roles(roles: Sequence[str]) -> list[str]:
+    """Return what a head usually links, without a case of another role: "a verb to its subject, past other nouns"."""
+    plain = [ROLES.get(role, role) for role in roles]
+    return [role for role in plain if not any(role.startswith(f"{other},") for other in plain)]
 
 
 def _packed_head(

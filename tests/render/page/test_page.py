@@ -690,7 +690,7 @@ def test_on_paper_every_cell_holds_its_number(tab: Tab) -> None:
 
 def test_the_caption_says_what_the_head_usually_does(tab: Tab) -> None:
     tab.open(attnctl.attend(TEXT))
-    tab.says("#caption", "Layer 1, head 0: usually links a verb to its subject")
+    tab.says("#caption", "Layer 1, head 0: usually links a verb to its subject. Rows")
     tab.pick("head", 1)
     tab.says("#caption", "head 1: usually links a word to its verb")
     tab.pick("layer", 0)
