@@ -234,6 +234,15 @@ def read_standard_input(most_of: Callable[[bytes], int]) -> bytes:
         return _read_at_most(sys.stdin.buffer, most_of, "standard input")
 
 
+def standard_input_is_piped() -> bool:
+    """Return whether standard input is a pipe or a file, which a command reads if it is given nothing else."""
+    try:
+        mode = os.fstat(sys.stdin.fileno()).st_mode
+    except (AttributeError, OSError, ValueError):  # closed, or no file of the system
+        return False
+    return stat.S_ISFIFO(mode) or stat.S_ISREG(mode)
+
+
 def _read_at_most(file: IO[bytes], most_of: Callable[[bytes], int], where: str) -> bytes:
     whole, most = io.BytesIO(), 0
     while piece := file.read(1 << 20):

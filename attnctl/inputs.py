@@ -64,6 +64,8 @@ def open_input(
         from attnctl.models.builtin.matrix import trace_of_mapped_matrix
 
         return TraceSource(trace_of_mapped_matrix(source, *_names_of_axes(named)), source)
+    if source is None and file is None and not has_rows and files.standard_input_is_piped():
+        source = "-"
     given = None if file is not None else _read_input(source)
     if given is None:
         if typed is not None:
@@ -89,8 +91,10 @@ def text_of(text: str | None, file: str | None) -> str:
         if text is not None:
             raise UsageError("give the text, or --file, not both")
         return files.decode_text(files.read_bytes(file, limits.TEXT_BYTES), "standard input" if file == "-" else file)
+    if text is None and files.standard_input_is_piped():
+        text = "-"
     if text is None:
-        raise UsageError('there is no text: give it in quotes, as --file FILE, or "-" for standard input')
+        raise UsageError("there is no text: give it in quotes, as --file FILE, or in a pipe")
     if text == "-":
         return files.decode_text(files.read_bytes("-", limits.TEXT_BYTES), "standard input")
     if names_picture(text) or names_sound(text):  # which the model reads from its file

@@ -11,21 +11,24 @@ import io
 import os
 import sys
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import typer
 from typer.core import TyperGroup
 
 from attnctl import __version__, interrupts
-from attnctl.cli import arguments, suggestions
-from attnctl.cli.command import Command, flag_of, load_module
+from attnctl.cli import arguments
+from attnctl.cli.command import NOTES, Command, flag_of, load_module
+from attnctl.cli.defaults import default_map, default_origin, unknown_variables
 from attnctl.cli.output import help_width, paged_output, print_lines
 from attnctl.errors import DONE, FAILED, INTERRUPTED, USAGE, AttnctlError, UsageError, failure_message, print_complaint
+from attnctl.text import for_pasting
 
 if TYPE_CHECKING:
     from typer._click.core import Command as ClickCommand
     from typer._click.core import Context
-    from typer._click.formatting import HelpFormatter
+
+    from attnctl.cli.session import Session
 
 
 class Listed(NamedTuple):
@@ -37,6 +40,7 @@ class Listed(NamedTuple):
 
 
 LOOK, LEARN, MODELS, SETTINGS = "Look", "Learn", "Models", "Settings"
+PROGRAM = "attnctl"
 
 COMMANDS = {
     "explain": Listed(LOOK, "every step of self-attention on a text, number by number"),
@@ -49,7 +53,7 @@ COMMANDS = {
     "align": Listed(LOOK, "when each word of a speech was said, what a word was made from", "attnctl.commands.align"),
     "leaks": Listed(LOOK, "whether packed documents are kept apart", "attnctl.commands.leaks"),
     "view": Listed(LOOK, "one HTML page to explore attention in a browser"),
-    "shell": Listed("Many questions", "many questions about one text, its model loaded once"),
+    "shell": Listed("Many questions", "many questions about one text, its model loaded once", "attnctl.commands.shell"),
     "batch": Listed("Many texts", "every text of a file: a trace a line, a folder of pictures"),
     "model": Listed(MODELS, "how large a model's attention is; a trained one's card", "attnctl.commands.model"),
     "train": Listed(MODELS, "train a small attention model and watch it learn", "attnctl.commands.train"),
@@ -59,7 +63,6 @@ COMMANDS = {
     "config": Listed(SETTINGS, "defaults of your own", "attnctl.commands.config"),
     "docs": Listed(SETTINGS, "the documentation: lesson, guides, reference", "attnctl.commands.docs"),
     "schema": Listed(SETTINGS, "the JSON Schema of what attnctl writes", "attnctl.commands.schema"),
-    "help": Listed(SETTINGS, "this page, or the options of one command"),
 }
 
 
@@ -72,111 +75,40 @@ def load_command(name: str) -> Command:
     return TableCommand(name)
 
 
-def commands_by_panel() -> dict[str, dict[str, Listed]]:
-    """Return the commands under their panels, in order."""
-    panels: dict[str, dict[str, Listed]] = {}
-    for name, listed in COMMANDS.items():
-        panels.setdefault(listed.panel, {})[name] = listed
-    return panels
-
-
 ASKS = ("quiz", "shell", "train")  # commands that ask, or show what they do, all the time
 AS_IT_GOES = ("batch", "view")  # commands that write as they go on
 
 
+def all_commands() -> Iterator[Command]:
+    """Yield every command, its module imported."""
+    return map(load_command, COMMANDS)
+
+
 class Commands(TyperGroup):
-    """The group of commands, where every error a user can meet becomes one line and an exit code."""
-
-    def list_commands(self, ctx: Context) -> list[str]:
-        """The names of the commands, as --help lists them."""
-        return list(COMMANDS)
-
-    def get_command(self, ctx: Context, cmd_name: str) -> ClickCommand | None:
-        """The command of that name, its module imported now; None where there is none."""
-        return load_command(cmd_name) if cmd_name in COMMANDS else None
+    """The group of commands: each stands in it as a line of `--help`, and its module is imported when it runs."""
 
     def resolve_command(self, ctx: Context, args: list[str]) -> tuple[str | None, ClickCommand | None, list[str]]:
-        """The command that the arguments begin with. Raises UsageError naming the nearest one where there is none such."""
-        if args and args[0] not in COMMANDS:
-            raise UsageError(suggestions.suggest_command(args[0], COMMANDS))
-        return super().resolve_command(ctx, args)
-
-    def get_help(self, ctx: Context) -> str:
-        """The help, as wide as the terminal."""
-        ctx.terminal_width = help_width()
-        return super().get_help(ctx)
-
-    def format_commands(self, ctx: Context, formatter: HelpFormatter) -> None:
-        """The commands by what they are for, a line each; none of their modules is imported."""
-        for heading, commands in commands_by_panel().items():
-            with formatter.section(heading):
-                formatter.write_dl([(f"{name:10}", entry.about) for name, entry in commands.items()])
-
-    def invoke(self, ctx: Context) -> object:
-        """Run the chosen command, and see its output out, before Typer takes an interest in what went wrong."""
-        try:
-            with _interrupts_named():
-                result = super().invoke(ctx)
-                sys.stdout.flush()
-            return result
-        except AttnctlError as error:
-            print_complaint(arguments.with_origin(str(error)))
-            raise typer.Exit(error.exit_code) from error
-        except KeyboardInterrupt as error:
-            _say_interrupted()
-            raise typer.Exit(INTERRUPTED) from error
-        except BrokenPipeError as error:  # the reader has seen enough (`| head`); there is nothing left to say
-            if arguments.current is not None:
-                raise
-            _write_no_more()
-            raise typer.Exit(DONE) from error
-        except Exception as error:
-            said = failure_message(error)
-            if said is None:
-                raise
-            print_complaint(said)
-            if isinstance(error, OSError):
-                _write_no_more()
-            raise typer.Exit(FAILED) from error
-
-
-@contextlib.contextmanager
-def _interrupts_named() -> Iterator[None]:
-    """An error that Ctrl-C ended in, somewhere in a library, is Ctrl-C."""
-    interrupts.forget_interrupt()
-    try:
-        yield
-    except typer.Exit:
-        raise
-    except Exception as error:
-        if interrupts.came:
-            raise KeyboardInterrupt from error
-        raise
-
-
-def _say_interrupted() -> None:
-    """Say it, once."""
-    interrupts.forget_interrupt()
-    print_complaint("interrupted")
-
-
-def _write_no_more() -> None:
-    """Send what is still buffered nowhere, so that Python's own farewell cannot fail on it; a shell writes on."""
-    if arguments.current is not None:
-        return
-    with contextlib.suppress(io.UnsupportedOperation):  # no file of the system: nothing is flushed at the end
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        """Return the command that the arguments begin with. Raises UsageError for a text in its place."""
+        if args and len(args[0].split()) > 1 and not ctx.resilient_parsing:
+            text = args[0][:60]
+            raise UsageError(f"{text!r} is a text, and no command: {PROGRAM} explain {for_pasting(text)}")
+        name, _, rest = super().resolve_command(ctx, args)
+        command = None if name is None else load_command(name)
+        if command is not None and not ctx.resilient_parsing:
+            ctx.default_map = {name or "": default_map(command, all_commands)}
+            ctx.meta[NOTES] = () if ctx.obj is not None else unknown_variables(all_commands)
+        return name, command, rest
 
 
 app = typer.Typer(
     cls=Commands,
-    name="attnctl",
-    help="The command line for attention: every step as tables, pictures and JSON.",
+    name=PROGRAM,
     invoke_without_command=True,
-    rich_markup_mode=None,
     pretty_exceptions_enable=False,
-    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
+    context_settings={"help_option_names": ["-h", "--help"], "terminal_width": help_width()},
 )
+for _name, _listed in COMMANDS.items():
+    app.command(_name, help=_listed.about, rich_help_panel=_listed.panel)(lambda: None)
 
 
 def _print_version(wanted: bool) -> None:
@@ -214,57 +146,86 @@ def run_command_line() -> None:
     sys.exit(run_command())
 
 
-def run_command(argv: Sequence[str] | None = None) -> int:
-    """Run one command, by these arguments or those of the process, every error told in one line: its exit code."""
-    given = sys.argv[1:] if argv is None else list(argv)
-    command = next((word for word in given if not word.startswith("-")), "")
+def run_command(argv: Sequence[str] | None = None, session: Session | None = None) -> int:
+    """Run one command, by these arguments or those of the process; return its exit code. An error is one line on stderr.
+
+    Raises BrokenPipeError in a `session`, whose shell ends then, and what is a fault of the program.
+    """
+    typed = sys.argv[1:] if argv is None else list(argv)
+    name = next((word for word in typed if not word.startswith("-")), "")
+    group = typer.main.get_command(app)
+    if f"_{PROGRAM.upper()}_COMPLETE" in os.environ:
+        group.main(typed, PROGRAM)  # prints completions, and exits
+    interrupts.forget_interrupt()
     try:
-        with contextlib.ExitStack() as streams:
-            if _is_read_at_once(command, given):
-                streams.enter_context(paged_output())
-            if sys.stderr.isatty() and command not in ASKS:
-                from attnctl.cli.progress import waiting_told  # not of a run in a pipe
-
-                streams.enter_context(waiting_told())
-            code = app(given, standalone_mode=False)
+        with _output_of(name, typed, session), group.make_context(PROGRAM, typed, obj=session) as context:
+            code = group.invoke(context)
         sys.stdout.flush()
-        if code == INTERRUPTED and interrupts.came:  # as Typer made its arguments ready, and said nothing
-            _say_interrupted()
-    except BrokenPipeError:
-        if arguments.current is not None:
-            raise
-        _write_no_more()
-        code = DONE
-    except KeyboardInterrupt:  # before the command began
-        _say_interrupted()
-        code = INTERRUPTED
-    except OSError as error:  # the help could not be written
-        print_complaint(failure_message(error) or str(error))
-        _write_no_more()
-        code = FAILED
-    except Exception as error:
-        said = getattr(error, "format_message", None)
-        if said is None:  # a bug of ours: the traceback says where
-            raise
-        print_complaint(_usage_message(str(said()), error, command))
-        code = USAGE
-    return code if isinstance(code, int) else DONE
+        return code if isinstance(code, int) else DONE
+    except typer.Exit as end:
+        return end.exit_code
+    except (Exception, KeyboardInterrupt) as error:
+        return _report_error(error, name, session)
 
 
-def _is_read_at_once(command: str, argv: Sequence[str]) -> bool:
+def _output_of(name: str, typed: Sequence[str], session: Session | None) -> contextlib.ExitStack:
+    """Return what stands around the output of a command on a terminal: a pager, a word of waiting."""
+    around = contextlib.ExitStack()
+    if _is_read_at_once(name, typed, session):
+        around.enter_context(paged_output())
+    if sys.stderr.isatty() and name not in ASKS:
+        from attnctl.cli.progress import waiting_told  # not of a run in a pipe
+
+        around.enter_context(waiting_told())
+    return around
+
+
+def _report_error(error: BaseException, name: str, session: Session | None) -> int:
+    """Print an error as one line; return its exit code. Raises the error again if the traceback is what tells most."""
+    if isinstance(error, KeyboardInterrupt) or interrupts.came:  # which a library may turn into an error of its own
+        interrupts.forget_interrupt()
+        print_complaint("interrupted")
+        return INTERRUPTED
+    if isinstance(error, BrokenPipeError):  # the reader has seen enough (`| head`); there is nothing left to say
+        if session is not None:
+            raise error
+        _write_no_more()
+        return DONE
+    if isinstance(error, AttnctlError):
+        print_complaint(arguments.with_origin(str(error)))
+        return error.exit_code
+    if hasattr(error, "format_message"):  # Typer's
+        print_complaint(_usage_message(error, name))
+        return USAGE
+    message = failure_message(error) if isinstance(error, Exception) else None
+    if message is None:
+        raise error
+    print_complaint(message)
+    if isinstance(error, OSError) and session is None:
+        _write_no_more()
+    return FAILED
+
+
+def _is_read_at_once(command: str, argv: Sequence[str], session: Session | None) -> bool:
     """Whether all that a command writes is a page for a terminal: it neither asks, nor writes as it goes on."""
-    piped_lines = arguments.current is not None and not sys.stdin.isatty()
+    piped_lines = session is not None and not sys.stdin.isatty()
     if piped_lines or not sys.stdout.isatty() or "--no-pager" in argv:
         return False
     return command not in (*ASKS, *AS_IT_GOES) or not {"-h", "--help"}.isdisjoint(argv)
 
 
-def _usage_message(said: str, error: Exception, command: str) -> str:
-    """Typer's complaint as one line, with where the value comes from, or where to read more."""
-    message, context = " ".join(said.split()).rstrip("."), getattr(error, "ctx", None)
-    name = getattr(getattr(error, "param", None), "name", None)
+def _usage_message(error: Any, command: str) -> str:
+    """Return Typer's complaint as one line, with where the value comes from, or where to read more."""
+    message = " ".join(error.format_message().split()).rstrip(".")
+    context, name = error.ctx, getattr(getattr(error, "param", None), "name", None)
     if type(error) is typer.BadParameter and name is not None and context is not None:
         message = f"{flag_of(context.command.params, name)} {error.message}"
-    origin = arguments.default_origin(context, name) if context and name else ""
-    more = origin or f"see {f'attnctl {command}'.rstrip()} --help"
+    origin = default_origin(context, name) if context and name else ""
+    more = origin or f"see {PROGRAM} {f'{command} ' * (command in COMMANDS)}--help"
     return f"{message[:1].lower()}{message[1:]} ({more})"
+
+
+def _write_no_more() -> None:
+    """Send what is still buffered nowhere, so that Python's own farewell cannot fail on it."""
+    with contextlib.suppress(io.UnsupportedOperation):  # no file of the system: nothing is flushed at the end
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

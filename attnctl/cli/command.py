@@ -27,9 +27,9 @@ import typer
 from typer.core import TyperArgument, TyperCommand, TyperOption
 from typer.models import CommandInfo
 
-from attnctl.cli import arguments
-from attnctl.cli.groups import LOOK, OUTPUT, PANELS
-from attnctl.cli.output import help_width, say_unless_quiet
+from attnctl.cli import output
+from attnctl.cli.groups import LOOK, OUTPUT, PANELS, ModelOptions
+from attnctl.cli.output import help_width
 from attnctl.errors import UsageError
 
 if TYPE_CHECKING:
@@ -38,6 +38,7 @@ if TYPE_CHECKING:
 
 CommandFunction = TypeVar("CommandFunction", bound=Callable[..., object])
 
+NOTES = "attnctl.notes"  # in the `meta` of a context: what the program has to say before the command runs
 NARROW = 60  # columns of a terminal, below which help is Click's plain text
 TEXTS = ("text", "source")  # the arguments that are a text, whose words need no quotes
 
@@ -104,9 +105,14 @@ def refuse_unused(context: typer.Context, *unused: type | str, because: str) -> 
     """
     names = [name for one in unused for name in ([one] if isinstance(one, str) else [f.name for f in fields(one)])]
     for name in names:
-        source = context.get_parameter_source(name)
-        if source is not None and source.name == "COMMANDLINE":  # not the enum of click: Typer has its own
+        if was_typed(context, name):
             raise UsageError(f"{flag_of(context.command.params, name)} has no effect here: {because}")
+
+
+def was_typed(context: Context, name: str) -> bool:
+    """Return whether a parameter stands on the command line; a default of the user's own does not."""
+    source = context.get_parameter_source(name)
+    return source is not None and source.name == "COMMANDLINE"  # not the enum of click: Typer has its own
 
 
 def flag_of(parameters: list[Parameter], name: str) -> str:
@@ -144,7 +150,7 @@ def load_module(name: str, module: str) -> Command:
 
 
 def _shared_options() -> list[TyperOption]:
-    """Return the options that every command has; `arguments.begin_command` reads them."""
+    """Return the options that every command has; `Command.parse_args` reads them."""
     pager = "On a terminal: long output as it is, not through $PAGER or less."
     quiet = "Neither notes nor progress: results and errors alone."
     return [
@@ -179,7 +185,6 @@ class Command(TyperCommand):
         if ctx.resilient_parsing:  # for completion, of a line that is not finished
             ctx.allow_extra_args = True
             return super().parse_args(ctx, args)
-        arguments.apply_defaults(self, ctx)
         text = self._text_parameter()
         ctx.allow_extra_args = ctx.allow_extra_args or text is not None
         rest = super().parse_args(ctx, args)
@@ -189,13 +194,15 @@ class Command(TyperCommand):
                 raise UsageError(f"{rest[0]!r} is one argument too many: {self.name} reads one text, or one file")
             ctx.params[text] = " ".join([first, *rest])
             ctx.args = []
-        arguments.begin_command(self, ctx)
-        arguments.yield_to_typed(self, ctx)
-        if arguments.current is None:
-            for sentence in arguments.unknown_variables(ctx):
-                say_unless_quiet(f"note: {sentence}")
-        else:
-            arguments.current.fill_in(self.name or "", ctx.params)
+        output.no_pager = ctx.params.pop("no_pager")
+        output.begin_output(quiet_command=ctx.params.pop("quiet") or (ctx.obj is not None and ctx.obj.quiet))
+        from attnctl.cli import arguments
+
+        arguments.begin_command(self, ctx)  # for commands of the table
+        _forget_defaults_of_another_model(ctx)
+        output.say_notes(ctx.meta.get(NOTES, ()))
+        if ctx.obj is not None:
+            ctx.obj.fill_in(ctx)
         _check_outputs(ctx.params)
         return ctx.args
 
@@ -254,14 +261,24 @@ class Command(TyperCommand):
         return rows
 
 
+def _forget_defaults_of_another_model(context: Context) -> None:
+    """Forget the user's defaults of a model where another one is typed; not those of the machine."""
+    if not any(was_typed(context, name) for name in ("model", "qkv")):
+        return
+    of_model = {field.name for field in fields(ModelOptions)} - {"device"}
+    for one in context.command.params:
+        if one.name in of_model and not was_typed(context, one.name):
+            context.params[one.name] = one.default
+
+
 def _check_outputs(values: Mapping[str, object]) -> None:
     """Raise UsageError if a file to write is one that another parameter names: what it holds would be lost."""
     read = [path for name, value in values.items() if name != "output" for path in _paths_in(value)]
-    for output in _paths_in(values.get("output")):
+    for written in _paths_in(values.get("output")):
         for path in read:
             # those of os, since they answer False for a name that no file can have
-            if os.path.isfile(output) and os.path.isfile(path) and os.path.samefile(path, output):  # noqa: PTH113, PTH121
-                raise UsageError(f"-o {output} is the file that is read, which would be lost: name another")
+            if os.path.isfile(written) and os.path.isfile(path) and os.path.samefile(path, written):  # noqa: PTH113, PTH121
+                raise UsageError(f"-o {written} is the file that is read, which would be lost: name another")
 
 
 def _paths_in(value: object) -> list[str]:

@@ -193,14 +193,6 @@ pooled to an overview, with its strongest links and exact blocks around them; an
             {"a page without --effects": "all but against", "--effects": "all"},
         ),
     ),
-    "shell": Entry(
-        "attnctl shell --model smollm2 --file prompt.txt",
-        """Ask one question after the other about a text: the commands and options of attnctl, without attnctl and the text.
-
-Model, text and what was computed of them are kept, so that a second question is answered at once. `text`, `file` and
-`use` change text and model, Ctrl-C goes back to the prompt, Ctrl-D leaves. Lines from a pipe are run one by one.""",
-        takes("text file", *o.MODEL_OPTIONS),
-    ),
     "batch": Entry(
         "attnctl batch sentences.txt -o out/ --format json,png",
         """Run every text of a file through a model: a trace a line, a picture each.
@@ -248,10 +240,5 @@ is 3. A line of JSON has "text", or "messages" (a conversation), and where wante
                 "a picture": f"layer head query {PICTURE} {SHOWN} {ITEMS}",
             },
         ),
-    ),
-    "help": Entry(
-        "attnctl help explain",
-        """Print the commands, or the options of one of them: the same as attnctl COMMAND --help.""",
-        takes("command"),
     ),
 }

@@ -8,7 +8,7 @@ import re
 import shutil
 import signal
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from shutil import get_terminal_size
@@ -23,9 +23,12 @@ from attnctl.text import as_json, either, harmless_text
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
+    from attnctl.render.figure.layout import Drawing
     from attnctl.render.terminal.console import SafeConsole
+    from attnctl.tokens import Token
 
 quiet = False  # neither notes nor progress
+_said: set[str] = set()  # notes that this command has written
 no_pager = False  # long output goes to the terminal as it is
 
 
@@ -33,6 +36,45 @@ def say_unless_quiet(message: str) -> None:
     """A line on standard error that is neither a result nor an error: nothing with --quiet."""
     if not quiet:
         print_complaint(message)
+
+
+def say_note(note: str) -> None:
+    """Write a note for the user on standard error; what this command wrote already is not repeated."""
+    if note not in _said:
+        say_unless_quiet(f"note: {note}")
+    _said.add(note)
+
+
+def say_notes(notes: Iterable[str]) -> None:
+    """Write notes for the user, a line each."""
+    for note in notes:
+        say_note(note)
+
+
+def say_cost(cost: str | None) -> None:
+    """Write what long work takes on standard error, if there is anything to tell."""
+    if cost is not None:
+        say_unless_quiet(cost)
+
+
+def say_unknown(*texts: Sequence[Token], notes: Sequence[str] = (), every: bool = False) -> None:
+    """Write what a user must know of words that a model does not, a line for each text that has such.
+
+    Of the `notes` of what was read, `every` one is written too, or those that call a text too strange to be read well, a
+    matrix no attention weights, and numbers doubtful.
+    """
+    from attnctl.readings.traces.trace import notes_of_kind
+    from attnctl.tokens import unknown_words
+
+    say_notes(note for tokens in dict.fromkeys(map(tuple, texts)) for note in unknown_words(tokens))
+    say_notes(dict.fromkeys(notes if every else notes_of_kind(notes, "guess", "doubt", "no-weights", "input")))
+
+
+def begin_output(*, quiet_command: bool) -> None:
+    """Begin the output of a command: its notes are written once each, and none if it is quiet."""
+    global quiet
+    quiet = quiet_command
+    _said.clear()
 
 
 def print_lines(*texts: str) -> None:
@@ -115,6 +157,14 @@ def write_renderable(
     else:
         written = as_svg(renderable, title, cited) if form == "svg" else as_text(renderable)
     put_bytes(written.encode(), output)
+
+
+def write_drawing(drawing: Drawing, form: str, output: str | None) -> None:
+    """Write a picture into its file, and on standard error what a user should know about it."""
+    from attnctl.formats.pictures import figure_bytes
+
+    put_bytes(figure_bytes(drawing.figure, form), output)
+    say_notes(drawing.notes)
 
 
 # --- long output on a terminal ---

@@ -2,86 +2,19 @@
 
 from __future__ import annotations
 
-import shlex
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from difflib import get_close_matches
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from typer import Context
-from typer.core import TyperGroup
 
 from attnctl import find_named
 from attnctl.cli.options import OPTIONS, TOKENS
-from attnctl.text import for_pasting
 from attnctl.tokens import split_words
 
 if TYPE_CHECKING:
-    from typer._click.core import Command as ClickCommand
     from typer._click.core import Context as ClickContext
     from typer._click.core import Parameter
-
-    from attnctl.cli.arguments import Session
-    from attnctl.cli.table_command import TableCommand
-
-
-# an option that none has, and what does it
-ELSEWHERE = {
-    **dict.fromkeys(("--no-color", "--no-colour"), "NO_COLOR=1 before the command does that"),
-    **dict.fromkeys(("--color", "--colour"), "FORCE_COLOR=1 before the command does that"),
-    **dict.fromkeys(("--pretty", "--indent"), "--json is one line, which | jq lays out"),
-    **dict.fromkeys(("--verbose", "--debug"), "there is no more to say"),
-    **dict.fromkeys(("--average", "--mean"), "heads are shown one by one"),
-}
-
-
-def suggest_command(name: str, commands: Collection[str]) -> str:
-    """One line about a command that is not there."""
-    if len(name.split()) > 1:
-        return f"{name[:60]!r} is a text, and no command: attnctl explain {for_pasting(name[:60])}"
-    near = next(iter(get_close_matches(name.casefold(), commands, 1, 0.6)), None)
-    if near is None:
-        return f"no command {name!r}: there are {', '.join(commands)}"
-    return f"no command {name!r}: did you mean attnctl {near}?"
-
-
-def _meant_by(asked: TableCommand, typed: str) -> str:
-    """What to type for a flag that other programs have, where this command has an option that does it; else ""."""
-    found = []
-    for option in asked.options.values():
-        flag = option.flags.split()[0] if option.flags else ""
-        for meant in option.meant_by.split():
-            other, _, value = meant.partition("=")
-            if other == typed and ("." not in value or value.rpartition(".")[2] in option.help):
-                found.append(f"{flag} {value}".strip())
-    return min(found, key=lambda said: "FILE" not in said, default="")
-
-
-def suggest_option(asked: TableCommand, name: str, ctx: ClickContext) -> str:
-    """One line about an option that the command `asked` lacks."""
-    plain, help_ = name.split("=")[0], f"(see attnctl {asked.name} --help)"
-    lacks = f"{asked.name} has no {plain}"
-    if meant := _meant_by(asked, plain.casefold()):
-        return f"{lacks}: did you mean {meant}?"
-    if plain.casefold() in ELSEWHERE:
-        return f"{lacks}: {ELSEWHERE[plain.casefold()]}"
-    own = list(flags_of(asked))
-    group = ctx.find_root().command
-    flags: dict[str, dict[str, Parameter]] = {}
-    if isinstance(group, TyperGroup):
-        flags = {name: flags_of(known) for name in group.list_commands(ctx) if (known := group.get_command(ctx, name))}
-    flags.pop(asked.name or "", None)
-    if others := [other for other, known in flags.items() if plain in known]:
-        named = f"{', '.join(others[:-1])} and {others[-1]}" if len(others) > 1 else others[0]
-        return f"{lacks}: it belongs to {named} {help_}"
-    if near := get_close_matches(plain, own, 2, 0.65):
-        return f"{lacks}: did you mean {' or '.join(near)}?"
-    return f"{lacks} {help_}"
-
-
-def flags_of(command: ClickCommand) -> dict[str, Parameter]:
-    """Return each flag of a command, --log and --no-log, and its option."""
-    options = [one for one in command.params if one.param_type_name == "option"]
-    return {flag: one for one in options for flag in (*one.opts, *one.secondary_opts)}
 
 
 def suggest_choice(name: str, choices: Iterable[str]) -> str:
@@ -142,52 +75,5 @@ def complete_parameter(context: ClickContext, parameter: Parameter, incomplete: 
 def _text_of_context(context: ClickContext) -> str:
     """Return what a command that is being typed asks about."""
     given: Mapping[str, object] = context.params
-    return next((str(given[name]) for name in ("source", "text") if given.get(name)), " ".join(context.args))
-
-
-# --- at the prompt of attnctl shell ------------------------------------------------------------------------------
-
-
-def shell_completions(line: str, here: Session, own: Iterable[str], group: TyperGroup) -> list[str]:
-    """The completions of the last word of a line at the shell's prompt; `own` are its own words."""
-    context = Context(group)
-    commands = group.list_commands(context)
-    parts = line.split(" ")
-    word, last = parts[0], parts[-1]
-    if len(parts) == 1:
-        return [name for name in (*commands, *own) if name.startswith(last)]
-    if word == "use":
-        return completions("model", last)
-    command = group.get_command(context, word)
-    if command is None:
-        return []
-    context = Context(command, info_name=word)
-    context.params["text"] = _text_of(line) or here.text or ""
-    flags = flags_of(command)
-    asked = flags.get(parts[-2])
-    if asked is None or getattr(asked, "is_flag", False):
-        if last.startswith("-"):
-            return [flag for flag in flags if flag.startswith(last)]
-        asked = next((one for one in command.params if one.param_type_name == "argument"), None)
-    return [item.value for item in asked.shell_complete(context, last)] if asked else []
-
-
-def _text_of(line: str) -> str:
-    """What is quoted in a line: a text of its own."""
-    try:
-        return next((part for part in shlex.split(line)[1:] if " " in part), "")
-    except ValueError:
-        return ""
-
-
-def shell_completer(here: Session, own: Iterable[str], group: TyperGroup) -> Any:
-    """The completer that prompt_toolkit asks."""
-    from prompt_toolkit.completion import Completer, Completion
-
-    class ShellCompleter(Completer):  # type: ignore[misc]
-        def get_completions(self, document: Any, _: Any) -> Iterable[Any]:
-            last = document.text_before_cursor.split(" ")[-1]
-            for value in shell_completions(document.text_before_cursor, here, own, group):
-                yield Completion(f'"{value}"' if " " in value else value, -len(last))
-
-    return ShellCompleter()
+    typed = next((str(given[name]) for name in ("source", "text") if given.get(name)), " ".join(context.args))
+    return typed or (context.obj.text if context.obj is not None else None) or ""

@@ -12,6 +12,7 @@ from attnctl import call_named, limits
 from attnctl.cli import arguments, suggestions
 from attnctl.cli.command import Command
 from attnctl.cli.command_table import ENTRIES
+from attnctl.cli.defaults import default_origin
 from attnctl.cli.options import GROUPS, Option
 from attnctl.cli.output import help_width
 from attnctl.errors import UsageError
@@ -71,16 +72,6 @@ class TableCommand(Command):
         made._custom_shell_complete = suggestions.complete_parameter
         return made
 
-    def parse_args(self, ctx: Context, args: list[str]) -> list[str]:
-        """Parse the arguments. Raises UsageError with the nearest name for an option that the command lacks."""
-        try:
-            return super().parse_args(ctx, args)
-        except Exception as error:
-            name = getattr(error, "option_name", None)
-            if name is None or type(error).__name__ != "NoSuchOption":
-                raise
-            raise UsageError(suggestions.suggest_option(self, name, ctx)) from error
-
     def format_help(self, ctx: Context, formatter: HelpFormatter) -> None:
         """Write the help as plain text."""
         super(Command, self).format_help(ctx, formatter)
@@ -124,7 +115,7 @@ def _converted_number(option: Option, value: str | float, parameter: Parameter, 
     try:
         return read_number(value, option)
     except UsageError as error:
-        origin = arguments.default_origin(ctx, parameter.name or "")
+        origin = default_origin(ctx, parameter.name or "")
         raise UsageError(f"{error} ({origin})" if origin else str(error)) from None
 
 

@@ -11,13 +11,12 @@ from typing import TYPE_CHECKING, Annotated
 from typer import Context, Option
 
 from attnctl import limits
-from attnctl.cli import arguments
-from attnctl.cli.app import COMMANDS, load_command
-from attnctl.cli.arguments import say_notes
+from attnctl.cli import defaults
+from attnctl.cli.app import COMMANDS, all_commands, load_command
 from attnctl.cli.command import command, refuse_unused
 from attnctl.cli.groups import OUTPUT
-from attnctl.cli.output import print_lines, print_wrapped
-from attnctl.cli.suggestions import suggest_choice, suggest_command
+from attnctl.cli.output import print_lines, print_wrapped, say_notes
+from attnctl.cli.suggestions import suggest_choice
 from attnctl.errors import AttnctlError, UsageError
 from attnctl.files import lock_file, said_plainly, write_whole
 
@@ -52,13 +51,13 @@ def config_command(
     They stand in a TOML file, or in the environment: ATTNCTL_MODEL=gpt2 is --model gpt2. The command line wins over the
     environment, the environment over the file. Without options every default is shown, and where it comes from.
     """
-    if arguments.left_over:
+    if context.args:
         raise UsageError(
-            f"{arguments.left_over[0]!r}: a default is set by attnctl config --set NAME=VALUE, such as --set model=smollm2"
+            f"{context.args[0]!r}: a default is set by attnctl config --set NAME=VALUE, such as --set model=smollm2"
         )
     if path:
         refuse_unused(context, "setting", "unset", because="--path prints the path alone")
-        print_lines(str(arguments.config_path()))
+        print_lines(str(defaults.config_path()))
         return
     if setting or unset:
         _change_settings(setting or [], unset or [], context)
@@ -68,7 +67,7 @@ def config_command(
 
 def _change_settings(setting: list[str], unset: list[str], context: Context) -> None:
     """Set and unset defaults in the file; its comments, its order and every other line stay as they are."""
-    where = arguments.config_path()
+    where = defaults.config_path()
     with said_plainly("make", where.parent):
         where.parent.mkdir(parents=True, exist_ok=True)
     lock = lock_file(where, LOCK_SECONDS)  # what another process sets meanwhile is read first
@@ -83,9 +82,9 @@ def _change_file(where: Path, setting: list[str], unset: list[str], context: Con
     import tomlkit
     from tomlkit.exceptions import TOMLKitError
 
-    arguments.read_defaults()  # a damaged file is told of, not written into
+    defaults.read_defaults()  # a damaged file is told of, not written into
     try:
-        document = tomlkit.parse(arguments.read_text())
+        document = tomlkit.parse(defaults.read_text())
         for item in setting:
             name, equals, value = item.partition("=")
             if not equals or not value:
@@ -133,8 +132,8 @@ def _option_types(name: str, command: str, key: str, context: Context) -> set[ty
     Raises UsageError where no command, or not the one that is named, has an option of this `name` that may have a default.
     """
     if "." in name and command not in COMMANDS:
-        raise UsageError(suggest_command(command, COMMANDS))
-    if arguments.options_of_all(context).get(key) is False:
+        raise UsageError(f"no command {command!r}{suggest_choice(command, COMMANDS)}")
+    if defaults.options_of_all(all_commands()).get(key) is False:
         raise UsageError(f"--{name.rpartition('.')[2]} has no default: it is given where it is meant")
     kinds: dict[str, set[type]] = {}
     for each in [command] if command else COMMANDS:
@@ -180,21 +179,21 @@ def _typed_value(value: str) -> object:
 
 
 def _show_settings(context: Context) -> None:
-    said = arguments.read_defaults()
-    where = arguments.config_path()
+    said = defaults.read_defaults()
+    where = defaults.config_path()
     rows = [(key, value, str(where)) for key, value in said.items() if not isinstance(value, dict)]
     for name, table in said.items():
         if isinstance(table, dict):
             rows += [(f"{name}.{key}", value, str(where)) for key, value in table.items()]
     for name, value in sorted(os.environ.items()):
-        if name.startswith(arguments.PREFIX) and name != f"{arguments.PREFIX}CONFIG" and value:
-            rows.append((name.removeprefix(arguments.PREFIX).lower(), value, f"${name}"))
+        if name.startswith(defaults.PREFIX) and name != f"{defaults.PREFIX}CONFIG" and value:
+            rows.append((name.removeprefix(defaults.PREFIX).lower(), value, f"${name}"))
     if not rows:
         print_wrapped("no defaults are set; attnctl config --set model=smollm2 writes them to")
         print_lines(str(where))
         return
-    known = arguments.options_of_all(context)
+    known = defaults.options_of_all(all_commands())
     width = max(len(f"{name} = {value}") for name, value, _ in rows)
     for name, value, source in rows:
-        wrong = arguments.why_no_default(name, known)
+        wrong = defaults.why_no_default(name, known)
         print_lines(f"{f'{name} = {value}':{width}}  {source}{f' ({wrong})' * bool(wrong)}")

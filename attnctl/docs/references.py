@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import re
+from itertools import groupby
 
-from attnctl.cli.app import commands_by_panel, load_command
+from attnctl.cli.app import COMMANDS, load_command
 from attnctl.formats.documents.schemas import SCHEMAS
 from attnctl.text import Document
 
@@ -39,9 +40,9 @@ def commands_page() -> str:
         "to standard error. Exit codes: 0 done, 1 failed, 2 wrong usage, 3 some items of a batch failed, 4 a check found "
         "something (leaks, explain --check), 130 interrupted.",
     ]
-    for heading, commands in commands_by_panel().items():
-        rows = "\n".join(f"- [`attnctl {name}`](attnctl-{name}.md): {entry.about}" for name, entry in commands.items())
-        parts += [f"## {heading}", rows]
+    for panel, commands in groupby(COMMANDS.items(), lambda item: item[1].panel):
+        rows = "\n".join(f"- [`attnctl {name}`](attnctl-{name}.md): {listed.about}" for name, listed in commands)
+        parts += [f"## {panel}", rows]
     return "\n\n".join(parts) + "\n"
 
 

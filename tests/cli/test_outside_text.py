@@ -30,7 +30,7 @@ HOSTILE = "\x1b]0;x\x07\u202e\x9b2J\r\x7f\u2028 {{data}} [bold]"
 # what each command works with, where nothing is wrong, if that is not a text
 ARGUMENTS = {
     "compare": ["Alice will eat", "Bob will eat"], "batch": ["in.txt"], "train": ["in.txt"], "evaluate": ["random"],
-    "model": ["demo"], "softmax": ["1", "2"], "schema": ["trace"], "config": [], "help": [], "docs": ["lesson"], "needle": [],
+    "model": ["demo"], "softmax": ["1", "2"], "schema": ["trace"], "config": [], "docs": ["lesson"], "needle": [],
 }  # fmt: skip
 NEEDED = {"view": ["-o", "-"], "train": ["--explain"]}
 

@@ -18,7 +18,7 @@ from typing import NamedTuple
 import numpy as np
 import pytest
 
-from attnctl.cli import arguments
+from attnctl.cli import defaults
 from attnctl.cli.app import COMMANDS, load_command
 from attnctl.cli.options import MODEL_OPTIONS
 from tests.conftest import Run, check_schema
@@ -218,7 +218,7 @@ def choices_of(case: Case) -> list[Choice]:
 def test_every_pair_is_honoured_or_refused(named: str, run: Run, place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     case = CASES[named]
     monkeypatch.chdir(place)
-    monkeypatch.setattr(arguments, "config_path", lambda: Path("settings.toml"))
+    monkeypatch.setattr(defaults, "config_path", lambda: Path("settings.toml"))
     if {"FOLDER", "T5", "chat.json"} & set(case.given):
         pytest.importorskip("transformers", reason="attnctl[hf] is not installed")
         monkeypatch.setattr("attnctl.models.huggingface.network.loaded_networks", {})

@@ -13,7 +13,7 @@ from typing import Any
 import pexpect
 import pytest
 
-from attnctl.cli import arguments
+from attnctl.cli.output import say_notes
 from attnctl.errors import AttnctlError
 from tests.conftest import SAMPLES, Refused, Run, process, spawned
 
@@ -106,10 +106,10 @@ def test_a_note_is_said_once_a_command(run: Run, capsys: pytest.CaptureFixture[s
     """The page of a run said of each of its steps that it does not know the same word."""
     run("softmax", "1", "2")  # whose notes are forgotten with it
     for _ in range(2):
-        arguments.say_notes(["Zebras are new to it"])
+        say_notes(["Zebras are new to it"])
     assert capsys.readouterr().err == "attnctl: note: Zebras are new to it\n"
     run("softmax", "1", "2")
-    arguments.say_notes(["Zebras are new to it"])
+    say_notes(["Zebras are new to it"])
     assert capsys.readouterr().err
 
 

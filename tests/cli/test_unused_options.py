@@ -68,6 +68,7 @@ BRANCHES = {
     "docs": Branch("docs"),
     "docs, a page": Branch("docs lesson"),
     "docs --samples": Branch("docs --samples made"),
+    "shell": Branch("shell Alice will eat"),
     "model": Branch("model gpt2"),
     "model, a card": Branch("model demo"),
     "models": Branch("model"),

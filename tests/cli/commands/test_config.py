@@ -10,8 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from attnctl.cli.arguments import NEVER
-from attnctl.cli.options import OPTIONS
+from attnctl.cli.app import all_commands
 from tests.conftest import Refused, Run
 from tests.tools import hostile
 
@@ -65,8 +64,9 @@ def test_any_value_is_kept_as_it_was(value: str, run: Run, config_file: Path) ->
 
 def test_a_default_has_the_name_of_its_flag(run: Run, config_file: Path) -> None:
     """--format was kept as formats, --questions as count: a name that no help tells."""
-    own = {name: one.every_flag for name, one in OPTIONS.items() if one.flags and name not in NEVER}
-    assert [name for name, flags in own.items() if f"--{name.replace('_', '-')}" not in flags] == []
+    own = [one for command in all_commands() for one in command.params if getattr(one, "envvar", None)]
+    assert [one.name for one in own if f"--{(one.name or '').replace('_', '-')}" not in one.opts] == []
+    assert [one.name for one in own if one.envvar != f"ATTNCTL_{(one.name or '').upper()}"] == []
     assert run("config", "--set", "questions=2").code == 0
     assert len(run("quiz", "Alice will eat pizza", "--json").json["questions"]) == 2
 

@@ -15,7 +15,7 @@ import pexpect
 import pytest
 from safetensors.numpy import save_file
 
-from attnctl.cli import arguments
+from attnctl.cli.session import kept_models
 from attnctl.models import open_named_model
 from attnctl.models.huggingface import network
 from attnctl.source import TextSource
@@ -39,7 +39,7 @@ def test_each_line_answers_as_the_command_does(run: Run, model: str) -> None:
     lines = "".join(f"{' '.join(asked)} --quiet\n" for asked in questions)
     together = run("shell", TEXT, "--model", model, stdin=lines.encode())
     assert (together.code, together.err, together.out) == (0, "", alone)
-    assert arguments.current is TextSource.memory is network.loaded_networks is None  # nothing is left behind
+    assert kept_models.get() is TextSource.memory is network.loaded_networks is None  # nothing is left behind
 
 
 def test_an_error_is_one_line_and_does_not_end_it(run: Run) -> None:
@@ -106,7 +106,7 @@ def left(child: pexpect.spawn) -> None:
 
 
 def test_at_a_terminal_ctrl_c_goes_back_and_ctrl_d_leaves() -> None:
-    pytest.importorskip("prompt_toolkit")
+    pytest.importorskip("readline")
     child = terminal()
     child.send("half a line")
     child.sendcontrol("c")
@@ -124,8 +124,8 @@ def test_at_a_terminal_ctrl_c_goes_back_and_ctrl_d_leaves() -> None:
 
 
 @pytest.mark.parametrize("inherited", [signal.SIG_DFL, signal.SIG_IGN])  # ignored by what scripts start with &
-def test_without_prompt_toolkit_it_asks_plainly(inherited: signal.Handlers) -> None:
-    child = terminal("prompt_toolkit", preexec_fn=lambda: signal.signal(signal.SIGINT, inherited))
+def test_without_readline_it_asks_plainly(inherited: signal.Handlers) -> None:
+    child = terminal("readline", preexec_fn=lambda: signal.signal(signal.SIGINT, inherited))
     for _ in range(5):  # readline may miss the one that comes between its prompt and its first wait
         child.sendcontrol("c")
         if child.expect(["demo> ", pexpect.TIMEOUT], timeout=5) == 0:
@@ -135,7 +135,7 @@ def test_without_prompt_toolkit_it_asks_plainly(inherited: signal.Handlers) -> N
 
 
 def test_what_the_shell_says_of_itself_is_cut_between_words() -> None:
-    child = terminal("prompt_toolkit", columns=40)
+    child = terminal("readline", columns=40)
     welcome = child.before
     child.sendline("help")
     child.expect("demo> ")
@@ -147,7 +147,7 @@ def test_what_the_shell_says_of_itself_is_cut_between_words() -> None:
 
 
 def test_long_output_is_paged_and_the_shell_goes_on() -> None:
-    child = terminal("prompt_toolkit", pager="wc -l")
+    child = terminal("readline", pager="wc -l")
     for line, shown in (
         ("explain --all", r"\r\n\s*3\d\d\r\n"),
         ("heatmap --no-pager", "layer 1"),
@@ -205,7 +205,7 @@ def test_a_model_whose_files_changed_is_opened_anew(run: Run, monkeypatch: pytes
         opened.append(how["name"])
         return open_named_model(**how)
 
-    monkeypatch.setattr("attnctl.cli.commands.shell._lines", changing)
+    monkeypatch.setattr("attnctl.commands.shell._lines", changing)
     monkeypatch.setattr("attnctl.models.open_named_model", counted)
     first, second, third = (json.loads(line) for line in run("shell", "a b").out.splitlines())
     assert first == second == before != third and opened == ["w.safetensors"] * 2

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import subprocess
 import sys
@@ -9,9 +10,9 @@ import sys
 import matplotlib
 import pytest
 
-from attnctl.cli.app import Commands
-from attnctl.cli.arguments import Session
-from attnctl.cli.suggestions import completions, shell_completions, values_of
+from attnctl.cli.session import Session
+from attnctl.cli.suggestions import completions, values_of
+from attnctl.commands.shell import _completer
 from attnctl.models import open_model
 
 
@@ -43,10 +44,9 @@ def test_values_are_what_the_commands_take() -> None:
     ],
 )
 def test_at_the_prompt(line: str, wanted: set[str]) -> None:
-    assert (
-        set(shell_completions(line, Session("Alice will eat pizza"), ("text", "use"), Commands(name="attnctl")))
-        == wanted
-    )
+    asked = _completer(Session("Alice will eat pizza"), lambda: line, lambda: line.rfind(" ") + 1)
+    values = itertools.takewhile(bool, (asked(line.rpartition(" ")[2], at) for at in itertools.count()))
+    assert set(values) == wanted
 
 
 def test_in_a_users_own_shell() -> None:

@@ -1,0 +1,155 @@
+"""A user's own defaults: `model = "gpt2"` in a TOML file stands for `--model gpt2` in every command that has the option.
+
+A table is for one command alone: `[heatmap]`. The file becomes Click's `default_map`. The environment, `ATTNCTL_MODEL=gpt2`,
+is read by Typer itself (`envvar` of an option) and wins over the file.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterable, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from typer.core import TyperOption
+
+from attnctl import limits
+from attnctl.cli.suggestions import suggest_choice
+from attnctl.errors import AttnctlError
+from attnctl.files import read_bytes
+from attnctl.text import for_pasting
+
+if TYPE_CHECKING:
+    from typer._click.core import Command as ClickCommand
+    from typer._click.core import Context
+
+    from attnctl.text import Document
+
+PREFIX = "ATTNCTL_"
+
+
+def config_path() -> Path:
+    """Return the path of the defaults file: $ATTNCTL_CONFIG, or config.toml in the user's configuration folder."""
+    if named := os.environ.get(f"{PREFIX}CONFIG"):
+        return Path(named)
+    from platformdirs import user_config_path
+
+    return user_config_path("attnctl") / "config.toml"
+
+
+def read_text() -> str:
+    """Return the text of the defaults file, "" if it does not exist. Raises AttnctlError if it cannot be read."""
+    path = config_path()
+    if not os.path.lexists(path):
+        return ""
+    try:
+        return read_bytes(path, limits.DEFAULTS_BYTES).decode()
+    except UnicodeDecodeError as error:
+        raise AttnctlError(f"{path} is no TOML: {error} (attnctl config --path prints where it is)") from error
+
+
+def read_defaults() -> Document:
+    """Return what the defaults file says, nothing if it does not exist. Raises AttnctlError if it is no TOML."""
+    import tomllib
+
+    try:
+        return tomllib.loads(read_text())
+    except (tomllib.TOMLDecodeError, RecursionError) as error:
+        raise AttnctlError(f"{config_path()} is no TOML: {error} (attnctl config --path prints where it is)") from error
+
+
+def default_map(command: ClickCommand, all_commands: Callable[[], Iterable[ClickCommand]]) -> dict[str, object]:
+    """Return the defaults of a command's options, as Click reads them from a `default_map`.
+
+    `all_commands` yields every command of the program, and is called if the file holds something. Numbers and truth
+    values become text, which Typer checks as it checks the command line. Raises AttnctlError for a name that is no
+    option's, and for a value of another type.
+    """
+    stored = read_defaults() if _may_exist() else {}
+    if not stored:
+        return {}
+    name = command.name or ""
+    options = {one.name: one for one in command.params if isinstance(one, TyperOption) and one.envvar}
+    if name != "config":  # which shows what the file holds, and takes out what is wrong
+        _check_names(stored, command, list(all_commands()))
+    own = stored.get(name)
+    values = {key: value for key, value in stored.items() if not isinstance(value, dict)}
+    values |= own if isinstance(own, dict) else {}
+    return {
+        key: _as_typed(key, value, options[key].multiple)
+        for key, value in ((key.replace("-", "_"), value) for key, value in values.items())
+        if key in options
+    }
+
+
+def _as_typed(name: str, value: object, several: bool) -> object:
+    """Return the value of a default as it would be typed: a text, or a list of them for a repeated option."""
+    values = value if several and isinstance(value, list) else [value]
+    if not all(isinstance(each, str | int | float) for each in values):
+        kind = "a list of values, or one value" if several else "one value"
+        raise AttnctlError(f"{config_path()}: {name} is {kind}: a text, a number, true or false")
+    texts = [str(each).lower() if isinstance(each, bool) else str(each) for each in values]
+    return texts if several else texts[0]
+
+
+def _check_names(stored: Document, command: ClickCommand, all_commands: Iterable[ClickCommand]) -> None:
+    """Raise AttnctlError for a name in the defaults file that is no option's, or of an option that has no default."""
+    commands = [one.name or "" for one in all_commands]
+    known = options_of_all(all_commands)
+    own = {one.name for one in command.params}
+    for name, value in stored.items():
+        if isinstance(value, dict) and value and name not in commands:
+            near = suggest_choice(name, commands)
+            raise AttnctlError(f"{config_path()}: [{name}]: no command is called so{near}")
+        for place in [f"{name}.{key}" for key in value] if isinstance(value, dict) else [name]:
+            wrong = why_no_default(place, known)
+            if not wrong and name == command.name and place.rpartition(".")[2].replace("-", "_") not in own:
+                wrong = f"{name} has no such option"
+            if wrong:
+                raise AttnctlError(f"{config_path()}: {place}: {wrong} (attnctl config --unset {for_pasting(place)})")
+
+
+def why_no_default(name: str, known: Mapping[str, bool]) -> str:
+    """Return why no option takes a default of that NAME or COMMAND.NAME, or ""; `known` are `options_of_all`."""
+    key = name.rpartition(".")[2].replace("-", "_")
+    if known.get(key):
+        return ""
+    if key in known:
+        return "it has no default, and is given where it is meant"
+    return f"no option is called so{suggest_choice(key, known)}"
+
+
+def options_of_all(all_commands: Iterable[ClickCommand]) -> dict[str, bool]:
+    """Return for each option of any command whether it may have a default."""
+    return {
+        one.name or "": bool(one.envvar)
+        for command in all_commands
+        for one in command.params
+        if isinstance(one, TyperOption)
+    }
+
+
+def unknown_variables(all_commands: Callable[[], Iterable[ClickCommand]]) -> list[str]:
+    """Return a sentence on each variable of the environment that is named as a default is, and is none."""
+    names = [name for name in sorted(os.environ) if name.startswith(PREFIX) and name != f"{PREFIX}CONFIG"]
+    known = options_of_all(all_commands()) if names else {}
+    return [
+        f"${name}: {wrong}" for name in names if (wrong := why_no_default(name.removeprefix(PREFIX).lower(), known))
+    ]
+
+
+def default_origin(context: Context, name: str) -> str:
+    """Return where a parameter's value comes from, if it is a default of the user's own; else ""."""
+    source = context.get_parameter_source(name)
+    if source is None or source.name not in ("ENVIRONMENT", "DEFAULT_MAP"):
+        return ""
+    return f"${PREFIX}{name.upper()}" if source.name == "ENVIRONMENT" else "the defaults file, see attnctl config"
+
+
+def _may_exist() -> bool:
+    """Return whether to look for the file: a start without one pays for a look at one folder, no more."""
+    if os.environ.get(f"{PREFIX}CONFIG") or os.name != "posix" or os.uname().sysname == "Darwin":
+        return True
+    home = os.environ.get("XDG_CONFIG_HOME") or str(Path.home() / ".config")
+    # that of os: in a home that may not be looked into (another user's, as a service has it) there are no defaults
+    return os.path.isdir(Path(home, "attnctl"))  # noqa: PTH112

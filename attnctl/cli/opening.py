@@ -1,0 +1,55 @@
+"""Open what a command's arguments name: a model, or the source of its attention."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from attnctl.argument_types import model_arguments
+from attnctl.cli.command import refuse_unused
+from attnctl.cli.groups import CheckpointOptions, option_values
+from attnctl.cli.progress import cost_progress
+from attnctl.cli.session import kept_models
+
+if TYPE_CHECKING:
+    from typer import Context
+
+    from attnctl.argument_types import OptionValues
+    from attnctl.source import OverviewSource, TextSource, TraceSource
+
+
+def model_of(options: OptionValues | CheckpointOptions) -> Any:
+    """Open the model that the options ask for. Raises UsageError for options that exclude each other."""
+    from attnctl.models import open_named_model  # NumPy, which --help and completion do without
+
+    given = model_arguments(options if isinstance(options, dict) else option_values(options))
+    kept = kept_models.get()
+    return open_named_model(**given) if kept is None else kept.open(given, open_named_model)
+
+
+def open_source(
+    context: Context,
+    source: str | None,
+    file: str | None,
+    model: CheckpointOptions,
+    tokens: str | None = None,
+    key_tokens: str | None = None,
+) -> TextSource | TraceSource | OverviewSource:
+    """Return what the arguments of a command name. Raises UsageError for model options beside numbers computed already."""
+    from attnctl import inputs
+    from attnctl.source import TextSource
+
+    values = option_values(model)
+    opened = inputs.open_input(
+        source,
+        file,
+        tokens,
+        partial(model_of, {name: value for name, value in values.items() if name != "chat"}),
+        key_tokens=key_tokens,
+        chat=getattr(model, "chat", None),
+        has_rows=getattr(model, "qkv", None) is not None,
+        computed=lambda name: refuse_unused(context, *values, because=f"the numbers of {name} are computed already"),
+    )
+    if isinstance(opened, TextSource):
+        opened.progress = cost_progress
+    return opened

@@ -1,0 +1,222 @@
+"""`attnctl shell`: many questions about one text, its model loaded and run once."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import shlex
+import signal
+import sys
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+
+from typer import Context
+
+from attnctl import interrupts, limits
+from attnctl.cli.app import run_command
+from attnctl.cli.command import command, was_typed
+from attnctl.cli.groups import MADE, MATHEMATICS, FileOption, ModelOptions, TextArgument, option_values
+from attnctl.cli.opening import model_of
+from attnctl.cli.output import print_lines, print_wrapped
+from attnctl.cli.session import Session, models_kept
+from attnctl.errors import DONE, INTERRUPTED, PARTIAL, AttnctlError, UsageError, print_complaint
+from attnctl.files import check_size
+from attnctl.text import shortened
+
+WORDS = {
+    "text": "text NEW TEXT    ask about another text; text alone shows it",
+    "file": "file PATH        ask about the text of a file",
+    "use": "use MODEL        ask another model; use alone names it",
+    "exit": "exit             leave (so does Ctrl-D)",
+}
+WORDS_INDENT = 19  # columns before what a word does
+
+
+@command(example="attnctl shell --model smollm2 --file prompt.txt", more=(MATHEMATICS, MADE))
+def shell_command(context: Context, text: TextArgument = None, *, file: FileOption = None, model: ModelOptions) -> int:
+    """Ask one question after the other about a text: the commands and options of attnctl, without attnctl and the text.
+
+    Model, text and what was computed of them are kept, so that a second question is answered at once. `text`, `file` and
+    `use` change text and model, Ctrl-C goes back to the prompt, Ctrl-D leaves. Lines from a pipe are run one by one.
+    """
+    from attnctl import inputs
+    from attnctl.cli import output
+    from attnctl.layer.run_memory import RunMemory
+    from attnctl.models.huggingface import network
+    from attnctl.source import TextSource
+
+    if "-" in (text, file, model.chat):
+        raise UsageError("standard input is where the commands come from: give the text in quotes or as --file FILE")
+    read = inputs.text_of(text, file) if text is not None or file is not None else None
+    if model.chat is not None:
+        if read is not None:
+            raise UsageError("give the text, --file, or --chat: one of them")
+        inputs.conversation_in(model.chat)  # one that cannot be read is told now
+    options = option_values(replace(model, chat=None))
+    kept = {name: value for name, value in options.items() if was_typed(context, name) or value not in (None, False)}
+    session = Session(read, kept, chat=model.chat, quiet=output.quiet)
+    TextSource.memory, network.loaded_networks = RunMemory(), {}
+    failed, at_terminal = False, sys.stdin.isatty()
+    try:
+        with interrupts.tidied_up(), models_kept():  # Ctrl-C ends a command, not the shell
+            for line in _lines(session):
+                failed = run_line(line, session) not in (DONE, INTERRUPTED) or failed
+    except (EOFError, StopIteration):
+        pass
+    finally:
+        TextSource.memory = network.loaded_networks = None
+    return PARTIAL if failed and not at_terminal else DONE
+
+
+def run_line(line: str, session: Session) -> int:
+    """Run one line; return the exit code of its command. Raises EOFError if it asks to leave."""
+    word, _, rest = line.strip().removeprefix("attnctl ").lstrip().partition(" ")
+    if not word or word.startswith("#"):
+        return DONE
+    if word in ("exit", "quit"):
+        raise EOFError
+    try:
+        if word == "help":
+            return _print_help(rest.strip(), session)
+        if word in WORDS:
+            _change(session, word, rest.strip())
+            return DONE
+        if word == "shell":
+            raise UsageError("this is the shell already: text, file and use change what it asks about")
+        return run_command([word, *_words_of(word, rest, session)], session)
+    except AttnctlError as error:
+        print_complaint(str(error))
+        return error.exit_code
+    except KeyboardInterrupt:
+        print_complaint("interrupted")
+        return INTERRUPTED
+    except BrokenPipeError:
+        raise EOFError from None
+    except Exception:  # a fault of the program: the traceback says where, and the shell goes on
+        import traceback
+
+        traceback.print_exc()
+        return AttnctlError.exit_code
+    finally:
+        sys.stdout.flush()
+
+
+def _print_help(name: str, session: Session) -> int:
+    """Print the commands and the shell's own words, or the options of one command."""
+    if name:
+        return run_command([name, "--help"], session)
+    run_command(["--help"], session)
+    print_lines("", "In the shell:")
+    for sentence in WORDS.values():
+        print_wrapped(f"  {sentence}", WORDS_INDENT)
+    return DONE
+
+
+def _words_of(command: str, rest: str, session: Session) -> list[str]:
+    """Return the arguments of a command's line. Raises UsageError for a quotation that does not end."""
+    try:
+        words = shlex.split(rest)
+    except ValueError as error:
+        raise UsageError(f"{str(error).lower()}: put a text with an apostrophe in double quotes") from None
+    if command == "model" and session.model and all(word.startswith("-") for word in words):
+        return [session.model, *words]
+    return words
+
+
+def _change(session: Session, word: str, rest: str) -> None:
+    """Change, or without `rest` show, the text or the model. Raises AttnctlError for a model that does not exist."""
+    from attnctl import inputs
+
+    if word == "use":
+        if rest:
+            model_of({"model": rest})  # one that cannot be opened is told now, and the model before stays
+            session.options = {"model": rest}
+        print_lines(session.model or "demo")
+        return
+    if word == "file" and rest:
+        session.text, session.chat = inputs.text_of(None, rest), None
+    elif word == "text" and rest:
+        session.text = rest[1:-1] if len(rest) > 1 and rest[0] == rest[-1] and rest[0] in "\"'" else rest
+        session.chat = None
+    print_lines(_shown_text(session, "there is no text yet: text …, or file PATH", 200))
+
+
+def _shown_text(session: Session, nothing: str, most: int) -> str:
+    """Return the text, cut to `most` characters, or the name of the conversation; `nothing` if there is neither."""
+    if session.chat is not None:
+        return f"the conversation in {session.chat}"
+    return nothing if session.text is None else shortened(" ".join(session.text.split()), most)
+
+
+def _lines(session: Session) -> Iterator[str]:
+    """Yield the lines of a pipe as they come, or what is typed at a prompt; bytes that are no UTF-8 as surrogates.
+
+    Raises AttnctlError for a line that does not end.
+    """
+    if not sys.stdin.isatty():
+        lines, sys.stdin = sys.stdin, io.TextIOWrapper(io.BytesIO())  # of which no command reads its text
+        try:
+            while line := lines.buffer.readline(limits.TEXT_BYTES + 1):
+                check_size(len(line), limits.TEXT_BYTES, "a line of standard input")
+                yield line.decode("utf-8", "surrogateescape")
+        finally:
+            sys.stdin = lines
+        return
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # started by a script in the background, which passes that on
+        signal.signal(signal.SIGINT, interrupts.take_interrupt)
+    about = _shown_text(session, "no text yet (text … gives one)", 60)
+    print_wrapped(f"attnctl shell: {session.model or 'demo'}, {about}; help lists the commands, Ctrl-D leaves")
+    with _line_editing(session):
+        while True:
+            try:
+                yield input(f"{session.model or 'demo'}> ")
+            except KeyboardInterrupt:
+                print_lines("")
+
+
+@contextlib.contextmanager
+def _line_editing(session: Session) -> Iterator[None]:
+    """Within this, complete words at the prompt by Tab, and keep what is typed for the next shell."""
+    try:
+        import readline
+    except ImportError:  # Windows has none: the prompt works without it
+        yield
+        return
+    from platformdirs import user_state_path
+
+    history = user_state_path("attnctl", ensure_exists=True) / "shell_history"
+    history.touch(0o600)
+    history.chmod(0o600)  # texts may be private
+    with contextlib.suppress(OSError):  # another library's format, as libedit's
+        readline.read_history_file(history)
+    readline.set_completer_delims(" ")
+    readline.set_completer(_completer(session, readline.get_line_buffer, readline.get_begidx))
+    is_libedit = "libedit" in (readline.__doc__ or "")
+    readline.parse_and_bind("bind ^I rl_complete" if is_libedit else "tab: complete")
+    try:
+        yield
+    finally:
+        readline.set_history_length(1000)
+        readline.write_history_file(history)
+
+
+def _completer(session: Session, line: Callable[[], str], begin: Callable[[], int]) -> Callable[[str, int], str | None]:
+    """Return what readline asks for completions: of the shell's own words, and of every command as in the user's shell."""
+    from typer._completion_classes import BashComplete
+    from typer.main import get_command
+
+    from attnctl.cli.app import PROGRAM, app
+
+    complete = BashComplete(get_command(app), {"obj": session}, PROGRAM, "")
+
+    def completion(incomplete: str, state: int) -> str | None:
+        words = line()[: begin()].split()
+        values = [item.value for item in complete.get_completions(words, incomplete)]
+        if not words:
+            values += [word for word in WORDS if word.startswith(incomplete)]
+        elif words == ["use"]:
+            values = [item.value for item in complete.get_completions(["explain", "--model"], incomplete)]
+        values = [f'"{value}"' if " " in value else value for value in values]
+        return values[state] if state < len(values) else None
+
+    return completion
