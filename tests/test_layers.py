@@ -1,4 +1,4 @@
-"""Who may import whom: cli → batching → render, training, models → formats → readings → blockwise → attention; tokens, errors, files by all."""
+"""Who may import whom: cli → batching → render, training, models → formats → readings → trace → layer → blockwise → attention; tokens, errors, files by all."""
 
 from __future__ import annotations
 
@@ -20,13 +20,11 @@ SHARED = {
     "tokens",
     "text",
 }
-BELOW = {"attention": 0, "arrays": 0.5, "interventions": 0.7, "blockwise": 1, "layer": 1.5, "measures": 1.7, "steps": 2, "readings": 2, "formats": 2.5, "source": 2.5,
+BELOW = {"attention": 0, "arrays": 0.5, "interventions": 0.7, "blockwise": 1, "layer": 1.5, "measures": 1.7, "trace": 1.8, "readings": 2, "formats": 2.5, "source": 2.5,
          "models": 3, "render": 3,
          "training": 4, "batching": 5, "inputs": 6, "pages": 5, "api": 6, "docs": 6.5, "cli": 7, "commands": 7.5, "__init__": 8, "__main__": 8}  # fmt: skip
 # the public API is looked up when it is used; pages of the commands are made from their table
 BESIDE = {
-    ("readings", "steps"),
-    ("steps", "readings"),
     ("__init__", "models"),
     ("docs", "cli"),
     ("cli", "commands"),

@@ -409,8 +409,8 @@ def say_unknown(*texts: Sequence[Token], notes: Sequence[str] = (), every: bool 
     Of the `notes` of what was read, `every` one is said too, or those that call a text too strange to be read well, a matrix
     no attention weights, and numbers doubtful.
     """
-    from attnctl.readings.traces.trace import notes_of_kind
     from attnctl.tokens import unknown_words
+    from attnctl.trace import notes_of_kind
 
     said = [note for tokens in dict.fromkeys(map(tuple, texts)) for note in unknown_words(tokens)]
     say_notes(

@@ -22,8 +22,8 @@ from attnctl.text import number_list
 
 if TYPE_CHECKING:
     from attnctl.blockwise import Ranges, Tick
-    from attnctl.readings.traces.trace import ModelInfo, Prediction
     from attnctl.tokens import Token
+    from attnctl.trace import ModelInfo, Prediction
 
 
 class StopForward(BaseException):

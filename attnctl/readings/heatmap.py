@@ -18,9 +18,9 @@ from attnctl.readings.questions.headline import Headline, roles_of_heads
 from attnctl.readings.rows import LinksReading
 from attnctl.readings.sinks import Cells, Sinks, may_have_sinks, sinks_of_cells
 from attnctl.readings.spans import REST
-from attnctl.readings.traces.trace import Trace, notes_of_kind
 from attnctl.text import shortened, visible_text
 from attnctl.tokens import Token
+from attnctl.trace import Trace, notes_of_kind
 
 
 class GridReading:

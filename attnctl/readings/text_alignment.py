@@ -17,9 +17,9 @@ from attnctl.arrays import Bools, Floats
 from attnctl.document_fields import Index, Part, Share, about
 from attnctl.layer import LayerAttention, Run
 from attnctl.readings.effects.needle import HeadPlace
-from attnctl.readings.traces.trace import ModelInfo
 from attnctl.text import quoted_beginning
 from attnctl.tokens import Token
+from attnctl.trace import ModelInfo
 
 
 class AlignedLink(Part):

@@ -19,9 +19,9 @@ from attnctl.argument_types import chosen_indices, parse_selection
 from attnctl.errors import AttnctlError, UsageError
 from attnctl.files import names_picture, names_sound
 from attnctl.layer import LayerAttention, LayerTrace, Run, StopForward
-from attnctl.readings.traces.trace import ModelInfo, Note, Trace, TraceReading, by_words, notes_of_kind
 from attnctl.text import counted, number_list, visible_text
 from attnctl.tokens import AS_TEXT, Token, checked_text, find_several, find_token, is_index
+from attnctl.trace import ModelInfo, Note, Trace, TraceReading, by_words, notes_of_kind
 
 if TYPE_CHECKING:
     from contextlib import AbstractContextManager

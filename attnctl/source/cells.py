@@ -21,7 +21,6 @@ from attnctl.readings.overview import LongRow, Overview, TextPart, part_snippet
 from attnctl.readings.questions.headline import headline
 from attnctl.readings.rows import BlocksReading, ExactBlock, LinksReading, RowReading, telling_blocks
 from attnctl.readings.spans import parts_of, stand_in_text
-from attnctl.readings.traces.trace import ModelInfo, Trace, own_numbers
 from attnctl.source import (
     Changes,
     OverviewSource,
@@ -35,6 +34,7 @@ from attnctl.source import (
 )
 from attnctl.text import counted, duration_text
 from attnctl.tokens import Token
+from attnctl.trace import ModelInfo, Trace, own_numbers
 
 if TYPE_CHECKING:
     from attnctl.blockwise import Tick

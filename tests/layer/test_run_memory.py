@@ -13,8 +13,8 @@ from attnctl.layer.run_memory import RunMemory
 from attnctl.models import open_model
 from attnctl.readings.head_statistics import HeadStatisticsReading
 from attnctl.readings.heatmap import OverviewReading
-from attnctl.readings.traces.trace import TraceReading
 from attnctl.source import TextSource
+from attnctl.trace import TraceReading
 
 TEXT = "Alice will eat pizza"
 

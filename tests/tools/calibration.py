@@ -24,8 +24,8 @@ import attnctl
 from attnctl.readings.questions import certainty
 from attnctl.readings.questions.certainty import ANTECEDENT, FAMILIES, Certainty
 from attnctl.readings.questions.headline import Candidate, Headline, candidates, headline
-from attnctl.readings.traces.trace import Trace
 from attnctl.tokens import Token
+from attnctl.trace import Trace
 from samples.english.marked import word_place
 
 TRAINING = Path(__file__).parents[1] / "training"

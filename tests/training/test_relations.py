@@ -18,8 +18,8 @@ from attnctl.layer import Run
 from attnctl.layer.computed import ComputedLayer
 from attnctl.models import open_model
 from attnctl.models.builtin.weights import path_of
-from attnctl.readings.traces.trace import ModelInfo
 from attnctl.tokens import Token, split_words
+from attnctl.trace import ModelInfo
 from attnctl.training import english
 from attnctl.training.relations import GOALS, measure_relations
 from samples.english.draft import Sentence

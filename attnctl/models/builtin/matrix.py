@@ -18,10 +18,10 @@ from attnctl.formats.validation import check_unpickled, read_npz
 from attnctl.layer import LayerAttention, LayerTrace, Run, StopForward
 from attnctl.layer.computed import ComputedLayer
 from attnctl.models.builtin.stack import Settings, chosen_settings, stack_info
-from attnctl.readings.traces.consistency import CELLS, check_head_count, weights_notes
-from attnctl.readings.traces.trace import ModelInfo, Trace
 from attnctl.text import counted
 from attnctl.tokens import Token, Tokenize, named_tokens, open_tokenizer
+from attnctl.trace import ModelInfo, Trace
+from attnctl.trace.consistency import CELLS, check_head_count, weights_notes
 
 if TYPE_CHECKING:
     from attnctl.attention import Array

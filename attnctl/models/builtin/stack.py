@@ -20,8 +20,8 @@ from attnctl.attention import Array, Call
 from attnctl.errors import AttnctlError, UsageError
 from attnctl.layer import CHECKED, LayerAttention, LayerTrace, Run, StopForward
 from attnctl.layer.computed import ComputedLayer, Forward
-from attnctl.readings.traces.trace import ModelInfo, Note, Prediction
 from attnctl.tokens import BLANKS, Token, Tokenize, find_token, split_words, strange_words
+from attnctl.trace import ModelInfo, Note, Prediction
 
 if TYPE_CHECKING:
     from attnctl.argument_types import OptionValues

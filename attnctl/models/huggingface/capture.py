@@ -39,9 +39,9 @@ from attnctl.models.huggingface.attention_sites import (
     unseen_sentence,
 )
 from attnctl.models.huggingface.put_out import FIELDS, parts_put_out, weights_put_out
-from attnctl.readings.traces.trace import SINK_NOTE, ModelInfo, Trace
 from attnctl.text import number_list
 from attnctl.tokens import Token, named_tokens
+from attnctl.trace import SINK_NOTE, ModelInfo, Trace
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel

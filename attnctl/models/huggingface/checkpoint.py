@@ -22,9 +22,9 @@ from attnctl.models.builtin.stack import MOST_LIKELY, predicted_places
 from attnctl.models.huggingface.attention_sites import merges_source
 from attnctl.models.huggingface.network import device_of_inputs, end_ids, generation_setting, running_network
 from attnctl.models.huggingface.tokenizer import Pieces, named_token
-from attnctl.readings.traces.trace import ModelInfo, Note, Prediction
 from attnctl.text import visible_text
 from attnctl.tokens import Token, checked_text
+from attnctl.trace import ModelInfo, Note, Prediction
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel

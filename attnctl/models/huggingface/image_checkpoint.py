@@ -20,8 +20,8 @@ from attnctl.models.huggingface.checkpoint import Checkpoint
 from attnctl.models.huggingface.hub import has_processor, import_extra
 from attnctl.models.huggingface.network import device_of_inputs, quiet_library
 from attnctl.models.huggingface.tokenizer import Pieces
-from attnctl.readings.traces.trace import ModelInfo
 from attnctl.tokens import PADDING, Token
+from attnctl.trace import ModelInfo
 
 if TYPE_CHECKING:
     from PIL.Image import Image

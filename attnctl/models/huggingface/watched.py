@@ -22,9 +22,9 @@ from attnctl.models.huggingface.replay import Replay, logits_of
 from attnctl.readings.effects import Contributions, Word, spelled_word
 from attnctl.readings.effects.ablation import FirstOrder
 from attnctl.readings.picture_heat import query_of_picture
-from attnctl.readings.traces.trace import ModelInfo
 from attnctl.text import visible_text
 from attnctl.tokens import Token, find_token
+from attnctl.trace import ModelInfo
 
 if TYPE_CHECKING:
     from tokenizers import Tokenizer

@@ -29,8 +29,8 @@ from attnctl.readings.questions.certainty import (
     certainty_of_model,
     evidence,
 )
-from attnctl.readings.traces.trace import ModelInfo, Trace
 from attnctl.text import percent, visible_text
+from attnctl.trace import ModelInfo, Trace
 
 if TYPE_CHECKING:
     from attnctl.text import Document

@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from attnctl import steps
 from attnctl.arrays import Bools, Floats
 from attnctl.blockwise import pool_keys, pool_rows
 from attnctl.errors import AttnctlError
@@ -23,10 +22,10 @@ from attnctl.readings.overview import Overview, PooledGrid
 from attnctl.readings.questions.headline import ROLES, Headline, doubt_of, headline, roles_of_heads
 from attnctl.readings.rows import ExactBlock, strongest_links
 from attnctl.readings.sinks import Sinks, sinks_of_heads
-from attnctl.readings.traces.trace import ModelInfo, Trace, notes_of_kind, word_groups
-from attnctl.steps import is_default_scale
 from attnctl.text import Document, counted, visible_text
 from attnctl.tokens import Token
+from attnctl.trace import ModelInfo, Trace, notes_of_kind, steps, word_groups
+from attnctl.trace.steps import is_default_scale
 
 if TYPE_CHECKING:
     from PIL.Image import Image

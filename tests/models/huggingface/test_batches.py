@@ -23,8 +23,8 @@ from attnctl.models.huggingface import padded_batch
 from attnctl.models.huggingface.attention_interface import watch_attention
 from attnctl.models.huggingface.packed_linear import PackedLinear, packed_products, packing_of_network
 from attnctl.models.huggingface.padded_batch import weights_of_several
-from attnctl.readings.traces.trace import Trace
 from attnctl.source import record_trace
+from attnctl.trace import Trace
 from tests.models.huggingface.conftest import FamilyTrace, Shelf
 from tests.tools import architectures as zoo
 from tests.tools import folders
