@@ -45,8 +45,8 @@ if TYPE_CHECKING:
     from attnctl.render.page import Page
     from attnctl.source import Prepared, Say, Source
     from attnctl.source import Selection as Chosen
-    from attnctl.trace import ModelInfo
     from attnctl.trace.consistency import CheckFinding
+    from attnctl.trace.model_info import ModelInfo
 
 Selection = int | Sequence[int] | None
 

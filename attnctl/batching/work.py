@@ -24,7 +24,8 @@ from attnctl.models import Model, open_named_model
 from attnctl.models.builtin.stack import Stack, can_run_together, run_together
 from attnctl.source import Changes, Pass, TextSource, TraceSource, check_room, prepare, reader_of, with_text_pair
 from attnctl.tokens import Token, checked_text, find_several
-from attnctl.trace import Trace, TraceReading, notes_of_kind
+from attnctl.trace import Trace, TraceReading
+from attnctl.trace.run import notes_of_kind
 from attnctl.trace.steps import NAMES, check_names, narrow_trace, rounded_trace
 
 if TYPE_CHECKING:

@@ -410,7 +410,7 @@ def say_unknown(*texts: Sequence[Token], notes: Sequence[str] = (), every: bool 
     no attention weights, and numbers doubtful.
     """
     from attnctl.tokens import unknown_words
-    from attnctl.trace import notes_of_kind
+    from attnctl.trace.run import notes_of_kind
 
     said = [note for tokens in dict.fromkeys(map(tuple, texts)) for note in unknown_words(tokens)]
     say_notes(

@@ -25,7 +25,7 @@ from attnctl.document_fields import ALWAYS, Part, Portion, about
 from attnctl.errors import UsageError
 from attnctl.readings.effects.needle import HeadPlace
 from attnctl.text import visible_text
-from attnctl.trace import ModelInfo
+from attnctl.trace.model_info import ModelInfo
 
 FRAME_SECONDS = 0.02
 MEDIAN_FRAMES = 7

@@ -12,9 +12,10 @@ import numpy as np
 from attnctl.attention import Array
 from attnctl.blockwise import effective_rank, even_parts
 from attnctl.errors import AttnctlError
-from attnctl.layer import LayerAttention, Run
+from attnctl.layer import LayerAttention
 from attnctl.measures.value_norm import value_lengths
 from attnctl.tokens import PADDING, WHOLE, Token
+from attnctl.trace.run import Run
 
 if TYPE_CHECKING:
     from attnctl.readings.overview import LongRow, Overview

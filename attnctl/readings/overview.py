@@ -16,7 +16,8 @@ from attnctl.errors import UsageError
 from attnctl.readings.head_statistics import HeadStatistics
 from attnctl.text import counted, quoted_beginning
 from attnctl.tokens import Token
-from attnctl.trace import ModelInfo, WithAxes
+from attnctl.trace import WithAxes
+from attnctl.trace.model_info import ModelInfo
 
 if TYPE_CHECKING:
     import numpy as np

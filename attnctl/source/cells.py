@@ -34,7 +34,8 @@ from attnctl.source import (
 )
 from attnctl.text import counted, duration_text
 from attnctl.tokens import Token
-from attnctl.trace import ModelInfo, Trace, own_numbers
+from attnctl.trace import Trace, own_numbers
+from attnctl.trace.model_info import ModelInfo
 
 if TYPE_CHECKING:
     from attnctl.blockwise import Tick

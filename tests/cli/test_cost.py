@@ -8,7 +8,7 @@ from attnctl import limits
 from attnctl.errors import AttnctlError
 from attnctl.source import cells
 from attnctl.source.cells import cost_of_passes
-from attnctl.trace import ModelInfo
+from attnctl.trace.model_info import ModelInfo
 from tests.conftest import Run
 
 TEXT = "Alice will eat pizza"

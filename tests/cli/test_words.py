@@ -13,7 +13,7 @@ import pytest
 
 from attnctl.formats.documents.readings_json import comparison_to_json
 from attnctl.readings.comparison import compare_traces
-from attnctl.trace import Prediction
+from attnctl.trace.run import Prediction
 from attnctl.trace.steps import walk_steps
 from tests.conftest import Run, attend
 

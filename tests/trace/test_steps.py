@@ -8,7 +8,8 @@ import pytest
 from attnctl.layer import LayerTrace
 from attnctl.readings.questions.headline import headline
 from attnctl.tokens import Token
-from attnctl.trace import ModelInfo, Trace
+from attnctl.trace import Trace
+from attnctl.trace.model_info import ModelInfo
 from attnctl.trace.steps import narrow_trace, walk_steps
 from tests.conftest import SAMPLES, attend
 

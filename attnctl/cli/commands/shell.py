@@ -34,9 +34,9 @@ def shell_command(*, text: str | None, file: str | None, **options: object) -> N
     chat: Any = options.pop("chat", None)
     if "-" in (text, file, chat):
         raise UsageError("standard input is where the commands come from: give the text in quotes or as --file FILE")
-    from attnctl.layer.run_memory import RunMemory
     from attnctl.models.huggingface import network
     from attnctl.source import TextSource
+    from attnctl.source.run_memory import RunMemory
 
     read = inputs.text_of(text, file) if text is not None or file is not None else None
     if chat is not None:

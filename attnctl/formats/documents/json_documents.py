@@ -25,7 +25,8 @@ from attnctl.errors import AttnctlError, in_one_line
 from attnctl.interventions import heads_off
 from attnctl.text import as_json, spoken_heads
 from attnctl.tokens import Token
-from attnctl.trace import ModelInfo, Note, NoteKind
+from attnctl.trace.model_info import ModelInfo
+from attnctl.trace.run import Note, NoteKind
 
 if TYPE_CHECKING:
     from attnctl.text import Document

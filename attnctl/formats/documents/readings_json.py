@@ -37,7 +37,7 @@ from attnctl.readings.leaks import Leaks
 from attnctl.readings.questions.quiz import QuizQuestion
 from attnctl.readings.questions.softmax import SoftmaxSteps
 from attnctl.readings.text_alignment import AlignedLink, AlignedText, AlignmentHead
-from attnctl.trace import ModelInfo
+from attnctl.trace.model_info import ModelInfo
 
 # --- effects -----------------------------------------------------------------------------------------------------
 

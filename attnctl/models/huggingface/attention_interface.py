@@ -20,7 +20,6 @@ from typing import TYPE_CHECKING, Any
 
 from attnctl.attention import Array, Call
 from attnctl.errors import AttnctlError
-from attnctl.layer import StopForward
 from attnctl.models.huggingface.attention_call import (
     Answer,
     HandedCall,
@@ -38,6 +37,7 @@ from attnctl.models.huggingface.attention_sites import (
     shares_modules,
     sites_of_modules,
 )
+from attnctl.trace.run import StopForward
 
 if TYPE_CHECKING:
     from torch.nn import Module

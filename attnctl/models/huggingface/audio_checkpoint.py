@@ -22,7 +22,7 @@ from attnctl.models.huggingface.image_checkpoint import NoTokenizer
 from attnctl.models.huggingface.network import device_of_inputs, end_ids, quiet_library, running_network
 from attnctl.models.huggingface.tokenizer import Pieces
 from attnctl.tokens import Token
-from attnctl.trace import ModelInfo
+from attnctl.trace.model_info import ModelInfo
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel

@@ -23,7 +23,7 @@ from attnctl.models.huggingface.library_tokenizer import (
     set_language,
 )
 from attnctl.tokens import Token, bare_piece, check_token_count, library_tokenizer, piece_spans, piece_text, piece_words
-from attnctl.trace import Note
+from attnctl.trace.run import Note
 
 if TYPE_CHECKING:
     from tokenizers import Encoding, Tokenizer

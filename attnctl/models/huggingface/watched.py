@@ -24,7 +24,7 @@ from attnctl.readings.effects.ablation import FirstOrder
 from attnctl.readings.picture_heat import query_of_picture
 from attnctl.text import visible_text
 from attnctl.tokens import Token, find_token
-from attnctl.trace import ModelInfo
+from attnctl.trace.model_info import ModelInfo
 
 if TYPE_CHECKING:
     from tokenizers import Tokenizer

@@ -14,7 +14,8 @@ from attnctl.attention import Array
 from attnctl.document_fields import ALWAYS, Box, Correlation, Count, Index, Part, Share, about
 from attnctl.text import counted, quoted_beginning
 from attnctl.tokens import Token
-from attnctl.trace import ModelInfo, WithAxes
+from attnctl.trace import WithAxes
+from attnctl.trace.model_info import ModelInfo
 
 
 class Word(Part):

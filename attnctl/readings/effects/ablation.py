@@ -35,7 +35,8 @@ from attnctl.readings.effects import (
 from attnctl.readings.spans import box_of
 from attnctl.text import number_list
 from attnctl.tokens import Token
-from attnctl.trace import ModelInfo, reads_itself
+from attnctl.trace import reads_itself
+from attnctl.trace.model_info import ModelInfo
 
 
 @dataclass

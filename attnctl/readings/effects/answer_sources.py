@@ -20,7 +20,7 @@ from attnctl.errors import AttnctlError
 from attnctl.readings.spans import REGIONS, REST, Span, box_of, parts_of, span_owners, spans_of
 from attnctl.text import counted, quoted_beginning
 from attnctl.tokens import Token
-from attnctl.trace import ModelInfo
+from attnctl.trace.model_info import ModelInfo
 
 _CLOSING = re.compile(r"</(document|doc)\s*>", re.IGNORECASE)
 TEMPLATE, SINK = "(template)", "(first token)"

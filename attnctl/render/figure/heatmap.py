@@ -21,7 +21,8 @@ from attnctl.render.figure.drawing import Sheet
 from attnctl.render.figure.layout import Drawing, Grids, Panel, Scale, token_labels
 from attnctl.render.figure.saving import plain_settings, png_bytes
 from attnctl.source.cells import Evolution, read_heatmap
-from attnctl.trace import Trace, notes_of_kind
+from attnctl.trace import Trace
+from attnctl.trace.run import notes_of_kind
 
 MOST_ACROSS = 6  # heads of one layer beside each other
 FRAME, LAST = 400, 2500  # milliseconds

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
-from attnctl.readings.questions.headline import ROLES, Headline, other_headlines
+from attnctl.readings.questions.headline import ROLES, other_headlines
 from attnctl.render.forms import Column, Form, Line, Table, token_label
 from attnctl.render.told.explanation import (
     NAMED,
@@ -16,7 +16,7 @@ from attnctl.render.told.explanation import (
     told_apart,
 )
 from attnctl.text import number_text, percent
-from attnctl.trace import Trace
+from attnctl.trace import Headline, Trace
 from attnctl.trace.steps import is_default_scale
 
 STEPS = ("scores", "scaled", "mask", "weights", "context")

@@ -9,7 +9,7 @@ from attnctl.readings.head_statistics import LEAST_TOKENS, STATISTICS, HeadStati
 from attnctl.readings.questions.headline import roles_of_heads
 from attnctl.render.forms import Column, Table
 from attnctl.text import for_pasting
-from attnctl.trace import ModelInfo
+from attnctl.trace.model_info import ModelInfo
 
 DOUBT = f" ?: the text has fewer than {LEAST_TOKENS} tokens, too few to tell what a head does."
 

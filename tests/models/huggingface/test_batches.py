@@ -17,7 +17,7 @@ from attnctl.batching import census_work
 from attnctl.batching.items import Item
 from attnctl.batching.work import SharedPasses, Work, Worker
 from attnctl.errors import AttnctlError
-from attnctl.layer import LayerAttention, StopForward
+from attnctl.layer import LayerAttention
 from attnctl.models import open_model
 from attnctl.models.huggingface import padded_batch
 from attnctl.models.huggingface.attention_interface import watch_attention
@@ -25,6 +25,7 @@ from attnctl.models.huggingface.packed_linear import PackedLinear, packed_produc
 from attnctl.models.huggingface.padded_batch import weights_of_several
 from attnctl.source import record_trace
 from attnctl.trace import Trace
+from attnctl.trace.run import StopForward
 from tests.models.huggingface.conftest import FamilyTrace, Shelf
 from tests.tools import architectures as zoo
 from tests.tools import folders

@@ -15,7 +15,8 @@ from attnctl.readings.questions.certainty import ANTECEDENT, OBJECT, SUBJECT, Ce
 from attnctl.readings.questions.headline import LARGEST, NO_OTHER, doubt_of, headline, other_headlines
 from attnctl.readings.questions.word_classes import classes_in_sentence, is_name, usual_gender, word_classes
 from attnctl.tokens import Token, split_words
-from attnctl.trace import ModelInfo, Trace
+from attnctl.trace import Trace
+from attnctl.trace.model_info import ModelInfo
 from tests.conftest import Run
 from tests.tools.calibration import interval, outcomes, read_cases
 

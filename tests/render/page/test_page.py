@@ -26,7 +26,8 @@ from attnctl.source import TextSource, prepare, record_trace
 from attnctl.source.cells import survey_text
 from attnctl.text import in_a_cell
 from attnctl.tokens import Token
-from attnctl.trace import ModelInfo, Trace
+from attnctl.trace import Trace
+from attnctl.trace.model_info import ModelInfo
 from attnctl.trace.steps import walk_steps
 from tests.render.page.conftest import Tab
 

@@ -21,7 +21,8 @@ from attnctl.render.terminal.console import SafeConsole, Shown, as_text, grid_li
 from attnctl.render.told.explanation import Explanation
 from attnctl.text import number_text
 from attnctl.tokens import Token
-from attnctl.trace import ModelInfo, Trace
+from attnctl.trace import Trace
+from attnctl.trace.model_info import ModelInfo
 from tests.conftest import attend
 
 

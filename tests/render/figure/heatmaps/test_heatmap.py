@@ -33,7 +33,8 @@ from attnctl.render.figure.layout import Drawing
 from attnctl.source import record_trace
 from attnctl.source.cells import read_heatmap
 from attnctl.tokens import Token, split_characters
-from attnctl.trace import ModelInfo, Trace
+from attnctl.trace import Trace
+from attnctl.trace.model_info import ModelInfo
 
 TEXT = "Alice will eat pizza because the antidisestablishmentarian chef lives in Naples , and Bob likes it ."
 WORDS = TEXT.split()

@@ -22,7 +22,8 @@ from attnctl.render.figure.saving import png_of_pixels
 from attnctl.source import record_trace
 from attnctl.source.cells import read_heatmap
 from attnctl.tokens import Token
-from attnctl.trace import ModelInfo, Trace
+from attnctl.trace import Trace
+from attnctl.trace.model_info import ModelInfo
 
 TEXT = "Alice will eat pizza because the antidisestablishmentarian chef lives in Naples"
 
