@@ -23,12 +23,11 @@ from attnctl.source import NO_CHANGES, Changes, prepare, reader_of, selected_ind
 from attnctl.trace import Trace
 
 if TYPE_CHECKING:
-    from attnctl.argument_types import ModelArgument
     from attnctl.blockwise import Tick
     from attnctl.formats.chat import Conversation
     from attnctl.formats.documents.model_documents import RelationDocument
     from attnctl.formats.pictures import Look
-    from attnctl.models import Model
+    from attnctl.models import Model, ModelArgument
     from attnctl.models.huggingface.checkpoint import Checkpoint
     from attnctl.models.huggingface.leaks import LeakSearch
     from attnctl.models.huggingface.prompts import Prompt, SourceSearch
@@ -93,8 +92,9 @@ def measure_heads(
     With `probe`, induction and duplicates are those of random tokens said twice; `census` names heads after what they find.
     Raises UsageError where these cannot be.
     """
-    from attnctl.readings.head_statistics import HeadStatisticsReading, name_head
+    from attnctl.readings.head_statistics import name_head
     from attnctl.readings.heatmap import OverviewReading
+    from attnctl.readings.statistics_reading import HeadStatisticsReading
 
     source = given.source
     if probe and given.model is None:

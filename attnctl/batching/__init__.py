@@ -12,7 +12,7 @@ from attnctl.errors import AttnctlError
 from attnctl.models import DEFAULT, opened_model
 
 if TYPE_CHECKING:
-    from attnctl.argument_types import ModelArgument
+    from attnctl.models import ModelArgument
     from attnctl.trace import Trace
 
 __all__ = ["batch"]

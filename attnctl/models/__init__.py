@@ -32,7 +32,13 @@ from attnctl.tokens import checked_text, find_several
 from attnctl.trace import Trace
 
 if TYPE_CHECKING:
-    from attnctl.argument_types import ModelArgument, OptionValues
+    from typing import TypeAlias
+
+    from transformers import PreTrainedModel
+
+    from attnctl.argument_types import OptionValues
+
+    ModelArgument: TypeAlias = str | os.PathLike[str] | Model | PreTrainedModel  # what names, or is, a model
 
 __all__ = ["Model", "attend", "open_model", "record_trace"]
 

@@ -10,8 +10,8 @@ import pytest
 from attnctl.layer import LayerAttention
 from attnctl.layer.computed import ComputedLayer
 from attnctl.models import open_model
-from attnctl.readings.head_statistics import HeadStatisticsReading
 from attnctl.readings.heatmap import OverviewReading
+from attnctl.readings.statistics_reading import HeadStatisticsReading
 from attnctl.source import TextSource
 from attnctl.source.run_memory import RunMemory
 from attnctl.trace import TraceReading
