@@ -66,7 +66,7 @@ class Work:
         if "sources" in self.formats:
             from attnctl.batching.prompt_sources import Sources
 
-            return Sources(self, model)
+            return Sources(self.options, self.prompts, model)
         return Traces(self, model)
 
     def said(self) -> dict[str, Any]:
