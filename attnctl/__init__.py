@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     from attnctl.models.huggingface.leaks import leaks
     from attnctl.models.huggingface.model_effects import effects
     from attnctl.readings.overview import Overview
-    from attnctl.readings.traces.trace import Trace
+    from attnctl.trace import Trace
 
 __all__ = [
     "AttentionLog",
@@ -72,7 +72,7 @@ _PUBLIC = {
     "AttentionLog": "attnctl.models.huggingface.attention_log",
     "AttnctlError": "attnctl.errors",
     "Overview": "attnctl.readings.overview",
-    "Trace": "attnctl.readings.traces.trace",
+    "Trace": "attnctl.trace",
     **dict.fromkeys(("ablate", "align", "compare", "evaluate", "heads", "sources", "spans", "view"), "attnctl.api"),
     "attend": "attnctl.models",
     "batch": "attnctl.batching",

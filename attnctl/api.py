@@ -19,21 +19,21 @@ from attnctl.argument_types import ModelOptions, checked, checked_selection, req
 from attnctl.errors import AttnctlError, UsageError, in_one_line
 from attnctl.measures import joins_heads, needs_of
 from attnctl.models import DEFAULT, opened_model
-from attnctl.readings.traces.trace import Trace
 from attnctl.source import NO_CHANGES, Changes, prepare, reader_of, selected_indices
+from attnctl.trace import Trace
 
 if TYPE_CHECKING:
-    from attnctl.argument_types import ModelArgument
     from attnctl.blockwise import Tick
     from attnctl.formats.chat import Conversation
     from attnctl.formats.documents.model_documents import RelationDocument
     from attnctl.formats.pictures import Look
-    from attnctl.models import Model
+    from attnctl.models import Model, ModelArgument
     from attnctl.models.huggingface.checkpoint import Checkpoint
     from attnctl.models.huggingface.leaks import LeakSearch
     from attnctl.models.huggingface.prompts import Prompt, SourceSearch
     from attnctl.readings.alignment import AlignedSpeech
     from attnctl.readings.census.census_table import CensusTable
+    from attnctl.readings.comparison import Comparison
     from attnctl.readings.effects import Effects
     from attnctl.readings.effects.ablation import EffectRequest, Watched
     from attnctl.readings.effects.answer_sources import AnswerSources
@@ -41,12 +41,11 @@ if TYPE_CHECKING:
     from attnctl.readings.overview import Overview
     from attnctl.readings.questions.quiz import QuizQuestion
     from attnctl.readings.text_alignment import AlignedText
-    from attnctl.readings.traces.comparison import Comparison
-    from attnctl.readings.traces.consistency import CheckFinding
-    from attnctl.readings.traces.trace import ModelInfo
     from attnctl.render.page import Page
     from attnctl.source import Prepared, Say, Source
     from attnctl.source import Selection as Chosen
+    from attnctl.trace.consistency import CheckFinding
+    from attnctl.trace.model_info import ModelInfo
 
 Selection = int | Sequence[int] | None
 
@@ -93,8 +92,9 @@ def measure_heads(
     With `probe`, induction and duplicates are those of random tokens said twice; `census` names heads after what they find.
     Raises UsageError where these cannot be.
     """
-    from attnctl.readings.head_statistics import HeadStatisticsReading, name_head
+    from attnctl.readings.head_statistics import name_head
     from attnctl.readings.heatmap import OverviewReading
+    from attnctl.readings.statistics_reading import HeadStatisticsReading
 
     source = given.source
     if probe and given.model is None:
@@ -220,7 +220,7 @@ def compare_sources(
     a: Source, b: Source, names: tuple[str, str], changes: Changes = NO_CHANGES, say: Say | None = None
 ) -> Comparison:
     """Two sources side by side, with the same changes; `say` hears what a large one takes."""
-    from attnctl.readings.traces.comparison import compare_traces
+    from attnctl.readings.comparison import compare_traces
 
     instead = "compare needs them all: take a shorter text, or attnctl heatmap of each side"
     every_layer = needs_of(changes.measure) == "layers"
@@ -706,8 +706,8 @@ def findings_of(given: Prepared) -> list[CheckFinding]:
     Raises UsageError for an overview.
     """
     from attnctl.models.huggingface.check import check_attention
-    from attnctl.readings.traces.consistency import findings_of_trace
     from attnctl.source import OverviewSource
+    from attnctl.trace.consistency import findings_of_trace
 
     if isinstance(given.source, OverviewSource):
         name = given.source.name

@@ -22,13 +22,9 @@ from attnctl import limits
 from attnctl.errors import AttnctlError, UsageError
 
 if TYPE_CHECKING:
-    from typing import TypeAlias, TypeGuard
+    from typing import TypeGuard
 
     from transformers import PreTrainedModel, PreTrainedTokenizerBase
-
-    from attnctl.source import Model
-
-    ModelArgument: TypeAlias = str | os.PathLike[str] | Model | PreTrainedModel  # what names, or is, a model
 
 
 def chosen_indices(wanted: Sequence[int] | None, count: int, what: str, of: str) -> tuple[int, ...]:

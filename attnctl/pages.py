@@ -17,12 +17,12 @@ from attnctl.readings.overview import LongRow, Overview
 from attnctl.readings.picture_heat import query_of_picture
 from attnctl.readings.questions.headline import headline
 from attnctl.readings.rows import ExactBlock
-from attnctl.readings.traces.trace import Trace, reads_itself
 from attnctl.render.page import page_html
 from attnctl.source import NO_CHANGES, Changes, Say, Selection, Source, TextSource, prepare
 from attnctl.source.cells import survey_text
 from attnctl.text import Document, counted
 from attnctl.tokens import find_token
+from attnctl.trace import Trace, reads_itself
 
 if TYPE_CHECKING:
     from PIL.Image import Image

@@ -37,9 +37,7 @@ def test_help_and_dir_show_the_api() -> None:
         assert all(parameter.kind is not parameter.VAR_KEYWORD for parameter in parameters.values())
 
 
-@pytest.mark.parametrize(
-    "name", ["api", "models", "batching", "readings.traces.trace", "readings.overview", "formats.storage"]
-)
+@pytest.mark.parametrize("name", ["api", "models", "batching", "trace", "readings.overview", "formats.storage"])
 def test_examples_of_docstrings_run(name: str) -> None:
     module: Any = import_module(f"attnctl.{name}")
     assert doctest.testmod(module, extraglobs={"attnctl": attnctl}, optionflags=doctest.ELLIPSIS).failed == 0

@@ -12,8 +12,8 @@ from attnctl.errors import AttnctlError
 from attnctl.models import DEFAULT, opened_model
 
 if TYPE_CHECKING:
-    from attnctl.argument_types import ModelArgument
-    from attnctl.readings.traces.trace import Trace
+    from attnctl.models import ModelArgument
+    from attnctl.trace import Trace
 
 __all__ = ["batch"]
 
@@ -46,7 +46,7 @@ def batch(
     from attnctl.batching.engines import chunks_of_items
     from attnctl.batching.texts import numbered, of_row
     from attnctl.batching.work import Work, Worker
-    from attnctl.steps import check_names
+    from attnctl.trace.steps import check_names
 
     if isinstance(texts, (str, bytes)):
         raise TypeError(f"batch(): texts is a list of texts, not one {type(texts).__name__}: {texts[:80]!r}")

@@ -10,7 +10,7 @@ import pyarrow as pa
 
 from attnctl.batching.items import Item
 from attnctl.layer import HEAD_FIELD_ARRAYS, LayerTrace
-from attnctl.readings.traces.trace import Trace
+from attnctl.trace import Trace
 
 if TYPE_CHECKING:
     from attnctl.attention import Array

@@ -19,8 +19,8 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from attnctl.argument_types import OptionValues
-    from attnctl.readings.traces.trace import Trace
     from attnctl.text import Document
+    from attnctl.trace import Trace
 
 
 SLUG = 48  # characters of an id or a text in a file's name

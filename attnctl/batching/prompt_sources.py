@@ -15,7 +15,7 @@ from attnctl.models import Model, open_named_model
 from attnctl.text import as_json, csv_table
 
 if TYPE_CHECKING:
-    from attnctl.batching.work import Work
+    from attnctl.argument_types import OptionValues
     from attnctl.text import Document
 
 FORM = "sources"
@@ -35,13 +35,16 @@ ROW = (
 
 
 class Sources:
-    """The task of answering prompts, one by one, and saying where the answers came from."""
+    """The task of answering prompts, one by one, and saying where the answers came from.
+
+    `options` are those of `open_model`, `asked` those of the prompts: spans, most, budget, remove.
+    """
 
     together = 1
 
-    def __init__(self, work: Work, model: Model | None = None) -> None:
-        self.work = work
-        self.model: Any = open_named_model(**work.options) if model is None else model
+    def __init__(self, options: OptionValues, asked: OptionValues, model: Model | None = None) -> None:
+        self.asked = asked
+        self.model: Any = open_named_model(**options) if model is None else model
 
     def begin(self, item: Item) -> Result:
         """What became of a prompt. Raises what is wrong with it."""
@@ -75,7 +78,7 @@ class Sources:
                 raise UsageError(f"one prompt has no option {name!r}: it is {' and '.join(OWN)}, each a text")
         conversation = None if item.messages is None else conversation_of(as_json(item.messages), "it")
         prompt = Prompt(checked_text(item.text), ()) if conversation is None else chat_prompt(self.model, conversation)
-        said, answer = self.work.prompts, item.options.get("answer", item.answer)
+        said, answer = self.asked, item.options.get("answer", item.answer)
         spans = item.options.get("spans", said.get("spans"))
         search = SourceSearch(self.model, prompt, spans, answer, said.get("most") or ANSWER, said["budget"])
         for _ in search.measure_all():

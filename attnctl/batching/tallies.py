@@ -12,8 +12,8 @@ from attnctl.batching.items import Item
 from attnctl.errors import AttnctlError
 from attnctl.files import write_whole
 from attnctl.readings.head_statistics import STATISTICS, head_statistics
-from attnctl.readings.traces.trace import Trace
 from attnctl.text import as_json, csv_table
+from attnctl.trace import Trace
 
 # layer, head, measure (or what else is told apart) → n, mean, sum of squares around it
 Tally = dict[tuple[Any, Any, str], tuple[int, float, float]]

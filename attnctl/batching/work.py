@@ -22,10 +22,11 @@ from attnctl.formats.pictures import format_names, heatmap_bytes
 from attnctl.measures import check_measure, needs_of
 from attnctl.models import Model, open_named_model
 from attnctl.models.builtin.stack import Stack, can_run_together, run_together
-from attnctl.readings.traces.trace import Trace, TraceReading, notes_of_kind
 from attnctl.source import Changes, Pass, TextSource, TraceSource, check_room, prepare, reader_of, with_text_pair
-from attnctl.steps import NAMES, check_names, narrow_trace, rounded_trace
 from attnctl.tokens import Token, checked_text, find_several
+from attnctl.trace import Trace, TraceReading
+from attnctl.trace.run import notes_of_kind
+from attnctl.trace.steps import NAMES, check_names, narrow_trace, rounded_trace
 
 if TYPE_CHECKING:
     from attnctl.argument_types import OptionValues
@@ -65,7 +66,7 @@ class Work:
         if "sources" in self.formats:
             from attnctl.batching.prompt_sources import Sources
 
-            return Sources(self, model)
+            return Sources(self.options, self.prompts, model)
         return Traces(self, model)
 
     def said(self) -> dict[str, Any]:

@@ -218,7 +218,7 @@ is 3. A line of JSON has "text", or "messages" (a conversation), and where wante
             },
             steps={
                 "help": "Only these steps: weights or scores,weights,… of a trace (json, npz)",
-                "values": ("attnctl.steps:NAMES",),
+                "values": ("attnctl.trace.steps:NAMES",),
             },
             precision="Decimals: of the numbers in JSON [default: all].",
             jobs="Processes, each with a model of its own [default: a core each; 1 for stdout and checkpoints].",

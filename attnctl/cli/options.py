@@ -113,7 +113,7 @@ _TABLE: dict[str, dict[str, Option]] = {
             "--steps",
             "Only these steps: scores,weights,… (matrices shows W_Q, W_K, W_V)",
             metavar="STEPS",
-            values=("attnctl.steps:NAMES", "contributions"),
+            values=("attnctl.trace.steps:NAMES", "contributions"),
             joined=True,
             meant_by="--step",
         ),

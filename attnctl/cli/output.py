@@ -63,8 +63,8 @@ def say_unknown(*texts: Sequence[Token], notes: Sequence[str] = (), every: bool 
     Of the `notes` of what was read, `every` one is written too, or those that call a text too strange to be read well, a
     matrix no attention weights, and numbers doubtful.
     """
-    from attnctl.readings.traces.trace import notes_of_kind
     from attnctl.tokens import unknown_words
+    from attnctl.trace.run import notes_of_kind
 
     say_notes(note for tokens in dict.fromkeys(map(tuple, texts)) for note in unknown_words(tokens))
     say_notes(dict.fromkeys(notes if every else notes_of_kind(notes, "guess", "doubt", "no-weights", "input")))

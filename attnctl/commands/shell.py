@@ -41,9 +41,9 @@ def shell_command(context: Context, text: TextArgument = None, *, file: FileOpti
     """
     from attnctl import inputs
     from attnctl.cli import output
-    from attnctl.layer.run_memory import RunMemory
     from attnctl.models.huggingface import network
     from attnctl.source import TextSource
+    from attnctl.source.run_memory import RunMemory
 
     if "-" in (text, file, model.chat):
         raise UsageError("standard input is where the commands come from: give the text in quotes or as --file FILE")

@@ -34,7 +34,8 @@ from attnctl.text import Document, for_pasting
 if TYPE_CHECKING:  # it imports torch, which neither a mistake in the options nor the first line need wait for
     from attnctl.formats.documents.model_documents import Lesson
     from attnctl.training.run import TrainingRun
-    from attnctl.training.train import Training, Watch
+    from attnctl.training.state import Training
+    from attnctl.training.train import Watch
 
 
 @command(example="attnctl train mytext.txt -o run")

@@ -20,9 +20,8 @@ from attnctl.formats.documents.trace_json import layer_fields, read_document, tr
 from attnctl.formats.validation import finite_floats, read_npz
 from attnctl.layer import LayerTrace
 from attnctl.readings.overview import LongRow, Overview
-from attnctl.readings.questions.headline import Headline
-from attnctl.readings.traces.consistency import checked_trace
-from attnctl.readings.traces.trace import Trace
+from attnctl.trace import Headline, Trace
+from attnctl.trace.consistency import checked_trace
 
 # of every entry: the earliest date of a ZIP file, so that the same trace is the same file
 CREATED = (1980, 1, 1, 0, 0, 0)

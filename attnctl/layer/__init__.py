@@ -22,36 +22,6 @@ from attnctl.text import number_list
 
 if TYPE_CHECKING:
     from attnctl.blockwise import Ranges, Tick
-    from attnctl.readings.traces.trace import ModelInfo, Prediction
-    from attnctl.tokens import Token
-
-
-class StopForward(BaseException):
-    """Raised by a visitor that has seen all it wants: the model leaves out what would follow.
-
-    No Exception, so that a network's own code cannot take it for an error and go on.
-    """
-
-
-@dataclass
-class Run:
-    """What a model tells of one text beside the attention of its layers; arrays are NumPy, one row a token."""
-
-    tokens: tuple[Token, ...]
-    embeddings: Array | None = None  # (n, d_model)
-    key_tokens: tuple[Token, ...] | None = None
-    predictions: tuple[Prediction, ...] = ()
-    model: ModelInfo | None = None  # where a run says more than could be known before it
-    notes: tuple[str, ...] = ()
-    text: str = ""
-    measure: str | None = None  # what stands in place of the weights
-    gates: dict[int, Array] = field(default_factory=dict)  # by layer: how open gates after the context are (heads, n_q)
-
-    @property
-    def known_model(self) -> ModelInfo:
-        """The model, which every source has named when a reading ends."""
-        assert self.model is not None
-        return self.model
 
 
 ROWS = 256  # queries whose weights are held at once

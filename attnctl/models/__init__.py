@@ -26,13 +26,19 @@ from attnctl.argument_types import (
 )
 from attnctl.errors import UsageError
 from attnctl.files import is_possible_name, open_regular
-from attnctl.readings.traces.trace import Trace
 from attnctl.source import Model, record_trace, with_text_pair
 from attnctl.text import visible_text
 from attnctl.tokens import checked_text, find_several
+from attnctl.trace import Trace
 
 if TYPE_CHECKING:
-    from attnctl.argument_types import ModelArgument, OptionValues
+    from typing import TypeAlias
+
+    from transformers import PreTrainedModel
+
+    from attnctl.argument_types import OptionValues
+
+    ModelArgument: TypeAlias = str | os.PathLike[str] | Model | PreTrainedModel  # what names, or is, a model
 
 __all__ = ["Model", "attend", "open_model", "record_trace"]
 

@@ -13,12 +13,13 @@ from attnctl import limits
 from attnctl.attention import Array
 from attnctl.errors import AttnctlError, UsageError
 from attnctl.interventions import Intervention, checked_heads, heads_off
-from attnctl.layer import LayerAttention, Run
+from attnctl.layer import LayerAttention
 from attnctl.readings.effects.ablation import Watched
-from attnctl.readings.traces.trace import ModelInfo
 from attnctl.source import Model, TextSource
 from attnctl.text import spoken_heads, visible_text
 from attnctl.tokens import Token, named_tokens
+from attnctl.trace.model_info import ModelInfo
+from attnctl.trace.run import Run
 
 
 def watched_text(model: Any, text: str, query: str | None = None, base: Intervention | None = None) -> Watched:

@@ -24,8 +24,8 @@ from attnctl.arrays import Floats
 from attnctl.document_fields import ALWAYS, Part, Portion, about
 from attnctl.errors import UsageError
 from attnctl.readings.effects.needle import HeadPlace
-from attnctl.readings.traces.trace import ModelInfo
 from attnctl.text import visible_text
+from attnctl.trace.model_info import ModelInfo
 
 FRAME_SECONDS = 0.02
 MEDIAN_FRAMES = 7

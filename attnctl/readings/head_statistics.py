@@ -5,20 +5,16 @@ from __future__ import annotations
 import unicodedata
 from collections.abc import Container, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from attnctl.attention import Array
 from attnctl.blockwise import effective_rank, even_parts
 from attnctl.errors import AttnctlError
-from attnctl.layer import LayerAttention, Run
+from attnctl.layer import LayerAttention
 from attnctl.measures.value_norm import value_lengths
 from attnctl.tokens import PADDING, WHOLE, Token
-
-if TYPE_CHECKING:
-    from attnctl.readings.overview import LongRow, Overview
-
 
 SINK_MASS = 0.3  # of all that a head gives, from which a key is a sink (Gu et al. 2025)
 SINKS = 1e-3  # mass that is lacking in a row, from which it is no rounding
@@ -41,36 +37,6 @@ class HeadStatistics:
     def __getitem__(self, name: str) -> float | None:
         """The value of a statistic of STATISTICS; None where it has no meaning."""
         return self.values.get(name)
-
-
-class HeadStatisticsReading:
-    """The statistics of every head of every layer of a text; `keys` as of `head_statistics`."""
-
-    predicts = False
-
-    def __init__(self, tokens: Sequence[Token], keys: Sequence[Token] | None = None) -> None:
-        self._tokens, self._keys = tokens, keys
-        self._heads: list[HeadStatistics] = []
-
-    def take(self, layer: LayerAttention) -> None:
-        """Take in one layer. Raises AttnctlError where its scores are NaN or infinite."""
-        self._heads += head_statistics(layer, self._tokens, self._keys)
-
-    def kept_in(self, overview: Overview | LongRow, name: str) -> tuple[HeadStatistics, ...]:
-        """The statistics of an overview. Raises AttnctlError where it has none of these heads."""
-        found: tuple[HeadStatistics, ...] = getattr(overview, "head_statistics", ())
-        if not found:
-            raise AttnctlError(f"{name} holds no statistics of these heads: give the text and its model")
-        return found
-
-    def value(self, run: Run) -> tuple[HeadStatistics, ...]:
-        """The statistics, layer by layer."""
-        return tuple(_gated_statistics(head, run.gates.get(head.layer)) for head in self._heads)
-
-
-def _gated_statistics(head: HeadStatistics, gates: Array) -> HeadStatistics:
-    """The statistics with what a learned gate lets through; `gates` (heads, n_q) of its layer, None where there are none."""
-    return head if gates is None else replace(head, values={**head.values, "gate": float(gates[head.head].mean())})
 
 
 def head_statistics(

@@ -10,17 +10,18 @@ import numpy as np
 from attnctl.arrays import Bools, Floats
 from attnctl.attention import Array
 from attnctl.errors import AttnctlError
-from attnctl.layer import LayerAttention, Run
+from attnctl.layer import LayerAttention
 from attnctl.measures import joins_heads, measure_named, measure_names
-from attnctl.readings.head_statistics import HeadStatisticsReading
 from attnctl.readings.overview import LongRow, Overview, PooledGrid, TextPart
-from attnctl.readings.questions.headline import Headline, roles_of_heads
+from attnctl.readings.questions.headline import roles_of_heads
 from attnctl.readings.rows import LinksReading
 from attnctl.readings.sinks import Cells, Sinks, may_have_sinks, sinks_of_cells
 from attnctl.readings.spans import REST
-from attnctl.readings.traces.trace import Trace, notes_of_kind
+from attnctl.readings.statistics_reading import HeadStatisticsReading
 from attnctl.text import shortened, visible_text
 from attnctl.tokens import Token
+from attnctl.trace import Headline, Trace
+from attnctl.trace.run import Run, notes_of_kind
 
 
 class GridReading:

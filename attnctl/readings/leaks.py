@@ -14,7 +14,7 @@ from attnctl import call_named
 from attnctl.arrays import Floats
 from attnctl.document_fields import ALWAYS, Amount, Count, Index, Part, Share, about
 from attnctl.errors import UsageError
-from attnctl.readings.traces.trace import ModelInfo
+from attnctl.trace.model_info import ModelInfo
 
 State = Literal["allowed", "apart", "rounding", "leak"]
 Cause = Literal[

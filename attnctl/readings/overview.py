@@ -14,9 +14,10 @@ from attnctl.argument_types import checked
 from attnctl.document_fields import Count, Index, Part, about
 from attnctl.errors import UsageError
 from attnctl.readings.head_statistics import HeadStatistics
-from attnctl.readings.traces.trace import ModelInfo, WithAxes
 from attnctl.text import counted, quoted_beginning
 from attnctl.tokens import Token
+from attnctl.trace import WithAxes
+from attnctl.trace.model_info import ModelInfo
 
 if TYPE_CHECKING:
     import numpy as np

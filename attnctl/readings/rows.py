@@ -10,8 +10,9 @@ import numpy as np
 
 from attnctl.arrays import Bools, Floats
 from attnctl.errors import AttnctlError
-from attnctl.layer import LayerAttention, Run
+from attnctl.layer import LayerAttention
 from attnctl.readings.overview import Links, LongRow, Overview
+from attnctl.trace.run import Run
 
 
 class RowReading:

@@ -15,9 +15,10 @@ import numpy as np
 from attnctl.arrays import Bools, Floats
 from attnctl.layer import LayerTrace
 from attnctl.readings.head_statistics import SINK_MASS
-from attnctl.readings.traces.trace import ModelInfo, Trace, heads_text, other_special, parked_sentence
 from attnctl.text import percent, visible_text
 from attnctl.tokens import Token
+from attnctl.trace import Trace, heads_text, other_special, parked_sentence
+from attnctl.trace.model_info import ModelInfo
 
 OF_EVEN = 1.5  # times the share that rows would give if they looked everywhere alike
 WITHOUT = ("random", "dot", "demo")  # kinds of models that park nothing; the demo's heads keep it on the token itself

@@ -15,11 +15,12 @@ import numpy as np
 
 from attnctl.arrays import Bools, Floats
 from attnctl.document_fields import Index, Part, Share, about
-from attnctl.layer import LayerAttention, Run
+from attnctl.layer import LayerAttention
 from attnctl.readings.effects.needle import HeadPlace
-from attnctl.readings.traces.trace import ModelInfo
 from attnctl.text import quoted_beginning
 from attnctl.tokens import Token
+from attnctl.trace.model_info import ModelInfo
+from attnctl.trace.run import Run
 
 
 class AlignedLink(Part):

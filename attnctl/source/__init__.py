@@ -18,19 +18,21 @@ from attnctl import limits
 from attnctl.argument_types import chosen_indices, parse_selection
 from attnctl.errors import AttnctlError, UsageError
 from attnctl.files import names_picture, names_sound
-from attnctl.layer import LayerAttention, LayerTrace, Run, StopForward
-from attnctl.readings.traces.trace import ModelInfo, Note, Trace, TraceReading, by_words, notes_of_kind
+from attnctl.layer import LayerAttention, LayerTrace
 from attnctl.text import counted, number_list, visible_text
 from attnctl.tokens import AS_TEXT, Token, checked_text, find_several, find_token, is_index
+from attnctl.trace import Trace, TraceReading, by_words
+from attnctl.trace.model_info import ModelInfo
+from attnctl.trace.run import Note, Run, StopForward, notes_of_kind
 
 if TYPE_CHECKING:
     from contextlib import AbstractContextManager
 
     from attnctl.arrays import Floats
     from attnctl.blockwise import Tick
-    from attnctl.layer.run_memory import RunMemory
     from attnctl.measures import Measure
     from attnctl.readings.overview import LongRow, Overview
+    from attnctl.source.run_memory import RunMemory
 
 
 NARROWER = "choose with --layer, --head and --query"

@@ -15,13 +15,12 @@ from attnctl import limits
 from attnctl.argument_types import token_range
 from attnctl.blockwise import even_parts
 from attnctl.errors import AttnctlError, UsageError
-from attnctl.readings.head_statistics import HeadStatisticsReading
 from attnctl.readings.heatmap import GridReading, HeatmapGrid, OverviewReading, of_overview
 from attnctl.readings.overview import LongRow, Overview, TextPart, part_snippet
 from attnctl.readings.questions.headline import headline
 from attnctl.readings.rows import BlocksReading, ExactBlock, LinksReading, RowReading, telling_blocks
 from attnctl.readings.spans import parts_of, stand_in_text
-from attnctl.readings.traces.trace import ModelInfo, Trace, own_numbers
+from attnctl.readings.statistics_reading import HeadStatisticsReading
 from attnctl.source import (
     Changes,
     OverviewSource,
@@ -35,6 +34,8 @@ from attnctl.source import (
 )
 from attnctl.text import counted, duration_text
 from attnctl.tokens import Token
+from attnctl.trace import Trace, own_numbers
+from attnctl.trace.model_info import ModelInfo
 
 if TYPE_CHECKING:
     from attnctl.blockwise import Tick

@@ -13,7 +13,8 @@ from attnctl.tokens import split_words
 from attnctl.training import network
 from attnctl.training.objectives import FIRST_WORD
 from attnctl.training.run import read_corpus, recipe_of
-from attnctl.training.train import Training, Watch, begin_training, watched_sentence
+from attnctl.training.state import Training
+from attnctl.training.train import Watch, begin_training, watched_sentence
 
 LESSON_RATE = 1.0  # plain gradient descent on one sentence takes a far larger step than Adam on many
 

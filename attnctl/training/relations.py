@@ -24,11 +24,12 @@ from attnctl.readings.census.census_tally import CensusTally, table_of_tally
 from attnctl.readings.census.words import HALVES, UP, AlignedSentence, ParsedSentence, TreeQuestion, align_words
 from attnctl.training import english, network
 from attnctl.training.english import HELD_OUT, Link, links_said, written_blocks
-from attnctl.training.run import GRAMMAR, Recipe, TrainingRun, weights_file
+from attnctl.training.recipe import GRAMMAR, Recipe
+from attnctl.training.run import TrainingRun, weights_file
 
 if TYPE_CHECKING:
     from attnctl.source import Model
-    from attnctl.training.train import Training
+    from attnctl.training.state import Training
 
 GOALS = {
     english.VERB_SUBJECT: 0.95, english.PAST_OTHERS: 0.95, english.OBJECT_VERB: 0.95, english.PRONOUN: 0.95,

@@ -23,7 +23,9 @@ from attnctl.training import network
 from attnctl.training.corpus import UNKNOWN, Corpus
 from attnctl.training.english import QUESTIONS
 from attnctl.training.objectives import Batch, Batches
-from attnctl.training.run import GRAMMAR, Recipe, TrainingRun, initial_arrays, read_corpus
+from attnctl.training.recipe import GRAMMAR, Recipe
+from attnctl.training.run import TrainingRun, initial_arrays, read_corpus
+from attnctl.training.state import Training
 
 if TYPE_CHECKING:
     from attnctl.arrays import Floats
@@ -34,24 +36,6 @@ if TYPE_CHECKING:
 WARM_UP, FLOOR = 100, 0.02  # steps until the full learning rate; what is left of it at the end
 WEIGHT_DECAY, BETAS, CLIP = 0.05, (0.9, 0.98), 1.0
 SAVE_EVERY_SECONDS = 20.0
-
-
-@dataclass
-class Training:
-    """A network, its optimizer, and where they stand."""
-
-    recipe: Recipe
-    corpus: Corpus
-    parameters: dict[str, Tensor]
-    optimizer: torch.optim.AdamW
-    batches: Batches
-    pieces: Tensor | None = None  # (vocabulary, most pieces) of each word's letters, -1 after the last of them
-    step: int = 0
-    losses: list[float] = field(default_factory=list)  # of the steps since the last report
-
-    def parameter_arrays(self) -> dict[str, Array]:
-        """The parameters as NumPy arrays."""
-        return {name: tensor.detach().cpu().numpy() for name, tensor in self.parameters.items()}
 
 
 def begin_training(recipe: Recipe, corpus: Corpus) -> Training:

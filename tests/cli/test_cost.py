@@ -6,9 +6,9 @@ import pytest
 
 from attnctl import limits
 from attnctl.errors import AttnctlError
-from attnctl.readings.traces.trace import ModelInfo
 from attnctl.source import cells
 from attnctl.source.cells import cost_of_passes
+from attnctl.trace.model_info import ModelInfo
 from tests.conftest import Run
 
 TEXT = "Alice will eat pizza"

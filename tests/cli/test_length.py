@@ -143,8 +143,8 @@ def test_the_probe_finds_an_induction_head():
 
         def run(self, tokens, visit, text=""):
             from attnctl.attention import Call
-            from attnctl.layer import Run, StopForward
             from attnctl.layer.computed import ComputedLayer
+            from attnctl.trace.run import Run, StopForward
 
             ids = np.array([token.id for token in tokens])
             row = np.eye(ids.max() + 1, dtype=np.float32)[ids]

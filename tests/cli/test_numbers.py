@@ -13,7 +13,8 @@ from attnctl.errors import AttnctlError
 from attnctl.models import open_model
 from attnctl.readings.spans import parts_of
 from attnctl.tokens import split_words
-from attnctl.training.run import DEFAULTS, TrainingRun
+from attnctl.training.recipe import DEFAULTS
+from attnctl.training.run import TrainingRun
 from tests.conftest import Refused
 
 

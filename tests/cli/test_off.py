@@ -11,7 +11,7 @@ import pytest
 
 import attnctl
 from attnctl.formats.storage import from_json
-from attnctl.steps import walk_steps
+from attnctl.trace.steps import walk_steps
 from tests.conftest import SAMPLES, Run
 
 TEXT = "Alice will eat"

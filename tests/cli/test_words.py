@@ -12,9 +12,9 @@ import numpy as np
 import pytest
 
 from attnctl.formats.documents.readings_json import comparison_to_json
-from attnctl.readings.traces.comparison import compare_traces
-from attnctl.readings.traces.trace import Prediction
-from attnctl.steps import walk_steps
+from attnctl.readings.comparison import compare_traces
+from attnctl.trace.run import Prediction
+from attnctl.trace.steps import walk_steps
 from tests.conftest import Run, attend
 
 UNKNOWN = "not among the words the model knows, read by their shape or as its unknown word (†): Wugs"

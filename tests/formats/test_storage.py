@@ -16,10 +16,10 @@ from attnctl.formats.arrays import map_weights, readable_tensors
 from attnctl.formats.documents.overview_json import overview_from_document, overview_to_json
 from attnctl.inputs import open_input
 from attnctl.models import open_model
-from attnctl.readings.head_statistics import HeadStatisticsReading
 from attnctl.readings.heatmap import GridReading, OverviewReading
 from attnctl.readings.overview import LongRow, Overview, TextPart
 from attnctl.readings.rows import LinksReading, RowReading
+from attnctl.readings.statistics_reading import HeadStatisticsReading
 from attnctl.source import TextSource
 from tests.conftest import attend, check_schema
 from tests.formats.test_validation import put

@@ -23,7 +23,8 @@ from attnctl.formats.documents.trace_json import trace_from_document
 from attnctl.formats.storage import from_json, trace_from_npz, trace_to_npz
 from attnctl.formats.validation import read_npy, read_npz
 from attnctl.readings.effects.needle import NeedleRun
-from attnctl.readings.traces.trace import ModelInfo, word_groups
+from attnctl.trace import word_groups
+from attnctl.trace.model_info import ModelInfo
 from tests.conftest import SAMPLES, Run, attend, process
 
 

@@ -10,9 +10,11 @@ import pytest
 
 from attnctl.layer import LayerTrace
 from attnctl.readings.sinks import sinks_of_heads
-from attnctl.readings.traces.trace import SINK_NOTE, ModelInfo, Trace
 from attnctl.source.cells import read_heatmap
 from attnctl.tokens import Token
+from attnctl.trace import Trace
+from attnctl.trace.model_info import ModelInfo
+from attnctl.trace.run import SINK_NOTE
 
 WORDS = ("The", "cat", "chased", "the", "dog", ".")
 

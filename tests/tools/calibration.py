@@ -23,9 +23,9 @@ import numpy as np
 import attnctl
 from attnctl.readings.questions import certainty
 from attnctl.readings.questions.certainty import ANTECEDENT, FAMILIES, Certainty
-from attnctl.readings.questions.headline import Candidate, Headline, candidates, headline
-from attnctl.readings.traces.trace import Trace
+from attnctl.readings.questions.headline import Candidate, candidates, headline
 from attnctl.tokens import Token
+from attnctl.trace import Headline, Trace
 from samples.english.marked import word_place
 
 TRAINING = Path(__file__).parents[1] / "training"

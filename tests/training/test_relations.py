@@ -14,12 +14,12 @@ from safetensors import safe_open
 
 from attnctl.attention import Call
 from attnctl.errors import AttnctlError
-from attnctl.layer import Run
 from attnctl.layer.computed import ComputedLayer
 from attnctl.models import open_model
 from attnctl.models.builtin.weights import path_of
-from attnctl.readings.traces.trace import ModelInfo
 from attnctl.tokens import Token, split_words
+from attnctl.trace.model_info import ModelInfo
+from attnctl.trace.run import Run
 from attnctl.training import english
 from attnctl.training.relations import GOALS, measure_relations
 from samples.english.draft import Sentence

@@ -19,8 +19,10 @@ from attnctl.training import network
 from attnctl.training.corpus import encode_sentences, read_lines, split_lines
 from attnctl.training.english import QUESTIONS, bundled_corpus
 from attnctl.training.objectives import FIRST_WORD, MASK_ID, UNKNOWN_ID, Batches
-from attnctl.training.run import DEFAULTS, Recipe, TrainingRun, read_corpus, weights_file
-from attnctl.training.train import Training, Watch, begin_training, learning_rate, rows_of_words, train_network
+from attnctl.training.recipe import DEFAULTS, Recipe
+from attnctl.training.run import TrainingRun, read_corpus, weights_file
+from attnctl.training.state import Training
+from attnctl.training.train import Watch, begin_training, learning_rate, rows_of_words, train_network
 
 LINES = ["the cat sat on the mat", "the dog ran home", "a bird sang", "the cat ran on the mat today"]
 SMALL = Recipe(d_model=8, heads=2, layers=2)

@@ -14,7 +14,7 @@ from attnctl.errors import UsageError
 from attnctl.formats.pictures import format_names
 from attnctl.measures import check_measure
 from attnctl.models import names_model
-from attnctl.readings.traces.comparison import Comparison
+from attnctl.readings.comparison import Comparison
 from attnctl.render.terminal.console import Shown
 from attnctl.render.told.comparison import comparison_forms
 from attnctl.source import Changes, Source, TextSource

@@ -14,11 +14,11 @@ from attnctl.cli import options as o
 from attnctl.cli.output import output_format, put_bytes, show_renderable, write_renderable
 from attnctl.cli.progress import cost_progress, heads_over_tokens
 from attnctl.errors import DONE, FINDING, AttnctlError, UsageError
-from attnctl.readings.questions.headline import Headline, headline, walked_heads
-from attnctl.readings.traces.trace import Trace
+from attnctl.readings.questions.headline import headline, walked_heads
 from attnctl.source import NO_CHANGES, Changes, OverviewSource, Prepared, Source, is_long, prepare, selected_indices
-from attnctl.steps import check_names, check_steps, narrow_trace
 from attnctl.tokens import find_several
+from attnctl.trace import Headline, Trace
+from attnctl.trace.steps import check_names, check_steps, narrow_trace
 
 if TYPE_CHECKING:
     from attnctl.readings.overview import LongRow, Overview

@@ -21,11 +21,11 @@ from attnctl.pages import PAGE_MAPS, page_of_sources
 from attnctl.readings.heatmap import HeatmapGrid, OverviewReading, is_drowned, with_headline
 from attnctl.readings.overview import Overview
 from attnctl.readings.picture_heat import query_of_picture
-from attnctl.readings.questions.headline import Headline, headline
-from attnctl.readings.traces.trace import Trace
+from attnctl.readings.questions.headline import headline
 from attnctl.render.terminal.photograph import PhotographPanels, patches_as_tsv
 from attnctl.source import Changes, OverviewSource, Prepared, Source, is_long, prepare
 from attnctl.source.cells import Zoom, cost_of_heads, evolution_of_run, grid_of, heatmap_grid, query_row
+from attnctl.trace import Headline, Trace
 
 TELLING = "telling"  # value of --head: the head of the headline
 LABELS = 20  # columns of a terminal that the names of the queries take

@@ -23,9 +23,10 @@ from attnctl import __version__, document_fields
 from attnctl.document_fields import ALWAYS, Index, Part, about
 from attnctl.errors import AttnctlError, in_one_line
 from attnctl.interventions import heads_off
-from attnctl.readings.traces.trace import ModelInfo, Note, NoteKind
 from attnctl.text import as_json, spoken_heads
 from attnctl.tokens import Token
+from attnctl.trace.model_info import ModelInfo
+from attnctl.trace.run import Note, NoteKind
 
 if TYPE_CHECKING:
     from attnctl.text import Document

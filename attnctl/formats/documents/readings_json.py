@@ -29,6 +29,7 @@ from attnctl.formats.documents.json_documents import (
 )
 from attnctl.formats.validation import finite_floats
 from attnctl.readings.alignment import AlignedSpeech, AlignedWord, ScoredHead
+from attnctl.readings.comparison import AlignedTokens, Comparison
 from attnctl.readings.effects import ContributionPart, Effects, strongest_cuts
 from attnctl.readings.effects.answer_sources import AnswerSources, PartSource
 from attnctl.readings.effects.needle import HeadPlace, HeadsOff, NeedleCell, NeedleRun, Needles
@@ -36,8 +37,7 @@ from attnctl.readings.leaks import Leaks
 from attnctl.readings.questions.quiz import QuizQuestion
 from attnctl.readings.questions.softmax import SoftmaxSteps
 from attnctl.readings.text_alignment import AlignedLink, AlignedText, AlignmentHead
-from attnctl.readings.traces.comparison import AlignedTokens, Comparison
-from attnctl.readings.traces.trace import ModelInfo
+from attnctl.trace.model_info import ModelInfo
 
 # --- effects -----------------------------------------------------------------------------------------------------
 

@@ -32,12 +32,13 @@ from attnctl.formats.documents.json_documents import (
 from attnctl.formats.validation import finite_floats, true_or_false
 from attnctl.layer import FIELD_ARRAYS, LAYER_TRACE_ARRAYS, TRACE_ARRAYS, LayerTrace, TraceArray
 from attnctl.measures import measure_named, measure_names
-from attnctl.readings.traces.consistency import checked_trace
-from attnctl.readings.traces.trace import Prediction, Trace
 from attnctl.text import Document, as_json
+from attnctl.trace import Trace
+from attnctl.trace.consistency import checked_trace
+from attnctl.trace.run import Prediction
 
 if TYPE_CHECKING:
-    from attnctl.readings.questions.headline import Headline
+    from attnctl.trace import Headline
 
 Field: TypeAlias = tuple[str, Any, Any]
 

@@ -15,13 +15,15 @@ from attnctl.errors import AttnctlError, UsageError
 from attnctl.files import read_bytes
 from attnctl.formats.arrays import axes_of_weights, finite_numbers, map_weights, read_array
 from attnctl.formats.validation import check_unpickled, read_npz
-from attnctl.layer import LayerAttention, LayerTrace, Run, StopForward
+from attnctl.layer import LayerAttention, LayerTrace
 from attnctl.layer.computed import ComputedLayer
 from attnctl.models.builtin.stack import Settings, chosen_settings, stack_info
-from attnctl.readings.traces.consistency import CELLS, check_head_count, weights_notes
-from attnctl.readings.traces.trace import ModelInfo, Trace
 from attnctl.text import counted
 from attnctl.tokens import Token, Tokenize, named_tokens, open_tokenizer
+from attnctl.trace import Trace
+from attnctl.trace.consistency import CELLS, check_head_count, weights_notes
+from attnctl.trace.model_info import ModelInfo
+from attnctl.trace.run import Run, StopForward
 
 if TYPE_CHECKING:
     from attnctl.attention import Array

@@ -18,10 +18,11 @@ from attnctl.argument_types import RANGES
 from attnctl.arrays import LONG, Floats, as_numpy, device_for_length, place_array
 from attnctl.attention import Array, Call
 from attnctl.errors import AttnctlError, UsageError
-from attnctl.layer import CHECKED, LayerAttention, LayerTrace, Run, StopForward
+from attnctl.layer import CHECKED, LayerAttention, LayerTrace
 from attnctl.layer.computed import ComputedLayer, Forward
-from attnctl.readings.traces.trace import ModelInfo, Note, Prediction
 from attnctl.tokens import BLANKS, Token, Tokenize, find_token, split_words, strange_words
+from attnctl.trace.model_info import ModelInfo
+from attnctl.trace.run import Note, Prediction, Run, StopForward
 
 if TYPE_CHECKING:
     from attnctl.argument_types import OptionValues

@@ -16,11 +16,10 @@ from collections.abc import Callable, Hashable, Iterator
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from attnctl.attention import Array, Call
 from attnctl.errors import AttnctlError
-from attnctl.layer import StopForward
 from attnctl.models.huggingface.attention_call import (
     Answer,
     HandedCall,
@@ -38,16 +37,31 @@ from attnctl.models.huggingface.attention_sites import (
     shares_modules,
     sites_of_modules,
 )
+from attnctl.trace.run import StopForward
 
 if TYPE_CHECKING:
     from torch.nn import Module
     from transformers import PreTrainedConfig, PreTrainedModel
 
-    from attnctl.models.huggingface.family_traits import ContextReaders
-    from attnctl.models.huggingface.intervention import Applied
-
 AttentionFunction = Callable[..., Answer]  # as a module calls it: its context, its weights
 Visit = Callable[[Site, Call], Array | None]
+
+
+class ChangesCalls(Protocol):
+    """What alters calls of attention: the call before any visitor sees it, the context before the model goes on."""
+
+    def change_call(self, site: Site, call: Call, /) -> Call:
+        """Return the call, changed."""
+
+    def change_context(self, site: Site, context: Array, /) -> Array:
+        """Return the context (batch, heads, n_q, d_v), changed."""
+
+
+class SeesContexts(Protocol):
+    """What sees the contexts that modules go on with."""
+
+    modules: frozenset[int]  # the ids of the modules whose contexts it sees
+    contexts: dict[int, Array]  # module → (batch, n_q, heads, d_v), which the interface puts here
 
 
 @dataclass(frozen=True)
@@ -60,10 +74,10 @@ class WatchOptions:
     length in a forward before, and is not run where nobody else watches: the model goes on with what the visitor answers.
     """
 
-    change: Applied | None = None
+    change: ChangesCalls | None = None
     replaces: bool = False
     own: Callable[[Site, Array, Array | None], None] | None = None
-    after: ContextReaders | None = None
+    after: SeesContexts | None = None
     trusted: bool = False
 
 

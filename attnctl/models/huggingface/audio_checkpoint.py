@@ -21,8 +21,8 @@ from attnctl.models.huggingface.hub import has_processor, import_extra
 from attnctl.models.huggingface.image_checkpoint import NoTokenizer
 from attnctl.models.huggingface.network import device_of_inputs, end_ids, quiet_library, running_network
 from attnctl.models.huggingface.tokenizer import Pieces
-from attnctl.readings.traces.trace import ModelInfo
 from attnctl.tokens import Token
+from attnctl.trace.model_info import ModelInfo
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel

@@ -17,7 +17,7 @@ from attnctl.argument_types import check_network, checked, checked_selection, ch
 from attnctl.arrays import as_numpy
 from attnctl.attention import Array, Call
 from attnctl.errors import AttnctlError, UsageError
-from attnctl.layer import LayerTrace, StopForward
+from attnctl.layer import LayerTrace
 from attnctl.layer.computed import share_of_sink
 from attnctl.models.huggingface.attention_interface import (
     architecture_name,
@@ -39,9 +39,11 @@ from attnctl.models.huggingface.attention_sites import (
     unseen_sentence,
 )
 from attnctl.models.huggingface.put_out import FIELDS, parts_put_out, weights_put_out
-from attnctl.readings.traces.trace import SINK_NOTE, ModelInfo, Trace
 from attnctl.text import number_list
 from attnctl.tokens import Token, named_tokens
+from attnctl.trace import Trace
+from attnctl.trace.model_info import ModelInfo
+from attnctl.trace.run import SINK_NOTE, StopForward
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel

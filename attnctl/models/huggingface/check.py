@@ -11,10 +11,10 @@ from attnctl.arrays import Floats
 from attnctl.attention import Array, default_scale
 from attnctl.layer import LayerTrace
 from attnctl.models import Model
-from attnctl.readings.traces.consistency import ROUNDING, CheckFinding, row_sums
-from attnctl.readings.traces.trace import Trace
 from attnctl.source import record_trace
 from attnctl.text import counted, number_list
+from attnctl.trace import Trace
+from attnctl.trace.consistency import ROUNDING, CheckFinding, row_sums
 
 # what each number type resolves
 RESOLVES = {"float64": 2.0**-52, "float32": 2.0**-23, "bfloat16": 2.0**-7, "float16": 2.0**-10}

@@ -16,15 +16,16 @@ from attnctl.arrays import Floats, as_numpy
 from attnctl.attention import Array, Call
 from attnctl.errors import AttnctlError, UsageError
 from attnctl.interventions import Intervention
-from attnctl.layer import LayerAttention, Run, StopForward, layer_of_weights
+from attnctl.layer import LayerAttention, layer_of_weights
 from attnctl.layer.computed import ComputedLayer
 from attnctl.models.builtin.stack import MOST_LIKELY, predicted_places
 from attnctl.models.huggingface.attention_sites import merges_source
 from attnctl.models.huggingface.network import device_of_inputs, end_ids, generation_setting, running_network
 from attnctl.models.huggingface.tokenizer import Pieces, named_token
-from attnctl.readings.traces.trace import ModelInfo, Note, Prediction
 from attnctl.text import visible_text
 from attnctl.tokens import Token, checked_text
+from attnctl.trace.model_info import ModelInfo
+from attnctl.trace.run import Note, Prediction, Run, StopForward
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel

@@ -27,8 +27,9 @@ from attnctl.models.huggingface.attention_sites import (
 )
 from attnctl.models.huggingface.hub import import_extra
 from attnctl.models.huggingface.key_slots import KeySlots
-from attnctl.readings.traces.trace import SINK_NOTE, ModelInfo
 from attnctl.text import number_list
+from attnctl.trace.model_info import ModelInfo
+from attnctl.trace.run import SINK_NOTE
 
 if TYPE_CHECKING:
     from torch.nn import Module

@@ -14,14 +14,14 @@ import numpy as np
 
 from attnctl.errors import AttnctlError, UsageError, in_one_line
 from attnctl.formats.photographs import read_photograph
-from attnctl.layer import StopForward
 from attnctl.models.huggingface.attention_sites import attention_sites
 from attnctl.models.huggingface.checkpoint import Checkpoint
 from attnctl.models.huggingface.hub import has_processor, import_extra
 from attnctl.models.huggingface.network import device_of_inputs, quiet_library
 from attnctl.models.huggingface.tokenizer import Pieces
-from attnctl.readings.traces.trace import ModelInfo
 from attnctl.tokens import PADDING, Token
+from attnctl.trace.model_info import ModelInfo
+from attnctl.trace.run import StopForward
 
 if TYPE_CHECKING:
     from PIL.Image import Image

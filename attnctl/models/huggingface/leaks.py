@@ -23,12 +23,12 @@ from attnctl.argument_types import check_network, checked
 from attnctl.attention import Array, Call
 from attnctl.blockwise import Tick
 from attnctl.errors import AttnctlError, UsageError, in_one_line
-from attnctl.layer import StopForward
 from attnctl.models.huggingface.attention_call import HARMLESS, call_of_text
 from attnctl.models.huggingface.attention_interface import architecture_name, check_inference, watch_attention
 from attnctl.models.huggingface.attention_sites import Site, attention_modules, model_follows_interface, unseen_sentence
 from attnctl.models.huggingface.network import device_of_inputs, network_info, running_network
 from attnctl.readings.leaks import BatchFact, Expectation, LeakPair, Leaks, Segment, cause_of, parsed_expectation
+from attnctl.trace.run import StopForward
 
 BLOCK = 256  # queries whose weights, or predictions, are held at once
 HIDING = -1e3  # of an additive mask: no score makes up for it

@@ -21,7 +21,7 @@ from attnctl.formats.arrays import safetensors_header
 from attnctl.light_import import import_lightly
 from attnctl.models.huggingface.attention_sites import configurations_within, layer_count, reads_text
 from attnctl.models.huggingface.hub import KNOWN, import_extra, stored_files
-from attnctl.readings.traces.trace import ModelInfo
+from attnctl.trace.model_info import ModelInfo
 
 if TYPE_CHECKING:
     from types import ModuleType

@@ -14,10 +14,11 @@ from attnctl import attention
 from attnctl.arrays import as_numpy
 from attnctl.attention import Array, Call
 from attnctl.errors import AttnctlError
-from attnctl.layer import LayerAttention, Run, StopForward
+from attnctl.layer import LayerAttention
 from attnctl.layer.computed import ComputedLayer
 from attnctl.models.huggingface.checkpoint import Checkpoint
 from attnctl.tokens import Token
+from attnctl.trace.run import Run, StopForward
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from PIL.Image import Image
 
     from attnctl.models.huggingface.attention_sites import Output
-    from attnctl.readings.traces.trace import Prediction
+    from attnctl.trace.run import Prediction
 
 
 @dataclass(frozen=True)

@@ -1,8 +1,4 @@
-"""One forward recorded block by block, replayed with changes, and its gradients.
-
-One forward, one backward for each number (log-probability, logit difference). Source: attribution patching (Nanda 2023;
-Kramár et al. 2024).
-"""
+"""One forward recorded block by block, and replayed with changes."""
 
 from __future__ import annotations
 
@@ -14,28 +10,23 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from attnctl import attention
 from attnctl.arrays import Floats, as_numpy
 from attnctl.attention import Array, Call
 from attnctl.errors import AttnctlError
-from attnctl.interventions import Intervention, context_instead, zeroed_values
+from attnctl.interventions import Intervention, zeroed_values
 from attnctl.layer import LayerAttention
 from attnctl.models.huggingface.attention_call import ROUNDING, changed_context
 from attnctl.models.huggingface.attention_interface import WatchOptions, watch_attention
 from attnctl.models.huggingface.attention_sites import Site, blocks_of
-from attnctl.models.huggingface.family_traits import ContextReaders, output_projections
+from attnctl.models.huggingface.family_traits import ContextReaders
 from attnctl.models.huggingface.intervention import Applied, apply_interventions
-from attnctl.models.huggingface.network import running_network
 from attnctl.models.huggingface.packed_linear import packed_products, packing_of_network
-from attnctl.readings.effects import Word
-from attnctl.readings.effects.ablation import FirstOrder
 
 if TYPE_CHECKING:
     from torch.nn import Module
     from transformers import PreTrainedModel
 
     from attnctl.models.huggingface.attention_sites import Output
-    from attnctl.models.huggingface.watched import WatchedNetwork
 
 
 ROWS_AT_ONCE = 4096  # tokens of all rows of a batch together, where a block is run again
@@ -262,101 +253,3 @@ def logits_of(output: Output) -> Array:
         if (found := getattr(output, name, None)) is not None:
             return found.float()
     return output[0].float()
-
-
-@dataclass
-class _KeptLayer:
-    """What one layer's attention made of one text, part of the graph."""
-
-    context: Array  # (1, heads, n_q, d_v)
-    weights: Array  # of the watched query: (heads, n_k)
-    values: Array  # (heads, n_k, d_v)
-    projected: Array | None = None  # what its projection reads of the context: (1, n_q, heads · d_v)
-
-
-def first_order(watched: WatchedNetwork, target: Word, against: Word | None) -> FirstOrder:
-    """The first-order effect of ablating each head as `watched.base` says how, and of cutting each key from the query."""
-    kept: dict[int, _KeptLayer] = {}
-    with (
-        running_network(watched.network, len(watched.tokens), watched.info.name),
-        torch.inference_mode(False),
-        torch.enable_grad(),
-    ):
-        said = _watched_logits(watched, target, kept)
-        numbers = {"log_probability": _sum_of_word(torch.log_softmax(said, -1), target)}
-        if against is not None and not against.ids:
-            numbers["logit_difference"] = _sum_of_word(said, target) - _sum_of_word(said, against)
-        layers = sorted(kept)
-        behind = [layer for layer in layers if kept[layer].projected is not None]
-        arrays = [*(kept[layer].context for layer in layers), *(kept[layer].projected for layer in behind)]
-        found = FirstOrder()
-        for name, number in numbers.items():
-            slopes = torch.autograd.grad(number, arrays, retain_graph=True)
-            projected = dict(zip(behind, slopes[len(layers) :], strict=True))
-            for layer, slope in zip(layers, slopes[: len(layers)], strict=True):
-                of_heads = _of_heads(watched.base, layer, kept[layer], projected.get(layer, slope))
-                found.heads.setdefault(layer, {})[name] = as_numpy(of_heads)
-                of_edges = _of_edges(kept[layer], slope[0, :, watched.query])  # (heads, n_k)
-                found.edges.setdefault(layer, {})[name] = as_numpy(of_edges)
-    return found
-
-
-def _watched_logits(watched: WatchedNetwork, target: Word, kept: dict[int, _KeptLayer]) -> Array:
-    """The logits from the watched position on: (1 + continuation, vocabulary)."""
-
-    def visit_call(site: Site, call: Call) -> Array:
-        steps = attention.run_call(call)
-        context = steps.context if steps.context.requires_grad else steps.context.requires_grad_()
-        values = attention.share_heads(call.values, call.queries.shape[-3])[0].detach()
-        kept[site.layer] = _KeptLayer(context, steps.weights[0, :, watched.query].detach(), values)
-        return context
-
-    def keep_projected(layer: int, _: object, args: tuple[Array, ...]) -> None:
-        kept[layer].projected = args[0]
-
-    more = len(target.all_ids) - 1
-    with (
-        ExitStack() as stack,
-        apply_interventions(watched.network, [watched.base], watched.kind),
-        watch_attention(
-            watched.network, visit_call, lambda site: site.kind == watched.kind, WatchOptions(replaces=True)
-        ),
-    ):
-        behind = watched.base.how != "zero"  # 0 is the same before what a projection reads
-        for site, projection in output_projections(watched.network, own=True).values():
-            if behind and site.kind == watched.kind:
-                stack.callback(projection.register_forward_pre_hook(partial(keep_projected, site.layer)).remove)
-        logits = logits_of(watched.network(**watched.inputs(target.all_ids[:-1])))  # (1, positions, vocabulary)
-    return watched.watched_logits(logits, more)[0]
-
-
-def _sum_of_word(said: Array, word: Word) -> Array:
-    """The sum over a word's tokens of what is said of them: (1 + continuation, vocabulary) → ()."""
-    return sum((said[at, number] for at, number in enumerate(word.all_ids)), torch.zeros((), device=said.device))
-
-
-def _of_heads(base: Intervention, layer: int, kept: _KeptLayer, slope: Array) -> Array:
-    """(what takes the place of each head's context - the context) · gradient, over positions: (heads,).
-
-    `slope` is of the context (1, heads, n_q, d_v), or of what its projection reads (1, n_q, heads · d_v).
-    """
-    context = kept.context.detach()  # (1, heads, n_q, d_v)
-    if kept.projected is not None:
-        heads, n_q = context.shape[1:3]
-        context, slope = (part.reshape(1, n_q, heads, -1).transpose(1, 2) for part in (kept.projected.detach(), slope))
-    instead = context_instead(context, base, layer)  # (1, heads, n_q or 1, d_v)
-    return ((instead - context) * slope).sum((0, 2, 3))
-
-
-def _of_edges(kept: _KeptLayer, slope: Array) -> Array:
-    """Each key cut from the query, its weight shared among the rest: (heads, n_k).
-
-    The context then moves by w / (1 - w) · (context - value); a query never loses its only key.
-    """
-    weights, values = kept.weights, kept.values  # (heads, n_k), (heads, n_k, d_v)
-    context = torch.einsum("hk,hkd->hd", weights, values)  # (heads, d_v)
-    along = torch.einsum("hd,hd->h", context, slope)[:, None]  # (heads, 1)
-    along = along - torch.einsum("hkd,hd->hk", values, slope)  # (heads, n_k)
-    rest = 1 - weights  # (heads, n_k)
-    odds = torch.where(rest > 1e-6, weights / rest.clamp(min=1e-6), torch.zeros_like(weights))  # (heads, n_k)
-    return odds * along

@@ -16,10 +16,10 @@ from attnctl.models.huggingface.tokenizer import Pieces
 from attnctl.readings.alignment import AUTO_HEADS, LISTED_HEADS, parsed_heads
 from attnctl.readings.effects.needle import HeadPlace
 from attnctl.readings.text_alignment import AlignedText, AlignmentReading, aligned_links, ranked_heads
-from attnctl.readings.traces.trace import PIECES_NOTE, joined_word, word_groups
 from attnctl.source import Changes, TextSource, prepare
 from attnctl.text import shortened
 from attnctl.tokens import Token, checked_text
+from attnctl.trace import PIECES_NOTE, joined_word, word_groups
 
 MARK = ">>"  # between the source and the target of one text
 WRITTEN = 500  # tokens of a target that a model writes, at most: less than the positions of Marian and BART

@@ -22,8 +22,8 @@ from attnctl.models.huggingface.library_tokenizer import (
     open_library_tokenizer,
     set_language,
 )
-from attnctl.readings.traces.trace import Note
 from attnctl.tokens import Token, bare_piece, check_token_count, library_tokenizer, piece_spans, piece_text, piece_words
+from attnctl.trace.run import Note
 
 if TYPE_CHECKING:
     from tokenizers import Encoding, Tokenizer

@@ -7,6 +7,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+import torch
+
 from attnctl import attention
 from attnctl.arrays import Floats, as_numpy
 from attnctl.attention import Array, Call
@@ -15,6 +17,7 @@ from attnctl.interventions import Intervention
 from attnctl.models.huggingface.attention_call import check_finite
 from attnctl.models.huggingface.attention_sites import Site, model_follows_interface
 from attnctl.models.huggingface.checkpoint import Checkpoint, classes_of_network
+from attnctl.models.huggingface.first_order import GradientPass
 from attnctl.models.huggingface.key_slots import KeySlots
 from attnctl.models.huggingface.library_tokenizer import LibraryTokenizer
 from attnctl.models.huggingface.network import running_network
@@ -22,9 +25,9 @@ from attnctl.models.huggingface.replay import Replay, logits_of
 from attnctl.readings.effects import Contributions, Word, spelled_word
 from attnctl.readings.effects.ablation import FirstOrder
 from attnctl.readings.picture_heat import query_of_picture
-from attnctl.readings.traces.trace import ModelInfo
 from attnctl.text import visible_text
 from attnctl.tokens import Token, find_token
+from attnctl.trace.model_info import ModelInfo
 
 if TYPE_CHECKING:
     from tokenizers import Tokenizer
@@ -154,9 +157,12 @@ class WatchedNetwork:
 
     def gradients(self, target: Word, against: Word | None) -> FirstOrder:
         """First-order effects of every head and every edge."""
-        from attnctl.models.huggingface.replay import first_order
-
-        return first_order(self, target, against)
+        forward = GradientPass(self.network, self.kind, self.query, self.base)
+        running = running_network(self.network, len(self.tokens), self.info.name)
+        with running, torch.inference_mode(False), torch.enable_grad():
+            with forward.recording():
+                logits = logits_of(self.network(**self.inputs(target.all_ids[:-1])))  # (1, positions, vocabulary)
+            return forward.effects(self.watched_logits(logits, len(target.all_ids) - 1)[0], target, against)
 
     def contributions(self, target: Word, against: Word | None) -> Contributions:
         """The logit taken apart. Raises AttnctlError, naming the architecture, where it is no such sum."""

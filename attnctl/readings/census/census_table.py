@@ -9,8 +9,8 @@ import numpy as np
 
 from attnctl.attention import Array
 from attnctl.document_fields import Amount, Counts, Index, Part, Portion, Share, about
-from attnctl.readings.traces.trace import ModelInfo
 from attnctl.text import counted
+from attnctl.trace.model_info import ModelInfo
 
 ALL = "all"  # every relation but punctuation
 FEWEST = 20  # cases below which nothing is said of a head

@@ -12,9 +12,10 @@ import numpy as np
 from attnctl.argument_types import checked
 from attnctl.attention import Array
 from attnctl.document_fields import ALWAYS, Box, Correlation, Count, Index, Part, Share, about
-from attnctl.readings.traces.trace import ModelInfo, WithAxes
 from attnctl.text import counted, quoted_beginning
 from attnctl.tokens import Token
+from attnctl.trace import WithAxes
+from attnctl.trace.model_info import ModelInfo
 
 
 class Word(Part):

@@ -33,9 +33,10 @@ from attnctl.readings.effects import (
     spearman_rho,
 )
 from attnctl.readings.spans import box_of
-from attnctl.readings.traces.trace import ModelInfo, reads_itself
 from attnctl.text import number_list
 from attnctl.tokens import Token
+from attnctl.trace import reads_itself
+from attnctl.trace.model_info import ModelInfo
 
 
 @dataclass

@@ -18,9 +18,9 @@ from attnctl.arrays import Floats
 from attnctl.document_fields import Box, Index, Part, Share, about
 from attnctl.errors import AttnctlError
 from attnctl.readings.spans import REGIONS, REST, Span, box_of, parts_of, span_owners, spans_of
-from attnctl.readings.traces.trace import ModelInfo
 from attnctl.text import counted, quoted_beginning
 from attnctl.tokens import Token
+from attnctl.trace.model_info import ModelInfo
 
 _CLOSING = re.compile(r"</(document|doc)\s*>", re.IGNORECASE)
 TEMPLATE, SINK = "(template)", "(first token)"

@@ -18,7 +18,7 @@ import numpy as np
 from attnctl.arrays import Floats
 from attnctl.document_fields import ALWAYS, Index, Part, Portion, Sha256, Share, Whole, about
 from attnctl.errors import AttnctlError
-from attnctl.readings.traces.trace import ModelInfo
+from attnctl.trace.model_info import ModelInfo
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -12,8 +12,8 @@ Of other models it is the largest weight on a token that is neither the query no
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Sequence
-from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Literal, NamedTuple
+from dataclasses import replace
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
@@ -29,8 +29,9 @@ from attnctl.readings.questions.certainty import (
     certainty_of_model,
     evidence,
 )
-from attnctl.readings.traces.trace import ModelInfo, Trace
 from attnctl.text import percent, visible_text
+from attnctl.trace import Headline, Trace
+from attnctl.trace.model_info import ModelInfo
 
 if TYPE_CHECKING:
     from attnctl.text import Document
@@ -61,30 +62,6 @@ ROLES = {
 MEASURED = "the head was measured to find {role}"
 LARGEST = "the largest weight on a token that is neither the query itself nor a sink"
 NO_OTHER = "no token but the query itself, or a sink, gets attention here"
-
-
-@dataclass(frozen=True)
-class Headline:
-    """One link: the query's largest weight in one head, and why this one is shown.
-
-    `role` names what the head was measured to find. `probability`, from 0 to 1, is that of the link being right; None for a
-    model whose links were never marked. `reason` is empty for a layer, head and query that were all asked for.
-    """
-
-    layer: int
-    head: int
-    query: int
-    key: int
-    weight: float
-    role: str = ""
-    probability: float | None = None
-    sure: bool | None = None
-    reason: str = ""
-
-    @property
-    def certainty(self) -> Literal["sure", "unsure"] | None:
-        """Return "sure" or "unsure"; None for a model whose links were never marked."""
-        return None if self.sure is None else "sure" if self.sure else "unsure"
 
 
 def headline(

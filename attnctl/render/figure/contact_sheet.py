@@ -14,12 +14,12 @@ from attnctl import __version__
 from attnctl.arrays import Bytes
 from attnctl.formats.photographs import open_picture
 from attnctl.formats.pictures import CMAP
-from attnctl.readings.traces.trace import Trace
 from attnctl.render.figure.drawing import HATCHING, INK, QUIET
 from attnctl.render.figure.heatmap import colour_map
 from attnctl.render.figure.labels import Labels
 from attnctl.render.figure.raster import Canvas
 from attnctl.render.figure.saving import check_source_date, png_of_pixels
+from attnctl.trace import Trace
 
 DPI = 150
 PAGE = (1754, 1240)  # pixels: A4

@@ -17,13 +17,13 @@ from string import Template
 from typing import TYPE_CHECKING
 
 from attnctl.errors import AttnctlError
+from attnctl.readings.comparison import aligned_tokens, compare_traces
 from attnctl.readings.overview import Overview
 from attnctl.readings.rows import ExactBlock
-from attnctl.readings.traces.comparison import aligned_tokens, compare_traces
-from attnctl.readings.traces.trace import Trace
 from attnctl.render import forms
 from attnctl.render.page.packing import Blobs, pack_overview, pack_trace, packed_photograph
 from attnctl.text import Document, every_string, harmless_text, shortened, visible_text
+from attnctl.trace import Trace
 
 if TYPE_CHECKING:
     from PIL.Image import Image

@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from attnctl import steps
 from attnctl.arrays import Bools, Floats
 from attnctl.blockwise import pool_keys, pool_rows
 from attnctl.errors import AttnctlError
@@ -20,13 +19,15 @@ from attnctl.layer import LayerTrace
 from attnctl.measures import measure_named
 from attnctl.readings.heatmap import sinks_of_grid
 from attnctl.readings.overview import Overview, PooledGrid
-from attnctl.readings.questions.headline import ROLES, Headline, doubt_of, headline, roles_of_heads
+from attnctl.readings.questions.headline import ROLES, doubt_of, headline, roles_of_heads
 from attnctl.readings.rows import ExactBlock, strongest_links
 from attnctl.readings.sinks import Sinks, sinks_of_heads
-from attnctl.readings.traces.trace import ModelInfo, Trace, notes_of_kind, word_groups
-from attnctl.steps import is_default_scale
 from attnctl.text import Document, counted, visible_text
 from attnctl.tokens import Token
+from attnctl.trace import Headline, Trace, steps, word_groups
+from attnctl.trace.model_info import ModelInfo
+from attnctl.trace.run import notes_of_kind
+from attnctl.trace.steps import is_default_scale
 
 if TYPE_CHECKING:
     from PIL.Image import Image

@@ -13,8 +13,7 @@ import numpy as np
 
 from attnctl.arrays import Bools, Floats
 from attnctl.layer import LayerTrace
-from attnctl.readings.questions.headline import Headline, doubt_of, roles_of_heads
-from attnctl.readings.traces.trace import ModelInfo, Trace, notes_of_kind, own_numbers
+from attnctl.readings.questions.headline import doubt_of, roles_of_heads
 from attnctl.render.forms import (
     Column,
     Form,
@@ -29,9 +28,12 @@ from attnctl.render.forms import (
     sum_columns,
     token_label,
 )
-from attnctl.steps import Step, StepPart, is_default_scale, walk_steps
 from attnctl.text import counted, number_text, percent
 from attnctl.tokens import BLANKS, Token
+from attnctl.trace import Headline, Trace, own_numbers
+from attnctl.trace.model_info import ModelInfo
+from attnctl.trace.run import notes_of_kind
+from attnctl.trace.steps import Step, StepPart, is_default_scale, walk_steps
 
 SHOWN_KEYS = 8  # as many keys as a reader will follow
 

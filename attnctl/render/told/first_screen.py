@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
-from attnctl.readings.questions.headline import ROLES, Headline, other_headlines
-from attnctl.readings.traces.trace import Trace
+from attnctl.readings.questions.headline import ROLES, other_headlines
 from attnctl.render.forms import Column, Form, Line, Table, token_label
 from attnctl.render.told.explanation import (
     NAMED,
@@ -16,8 +15,9 @@ from attnctl.render.told.explanation import (
     place_name,
     told_apart,
 )
-from attnctl.steps import is_default_scale
 from attnctl.text import number_text, percent
+from attnctl.trace import Headline, Trace
+from attnctl.trace.steps import is_default_scale
 
 STEPS = ("scores", "scaled", "mask", "weights", "context")
 MOST_OTHERS = 2  # other links that are named below the bars

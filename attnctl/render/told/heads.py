@@ -7,9 +7,9 @@ from collections.abc import Sequence
 from attnctl.readings.census.census_table import CensusTable, head_names
 from attnctl.readings.head_statistics import LEAST_TOKENS, STATISTICS, HeadStatistics, Statistic
 from attnctl.readings.questions.headline import roles_of_heads
-from attnctl.readings.traces.trace import ModelInfo
 from attnctl.render.forms import Column, Table
 from attnctl.text import for_pasting
+from attnctl.trace.model_info import ModelInfo
 
 DOUBT = f" ?: the text has fewer than {LEAST_TOKENS} tokens, too few to tell what a head does."
 

@@ -16,8 +16,8 @@ from attnctl.text import counted
 
 if TYPE_CHECKING:
     from attnctl.models.huggingface.sizes import ModelSizes
-    from attnctl.readings.traces.consistency import CheckFinding
     from attnctl.text import Document
+    from attnctl.trace.consistency import CheckFinding
 
 
 def parameter_text(count: float) -> str:

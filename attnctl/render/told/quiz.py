@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from attnctl.readings.questions.headline import Headline
 from attnctl.readings.questions.quiz import QuizQuestion
 from attnctl.render.forms import Form, Line, Piece
 from attnctl.text import number_text, visible_text
+from attnctl.trace import Headline
 
 MARGIN = 10  # cells
 

@@ -8,10 +8,10 @@ import numpy as np
 
 from attnctl.arrays import Floats
 from attnctl.readings.overview import LongRow, TextPart
-from attnctl.readings.traces.trace import own_numbers
 from attnctl.render.forms import Column, Form, Line, Table, bar_columns, listed, token_label
 from attnctl.text import counted, visible_text
 from attnctl.tokens import Token
+from attnctl.trace import own_numbers
 
 AROUND = 40  # characters of the text on each side of a key
 BAR = 12

@@ -17,7 +17,7 @@ from safetensors.numpy import save_file
 
 from attnctl.formats.documents.trace_json import trace_to_json
 from attnctl.models import attend
-from attnctl.readings.traces.trace import Trace
+from attnctl.trace import Trace
 from tests.conftest import Result, Run, spawned
 from tests.tools.screen import cells as cells_of
 from tests.tools.screen import told

@@ -15,9 +15,9 @@ from attnctl.formats.documents.trace_json import trace_to_json
 from attnctl.formats.storage import save_value
 from attnctl.models import attend, open_model
 from attnctl.models.builtin.weights import path_of
-from attnctl.readings.traces.trace import Trace
 from attnctl.source import TextSource, prepare
 from attnctl.source.cells import survey_text
+from attnctl.trace import Trace
 from tests.conftest import Refused, Result, Run
 
 TEXT = "Alice will eat pizza"

@@ -14,11 +14,11 @@ from safetensors.numpy import save_file
 
 from attnctl.errors import AttnctlError, UsageError
 from attnctl.formats.documents.trace_json import trace_to_json
-from attnctl.layer import StopForward
 from attnctl.models import open_model
 from attnctl.models.builtin.stack import can_run_together, run_together, uniform_numbers
-from attnctl.readings.traces.trace import TraceReading
 from attnctl.source import Pass, TextSource
+from attnctl.trace import TraceReading
+from attnctl.trace.run import StopForward
 from tests.conftest import SAMPLES, attend
 
 TEXT = "Alice will eat pizza"

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 import torch
 
-from attnctl.readings.traces.trace import Trace
+from attnctl.trace import Trace
 
 collect_ignore_glob = [] if find_spec("transformers") else ["*.py"]  # attnctl[hf] is not installed
 

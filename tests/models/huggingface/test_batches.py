@@ -17,14 +17,15 @@ from attnctl.batching import census_work
 from attnctl.batching.items import Item
 from attnctl.batching.work import SharedPasses, Work, Worker
 from attnctl.errors import AttnctlError
-from attnctl.layer import LayerAttention, StopForward
+from attnctl.layer import LayerAttention
 from attnctl.models import open_model
 from attnctl.models.huggingface import padded_batch
 from attnctl.models.huggingface.attention_interface import watch_attention
 from attnctl.models.huggingface.packed_linear import PackedLinear, packed_products, packing_of_network
 from attnctl.models.huggingface.padded_batch import weights_of_several
-from attnctl.readings.traces.trace import Trace
 from attnctl.source import record_trace
+from attnctl.trace import Trace
+from attnctl.trace.run import StopForward
 from tests.models.huggingface.conftest import FamilyTrace, Shelf
 from tests.tools import architectures as zoo
 from tests.tools import folders

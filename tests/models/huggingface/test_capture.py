@@ -32,7 +32,7 @@ from attnctl.models.huggingface.configured_sizes import sizes_of_settings
 from attnctl.models.huggingface.intervention import intervene
 from attnctl.models.huggingface.network import network_info
 from attnctl.models.huggingface.put_out import from_window
-from attnctl.readings.traces.trace import SINK_NOTE
+from attnctl.trace.run import SINK_NOTE
 from tests.tools import architectures as zoo
 from tests.tools.sweep.families import Family, build
 from tests.tools.sweep.modes import ids

@@ -15,7 +15,7 @@ from attnctl.models.huggingface.checkpoint import Checkpoint
 from attnctl.models.huggingface.key_slots import slot_spans
 from attnctl.models.huggingface.watched import watch_network
 from attnctl.readings.effects.ablation import EffectRequest, measure_effects
-from attnctl.readings.head_statistics import HeadStatisticsReading
+from attnctl.readings.statistics_reading import HeadStatisticsReading
 from attnctl.source import TextSource, record_trace
 from tests.conftest import Run
 from tests.models.huggingface.conftest import FamilyTrace, Shelf

@@ -17,7 +17,7 @@ from attnctl.readings.effects.needle import (
     retrieval_scores,
     sentences_of,
 )
-from attnctl.readings.traces.trace import ModelInfo
+from attnctl.trace.model_info import ModelInfo
 
 INFO = ModelInfo("m", "checkpoint")
 

@@ -10,9 +10,9 @@ from matplotlib.text import Text
 
 from attnctl.readings.effects.answer_sources import AnswerSources, PartSource
 from attnctl.readings.effects.needle import NeedleCell, NeedleRun, Needles
-from attnctl.readings.traces.trace import ModelInfo
 from attnctl.render.figure.charts import needle_drawing, sources_drawing
 from attnctl.tokens import Token
+from attnctl.trace.model_info import ModelInfo
 
 
 def test_cells_say_shares_and_what_was_not_answered_is_hatched() -> None:

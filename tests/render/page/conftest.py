@@ -15,8 +15,8 @@ from urllib.parse import parse_qsl, urlencode
 import numpy as np
 import pytest
 
-from attnctl.readings.traces.trace import Trace
 from attnctl.render.page import page_html
+from attnctl.trace import Trace
 from tests.conftest import Run
 
 BROWSER = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")

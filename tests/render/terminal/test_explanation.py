@@ -16,12 +16,13 @@ from rich.cells import cell_len
 import attnctl
 from attnctl.layer import LayerTrace
 from attnctl.readings.questions.headline import headline
-from attnctl.readings.traces.trace import ModelInfo, Trace
 from attnctl.render.forms import Grid, label_fit, token_label
 from attnctl.render.terminal.console import SafeConsole, Shown, as_text, grid_lines, kept_lines, share_bar
 from attnctl.render.told.explanation import Explanation
 from attnctl.text import number_text
 from attnctl.tokens import Token
+from attnctl.trace import Trace
+from attnctl.trace.model_info import ModelInfo
 from tests.conftest import attend
 
 

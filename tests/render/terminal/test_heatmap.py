@@ -13,11 +13,12 @@ from rich.console import Console
 
 from attnctl.layer import LayerTrace
 from attnctl.models import open_model
-from attnctl.readings.traces.trace import ModelInfo, Trace
 from attnctl.render.terminal.heatmap import SHADES, Blocks, pool_cells
 from attnctl.source import record_trace
 from attnctl.source.cells import read_heatmap
 from attnctl.tokens import Token
+from attnctl.trace import Trace
+from attnctl.trace.model_info import ModelInfo
 
 
 def drawn(text: str, width: int = 80, colour: bool = False, layers: int = 1, heads: int = 1, **how: Any) -> str:

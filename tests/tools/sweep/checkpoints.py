@@ -15,8 +15,8 @@ from attnctl.models.huggingface.check import check_attention
 from attnctl.models.huggingface.checkpoint import Checkpoint
 from attnctl.models.huggingface.network import network_info
 from attnctl.models.huggingface.tokenizer import Pieces
-from attnctl.readings.traces.consistency import findings_of_trace
 from attnctl.source import record_trace
+from attnctl.trace.consistency import findings_of_trace
 from tests.tools.sweep.families import Family, build
 from tests.tools.sweep.modes import N, ids
 

@@ -18,7 +18,7 @@ from attnctl.errors import AttnctlError
 from attnctl.models import attend, open_model
 from attnctl.models.builtin.weights import path_of
 from attnctl.models.huggingface import hub, network
-from attnctl.readings.traces.trace import ModelInfo
+from attnctl.trace.model_info import ModelInfo
 from tests.conftest import Run
 from tests.models.huggingface.conftest import Shelf
 

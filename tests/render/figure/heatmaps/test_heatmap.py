@@ -24,7 +24,6 @@ from attnctl.formats.pictures import Look
 from attnctl.formats.pictures import figure_bytes as image
 from attnctl.layer import LayerTrace
 from attnctl.models import open_model
-from attnctl.readings.traces.trace import ModelInfo, Trace
 from attnctl.render.figure import heatmap as drawings
 from attnctl.render.figure import labels
 from attnctl.render.figure.drawing import number_outline
@@ -34,6 +33,8 @@ from attnctl.render.figure.layout import Drawing
 from attnctl.source import record_trace
 from attnctl.source.cells import read_heatmap
 from attnctl.tokens import Token, split_characters
+from attnctl.trace import Trace
+from attnctl.trace.model_info import ModelInfo
 
 TEXT = "Alice will eat pizza because the antidisestablishmentarian chef lives in Naples , and Bob likes it ."
 WORDS = TEXT.split()

@@ -15,7 +15,6 @@ from attnctl.formats.pictures import Look
 from attnctl.layer import LayerTrace
 from attnctl.models import open_model
 from attnctl.readings.heatmap import HeatmapGrid
-from attnctl.readings.traces.trace import ModelInfo, Trace
 from attnctl.render.figure.heatmap import draw_heatmap
 from attnctl.render.figure.raster import heatmap_png
 from attnctl.render.figure.saving import png_bytes as figure_png
@@ -23,6 +22,8 @@ from attnctl.render.figure.saving import png_of_pixels
 from attnctl.source import record_trace
 from attnctl.source.cells import read_heatmap
 from attnctl.tokens import Token
+from attnctl.trace import Trace
+from attnctl.trace.model_info import ModelInfo
 
 TEXT = "Alice will eat pizza because the antidisestablishmentarian chef lives in Naples"
 

@@ -13,9 +13,9 @@ from attnctl.argument_types import checked
 from attnctl.arrays import Bools, Floats
 from attnctl.document_fields import Index, Part, about
 from attnctl.errors import AttnctlError
-from attnctl.readings.traces.trace import Trace
 from attnctl.text import counted, number_list, quoted_beginning, visible_text
 from attnctl.tokens import Token
+from attnctl.trace import Trace
 
 if TYPE_CHECKING:
     from attnctl.attention import Array

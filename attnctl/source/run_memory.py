@@ -6,7 +6,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from attnctl.layer import LayerAttention, Run, StopForward
+from attnctl.layer import LayerAttention
+from attnctl.trace.run import Run, StopForward
 
 if TYPE_CHECKING:
     from attnctl.tokens import Token

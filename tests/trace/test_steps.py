@@ -7,9 +7,10 @@ import pytest
 
 from attnctl.layer import LayerTrace
 from attnctl.readings.questions.headline import headline
-from attnctl.readings.traces.trace import ModelInfo, Trace
-from attnctl.steps import narrow_trace, walk_steps
 from attnctl.tokens import Token
+from attnctl.trace import Trace
+from attnctl.trace.model_info import ModelInfo
+from attnctl.trace.steps import narrow_trace, walk_steps
 from tests.conftest import SAMPLES, attend
 
 

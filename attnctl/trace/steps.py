@@ -16,7 +16,7 @@ import numpy.typing as npt
 from attnctl.arrays import Bools, Ints
 from attnctl.errors import UsageError
 from attnctl.layer import FIELD_ARRAYS, LayerTrace
-from attnctl.readings.traces.trace import Trace
+from attnctl.trace import Trace
 
 
 @dataclass(frozen=True)

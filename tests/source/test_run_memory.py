@@ -7,14 +7,15 @@ from typing import Any
 import numpy as np
 import pytest
 
-from attnctl.layer import LayerAttention, Run
+from attnctl.layer import LayerAttention
 from attnctl.layer.computed import ComputedLayer
-from attnctl.layer.run_memory import RunMemory
 from attnctl.models import open_model
-from attnctl.readings.head_statistics import HeadStatisticsReading
 from attnctl.readings.heatmap import OverviewReading
-from attnctl.readings.traces.trace import TraceReading
+from attnctl.readings.statistics_reading import HeadStatisticsReading
 from attnctl.source import TextSource
+from attnctl.source.run_memory import RunMemory
+from attnctl.trace import TraceReading
+from attnctl.trace.run import Run
 
 TEXT = "Alice will eat pizza"
 

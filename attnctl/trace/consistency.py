@@ -16,7 +16,8 @@ from attnctl.arrays import Bools, Floats
 from attnctl.errors import AttnctlError
 from attnctl.layer import LayerTrace
 from attnctl.measures import measure_names
-from attnctl.readings.traces.trace import Note, Trace, own_numbers
+from attnctl.trace import Trace, own_numbers
+from attnctl.trace.run import Note
 
 # how far two roads may lie apart: rounding, by the type that the model computes in
 ROUNDING = {"float64": 1e-6, "float32": 1e-5, "bfloat16": 2e-2, "float16": 2e-3}

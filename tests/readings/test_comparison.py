@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from attnctl.readings.traces.comparison import aligned_tokens
+from attnctl.readings.comparison import aligned_tokens
 from attnctl.tokens import Token, split_words
 
 

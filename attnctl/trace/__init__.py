@@ -6,24 +6,23 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal, TypedDict, Unpack
+from typing import TYPE_CHECKING, Any, Literal, TypedDict, Unpack
 
 import numpy as np
 
-from attnctl import __version__, call_named
+from attnctl import call_named
 from attnctl.argument_types import checked, checked_selection, plain_number, require_type
 from attnctl.errors import AttnctlError
-from attnctl.layer import CHECKED, LayerAttention, LayerTrace, Run
-from attnctl.text import counted, number_list, percent, quoted_beginning, spoken_heads, visible_text
+from attnctl.layer import CHECKED, LayerAttention, LayerTrace
+from attnctl.text import counted, number_list, percent, quoted_beginning, visible_text
 from attnctl.tokens import Token, word_numbers
+from attnctl.trace.model_info import ModelInfo
+from attnctl.trace.run import Note, NoteKind, Prediction, Run
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
-    from msgspec import Meta
 
     from attnctl.arrays import Floats
-    from attnctl.document_fields import ALWAYS, Count, Index, Portion, Positive, about
-    from attnctl.readings.questions.headline import Headline
 
 
 class FigureOptions(TypedDict, total=False):
@@ -60,118 +59,11 @@ def given_figure_options(options: Mapping[str, object]) -> dict[str, Any]:
     return given
 
 
-@dataclass(frozen=True, slots=True)
-class Prediction:
-    """A word the model expects at a position, or a class of the whole, and how probable it finds it (0 to 1)."""
-
-    position: Index
-    text: str
-    id: Index
-    probability: Portion
-    is_class: Annotated[bool, about("Whether it is a class of the whole text or picture.")] = False
-
-
-# guess: the model cannot read the text well; doubt: numbers that do not follow from the others of their file; no-weights:
-# numbers that no softmax gives; input: the model read less than it can; left-out: keys; rescaled: rows; sink: a learned one;
-# parked: how much the first token gets
-NoteKind = Literal["", "guess", "doubt", "no-weights", "input", "left-out", "rescaled", "sink", "parked"]
-
-
-class Note(str):
-    """A sentence that a reader must know, and its kind where the program, too, must know what it says."""
-
-    kind: NoteKind
-
-    def __new__(cls, said: str, kind: NoteKind = "") -> Note:
-        """The sentence, of a kind."""
-        note = super().__new__(cls, said)
-        note.kind = kind
-        return note
-
-
-def notes_of_kind(notes: Sequence[str], *kinds: NoteKind) -> list[str]:
-    """Those of the notes that are of one of these kinds."""
-    return [note for note in notes if isinstance(note, Note) and note.kind in kinds]
-
-
-SINK_NOTE = Note("A learned sink takes a part of each row and gives nothing back: rows sum to less than 1.", "sink")
 WORDS_NOTE = (
     "Pieces are merged into words: weights to a split word are added up, those from it averaged (Clark et al. 2019, "
     "section 4.1)."
 )
 PIECES_NOTE = "Tokens that are not of the text, as a decoder's, stay pieces."
-
-
-@dataclass(frozen=True)
-class ModelInfo:
-    """What the numbers come from. None: not known to this source (a bare matrix has no d_model)."""
-
-    name: str
-    kind: Annotated[str, about("", enum=["demo", "random", "dot", "weights", "checkpoint", "matrix"])]
-    d_model: Count | None = None
-    d_k: Count | None = None
-    d_v: Count | None = None
-    n_heads: Count | None = None
-    n_kv_heads: Count | None = None
-    n_layers: Count | None = None
-    causal: bool | None = None
-    scale: Annotated[float, about("The factor on the scores.")] | None = None
-    soft_cap: Positive | None = None
-    window: Count | None = None
-    temperature: Positive | None = None
-    dropout: Annotated[float, Meta(ge=0, lt=1)] | None = None
-    positions: Annotated[str, about("", enum=["learned", "sinusoidal"])] | None = None
-    rope_theta: float | None = None
-    rope_pairs: Literal["half", "interleaved"] | None = None
-    off: Mapping[int, tuple[int, ...]] | None = None  # layer → heads whose context goes nowhere
-    final_norm: Annotated[bool, about("Whether a norm stands before the head; of whole runs.")] | None = None
-    finds: tuple[tuple[int, int, str], ...] | None = None  # (layer, head, what it was measured to find), surest first
-    source: (
-        Annotated[str, about("What the name stands for: a repository, a file, the version that it came with.")] | None
-    ) = None
-    revision: Annotated[str, about("The commit of a repository.")] | None = None
-    sha256: Annotated[str, about("Of the weights file.", pattern="^[0-9a-f]{64}$")] | None = None
-    quantised: Annotated[str, about("How most of the weights were stored.")] | None = None  # "Q4_1, dequantised"
-    seed: Annotated[int | None, ALWAYS] = None  # where it is an answer: none was used
-    dtype: Annotated[str, ALWAYS] = "float32"
-    device: Annotated[str, ALWAYS] = "cpu"
-
-    @property
-    def origin(self) -> str:
-        """Where the weights come from, as a line to cite; empty where nothing is known but the name."""
-        revision = f"revision {self.revision[:12]}" if self.revision else ""
-        digest = f"sha256 {self.sha256[:12]}" if self.sha256 else ""
-        return ", ".join(part for part in (self.source, self.quantised, revision, digest) if part)
-
-    @property
-    def card_name(self) -> str:
-        """The name by which `attnctl model` knows it, also where heads of it are off."""
-        return self.name.removesuffix(f" without {spoken_heads(self.off)}") if self.off else self.name
-
-    def heads_off_in(self, layer: int) -> tuple[int, ...]:
-        """The heads of a layer that are switched off."""
-        return (self.off or {}).get(layer, ())
-
-    @property
-    def settings(self) -> list[str]:
-        """Sizes, direction and seed, each as a line about the model names it: "d_model 64", "causal"."""
-        known = (("d_model", self.d_model), ("d_k", self.d_k), ("causal", self.causal or None), ("seed", self.seed))
-        return [name if value is True else f"{name} {value}" for name, value in known if value is not None]
-
-    def size_line(self) -> str:
-        """Name, layers and heads, as an opened model shows itself in Python."""
-        known = [counted(count, noun) for count, noun in ((self.n_layers, "layer"), (self.n_heads, "head")) if count]
-        return f"{self.name}: {', '.join(known)}"
-
-    @property
-    def caps_scores(self) -> bool:
-        """Whether it does more to a score than multiply it by the scale: a soft cap."""
-        return self.soft_cap is not None
-
-    @property
-    def citation(self) -> str:
-        """The program, the model and its weights, as the metadata of a picture say them."""
-        return f"attnctl {__version__}, {self.name}" + (f": {self.origin}" if self.origin else "")
 
 
 def reads_itself(tokens: tuple[Token, ...], key_tokens: tuple[Token, ...] | None, model: ModelInfo) -> bool:
@@ -223,6 +115,30 @@ class WithAxes:
     def cited(self) -> str:
         """What the numbers come from, as the metadata of a picture say it."""
         return self.model.citation
+
+
+@dataclass(frozen=True)
+class Headline:
+    """One link: the query's largest weight in one head, and why this one is shown.
+
+    `role` names what the head was measured to find. `probability`, from 0 to 1, is that of the link being right; None for a
+    model whose links were never marked. `reason` is empty for a layer, head and query that were all asked for.
+    """
+
+    layer: int
+    head: int
+    query: int
+    key: int
+    weight: float
+    role: str = ""
+    probability: float | None = None
+    sure: bool | None = None
+    reason: str = ""
+
+    @property
+    def certainty(self) -> Literal["sure", "unsure"] | None:
+        """Return "sure" or "unsure"; None for a model whose links were never marked."""
+        return None if self.sure is None else "sure" if self.sure else "unsure"
 
 
 @dataclass(frozen=True, eq=False)

@@ -15,7 +15,7 @@ import attnctl
 from attnctl.errors import AttnctlError
 from attnctl.formats.storage import from_json
 from attnctl.layer import FIELD_ARRAYS
-from attnctl.steps import NAMES
+from attnctl.trace.steps import NAMES
 from tests.conftest import attend
 
 

@@ -1,0 +1,87 @@
+"""What is known of the model that the numbers come from."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Annotated, Literal
+
+from attnctl import __version__
+from attnctl.text import counted, spoken_heads
+
+if TYPE_CHECKING:
+    from msgspec import Meta
+
+    from attnctl.document_fields import ALWAYS, Count, Positive, about
+
+
+@dataclass(frozen=True)
+class ModelInfo:
+    """What the numbers come from. None: not known to this source (a bare matrix has no d_model)."""
+
+    name: str
+    kind: Annotated[str, about("", enum=["demo", "random", "dot", "weights", "checkpoint", "matrix"])]
+    d_model: Count | None = None
+    d_k: Count | None = None
+    d_v: Count | None = None
+    n_heads: Count | None = None
+    n_kv_heads: Count | None = None
+    n_layers: Count | None = None
+    causal: bool | None = None
+    scale: Annotated[float, about("The factor on the scores.")] | None = None
+    soft_cap: Positive | None = None
+    window: Count | None = None
+    temperature: Positive | None = None
+    dropout: Annotated[float, Meta(ge=0, lt=1)] | None = None
+    positions: Annotated[str, about("", enum=["learned", "sinusoidal"])] | None = None
+    rope_theta: float | None = None
+    rope_pairs: Literal["half", "interleaved"] | None = None
+    off: Mapping[int, tuple[int, ...]] | None = None  # layer → heads whose context goes nowhere
+    final_norm: Annotated[bool, about("Whether a norm stands before the head; of whole runs.")] | None = None
+    finds: tuple[tuple[int, int, str], ...] | None = None  # (layer, head, what it was measured to find), surest first
+    source: (
+        Annotated[str, about("What the name stands for: a repository, a file, the version that it came with.")] | None
+    ) = None
+    revision: Annotated[str, about("The commit of a repository.")] | None = None
+    sha256: Annotated[str, about("Of the weights file.", pattern="^[0-9a-f]{64}$")] | None = None
+    quantised: Annotated[str, about("How most of the weights were stored.")] | None = None  # "Q4_1, dequantised"
+    seed: Annotated[int | None, ALWAYS] = None  # where it is an answer: none was used
+    dtype: Annotated[str, ALWAYS] = "float32"
+    device: Annotated[str, ALWAYS] = "cpu"
+
+    @property
+    def origin(self) -> str:
+        """Where the weights come from, as a line to cite; empty where nothing is known but the name."""
+        revision = f"revision {self.revision[:12]}" if self.revision else ""
+        digest = f"sha256 {self.sha256[:12]}" if self.sha256 else ""
+        return ", ".join(part for part in (self.source, self.quantised, revision, digest) if part)
+
+    @property
+    def card_name(self) -> str:
+        """The name by which `attnctl model` knows it, also where heads of it are off."""
+        return self.name.removesuffix(f" without {spoken_heads(self.off)}") if self.off else self.name
+
+    def heads_off_in(self, layer: int) -> tuple[int, ...]:
+        """The heads of a layer that are switched off."""
+        return (self.off or {}).get(layer, ())
+
+    @property
+    def settings(self) -> list[str]:
+        """Sizes, direction and seed, each as a line about the model names it: "d_model 64", "causal"."""
+        known = (("d_model", self.d_model), ("d_k", self.d_k), ("causal", self.causal or None), ("seed", self.seed))
+        return [name if value is True else f"{name} {value}" for name, value in known if value is not None]
+
+    def size_line(self) -> str:
+        """Name, layers and heads, as an opened model shows itself in Python."""
+        known = [counted(count, noun) for count, noun in ((self.n_layers, "layer"), (self.n_heads, "head")) if count]
+        return f"{self.name}: {', '.join(known)}"
+
+    @property
+    def caps_scores(self) -> bool:
+        """Whether it does more to a score than multiply it by the scale: a soft cap."""
+        return self.soft_cap is not None
+
+    @property
+    def citation(self) -> str:
+        """The program, the model and its weights, as the metadata of a picture say them."""
+        return f"attnctl {__version__}, {self.name}" + (f": {self.origin}" if self.origin else "")

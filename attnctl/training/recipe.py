@@ -1,0 +1,74 @@
+"""Recipes: all that a run of training depends on beside its corpus, and those of the bundled models."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from functools import cached_property
+
+GRAMMAR = "grammar"
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """All that a run depends on beside its corpus."""
+
+    objective: str = "masked-word"
+    corpus: str = GRAMMAR
+    layers: int = 1
+    heads: int = 4
+    d_model: int = 32
+    d_k: int | None = None  # of a head; None: d_model / heads
+    bias: bool = False
+    rope_theta: float | None = None  # None: learned positions
+    tied: bool = False
+    steps: int = 8000
+    batch_size: int = 128
+    lr: float = 5e-3
+    seed: int = 0
+    device: str = "auto"
+    candidates: int | None = None  # words drawn beside the true ones to tell them from; None: all words
+    first_window: int | None = None  # the first layer sees fewer words than this to either side; None: all
+    pieces: int | None = None  # rows for the letters of unknown words; None: those of a shape are read alike
+    min_length: int = 32  # learned positions, even where every sentence of the corpus is shorter
+
+    @property
+    def causal(self) -> bool:
+        """Whether the network may look at earlier words only."""
+        return self.objective == "next-word"
+
+    @cached_property
+    def checkpoints(self) -> frozenset[int]:
+        """The steps whose weights are kept: 1, 2, 5, 10, … while much changes, then twenty in all."""
+        even = max(1, self.steps // 20)
+        early = {m * 10**e for e in range(7) for m in (1, 2, 5) if m * 10**e < even}
+        return frozenset({0, self.steps} | early | set(range(even, self.steps + 1, even)))
+
+    @property
+    def report_every(self) -> int:
+        """Steps between two reports."""
+        return max(1, self.steps // 100)
+
+
+# the recipes of the two bundled models
+_SAME = Recipe(
+    layers=2,
+    heads=6,
+    d_model=64,
+    d_k=16,
+    rope_theta=3000.0,
+    batch_size=112,
+    lr=5e-3,
+    candidates=512,
+    tied=True,
+    bias=True,
+    pieces=1024,
+)
+DEFAULTS = {
+    "masked-word": replace(_SAME, first_window=4, steps=26_000),
+    "next-word": replace(_SAME, objective="next-word", steps=18_000),
+}
+# what the user's own text is trained with: a small network, in a few minutes
+OWN_TEXT = {
+    "masked-word": Recipe("masked-word", "text", d_model=64, bias=True, steps=4000),
+    "next-word": Recipe("next-word", "text"),
+}
