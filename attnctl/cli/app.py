@@ -19,7 +19,7 @@ from typer.core import TyperGroup
 from attnctl import __version__, interrupts
 from attnctl.cli import arguments, suggestions
 from attnctl.cli.command import Command, flag_of, load_module
-from attnctl.cli.output import help_width, paged_output, print_lines
+from attnctl.cli.output import help_width, print_lines
 from attnctl.errors import DONE, FAILED, INTERRUPTED, USAGE, AttnctlError, UsageError, failure_message, print_complaint
 
 if TYPE_CHECKING:
@@ -81,7 +81,6 @@ def commands_by_panel() -> dict[str, dict[str, Listed]]:
 
 
 ASKS = ("quiz", "shell", "train")  # commands that ask, or show what they do, all the time
-AS_IT_GOES = ("batch", "view")  # commands that write as they go on
 
 
 class Commands(TyperGroup):
@@ -220,8 +219,6 @@ def run_command(argv: Sequence[str] | None = None) -> int:
     command = next((word for word in given if not word.startswith("-")), "")
     try:
         with contextlib.ExitStack() as streams:
-            if _is_read_at_once(command, given):
-                streams.enter_context(paged_output())
             if sys.stderr.isatty() and command not in ASKS:
                 from attnctl.cli.progress import waiting_told  # not of a run in a pipe
 
@@ -249,14 +246,6 @@ def run_command(argv: Sequence[str] | None = None) -> int:
         print_complaint(_usage_message(str(said()), error, command))
         code = USAGE
     return code if isinstance(code, int) else DONE
-
-
-def _is_read_at_once(command: str, argv: Sequence[str]) -> bool:
-    """Whether all that a command writes is a page for a terminal: it neither asks, nor writes as it goes on."""
-    piped_lines = arguments.current is not None and not sys.stdin.isatty()
-    if piped_lines or not sys.stdout.isatty() or "--no-pager" in argv:
-        return False
-    return command not in (*ASKS, *AS_IT_GOES) or not {"-h", "--help"}.isdisjoint(argv)
 
 
 def _usage_message(said: str, error: Exception, command: str) -> str:

@@ -53,7 +53,6 @@ told: set[str] = set()  # notes that this command has given: each is given once
 def begin_command(command: ClickCommand, ctx: Context) -> None:
     """Note which parameters of `command` were typed, and which came from a user's defaults; heed those of every command."""
     output.quiet = ctx.params.pop("quiet") or (current is not None and current.quiet)
-    output.no_pager = ctx.params.pop("no_pager")
     sources = {name: ctx.get_parameter_source(name) for p in command.params if (name := p.name)}
     told.clear()
     left_over[:] = ctx.args

@@ -145,15 +145,10 @@ def load_module(name: str, module: str) -> Command:
 
 def _shared_options() -> list[TyperOption]:
     """Return the options that every command has; `arguments.begin_command` reads them."""
-    pager = "On a terminal: long output as it is, not through $PAGER or less."
     quiet = "Neither notes nor progress: results and errors alone."
     return [
         TyperOption(param_decls=["quiet", "--quiet"], is_flag=True, default=False, help=quiet, rich_help_panel=OUTPUT),
-        TyperOption(
-            param_decls=["no_pager", "--no-pager"], is_flag=True, default=False, envvar="ATTNCTL_NO_PAGER", help=pager,
-            rich_help_panel=OUTPUT,
-        ),
-    ]  # fmt: skip
+    ]
 
 
 def _print_all_help(context: Context, _: Parameter, value: bool) -> None:
