@@ -20,7 +20,17 @@ from attnctl import __version__, interrupts
 from attnctl.cli import arguments, suggestions
 from attnctl.cli.command import Command, flag_of, load_module
 from attnctl.cli.output import help_width, print_lines
-from attnctl.errors import DONE, FAILED, INTERRUPTED, USAGE, AttnctlError, UsageError, failure_message, print_complaint
+from attnctl.errors import (
+    DONE,
+    FAILED,
+    INTERRUPTED,
+    USAGE,
+    AttnctlError,
+    UsageError,
+    failure_message,
+    print_complaint,
+    waiting,
+)
 
 if TYPE_CHECKING:
     from typer._click.core import Command as ClickCommand
@@ -80,9 +90,6 @@ def commands_by_panel() -> dict[str, dict[str, Listed]]:
     return panels
 
 
-ASKS = ("quiz", "shell", "train")  # commands that ask, or show what they do, all the time
-
-
 class Commands(TyperGroup):
     """The group of commands, where every error a user can meet becomes one line and an exit code."""
 
@@ -102,6 +109,7 @@ class Commands(TyperGroup):
 
     def get_help(self, ctx: Context) -> str:
         """The help, as wide as the terminal."""
+        waiting.close()
         ctx.terminal_width = help_width()
         return super().get_help(ctx)
 
@@ -219,10 +227,10 @@ def run_command(argv: Sequence[str] | None = None) -> int:
     command = next((word for word in given if not word.startswith("-")), "")
     try:
         with contextlib.ExitStack() as streams:
-            if sys.stderr.isatty() and command not in ASKS:
-                from attnctl.cli.progress import waiting_told  # not of a run in a pipe
+            if sys.stderr.isatty():
+                from attnctl.cli.progress import spinner_while_silent  # not of a run in a pipe
 
-                streams.enter_context(waiting_told())
+                streams.enter_context(spinner_while_silent())
             code = app(given, standalone_mode=False)
         sys.stdout.flush()
         if code == INTERRUPTED and interrupts.came:  # as Typer made its arguments ready, and said nothing

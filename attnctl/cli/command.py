@@ -30,7 +30,7 @@ from typer.models import CommandInfo
 from attnctl.cli import arguments
 from attnctl.cli.groups import LOOK, OUTPUT, PANELS
 from attnctl.cli.output import help_width, say_unless_quiet
-from attnctl.errors import UsageError
+from attnctl.errors import UsageError, waiting
 
 if TYPE_CHECKING:
     from typer._click.core import Context, Parameter
@@ -201,6 +201,7 @@ class Command(TyperCommand):
 
     def format_help(self, ctx: Context, formatter: HelpFormatter) -> None:
         """Print Typer's rich help, without the panels that only --help-all shows."""
+        waiting.close()
         if formatter.width < NARROW:  # rich cuts the names of options there
             super(TyperCommand, self).format_help(ctx, formatter)
             return

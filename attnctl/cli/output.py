@@ -10,7 +10,7 @@ from textwrap import wrap
 from typing import TYPE_CHECKING, Any
 
 from attnctl import __version__
-from attnctl.errors import UsageError, print_complaint
+from attnctl.errors import UsageError, print_complaint, waiting
 from attnctl.files import check_writable, write_whole
 from attnctl.text import as_json, either, harmless_text
 
@@ -30,6 +30,7 @@ def say_unless_quiet(message: str) -> None:
 
 def print_lines(*texts: str) -> None:
     """Lines of plain text on standard output."""
+    waiting.close()
     sys.stdout.write("".join(f"{harmless_text(text)}\n" for text in texts))
 
 
@@ -51,6 +52,8 @@ def safe_console(*, stderr: bool = False, **how: object) -> SafeConsole:
     """A console of rich for standard output, or standard error."""
     from attnctl.render.terminal.console import SafeConsole
 
+    if not stderr:
+        waiting.close()
     return SafeConsole(stderr=stderr, **how)
 
 
@@ -62,6 +65,7 @@ def show_renderable(renderable: RenderableType, **how: Any) -> None:
 def put_bytes(data: bytes, output: str | None = None) -> None:
     """Bytes to the file that `output` names, whole or not at all; to standard output for None and "-"."""
     if output is None or output == "-":
+        waiting.close()
         sys.stdout.flush()
         sys.stdout.buffer.write(data)
         return

@@ -130,7 +130,7 @@ def ended(child: pexpect.spawn) -> str:
     child.expect(pexpect.EOF)
     child.close()
     assert (child.exitstatus, child.signalstatus) == (0, None)
-    return re.sub(CODES, "", child.before.replace("attnctl: working …\r\x1b[K", ""))
+    return re.sub(r"\S working …\s*", "", re.sub(CODES, "", child.before))
 
 
 def test_long_output_goes_to_the_terminal_as_it_is(run: Run, refused: Refused) -> None:
