@@ -6,13 +6,17 @@ import os
 import re
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 
 from attnctl.text import harmless_line, shortened, visible_text
 
 DONE, FAILED, USAGE, PARTIAL, FINDING, INTERRUPTED = 0, 1, 2, 3, 4, 130
 LONGEST = 1000  # characters of a message
+
+waiting = (
+    ExitStack()
+)  # the spinner of a silent command: closed before a line is written to a terminal, or read from one
 
 
 class AttnctlError(Exception):
@@ -63,6 +67,7 @@ def error_place(error: BaseException) -> str:
 
 def print_complaint(message: str) -> None:
     """One line on stderr, on a terminal cut between words. Whatever a user's text put into it cannot steer the terminal."""
+    waiting.close()
     # LONGEST characters at most, cut where it is longest: its end says what to do
     message = re.sub(r"\S{300,}", lambda match: f"{match[0][:200]}…{match[0][-50:]}", message)
     message = message if len(message) <= LONGEST else f"{message[: LONGEST - 300]}…{message[-300:]}"

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
 from attnctl import limits
-from attnctl.errors import AttnctlError, in_one_line
+from attnctl.errors import AttnctlError, in_one_line, waiting
 from attnctl.interrupts import removed_at_end, tidied_up
 from attnctl.text import visible_text
 
@@ -230,6 +230,8 @@ def read_standard_input(most_of: Callable[[bytes], int]) -> bytes:
 
     Raises AttnctlError where there are more.
     """
+    if sys.stdin.isatty():
+        waiting.close()
     with said_plainly("read", "standard input"):
         return _read_at_most(sys.stdin.buffer, most_of, "standard input")
 

@@ -25,6 +25,7 @@ CODE = 130
 ENDING = ("SIGTERM", "SIGHUP")  # signals that end a process which does not listen
 
 came = False  # whether Ctrl-C was pressed since the command began
+restoring = b""  # what clears the line of a spinner and shows the cursor, while there is a spinner
 _to_tidy = 0  # how many are under way that put something in order when they are interrupted
 
 
@@ -69,7 +70,9 @@ def take_interrupt(_: int, frame: FrameType | None) -> None:
     if not _is_importing(frame):
         raise KeyboardInterrupt
     if not _to_tidy or not hasattr(signal, "setitimer"):
-        os.write(2, b"attnctl: interrupted\n")  # there is nothing to put in order, and no line of Python to show
+        os.write(
+            2, restoring + b"attnctl: interrupted\n"
+        )  # there is nothing to put in order, and no line of Python to show
         os._exit(CODE)
     _ask_again()
 

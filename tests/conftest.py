@@ -138,7 +138,7 @@ def process(*args: str, **more: Any) -> subprocess.CompletedProcess[bytes]:
 
 def spawned(*args: str, rows: int = 24, columns: int = 80, **environment: str) -> pexpect.spawn:
     """`attnctl ARGS…` as a process at a terminal of its own."""
-    here = {name: value for name, value in os.environ.items() if name not in ("COLUMNS", "LINES", "LESS", "PAGER")}
+    here = {name: value for name, value in os.environ.items() if name not in ("COLUMNS", "LINES")}
     return pexpect.spawn(
         sys.executable,
         ["-m", "attnctl", *map(str, args)],

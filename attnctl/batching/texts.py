@@ -17,7 +17,7 @@ from typing import IO, Any, cast
 
 from attnctl import limits
 from attnctl.batching.items import Item
-from attnctl.errors import AttnctlError, UsageError, in_one_line
+from attnctl.errors import AttnctlError, UsageError, in_one_line, waiting
 from attnctl.files import check_json_memory, check_regular, names_picture, need_pyarrow, open_regular, said_plainly
 from attnctl.text import as_json
 
@@ -28,6 +28,8 @@ def open_stream(path: str) -> IO[bytes]:
     """A regular file, or of "-" a stream on standard input that leaves it open. Raises AttnctlError for no regular file."""
     if path != "-":
         return open_regular(path)
+    if sys.stdin.isatty():
+        waiting.close()
     if _real_stdin():
         return open(0, "rb", closefd=False)  # noqa: SIM115
     return io.BufferedReader(_SmallReads(sys.stdin.buffer.read, 8192))

@@ -20,8 +20,18 @@ from attnctl import __version__, interrupts
 from attnctl.cli import arguments
 from attnctl.cli.command import NOTES, Command, flag_of, load_module
 from attnctl.cli.defaults import default_map, default_origin, unknown_variables
-from attnctl.cli.output import help_width, paged_output, print_lines
-from attnctl.errors import DONE, FAILED, INTERRUPTED, USAGE, AttnctlError, UsageError, failure_message, print_complaint
+from attnctl.cli.output import help_width, print_lines
+from attnctl.errors import (
+    DONE,
+    FAILED,
+    INTERRUPTED,
+    USAGE,
+    AttnctlError,
+    UsageError,
+    failure_message,
+    print_complaint,
+    waiting,
+)
 from attnctl.text import for_pasting
 
 if TYPE_CHECKING:
@@ -75,10 +85,6 @@ def load_command(name: str) -> Command:
     return TableCommand(name)
 
 
-ASKS = ("quiz", "shell", "train")  # commands that ask, or show what they do, all the time
-AS_IT_GOES = ("batch", "view")  # commands that write as they go on
-
-
 def all_commands() -> Iterator[Command]:
     """Yield every command, its module imported."""
     return map(load_command, COMMANDS)
@@ -86,6 +92,11 @@ def all_commands() -> Iterator[Command]:
 
 class Commands(TyperGroup):
     """The group of commands: each stands in it as a line of `--help`, and its module is imported when it runs."""
+
+    def get_help(self, ctx: Context) -> str:
+        """Return the help, no spinner beside it."""
+        waiting.close()
+        return super().get_help(ctx)
 
     def resolve_command(self, ctx: Context, args: list[str]) -> tuple[str | None, ClickCommand | None, list[str]]:
         """Return the command that the arguments begin with. Raises UsageError for a text in its place."""
@@ -158,7 +169,12 @@ def run_command(argv: Sequence[str] | None = None, session: Session | None = Non
         group.main(typed, PROGRAM)  # prints completions, and exits
     interrupts.forget_interrupt()
     try:
-        with _output_of(name, typed, session), group.make_context(PROGRAM, typed, obj=session) as context:
+        with contextlib.ExitStack() as around:
+            if sys.stderr.isatty():
+                from attnctl.cli.progress import spinner_while_silent  # not of a run in a pipe
+
+                around.enter_context(spinner_while_silent())
+            context = around.enter_context(group.make_context(PROGRAM, typed, obj=session))
             code = group.invoke(context)
         sys.stdout.flush()
         return code if isinstance(code, int) else DONE
@@ -166,18 +182,6 @@ def run_command(argv: Sequence[str] | None = None, session: Session | None = Non
         return end.exit_code
     except (Exception, KeyboardInterrupt) as error:
         return _report_error(error, name, session)
-
-
-def _output_of(name: str, typed: Sequence[str], session: Session | None) -> contextlib.ExitStack:
-    """Return what stands around the output of a command on a terminal: a pager, a word of waiting."""
-    around = contextlib.ExitStack()
-    if _is_read_at_once(name, typed, session):
-        around.enter_context(paged_output())
-    if sys.stderr.isatty() and name not in ASKS:
-        from attnctl.cli.progress import waiting_told  # not of a run in a pipe
-
-        around.enter_context(waiting_told())
-    return around
 
 
 def _report_error(error: BaseException, name: str, session: Session | None) -> int:
@@ -204,14 +208,6 @@ def _report_error(error: BaseException, name: str, session: Session | None) -> i
     if isinstance(error, OSError) and session is None:
         _write_no_more()
     return FAILED
-
-
-def _is_read_at_once(command: str, argv: Sequence[str], session: Session | None) -> bool:
-    """Whether all that a command writes is a page for a terminal: it neither asks, nor writes as it goes on."""
-    piped_lines = session is not None and not sys.stdin.isatty()
-    if piped_lines or not sys.stdout.isatty() or "--no-pager" in argv:
-        return False
-    return command not in (*ASKS, *AS_IT_GOES) or not {"-h", "--help"}.isdisjoint(argv)
 
 
 def _usage_message(error: Any, command: str) -> str:

@@ -30,7 +30,7 @@ from typer.models import CommandInfo
 from attnctl.cli import output
 from attnctl.cli.groups import LOOK, OUTPUT, PANELS, ModelOptions
 from attnctl.cli.output import help_width
-from attnctl.errors import UsageError
+from attnctl.errors import UsageError, waiting
 
 if TYPE_CHECKING:
     from typer._click.core import Context, Parameter
@@ -151,15 +151,10 @@ def load_module(name: str, module: str) -> Command:
 
 def _shared_options() -> list[TyperOption]:
     """Return the options that every command has; `Command.parse_args` reads them."""
-    pager = "On a terminal: long output as it is, not through $PAGER or less."
     quiet = "Neither notes nor progress: results and errors alone."
     return [
         TyperOption(param_decls=["quiet", "--quiet"], is_flag=True, default=False, help=quiet, rich_help_panel=OUTPUT),
-        TyperOption(
-            param_decls=["no_pager", "--no-pager"], is_flag=True, default=False, envvar="ATTNCTL_NO_PAGER", help=pager,
-            rich_help_panel=OUTPUT,
-        ),
-    ]  # fmt: skip
+    ]
 
 
 def _print_all_help(context: Context, _: Parameter, value: bool) -> None:
@@ -194,7 +189,6 @@ class Command(TyperCommand):
                 raise UsageError(f"{rest[0]!r} is one argument too many: {self.name} reads one text, or one file")
             ctx.params[text] = " ".join([first, *rest])
             ctx.args = []
-        output.no_pager = ctx.params.pop("no_pager")
         output.begin_output(quiet_command=ctx.params.pop("quiet") or (ctx.obj is not None and ctx.obj.quiet))
         from attnctl.cli import arguments
 
@@ -213,6 +207,7 @@ class Command(TyperCommand):
 
     def format_help(self, ctx: Context, formatter: HelpFormatter) -> None:
         """Print Typer's rich help, without the panels that only --help-all shows."""
+        waiting.close()
         if formatter.width < NARROW:  # rich cuts the names of options there
             super(TyperCommand, self).format_help(ctx, formatter)
             return

@@ -423,7 +423,6 @@ _TABLE: dict[str, dict[str, Option]] = {
         ),
         "parameters": Option("--parameters", "Repeat the model's weight matrices in every trace.", bool),
         "no_open": Option("--no-open", "Write the page, do not open it.", bool),
-        "no_pager": Option("--no-pager", "On a terminal: long output as it is, not through $PAGER or less.", bool),
         "quiet": Option(
             "--quiet", "Neither notes nor progress: results and errors alone.", bool, meant_by="--silent", one_call=True
         ),
@@ -464,7 +463,7 @@ def takes(*names: str, **differing: str | Mapping[str, Any]) -> dict[str, Option
     `differing` says of an option what is otherwise here: its help, or several fields of `Option`.
     """
     changes = {name: {"help": change} if isinstance(change, str) else change for name, change in differing.items()}
-    every = dict.fromkeys((*" ".join(names).split(), "quiet", "no_pager"))
+    every = dict.fromkeys((*" ".join(names).split(), "quiet"))
     return {name: replace(OPTIONS[name], **changes.get(name, {})) for name in every}
 
 

@@ -2,21 +2,15 @@
 
 from __future__ import annotations
 
-import io
-import os
-import re
-import shutil
-import signal
 import sys
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from shutil import get_terminal_size
 from textwrap import wrap
 from typing import TYPE_CHECKING, Any
 
 from attnctl import __version__
-from attnctl.errors import UsageError, print_complaint
+from attnctl.errors import UsageError, print_complaint, waiting
 from attnctl.files import check_writable, write_whole
 from attnctl.text import as_json, either, harmless_text
 
@@ -29,7 +23,6 @@ if TYPE_CHECKING:
 
 quiet = False  # neither notes nor progress
 _said: set[str] = set()  # notes that this command has written
-no_pager = False  # long output goes to the terminal as it is
 
 
 def say_unless_quiet(message: str) -> None:
@@ -79,6 +72,7 @@ def begin_output(*, quiet_command: bool) -> None:
 
 def print_lines(*texts: str) -> None:
     """Lines of plain text on standard output."""
+    waiting.close()
     sys.stdout.write("".join(f"{harmless_text(text)}\n" for text in texts))
 
 
@@ -100,6 +94,8 @@ def safe_console(*, stderr: bool = False, **how: object) -> SafeConsole:
     """A console of rich for standard output, or standard error."""
     from attnctl.render.terminal.console import SafeConsole
 
+    if not stderr:
+        waiting.close()
     return SafeConsole(stderr=stderr, **how)
 
 
@@ -111,6 +107,7 @@ def show_renderable(renderable: RenderableType, **how: Any) -> None:
 def put_bytes(data: bytes, output: str | None = None) -> None:
     """Bytes to the file that `output` names, whole or not at all; to standard output for None and "-"."""
     if output is None or output == "-":
+        waiting.close()
         sys.stdout.flush()
         sys.stdout.buffer.write(data)
         return
@@ -165,62 +162,3 @@ def write_drawing(drawing: Drawing, form: str, output: str | None) -> None:
 
     put_bytes(figure_bytes(drawing.figure, form), output)
     say_notes(drawing.notes)
-
-
-# --- long output on a terminal ---
-
-
-class _HeldOutput(io.TextIOWrapper):
-    """What would go to a terminal, kept until it is all there; whoever asks is told that it is one."""
-
-    def isatty(self) -> bool:
-        """It will be seen on one."""
-        return True
-
-
-@contextmanager
-def paged_output() -> Iterator[None]:
-    """Hold standard output, a terminal, back to the end; what is longer than the screen then goes through the pager.
-
-    The pager is $PAGER, else `less -FRX` where less is installed; with --no-pager, PAGER=cat or without any there is none.
-    """
-    screen, kept = sys.stdout, io.BytesIO()
-    sys.stdout = held = _HeldOutput(kept, screen.encoding, screen.errors)
-    try:
-        yield
-    finally:
-        sys.stdout = screen
-        held.flush()
-        data = kept.getvalue()
-        if not _is_longer_than_screen(data) or not _shown_by_pager(data):
-            screen.buffer.write(data)
-            screen.flush()
-
-
-def _is_longer_than_screen(data: bytes) -> bool:
-    """Whether text takes more lines of the terminal than it has, with one for its prompt; bytes of a file do not count."""
-    columns, lines = get_terminal_size()
-    if b"\0" in data or len(data) < lines:
-        return False
-    from rich.cells import cell_len
-
-    plain = re.sub(r"\x1b\[[0-9;]*m", "", data.decode(errors="replace"))
-    return sum(max(1, -(-cell_len(line) // columns)) for line in plain.splitlines()) >= lines
-
-
-def _shown_by_pager(data: bytes) -> bool:
-    """Whether a pager has shown it: there is one, it is wanted, and it could be started. Ctrl-C is the pager's meanwhile."""
-    import subprocess
-
-    command = os.environ.get("PAGER", "less -FRX" if shutil.which("less") else "").strip()
-    if no_pager or command in ("", "cat") or os.environ.get("TERM", "dumb") == "dumb":
-        return False
-    flags = os.environ.get("LESS")
-    settings = {"LESS": "-FRX" if flags is None else flags if "R" in flags else f"{flags} -R"}  # R: colours as they are
-    before = signal.signal(signal.SIGINT, lambda *_: None)
-    try:
-        with subprocess.Popen(command, shell=True, stdin=subprocess.PIPE, env=os.environ | settings) as pager:
-            pager.communicate(data)  # who leaves it early has seen enough
-    finally:
-        signal.signal(signal.SIGINT, before)
-    return pager.returncode not in (126, 127)  # as a shell says that there is no such program

@@ -1,4 +1,4 @@
-"""The bars of long work, on a terminal alone."""
+"""What stands on standard error while a command works: a spinner, then a bar; in a pipe a line every 10 seconds."""
 
 from __future__ import annotations
 
@@ -9,73 +9,108 @@ from contextlib import contextmanager
 from time import monotonic
 from typing import TYPE_CHECKING, Any
 
+from attnctl import interrupts
 from attnctl.cli import output
-from attnctl.cli.output import safe_console
-from attnctl.interrupts import tidied_up
+from attnctl.cli.output import safe_console, say_unless_quiet
+from attnctl.errors import waiting
 from attnctl.text import counted
 
 if TYPE_CHECKING:
     from attnctl.source import Prepared
 
+SILENT = 1.0  # seconds without a line, after which there is a spinner
 SHOWN = 0.5  # seconds, after which there is a bar
-LUMP = 0.05  # seconds between two pieces of work that are told together
-SILENT = 1.0  # seconds without a word, after which there is one
+LUMP = 0.05  # seconds between two pieces of work that are shown together
+EVERY = 10.0  # seconds between two lines in a pipe
+WHOLE_RUN = 1e9  # seconds: time left by the mean speed since the beginning, since that of the last moments jumps
 
 
 @contextmanager
-def waiting_told() -> Iterator[None]:
-    """From SILENT seconds on "working …" stands on standard error, a terminal, until anything else is written."""
-    out, err, lock, told = sys.stdout, sys.stderr, threading.Lock(), False
+def spinner_while_silent() -> Iterator[None]:
+    """Show a spinner on standard error, a terminal, from SILENT seconds on until the command writes a line or reads one.
 
-    def tell() -> None:
-        nonlocal told
-        with lock:
-            if not output.quiet and not timer.finished.is_set():
-                told = True
-                err.write("attnctl: working …")
-                err.flush()
+    This is `Console.status` with neither stream redirected: that sends what is written to standard output to the console
+    of the spinner, which is standard error.
+    """
+    waiting.close()
+    live: Any = None
+
+    def start() -> None:
+        nonlocal live
+        if output.quiet:
+            return
+        from rich.live import Live
+        from rich.spinner import Spinner
+
+        from attnctl.render.terminal.console import SafeConsole
+
+        console, spinner = SafeConsole(stderr=True), Spinner("dots", "working …")
+        live = Live(spinner, console=console, transient=True, redirect_stdout=False, redirect_stderr=False)
+        interrupts.restoring = b"\r\x1b[K\x1b[?25h"
+        live.start()
 
     def end() -> None:
-        nonlocal told
-        with lock:
-            timer.cancel()
-            if told:
-                told = False
-                err.write("\r\x1b[K")
-                err.flush()
+        timer.cancel()
+        if timer.is_alive():
+            timer.join()
+        if live is not None:
+            live.stop()
+            interrupts.restoring = b""
 
-    class Heard:
-        """A stream that says, before anything is written to it, that there is something to write."""
-
-        def __init__(self, stream: Any) -> None:
-            self._stream = stream
-
-        def __getattr__(self, name: str) -> Any:
-            if name in ("write", "writelines", "buffer"):
-                end()
-            return getattr(self._stream, name)
-
-    timer = threading.Timer(SILENT, tell)
+    timer = threading.Timer(SILENT, start)
     timer.daemon = True
     timer.start()
-    heard: Any = (Heard(out), Heard(err))
-    sys.stdout, sys.stderr = heard
+    waiting.callback(end)
     try:
         yield
     finally:
-        end()
-        sys.stdout, sys.stderr = out, err
+        waiting.close()
+        end()  # Ctrl-C may have come in the midst of it
 
 
-def time_left(elapsed: float, share: float | None) -> str:
-    """Hours, minutes and seconds that are left after so many seconds and this share of the work, 0 to 1.
+class _Bar:
+    """The share of the work that is done: a bar on a terminal, after SHOWN seconds; a line every EVERY seconds in a pipe."""
 
-    At the mean speed since the beginning: that of the last moments jumps where the work comes in lumps.
-    """
-    if not share or elapsed < SHOWN:
-        return "-:--:--"
-    seconds = round(elapsed * (1 - min(share, 1)) / share)
-    return f"{seconds // 3600}:{seconds // 60 % 60:02}:{seconds % 60:02}"
+    def __init__(self) -> None:
+        self._begun = self._moved = self._said = monotonic()
+        self._progress: Any = None
+
+    def __enter__(self) -> _Bar:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._progress is not None:
+            self._progress.stop()
+
+    def move_on(self, share: float | None, words: str) -> None:
+        """Show that a share of the work, from 0 to 1, is done, None where nobody knows it; `words` stand beside it."""
+        now = monotonic()
+        if output.quiet or now - self._begun < SHOWN or now - self._moved < LUMP:
+            return
+        from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
+
+        left = TimeRemainingColumn()
+        if self._progress is None:
+            columns = (TextColumn("{task.description}", markup=False), BarColumn(), TaskProgressColumn(), left)
+            self._progress = Progress(
+                *columns,
+                console=safe_console(stderr=True),
+                transient=True,
+                redirect_stdout=False,
+                speed_estimate_period=WHOLE_RUN,
+                get_time=monotonic,
+                disable=not sys.stderr.isatty(),
+            )
+            self._progress.add_task(words, total=None)
+            waiting.close()
+            self._progress.start()
+        self._moved = now
+        task = self._progress.tasks[0]
+        self._progress.update(task.id, total=None if share is None else 1.0, completed=share or 0.0, description=words)
+        if self._progress.disable and now - self._said >= EVERY:
+            self._said = now
+            known = "" if share is None else f": {share:.0%}, {left.render(task)} left"
+            say_unless_quiet(f"{words}{known}")
 
 
 @contextmanager
@@ -84,41 +119,15 @@ def items_progress(share: Callable[[], float | None]) -> Iterator[Callable[[int]
 
     It answers None where nobody knows: then the bar counts alone.
     """
-    if output.quiet or not sys.stderr.isatty():
-        yield lambda count: None
-        return
-    from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+    begun, done = monotonic(), 0
 
-    columns = (
-        SpinnerColumn(),
-        BarColumn(),
-        TextColumn("{task.fields[done]:,} done · {task.fields[rate]} a second ·"),
-        TimeElapsedColumn(),
-        TextColumn("· left {task.fields[left]}"),
-    )
-    page = safe_console(stderr=True)
-    with (
-        tidied_up(),
-        Progress(*columns, console=page, transient=True, redirect_stderr=True, redirect_stdout=False) as bar,
-    ):
-        task = bar.add_task("", total=None, done=0, rate="…", left="-:--:--")
-        done = 0
+    def move_on(count: int) -> None:
+        nonlocal done
+        done += count
+        rate = done / max(monotonic() - begun, LUMP)
+        bar.move_on(share(), f"{done:,} done, {rate:,.{0 if rate >= 10 else 1}f} a second")
 
-        def move_on(count: int) -> None:
-            nonlocal done
-            done += count
-            elapsed = bar.tasks[0].elapsed or 0
-            rate = done / elapsed if elapsed > 0.5 else None
-            read = share()
-            bar.update(
-                task,
-                total=None if read is None else 1.0,
-                completed=0 if read is None else read,
-                done=done,
-                rate="…" if rate is None else f"{rate:,.0f}" if rate >= 10 else f"{rate:.1f}",
-                left=time_left(elapsed, read),
-            )
-
+    with interrupts.tidied_up(), _Bar() as bar:
         yield move_on
 
 
@@ -128,38 +137,14 @@ def heads_over_tokens(given: Prepared) -> str:
 
 
 @contextmanager
-def cost_progress(what: str) -> Iterator[Callable[[float], None] | None]:
-    """A bar on stderr where that is a terminal, and nothing in a pipe."""
-    if output.quiet or not sys.stderr.isatty():
-        yield None
-        return
-    from rich.progress import BarColumn, Progress, TextColumn
-
-    columns: Any = (
-        TextColumn("{task.description}"),
-        BarColumn(),
-        TextColumn("{task.percentage:3.0f} %"),
-        TextColumn("{task.fields[left]}"),
-    )
-    bar = Progress(*columns, console=safe_console(stderr=True), transient=True)
-    task = bar.add_task(what, total=1.0, left="-:--:--")
-    start, done = monotonic(), 0.0
-    first: tuple[float, float] | None = None  # when the first lump of work was done, and what share of all it was
+def cost_progress(what: str) -> Iterator[Callable[[float], None]]:
+    """A bar on stderr, moved on by calling it with the share of the work that was done since."""
+    done = 0.0
 
     def move_on(share: float) -> None:
-        nonlocal done, first
-        done, now = done + share, monotonic()
-        if first is None or now - first[0] < LUMP:
-            first = first[0] if first else now, done
-            left = time_left(now - start, done)
-        else:  # what came before the first lump, as opening a model does, does not come again
-            left = time_left(now - first[0], (done - first[1]) / (1 - first[1]) if first[1] < 1 else 1.0)
-        bar.update(task, completed=done, left=left)
-        if now - start > SHOWN:
-            bar.start()
+        nonlocal done
+        done += share
+        bar.move_on(done, what)
 
-    with tidied_up():
-        try:
-            yield move_on
-        finally:
-            bar.stop()
+    with interrupts.tidied_up(), _Bar() as bar:
+        yield move_on

@@ -108,7 +108,7 @@ def align_command(
         for step in steps:
             if not isinstance(step, float):
                 aligned = step
-            elif tick is not None:
+            else:
                 tick(step - done)
                 done = step
     assert aligned is not None

@@ -162,8 +162,7 @@ def _ask_needles(
                 cells.append(cell)
                 if form == "jsonl":
                     _write_line(write_json(cell_document(cell, asker.run), "needle"), output)
-                if tick is not None:
-                    tick(_tokens_read(cell.length, cell.depth) / sum(_tokens_read(*place) for place in left))
+                tick(_tokens_read(cell.length, cell.depth) / sum(_tokens_read(*place) for place in left))
         found = asker.needles_of(cells, switch_off)
     except KeyboardInterrupt:
         arguments.say_notes(("interrupted: this is what is known so far",))

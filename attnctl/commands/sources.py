@@ -134,9 +134,8 @@ def find_sources(
                 if not told and (search.cost.is_measured or made == TRIED):
                     told = True
                     arguments.say_notes(search.cost_notes(remove, SAID_SECONDS))
-                if tick is not None:
-                    done, before = search.share_done(remove), done
-                    tick(done - before)
+                done, before = search.share_done(remove), done
+                tick(done - before)
     except KeyboardInterrupt:
         arguments.say_notes(("interrupted: this is what is known so far",))
         interrupted = True

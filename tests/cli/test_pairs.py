@@ -203,7 +203,7 @@ def choices_of(case: Case) -> list[Choice]:
     found = []
     for option in load_command(case.given[0]).params:
         name = option.name or ""
-        if option.param_type_name != "option" or name in ("quiet", "no_pager", "help_all", "no_open", "output", "file"):
+        if option.param_type_name != "option" or name in ("quiet", "help_all", "no_open", "output", "file"):
             continue
         flags = [flag for flag in (*option.opts, *option.secondary_opts) if flag.startswith("--")]
         if getattr(option, "is_flag", False):

@@ -5,7 +5,6 @@ from __future__ import annotations
 import errno
 import os
 import re
-import shutil
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -131,48 +130,11 @@ def ended(child: pexpect.spawn) -> str:
     child.expect(pexpect.EOF)
     child.close()
     assert (child.exitstatus, child.signalstatus) == (0, None)
-    return re.sub(CODES, "", child.before.replace("attnctl: working …\r\x1b[K", ""))
+    return re.sub(r"\S working …\s*", "", re.sub(CODES, "", child.before))
 
 
-@pytest.mark.skipif(shutil.which("less") is None, reason="less is not installed")
-@pytest.mark.parametrize("environment", [{}, {"LESS": "-i", "PAGER": "less", "NO_COLOR": "1"}], ids=str)
-def test_what_is_longer_than_the_screen_is_paged(environment: dict[str, str]) -> None:
-    child = spawned(*LONG, **environment)
-    child.expect("d_model 64")
-    child.expect(":\x1b\\[K")  # where less waits, at the end of the first screen
-    first = child.before
-    assert first.count("\n") < 24 and "ESC[" not in first and "\x1b[1m" in first
-    assert "NO_COLOR" not in environment or not re.search(r"\x1b\[[0-9;]*[34]\d", first)
-    child.send(" ")
-    child.expect(":\x1b\\[K")
-    child.sendintr()  # which is for the pager
-    child.send("q")
-    assert "Traceback" not in ended(child)
-
-
-@pytest.mark.parametrize("without", [{"PAGER": "cat"}, {"ATTNCTL_NO_PAGER": "1"}, {"TERM": "dumb"},
-                                     {"PAGER": ""}, {"PAGER": "no-such-pager"}], ids=str)  # fmt: skip
-def test_without_a_pager_long_output_is_written_as_it_is(without: dict[str, str], run: Run) -> None:
-    shown = ended(spawned(*LONG, NO_COLOR="1", **without))
-    assert shown.splitlines()[-40:] == run(*LONG).out.splitlines()[-40:]
-
-
-def test_a_pager_gets_it_all_and_may_leave_early(run: Run) -> None:
-    assert ended(spawned(*LONG, PAGER="cat > seen.txt", NO_COLOR="1")) == ""
-    assert re.sub(CODES, "", Path("seen.txt").read_text()) == run(*LONG).out
-    assert ended(spawned(*LONG, PAGER="head -n 2")).count("\n") == 2
-    assert ended(spawned("docs", "explain", PAGER="wc -l")).strip().isdecimal()
-    assert ended(spawned("explain", "--help", PAGER="wc -l")).strip().isdecimal()
-
-
-@pytest.mark.parametrize("command", [("softmax", "1", "2"), ("explain", "a", "--steps", "nope"), ("-V",)], ids=str)
-def test_what_fits_is_not_paged(command: tuple[str, ...]) -> None:
-    child = spawned(*command, rows=60, PAGER="cat > seen")
-    child.expect(pexpect.EOF)
-    assert child.before.strip() and not Path("seen").exists()
-
-
-def test_nothing_is_paged_in_a_file(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("PAGER", "head -n 1")
-    assert run(*LONG, "-o", "x.txt").code == 0
-    assert Path("x.txt").read_text().count("\n") > 300 < run(*LONG).out.count("\n")
+def test_long_output_goes_to_the_terminal_as_it_is(run: Run, refused: Refused) -> None:
+    """No pager: neither $PAGER nor less, where it is installed."""
+    shown = ended(spawned(*LONG, NO_COLOR="1", PAGER="cat > seen"))
+    assert shown.splitlines()[-40:] == run(*LONG).out.splitlines()[-40:] and not Path("seen").exists()
+    assert "--no-pager" in refused(*LONG, "--no-pager", code=2)

@@ -29,7 +29,7 @@ from tests.conftest import Run
 
 NEW = [name for name, listed in COMMANDS.items() if listed.module]
 # options that act before the function of a command runs, or after it
-ALWAYS = {"quiet", "no_pager", "help_all"}
+ALWAYS = {"quiet", "help_all"}
 
 
 class Branch(NamedTuple):

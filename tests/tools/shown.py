@@ -73,7 +73,7 @@ def run_line(line: str, room: Path, columns: int) -> tuple[int, str, str]:
     given = io.TextIOWrapper(io.BytesIO((room / stdin).read_bytes() if stdin else b""), "utf-8")
     out, err = Terminal(io.BytesIO(), "utf-8"), io.TextIOWrapper(io.BytesIO(), "utf-8")
     env = {name: value for name, value in os.environ.items() if not name.startswith(("ATTNCTL_", "FORCE_COLOR"))}
-    env |= {"COLUMNS": str(columns), "NO_COLOR": "1", "TERM": "xterm", "PAGER": "cat", "XDG_CONFIG_HOME": "/nowhere"}
+    env |= {"COLUMNS": str(columns), "NO_COLOR": "1", "TERM": "xterm", "XDG_CONFIG_HOME": "/nowhere"}
     streams = patch.multiple(sys, argv=shlex.split(words), stdin=given, stdout=out, stderr=err)
     nameless = patch.object(sys.modules["__main__"], "__package__", None)  # of `python -m`, which help would name
     with contextlib.chdir(room), patch.dict(os.environ, env, clear=True), streams, nameless:

@@ -46,7 +46,7 @@ def ablate_command(
         n = len(watched.tokens)
         arguments.say_cost(cost_of_passes(watched.info, n, passes + cuts, cuts=cuts > 0, fewer=fewer))
     with cost_progress(counted(len(watched.tokens), "token")) as tick:
-        found = measure_effects(watched, ask, *([] if tick is None else [tick]))
+        found = measure_effects(watched, ask, tick)
     arguments.say_notes(found.notes)
     if form == "json":
         from attnctl.formats.documents.readings_json import effects_to_json

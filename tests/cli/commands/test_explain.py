@@ -71,7 +71,7 @@ def test_color_only_where_it_belongs() -> None:
     assert b"\x1b" not in plain.stdout
     forced = process("explain", TEXT, "--model", "random", env=os.environ | {"FORCE_COLOR": "1"})
     assert b"\x1b[" in forced.stdout
-    seen, silent = spawned("explain", "a b c", PAGER="cat"), spawned("explain", "a b c", PAGER="cat", NO_COLOR="1")
+    seen, silent = spawned("explain", "a b c"), spawned("explain", "a b c", NO_COLOR="1")
     assert "\x1b[3" in seen.read()
     told = silent.read()
     assert "\x1b[3" not in told and "\x1b[48" not in told

@@ -79,14 +79,14 @@ def test_a_typed_model_is_asked_without_the_options_of_the_sessions_own(run: Run
     assert result.out.count("layer\thead") == 2 and '"attnctl' in result.out
 
 
-def terminal(*blocked: str, preexec_fn: Any = None, columns: int = 100, pager: str = "cat") -> pexpect.spawn:
+def terminal(*blocked: str, preexec_fn: Any = None, columns: int = 100) -> pexpect.spawn:
     """The shell at a terminal, where some libraries are not installed; its prompt has come."""
     here = {name: str(Path.cwd()) for name in ("XDG_STATE_HOME", "XDG_CONFIG_HOME")}
     start = "".join(f"sys.modules[{name!r}] = None; " for name in blocked)
     child = pexpect.spawn(
         sys.executable,
         ["-c", f"import sys; {start}from attnctl.__main__ import main; main()", "shell", TEXT],
-        env=os.environ | here | {"COLUMNS": str(columns), "TERM": "xterm", "PAGER": pager},
+        env=os.environ | here | {"COLUMNS": str(columns), "TERM": "xterm"},
         encoding="utf-8",
         timeout=60,
         dimensions=(30, columns),
@@ -143,18 +143,6 @@ def test_what_the_shell_says_of_itself_is_cut_between_words() -> None:
     assert len(lines) > 10 and max(map(len, lines)) <= 40
     assert "                   text; text alone" in lines
     child.sendline("text")
-    left(child)
-
-
-def test_long_output_is_paged_and_the_shell_goes_on() -> None:
-    child = terminal("readline", pager="wc -l")
-    for line, shown in (
-        ("explain --all", r"\r\n\s*3\d\d\r\n"),
-        ("heatmap --no-pager", "layer 1"),
-        ("softmax 1 --json", r"\r\n\{.*\}\r\n"),
-    ):
-        child.sendline(line)
-        child.expect(shown)
     left(child)
 
 

@@ -26,7 +26,7 @@ told = []
 def update(self, task_id, **fields):
     updated(self, task_id, **fields)
     task = self.tasks[0]
-    told.append((time.monotonic(), task.completed / (task.total or 1), task.fields["left"]))
+    told.append((time.monotonic(), task.completed / (task.total or 1), task.time_remaining))
 
 rich.progress.Progress.update = update
 from attnctl.cli.app import run_command
@@ -64,10 +64,9 @@ def factors(arguments: list[str], folder: str) -> list[float]:
     end = moments[-1][0] if moments else 0
     found = []
     for when, share, left in moments:
-        if share < 0.1 or end - when < 2 or ":" not in left or "-" in left:
+        if share < 0.1 or end - when < 2 or left is None:
             continue
-        hours, minutes, seconds = map(int, left.split(":"))
-        estimate = max(hours * 3600 + minutes * 60 + seconds, 0.5)
+        estimate = max(left, 0.5)
         found.append(max(estimate / (end - when), (end - when) / estimate))
     return found
 
