@@ -104,9 +104,14 @@ def refuse_unused(context: typer.Context, *unused: type | str, because: str) -> 
     """
     names = [name for one in unused for name in ([one] if isinstance(one, str) else [f.name for f in fields(one)])]
     for name in names:
-        source = context.get_parameter_source(name)
-        if source is not None and source.name == "COMMANDLINE":  # not the enum of click: Typer has its own
+        if was_typed(context, name):
             raise UsageError(f"{flag_of(context.command.params, name)} has no effect here: {because}")
+
+
+def was_typed(context: typer.Context, name: str) -> bool:
+    """Return whether a parameter stands on the command line, and is no default of the user's own."""
+    source = context.get_parameter_source(name)
+    return source is not None and source.name == "COMMANDLINE"  # not the enum of click: Typer has its own
 
 
 def flag_of(parameters: list[Parameter], name: str) -> str:
@@ -146,7 +151,7 @@ def load_module(name: str, module: str) -> Command:
 def _shared_options() -> list[TyperOption]:
     """Return the options that every command has; `arguments.begin_command` reads them."""
     pager = "On a terminal: long output as it is, not through $PAGER or less."
-    quiet = "Neither notes nor progress: results and errors alone."
+    quiet = "Results and errors alone: no notes, no progress."
     return [
         TyperOption(param_decls=["quiet", "--quiet"], is_flag=True, default=False, help=quiet, rich_help_panel=OUTPUT),
         TyperOption(
