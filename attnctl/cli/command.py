@@ -151,7 +151,7 @@ def load_module(name: str, module: str) -> Command:
 
 def _shared_options() -> list[TyperOption]:
     """Return the options that every command has; `Command.parse_args` reads them."""
-    quiet = "Neither notes nor progress: results and errors alone."
+    quiet = "Results and errors alone: no notes, no progress."
     return [
         TyperOption(param_decls=["quiet", "--quiet"], is_flag=True, default=False, help=quiet, rich_help_panel=OUTPUT),
     ]

@@ -23,8 +23,7 @@ class Entry(NamedTuple):
 
 # groups of options as modes name them
 MODEL, UNTOLD = " ".join(o.MODEL_OPTIONS), " ".join(o.WEIGHTS_MODEL_OPTIONS)
-PICTURE, ONLY, SHOWN = " ".join(o.LOOK_OPTIONS), " ".join(o.PICTURE_ONLY), " ".join(o.WEIGHT_OPTIONS)
-UNLIKE_PHOTOGRAPHS = "run tokens key_tokens rows columns pool spans words values"
+PICTURE, SHOWN = " ".join(o.LOOK_OPTIONS), " ".join(o.WEIGHT_OPTIONS)
 # what every format of a batch honours
 ITEMS = (
     "source output format input column id_column max_tokens jobs batch_size strict replace "
@@ -56,62 +55,6 @@ ENTRIES = {
                 "--check": f"source file layer head check {UNTOLD}",
                 "--steps contributions": f"source file query steps top against output {UNTOLD}",
                 "--steps contributions as JSON": f"source file query steps json against output {UNTOLD}",
-            },
-        ),
-    ),
-    "heatmap": Entry(
-        'attnctl heatmap "Alice will eat pizza" --head 3 -o grid.png',
-        """Draw the attention weights: queries down, keys across, one head or every layer × head.
-
-Without -o the grid is drawn in the terminal; in a pipe it is written as numbers, tab-separated; a
-token that a spreadsheet would take for a formula has an apostrophe before it. A text of more than 512
-tokens is pooled to a grid of cells; --rows and --columns look closer. A photograph (photo.jpg, and a
-vision model) is drawn with the weights of one query over it; so is --image, of a prompt about it.""",
-        takes(
-            "source file tokens key_tokens layer head query output run rows columns pool spans",
-            *o.PICTURED_OPTIONS,
-            head={
-                "help": "Heads: 3, 0-5, 1,4,7, -1 or all [default: all]; telling, the headline's.",
-                "values": ("all", "telling"),
-            },
-            query="Query token: of a photograph, by its pixel (120,80), index or name; else CLS, or the last.",
-            output=f"Where to write: {suffixes_listed()}; .html, a page; or .json: cells.",
-            run="Folder of a training run: one head at every step, .gif or a strip.",
-        ),
-        (
-            {
-                "a picture": "all but run query",
-                "a photograph in a picture": f"all but {UNLIKE_PHOTOGRAPHS} size",
-                "a photograph in a terminal": f"all but {UNLIKE_PHOTOGRAPHS} log title {ONLY}",
-                "the patches of a photograph": f"all but {UNLIKE_PHOTOGRAPHS} {PICTURE}",
-                "a page": f"all but run query rows columns pool spans values {ONLY}",
-                "JSON": f"source file tokens key_tokens layer head output rows columns pool spans {MODEL}",
-                "a terminal": f"all but run query {ONLY}",
-                "numbers in a pipe": f"all but run query {PICTURE}",
-                "--run": "all but tokens key_tokens query rows columns pool spans model",
-                "--run as a page": f"all but tokens key_tokens query rows columns pool spans model values {ONLY}",
-            },
-        ),
-    ),
-    "heads": Entry(
-        'attnctl heads "Alice will eat pizza" --by previous',
-        """Tell what each head does over a text: entropy, where its attention goes, how far, and what kind of head that makes
-it.
-
-Masses are shares of a query's attention, averaged over the queries. A head "looks like" a previous-token, induction,
-duplicate-token, sink or broad head where it passes the usual threshold.""",
-        takes(
-            "source file tokens key_tokens layer head by top probe census json csv output",
-            *o.PICTURED_OPTIONS,
-            top="Only so many, the strongest: heads with most of --by, or of confidence.",
-            output=f"Where to write: .csv, .json, .html, or a picture: {suffixes_listed()}.",
-        ),
-        (
-            {
-                "the table": f"all but json csv {PICTURE}",
-                "JSON": f"all but csv {PICTURE}",
-                "CSV": f"all but json {PICTURE}",
-                "a picture": "all but top census json csv log",
             },
         ),
     ),

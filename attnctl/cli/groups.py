@@ -17,12 +17,14 @@ from attnctl import limits
 from attnctl.cli.options import TOKENS
 from attnctl.cli.suggestions import completing
 from attnctl.limits import Range
+from attnctl.measures import measure_names
 
 # the panels of a command's --help
-LOOK, INPUT, SHOW, MODEL = "What to look at", "What goes in", "How to show it", "Model and text"
+LOOK, CHANGED, INPUT, SHOW = "What to look at", "What is changed", "What goes in", "How to show it"
+MODEL, NUMBERS, PICTURE = "Model and text", "Numbers of your own", "Pictures alone"
 MATHEMATICS, MADE = "Mathematics", "Models made on the spot (random, dot)"
 CHECKPOINT, WORK, OUTPUT = "Checkpoints alone", "How the work is done", "Output"
-PANELS = (LOOK, INPUT, SHOW, MODEL, MATHEMATICS, MADE, CHECKPOINT, WORK, OUTPUT)
+PANELS = (LOOK, INPUT, SHOW, MODEL, CHANGED, PICTURE, NUMBERS, MATHEMATICS, MADE, CHECKPOINT, WORK, OUTPUT)
 
 # values for completion
 MODELS = ("attnctl.models:REGISTRY", "attnctl.models.huggingface.hub:KNOWN")
@@ -167,7 +169,7 @@ TokensOption = Annotated[
         help="Names of the tokens: of bare weights, the rows; a JSON list or words.",
         metavar="TOKENS",
         envvar="ATTNCTL_TOKENS",
-        rich_help_panel=MODEL,
+        rich_help_panel=NUMBERS,
     ),
 ]
 KeyTokensOption = Annotated[
@@ -177,7 +179,7 @@ KeyTokensOption = Annotated[
         help="Names of the columns of bare weights, where they differ from those of the rows.",
         metavar="TOKENS",
         envvar="ATTNCTL_KEY_TOKENS",
-        rich_help_panel=MODEL,
+        rich_help_panel=NUMBERS,
     ),
 ]
 ModelOption = Annotated[
@@ -231,14 +233,14 @@ OffOption = Annotated[
         help="Heads that are off, layer.head: 23.3,0.5 (see attnctl ablate).",
         metavar="TEXT",
         envvar="ATTNCTL_OFF",
-        rich_help_panel=LOOK,
+        rich_help_panel=CHANGED,
     ),
 ]
 SeedOption = Annotated[
     int | None,
     Option(
         "--seed",
-        help="Seed of everything random; 0 unless told otherwise.",
+        help="Seed of everything random [default: 0].",
         metavar="N",
         parser=whole(limits.SEED),
         envvar="ATTNCTL_SEED",
@@ -292,7 +294,7 @@ TokenizerOption = Annotated[
         metavar="words|chars|FILE",
         autocompletion=completing("words", "chars"),
         envvar="ATTNCTL_TOKENIZER",
-        rich_help_panel=MODEL,
+        rich_help_panel=NUMBERS,
     ),
 ]
 EmbeddingsOption = Annotated[
@@ -302,7 +304,7 @@ EmbeddingsOption = Annotated[
         help="Embeddings, one row a token (.npy, .npz, .csv).",
         metavar="FILE",
         envvar="ATTNCTL_EMBEDDINGS",
-        rich_help_panel=MODEL,
+        rich_help_panel=NUMBERS,
     ),
 ]
 QkvOption = Annotated[
@@ -312,7 +314,7 @@ QkvOption = Annotated[
         help="Q, K and V given outright (.npz, .safetensors), for a text or none.",
         metavar="FILE",
         envvar="ATTNCTL_QKV",
-        rich_help_panel=MODEL,
+        rich_help_panel=NUMBERS,
     ),
 ]
 DModelOption = Annotated[
@@ -540,7 +542,7 @@ CmapOption = Annotated[
     str | None,
     Option(
         "--cmap",
-        help="Colour map, by its name in matplotlib [default: viridis].",
+        help="Colour map of matplotlib [default: viridis].",
         metavar="MAP",
         autocompletion=completing(*MAPS),
         envvar="ATTNCTL_CMAP",
@@ -555,7 +557,7 @@ DpiOption = Annotated[
         metavar="N",
         parser=whole(limits.DPI),
         envvar="ATTNCTL_DPI",
-        rich_help_panel=SHOW,
+        rich_help_panel=PICTURE,
     ),
 ]
 TitleOption = Annotated[
@@ -564,7 +566,9 @@ TitleOption = Annotated[
 ]
 SizeOption = Annotated[
     str | None,
-    Option("--size", help="WIDTHxHEIGHT in inches: 6x4.", metavar="WxH", envvar="ATTNCTL_SIZE", rich_help_panel=SHOW),
+    Option(
+        "--size", help="WIDTHxHEIGHT in inches: 6x4.", metavar="WxH", envvar="ATTNCTL_SIZE", rich_help_panel=PICTURE
+    ),
 ]
 ValuesOption = Annotated[
     bool | None,
@@ -592,7 +596,7 @@ FontSizeOption = Annotated[
         metavar="X",
         parser=decimal(limits.FONT_SIZE),
         envvar="ATTNCTL_FONT_SIZE",
-        rich_help_panel=SHOW,
+        rich_help_panel=PICTURE,
     ),
 ]
 VminOption = Annotated[
@@ -603,7 +607,7 @@ VminOption = Annotated[
         metavar="X",
         parser=decimal(limits.COLOUR_END),
         envvar="ATTNCTL_VMIN",
-        rich_help_panel=SHOW,
+        rich_help_panel=PICTURE,
     ),
 ]
 VmaxOption = Annotated[
@@ -614,11 +618,11 @@ VmaxOption = Annotated[
         metavar="X",
         parser=decimal(limits.COLOUR_END),
         envvar="ATTNCTL_VMAX",
-        rich_help_panel=SHOW,
+        rich_help_panel=PICTURE,
     ),
 ]
 NoColorbarOption = Annotated[
-    bool, Option("--no-colorbar", help="Without the colour bar.", envvar="ATTNCTL_NO_COLORBAR", rich_help_panel=SHOW)
+    bool, Option("--no-colorbar", help="Without the colour bar.", envvar="ATTNCTL_NO_COLORBAR", rich_help_panel=PICTURE)
 ]
 DropOption = Annotated[
     list[str],
@@ -628,26 +632,30 @@ DropOption = Annotated[
         metavar="KEY",
         autocompletion=completing("first", "special", TOKENS, joined=True),
         envvar="ATTNCTL_DROP",
-        rich_help_panel=LOOK,
+        rich_help_panel=CHANGED,
     ),
 ]
 RenormaliseOption = Annotated[
     bool,
-    Option("--renormalise", help="Make each row sum to 1 again.", envvar="ATTNCTL_RENORMALISE", rich_help_panel=LOOK),
+    Option(
+        "--renormalise", help="Make each row sum to 1 again.", envvar="ATTNCTL_RENORMALISE", rich_help_panel=CHANGED
+    ),
 ]
 WordsOption = Annotated[
     bool,
-    Option("--words", help="Merge the pieces of a tokenizer into words.", envvar="ATTNCTL_WORDS", rich_help_panel=LOOK),
+    Option(
+        "--words", help="Merge the pieces of a tokenizer into words.", envvar="ATTNCTL_WORDS", rich_help_panel=CHANGED
+    ),
 ]
 MeasureOption = Annotated[
     str | None,
     Option(
         "--measure",
-        help="What a cell holds.",
+        help=f"What a cell holds: {', '.join(('weights', *measure_names()))}.",
         metavar="MEASURE",
         autocompletion=completing("weights", "attnctl.measures:measure_names"),
         envvar="ATTNCTL_MEASURE",
-        rich_help_panel=LOOK,
+        rich_help_panel=CHANGED,
     ),
 ]
 EngineOption = Annotated[

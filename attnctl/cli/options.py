@@ -120,13 +120,6 @@ _TABLE: dict[str, dict[str, Option]] = {
         "top": Option(
             "--top", "Only so many, the strongest.", int, range=limits.TOP, meant_by="--topk --top-k --limit -n"
         ),
-        "by": Option(
-            "--by",
-            "Most of this first: entropy, first, previous, induction, …",
-            metavar="STATISTIC",
-            values=("attnctl.readings.head_statistics:STATISTICS",),
-            meant_by="--sort",
-        ),
         "spans": Option(
             "--spans",
             "Parts: paragraphs, lines, headings, documents, or a file of name,start,end; regions of a picture.",
@@ -134,13 +127,6 @@ _TABLE: dict[str, dict[str, Option]] = {
             values=("attnctl.readings.spans:KINDS",),
             reads=True,
         ),
-        "rows": Option(
-            "--rows", "Only these queries: 3000-3099, the last one too.", metavar="TOKENS", meant_by="--row"
-        ),
-        "columns": Option(
-            "--columns", "Only these keys: 0-199, the last one too.", metavar="TOKENS", meant_by="--column"
-        ),
-        "pool": Option("--pool", "A cell of a long text: mean (the default) or max.", values=("mean", "max")),
         "drop": Option(
             "--drop",
             "Leave out a key: first, special, a token or its index.",
@@ -160,9 +146,6 @@ _TABLE: dict[str, dict[str, Option]] = {
             values=("weights", "attnctl.measures:measure_names"),
             lists_values=True,
         ),
-        "probe": Option(
-            "--probe", "Induction and duplicates by the usual probe, random tokens said twice: needs no text.", bool
-        ),
         "all": Option("--all", "Walk through every layer from the tokens to the output.", bool),
         "check": Option("--check", "Recompute the weights by other means: do they hold? Exit code 4 if not.", bool),
         "story": Option("--story", "Add the classroom reading of each step.", bool),
@@ -179,7 +162,6 @@ _TABLE: dict[str, dict[str, Option]] = {
         ),
         "effects": Option("--effects", "Shade the tokens by what they do for the prediction, too.", bool),
         "sources": Option("--sources", "Of a prompt: the parts that the model's answer to it came from.", bool),
-        "census": Option("--census", "Name heads after what they find in a corpus: evaluate's JSON.", reads=True),
         "remove": Option("--remove", "Render the prompt without each part, too.", bool),
     },
     INPUT: {
@@ -405,7 +387,6 @@ _TABLE: dict[str, dict[str, Option]] = {
     },
     OUTPUT: {
         "json": Option("--json", "Write JSON: one line.", bool, meant_by="--csv"),
-        "csv": Option("--csv", "Write CSV, one line a head.", bool),
         "output": Option(
             "-o --output",
             "Where to write.",
@@ -446,7 +427,6 @@ WEIGHTS_MODEL_OPTIONS = tuple(name for name in MODEL_OPTIONS if name != "predict
 PROMPT_OPTIONS = ("chat", "model", "off", "seed", "generate", "bos", "truncate", "image", "dtype", "device")
 # how a picture looks: the fields of formats.pictures.Look
 LOOK_OPTIONS = ("cmap", "size", "dpi", "title", "values", "log", "font_size", "vmin", "vmax", "no_colorbar")
-PICTURE_ONLY = ("size", "dpi", "font_size", "vmin", "vmax", "no_colorbar")  # which a terminal has not
 MAP_OPTIONS = ("cmap", "dpi", "title")  # those of a page of small maps
 WEIGHT_OPTIONS = ("drop", "renormalise", "words", "measure")  # what is shown in place of the weights
 PICTURED_OPTIONS = (*WEIGHT_OPTIONS, *LOOK_OPTIONS, *WEIGHTS_MODEL_OPTIONS)  # weights of a text, which may be drawn

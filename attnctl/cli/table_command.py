@@ -99,13 +99,7 @@ class TableCommand(Command):
                 if known is not None and known.lists_values:
                     said = f"{said[:-1]}: {', '.join(suggestions.values_of(parameter.name or ''))}."
                 rows[GROUPS[-1] if known is None else known.group].append((flags, said))
-        found = {group: several for group, several in rows.items() if several}
-        if self.name == "heads":
-            from attnctl.readings.head_statistics import STATISTICS
-
-            told = [(one.heading, f"{one.title_with_unit}{one.label_text}") for one in STATISTICS.values()]
-            found["Columns, means over the queries"] = told
-        return found
+        return {group: several for group, several in rows.items() if several}
 
 
 def _converted_number(option: Option, value: str | float, parameter: Parameter, ctx: Context) -> int | float:

@@ -37,6 +37,7 @@ class Branch(NamedTuple):
 
     line: str
     codes: tuple[int, ...] = (0,)
+    terminal: bool = False
 
 
 # MODEL is a small checkpoint, BATCH a packed batch for it
@@ -50,6 +51,9 @@ PLACES = {
     "CORPUS": "trees.conllu",
     "CENSUS": "census.json",
     "LINES": "corpus.txt",
+    "RUN": "run",
+    "VISION": "vision",
+    "PHOTO": "photo.png",
 }
 BRANCHES = {
     "leaks": Branch("leaks BATCH --model MODEL", (4,)),
@@ -104,6 +108,28 @@ BRANCHES = {
     "evaluate a census": Branch("evaluate CENSUS"),
     "evaluate a census, JSON": Branch("evaluate CENSUS --json"),
     "evaluate a census, picture": Branch("evaluate CENSUS -o census.svg"),
+    "heatmap, terminal": Branch("heatmap Alice eats. --model random", terminal=True),
+    "heatmap, pipe": Branch("heatmap Alice eats. --model random"),
+    "heatmap, JSON": Branch("heatmap Alice eats. --model random -o cells.json"),
+    "heatmap, picture": Branch("heatmap Alice eats. --model random -o grid.svg"),
+    "heatmap, page": Branch("heatmap Alice eats. --model random -o grid.html"),
+    "heatmap --head telling": Branch("heatmap Alice eats. --model random --head telling -o grid.svg"),
+    "heatmap --run, moving": Branch("heatmap Alice eats. --run RUN -o grid.gif"),
+    "heatmap --run, strip": Branch("heatmap Alice eats. --run RUN -o grid.svg"),
+    "heatmap --run, page": Branch("heatmap Alice eats. --run RUN -o grid.html"),
+    "heatmap, photograph, terminal": Branch("heatmap PHOTO --model VISION", terminal=True),
+    "heatmap, photograph, pipe": Branch("heatmap PHOTO --model VISION"),
+    "heatmap, photograph, JSON": Branch("heatmap PHOTO --model VISION -o patches.json"),
+    "heatmap, photograph, picture": Branch("heatmap PHOTO --model VISION -o heat.svg"),
+    "heatmap, photograph, page": Branch("heatmap PHOTO --model VISION -o heat.html"),
+    "heads, terminal": Branch("heads Alice eats. --model random", terminal=True),
+    "heads, pipe": Branch("heads Alice eats. --model random"),
+    "heads, JSON": Branch("heads Alice eats. --model random --json"),
+    "heads, CSV": Branch("heads Alice eats. --model random --csv"),
+    "heads, page": Branch("heads Alice eats. --model random -o heads.html"),
+    "heads, picture": Branch("heads Alice eats. --model random -o heads.svg"),
+    "heads --probe": Branch("heads --probe --model random"),
+    "heads --probe, picture": Branch("heads --probe --by induction --model random -o heads.svg"),
 }
 # a value of each option that takes one; --model is that of the branch
 VALUES = VALUES_OF_PAIRS | {
@@ -176,6 +202,16 @@ def added_options(branch: Branch) -> Iterator[tuple[str, list[str]]]:
             yield one.name or "", [flag, *value]
 
 
+def write_vision_model(room: Path) -> None:
+    """Write a small checkpoint that reads photographs, and a photograph."""
+    from PIL import Image
+
+    from tests.models.huggingface.test_photographs import saved
+
+    saved(room / PLACES["VISION"], "Dinov2")
+    Image.linear_gradient("L").convert("RGB").save(room / PLACES["PHOTO"])
+
+
 def test_each_command_has_branches() -> None:
     assert {branch.line.split()[0] for branch in BRANCHES.values()} == set(NEW)
 
@@ -187,8 +223,12 @@ def test_a_typed_option_is_read_or_refused(
     branch = BRANCHES[named]
     if "--model" in branch.line:
         pytest.importorskip("transformers", reason="attnctl[hf] is not installed")
+    if "VISION" in branch.line and not (room / PLACES["VISION"]).exists():
+        write_vision_model(room)
     words = [str(room / PLACES[word]) if word in PLACES else word for word in branch.line.split()]
     Path("names.csv").write_text("nsubj,subject\n")
+    if branch.terminal:
+        monkeypatch.setattr("rich.console.Console.is_terminal", property(lambda console: not console.stderr))
     function = getattr(import_module(COMMANDS[words[0]].module), f"{words[0]}_command")
     monkeypatch.setattr("webbrowser.open", lambda *_, **__: True)
     monkeypatch.setattr("attnctl.docs.site.build_site", lambda folder: folder / "index.html")

@@ -28,7 +28,7 @@ from attnctl.readings.text_alignment import AlignedText
 from attnctl.render.figure.drawing import INK, QUIET
 from attnctl.render.figure.heatmap import colour_map, drawing_of
 from attnctl.render.figure.labels import LONGEST, Labels
-from attnctl.render.figure.layout import Drawing, Grids, Panel, Scale, token_labels
+from attnctl.render.figure.layout import Drawing, Grids, Panel, Scale, colour_norm, token_labels
 from attnctl.render.figure.photograph import RegionValues, draw_regions
 from attnctl.render.figure.saving import plain_settings
 from attnctl.render.forms import CHANGE
@@ -348,7 +348,7 @@ def comparison_panels(pair: Comparison, layer: int, head: int, look: Look = PLAI
     hidden = pair.hidden_in_one(layer)
     change_of = b - a if hidden is None else np.where(hidden, 0, b - a)  # (n_q, n_k)
     top = max(float(a.max()), float(b.max()), LEAST) if look.vmax is None else look.vmax
-    weights = Scale(Normalize(look.vmin or 0.0, top), colour_map(look.cmap), "weight")
+    weights = Scale(colour_norm(look.vmin or 0.0, top), colour_map(look.cmap), "weight")
     furthest = max(float(np.abs(change_of).max()), LEAST)
     change = Scale(CenteredNorm(halfrange=furthest), colour_map(CHANGE), "difference")
     names = f"A  {pair.names[0]}", f"B  {pair.names[1]}", "B - A"
@@ -374,7 +374,7 @@ def statistic_grid(
     ends = look.vmin or 0.0, look.vmax if look.vmax is not None else top or 1.0
     grids = Grids(
         **_layers_by_heads(values),
-        scales=(Scale(Normalize(*ends), colour_map(look.cmap), STATISTICS[name].unit or name),),
+        scales=(Scale(colour_norm(*ends), colour_map(look.cmap), STATISTICS[name].unit or name),),
         title=title if look.title is None else look.title,
         said=(STATISTICS[name].title_with_unit,),
         hidden="no value",

@@ -10,7 +10,7 @@ from dataclasses import replace
 from typing import Any
 
 from matplotlib import colormaps
-from matplotlib.colors import Colormap, LogNorm, Normalize
+from matplotlib.colors import Colormap
 from matplotlib.figure import Figure
 
 from attnctl.errors import UsageError
@@ -18,7 +18,7 @@ from attnctl.formats.photographs import open_picture
 from attnctl.formats.pictures import PLAIN, Look
 from attnctl.readings.heatmap import HeatmapGrid, log_span, weight_span
 from attnctl.render.figure.drawing import Sheet
-from attnctl.render.figure.layout import Drawing, Grids, Panel, Scale, token_labels
+from attnctl.render.figure.layout import Drawing, Grids, Panel, Scale, colour_norm, token_labels
 from attnctl.render.figure.saving import plain_settings, png_bytes
 from attnctl.source.cells import Evolution, read_heatmap
 from attnctl.trace import Trace
@@ -103,13 +103,12 @@ def _colour_scale(reading: HeatmapGrid, look: Look) -> tuple[Scale, tuple[str, .
     else:
         low, high = weight_span(reading)
     ends = low if look.vmin is None else look.vmin, high if look.vmax is None else look.vmax
-    if ends[0] >= ends[1]:
-        raise UsageError(f"the colours would go from {ends[0]:g} to {ends[1]:g}: give another --vmin or --vmax")
+    norm = colour_norm(*ends, log=look.log)
     beyond = [f"above {ends[1]:g}"] * (ends[1] < high) + [f"below {ends[0]:g}"] * (ends[0] > low)
     if beyond:
         said = (*said, f"all {' and all '.join(beyond)} in one colour")
     unit = reading.unit_of_cells + (", rescaled" if notes_of_kind(reading.said, "rescaled") else "")
-    return Scale((LogNorm if look.log else Normalize)(*ends), colour_map(look.cmap), unit), said
+    return Scale(norm, colour_map(look.cmap), unit), said
 
 
 def colour_map(name: str) -> Colormap:

@@ -35,6 +35,13 @@ class Scale:
         return text[1:] if text in ("-0.00", "+0.00") else text
 
 
+def colour_norm(low: float, high: float, *, log: bool = False, clip: bool = False) -> Normalize:
+    """Return the scale of colours between two ends. Raises UsageError if they are not in order."""
+    if low >= high:
+        raise UsageError(f"the colours would go from {low:g} to {high:g}: give another --vmin or --vmax")
+    return LogNorm(low, high, clip) if log else Normalize(low, high, clip)
+
+
 class Panel(NamedTuple):
     """One grid: where it stands, its name, its numbers, and which scale gives their colours."""
 

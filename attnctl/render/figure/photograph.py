@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.cm import ScalarMappable
-from matplotlib.colors import LogNorm, Normalize
 from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
 
@@ -19,7 +18,7 @@ from attnctl.readings.overview import LongRow
 from attnctl.readings.picture_heat import heading_of_row, heat_of_boxes, sentences_of_row
 from attnctl.render.figure.heatmap import colour_map
 from attnctl.render.figure.labels import Labels
-from attnctl.render.figure.layout import Drawing
+from attnctl.render.figure.layout import Drawing, colour_norm
 from attnctl.render.figure.saving import plain_settings
 
 if TYPE_CHECKING:
@@ -150,9 +149,7 @@ def _scale_of_heats(heats: Sequence[Floats], look: Look) -> Any:
         raise AttnctlError("no patch of the picture has any weight")
     high = most if look.vmax is None else look.vmax
     low = look.vmin if look.vmin is not None else high / 10**LOG_DECADES if look.log else 0.0
-    if low >= high:
-        raise UsageError(f"the colours would go from {low:g} to {high:g}: give another --vmin or --vmax")
-    return LogNorm(low, high, clip=True) if look.log else Normalize(low, high, clip=True)
+    return colour_norm(low, high, log=look.log, clip=True)
 
 
 def _panel_places(heads: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:

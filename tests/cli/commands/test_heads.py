@@ -9,6 +9,7 @@ from rich.cells import cell_len
 
 from attnctl.models import open_model
 from attnctl.models.watching import ProbeReading, probe_text
+from attnctl.readings.head_statistics import STATISTICS
 from tests.conftest import Run
 from tests.tools.screen import cells, told
 
@@ -84,6 +85,13 @@ def test_each_number_stands_in_its_column(asked: tuple[str, ...], run: Run) -> N
         ]
         assert line == [*told_here, *filter(None, [", ".join(one["names"])])]
     assert len(lines) > len(document) and lines[len(document)][0].startswith("Means over the queries")
+
+
+def test_the_help_says_what_each_column_is(run: Run) -> None:
+    for columns in (40, 80):
+        shown = " ".join(run("heads", "--help", columns=columns).out.split())
+        for one in STATISTICS.values():
+            assert f"{one.heading}: {one.title_with_unit}{one.label_text}" in shown
 
 
 @pytest.mark.parametrize("columns", [40, 80, 120])

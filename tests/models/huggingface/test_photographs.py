@@ -302,9 +302,9 @@ def test_a_picture_is_drawn_told_and_refused(run: Run, tmp_path: Path, picture: 
         ("ablate", picture, "--model", model, "--target", "cat"): "predicts no words; its final states are compared",
         ("needle", "--model", model): "reads pictures, and this takes a model of text",
         ("batch", picture, "--model", model): "give a file with the names of pictures",
-        ("heatmap", picture, "--model", model, "--rows", "1-2"): "--rows does not go with the patches of a photograph",
-        ("heatmap", picture, "--model", model, "--log"): "--log does not go with the patches of a photograph",
-        ("heatmap", picture, "--model", model, "-o", f"{tmp_path}/a.json", "--vmax", "1"): "--vmax does not go with",
+        ("heatmap", picture, "--model", model, "--rows", "1-2"): "--rows has no effect here: a photograph is shown",
+        ("heatmap", picture, "--model", model, "--log"): "--log has no effect here: the numbers of the patches",
+        ("heatmap", picture, "--model", model, "-o", f"{tmp_path}/a.json", "--vmax", "1"): "--vmax has no effect here",
         (
             "heatmap",
             picture,
@@ -318,7 +318,7 @@ def test_a_picture_is_drawn_told_and_refused(run: Run, tmp_path: Path, picture: 
         ): "would go from 0 to 0",
         ("heatmap", picture, "--model", model, "--no-bos"): "--bos is for models of text",
         ("explain", picture, "--model", model, "--generate", "2"): "--generate is for models of text",
-        ("heatmap", "Alice will eat", "--query", "1"): "--query does not go with",
+        ("heatmap", "Alice will eat", "--query", "1"): "--query has no effect here: it goes with a photograph",
     }.items():
         refused = run(*words)
         assert refused.code in (1, 2) and not refused.out and said in refused.err and refused.err.count("\n") == 1

@@ -1,0 +1,244 @@
+"""`attnctl heads`: what each head does over a text, long or short, as a table, JSON, CSV or a picture."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from functools import partial
+from typing import TYPE_CHECKING, Annotated
+
+from typer import Context, Option
+
+from attnctl import limits
+from attnctl.cli import arguments
+from attnctl.cli.command import command, refuse_unused
+from attnctl.cli.groups import (
+    CHANGED,
+    CHECKPOINT,
+    LOOK,
+    MADE,
+    MATHEMATICS,
+    NUMBERS,
+    OUTPUT,
+    PICTURE,
+    SHOW,
+    FileOption,
+    HeadOption,
+    JsonOption,
+    KeyTokensOption,
+    LayerOption,
+    PictureOptions,
+    SourceArgument,
+    TokensOption,
+    WeightOptions,
+    WeightsModelOptions,
+    output_option,
+    whole,
+)
+from attnctl.cli.output import output_format, put_bytes, write_renderable
+from attnctl.cli.progress import cost_progress, heads_over_tokens
+from attnctl.cli.suggestions import completing
+from attnctl.errors import UsageError
+from attnctl.formats.pictures import format_names, suffixes_listed
+
+if TYPE_CHECKING:
+    from attnctl.readings.census.census_table import CensusTable
+    from attnctl.readings.overview import Overview
+    from attnctl.source import Changes, Source
+
+TOP_BY = "confidence"  # the statistic by which --top chooses heads without --by
+PICTURED = "entropy"  # the statistic that is drawn without --by
+
+
+@command(
+    example='attnctl heads "Alice will eat pizza" --by previous',
+    more=(SHOW, CHANGED, PICTURE, NUMBERS, MATHEMATICS, MADE, CHECKPOINT),
+)
+def heads_command(
+    context: Context,
+    source: SourceArgument = None,
+    *,
+    layer: LayerOption = None,
+    head: HeadOption = None,
+    by: Annotated[
+        str | None,
+        Option(
+            "--by",
+            help="Most of this first: entropy, first, previous, induction, …",
+            metavar="STATISTIC",
+            autocompletion=completing("attnctl.readings.head_statistics:STATISTICS"),
+            envvar="ATTNCTL_BY",
+            rich_help_panel=LOOK,
+        ),
+    ] = None,
+    top: Annotated[
+        int | None,
+        Option(
+            "--top",
+            help="Only so many, the strongest: heads with most of --by, or of confidence.",
+            metavar="N",
+            parser=whole(limits.TOP),
+            envvar="ATTNCTL_TOP",
+            rich_help_panel=LOOK,
+        ),
+    ] = None,
+    probe: Annotated[
+        bool,
+        Option(
+            "--probe",
+            help="Induction and duplicates by the usual probe, random tokens said twice: needs no text.",
+            envvar="ATTNCTL_PROBE",
+            rich_help_panel=LOOK,
+        ),
+    ] = False,
+    census: Annotated[
+        str | None,
+        Option(
+            "--census",
+            help="Name heads after what they find in a corpus: evaluate's JSON.",
+            metavar="FILE",
+            envvar="ATTNCTL_CENSUS",
+            rich_help_panel=LOOK,
+        ),
+    ] = None,
+    weights: WeightOptions,
+    look: PictureOptions,
+    file: FileOption = None,
+    tokens: TokensOption = None,
+    key_tokens: KeyTokensOption = None,
+    model: WeightsModelOptions,
+    json: JsonOption = False,
+    csv: Annotated[
+        bool,
+        Option("--csv", help="Write CSV, one line a head.", envvar="ATTNCTL_CSV", rich_help_panel=OUTPUT),
+    ] = False,
+    output: Annotated[
+        str | None, output_option(f"Where to write: .csv, .json, .html, or a picture: {suffixes_listed()}.")
+    ] = None,
+) -> None:
+    """Tell what each head does over a text: entropy, where its attention goes, how far, and what kind of head that makes it.
+
+    Masses are shares of a query's attention, averaged over the queries. A head "looks like" a previous-token, induction,
+    duplicate-token, sink or broad head where it passes the usual threshold.
+
+    Columns, means over the queries: entropy: entropy (nats); of max: entropy, as a share of the most there can be (broad:
+    0.8 or more); confid: largest weight of a query; sink: mass that a learned sink takes; brings: share of the context's
+    norm from sinks (keys with 30% of a head); s norm: norm of the values of such sinks, of the mean norm of all values
+    (passing sink: 0.2 or more; empty sink: less); gate: share of the context that a learned gate lets through; first: mass
+    on the first token (sink: 0.3 or more); special: mass on special tokens; self: mass on the token itself (own token: 0.4
+    or more); prev: mass on the previous token (previous token: 0.4 or more); next: mass on the next token (next token: 0.4
+    or more); punct: mass on punctuation; dist: mean distance (tokens); spread: spread of the attended position (tokens);
+    induct: mass on what followed copies of the token (induction: 0.4 or more); dupl: mass on copies of the token (duplicate
+    token: 0.4 or more); offset: offset with most mass, of -5 to 5 (places); at it: mass on the token at that offset;
+    stream: change of the head's output where it sees the first 4 and the last 64 tokens alone; picture: weight of the last
+    token, or of CLS, on a picture; scatter: spatial entropy of that weight: over connected parts above its mean (nats);
+    rank: effective rank of the overview, 64 cells a side.
+    """
+    from attnctl.source import Changes
+
+    form = output_format(
+        "heads", output, ("csv", "json", "html", *format_names()), "json" if json else "csv" if csv else ""
+    )
+    by = _statistic_name(by)
+    if probe and all(one is None for one in (source, file, tokens, key_tokens, model.chat, model.qkv)):
+        opener: Callable[[], Source] = partial(_open_probe, model)
+    else:
+        opener = partial(arguments.open_source, source, file, tokens, model, key_tokens)
+    changes = Changes(weights.measure, weights.words, weights.renormalise, weights.drop)
+    measure = partial(_measure_heads, opener, changes, layer, head, probe)
+    if form in format_names():
+        refuse_unused(context, "top", "census", "log", because="one statistic of every head is drawn")
+        if probe and by not in ("induction", "duplicate"):
+            raise UsageError("--probe measures induction and duplicate: name the one to draw with --by")
+        _draw_statistic(measure, by or PICTURED, look, form, str(output))
+        return
+    refuse_unused(context, PictureOptions, because="it goes with a picture (-o heads.png)")
+    if form == "json":
+        refuse_unused(context, "csv", because="the output is JSON")
+    _write_heads(measure, by, top, census, form, output)
+
+
+def _statistic_name(by: str | None) -> str | None:
+    """Return the name of a statistic, with underscores. Raises UsageError for an unknown one."""
+    from attnctl.readings.head_statistics import STATISTICS
+
+    name = by and by.replace("-", "_")
+    if name is not None and name not in STATISTICS:
+        raise UsageError(f"--by {name}: it is {', '.join(STATISTICS)}")
+    return name
+
+
+def _open_probe(model: WeightsModelOptions) -> Source:
+    """Return the model with the text of the probe."""
+    from attnctl.models.watching import probe_text
+
+    opened = probe_text(arguments.model_of(model))
+    arguments.say_notes(["there is no text: every statistic is of the probe's, random tokens said twice"])
+    return opened
+
+
+def _measure_heads(
+    opener: Callable[[], Source],
+    changes: Changes,
+    layer: str | None,
+    head: str | None,
+    probe: bool,
+    census: CensusTable | None = None,
+) -> Overview:
+    """Return the statistics of the heads, the cost told beforehand, the notes afterwards."""
+    from attnctl import api
+    from attnctl.source import check_attention_weights, prepare
+    from attnctl.source.cells import cost_of_heads
+
+    opened = opener()
+    check_attention_weights(opened, "heads")
+    given = prepare(opened, changes, layer, head, keeps_columns=True, say=arguments.say_notes)
+    arguments.say_cost(cost_of_heads(opened, given.head_count))
+    with cost_progress(heads_over_tokens(given)) as tick:
+        measured = api.measure_heads(given, probe, census, tick)
+    arguments.say_notes(measured.notes)
+    arguments.say_unknown(given.source.tokens)
+    return measured
+
+
+def _draw_statistic(measure: Callable[[], Overview], by: str, look: PictureOptions, form: str, output: str) -> None:
+    """Draw one statistic of every head as a picture."""
+    from attnctl.render.figure.charts import statistic_grid
+    from attnctl.render.figure.heatmap import colour_map
+
+    drawn_as = arguments.picture_look(look)
+    colour_map(drawn_as.cmap)  # an unknown name is refused before long work
+    measured = measure()
+    drawing = statistic_grid(measured.head_statistics, by, _title_of(measured), drawn_as, measured.model.citation)
+    arguments.write_drawing(drawing, form, output)
+
+
+def _write_heads(
+    measure: Callable[[CensusTable | None], Overview],
+    by: str | None,
+    top: int | None,
+    census: str | None,
+    form: str,
+    output: str | None,
+) -> None:
+    """Write the heads, sorted and cut as is asked: as CSV, JSON, a page, or on the terminal."""
+    from attnctl.formats.census_table import read_census
+    from attnctl.formats.documents.overview_json import overview_to_json
+    from attnctl.render.terminal.console import Shown
+    from attnctl.render.told.heads import heads_table, names_origin, ranked_by
+
+    found_in_corpus = None if census is None else read_census(census)
+    measured = measure(found_in_corpus)
+    order = by if by or top is None else TOP_BY
+    ranked = ranked_by(measured.head_statistics, order)[:top]
+    if form == "csv":
+        put_bytes(heads_table(ranked).as_csv().encode(), output)
+    elif form == "json":
+        put_bytes(overview_to_json(replace(measured, head_statistics=tuple(ranked))) + b"\n", output)
+    else:
+        table = Shown([heads_table(ranked, order, names_origin(measured.model, ranked, found_in_corpus))])
+        write_renderable(table, form, output, _title_of(measured), measured.model.citation, soft_wrap=True)
+
+
+def _title_of(measured: Overview) -> str:
+    return f"{measured.model.name}, {len(measured.tokens):,} tokens"

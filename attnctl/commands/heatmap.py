@@ -1,0 +1,504 @@
+"""`attnctl heatmap`: the attention weights as a picture, or as a grid in the terminal."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import replace
+from functools import partial
+from typing import TYPE_CHECKING, Annotated, NamedTuple
+
+from typer import Context, Option
+
+from attnctl.cli import arguments
+from attnctl.cli.command import command, refuse_unused, was_typed
+from attnctl.cli.groups import (
+    CHANGED,
+    CHECKPOINT,
+    LOOK,
+    MADE,
+    MATHEMATICS,
+    MODEL,
+    NUMBERS,
+    PICTURE,
+    FileOption,
+    KeyTokensOption,
+    LayerOption,
+    PictureOptions,
+    SourceArgument,
+    SpansOption,
+    TokensOption,
+    WeightOptions,
+    WeightsModelOptions,
+    output_option,
+)
+from attnctl.cli.options import TOKENS
+from attnctl.cli.output import print_lines, put_bytes, safe_console
+from attnctl.cli.progress import cost_progress, heads_over_tokens
+from attnctl.cli.suggestions import completing
+from attnctl.errors import AttnctlError, UsageError
+from attnctl.files import check_writable, names_picture
+from attnctl.formats.pictures import CMAP, picture_format, suffixes_listed
+
+if TYPE_CHECKING:
+    from attnctl.readings.heatmap import HeatmapGrid
+    from attnctl.readings.overview import LongRow, Overview
+    from attnctl.readings.questions.headline import Headline
+    from attnctl.readings.traces.trace import Trace
+    from attnctl.source import Changes, Prepared, Source
+    from attnctl.source.cells import Zoom
+
+    Colour = Callable[[float], tuple[int, int, int]]
+    Opener = Callable[[], Source]
+
+TELLING = "telling"  # value of --head: the head of the headline
+LABELS = 20  # columns of a terminal that the names of the queries take
+NAMES, ZOOM = ("tokens", "key_tokens"), ("rows", "columns", "pool", "spans")
+PICTURE_ALONE = ("size", "dpi", "font_size", "vmin", "vmax", "no_colorbar")
+
+
+class Chosen(NamedTuple):
+    """Which weights are drawn."""
+
+    changes: Changes
+    layer: str | None
+    head: str | None
+
+
+@command(
+    example='attnctl heatmap "Alice will eat pizza" --head 3 -o grid.png',
+    more=(CHANGED, PICTURE, NUMBERS, MATHEMATICS, MADE, CHECKPOINT),
+)
+def heatmap_command(
+    context: Context,
+    source: SourceArgument = None,
+    *,
+    layer: LayerOption = None,
+    head: Annotated[
+        str | None,
+        Option(
+            "--head",
+            help="Heads: 3, 0-5, 1,4,7, -1, all; telling, the headline's [default: all].",
+            metavar="HEADS",
+            autocompletion=completing("all", TELLING),
+            envvar="ATTNCTL_HEAD",
+            rich_help_panel=LOOK,
+        ),
+    ] = None,
+    query: Annotated[
+        str | None,
+        Option(
+            "--query",
+            "-q",
+            help="Of a photograph: the query, by pixel (120,80), index or name [default: CLS, or the last].",
+            metavar="TOKEN",
+            autocompletion=completing(TOKENS, joined=True),
+            envvar="ATTNCTL_QUERY",
+            rich_help_panel=LOOK,
+        ),
+    ] = None,
+    rows: Annotated[
+        str | None,
+        Option(
+            "--rows",
+            help="Only these queries: 0-99, the last one too.",
+            metavar="TOKENS",
+            envvar="ATTNCTL_ROWS",
+            rich_help_panel=LOOK,
+        ),
+    ] = None,
+    columns: Annotated[
+        str | None,
+        Option(
+            "--columns",
+            help="Only these keys: 0-99, the last one too.",
+            metavar="TOKENS",
+            envvar="ATTNCTL_COLUMNS",
+            rich_help_panel=LOOK,
+        ),
+    ] = None,
+    pool: Annotated[
+        str | None,
+        Option(
+            "--pool",
+            help="Cells of a long text: mean or max [default: mean].",
+            metavar="mean|max",
+            autocompletion=completing("mean", "max"),
+            envvar="ATTNCTL_POOL",
+            rich_help_panel=LOOK,
+        ),
+    ] = None,
+    spans: SpansOption = None,
+    weights: WeightOptions,
+    look: PictureOptions,
+    file: FileOption = None,
+    tokens: TokensOption = None,
+    key_tokens: KeyTokensOption = None,
+    run: Annotated[
+        str | None,
+        Option(
+            "--run",
+            help="Folder of a training run: its steps, .gif or a strip.",
+            metavar="FOLDER",
+            envvar="ATTNCTL_RUN",
+            rich_help_panel=MODEL,
+        ),
+    ] = None,
+    model: WeightsModelOptions,
+    output: Annotated[
+        str | None, output_option(f"Where to write: {suffixes_listed()}; .html, a page; or .json: cells.")
+    ] = None,
+) -> None:
+    """Draw the attention weights: queries down, keys across, one head or every layer × head.
+
+    Without -o the grid is drawn in the terminal; in a pipe it is written as numbers, tab-separated; a token that a
+    spreadsheet would take for a formula has an apostrophe before it. A text of more than 512 tokens is pooled to a grid of
+    cells; --rows and --columns look closer. A photograph (photo.jpg, and a vision model) is drawn with the weights of one
+    query over it; so is --image, of a prompt about it.
+    """
+    from attnctl import inputs
+    from attnctl.source import Changes
+    from attnctl.source.cells import Zoom
+
+    form = _picture_format(output, run)
+    chosen = Chosen(Changes(weights.measure, weights.words, weights.renormalise, weights.drop), layer, head)
+    if run is not None:
+        refuse_unused(
+            context, *NAMES, "query", *ZOOM, "model", because="--run draws one text with the model of each step"
+        )
+        draw_run = _write_page_of_run if form == "html" else _draw_run
+        draw_run(context, run, inputs.text_of(source, file), model, chosen, look, str(output))
+        return
+    opener = partial(arguments.open_source, source, file, tokens, model, key_tokens)
+    if form == "html":
+        refuse_unused(context, "query", *ZOOM, because="the page has every query and key")
+        _write_page(context, opener, chosen, look, str(output))
+        return
+    terminal = form is None and safe_console().is_terminal
+    photograph = model.image or (source if source is not None and names_picture(source) else None)
+    if photograph is not None:
+        refuse_unused(context, *NAMES, *ZOOM, "words", "values", because="a photograph is shown")
+        if terminal:
+            _show_photograph(context, opener, photograph, chosen, query, look)
+        elif form is None or form == "json":
+            _write_patches(context, opener, chosen, query, output)
+        else:
+            _draw_photograph(context, opener, photograph, chosen, query, look, form, str(output))
+        return
+    refuse_unused(context, "query", because="it goes with a photograph")
+    zoom = Zoom(rows, columns, pool, spans)
+    if terminal:
+        _show_grid(context, opener, chosen, zoom, look)
+    elif form is None:
+        _print_numbers(context, opener, chosen, zoom)
+    elif form == "json":
+        _write_cells(context, opener, chosen, zoom, str(output))
+    else:
+        _draw_grid(opener, chosen, zoom, look, form, str(output))
+
+
+# --- a training run ---
+
+
+def _draw_run(
+    context: Context,
+    run: str,
+    text: str,
+    model: WeightsModelOptions,
+    chosen: Chosen,
+    look: PictureOptions,
+    output: str,
+) -> None:
+    """Draw one head at every step of a run: as a moving picture, or as a strip."""
+    from attnctl.render.figure.heatmap import draw_strip, moving_picture
+    from attnctl.source.cells import evolution_of_run
+
+    drawn_as, form = arguments.picture_look(look), picture_format(output, "figure", "frames")
+    steps, labels = _sources_of_run(run, text, model)
+    evolution = evolution_of_run(steps, labels, run, *_without_telling(chosen), arguments.say_notes)
+    if form is not None and form != "gif":
+        arguments.write_drawing(draw_strip(evolution, drawn_as), form, output)
+        return
+    drawn, notes = moving_picture(evolution, drawn_as)
+    put_bytes(drawn, output)
+    arguments.say_notes(notes)
+
+
+def _write_page_of_run(
+    context: Context,
+    run: str,
+    text: str,
+    model: WeightsModelOptions,
+    chosen: Chosen,
+    look: PictureOptions,
+    output: str,
+) -> None:
+    """Write the page of every step of a run."""
+    _check_page_options(context, look)
+    steps, labels = _sources_of_run(run, text, model)
+    _put_page(steps, _without_telling(chosen), look, output, list(labels.values()))
+
+
+def _sources_of_run(run: str, text: str, model: WeightsModelOptions) -> tuple[Iterator[Source], dict[int, str]]:
+    """Return the text under the weights of each step, and step → its label."""
+    from attnctl import inputs
+
+    return inputs.sources_of_run(run, text, lambda path: arguments.model_of(replace(model, model=path)))
+
+
+def _without_telling(chosen: Chosen) -> Chosen:
+    """Return what is chosen with all heads in place of --head telling: of a run the most telling one is shown anyway."""
+    return chosen._replace(head=None) if chosen.head == TELLING else chosen
+
+
+# --- a page ---
+
+
+def _write_page(context: Context, opener: Opener, chosen: Chosen, look: PictureOptions, output: str) -> None:
+    """Write the page of one source."""
+    _check_page_options(context, look)
+    opened = opener()
+    if chosen.head == TELLING:
+        chosen, _ = _telling_head(opened, chosen)
+    _put_page([opened], chosen, look, output)
+
+
+def _check_page_options(context: Context, look: PictureOptions) -> None:
+    """Raise UsageError for options that a page does not use, and for a colour map that it lacks."""
+    from attnctl.pages import PAGE_MAPS
+
+    refuse_unused(context, "values", *PICTURE_ALONE, because="a page is written")
+    if was_typed(context, "cmap") and look.cmap not in PAGE_MAPS:
+        raise UsageError(f"--cmap {look.cmap} does not go with a page: it has {' and '.join(PAGE_MAPS)}")
+
+
+def _put_page(
+    sources: Iterable[Source], chosen: Chosen, look: PictureOptions, output: str, labels: list[str] | None = None
+) -> None:
+    """Write the page of one source; or, with their labels, of the steps of a run."""
+    from attnctl.pages import page_of_sources
+
+    html = page_of_sources(
+        sources,
+        *chosen,
+        log=bool(look.log),
+        cmap=look.cmap or CMAP,
+        title=look.title,
+        labels=labels,
+        over_training=labels is not None,
+        **arguments.page_notes(),
+    )
+    put_bytes(html.encode(), output)
+
+
+# --- a photograph ---
+
+
+def _show_photograph(
+    context: Context, opener: Opener, photograph: str, chosen: Chosen, query: str | None, look: PictureOptions
+) -> None:
+    """Show where a query looks in a photograph, on a terminal."""
+    from attnctl.formats.photographs import read_photograph
+    from attnctl.render.terminal.photograph import PhotographPanels
+
+    refuse_unused(context, "title", "log", *PICTURE_ALONE, because="a photograph is shown in a terminal")
+    colour = _colour_function(look.cmap)
+    row = _row_of_photograph(opener, chosen, query)
+    safe_console().print(PhotographPanels(row, read_photograph(photograph), colour))
+
+
+def _draw_photograph(
+    context: Context,
+    opener: Opener,
+    photograph: str,
+    chosen: Chosen,
+    query: str | None,
+    look: PictureOptions,
+    form: str,
+    output: str,
+) -> None:
+    """Draw the weights of a query over a photograph."""
+    from attnctl.formats.photographs import read_photograph
+    from attnctl.render.figure.heatmap import colour_map
+    from attnctl.render.figure.photograph import draw_over_photograph
+
+    refuse_unused(context, "size", because="the photograph has a size of its own")
+    drawn_as = arguments.picture_look(look)
+    colour_map(drawn_as.cmap)  # an unknown name is refused before long work
+    row = _row_of_photograph(opener, chosen, query)
+    arguments.write_drawing(draw_over_photograph(row, read_photograph(photograph), drawn_as), form, output)
+
+
+def _write_patches(context: Context, opener: Opener, chosen: Chosen, query: str | None, output: str | None) -> None:
+    """Write the weight of each patch of a photograph: as JSON into a file, else as lines for a pipe."""
+    from attnctl.formats.storage import save_value
+    from attnctl.render.terminal.photograph import patches_as_tsv
+
+    refuse_unused(context, PictureOptions, because="the numbers of the patches are written")
+    row = _row_of_photograph(opener, chosen, query)
+    if output is not None:
+        save_value(row, output)
+    else:
+        print_lines(patches_as_tsv(row).rstrip("\n"))
+
+
+def _row_of_photograph(opener: Opener, chosen: Chosen, query: str | None) -> LongRow:
+    """Return the weights of one query; of several layers those of the last, unless layers are named."""
+    from attnctl.readings.picture_heat import query_of_picture
+    from attnctl.source import prepare
+    from attnctl.source.cells import query_row
+
+    if chosen.head == TELLING:
+        raise UsageError("--head telling does not go with a photograph, which has no headline: name a head")
+    opened = opener()
+    number = query_of_picture(opened.tokens, query, bool(opened.info.causal))
+    if chosen.layer is None and chosen.changes.measure in (None, "weights") and opened.counts[0] > 1:
+        chosen = chosen._replace(layer=str(opened.counts[0] - 1))
+        arguments.say_note(f"shown is layer {chosen.layer}, the last one (--layer names others)")
+    return query_row(prepare(opened, *chosen, say=arguments.say_notes), number)
+
+
+# --- a grid of weights ---
+
+
+def _show_grid(context: Context, opener: Opener, chosen: Chosen, zoom: Zoom, look: PictureOptions) -> None:
+    """Show the grid on a terminal."""
+    from attnctl.render.terminal.heatmap import Blocks
+
+    refuse_unused(context, *PICTURE_ALONE, because="it goes with a picture (-o grid.png)")
+    colour, page = _colour_function(look.cmap), safe_console()
+    opened = opener()
+    grid = _read_grid(opened, chosen, zoom, max(16, page.width - LABELS))
+    log = _needs_log(opened, grid) if look.log is None else look.log
+    page.print(Blocks(grid, title=look.title, values=look.values, log=log, colour=colour))
+
+
+def _print_numbers(context: Context, opener: Opener, chosen: Chosen, zoom: Zoom) -> None:
+    """Print the numbers of the grid for a pipe."""
+    from attnctl.render.terminal.heatmap import tab_separated
+
+    refuse_unused(context, PictureOptions, because="numbers are written, without colours")
+    print_lines(tab_separated(_read_grid(opener(), chosen, zoom, bare=True)).rstrip("\n"))
+
+
+def _write_cells(context: Context, opener: Opener, chosen: Chosen, zoom: Zoom, output: str) -> None:
+    """Write the cells as JSON."""
+    from attnctl.formats.storage import save_value
+
+    refuse_unused(context, WeightOptions, PictureOptions, because="the output is JSON, the cells of the weights")
+    given, _ = _prepare(opener(), chosen)
+    save_value(_read_cells(given, zoom), output)
+
+
+def _draw_grid(opener: Opener, chosen: Chosen, zoom: Zoom, look: PictureOptions, form: str, output: str) -> None:
+    """Draw the grid as a picture."""
+    from attnctl.render.figure.heatmap import colour_map, draw_heatmap
+
+    drawn_as = arguments.picture_look(look)
+    colour_map(drawn_as.cmap)  # an unknown name is refused before long work
+    opened = opener()
+    grid = _read_grid(opened, chosen, zoom)
+    if look.log is None and look.vmin is None and _needs_log(opened, grid):
+        drawn_as = replace(drawn_as, log=True)
+    arguments.write_drawing(draw_heatmap(grid, drawn_as), form, output)
+
+
+def _read_grid(
+    opened: Source, chosen: Chosen, zoom: Zoom, room: int | None = None, *, bare: bool = False
+) -> HeatmapGrid:
+    """Return the grid, with the headline where its head was asked for."""
+    from attnctl.readings.heatmap import with_headline
+    from attnctl.source.cells import heatmap_grid
+
+    given, line = _prepare(opened, chosen)
+    grid = heatmap_grid(given, _read_cells(given, zoom, room, bare=bare))
+    return grid if line is None else with_headline(grid, *line)
+
+
+def _prepare(opened: Source, chosen: Chosen) -> tuple[Prepared, tuple[Trace, Headline] | None]:
+    """Return the part of a source that is chosen; and the headline with its trace, where its head was asked for."""
+    from attnctl.source import prepare
+
+    line = None
+    if chosen.head == TELLING:
+        chosen, line = _telling_head(opened, chosen)
+    return prepare(opened, *chosen, say=arguments.say_notes), line
+
+
+def _read_cells(given: Prepared, zoom: Zoom, room: int | None = None, *, bare: bool = False) -> Overview:
+    """Return the cells of what was prepared; `bare` numbers have no notes beside them."""
+    from attnctl.readings.heatmap import OverviewReading
+    from attnctl.source.cells import cost_of_heads, grid_of
+
+    arguments.say_cost(cost_of_heads(given.source, given.head_count))
+    with cost_progress(heads_over_tokens(given)) as tick:
+        cells: Overview = given.read(OverviewReading(grid_of(given, zoom, room)), tick)
+    every = bare or cells.model.kind in ("checkpoint", "matrix")
+    arguments.say_unknown(cells.tokens, cells.key_axis, notes=cells.notes, every=every)
+    return cells
+
+
+def _needs_log(opened: Source, grid: HeatmapGrid) -> bool:
+    """Return whether a few cells of a long text hold most of the weight, and say what follows from it."""
+    from attnctl.readings.heatmap import is_drowned
+    from attnctl.source import is_long
+
+    if not (is_long(opened) and is_drowned(grid)):
+        return False
+    arguments.say_note(
+        "a few cells hold most of the weight: colours are on a logarithmic scale, --no-log makes it linear"
+    )
+    return True
+
+
+# --- shared by the branches ---
+
+
+def _telling_head(opened: Source, chosen: Chosen) -> tuple[Chosen, tuple[Trace, Headline]]:
+    """Return the layer and the head of the headline as what is chosen; and the headline, with its trace.
+
+    Raises UsageError for a long text, AttnctlError for a source without weights.
+    """
+    from attnctl.measures import joins_heads
+    from attnctl.readings.questions.headline import headline
+    from attnctl.source import OverviewSource, is_long, prepare
+
+    if is_long(opened) or isinstance(opened, OverviewSource):
+        raise UsageError(
+            "--head telling needs every weight, and a long text is pooled: name a head, or shorten the text"
+        )
+    trace = prepare(opened, chosen.changes, chosen.layer, say=arguments.say_notes).trace(predictions=False)
+    line = headline(trace)
+    if line is None:
+        raise AttnctlError(f"{opened.name} holds no weights, by which --head telling chooses")
+    head = None if joins_heads(trace.measure) else str(line.head)
+    return chosen._replace(layer=str(line.layer), head=head), (trace, line)
+
+
+def _colour_function(cmap: str | None) -> Colour | None:
+    """Return the colours of a map for a terminal; None for the usual one. Raises UsageError for an unknown name."""
+    if cmap in (None, CMAP):
+        return None
+    from attnctl.render.figure.heatmap import colour_function
+
+    return colour_function(str(cmap))
+
+
+def _picture_format(output: str | None, run: str | None) -> str | None:
+    """Return png, svg, pdf, html, json or gif; None for the terminal. Raises UsageError, before any work, for another."""
+    if run is not None:
+        form = None if output is None else picture_format(output, "figure", "frames", "page")
+        if output is None or form is None:
+            raise UsageError(
+                f"--run draws into a file: -o evolution.gif, or a strip as {suffixes_listed('figure', 'page')}"
+            )
+    elif output is None:
+        return None
+    else:
+        form = "json" if output.lower().endswith(".json") else picture_format(output, "figure", "page")
+        if form is None:
+            raise UsageError(
+                f"-o {output}: a picture is written as {suffixes_listed()}, a page as .html, the cells as .json "
+                "(for every step see attnctl explain --json)"
+            )
+    check_writable(output)
+    return form
