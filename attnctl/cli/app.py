@@ -42,7 +42,7 @@ COMMANDS = {
     "explain": Listed(LOOK, "every step of self-attention on a text, number by number"),
     "heatmap": Listed(LOOK, "the weights as a picture, or as a grid in the terminal"),
     "heads": Listed(LOOK, "what each head does over a text, and what kind it is"),
-    "ablate": Listed(LOOK, "what each head, edge or part of a text does for a prediction"),
+    "ablate": Listed(LOOK, "what each head, edge or part of a text does for a prediction", "attnctl.commands.ablate"),
     "compare": Listed(LOOK, "two models, traces or texts, and their difference"),
     "sources": Listed(LOOK, "which part of a prompt an answer came from", "attnctl.commands.sources"),
     "needle": Listed(LOOK, "whether a planted fact is found, and by which heads", "attnctl.commands.needle"),

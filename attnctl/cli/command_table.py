@@ -115,35 +115,6 @@ duplicate-token, sink or broad head where it passes the usual threshold.""",
             },
         ),
     ),
-    "ablate": Entry(
-        'attnctl ablate "Alice will eat" --target pizza',
-        """Tell what matters: every head ablated in turn, or edges of attention cut, and what that does to a prediction.
-
-A head looks (its largest weight from the watched token), writes (its direct contribution to the logit), and does (how
-the prediction changes without it; after minus before, in nats and logits).""",
-        takes(
-            "text file",
-            "target against query layer head how reference edges edge spans off approximate batch_size",
-            "top json output",
-            *(name for name in o.MODEL_OPTIONS if name not in ("predict", "generate", "n_layers", "n_heads")),
-            target={
-                "help": 'What the model is to write: the word watched (" Mary") [default: the likeliest].',
-                "flags": "--target -t",
-            },
-            query="Query token: the word watched is predicted from it [default: the last, or the mask].",
-            off="Heads that are off, layer.head: throughout, while others are measured.",
-            batch_size="How many share one pass: interventions.",
-            top="Only so many, the strongest: heads, edges or parts; without it a table has 10 heads.",
-            output=f"Where to write: .json, .txt, .html, {suffixes_listed()}.",
-        ),
-        (
-            {"--edge": "all but approximate"},
-            {"--spans": "all but approximate"},
-            {"cuts, without --off": "all but how reference"},
-            {"--how zero": "all but reference", "--how mean or resample": "all"},
-            {"a picture": "all but top json", "the terminal or JSON": "all"},
-        ),
-    ),
     "compare": Entry(
         'attnctl compare demo random "Alice will eat pizza"',
         """Show two models, two traces, or two texts side by side, with the difference of their weights.

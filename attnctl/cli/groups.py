@@ -19,10 +19,11 @@ from attnctl.cli.suggestions import completing
 from attnctl.limits import Range
 
 # the panels of a command's --help
-LOOK, INPUT, SHOW, MODEL = "What to look at", "What goes in", "How to show it", "Model and text"
+LOOK, CHANGED, INPUT, SHOW = "What to look at", "What is changed", "What goes in", "How to show it"
+MODEL, NUMBERS = "Model and text", "Numbers of your own"
 MATHEMATICS, MADE = "Mathematics", "Models made on the spot (random, dot)"
 CHECKPOINT, WORK, OUTPUT = "Checkpoints alone", "How the work is done", "Output"
-PANELS = (LOOK, INPUT, SHOW, MODEL, MATHEMATICS, MADE, CHECKPOINT, WORK, OUTPUT)
+PANELS = (LOOK, INPUT, SHOW, MODEL, CHANGED, NUMBERS, MATHEMATICS, MADE, CHECKPOINT, WORK, OUTPUT)
 
 # values for completion
 MODELS = ("attnctl.models:REGISTRY", "attnctl.models.huggingface.hub:KNOWN")
@@ -167,7 +168,7 @@ TokensOption = Annotated[
         help="Names of the tokens: of bare weights, the rows; a JSON list or words.",
         metavar="TOKENS",
         envvar="ATTNCTL_TOKENS",
-        rich_help_panel=MODEL,
+        rich_help_panel=NUMBERS,
     ),
 ]
 KeyTokensOption = Annotated[
@@ -177,7 +178,7 @@ KeyTokensOption = Annotated[
         help="Names of the columns of bare weights, where they differ from those of the rows.",
         metavar="TOKENS",
         envvar="ATTNCTL_KEY_TOKENS",
-        rich_help_panel=MODEL,
+        rich_help_panel=NUMBERS,
     ),
 ]
 ModelOption = Annotated[
@@ -231,7 +232,7 @@ OffOption = Annotated[
         help="Heads that are off, layer.head: 23.3,0.5 (see attnctl ablate).",
         metavar="TEXT",
         envvar="ATTNCTL_OFF",
-        rich_help_panel=LOOK,
+        rich_help_panel=CHANGED,
     ),
 ]
 SeedOption = Annotated[
@@ -292,7 +293,7 @@ TokenizerOption = Annotated[
         metavar="words|chars|FILE",
         autocompletion=completing("words", "chars"),
         envvar="ATTNCTL_TOKENIZER",
-        rich_help_panel=MODEL,
+        rich_help_panel=NUMBERS,
     ),
 ]
 EmbeddingsOption = Annotated[
@@ -302,7 +303,7 @@ EmbeddingsOption = Annotated[
         help="Embeddings, one row a token (.npy, .npz, .csv).",
         metavar="FILE",
         envvar="ATTNCTL_EMBEDDINGS",
-        rich_help_panel=MODEL,
+        rich_help_panel=NUMBERS,
     ),
 ]
 QkvOption = Annotated[
@@ -312,7 +313,7 @@ QkvOption = Annotated[
         help="Q, K and V given outright (.npz, .safetensors), for a text or none.",
         metavar="FILE",
         envvar="ATTNCTL_QKV",
-        rich_help_panel=MODEL,
+        rich_help_panel=NUMBERS,
     ),
 ]
 DModelOption = Annotated[
@@ -628,16 +629,20 @@ DropOption = Annotated[
         metavar="KEY",
         autocompletion=completing("first", "special", TOKENS, joined=True),
         envvar="ATTNCTL_DROP",
-        rich_help_panel=LOOK,
+        rich_help_panel=CHANGED,
     ),
 ]
 RenormaliseOption = Annotated[
     bool,
-    Option("--renormalise", help="Make each row sum to 1 again.", envvar="ATTNCTL_RENORMALISE", rich_help_panel=LOOK),
+    Option(
+        "--renormalise", help="Make each row sum to 1 again.", envvar="ATTNCTL_RENORMALISE", rich_help_panel=CHANGED
+    ),
 ]
 WordsOption = Annotated[
     bool,
-    Option("--words", help="Merge the pieces of a tokenizer into words.", envvar="ATTNCTL_WORDS", rich_help_panel=LOOK),
+    Option(
+        "--words", help="Merge the pieces of a tokenizer into words.", envvar="ATTNCTL_WORDS", rich_help_panel=CHANGED
+    ),
 ]
 MeasureOption = Annotated[
     str | None,
@@ -647,7 +652,7 @@ MeasureOption = Annotated[
         metavar="MEASURE",
         autocompletion=completing("weights", "attnctl.measures:measure_names"),
         envvar="ATTNCTL_MEASURE",
-        rich_help_panel=LOOK,
+        rich_help_panel=CHANGED,
     ),
 ]
 EngineOption = Annotated[

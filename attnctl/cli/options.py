@@ -167,16 +167,7 @@ _TABLE: dict[str, dict[str, Option]] = {
         "check": Option("--check", "Recompute the weights by other means: do they hold? Exit code 4 if not.", bool),
         "story": Option("--story", "Add the classroom reading of each step.", bool),
         "against": Option("--against", "Measure logits above this word."),
-        "how": Option(
-            "--how", "zero, mean, or resample (from --reference).", default="zero", values=("zero", "mean", "resample")
-        ),
-        "reference": Option("--reference", "A file of texts, one a line, for mean or resample.", reads=True),
-        "edges": Option("--edges", "Cut each key from the watched token instead.", bool),
-        "edge": Option("--edge", 'Cut this edge, "gave→Mary" or "11>2"; several: also all at once.', several=True),
         "off": Option("--off", "Heads that are off, layer.head: 23.3,0.5 (see attnctl ablate)."),
-        "approximate": Option(
-            "--approximate", "Gradient × activation: everything from one forward and backward.", bool
-        ),
         "effects": Option("--effects", "Shade the tokens by what they do for the prediction, too.", bool),
         "sources": Option("--sources", "Of a prompt: the parts that the model's answer to it came from.", bool),
         "census": Option("--census", "Name heads after what they find in a corpus: evaluate's JSON.", reads=True),

@@ -40,7 +40,7 @@ def test_help(run: Run, columns: int) -> None:
 
 @pytest.mark.parametrize(
     ("name", "value"),
-    [("pool", "mean|max"), ("engine", "local|ray"), ("how", "TEXT"), ("off", "TEXT"), ("file", "FILE"), ("top", "N"),
+    [("pool", "mean|max"), ("engine", "local|ray"), ("off", "TEXT"), ("file", "FILE"), ("top", "N"),
      ("font_size", "X"), ("scale", "auto|none|X"), ("by", "STATISTIC")],
 )  # fmt: skip
 def test_what_the_value_of_an_option_is_called(name: str, value: str) -> None:
