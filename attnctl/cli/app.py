@@ -43,7 +43,7 @@ COMMANDS = {
     "heatmap": Listed(LOOK, "the weights as a picture, or as a grid in the terminal"),
     "heads": Listed(LOOK, "what each head does over a text, and what kind it is"),
     "ablate": Listed(LOOK, "what each head, edge or part of a text does for a prediction", "attnctl.commands.ablate"),
-    "compare": Listed(LOOK, "two models, traces or texts, and their difference"),
+    "compare": Listed(LOOK, "two models, traces or texts, and their difference", "attnctl.commands.compare"),
     "sources": Listed(LOOK, "which part of a prompt an answer came from", "attnctl.commands.sources"),
     "needle": Listed(LOOK, "whether a planted fact is found, and by which heads", "attnctl.commands.needle"),
     "align": Listed(LOOK, "when each word of a speech was said, what a word was made from", "attnctl.commands.align"),

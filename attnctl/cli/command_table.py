@@ -115,27 +115,6 @@ duplicate-token, sink or broad head where it passes the usual threshold.""",
             },
         ),
     ),
-    "compare": Entry(
-        'attnctl compare demo random "Alice will eat pizza"',
-        """Show two models, two traces, or two texts side by side, with the difference of their weights.
-
-With TEXT (or --file), A and B are models: names, weight files, steps of a run, checkpoints. Without, each is a trace
-(.json, .npz, or - for a pipe) or a text for --model. The head where the two differ most is shown, unless --layer and
---head say otherwise.""",
-        takes(
-            "a b text file layer head precision json output",
-            *o.PICTURED_OPTIONS,
-            text={"help": "The text that both models read.", "metavar": "[TEXT]"},
-            json="Write JSON: the comparison, one line.",
-        ),
-        (
-            {
-                "the tables": f"all but json {PICTURE}",
-                "JSON": f"all but layer head precision {PICTURE}",
-                "a picture": "all but json precision log",
-            },
-        ),
-    ),
     "view": Entry(
         'attnctl view "Alice will eat pizza"',
         """Make one HTML file to explore attention in a browser, and open it: no network, nothing to install.

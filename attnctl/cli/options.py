@@ -75,12 +75,6 @@ _TABLE: dict[str, dict[str, Option]] = {
             reads=True,
         ),
         "text": Option("", 'The text, or "-" to read it from standard input.'),
-        "a": Option(
-            "", "A model (with TEXT), a trace, or a text.", metavar="A", required=True, values=_MODELS, reads=True
-        ),
-        "b": Option(
-            "", "What to compare it with, of the same kind.", metavar="B", required=True, values=_MODELS, reads=True
-        ),
         "other": Option("", "A second one, to be seen beside the first.", metavar="[TEXT|FILE]", reads=True),
         "command": Option(
             "", "The command to tell about.", metavar="[COMMAND]", values=("attnctl.cli.command_table:COMMANDS",)

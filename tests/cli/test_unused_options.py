@@ -50,6 +50,7 @@ PLACES = {
     "CORPUS": "trees.conllu",
     "CENSUS": "census.json",
     "LINES": "corpus.txt",
+    "TRACE": "t.json",
 }
 BRANCHES = {
     "leaks": Branch("leaks BATCH --model MODEL", (4,)),
@@ -103,6 +104,15 @@ BRANCHES = {
     "evaluate a census": Branch("evaluate CENSUS"),
     "evaluate a census, JSON": Branch("evaluate CENSUS --json"),
     "evaluate a census, picture": Branch("evaluate CENSUS -o census.svg"),
+    "compare texts": Branch("compare Alice Alicia --model MODEL"),
+    "compare texts, JSON": Branch("compare Alice Alicia --model MODEL --json"),
+    "compare texts, a file": Branch("compare Alice Alicia --model MODEL -o compared.txt"),
+    "compare texts, picture": Branch("compare Alice Alicia --model MODEL -o compared.svg"),
+    "compare models": Branch("compare MODEL MODEL Alice"),
+    "compare models, picture": Branch("compare MODEL MODEL Alice -o compared.svg"),
+    "compare traces": Branch("compare TRACE TRACE"),
+    "compare traces, JSON": Branch("compare TRACE TRACE --json"),
+    "compare a trace with a text": Branch("compare TRACE Alice"),
     "ablate": Branch("ablate Alice eats --model MODEL"),
     "ablate, JSON": Branch("ablate Alice eats --model MODEL --json"),
     "ablate, text": Branch("ablate Alice eats --model MODEL -o effects.txt"),
@@ -125,7 +135,7 @@ VALUES = VALUES_OF_PAIRS | {
     "spans": "lines", "answer": "soup", "budget": "3", "chat": "chat.json", "off": "0.0", "seed": "1", "generate": "2",
     "image": "photo.png", "needle": "a", "question": "b", "haystack": "lines.txt", "lengths": "100", "depths": "0",
     "switch_off": "1",
-    "model": "dot", "relations": "names.csv", "least": "3", "max_tokens": "50", "batch_size": "4", "jobs": "1", "engine": "local", "address": "auto", "gpus_per_worker": "1", "sentences": "20", "write_corpus": "other.conllu", "cmap": "magma", "dpi": "50", "title": "Ours", "tokenizer": "chars", "embeddings": "rows.npy", "qkv": "rows.npy", "d_model": "12", "d_k": "3", "n_heads": "2", "n_kv_heads": "1", "n_layers": "2", "window": "2", "scale": "2", "temperature": "2", "positions": "sinusoidal", "rope_theta": "100", "rope_pairs": "half", "dropout": "0.5", "attention": "cross", "watch": "Alice will", "query": "0", "objective": "masked-word", "how": "mean", "edge": "1>0", "reference": "lines.txt", "against": "soup", "max_steps": "4", "lr": "0.01",
+    "model": "dot", "relations": "names.csv", "least": "3", "max_tokens": "50", "batch_size": "4", "jobs": "1", "engine": "local", "address": "auto", "gpus_per_worker": "1", "sentences": "20", "write_corpus": "other.conllu", "cmap": "magma", "dpi": "50", "title": "Ours", "tokenizer": "chars", "embeddings": "rows.npy", "qkv": "rows.npy", "d_model": "12", "d_k": "3", "n_heads": "2", "n_kv_heads": "1", "n_layers": "2", "window": "2", "scale": "2", "temperature": "2", "positions": "sinusoidal", "rope_theta": "100", "rope_pairs": "half", "dropout": "0.5", "attention": "cross", "watch": "Alice will", "query": "0", "objective": "masked-word", "how": "mean", "drop": "first", "measure": "value-norm", "size": "3x3", "font_size": "5", "vmin": "0.1", "vmax": "0.9", "text_pair": "tea", "edge": "1>0", "reference": "lines.txt", "against": "soup", "max_steps": "4", "lr": "0.01",
 }  # fmt: skip
 # (branch, option) → why it is neither read nor refused
 EXCEPTIONS: dict[tuple[str, str], str] = {}
