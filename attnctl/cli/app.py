@@ -50,7 +50,9 @@ COMMANDS = {
     "leaks": Listed(LOOK, "whether packed documents are kept apart", "attnctl.commands.leaks"),
     "view": Listed(LOOK, "one HTML page to explore attention in a browser"),
     "shell": Listed("Many questions", "many questions about one text, its model loaded once"),
-    "batch": Listed("Many texts", "every text of a file: a trace a line, a folder of pictures"),
+    "batch": Listed(
+        "Many texts", "every text of a file: a trace a line, a folder of pictures", "attnctl.commands.batch"
+    ),
     "model": Listed(MODELS, "how large a model's attention is; a trained one's card", "attnctl.commands.model"),
     "train": Listed(MODELS, "train a small attention model and watch it learn", "attnctl.commands.train"),
     "evaluate": Listed(MODELS, "which words each head finds, beside simple rules", "attnctl.commands.evaluate"),

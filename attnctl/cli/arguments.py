@@ -22,7 +22,7 @@ from attnctl.argument_types import model_arguments
 from attnctl.cli import output
 from attnctl.cli.command_table import ENTRIES
 from attnctl.cli.groups import CheckpointOptions, PictureOptions, option_values
-from attnctl.cli.options import LOOK_OPTIONS, MODEL_OPTIONS, OPTIONS, taken
+from attnctl.cli.options import LOOK_OPTIONS, MODEL_OPTIONS, OPTIONS
 from attnctl.cli.output import put_bytes, say_unless_quiet
 from attnctl.cli.progress import cost_progress
 from attnctl.cli.suggestions import suggest_choice
@@ -36,7 +36,6 @@ if TYPE_CHECKING:
     from typer._click.core import Context
 
     from attnctl.argument_types import OptionValues
-    from attnctl.batching.engines import Engine
     from attnctl.formats.pictures import Look
     from attnctl.render.figure.layout import Drawing
     from attnctl.source import Model, OverviewSource, TextSource, TraceSource
@@ -274,18 +273,6 @@ def _may_be_there() -> bool:
     # that of os: in a home that may not be looked into (another user's, as a service has it) there are no defaults
     found = os.path.isdir(Path(home, "attnctl"))  # noqa: PTH112
     return os.name != "posix" or os.uname().sysname == "Darwin" or found
-
-
-def engine_of(command: str, options: OptionValues) -> Engine:
-    """Take the engine's options out of `options`. Raises UsageError for no engine's name, and for options of the other."""
-    from attnctl.batching.engines import Engine
-
-    by = taken(Engine, options)
-    if by.engine not in ("local", "ray"):
-        raise UsageError(f"--engine {by.engine}: it is local or ray")
-    if by.engine == "local":
-        check_mode(command, "--engine local")
-    return by
 
 
 def check_mode(command: str, *modes: str) -> None:

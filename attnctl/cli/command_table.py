@@ -23,15 +23,8 @@ class Entry(NamedTuple):
 
 # groups of options as modes name them
 MODEL, UNTOLD = " ".join(o.MODEL_OPTIONS), " ".join(o.WEIGHTS_MODEL_OPTIONS)
-PICTURE, ONLY, SHOWN = " ".join(o.LOOK_OPTIONS), " ".join(o.PICTURE_ONLY), " ".join(o.WEIGHT_OPTIONS)
+PICTURE, ONLY = " ".join(o.LOOK_OPTIONS), " ".join(o.PICTURE_ONLY)
 UNLIKE_PHOTOGRAPHS = "run tokens key_tokens rows columns pool spans words values"
-# what every format of a batch honours
-ITEMS = (
-    "source output format input column id_column max_tokens jobs batch_size strict replace "
-    f"{' '.join(o.ENGINE_OPTIONS)} {MODEL}"
-)
-
-ENGINES = {"--engine local": "all but address gpus_per_worker", "--engine ray": "all"}
 
 ENTRIES = {
     "explain": Entry(
@@ -150,54 +143,6 @@ pooled to an overview, with its strongest links and exact blocks around them; an
 Model, text and what was computed of them are kept, so that a second question is answered at once. `text`, `file` and
 `use` change text and model, Ctrl-C goes back to the prompt, Ctrl-D leaves. Lines from a pipe are run one by one.""",
         takes("text file", *o.MODEL_OPTIONS),
-    ),
-    "batch": Entry(
-        "attnctl batch sentences.txt -o out/ --format json,png",
-        """Run every text of a file through a model: a trace a line, a picture each.
-
-Run again, it does what is missing. FOLDER/manifest.jsonl says what became of each text; where some failed, the exit code
-is 3. A line of JSON has "text", or "messages" (a conversation), and where wanted "id", "text_pair", "tokens", "answer",
-"options".""",
-        takes(
-            "source output format input column id_column layer head query steps words measure precision parameters",
-            "max_tokens",
-            *o.ENGINE_OPTIONS,
-            "jobs batch_size spans budget remove strict replace drop renormalise",
-            *o.LOOK_OPTIONS,
-            *o.MODEL_OPTIONS,
-            source={
-                "help": 'Texts: a file (.txt a line each, .jsonl, .csv, .tsv, .parquet; .gz, .zst), a folder, or "-".',
-                "metavar": "FILE|FOLDER|-",
-            },
-            output="Where to write: a folder [default: JSON lines to stdout].",
-            max_tokens={
-                "help": "Tokens of the longest text that is read: one with more is an error of its own.",
-                "default": 2048,
-            },
-            steps={
-                "help": "Only these steps: weights or scores,weights,… of a trace (json, npz)",
-                "values": ("attnctl.steps:NAMES",),
-            },
-            precision="Decimals: of the numbers in JSON [default: all].",
-            jobs="Processes, each with a model of its own [default: a core each; 1 for stdout and checkpoints].",
-            batch_size={"help": "How many share one pass: texts of about one length (checkpoints).", "default": 32},
-            budget="Forwards for a prompt (sources): more parts than these are left out in groups.",
-            remove="Render the prompt without each part, too (sources).",
-        ),
-        (
-            ENGINES,
-            {"--steps": "all but parameters"},
-            {
-                "--format json": f"layer head query steps words measure precision parameters {ITEMS}",
-                "--format npz": f"layer head query steps words measure parameters {ITEMS}",
-                "--format parquet": f"layer head query words measure {ITEMS}",
-                "--format contact-sheet": f"layer head query words measure cmap {ITEMS}",
-                "--format statistics": f"layer head query {ITEMS}",
-                "--format effects": f"layer head {ITEMS}",
-                "--format sources": f"spans budget remove {ITEMS}",
-                "a picture": f"layer head query {PICTURE} {SHOWN} {ITEMS}",
-            },
-        ),
     ),
     "help": Entry(
         "attnctl help explain",

@@ -12,7 +12,6 @@ from inspect import signature
 from typing import Any, TypeVar
 
 from attnctl import limits
-from attnctl.formats.pictures import format_names
 from attnctl.limits import Range
 
 Made = TypeVar("Made")
@@ -57,10 +56,8 @@ class Option:
 
 LOOK, SHOW, MODEL, MADE = "What to look at", "How to show it", "Model and text", "Models made on the spot (random, dot)"
 MATHEMATICS, CHECKPOINT, OUTPUT = "Mathematics", "Checkpoints alone", "Output"
-INPUT, WORK = "What goes in", "How the work is done"
 ARGUMENTS = "Arguments"
 
-BATCH_FORMATS = ("json", "npz", "parquet", *format_names(), "contact-sheet", "statistics", "effects", "sources")
 _MODELS = ("attnctl.models:REGISTRY", "attnctl.models.huggingface.hub:KNOWN")
 # the colour maps of matplotlib that grids of weights are drawn in most; a test holds that it has them
 _MAPS = ("viridis", "cividis", "magma", "inferno", "plasma", "Greys", "Blues", "Greens", "Oranges", "Purples", "Reds",
@@ -165,18 +162,6 @@ _TABLE: dict[str, dict[str, Option]] = {
         "effects": Option("--effects", "Shade the tokens by what they do for the prediction, too.", bool),
         "sources": Option("--sources", "Of a prompt: the parts that the model's answer to it came from.", bool),
         "census": Option("--census", "Name heads after what they find in a corpus: evaluate's JSON.", reads=True),
-        "remove": Option("--remove", "Render the prompt without each part, too.", bool),
-    },
-    INPUT: {
-        "input": Option(
-            "--input",
-            "text, jsonl, csv, tsv or parquet; by the suffix.",
-            metavar="FORMAT",
-            values=("attnctl.batching.texts:FORMS",),
-        ),
-        "column": Option("--column", "The column that holds the texts.", metavar="NAME"),
-        "id_column": Option("--id-column", "The column that holds their ids.", metavar="NAME"),
-        "max_tokens": Option("--max-tokens", "Tokens of the longest text that is read.", int, range=limits.MAX_TOKENS),
     },
     SHOW: {
         "precision": Option(
@@ -366,28 +351,6 @@ _TABLE: dict[str, dict[str, Option]] = {
             values=("auto", "float32", "bfloat16", "float16"),
         ),
     },
-    WORK: {
-        "jobs": Option("--jobs -j", "Processes, each with a model of its own.", int, range=limits.JOBS),
-        "batch_size": Option("--batch-size", "How many share one pass.", int, range=limits.BATCH_SIZE),
-        "engine": Option(
-            "--engine", "local, or ray: the workers of a Ray cluster.", default="local", values=("local", "ray")
-        ),
-        "address": Option(
-            "--address", "The Ray cluster: auto, or HOST:PORT; one of this machine without it.", metavar="ADDRESS"
-        ),
-        "gpus_per_worker": Option(
-            "--gpus-per-worker", "GPUs that each of Ray's workers takes.", float, default=0.0, range=limits.GPUS
-        ),
-        "replace": Option("--replace", "Remove the results that the folder of -o holds, and begin anew.", bool),
-        "strict": Option("--strict", "Stop at the first text that cannot be done.", bool),
-        "budget": Option(
-            "--budget",
-            "Forwards for a prompt: more parts than these are left out in groups.",
-            int,
-            default=20,
-            range=limits.BUDGET,
-        ),
-    },
     OUTPUT: {
         "json": Option("--json", "Write JSON: one line.", bool, meant_by="--csv"),
         "csv": Option("--csv", "Write CSV, one line a head.", bool),
@@ -398,15 +361,6 @@ _TABLE: dict[str, dict[str, Option]] = {
             meant_by="--csv=FILE.csv --png=FILE.png --svg=FILE.svg --pdf=FILE.pdf --html=FILE.html --save --out --format",
             one_call=True,
         ),
-        "format": Option(
-            "--format",
-            f"One or more of {', '.join(BATCH_FORMATS)}: json,png.",
-            default="json",
-            metavar="FORMATS",
-            values=BATCH_FORMATS,
-            joined=True,
-        ),
-        "parameters": Option("--parameters", "Repeat the model's weight matrices in every trace.", bool),
         "no_open": Option("--no-open", "Write the page, do not open it.", bool),
         "no_pager": Option("--no-pager", "On a terminal: long output as it is, not through $PAGER or less.", bool),
         "quiet": Option(
@@ -433,10 +387,8 @@ PROMPT_OPTIONS = ("chat", "model", "off", "seed", "generate", "bos", "truncate",
 # how a picture looks: the fields of formats.pictures.Look
 LOOK_OPTIONS = ("cmap", "size", "dpi", "title", "values", "log", "font_size", "vmin", "vmax", "no_colorbar")
 PICTURE_ONLY = ("size", "dpi", "font_size", "vmin", "vmax", "no_colorbar")  # which a terminal has not
-MAP_OPTIONS = ("cmap", "dpi", "title")  # those of a page of small maps
 WEIGHT_OPTIONS = ("drop", "renormalise", "words", "measure")  # what is shown in place of the weights
 PICTURED_OPTIONS = (*WEIGHT_OPTIONS, *LOOK_OPTIONS, *WEIGHTS_MODEL_OPTIONS)  # weights of a text, which may be drawn
-ENGINE_OPTIONS = ("engine", "address", "gpus_per_worker")
 
 MOST_TELLING = {  # where one layer and head is shown at a time
     name: OPTIONS[name].help.replace("[default: all]", "[default: the most telling]") for name in ("layer", "head")

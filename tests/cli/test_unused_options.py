@@ -51,6 +51,7 @@ PLACES = {
     "CENSUS": "census.json",
     "LINES": "corpus.txt",
     "TRACE": "t.json",
+    "TEXTS": "in.txt",
 }
 BRANCHES = {
     "leaks": Branch("leaks BATCH --model MODEL", (4,)),
@@ -104,6 +105,17 @@ BRANCHES = {
     "evaluate a census": Branch("evaluate CENSUS"),
     "evaluate a census, JSON": Branch("evaluate CENSUS --json"),
     "evaluate a census, picture": Branch("evaluate CENSUS -o census.svg"),
+    "batch": Branch("batch TEXTS"),
+    "batch, steps": Branch("batch TEXTS --steps weights"),
+    "batch, a folder": Branch("batch TEXTS -o made --replace"),
+    "batch, arrays": Branch("batch TEXTS -o made --replace --format npz"),
+    "batch, a table": Branch("batch TEXTS -o made --replace --format parquet"),
+    "batch, pictures": Branch("batch TEXTS -o made --replace --format svg"),
+    "batch, sheets": Branch("batch TEXTS -o made --replace --format contact-sheet"),
+    "batch, statistics": Branch("batch TEXTS -o made --replace --format statistics"),
+    "batch, effects": Branch("batch TEXTS -o made --replace --format effects"),
+    "batch, sources": Branch("batch TEXTS -o made --replace --format sources --model MODEL"),
+    "batch of conversations": Branch("batch --chat CHAT --model MODEL"),
     "compare texts": Branch("compare Alice Alicia --model MODEL"),
     "compare texts, JSON": Branch("compare Alice Alicia --model MODEL --json"),
     "compare texts, a file": Branch("compare Alice Alicia --model MODEL -o compared.txt"),
@@ -135,7 +147,7 @@ VALUES = VALUES_OF_PAIRS | {
     "spans": "lines", "answer": "soup", "budget": "3", "chat": "chat.json", "off": "0.0", "seed": "1", "generate": "2",
     "image": "photo.png", "needle": "a", "question": "b", "haystack": "lines.txt", "lengths": "100", "depths": "0",
     "switch_off": "1",
-    "model": "dot", "relations": "names.csv", "least": "3", "max_tokens": "50", "batch_size": "4", "jobs": "1", "engine": "local", "address": "auto", "gpus_per_worker": "1", "sentences": "20", "write_corpus": "other.conllu", "cmap": "magma", "dpi": "50", "title": "Ours", "tokenizer": "chars", "embeddings": "rows.npy", "qkv": "rows.npy", "d_model": "12", "d_k": "3", "n_heads": "2", "n_kv_heads": "1", "n_layers": "2", "window": "2", "scale": "2", "temperature": "2", "positions": "sinusoidal", "rope_theta": "100", "rope_pairs": "half", "dropout": "0.5", "attention": "cross", "watch": "Alice will", "query": "0", "objective": "masked-word", "how": "mean", "drop": "first", "measure": "value-norm", "size": "3x3", "font_size": "5", "vmin": "0.1", "vmax": "0.9", "text_pair": "tea", "edge": "1>0", "reference": "lines.txt", "against": "soup", "max_steps": "4", "lr": "0.01",
+    "model": "dot", "relations": "names.csv", "least": "3", "max_tokens": "50", "batch_size": "4", "jobs": "1", "engine": "local", "address": "auto", "gpus_per_worker": "1", "sentences": "20", "write_corpus": "other.conllu", "cmap": "magma", "dpi": "50", "title": "Ours", "tokenizer": "chars", "embeddings": "rows.npy", "qkv": "rows.npy", "d_model": "12", "d_k": "3", "n_heads": "2", "n_kv_heads": "1", "n_layers": "2", "window": "2", "scale": "2", "temperature": "2", "positions": "sinusoidal", "rope_theta": "100", "rope_pairs": "half", "dropout": "0.5", "attention": "cross", "watch": "Alice will", "query": "0", "objective": "masked-word", "how": "mean", "steps": "weights", "input": "text", "column": "text", "id_column": "id", "format": "npz", "drop": "first", "measure": "value-norm", "size": "3x3", "font_size": "5", "vmin": "0.1", "vmax": "0.9", "text_pair": "tea", "predict": "1", "edge": "1>0", "reference": "lines.txt", "against": "soup", "max_steps": "4", "lr": "0.01",
 }  # fmt: skip
 # (branch, option) → why it is neither read nor refused
 EXCEPTIONS: dict[tuple[str, str], str] = {}
