@@ -22,7 +22,6 @@ if TYPE_CHECKING:
     from typer._click.core import Context
 
     from attnctl.argument_types import OptionValues
-    from attnctl.batching.engines import Engine
     from attnctl.formats.pictures import Look
     from attnctl.source import OverviewSource, TextSource, TraceSource
 

@@ -12,7 +12,6 @@ from inspect import signature
 from typing import Any, TypeVar
 
 from attnctl import limits
-from attnctl.formats.pictures import format_names
 from attnctl.limits import Range
 
 Made = TypeVar("Made")
@@ -57,10 +56,8 @@ class Option:
 
 LOOK, SHOW, MODEL, MADE = "What to look at", "How to show it", "Model and text", "Models made on the spot (random, dot)"
 MATHEMATICS, CHECKPOINT, OUTPUT = "Mathematics", "Checkpoints alone", "Output"
-INPUT, WORK = "What goes in", "How the work is done"
 ARGUMENTS = "Arguments"
 
-BATCH_FORMATS = ("json", "npz", "parquet", *format_names(), "contact-sheet", "statistics", "effects", "sources")
 _MODELS = ("attnctl.models:REGISTRY", "attnctl.models.huggingface.hub:KNOWN")
 # the colour maps of matplotlib that grids of weights are drawn in most; a test holds that it has them
 _MAPS = ("viridis", "cividis", "magma", "inferno", "plasma", "Greys", "Blues", "Greens", "Oranges", "Purples", "Reds",
@@ -75,12 +72,6 @@ _TABLE: dict[str, dict[str, Option]] = {
             reads=True,
         ),
         "text": Option("", 'The text, or "-" to read it from standard input.'),
-        "a": Option(
-            "", "A model (with TEXT), a trace, or a text.", metavar="A", required=True, values=_MODELS, reads=True
-        ),
-        "b": Option(
-            "", "What to compare it with, of the same kind.", metavar="B", required=True, values=_MODELS, reads=True
-        ),
         "other": Option("", "A second one, to be seen beside the first.", metavar="[TEXT|FILE]", reads=True),
         "command": Option(
             "", "The command to tell about.", metavar="[COMMAND]", values=("attnctl.cli.command_table:COMMANDS",)
@@ -150,16 +141,7 @@ _TABLE: dict[str, dict[str, Option]] = {
         "check": Option("--check", "Recompute the weights by other means: do they hold? Exit code 4 if not.", bool),
         "story": Option("--story", "Add the classroom reading of each step.", bool),
         "against": Option("--against", "Measure logits above this word."),
-        "how": Option(
-            "--how", "zero, mean, or resample (from --reference).", default="zero", values=("zero", "mean", "resample")
-        ),
-        "reference": Option("--reference", "A file of texts, one a line, for mean or resample.", reads=True),
-        "edges": Option("--edges", "Cut each key from the watched token instead.", bool),
-        "edge": Option("--edge", 'Cut this edge, "gave→Mary" or "11>2"; several: also all at once.', several=True),
         "off": Option("--off", "Heads that are off, layer.head: 23.3,0.5 (see attnctl ablate)."),
-        "approximate": Option(
-            "--approximate", "Gradient × activation: everything from one forward and backward.", bool
-        ),
         "effects": Option("--effects", "Shade the tokens by what they do for the prediction, too.", bool),
         "sources": Option("--sources", "Of a prompt: the parts that the model's answer to it came from.", bool),
         "remove": Option("--remove", "Render the prompt without each part, too.", bool),
@@ -363,28 +345,6 @@ _TABLE: dict[str, dict[str, Option]] = {
             values=("auto", "float32", "bfloat16", "float16"),
         ),
     },
-    WORK: {
-        "jobs": Option("--jobs -j", "Processes, each with a model of its own.", int, range=limits.JOBS),
-        "batch_size": Option("--batch-size", "How many share one pass.", int, range=limits.BATCH_SIZE),
-        "engine": Option(
-            "--engine", "local, or ray: the workers of a Ray cluster.", default="local", values=("local", "ray")
-        ),
-        "address": Option(
-            "--address", "The Ray cluster: auto, or HOST:PORT; one of this machine without it.", metavar="ADDRESS"
-        ),
-        "gpus_per_worker": Option(
-            "--gpus-per-worker", "GPUs that each of Ray's workers takes.", float, default=0.0, range=limits.GPUS
-        ),
-        "replace": Option("--replace", "Remove the results that the folder of -o holds, and begin anew.", bool),
-        "strict": Option("--strict", "Stop at the first text that cannot be done.", bool),
-        "budget": Option(
-            "--budget",
-            "Forwards for a prompt: more parts than these are left out in groups.",
-            int,
-            default=20,
-            range=limits.BUDGET,
-        ),
-    },
     OUTPUT: {
         "json": Option("--json", "Write JSON: one line.", bool, meant_by="--csv"),
         "output": Option(
@@ -394,15 +354,6 @@ _TABLE: dict[str, dict[str, Option]] = {
             meant_by="--csv=FILE.csv --png=FILE.png --svg=FILE.svg --pdf=FILE.pdf --html=FILE.html --save --out --format",
             one_call=True,
         ),
-        "format": Option(
-            "--format",
-            f"One or more of {', '.join(BATCH_FORMATS)}: json,png.",
-            default="json",
-            metavar="FORMATS",
-            values=BATCH_FORMATS,
-            joined=True,
-        ),
-        "parameters": Option("--parameters", "Repeat the model's weight matrices in every trace.", bool),
         "no_open": Option("--no-open", "Write the page, do not open it.", bool),
         "quiet": Option(
             "--quiet", "Neither notes nor progress: results and errors alone.", bool, meant_by="--silent", one_call=True
@@ -430,7 +381,6 @@ LOOK_OPTIONS = ("cmap", "size", "dpi", "title", "values", "log", "font_size", "v
 MAP_OPTIONS = ("cmap", "dpi", "title")  # those of a page of small maps
 WEIGHT_OPTIONS = ("drop", "renormalise", "words", "measure")  # what is shown in place of the weights
 PICTURED_OPTIONS = (*WEIGHT_OPTIONS, *LOOK_OPTIONS, *WEIGHTS_MODEL_OPTIONS)  # weights of a text, which may be drawn
-ENGINE_OPTIONS = ("engine", "address", "gpus_per_worker")
 
 MOST_TELLING = {  # where one layer and head is shown at a time
     name: OPTIONS[name].help.replace("[default: all]", "[default: the most telling]") for name in ("layer", "head")

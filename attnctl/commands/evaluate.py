@@ -13,6 +13,7 @@ from attnctl import limits
 from attnctl.argument_types import model_arguments
 from attnctl.cli import arguments
 from attnctl.cli.command import command, refuse_unused
+from attnctl.cli.engines import engine_of
 from attnctl.cli.groups import (
     INPUT,
     LOOK,
@@ -216,7 +217,7 @@ def evaluate_command(
     else:
         if replace and folder is None:
             raise UsageError("--replace is for a folder: name it with -o")
-        by, treebank = _engine_of(context, work), Treebank(paths)
+        by, treebank = engine_of(context, work), Treebank(paths)
         counting = CensusWork(
             model_arguments(options),
             renamed_relations(relations),
@@ -236,17 +237,6 @@ def evaluate_command(
         were = "was" if count == 1 else "were"
         print_complaint(f"{count:,} of {found.sentences_read:,} sentences {were} left out: {_reasons(found)}")
     return PARTIAL if found.skipped and not stored else DONE
-
-
-def _engine_of(context: Context, options: EngineOptions) -> Engine:
-    """Return the engine. Raises UsageError for the name of none, and for options of the other that were typed."""
-    from attnctl.batching.engines import Engine
-
-    if options.engine not in ("local", "ray"):
-        raise UsageError(f"--engine {options.engine}: it is local or ray")
-    if options.engine == "local":
-        refuse_unused(context, "address", "gpus_per_worker", because="it goes with --engine ray")
-    return Engine(options.engine, options.address, options.gpus_per_worker)
 
 
 def _write_sentences(count: int, causal: bool, path: str) -> None:

@@ -28,7 +28,7 @@ from tests.conftest import Refused, Result, Run, process
 
 ATTNCTL = [sys.executable, "-m", "attnctl", "batch"]
 FORKING = multiprocessing.get_context("forkserver")
-FORKING.set_forkserver_preload(["tests.batching.test_resume", "attnctl.cli.commands.batch", "attnctl.batching.engines"])
+FORKING.set_forkserver_preload(["tests.batching.test_resume", "attnctl.commands.batch", "attnctl.batching.engines"])
 
 
 def sentences(path: Path, count: int, seed: int = 0) -> Path:

@@ -54,6 +54,8 @@ PLACES = {
     "RUN": "run",
     "VISION": "vision",
     "PHOTO": "photo.png",
+    "TRACE": "t.json",
+    "TEXTS": "in.txt",
 }
 BRANCHES = {
     "leaks": Branch("leaks BATCH --model MODEL", (4,)),
@@ -130,6 +132,39 @@ BRANCHES = {
     "heads, picture": Branch("heads Alice eats. --model random -o heads.svg"),
     "heads --probe": Branch("heads --probe --model random"),
     "heads --probe, picture": Branch("heads --probe --by induction --model random -o heads.svg"),
+    "batch": Branch("batch TEXTS"),
+    "batch, steps": Branch("batch TEXTS --steps weights"),
+    "batch, a folder": Branch("batch TEXTS -o made --replace"),
+    "batch, arrays": Branch("batch TEXTS -o made --replace --format npz"),
+    "batch, a table": Branch("batch TEXTS -o made --replace --format parquet"),
+    "batch, pictures": Branch("batch TEXTS -o made --replace --format svg"),
+    "batch, sheets": Branch("batch TEXTS -o made --replace --format contact-sheet"),
+    "batch, statistics": Branch("batch TEXTS -o made --replace --format statistics"),
+    "batch, effects": Branch("batch TEXTS -o made --replace --format effects"),
+    "batch, sources": Branch("batch TEXTS -o made --replace --format sources --model MODEL"),
+    "batch of conversations": Branch("batch --chat CHAT --model MODEL"),
+    "compare texts": Branch("compare Alice Alicia --model MODEL"),
+    "compare texts, JSON": Branch("compare Alice Alicia --model MODEL --json"),
+    "compare texts, a file": Branch("compare Alice Alicia --model MODEL -o compared.txt"),
+    "compare texts, picture": Branch("compare Alice Alicia --model MODEL -o compared.svg"),
+    "compare models": Branch("compare MODEL MODEL Alice"),
+    "compare models, picture": Branch("compare MODEL MODEL Alice -o compared.svg"),
+    "compare traces": Branch("compare TRACE TRACE"),
+    "compare traces, JSON": Branch("compare TRACE TRACE --json"),
+    "compare a trace with a text": Branch("compare TRACE Alice"),
+    "ablate": Branch("ablate Alice eats --model MODEL"),
+    "ablate, JSON": Branch("ablate Alice eats --model MODEL --json"),
+    "ablate, text": Branch("ablate Alice eats --model MODEL -o effects.txt"),
+    "ablate, page": Branch("ablate Alice eats --model MODEL -o effects.html"),
+    "ablate, picture": Branch("ablate Alice eats --model MODEL -o effects.svg"),
+    "ablate to a mean": Branch("ablate Alice eats --model MODEL --how mean --reference LINES"),
+    "ablate --edges": Branch("ablate Alice eats --model MODEL --edges"),
+    "ablate --edge": Branch("ablate Alice eats --model MODEL --edge 1>0"),
+    "ablate --spans": Branch("ablate Alice eats --model MODEL --spans lines"),
+    "ablate --edges beside --off": Branch("ablate Alice eats --model MODEL --edges --off 0.0"),
+    "ablate --approximate": Branch("ablate Alice eats --model MODEL --approximate"),
+    "ablate a conversation": Branch("ablate --chat CHAT --model MODEL"),
+    "ablate an encoder-decoder": Branch("ablate Alice eats --model T5"),
 }
 # a value of each option that takes one; --model is that of the branch
 VALUES = VALUES_OF_PAIRS | {
@@ -139,7 +174,7 @@ VALUES = VALUES_OF_PAIRS | {
     "spans": "lines", "answer": "soup", "budget": "3", "chat": "chat.json", "off": "0.0", "seed": "1", "generate": "2",
     "image": "photo.png", "needle": "a", "question": "b", "haystack": "lines.txt", "lengths": "100", "depths": "0",
     "switch_off": "1",
-    "model": "dot", "relations": "names.csv", "least": "3", "max_tokens": "50", "batch_size": "4", "jobs": "1", "engine": "local", "address": "auto", "gpus_per_worker": "1", "sentences": "20", "write_corpus": "other.conllu", "cmap": "magma", "dpi": "50", "title": "Ours", "tokenizer": "chars", "embeddings": "rows.npy", "qkv": "rows.npy", "d_model": "12", "d_k": "3", "n_heads": "2", "n_kv_heads": "1", "n_layers": "2", "window": "2", "scale": "2", "temperature": "2", "positions": "sinusoidal", "rope_theta": "100", "rope_pairs": "half", "dropout": "0.5", "attention": "cross", "watch": "Alice will", "query": "0", "objective": "masked-word", "max_steps": "4", "lr": "0.01",
+    "model": "dot", "relations": "names.csv", "least": "3", "max_tokens": "50", "batch_size": "4", "jobs": "1", "engine": "local", "address": "auto", "gpus_per_worker": "1", "sentences": "20", "write_corpus": "other.conllu", "cmap": "magma", "dpi": "50", "title": "Ours", "tokenizer": "chars", "embeddings": "rows.npy", "qkv": "rows.npy", "d_model": "12", "d_k": "3", "n_heads": "2", "n_kv_heads": "1", "n_layers": "2", "window": "2", "scale": "2", "temperature": "2", "positions": "sinusoidal", "rope_theta": "100", "rope_pairs": "half", "dropout": "0.5", "attention": "cross", "watch": "Alice will", "query": "0", "objective": "masked-word", "how": "mean", "steps": "weights", "input": "text", "column": "text", "id_column": "id", "format": "npz", "drop": "first", "measure": "value-norm", "size": "3x3", "font_size": "5", "vmin": "0.1", "vmax": "0.9", "text_pair": "tea", "predict": "1", "edge": "1>0", "reference": "lines.txt", "against": "soup", "max_steps": "4", "lr": "0.01",
 }  # fmt: skip
 # (branch, option) → why it is neither read nor refused
 EXCEPTIONS: dict[tuple[str, str], str] = {}

@@ -22,7 +22,7 @@ def test_values_are_what_the_commands_take() -> None:
     assert values_of("nothing") == [] and completions("steps", "queries,ke") == ["queries,keys"]
     assert completions("query", "P", "Alice will eat pizza") == ["pizza"]
     assert completions("query", "Alice,p", "Alice will eat pizza") == ["Alice,pizza"]
-    assert completions("drop", "first,sp") == ["first,special"] and completions("format", "png,js") == ["png,json"]
+    assert completions("drop", "first,sp") == ["first,special"]
     assert completions("model", "random,de") == []
     for name in ("demo", "random", "dot"):
         assert open_model(name)
@@ -40,6 +40,7 @@ def test_values_are_what_the_commands_take() -> None:
         ("use smol", {"smollm2"}),
         ("model gpt2-m", {"gpt2-medium"}),
         ("compare demo ran", {"random"}),
+        ("batch lines.txt --format png,js", {"png,json"}),
         ("nothing here", set()),
     ],
 )

@@ -1,0 +1,303 @@
+"""`attnctl ablate`: what each head, edge or part of a text does for a prediction."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Annotated
+
+from typer import Context, Option
+
+from attnctl import limits
+from attnctl.cli import arguments
+from attnctl.cli.command import command, refuse_unused
+from attnctl.cli.groups import (
+    CHECKPOINT,
+    LOOK,
+    MADE,
+    MATHEMATICS,
+    MODEL,
+    NUMBERS,
+    WORK,
+    AgainstOption,
+    AttentionOption,
+    BosOption,
+    CausalOption,
+    ChatOption,
+    CheckpointOptions,
+    DKOption,
+    DModelOption,
+    DropoutOption,
+    EmbeddingsOption,
+    FileOption,
+    HeadOption,
+    ImageOption,
+    JsonOption,
+    LayerOption,
+    NKvHeadsOption,
+    NoScaleOption,
+    OutputProjectionOption,
+    PositionsOption,
+    QkvOption,
+    RopeOption,
+    RopePairsOption,
+    RopeThetaOption,
+    ScaleOption,
+    SeedOption,
+    SourceLanguageOption,
+    SpansOption,
+    TargetLanguageOption,
+    TemperatureOption,
+    TextArgument,
+    TextPairOption,
+    TokenizerOption,
+    TruncateOption,
+    WindowOption,
+    output_option,
+    whole,
+)
+from attnctl.cli.options import TOKENS
+from attnctl.cli.output import output_format, put_bytes, write_renderable
+from attnctl.cli.progress import cost_progress
+from attnctl.cli.suggestions import completing
+from attnctl.formats.pictures import format_names, suffixes_listed
+from attnctl.text import counted
+
+if TYPE_CHECKING:
+    from attnctl.readings.effects import Effects
+    from attnctl.readings.effects.ablation import EffectRequest, Watched
+    from attnctl.source import Model
+
+
+@dataclass(frozen=True)
+class WatchedModelOptions(CheckpointOptions):
+    """A model of any kind whose prediction is watched; --off and --target are the command's own."""
+
+    chat: ChatOption = None
+    tokenizer: TokenizerOption = None
+    embeddings: EmbeddingsOption = None
+    qkv: QkvOption = None
+    d_model: DModelOption = None
+    d_k: DKOption = None
+    n_kv_heads: NKvHeadsOption = None
+    output_projection: OutputProjectionOption = None
+    seed: SeedOption = None
+    causal: CausalOption = None
+    window: WindowOption = None
+    scale: ScaleOption = None
+    no_scale: NoScaleOption = False
+    temperature: TemperatureOption = None
+    positions: PositionsOption = None
+    rope: RopeOption = False
+    rope_theta: RopeThetaOption = None
+    rope_pairs: RopePairsOption = None
+    dropout: DropoutOption = None
+    text_pair: TextPairOption = None
+    attention: AttentionOption = None
+    source_language: SourceLanguageOption = None
+    target_language: TargetLanguageOption = None
+    bos: BosOption = None
+    truncate: TruncateOption = False
+    image: ImageOption = None
+
+
+@command(example='attnctl ablate "Alice will eat" --target pizza', more=(NUMBERS, MATHEMATICS, MADE, CHECKPOINT, WORK))
+def ablate_command(
+    context: Context,
+    text: TextArgument = None,
+    *,
+    file: FileOption = None,
+    target: Annotated[
+        str | None,
+        Option(
+            "--target",
+            "-t",
+            help='What the model is to write: the word watched (" Mary") [default: the likeliest].',
+            metavar="TEXT",
+            envvar="ATTNCTL_TARGET",
+            rich_help_panel=MODEL,
+        ),
+    ] = None,
+    against: AgainstOption = None,
+    query: Annotated[
+        str | None,
+        Option(
+            "--query",
+            "-q",
+            help="Query token: the word watched is predicted from it [default: the last, or the mask].",
+            metavar="TOKEN",
+            autocompletion=completing(TOKENS, joined=True),
+            envvar="ATTNCTL_QUERY",
+            rich_help_panel=LOOK,
+        ),
+    ] = None,
+    layer: LayerOption = None,
+    head: HeadOption = None,
+    how: Annotated[
+        str,
+        Option(
+            "--how",
+            help="zero, mean, or resample.",
+            metavar="HOW",
+            autocompletion=completing("zero", "mean", "resample"),
+            envvar="ATTNCTL_HOW",
+            rich_help_panel=LOOK,
+        ),
+    ] = "zero",
+    reference: Annotated[
+        str | None,
+        Option(
+            "--reference",
+            help="Texts, one a line, for mean or resample.",
+            metavar="FILE",
+            envvar="ATTNCTL_REFERENCE",
+            rich_help_panel=LOOK,
+        ),
+    ] = None,
+    edges: Annotated[
+        bool,
+        Option(
+            "--edges",
+            help="Cut each key from the watched token.",
+            envvar="ATTNCTL_EDGES",
+            rich_help_panel=LOOK,
+        ),
+    ] = False,
+    edge: Annotated[
+        list[str] | None,
+        Option(
+            "--edge",
+            help='Cut this edge, "gave→Mary" or "11>2"; several: also all at once.',
+            metavar="TEXT",
+            envvar="ATTNCTL_EDGE",
+            rich_help_panel=LOOK,
+        ),
+    ] = None,
+    spans: SpansOption = None,
+    off: Annotated[
+        str | None,
+        Option(
+            "--off",
+            help="Heads that are off throughout: 23.3,0.5.",
+            metavar="TEXT",
+            envvar="ATTNCTL_OFF",
+            rich_help_panel=LOOK,
+        ),
+    ] = None,
+    approximate: Annotated[
+        bool,
+        Option(
+            "--approximate",
+            help="Gradient × activation: everything from one forward and backward.",
+            envvar="ATTNCTL_APPROXIMATE",
+            rich_help_panel=LOOK,
+        ),
+    ] = False,
+    batch_size: Annotated[
+        int | None,
+        Option(
+            "--batch-size",
+            help="How many share one pass: interventions.",
+            metavar="N",
+            parser=whole(limits.BATCH_SIZE),
+            envvar="ATTNCTL_BATCH_SIZE",
+            rich_help_panel=WORK,
+        ),
+    ] = None,
+    top: Annotated[
+        int | None,
+        Option(
+            "--top",
+            help="Only so many, the strongest: heads, edges or parts; without it a table has 10 heads.",
+            metavar="N",
+            parser=whole(limits.TOP),
+            envvar="ATTNCTL_TOP",
+            rich_help_panel=LOOK,
+        ),
+    ] = None,
+    json: JsonOption = False,
+    output: Annotated[str | None, output_option(f"Where to write: .json, .txt, .html, {suffixes_listed()}.")] = None,
+    model: WatchedModelOptions,
+) -> None:
+    """Tell what matters: every head ablated in turn, or edges of attention cut, and what that does to a prediction.
+
+    A head looks (its largest weight from the watched token), writes (its direct contribution to the logit), and does (how
+    the prediction changes without it; after minus before, in nats and logits).
+    """
+    form = output_format("ablate", output, ("json", "txt", "html", *format_names()), "json" if json else "")
+    if form in format_names():
+        refuse_unused(context, "top", because="a picture has every head, edge and part")
+    if edge or spans is not None:
+        approximate = False  # a default of the user's own just does not apply
+        refuse_unused(context, "approximate", because="what --edge and --spans name is cut, not approximated")
+    if approximate:
+        refuse_unused(context, "edges", because="--approximate has every head and every edge")
+    if off is None and (edges or edge or spans is not None):
+        refuse_unused(context, "how", "reference", because="edges and parts are cut, and no head is off")
+    if how == "zero":
+        refuse_unused(context, "reference", because="it goes with --how mean or resample")
+
+    from attnctl import api, inputs
+
+    def open_model() -> Model:
+        opened: Model = arguments.model_of(replace(model, chat=None))
+        return opened
+
+    words, reader = inputs.text_or_conversation(text, file, model.chat, open_model)
+    watched, request = api.ablation_of_text(
+        words,
+        lambda: open_model() if reader is None else reader,
+        layer=layer,
+        head=head,
+        query=query,
+        how=how,
+        reference=reference,
+        edges=edges,
+        edge=edge,
+        spans=spans,
+        off=off,
+        target=target,
+        against=against,
+        approximate=approximate,
+        batch_size=batch_size,
+        cross=model.attention is None,
+    )
+    found = _measured_effects(watched, request)
+    arguments.say_notes(found.notes)
+    _write_effects(found, form, output, top, text, model.image)
+
+
+def _measured_effects(watched: Watched, request: EffectRequest) -> Effects:
+    """Return what is asked for, the cost of exact passes told beforehand."""
+    from attnctl.readings.effects.ablation import chosen_heads, measure_effects
+    from attnctl.source.cells import LESS_HEADS, cost_of_passes
+
+    n = len(watched.tokens)
+    if not request.approximate:
+        passes = len(chosen_heads(watched, request)) if request.sweep_heads else 0
+        cuts = len(request.edges) + len(request.spans) + (n if request.every_edge else 0)
+        parts_or_edges = "longer parts take fewer" if request.spans else "--edge and --spans take fewer"
+        fewer = parts_or_edges if cuts else LESS_HEADS
+        arguments.say_cost(cost_of_passes(watched.info, n, passes + cuts, cuts=cuts > 0, fewer=fewer))
+    with cost_progress(counted(n, "token")) as tick:
+        return measure_effects(watched, request, *([] if tick is None else [tick]))
+
+
+def _write_effects(
+    found: Effects, form: str, output: str | None, top: int | None, text: str | None, image: str | None
+) -> None:
+    """Write the effects in this format."""
+    if form == "json":
+        from attnctl.formats.documents.readings_json import effects_to_json
+
+        put_bytes(effects_to_json(found, top) + b"\n", output)
+    elif form in format_names():
+        from attnctl import inputs
+        from attnctl.render.figure.charts import effects_drawing
+
+        photograph = inputs.photograph_named(text, image)
+        arguments.write_drawing(effects_drawing(found, photograph), form, output)
+    else:
+        from attnctl.render.terminal.console import Shown
+        from attnctl.render.told.effects import effects_forms
+
+        write_renderable(Shown(effects_forms(found, top)), form, output, "attnctl ablate", found.model.citation)

@@ -1,0 +1,382 @@
+"""`attnctl batch`: many texts in, traces and pictures out."""
+
+from __future__ import annotations
+
+import dataclasses
+import sys
+from collections.abc import Callable, Iterator
+from functools import partial
+from typing import TYPE_CHECKING, Annotated
+
+from typer import Argument, Context, Option
+
+from attnctl import limits
+from attnctl.argument_types import model_arguments
+from attnctl.cli import arguments
+from attnctl.cli.command import command, refuse_unused
+from attnctl.cli.engines import engine_of
+from attnctl.cli.groups import (
+    CHANGED,
+    CHECKPOINT,
+    INPUT,
+    LOOK,
+    MADE,
+    MATHEMATICS,
+    NUMBERS,
+    OUTPUT,
+    SHOW,
+    WORK,
+    EngineOptions,
+    HeadOption,
+    LayerOption,
+    ModelOptions,
+    PictureOptions,
+    PromptOptions,
+    QueryOption,
+    ReplaceOption,
+    SpansOption,
+    WeightOptions,
+    option_values,
+    output_option,
+    whole,
+)
+from attnctl.cli.output import put_bytes, say_unless_quiet
+from attnctl.cli.progress import items_progress
+from attnctl.cli.suggestions import completing
+from attnctl.errors import DONE, PARTIAL, AttnctlError, UsageError, print_complaint
+from attnctl.formats.pictures import format_names
+from attnctl.text import either
+
+if TYPE_CHECKING:
+    from attnctl.argument_types import OptionValues
+    from attnctl.batching.items import Result
+    from attnctl.batching.texts import TextStream
+    from attnctl.batching.work import Work
+
+    Do = Callable[..., Iterator[list[Result]]]  # called with items and flowing=, answers results in their order
+
+PICTURES = format_names()
+OF_WEIGHTS = ("json", "npz", "parquet", *PICTURES, "contact-sheet")
+FORMATS = (*OF_WEIGHTS, "statistics", "effects", "sources")
+NOTES = 100  # different ones that are said: each text may have its own
+# names of options → the formats that use them
+USED_BY: dict[tuple[str, ...], tuple[str, ...]] = {
+    ("layer", "head"): (*OF_WEIGHTS, "statistics", "effects"),
+    ("query",): (*OF_WEIGHTS, "statistics"),
+    ("words", "measure"): OF_WEIGHTS,
+    ("steps", "parameters", "predict"): ("json", "npz"),
+    ("precision",): ("json",),
+    ("cmap",): ("contact-sheet", *PICTURES),
+    ("drop", "renormalise", *(one.name for one in dataclasses.fields(PictureOptions) if one.name != "cmap")): PICTURES,
+    ("spans", "budget", "remove"): ("sources",),
+}
+
+
+@command(
+    example="attnctl batch sentences.txt -o out/ --format json,png",
+    more=(SHOW, CHANGED, NUMBERS, MATHEMATICS, MADE, CHECKPOINT, WORK),
+)
+def batch_command(
+    context: Context,
+    source: Annotated[
+        str | None,
+        Argument(
+            help='Texts: a file (.txt a line each, .jsonl, .csv, .tsv, .parquet; .gz, .zst), a folder, or "-".',
+            metavar="FILE|FOLDER|-",
+        ),
+    ] = None,
+    *,
+    output: Annotated[
+        str | None, output_option("Where to write: a folder [default: JSON lines to stdout].", "FOLDER")
+    ] = None,
+    format: Annotated[
+        str,
+        Option(
+            "--format",
+            help=f"One or more of {', '.join(FORMATS)}: json,png.",
+            metavar="FORMATS",
+            autocompletion=completing(*FORMATS, joined=True),
+            envvar="ATTNCTL_FORMAT",
+            rich_help_panel=OUTPUT,
+        ),
+    ] = "json",
+    input: Annotated[
+        str | None,
+        Option(
+            "--input",
+            help="text, jsonl, csv, tsv or parquet; by the suffix.",
+            metavar="FORMAT",
+            autocompletion=completing("attnctl.batching.texts:FORMS"),
+            envvar="ATTNCTL_INPUT",
+            rich_help_panel=INPUT,
+        ),
+    ] = None,
+    column: Annotated[
+        str | None,
+        Option(
+            "--column",
+            help="The column that holds the texts.",
+            metavar="NAME",
+            envvar="ATTNCTL_COLUMN",
+            rich_help_panel=INPUT,
+        ),
+    ] = None,
+    id_column: Annotated[
+        str | None,
+        Option(
+            "--id-column",
+            help="The column that holds their ids.",
+            metavar="NAME",
+            envvar="ATTNCTL_ID_COLUMN",
+            rich_help_panel=INPUT,
+        ),
+    ] = None,
+    layer: LayerOption = None,
+    head: HeadOption = None,
+    query: QueryOption = None,
+    steps: Annotated[
+        str | None,
+        Option(
+            "--steps",
+            help="Only these steps: weights or scores,weights,… of a trace (json, npz).",
+            metavar="STEPS",
+            autocompletion=completing("attnctl.steps:NAMES", joined=True),
+            envvar="ATTNCTL_STEPS",
+            rich_help_panel=LOOK,
+        ),
+    ] = None,
+    precision: Annotated[
+        int | None,
+        Option(
+            "--precision",
+            help="Decimals: of the numbers in JSON [default: all].",
+            metavar="N",
+            parser=whole(limits.PRECISION),
+            envvar="ATTNCTL_PRECISION",
+            rich_help_panel=SHOW,
+        ),
+    ] = None,
+    parameters: Annotated[
+        bool,
+        Option(
+            "--parameters",
+            help="Repeat the model's weight matrices in every trace.",
+            envvar="ATTNCTL_PARAMETERS",
+            rich_help_panel=OUTPUT,
+        ),
+    ] = False,
+    max_tokens: Annotated[
+        int,
+        Option(
+            "--max-tokens",
+            help="Tokens of the longest text that is read: one with more is an error of its own.",
+            metavar="N",
+            parser=whole(limits.MAX_TOKENS),
+            envvar="ATTNCTL_MAX_TOKENS",
+            rich_help_panel=INPUT,
+        ),
+    ] = 2048,
+    engine: EngineOptions,
+    jobs: Annotated[
+        int | None,
+        Option(
+            "--jobs",
+            "-j",
+            help="Processes, each with a model of its own [default: a core each; 1 for stdout and checkpoints].",
+            metavar="N",
+            parser=whole(limits.JOBS),
+            envvar="ATTNCTL_JOBS",
+            rich_help_panel=WORK,
+        ),
+    ] = None,
+    batch_size: Annotated[
+        int,
+        Option(
+            "--batch-size",
+            help="How many share one pass: texts of about one length (checkpoints).",
+            metavar="N",
+            parser=whole(limits.BATCH_SIZE),
+            envvar="ATTNCTL_BATCH_SIZE",
+            rich_help_panel=WORK,
+        ),
+    ] = 32,
+    spans: SpansOption = None,
+    budget: Annotated[
+        int,
+        Option(
+            "--budget",
+            help="Forwards for a prompt (sources): more parts than these are left out in groups.",
+            metavar="N",
+            parser=whole(limits.BUDGET),
+            envvar="ATTNCTL_BUDGET",
+            rich_help_panel=WORK,
+        ),
+    ] = 20,
+    remove: Annotated[
+        bool,
+        Option(
+            "--remove",
+            help="Render the prompt without each part, too (sources).",
+            envvar="ATTNCTL_REMOVE",
+            rich_help_panel=LOOK,
+        ),
+    ] = False,
+    strict: Annotated[
+        bool,
+        Option(
+            "--strict",
+            help="Stop at the first text that cannot be done.",
+            envvar="ATTNCTL_STRICT",
+            rich_help_panel=WORK,
+        ),
+    ] = False,
+    replace: ReplaceOption = False,
+    shown: WeightOptions,
+    look: PictureOptions,
+    model: ModelOptions,
+) -> int:
+    """Run every text of a file through a model: a trace a line, a picture each.
+
+    Run again, it does what is missing. FOLDER/manifest.jsonl says what became of each text; where some failed, the exit code
+    is 3. A line of JSON has "text", or "messages" (a conversation), and where wanted "id", "text_pair", "tokens", "answer",
+    "options".
+    """
+    formats = _chosen_formats(format, output)
+    by = engine_of(context, engine)
+    kept = None if steps is None else tuple(name.strip() for name in steps.split(","))
+    if kept is not None:
+        refuse_unused(context, "parameters", because="--steps says what a trace keeps")
+    if kept is not None and "prediction" not in kept:
+        refuse_unused(context, "predict", because="--steps leaves the prediction out")
+    _refuse_unused_by(context, formats)
+    drawn = dataclasses.asdict(arguments.picture_look(look, dpi=100))
+    if look.log is None:
+        drawn["log"] = None  # chosen for each text
+    if (source is None) == (model.chat is None):
+        raise UsageError("give a file or folder of texts, or --chat and a file of conversations, one a line")
+
+    from attnctl.batching.engines import results_of_items
+    from attnctl.batching.texts import opened_stream
+    from attnctl.batching.work import Work, open_work_model
+
+    texts = opened_stream(str(model.chat if source is None else source), input, column, id_column)
+    of_model = dataclasses.replace(model, chat=None)
+    prompts: OptionValues = {}
+    if "sources" in formats:
+        prompts = {"spans": spans, "budget": budget, "remove": remove, "most": model.generate}
+        of_model = dataclasses.replace(of_model, generate=None)
+    work = Work(
+        model_arguments(option_values(of_model)),
+        formats,
+        layer=layer,
+        head=head,
+        query=query,
+        look=drawn | {"drop": tuple(shown.drop), "renormalise": shown.renormalise},
+        parameters=parameters,
+        max_tokens=max_tokens,
+        batch_size=batch_size,
+        words=shown.words,
+        measure=shown.measure,
+        steps=kept,
+        precision=precision,
+        prompts=prompts,
+    )
+    opened = open_work_model(work)  # raises what is wrong for every text alike
+    if "sources" in formats or opened.info.kind != "checkpoint":
+        work = dataclasses.replace(work, batch_size=1)
+    folder = None if output == "-" else output
+    if replace and folder is None:
+        raise UsageError("--replace is for a folder: name it with -o")
+    do = partial(results_of_items, work, by=by, jobs=jobs, model=opened, alone=folder is None)
+    if folder is None:
+        return PARTIAL if _write_lines(do, texts, strict) else DONE
+    return PARTIAL if _fill_folder(work, do, texts, folder, strict, replace) else DONE
+
+
+def _chosen_formats(asked: str, output: str | None) -> tuple[str, ...]:
+    """Return the formats of --format. Raises UsageError for one that is none, or that does not fit -o."""
+    formats = tuple(dict.fromkeys(name.strip() for name in asked.split(",")))
+    for name in formats:
+        if name not in FORMATS:
+            raise UsageError(f"--format {name!r}: it is one or more of {', '.join(FORMATS)}")
+    if output in (None, "-") and formats != ("json",):
+        raise UsageError(f"--format {asked} needs a folder to write: name it with -o (stdout takes json alone)")
+    suffix = "" if output is None else output[output.rfind(".") :].lower()
+    if suffix[1:] in ("json", "jsonl", "npz", "parquet", "csv", *PICTURES):
+        raise UsageError(
+            f"-o {output}: a batch writes a folder; for lines in one file leave -o out, and write > {output}"
+        )
+    if "sources" in formats and len(formats) > 1:
+        raise UsageError("--format sources goes alone: it answers each prompt, and keeps no traces of it")
+    return formats
+
+
+def _refuse_unused_by(context: Context, formats: tuple[str, ...]) -> None:
+    """Refuse the options that none of the formats uses."""
+    for names, users in USED_BY.items():
+        if not set(users) & set(formats):
+            kinds = [f"--format {name}" for name in users if name not in PICTURES]
+            kinds += ["a picture"] if PICTURES[0] in users else []
+            refuse_unused(context, *names, because=f"it goes with {either(kinds)}")
+    if formats == ("sources",):
+        alone = {one.name for one in dataclasses.fields(PromptOptions)}
+        others = [one.name for one in dataclasses.fields(ModelOptions) if one.name not in alone]
+        because = "--format sources asks a checkpoint, one prompt after the other"
+        refuse_unused(context, "batch_size", *others, because=because)
+
+
+def _write_lines(do: Do, texts: TextStream, strict: bool) -> int:
+    """Write JSON lines to stdout, each as soon as it is made; return how many texts failed."""
+    failed = count = 0
+    noted: set[str] = set()
+    for chunk in do(texts, flowing=texts.path == "-"):
+        count += len(chunk)
+        for result in chunk:
+            failed += _report_result(result, strict, noted)
+            if result.error is None:
+                put_bytes(result.made["json"])
+        sys.stdout.flush()
+    if not count:
+        say_unless_quiet(f"note: there are no texts in {texts.path}")
+    if sys.stdout.isatty():
+        say_unless_quiet(
+            "note: these are traces as JSON, one a line, for a program to read: > runs.jsonl keeps them, and "
+            "-o FOLDER --format png makes pictures"
+        )
+    return failed
+
+
+def _fill_folder(work: Work, do: Do, texts: TextStream, output: str, strict: bool, start_anew: bool) -> int:
+    """Write a folder of files and their manifest; return how many texts failed, now or before."""
+    from attnctl.batching.groups import batch_folder
+
+    noted: set[str] = set()
+    opened = batch_folder(work, texts, output, start_anew=start_anew)
+    flowing = texts.path == "-" and work.batch_size == 1  # texts that share a pass are the same in every run
+    with opened as folder, items_progress(texts.share_read) as tick:
+        for chunk in do(folder.items_to_do(texts), flowing=flowing):
+            for at, result in enumerate(chunk):
+                try:
+                    _report_result(result, strict, noted)
+                except AttnctlError:
+                    folder.write_results(chunk[:at])
+                    raise
+            folder.write_results(chunk)
+            tick(len(chunk))
+        folder.finish_run()
+    (print_complaint if folder.failed_before else say_unless_quiet)(folder.summary_sentence())
+    return folder.failed + folder.failed_before
+
+
+def _report_result(result: Result, strict: bool, noted: set[str]) -> int:
+    """Say what a user should know of a result; return 1 if it failed. Raises AttnctlError then with --strict."""
+    for note in result.notes:
+        if note not in noted and len(noted) < NOTES:
+            noted.add(note)
+            say_unless_quiet(f"note: {note}")
+    if result.error is None:
+        return 0
+    if strict:
+        raise AttnctlError(f"{result.item}: {result.error}")
+    print_complaint(f"{result.item}: {result.error}")
+    return 1

@@ -1,0 +1,168 @@
+"""`attnctl compare`: two models on one text, two traces, or two texts, side by side."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING, Annotated
+
+from typer import Argument, Context, Option
+
+from attnctl.cli import arguments
+from attnctl.cli.command import command, refuse_unused
+from attnctl.cli.groups import (
+    CHECKPOINT,
+    MADE,
+    MATHEMATICS,
+    MODELS,
+    NUMBERS,
+    OUTPUT,
+    SHOW,
+    FileOption,
+    HeadOption,
+    LayerOption,
+    PictureOptions,
+    PrecisionOption,
+    WeightOptions,
+    WeightsModelOptions,
+    output_option,
+)
+from attnctl.cli.output import output_format, put_bytes, write_renderable
+from attnctl.cli.suggestions import completing
+from attnctl.errors import UsageError
+from attnctl.formats.pictures import format_names, suffixes_listed
+from attnctl.text import for_pasting, visible_text
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from attnctl.readings.traces.comparison import Comparison
+    from attnctl.source import Source
+
+
+@command(
+    example='attnctl compare demo random "Alice will eat pizza"',
+    more=(SHOW, NUMBERS, MATHEMATICS, MADE, CHECKPOINT),
+)
+def compare_command(
+    context: Context,
+    a: Annotated[
+        str,
+        Argument(help="A model (with TEXT), a trace, or a text.", metavar="A", autocompletion=completing(*MODELS)),
+    ],
+    b: Annotated[
+        str,
+        Argument(help="What to compare it with, of the same kind.", metavar="B", autocompletion=completing(*MODELS)),
+    ],
+    text: Annotated[str | None, Argument(help="The text that both models read.", metavar="[TEXT]")] = None,
+    *,
+    file: FileOption = None,
+    layer: LayerOption = None,
+    head: HeadOption = None,
+    precision: PrecisionOption = None,
+    json: Annotated[
+        bool,
+        Option("--json", help="Write JSON: the comparison, one line.", envvar="ATTNCTL_JSON", rich_help_panel=OUTPUT),
+    ] = False,
+    output: Annotated[str | None, output_option(f"Where to write: .json, .txt, {suffixes_listed()}.")] = None,
+    shown: WeightOptions,
+    look: PictureOptions,
+    model: WeightsModelOptions,
+) -> None:
+    """Show two models, two traces, or two texts side by side, with the difference of their weights.
+
+    With TEXT (or --file), A and B are models: names, weight files, steps of a run, checkpoints. Without, each is a trace
+    (.json, .npz, or - for a pipe) or a text for --model. The head where the two differ most is shown, unless --layer and
+    --head say otherwise.
+    """
+    form = output_format("compare", output, ("json", "txt", *format_names()), "json" if json else "")
+    drawn = form in format_names()
+    if form == "json":
+        refuse_unused(context, "layer", "head", "precision", PictureOptions, because="JSON has every head in full")
+    elif drawn:
+        refuse_unused(context, "precision", "log", because="the output is a picture")
+    else:
+        refuse_unused(context, PictureOptions, because="it goes with a picture")
+    refuse_unused(context, "chat", because="compare reads texts, no conversations")
+    model = replace(model, chat=None)
+
+    from attnctl.api import chosen_places
+    from attnctl.measures import check_measure
+
+    how = arguments.picture_look(look)
+    check_measure(shown.measure, head is not None)
+    if text is None and file is None:
+        pair = _pair_of_texts(context, a, b, shown, model)
+    else:
+        refuse_unused(context, "model", because="A and B are the models that read the text")
+        pair = _pair_of_models(a, b, text, file, shown, model)
+    places = chosen_places(pair, layer, head)
+    if form == "json":
+        from attnctl.formats.documents.readings_json import comparison_to_json
+
+        put_bytes(comparison_to_json(pair) + b"\n", output)
+    elif drawn:
+        from attnctl.render.figure.charts import comparison_panels
+
+        if len(places) > 1:
+            raise UsageError("a picture shows one head: choose it with --layer and --head")
+        arguments.write_drawing(comparison_panels(pair, *places[0], how), form, output)
+    else:
+        from attnctl.render.terminal.console import Shown
+        from attnctl.render.told.comparison import comparison_forms
+
+        forms = comparison_forms(pair, places, 2 if precision is None else precision)
+        write_renderable(Shown(forms), form, output)
+
+
+def _pair_of_texts(context: Context, a: str, b: str, shown: WeightOptions, model: WeightsModelOptions) -> Comparison:
+    """Return both sides, each a trace in a file or pipe, or a text that the model reads."""
+    from attnctl import inputs
+
+    if a == b == "-":
+        raise UsageError('only one of the two can be "-"')
+    inputs.refuse_models("compare", a, b)
+    stored = [one == "-" or inputs.names_numbers(one) for one in (a, b)]
+    if all(stored):
+        refuse_unused(context, WeightsModelOptions, because="A and B are computed already")
+    sides = [
+        arguments.open_source(one, None, None, {} if is_stored else model)
+        for one, is_stored in zip((a, b), stored, strict=True)
+    ]
+    return _compared(sides, (a, b), shown)
+
+
+def _pair_of_models(
+    a: str, b: str, text: str | None, file: str | None, shown: WeightOptions, model: WeightsModelOptions
+) -> Comparison:
+    """Return both sides, each a model that reads the text; with --off the first without it."""
+    from attnctl import inputs
+    from attnctl.models import names_model
+    from attnctl.source import TextSource
+
+    if text is not None and names_model(a) and not names_model(b) and " " in b.strip():
+        raise UsageError(
+            f'before a text, A and B are models: attnctl compare {for_pasting(b)} "…" --model {for_pasting(a)} '
+            "compares two texts"
+        )
+    words = inputs.text_of(text, file)
+    both = replace(model, model=a, off=None), replace(model, model=b)
+    sides = [TextSource(arguments.model_of(one), words) for one in both]
+    if model.off is None:
+        return _compared(sides, (a, b), shown)
+    pair = _compared(sides, (a, sides[1].info.name), shown)
+    for name, trace in zip(pair.names, (pair.a, pair.b), strict=True):
+        likeliest = (f"{visible_text(one.text)} {100 * one.probability:.0f} %" for one in trace.predictions[:3])
+        arguments.say_notes([f"{name} goes on with {', '.join(likeliest)}"] if trace.predictions else ())
+    return pair
+
+
+def _compared(sides: Sequence[Source], names: tuple[str, str], shown: WeightOptions) -> Comparison:
+    """Return the sides compared, and say what a user must know of them."""
+    from attnctl.api import compare_sources
+    from attnctl.source import Changes
+
+    changes = Changes(shown.measure, shown.words, shown.renormalise, shown.drop or None)
+    pair = compare_sources(sides[0], sides[1], names, changes, arguments.say_notes)
+    notes = [note for trace in (pair.a, pair.b) for note in trace.notes]
+    arguments.say_unknown(*(side.tokens for side in sides), notes=notes)
+    return pair
