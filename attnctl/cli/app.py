@@ -39,7 +39,7 @@ class Listed(NamedTuple):
 LOOK, LEARN, MODELS, SETTINGS = "Look", "Learn", "Models", "Settings"
 
 COMMANDS = {
-    "explain": Listed(LOOK, "every step of self-attention on a text, number by number"),
+    "explain": Listed(LOOK, "every step of self-attention on a text, number by number", "attnctl.commands.explain"),
     "heatmap": Listed(LOOK, "the weights as a picture, or as a grid in the terminal"),
     "heads": Listed(LOOK, "what each head does over a text, and what kind it is"),
     "ablate": Listed(LOOK, "what each head, edge or part of a text does for a prediction"),

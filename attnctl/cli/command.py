@@ -146,7 +146,7 @@ def load_module(name: str, module: str) -> Command:
 def _shared_options() -> list[TyperOption]:
     """Return the options that every command has; `arguments.begin_command` reads them."""
     pager = "On a terminal: long output as it is, not through $PAGER or less."
-    quiet = "Neither notes nor progress: results and errors alone."
+    quiet = "Results and errors alone: no notes, no progress."
     return [
         TyperOption(param_decls=["quiet", "--quiet"], is_flag=True, default=False, help=quiet, rich_help_panel=OUTPUT),
         TyperOption(

@@ -34,31 +34,6 @@ ITEMS = (
 ENGINES = {"--engine local": "all but address gpus_per_worker", "--engine ray": "all"}
 
 ENTRIES = {
-    "explain": Entry(
-        'attnctl explain "Alice will eat pizza" --query eat --steps weights,context',
-        """Show every step of self-attention on a text: tokens, queries and keys, scores, softmax, context.""",
-        takes(
-            "source file tokens key_tokens layer head query top spans steps all precision story against check json output",
-            *o.WEIGHT_OPTIONS,
-            *o.MODEL_OPTIONS,
-            **o.MOST_TELLING,
-            query="Query token: its index, or its text (text:7 is the token “7”); several: eat,pizza or 2-4.",
-            top="Only so many, the strongest: links of each query.",
-            json="Write JSON: the trace, one line.",
-            output="Where to write: .json, .npz, .txt or .svg.",
-        ),
-        (
-            {
-                "the steps": "all but top spans check json against",
-                "--steps": "all but top spans all check json against",
-                "a trace in a file or pipe": "all but top spans all check precision story against",
-                "a long text, --top and --spans": "all but check steps all precision story against",
-                "--check": f"source file layer head check {UNTOLD}",
-                "--steps contributions": f"source file query steps top against output {UNTOLD}",
-                "--steps contributions as JSON": f"source file query steps json against output {UNTOLD}",
-            },
-        ),
-    ),
     "heatmap": Entry(
         'attnctl heatmap "Alice will eat pizza" --head 3 -o grid.png',
         """Draw the attention weights: queries down, keys across, one head or every layer × head.

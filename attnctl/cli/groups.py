@@ -17,12 +17,14 @@ from attnctl import limits
 from attnctl.cli.options import TOKENS
 from attnctl.cli.suggestions import completing
 from attnctl.limits import Range
+from attnctl.measures import measure_names
 
 # the panels of a command's --help
-LOOK, INPUT, SHOW, MODEL = "What to look at", "What goes in", "How to show it", "Model and text"
+LOOK, CHANGED, INPUT, SHOW = "What to look at", "What is changed", "What goes in", "How to show it"
+MODEL, NUMBERS = "Model and text", "Numbers of your own"
 MATHEMATICS, MADE = "Mathematics", "Models made on the spot (random, dot)"
 CHECKPOINT, WORK, OUTPUT = "Checkpoints alone", "How the work is done", "Output"
-PANELS = (LOOK, INPUT, SHOW, MODEL, MATHEMATICS, MADE, CHECKPOINT, WORK, OUTPUT)
+PANELS = (LOOK, INPUT, SHOW, MODEL, CHANGED, NUMBERS, MATHEMATICS, MADE, CHECKPOINT, WORK, OUTPUT)
 
 # values for completion
 MODELS = ("attnctl.models:REGISTRY", "attnctl.models.huggingface.hub:KNOWN")
@@ -110,6 +112,28 @@ HeadOption = Annotated[
         rich_help_panel=LOOK,
     ),
 ]
+TellingLayerOption = Annotated[  # of a command that shows one layer and head at a time
+    str | None,
+    Option(
+        "--layer",
+        help="Layers: 3, 0-5, 1,4,7, -1 or all [default: the most telling].",
+        metavar="LAYERS",
+        autocompletion=completing("all"),
+        envvar="ATTNCTL_LAYER",
+        rich_help_panel=LOOK,
+    ),
+]
+TellingHeadOption = Annotated[
+    str | None,
+    Option(
+        "--head",
+        help="Heads: 3, 0-5, 1,4,7, -1 or all [default: the most telling].",
+        metavar="HEADS",
+        autocompletion=completing("all"),
+        envvar="ATTNCTL_HEAD",
+        rich_help_panel=LOOK,
+    ),
+]
 QueryOption = Annotated[
     str | None,
     Option(
@@ -167,7 +191,7 @@ TokensOption = Annotated[
         help="Names of the tokens: of bare weights, the rows; a JSON list or words.",
         metavar="TOKENS",
         envvar="ATTNCTL_TOKENS",
-        rich_help_panel=MODEL,
+        rich_help_panel=NUMBERS,
     ),
 ]
 KeyTokensOption = Annotated[
@@ -177,7 +201,7 @@ KeyTokensOption = Annotated[
         help="Names of the columns of bare weights, where they differ from those of the rows.",
         metavar="TOKENS",
         envvar="ATTNCTL_KEY_TOKENS",
-        rich_help_panel=MODEL,
+        rich_help_panel=NUMBERS,
     ),
 ]
 ModelOption = Annotated[
@@ -231,14 +255,14 @@ OffOption = Annotated[
         help="Heads that are off, layer.head: 23.3,0.5 (see attnctl ablate).",
         metavar="TEXT",
         envvar="ATTNCTL_OFF",
-        rich_help_panel=LOOK,
+        rich_help_panel=CHANGED,
     ),
 ]
 SeedOption = Annotated[
     int | None,
     Option(
         "--seed",
-        help="Seed of everything random; 0 unless told otherwise.",
+        help="Seed of everything random [default: 0].",
         metavar="N",
         parser=whole(limits.SEED),
         envvar="ATTNCTL_SEED",
@@ -292,7 +316,7 @@ TokenizerOption = Annotated[
         metavar="words|chars|FILE",
         autocompletion=completing("words", "chars"),
         envvar="ATTNCTL_TOKENIZER",
-        rich_help_panel=MODEL,
+        rich_help_panel=NUMBERS,
     ),
 ]
 EmbeddingsOption = Annotated[
@@ -302,7 +326,7 @@ EmbeddingsOption = Annotated[
         help="Embeddings, one row a token (.npy, .npz, .csv).",
         metavar="FILE",
         envvar="ATTNCTL_EMBEDDINGS",
-        rich_help_panel=MODEL,
+        rich_help_panel=NUMBERS,
     ),
 ]
 QkvOption = Annotated[
@@ -312,7 +336,7 @@ QkvOption = Annotated[
         help="Q, K and V given outright (.npz, .safetensors), for a text or none.",
         metavar="FILE",
         envvar="ATTNCTL_QKV",
-        rich_help_panel=MODEL,
+        rich_help_panel=NUMBERS,
     ),
 ]
 DModelOption = Annotated[
@@ -530,7 +554,7 @@ PredictOption = Annotated[
     Option(
         "--predict",
         help="The words expected after a token (masked models: at it), or all.",
-        metavar="TOKEN|all",
+        metavar="TOKEN",
         autocompletion=completing(TOKENS),
         envvar="ATTNCTL_PREDICT",
         rich_help_panel=MODEL,
@@ -628,26 +652,30 @@ DropOption = Annotated[
         metavar="KEY",
         autocompletion=completing("first", "special", TOKENS, joined=True),
         envvar="ATTNCTL_DROP",
-        rich_help_panel=LOOK,
+        rich_help_panel=CHANGED,
     ),
 ]
 RenormaliseOption = Annotated[
     bool,
-    Option("--renormalise", help="Make each row sum to 1 again.", envvar="ATTNCTL_RENORMALISE", rich_help_panel=LOOK),
+    Option(
+        "--renormalise", help="Make each row sum to 1 again.", envvar="ATTNCTL_RENORMALISE", rich_help_panel=CHANGED
+    ),
 ]
 WordsOption = Annotated[
     bool,
-    Option("--words", help="Merge the pieces of a tokenizer into words.", envvar="ATTNCTL_WORDS", rich_help_panel=LOOK),
+    Option(
+        "--words", help="Merge the pieces of a tokenizer into words.", envvar="ATTNCTL_WORDS", rich_help_panel=CHANGED
+    ),
 ]
 MeasureOption = Annotated[
     str | None,
     Option(
         "--measure",
-        help="What a cell holds.",
+        help=f"What a cell holds: {', '.join(('weights', *measure_names()))}.",
         metavar="MEASURE",
         autocompletion=completing("weights", "attnctl.measures:measure_names"),
         envvar="ATTNCTL_MEASURE",
-        rich_help_panel=LOOK,
+        rich_help_panel=CHANGED,
     ),
 ]
 EngineOption = Annotated[

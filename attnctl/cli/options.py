@@ -163,9 +163,6 @@ _TABLE: dict[str, dict[str, Option]] = {
         "probe": Option(
             "--probe", "Induction and duplicates by the usual probe, random tokens said twice: needs no text.", bool
         ),
-        "all": Option("--all", "Walk through every layer from the tokens to the output.", bool),
-        "check": Option("--check", "Recompute the weights by other means: do they hold? Exit code 4 if not.", bool),
-        "story": Option("--story", "Add the classroom reading of each step.", bool),
         "against": Option("--against", "Measure logits above this word."),
         "how": Option(
             "--how", "zero, mean, or resample (from --reference).", default="zero", values=("zero", "mean", "resample")
@@ -260,12 +257,12 @@ _TABLE: dict[str, dict[str, Option]] = {
         "predict": Option(
             "--predict",
             "The words expected after a token (masked models: at it), or all.",
-            metavar="TOKEN|all",
+            metavar="TOKEN",
             values=(TOKENS,),
         ),
         "seed": Option(
             "--seed",
-            "Seed of everything random; 0 unless told otherwise.",
+            "Seed of everything random [default: 0].",
             int,
             range=limits.SEED,
             meant_by="--random-seed -s",
@@ -425,7 +422,7 @@ _TABLE: dict[str, dict[str, Option]] = {
         "no_open": Option("--no-open", "Write the page, do not open it.", bool),
         "no_pager": Option("--no-pager", "On a terminal: long output as it is, not through $PAGER or less.", bool),
         "quiet": Option(
-            "--quiet", "Neither notes nor progress: results and errors alone.", bool, meant_by="--silent", one_call=True
+            "--quiet", "Results and errors alone: no notes, no progress.", bool, meant_by="--silent", one_call=True
         ),
     },
 }

@@ -62,9 +62,17 @@ def test_what_the_value_of_an_option_is_called(name: str, value: str) -> None:
 )  # fmt: skip
 def test_defaults_are_told(command: str, defaults: dict[str, Any], run: Run) -> None:
     own = {name: one.default for name, one in options_of(command).items()}
-    assert {name: value for name, value in own.items() if value is not None and value is not False} == defaults
+    assert {
+        name: value for name, value in own.items() if value is not None and value is not False and value != []
+    } == defaults
     told = " ".join(run("help", command).out.split())
     assert all(f"[default: {value}]" in told for value in defaults.values())
+
+
+def test_the_help_of_the_first_command_is_a_page(run: Run) -> None:
+    assert len(run("explain", "--help", columns=80).out.splitlines()) <= 60
+    every = run("explain", "--help-all", columns=80).out
+    assert all(flag in every for flag in ("--drop", "--qkv", "--window", "--d-model", "--target-language"))
 
 
 def test_words_without_quotes(run: Run) -> None:

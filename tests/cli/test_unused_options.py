@@ -50,8 +50,29 @@ PLACES = {
     "CORPUS": "trees.conllu",
     "CENSUS": "census.json",
     "LINES": "corpus.txt",
+    "TRACE": "t.json",
+    "WEIGHTS": "w.npy",
 }
 BRANCHES = {
+    "explain": Branch("explain Alice will eat pizza --model random"),
+    "explain, a picture": Branch("explain Alice will eat pizza --model random -o steps.svg"),
+    "explain, JSON": Branch("explain Alice will eat pizza --model random --json"),
+    "explain, NPZ": Branch("explain Alice will eat pizza --model random -o trace.npz"),
+    "explain --steps": Branch("explain Alice will eat pizza --model random --steps scores,weights"),
+    "explain --steps, JSON": Branch("explain Alice will eat pizza --model random --steps weights --json"),
+    "explain --steps contributions": Branch("explain Alice will eat pizza --steps contributions"),
+    "explain --steps contributions, JSON": Branch("explain Alice will eat pizza --steps contributions --json"),
+    "explain --top": Branch("explain Alice will eat pizza --model random --top 2"),
+    "explain --top, JSON": Branch("explain Alice will eat pizza --model random --top 2 --json"),
+    "explain --check": Branch("explain Alice will eat pizza --check"),
+    "explain a long text": Branch("explain --file long.txt --model random"),
+    "explain a long text, JSON": Branch("explain --file long.txt --model random --json"),
+    "explain a long text, a row as JSON": Branch("explain --file long.txt --model random --query 3 --json"),
+    "explain a trace": Branch("explain TRACE"),
+    "explain a trace, JSON": Branch("explain TRACE --json"),
+    "explain weights": Branch("explain WEIGHTS"),
+    "explain a checkpoint": Branch("explain Alice eats --model MODEL"),
+    "explain a conversation": Branch("explain --chat CHAT --model MODEL"),
     "leaks": Branch("leaks BATCH --model MODEL", (4,)),
     "leaks, JSON": Branch("leaks BATCH --model MODEL --json", (4,)),
     "leaks, picture": Branch("leaks BATCH --model MODEL -o leaks.svg", (4,)),
@@ -188,6 +209,7 @@ def test_a_typed_option_is_read_or_refused(
         pytest.importorskip("transformers", reason="attnctl[hf] is not installed")
     words = [str(room / PLACES[word]) if word in PLACES else word for word in branch.line.split()]
     Path("names.csv").write_text("nsubj,subject\n")
+    Path("long.txt").write_text("\n".join("Alice will eat pizza" for _ in range(150)))
     function = getattr(import_module(COMMANDS[words[0]].module), f"{words[0]}_command")
     monkeypatch.setattr("webbrowser.open", lambda *_, **__: True)
     monkeypatch.setattr("attnctl.docs.site.build_site", lambda folder: folder / "index.html")
