@@ -48,7 +48,7 @@ COMMANDS = {
     "needle": Listed(LOOK, "whether a planted fact is found, and by which heads", "attnctl.commands.needle"),
     "align": Listed(LOOK, "when each word of a speech was said, what a word was made from", "attnctl.commands.align"),
     "leaks": Listed(LOOK, "whether packed documents are kept apart", "attnctl.commands.leaks"),
-    "view": Listed(LOOK, "one HTML page to explore attention in a browser"),
+    "view": Listed(LOOK, "one HTML page to explore attention in a browser", "attnctl.commands.view"),
     "shell": Listed("Many questions", "many questions about one text, its model loaded once"),
     "batch": Listed("Many texts", "every text of a file: a trace a line, a folder of pictures"),
     "model": Listed(MODELS, "how large a model's attention is; a trained one's card", "attnctl.commands.model"),

@@ -140,34 +140,6 @@ With TEXT (or --file), A and B are models: names, weight files, steps of a run, 
             },
         ),
     ),
-    "view": Entry(
-        'attnctl view "Alice will eat pizza"',
-        """Make one HTML file to explore attention in a browser, and open it: no network, nothing to install.
-
-With two texts or traces, or two models and a text, both are there side by side, with their difference. A long text is
-pooled to an overview, with its strongest links and exact blocks around them; an overview's file is shown as it is.""",
-        takes(
-            "source other text file tokens key_tokens run layer head query output no_open log effects against sources",
-            *o.WEIGHT_OPTIONS,
-            *o.MODEL_OPTIONS,
-            text={"help": "A text for both: the two before it are models then.", "metavar": "[TEXT]"},
-            run="Folder of a training run: the text at every step of it.",
-            **o.MOST_TELLING,
-            output='Where to write: .html, or "-".',
-            log="Colours on a logarithmic scale: the page begins so.",
-        ),
-        (
-            {
-                "one source": "all but other text run sources",
-                "two sources": "all but text file run effects against sources",
-                "two texts": "all but text tokens key_tokens file run effects against sources",
-                "two models and a text": "all but file tokens key_tokens run model effects against sources",
-                "--run": "all but other text tokens key_tokens model effects against sources",
-                "--sources": f"source file output no_open sources {' '.join(o.PROMPT_OPTIONS).replace(' image', '')}",
-            },
-            {"a page without --effects": "all but against", "--effects": "all"},
-        ),
-    ),
     "shell": Entry(
         "attnctl shell --model smollm2 --file prompt.txt",
         """Ask one question after the other about a text: the commands and options of attnctl, without attnctl and the text.

@@ -81,7 +81,6 @@ _TABLE: dict[str, dict[str, Option]] = {
         "b": Option(
             "", "What to compare it with, of the same kind.", metavar="B", required=True, values=_MODELS, reads=True
         ),
-        "other": Option("", "A second one, to be seen beside the first.", metavar="[TEXT|FILE]", reads=True),
         "command": Option(
             "", "The command to tell about.", metavar="[COMMAND]", values=("attnctl.cli.command_table:COMMANDS",)
         ),
@@ -174,8 +173,6 @@ _TABLE: dict[str, dict[str, Option]] = {
         "approximate": Option(
             "--approximate", "Gradient × activation: everything from one forward and backward.", bool
         ),
-        "effects": Option("--effects", "Shade the tokens by what they do for the prediction, too.", bool),
-        "sources": Option("--sources", "Of a prompt: the parts that the model's answer to it came from.", bool),
         "census": Option("--census", "Name heads after what they find in a corpus: evaluate's JSON.", reads=True),
         "remove": Option("--remove", "Render the prompt without each part, too.", bool),
     },
@@ -419,7 +416,6 @@ _TABLE: dict[str, dict[str, Option]] = {
             joined=True,
         ),
         "parameters": Option("--parameters", "Repeat the model's weight matrices in every trace.", bool),
-        "no_open": Option("--no-open", "Write the page, do not open it.", bool),
         "no_pager": Option("--no-pager", "On a terminal: long output as it is, not through $PAGER or less.", bool),
         "quiet": Option(
             "--quiet", "Results and errors alone: no notes, no progress.", bool, meant_by="--silent", one_call=True
@@ -449,10 +445,6 @@ MAP_OPTIONS = ("cmap", "dpi", "title")  # those of a page of small maps
 WEIGHT_OPTIONS = ("drop", "renormalise", "words", "measure")  # what is shown in place of the weights
 PICTURED_OPTIONS = (*WEIGHT_OPTIONS, *LOOK_OPTIONS, *WEIGHTS_MODEL_OPTIONS)  # weights of a text, which may be drawn
 ENGINE_OPTIONS = ("engine", "address", "gpus_per_worker")
-
-MOST_TELLING = {  # where one layer and head is shown at a time
-    name: OPTIONS[name].help.replace("[default: all]", "[default: the most telling]") for name in ("layer", "head")
-}
 
 
 def takes(*names: str, **differing: str | Mapping[str, Any]) -> dict[str, Option]:
