@@ -53,7 +53,7 @@ LOOK, LEARN, MODELS, SETTINGS = "Look", "Learn", "Models", "Settings"
 PROGRAM = "attnctl"
 
 COMMANDS = {
-    "explain": Listed(LOOK, "every step of self-attention on a text, number by number"),
+    "explain": Listed(LOOK, "every step of self-attention on a text, number by number", "attnctl.commands.explain"),
     "heatmap": Listed(LOOK, "the weights as a picture, or as a grid in the terminal", "attnctl.commands.heatmap"),
     "heads": Listed(LOOK, "what each head does over a text, and what kind it is", "attnctl.commands.heads"),
     "ablate": Listed(LOOK, "what each head, edge or part of a text does for a prediction", "attnctl.commands.ablate"),
@@ -62,7 +62,7 @@ COMMANDS = {
     "needle": Listed(LOOK, "whether a planted fact is found, and by which heads", "attnctl.commands.needle"),
     "align": Listed(LOOK, "when each word of a speech was said, what a word was made from", "attnctl.commands.align"),
     "leaks": Listed(LOOK, "whether packed documents are kept apart", "attnctl.commands.leaks"),
-    "view": Listed(LOOK, "one HTML page to explore attention in a browser"),
+    "view": Listed(LOOK, "one HTML page to explore attention in a browser", "attnctl.commands.view"),
     "shell": Listed("Many questions", "many questions about one text, its model loaded once", "attnctl.commands.shell"),
     "batch": Listed(
         "Many texts", "every text of a file: a trace a line, a folder of pictures", "attnctl.commands.batch"

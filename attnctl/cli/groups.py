@@ -112,6 +112,28 @@ HeadOption = Annotated[
         rich_help_panel=LOOK,
     ),
 ]
+TellingLayerOption = Annotated[  # of a command that shows one layer and head at a time
+    str | None,
+    Option(
+        "--layer",
+        help="Layers: 3, 0-5, 1,4,7, -1 or all [default: the most telling].",
+        metavar="LAYERS",
+        autocompletion=completing("all"),
+        envvar="ATTNCTL_LAYER",
+        rich_help_panel=LOOK,
+    ),
+]
+TellingHeadOption = Annotated[
+    str | None,
+    Option(
+        "--head",
+        help="Heads: 3, 0-5, 1,4,7, -1 or all [default: the most telling].",
+        metavar="HEADS",
+        autocompletion=completing("all"),
+        envvar="ATTNCTL_HEAD",
+        rich_help_panel=LOOK,
+    ),
+]
 QueryOption = Annotated[
     str | None,
     Option(
@@ -532,7 +554,7 @@ PredictOption = Annotated[
     Option(
         "--predict",
         help="The words expected after a token (masked models: at it), or all.",
-        metavar="TOKEN|all",
+        metavar="TOKEN",
         autocompletion=completing(TOKENS),
         envvar="ATTNCTL_PREDICT",
         rich_help_panel=MODEL,

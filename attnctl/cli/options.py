@@ -224,12 +224,12 @@ _TABLE: dict[str, dict[str, Option]] = {
         "predict": Option(
             "--predict",
             "The words expected after a token (masked models: at it), or all.",
-            metavar="TOKEN|all",
+            metavar="TOKEN",
             values=(TOKENS,),
         ),
         "seed": Option(
             "--seed",
-            "Seed of everything random; 0 unless told otherwise.",
+            "Seed of everything random [default: 0].",
             int,
             range=limits.SEED,
             meant_by="--random-seed -s",
@@ -356,7 +356,7 @@ _TABLE: dict[str, dict[str, Option]] = {
         ),
         "no_open": Option("--no-open", "Write the page, do not open it.", bool),
         "quiet": Option(
-            "--quiet", "Neither notes nor progress: results and errors alone.", bool, meant_by="--silent", one_call=True
+            "--quiet", "Results and errors alone: no notes, no progress.", bool, meant_by="--silent", one_call=True
         ),
     },
 }
@@ -381,10 +381,6 @@ LOOK_OPTIONS = ("cmap", "size", "dpi", "title", "values", "log", "font_size", "v
 MAP_OPTIONS = ("cmap", "dpi", "title")  # those of a page of small maps
 WEIGHT_OPTIONS = ("drop", "renormalise", "words", "measure")  # what is shown in place of the weights
 PICTURED_OPTIONS = (*WEIGHT_OPTIONS, *LOOK_OPTIONS, *WEIGHTS_MODEL_OPTIONS)  # weights of a text, which may be drawn
-
-MOST_TELLING = {  # where one layer and head is shown at a time
-    name: OPTIONS[name].help.replace("[default: all]", "[default: the most telling]") for name in ("layer", "head")
-}
 
 
 def takes(*names: str, **differing: str | Mapping[str, Any]) -> dict[str, Option]:

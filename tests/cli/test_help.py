@@ -57,6 +57,12 @@ def test_defaults_are_told(command: str, defaults: dict[str, Any], run: Run) -> 
     assert all(f"[default: {value}]" in told for value in defaults.values())
 
 
+def test_the_help_of_the_first_command_is_a_page(run: Run) -> None:
+    assert len(run("explain", "--help", columns=80).out.splitlines()) <= 60
+    every = run("explain", "--help-all", columns=80).out
+    assert all(flag in every for flag in ("--drop", "--qkv", "--window", "--d-model", "--target-language"))
+
+
 def test_words_without_quotes(run: Run) -> None:
     quoted = run("explain", "Alice will eat pizza", "--model", "random", "--json").json
     assert run("explain", "Alice", "will", "eat", "pizza", "--model", "random", "--json").json == quoted

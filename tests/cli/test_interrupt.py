@@ -29,7 +29,7 @@ main()
 """
 
 
-@pytest.mark.parametrize("name", ["attnctl.cli", "typer", "attnctl.cli.commands.explain", "numpy"])
+@pytest.mark.parametrize("name", ["attnctl.cli", "typer", "attnctl.commands.explain", "numpy"])
 def test_an_interrupt_of_the_start_is_one_line(name: str) -> None:
     """It was a traceback for the first tenth of a second."""
     command = [sys.executable, "-c", LISTEN + PROGRAM.format(name=name)]

@@ -51,13 +51,45 @@ PLACES = {
     "CORPUS": "trees.conllu",
     "CENSUS": "census.json",
     "LINES": "corpus.txt",
-    "RUN": "run",
     "VISION": "vision",
     "PHOTO": "photo.png",
-    "TRACE": "t.json",
     "TEXTS": "in.txt",
+    "TRACE": "t.json",
+    "WEIGHTS": "w.npy",
+    "RUN": "run",
 }
 BRANCHES = {
+    "explain": Branch("explain Alice will eat pizza --model random"),
+    "explain, a picture": Branch("explain Alice will eat pizza --model random -o steps.svg"),
+    "explain, JSON": Branch("explain Alice will eat pizza --model random --json"),
+    "explain, NPZ": Branch("explain Alice will eat pizza --model random -o trace.npz"),
+    "explain --steps": Branch("explain Alice will eat pizza --model random --steps scores,weights"),
+    "explain --steps, JSON": Branch("explain Alice will eat pizza --model random --steps weights --json"),
+    "explain --steps contributions": Branch("explain Alice will eat pizza --steps contributions"),
+    "explain --steps contributions, JSON": Branch("explain Alice will eat pizza --steps contributions --json"),
+    "explain --top": Branch("explain Alice will eat pizza --model random --top 2"),
+    "explain --top, JSON": Branch("explain Alice will eat pizza --model random --top 2 --json"),
+    "explain --check": Branch("explain Alice will eat pizza --check"),
+    "explain a long text": Branch("explain --file long.txt --model random"),
+    "explain a long text, JSON": Branch("explain --file long.txt --model random --json"),
+    "explain a long text, a row as JSON": Branch("explain --file long.txt --model random --query 3 --json"),
+    "explain a trace": Branch("explain TRACE"),
+    "explain a trace, JSON": Branch("explain TRACE --json"),
+    "explain weights": Branch("explain WEIGHTS"),
+    "explain a checkpoint": Branch("explain Alice eats --model MODEL"),
+    "explain a conversation": Branch("explain --chat CHAT --model MODEL"),
+    "view": Branch("view Alice --model random"),
+    "view, to standard output": Branch("view Alice --model random -o -"),
+    "view --effects": Branch("view Alice --effects -o page.html"),
+    "view a long text": Branch("view --file long.txt --model random -o page.html"),
+    "view a trace": Branch("view TRACE -o page.html"),
+    "view two texts": Branch("view Alice Bob --model random -o page.html"),
+    "view a trace and a text": Branch("view TRACE Alice -o page.html"),
+    "view two traces": Branch("view TRACE WEIGHTS -o page.html"),
+    "view two models": Branch("view demo random Alice -o page.html"),
+    "view --run": Branch("view Alice --run RUN -o page.html"),
+    "view --sources": Branch("view Alice --sources --model MODEL -o page.html"),
+    "view --sources, a conversation": Branch("view --sources --chat CHAT --model MODEL -o page.html"),
     "leaks": Branch("leaks BATCH --model MODEL", (4,)),
     "leaks, JSON": Branch("leaks BATCH --model MODEL --json", (4,)),
     "leaks, picture": Branch("leaks BATCH --model MODEL -o leaks.svg", (4,)),
@@ -264,6 +296,7 @@ def test_a_typed_option_is_read_or_refused(
     Path("names.csv").write_text("nsubj,subject\n")
     if branch.terminal:
         monkeypatch.setattr("rich.console.Console.is_terminal", property(lambda console: not console.stderr))
+    Path("long.txt").write_text("\n".join("Alice will eat pizza" for _ in range(150)))
     function = getattr(import_module(COMMANDS[words[0]].module), f"{words[0]}_command")
     monkeypatch.setattr("webbrowser.open", lambda *_, **__: True)
     monkeypatch.setattr("attnctl.docs.site.build_site", lambda folder: folder / "index.html")

@@ -91,7 +91,7 @@ MODELS = ("attnctl.models.builtin.random", "attnctl.models.builtin.weights", "at
     ("arguments", "absent"),
     [
         (["--help"], ("numpy", "rich", "msgspec", *HEAVY)),
-        (["explain", "--help"], ("numpy", "rich", "msgspec", *HEAVY)),
+        (["explain", "--help"], ("numpy", "msgspec", *HEAVY)),
         (["explain", TEXT], ("msgspec", *HEAVY)),
         (["explain", TEXT, "--json"], ("rich", *HEAVY)),
         (["schema"], HEAVY),

@@ -1,0 +1,372 @@
+"""`attnctl explain`: every step of self-attention, from tokens to context; of a long text its rows and strongest links."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Annotated
+
+from typer import Context, Option
+
+from attnctl import limits
+from attnctl.cli import arguments
+from attnctl.cli.command import command, refuse_unused
+from attnctl.cli.groups import (
+    CHANGED,
+    CHECKPOINT,
+    LOOK,
+    MADE,
+    MATHEMATICS,
+    NUMBERS,
+    OUTPUT,
+    AgainstOption,
+    FileOption,
+    KeyTokensOption,
+    ModelOptions,
+    PrecisionOption,
+    SourceArgument,
+    SpansOption,
+    TellingHeadOption,
+    TellingLayerOption,
+    TokensOption,
+    WeightOptions,
+    output_option,
+    whole,
+)
+from attnctl.cli.options import TOKENS
+from attnctl.cli.output import output_format, put_bytes, show_renderable, write_renderable
+from attnctl.cli.progress import cost_progress, heads_over_tokens
+from attnctl.cli.suggestions import completing
+from attnctl.errors import DONE, FINDING, AttnctlError, UsageError
+
+if TYPE_CHECKING:
+    from attnctl.readings.overview import LongRow, Overview
+    from attnctl.readings.traces.trace import Trace
+    from attnctl.render.terminal.console import Shown
+    from attnctl.source import Changes, Prepared, Source
+
+
+# Imports inside functions are of what one branch needs: --help imports no NumPy, --json no rich; a start is counted in ms.
+
+
+@dataclass(frozen=True)
+class ChosenOptions:
+    """Which layers, heads, queries and keys are shown."""
+
+    layer: TellingLayerOption = None
+    head: TellingHeadOption = None
+    query: Annotated[
+        str | None,
+        Option(
+            "--query",
+            "-q",
+            help="Query token: its index, or its text (text:7 is the token “7”); several: eat,pizza or 2-4.",
+            metavar="TOKEN",
+            autocompletion=completing(TOKENS, joined=True),
+            envvar="ATTNCTL_QUERY",
+            rich_help_panel=LOOK,
+        ),
+    ] = None
+    top: Annotated[
+        int | None,
+        Option(
+            "--top",
+            help="Only so many, the strongest: links of each query.",
+            metavar="N",
+            parser=whole(limits.TOP),
+            envvar="ATTNCTL_TOP",
+            rich_help_panel=LOOK,
+        ),
+    ] = None
+    spans: SpansOption = None
+
+
+@dataclass(frozen=True)
+class WalkOptions:
+    """How the steps are shown."""
+
+    all: Annotated[
+        bool,
+        Option(
+            "--all",
+            help="Walk through all layers from tokens to output.",
+            envvar="ATTNCTL_ALL",
+            rich_help_panel=LOOK,
+        ),
+    ] = False
+    precision: PrecisionOption = None
+    story: Annotated[
+        bool,
+        Option("--story", help="Add the classroom reading of each step.", envvar="ATTNCTL_STORY", rich_help_panel=LOOK),
+    ] = False
+
+
+# options of the numbers of a trace, which neither --check nor --steps contributions shows
+OF_A_TRACE = ("tokens", "key_tokens", WalkOptions, WeightOptions, "predict")
+UNCHECKED = (*OF_A_TRACE, "query", "top", "spans", "steps", "against", "json", "output")
+NOT_SUMMED = (*OF_A_TRACE, "layer", "head", "spans")
+
+
+@command(
+    example='attnctl explain "Alice will eat pizza" --query eat --steps weights,context',
+    more=(CHANGED, NUMBERS, MATHEMATICS, MADE, CHECKPOINT),
+)
+def explain_command(
+    context: Context,
+    source: SourceArgument = None,
+    *,
+    file: FileOption = None,
+    tokens: TokensOption = None,
+    key_tokens: KeyTokensOption = None,
+    chosen: ChosenOptions,
+    steps: Annotated[
+        str | None,
+        Option(
+            "--steps",
+            help="Only these steps: scores,weights,… (matrices shows W_Q, W_K, W_V)",
+            metavar="STEPS",
+            autocompletion=completing("attnctl.steps:NAMES", "contributions", joined=True),
+            envvar="ATTNCTL_STEPS",
+            rich_help_panel=LOOK,
+        ),
+    ] = None,
+    walk: WalkOptions,
+    against: AgainstOption = None,
+    check: Annotated[
+        bool,
+        Option(
+            "--check",
+            help="Recompute the weights by other means: do they hold? Exit code 4 if not.",
+            envvar="ATTNCTL_CHECK",
+            rich_help_panel=LOOK,
+        ),
+    ] = False,
+    json: Annotated[
+        bool,
+        Option("--json", help="Write JSON: the trace, one line.", envvar="ATTNCTL_JSON", rich_help_panel=OUTPUT),
+    ] = False,
+    output: Annotated[str | None, output_option("Where to write: .json, .npz, .txt or .svg.")] = None,
+    weights: WeightOptions,
+    model: ModelOptions,
+) -> int:
+    """Show every step of self-attention on a text: tokens, queries and keys, scores, softmax, context."""
+    hint = " (for the grid alone: attnctl heatmap)"
+    form = output_format("explain", output, ("json", "npz", "txt", "svg"), "json" if json else "", hint)
+    names = None if steps is None else [name.strip() for name in steps.split(",")]
+    if check:
+        refuse_unused(context, *UNCHECKED, because="--check prints what holds and what does not")
+    elif names is not None and "contributions" in names:
+        refuse_unused(context, *NOT_SUMMED, because="--steps contributions is a sum over the whole model")
+        if form == "json":
+            refuse_unused(context, "top", because="the output is JSON")
+        if names != ["contributions"]:
+            raise UsageError("--steps contributions stands by itself: it is a sum over the whole model")
+        _explain_contributions(source, file, model, form, output, against=against, query=chosen.query, top=chosen.top)
+        return DONE
+    refuse_unused(context, "against", because="it goes with --steps contributions")
+    from attnctl.source import Changes, OverviewSource, is_long, prepare
+    from attnctl.steps import check_names
+
+    check_names(names or ())
+    opened = arguments.open_source(source, file, tokens, model, key_tokens)
+    if check:
+        return _print_check(prepare(opened, layer=chosen.layer, head=chosen.head))
+    changes = Changes(weights.measure, weights.words, weights.renormalise, weights.drop)
+    pooled = isinstance(opened, OverviewSource) or is_long(opened)
+    if names is None and (pooled or chosen.top is not None or chosen.spans is not None):
+        refuse_unused(context, WalkOptions, because="the largest weights of rows are shown, and no steps")
+        given = prepare(opened, changes, chosen.layer, chosen.head, say=arguments.say_notes)
+        _explain_long(given, form, output, chosen)
+        return DONE
+    if names is not None:
+        refuse_unused(context, "top", "spans", "all", because="--steps names what is shown")
+    if form in ("json", "npz"):
+        refuse_unused(context, WalkOptions, because=f"the output is {form.upper()}")
+        given = prepare(opened, changes, chosen.layer, chosen.head, chosen.query, say=arguments.say_notes)
+        _write_trace(given.trace(), chosen.query, names, output)
+    else:
+        _explain_steps(opened, changes, names, form, output, chosen, walk)
+    return DONE
+
+
+def _explain_steps(
+    opened: Source,
+    changes: Changes,
+    names: list[str] | None,
+    form: str,
+    output: str | None,
+    chosen: ChosenOptions,
+    walk: WalkOptions,
+) -> None:
+    """Walk through the steps, those of `names` or every one, of the heads that were chosen or that tell most."""
+    from attnctl.readings.questions.headline import headline, walked_heads
+    from attnctl.source import is_long, prepare, selected_indices
+    from attnctl.steps import check_steps
+    from attnctl.tokens import find_several
+
+    layer, head, query = chosen.layer, chosen.head, chosen.query
+    narrow = is_long(opened)  # of a short text every head and row is read: the walk names what heads found
+    some = head if narrow else None
+    if changes.measure is not None:
+        from attnctl.measures import check_measure
+
+        check_measure(changes.measure, head not in (None, "all"))
+    given = prepare(opened, changes, layer, some, query, say=arguments.say_notes)
+    heads = selected_indices(head, opened.counts[1], "head", opened.name)
+    trace = (given if narrow else given._replace(rows=None)).trace()
+    if names is not None:  # where the steps are picked, their heading is not shown
+        every = trace.model.kind in ("checkpoint", "matrix")
+        arguments.say_unknown(trace.tokens, trace.key_axis, notes=trace.notes, every=every)
+        arguments.say_notes(check_steps(trace, names))
+    from attnctl.render.terminal.console import Shown
+    from attnctl.render.told.explanation import Explanation
+    from attnctl.render.told.first_screen import FirstScreen
+
+    queries = [None] if query is None else find_several(trace.tokens, query)
+    precision = 2 if walk.precision is None else walk.precision
+    chosen_layers = selected_indices(layer, opened.counts[0], "layer", opened.name)
+    several = any(picked is not None and len(picked) > 1 for picked in (queries, heads, chosen_layers))
+    line = None if names is not None or walk.all or several else headline(trace, head=heads, query=queries[0])
+    if line is None:
+        trace, lines, shown = walked_heads(trace, layer is None, head is None, heads, queries)
+        screen: Explanation | FirstScreen = Explanation(trace, lines, shown, names, precision, walk.story)
+    else:
+        screen = FirstScreen(trace, line, precision, walk.story)
+    write_renderable(Shown(screen.forms()), form, output, "attnctl explain", trace.cited)
+
+
+def _print_check(given: Prepared) -> int:
+    """Print what was checked and found; return FINDING where anything is off."""
+    from attnctl.api import findings_of
+    from attnctl.render.terminal.console import Shown
+    from attnctl.render.told.models import findings_table
+
+    findings = findings_of(given)
+    show_renderable(Shown([findings_table(findings)]), soft_wrap=True)
+    return FINDING if any(finding.holds is False for finding in findings) else DONE
+
+
+def _write_trace(trace: Trace, query: str | None, names: Sequence[str] | None, output: str | None) -> None:
+    """Write a trace, those of its steps that are named, with the headline of a query or of all."""
+    from attnctl.formats.documents.trace_json import trace_to_json
+    from attnctl.formats.storage import save_value
+    from attnctl.readings.questions.headline import headline
+    from attnctl.steps import narrow_trace
+    from attnctl.tokens import find_several
+
+    queries = [None] if query is None else find_several(trace.tokens, query)
+    line = headline(trace, query=queries[0]) if len(queries) == 1 else None
+    if names is not None:
+        trace = narrow_trace(trace, names)
+    if output is None or output == "-":
+        put_bytes(trace_to_json(trace, line) + b"\n")
+    else:
+        save_value(trace, output, line)
+
+
+# --- --steps contributions: the logit of the next word as a sum over the parts of the model ---
+
+
+def _explain_contributions(
+    source: str | None,
+    file: str | None,
+    model: ModelOptions,
+    form: str,
+    output: str | None,
+    *,
+    against: str | None,
+    query: str | None,
+    top: int | None,
+) -> None:
+    """Write the sum for the word of --target, else for the model's own best."""
+    from attnctl import inputs
+    from attnctl.formats.documents.readings_json import effects_to_json
+    from attnctl.models.watching import watched_text
+    from attnctl.readings.effects.ablation import EffectRequest, measure_contributions
+    from attnctl.render.terminal.console import Shown
+    from attnctl.render.told.effects import contributions_forms
+    from attnctl.tokens import checked_text
+
+    text = inputs.text_of(source, file)
+    if form == "npz":
+        raise UsageError("--steps contributions is written as .json, .txt or .svg")
+    ask = EffectRequest(target=model.target, against=against)
+    watched = watched_text(arguments.model_of(replace(model, target=None)), checked_text(text), query)
+    found = measure_contributions(watched, ask)
+    assert found.contributions is not None
+    arguments.say_notes((*watched.notes, *found.contributions.notes))
+    if form == "json":
+        put_bytes(effects_to_json(found) + b"\n", output)
+    else:
+        shown = Shown(contributions_forms(found, top))
+        write_renderable(shown, form, output, "attnctl explain", found.model.citation)
+
+
+# --- a long text: one exact row in the terminal, the strongest links as JSON ---
+
+
+def _explain_long(given: Prepared, form: str, output: str | None, chosen: ChosenOptions) -> None:
+    """Write what a long text comes to. Raises AttnctlError where it would be too large."""
+    from attnctl.formats.documents.overview_json import overview_to_json
+    from attnctl.source.cells import TOP, check_links, cost_of_heads, named_query, query_row, read_strongest_links
+    from attnctl.tokens import find_several
+
+    source, query, top, spans = given.source, chosen.query, chosen.top, chosen.spans
+    n, kept = len(source.tokens), getattr(source, "overview", None)
+    if form == "npz":
+        size = given.head_count * 12e-9 * n * len(source.key_tokens)  # GB
+        raise AttnctlError(
+            f"a trace of {n:,} tokens and {given.head_count} heads is about {size:.1f} GB: write .json, the strongest "
+            "links of each query, or see attnctl heatmap and attnctl heads"
+        )
+    # the one query of a file that holds its row
+    queries = [getattr(kept, "query", None)] if query is None else find_several(source.tokens, query)
+    bar = heads_over_tokens(given)
+
+    def read_row(at: int | None, links: int | None = None) -> LongRow:
+        at, said = named_query(given, at)
+        with cost_progress(bar) as tick:
+            row = query_row(given, at, links, tick)
+        arguments.say_notes((*said, *row.notes))
+        return row
+
+    if form != "json":
+        tables = [_row_table(source, at, top, spans, read_row) for at in queries]
+        from rich.console import Group
+
+        write_renderable(Group(*tables), form, output, "attnctl explain")
+        return
+    found: list[Overview | LongRow]
+    if queries == [None]:
+        if spans is not None:
+            raise UsageError("--spans sums up where one query looks: name it with --query")
+        check_links(given, top or TOP)
+        arguments.say_cost(cost_of_heads(source, given.head_count))
+        with cost_progress(bar) as tick:
+            found = [read_strongest_links(given, top or TOP, tick)]
+        arguments.say_notes(found[0].notes)
+    elif top is not None or spans is not None:
+        raise UsageError("--top and --spans sum up a row in words: with --json and --query all of it is written")
+    elif len(queries) > 1 and output not in (None, "-"):
+        raise UsageError(f"-o {output}: a file of JSON holds one row: name one query, or write lines with --json")
+    else:
+        found = [read_row(at) for at in queries]
+    put_bytes(b"".join(overview_to_json(one) + b"\n" for one in found), output)
+
+
+def _row_table(
+    source: Source, at: int | None, top: int | None, spans: str | None, read_row: Callable[..., LongRow]
+) -> Shown:
+    """Return where a query looks, for the terminal: its exact row, or its strongest links if a file holds no more of it."""
+    from attnctl.readings.overview import Overview
+    from attnctl.render.terminal.console import Shown
+    from attnctl.render.told.rows import row_forms
+    from attnctl.source.cells import TOP, own_parts
+
+    kept = getattr(source, "overview", None)
+    if not isinstance(kept, Overview):
+        return Shown(row_forms(read_row(at), own_parts(source, spans), top or TOP))
+    if spans is not None:
+        raise UsageError(f"--spans sums up a whole row, and {source.name} holds links: give the text and its model")
+    most = top or min(TOP, *(link.keys.shape[1] for link in kept.links.values()), TOP)
+    return Shown(row_forms(read_row(at, most), top=most, whole=False))

@@ -1,0 +1,260 @@
+"""`attnctl view`: a trace, or two side by side, as one HTML page to explore."""
+
+from __future__ import annotations
+
+import os
+import re
+import sys
+import tempfile
+import webbrowser
+from collections.abc import Iterable
+from dataclasses import fields, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+from typer import Argument, Context, Option
+
+from attnctl.cli import arguments
+from attnctl.cli.command import command, refuse_unused
+from attnctl.cli.groups import (
+    CHANGED,
+    CHECKPOINT,
+    LOOK,
+    MADE,
+    MATHEMATICS,
+    MODEL,
+    NUMBERS,
+    OUTPUT,
+    SHOW,
+    AgainstOption,
+    FileOption,
+    KeyTokensOption,
+    ModelOptions,
+    PromptOptions,
+    QueryOption,
+    SourceArgument,
+    TellingHeadOption,
+    TellingLayerOption,
+    TokensOption,
+    WeightOptions,
+    output_option,
+)
+from attnctl.cli.output import print_lines, put_bytes
+from attnctl.errors import UsageError
+from attnctl.files import check_writable
+
+if TYPE_CHECKING:
+    from attnctl.source import Source
+
+# options of weights, which --sources does not show
+OF_WEIGHTS = ("other", "text", "tokens", "key_tokens", "run", "layer", "head", "query", "log", "effects", "against")
+# options of models that are asked no prompt
+OF_NO_PROMPT = [one.name for one in fields(ModelOptions) if one not in fields(PromptOptions)]
+
+
+@command(example='attnctl view "Alice will eat pizza"', more=(CHANGED, NUMBERS, MATHEMATICS, MADE, CHECKPOINT))
+def view_command(
+    context: Context,
+    source: SourceArgument = None,
+    other: Annotated[
+        str | None, Argument(help="A second one, to be seen beside the first.", metavar="[TEXT|FILE]")
+    ] = None,
+    text: Annotated[
+        str | None, Argument(help="A text for both: the two before it are models then.", metavar="[TEXT]")
+    ] = None,
+    *,
+    file: FileOption = None,
+    tokens: TokensOption = None,
+    key_tokens: KeyTokensOption = None,
+    run: Annotated[
+        str | None,
+        Option(
+            "--run",
+            help="Folder of a training run: the text at every step of it.",
+            metavar="FOLDER",
+            envvar="ATTNCTL_RUN",
+            rich_help_panel=MODEL,
+        ),
+    ] = None,
+    layer: TellingLayerOption = None,
+    head: TellingHeadOption = None,
+    query: QueryOption = None,
+    output: Annotated[str | None, output_option('Where to write: .html, or "-".')] = None,
+    no_open: Annotated[
+        bool,
+        Option("--no-open", help="Write the page, do not open it.", envvar="ATTNCTL_NO_OPEN", rich_help_panel=OUTPUT),
+    ] = False,
+    log: Annotated[
+        bool | None,
+        Option(
+            "--log/--no-log",
+            help="Colours on a logarithmic scale: the page begins so.",
+            envvar="ATTNCTL_LOG",
+            rich_help_panel=SHOW,
+        ),
+    ] = None,
+    effects: Annotated[
+        bool,
+        Option(
+            "--effects",
+            help="Shade the tokens by what they do for the prediction, too.",
+            envvar="ATTNCTL_EFFECTS",
+            rich_help_panel=LOOK,
+        ),
+    ] = False,
+    against: AgainstOption = None,
+    sources: Annotated[
+        bool,
+        Option(
+            "--sources",
+            help="Of a prompt: the parts that the model's answer to it came from.",
+            envvar="ATTNCTL_SOURCES",
+            rich_help_panel=LOOK,
+        ),
+    ] = False,
+    weights: WeightOptions,
+    model: ModelOptions,
+) -> None:
+    """Make one HTML file to explore attention in a browser, and open it: no network, nothing to install.
+
+    With two texts or traces, or two models and a text, both are there side by side, with their difference. A long text is
+    pooled to an overview, with its strongest links and exact blocks around them; an overview's file is shown as it is.
+    """
+    if output not in (None, "-"):
+        if Path(str(output)).suffix.lower() not in (".html", ".htm"):
+            raise UsageError(f"-o {output}: view writes .html (for pictures see attnctl heatmap)")
+        check_writable(str(output))
+    if sources:
+        because = "--sources shows the parts of a prompt"
+        refuse_unused(context, *OF_WEIGHTS, WeightOptions, *OF_NO_PROMPT, "image", because=because)
+        _write_page(_page_of_answer(source, file, model), "sources", output, no_open)
+        return
+    if run is not None or other is not None:
+        refuse_unused(context, "effects", "against", because="it goes with one source")
+    elif not effects:
+        refuse_unused(context, "against", because="it goes with --effects")
+    from attnctl.pages import page_of_sources
+    from attnctl.readings.effects.ablation import EffectRequest
+    from attnctl.source import Changes
+
+    ask = EffectRequest(target=model.target, against=against, every_edge=True) if effects else None
+    if effects:  # --target is the word that is watched, and no text of a decoder
+        model = replace(model, target=None)
+    labels: list[str] | None = None
+    seen: Iterable[Source]
+    if run is not None:
+        unused = ("other", "text", "tokens", "key_tokens", "model")
+        refuse_unused(context, *unused, because="--run shows one text at every step of a training run")
+        seen, labels, name = _steps_of_run(run, source, file, model)
+    else:
+        if other is None:
+            seen = [arguments.open_source(source, file, tokens, model, key_tokens)]
+        elif text is not None:
+            refuse_unused(context, "file", "tokens", "key_tokens", "model", because="two models read one text")
+            seen, labels = _two_models((str(source), other), text, model), [str(source), other]
+        else:
+            seen = _two_sources(context, source, other, tokens, key_tokens, model)
+        name = seen[0].text
+    html = page_of_sources(
+        seen,
+        Changes(weights.measure, weights.words, weights.renormalise, weights.drop),
+        layer,
+        head,
+        query=query,
+        log=bool(log),
+        effects=ask,
+        labels=labels,
+        over_training=run is not None,
+        **arguments.page_notes(),
+    )
+    _write_page(html, name, output, no_open)
+
+
+def _page_of_answer(source: str | None, file: str | None, model: ModelOptions) -> str:
+    """Return the page of the parts of a prompt that the model's answer came from."""
+    from attnctl.commands.sources import find_sources
+    from attnctl.render.page.reading_pages import sources_page
+
+    asked = PromptOptions(
+        model=model.model,
+        dtype=model.dtype,
+        device=model.device,
+        off=model.off,
+        seed=model.seed,
+        bos=model.bos,
+        chat=model.chat,
+        generate=model.generate,
+        truncate=model.truncate,
+        image=model.image,
+    )
+    return sources_page(find_sources(source, file, asked)[0])
+
+
+def _steps_of_run(
+    run: str, source: str | None, file: str | None, model: ModelOptions
+) -> tuple[Iterable[Source], list[str], str]:
+    """Return a text under the weights of each step of a training run, the labels of the steps, and the text."""
+    from attnctl import inputs
+
+    text = inputs.text_of(source, file)
+    seen, steps = inputs.sources_of_run(run, text, lambda path: arguments.model_of(replace(model, model=path)))
+    return seen, list(steps.values()), text
+
+
+def _two_models(names: tuple[str, str], text: str, model: ModelOptions) -> list[Source]:
+    """Return a text through two models."""
+    from attnctl import inputs
+    from attnctl.source import TextSource
+
+    words = inputs.text_of(text, None)
+    return [TextSource(arguments.model_of(replace(model, model=name)), words) for name in names]
+
+
+def _two_sources(
+    context: Context,
+    source: str | None,
+    other: str,
+    tokens: str | None,
+    key_tokens: str | None,
+    model: ModelOptions,
+) -> list[Source]:
+    """Return two sources; the options of a model are for the texts among them, names of tokens for the numbers."""
+    from attnctl import inputs
+
+    sides = [one for one in (source, other) if one]
+    computed = [one == "-" or inputs.names_numbers(one) for one in sides]
+    refuse_unused(context, "file", because="the two are named already")
+    if not any(computed):
+        refuse_unused(context, "tokens", "key_tokens", because="both are texts")
+    if all(computed):
+        refuse_unused(context, ModelOptions, because="the numbers of both are computed already")
+    if source == other == "-":
+        raise UsageError('only one of the two can be "-"')
+    inputs.refuse_models("view", source or "", other)
+    return [
+        arguments.open_source(one, None, tokens, {}, key_tokens)
+        if given
+        else arguments.open_source(one, None, None, model)
+        for one, given in zip(sides, computed, strict=True)
+    ]
+
+
+def _write_page(html: str, name: str, output: str | None, no_open: bool) -> None:
+    """Write a page and open it in a browser; without `output` into a file in a new temporary folder, called after `name`."""
+    if output is None:
+        slug = re.sub(r"[^A-Za-z0-9]+", "-", name).strip("-").lower()[:40]
+        output = str(Path(tempfile.mkdtemp(prefix="attnctl-")) / f"{slug or 'attention'}.html")
+    put_bytes(html.encode(), output)
+    if output != "-":
+        print_lines(output)
+        if not no_open:
+            show_in_browser(output)
+
+
+def show_in_browser(page: str) -> None:
+    """Open a page in a browser, or say that there is none. One that would take over the terminal is not asked."""
+    windows = sys.platform in ("win32", "darwin") or any(
+        os.environ.get(name) for name in ("DISPLAY", "WAYLAND_DISPLAY", "BROWSER", "WSL_DISTRO_NAME")
+    )
+    if not (windows and webbrowser.open(Path(os.path.realpath(page)).as_uri())):
+        arguments.say_notes([f"no browser was found here: open {page} in one"])
