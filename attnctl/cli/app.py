@@ -17,7 +17,6 @@ import typer
 from typer.core import TyperGroup
 
 from attnctl import __version__, interrupts
-from attnctl.cli import arguments
 from attnctl.cli.command import NOTES, Command, flag_of, load_module
 from attnctl.cli.defaults import default_map, default_origin, unknown_variables
 from attnctl.cli.output import help_width, print_lines
@@ -46,7 +45,7 @@ class Listed(NamedTuple):
 
     panel: str
     about: str
-    module: str = ""  # with a function under @command; a command without one is made from `command_table`
+    module: str  # with a function under @command
 
 
 LOOK, LEARN, MODELS, SETTINGS = "Look", "Learn", "Models", "Settings"
@@ -80,11 +79,7 @@ COMMANDS = {
 
 def load_command(name: str) -> Command:
     """Return the command of this name, its module imported."""
-    if module := COMMANDS[name].module:
-        return load_module(name, module)
-    from attnctl.cli.table_command import TableCommand
-
-    return TableCommand(name)
+    return load_module(name, COMMANDS[name].module)
 
 
 def all_commands() -> Iterator[Command]:
@@ -198,7 +193,7 @@ def _report_error(error: BaseException, name: str, session: Session | None) -> i
         _write_no_more()
         return DONE
     if isinstance(error, AttnctlError):
-        print_complaint(arguments.with_origin(str(error)))
+        print_complaint(str(error))
         return error.exit_code
     if hasattr(error, "format_message"):  # Typer's
         print_complaint(_usage_message(error, name))

@@ -190,9 +190,6 @@ class Command(TyperCommand):
             ctx.params[text] = " ".join([first, *rest])
             ctx.args = []
         output.begin_output(quiet_command=ctx.params.pop("quiet") or (ctx.obj is not None and ctx.obj.quiet))
-        from attnctl.cli import arguments
-
-        arguments.begin_command(self, ctx)  # for commands of the table
         _forget_defaults_of_another_model(ctx)
         output.say_notes(ctx.meta.get(NOTES, ()))
         if ctx.obj is not None:

@@ -14,8 +14,7 @@ from typer import Argument, BadParameter, Option
 from typer.models import OptionInfo
 
 from attnctl import limits
-from attnctl.cli.options import TOKENS
-from attnctl.cli.suggestions import completing
+from attnctl.cli.suggestions import TOKENS, completing
 from attnctl.limits import Range
 from attnctl.measures import measure_names
 

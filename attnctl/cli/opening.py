@@ -30,16 +30,20 @@ def model_of(options: OptionValues | CheckpointOptions) -> Any:
 def open_source(
     context: Context,
     source: str | None,
-    file: str | None,
-    model: CheckpointOptions,
+    file: str | None = None,
+    model: CheckpointOptions | None = None,
+    *,
     tokens: str | None = None,
     key_tokens: str | None = None,
 ) -> TextSource | TraceSource | OverviewSource:
-    """Return what the arguments of a command name. Raises UsageError for model options beside numbers computed already."""
+    """Return what the arguments of a command name. Raises UsageError for model options beside numbers computed already.
+
+    Without a `model` the options on the command line are not about this source.
+    """
     from attnctl import inputs
     from attnctl.source import TextSource
 
-    values = option_values(model)
+    values = {} if model is None else option_values(model)
     opened = inputs.open_input(
         source,
         file,

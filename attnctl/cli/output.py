@@ -10,6 +10,7 @@ from textwrap import wrap
 from typing import TYPE_CHECKING, Any
 
 from attnctl import __version__
+from attnctl.cli.groups import MapOptions, option_values
 from attnctl.errors import UsageError, print_complaint, waiting
 from attnctl.files import check_writable, write_whole
 from attnctl.text import as_json, either, harmless_text
@@ -17,6 +18,7 @@ from attnctl.text import as_json, either, harmless_text
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
+    from attnctl.formats.pictures import Look
     from attnctl.render.figure.layout import Drawing
     from attnctl.render.terminal.console import SafeConsole
     from attnctl.tokens import Token
@@ -162,3 +164,25 @@ def write_drawing(drawing: Drawing, form: str, output: str | None) -> None:
 
     put_bytes(figure_bytes(drawing.figure, form), output)
     say_notes(drawing.notes)
+
+
+def picture_look(options: MapOptions, dpi: int = 200) -> Look:
+    """Return how a picture looks. Raises UsageError for a size that cannot be."""
+    from attnctl.formats.pictures import Look, size_in_inches
+
+    typed = {name: value for name, value in option_values(options).items() if value is not None}
+    bar = not typed.pop("no_colorbar", False)
+    if "size" in typed:
+        typed["size"] = size_in_inches(str(typed["size"]))
+    return Look(**{"dpi": dpi, "colour_bar": bar} | typed)  # type: ignore[arg-type]
+
+
+def page_notes() -> dict[str, Any]:
+    """Return who hears what `page_of_sources` tells: of large traces, of a long text's cost, of each trace."""
+    from attnctl.source.cells import SURVEY_SWEEPS, cost_of_heads
+
+    return {
+        "say": say_notes,
+        "check": lambda source, heads: say_cost(cost_of_heads(source, heads, SURVEY_SWEEPS)),
+        "told": lambda trace: say_unknown(trace.tokens, trace.key_axis, notes=trace.notes),
+    }

@@ -1,4 +1,4 @@
-"""What was meant by a name that is not there: the nearest one, by its meaning first and its letters second."""
+"""Complete the values of options, in the user's own shell and at the prompt of `attnctl shell`; suggest the nearest name."""
 
 from __future__ import annotations
 
@@ -9,23 +9,18 @@ from typing import TYPE_CHECKING
 from typer import Context
 
 from attnctl import find_named
-from attnctl.cli.options import OPTIONS, TOKENS
 from attnctl.tokens import split_words
 
 if TYPE_CHECKING:
     from typer._click.core import Context as ClickContext
-    from typer._click.core import Parameter
+
+TOKENS = "the words of the text"  # among the values of an option
 
 
 def suggest_choice(name: str, choices: Iterable[str]) -> str:
     """The question whether a choice near to what was given was meant, as the end of a sentence; nothing where none is."""
     near = get_close_matches(name.casefold(), list(choices), 1, 0.6)
     return f": did you mean {near[0]}?" if near else ""
-
-
-def values_of(option: str, text: str = "") -> list[str]:
-    """Return the values that an option of the table may take; `text` is what the command asks about."""
-    return named_values(OPTIONS[option].values if option in OPTIONS else (), text)
 
 
 def named_values(values: Iterable[str], text: str = "") -> list[str]:
@@ -40,12 +35,6 @@ def named_values(values: Iterable[str], text: str = "") -> list[str]:
         else:
             found.append(value)
     return found
-
-
-def completions(option: str, incomplete: str, text: str = "") -> list[str]:
-    """Return the values of an option of the table that begin with `incomplete`."""
-    joined = option in OPTIONS and OPTIONS[option].joined
-    return _beginning_with(values_of(option, text), incomplete, joined)
 
 
 def _beginning_with(values: Iterable[str], incomplete: str, joined: bool) -> list[str]:
@@ -65,11 +54,6 @@ def completing(*values: str, joined: bool = False) -> Callable[[Context, str], l
         return _beginning_with(named_values(values, _text_of_context(ctx)), incomplete, joined)
 
     return complete
-
-
-def complete_parameter(context: ClickContext, parameter: Parameter, incomplete: str) -> list[str]:
-    """Return the completions of one parameter of the table in a user's own shell (bash, zsh, fish, PowerShell)."""
-    return completions(parameter.name or "", incomplete, _text_of_context(context))
 
 
 def _text_of_context(context: ClickContext) -> str:

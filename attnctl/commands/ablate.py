@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Annotated
 from typer import Context, Option
 
 from attnctl import limits
-from attnctl.cli import arguments
 from attnctl.cli.command import command, refuse_unused
 from attnctl.cli.groups import (
     CHECKPOINT,
@@ -55,10 +54,10 @@ from attnctl.cli.groups import (
     output_option,
     whole,
 )
-from attnctl.cli.options import TOKENS
-from attnctl.cli.output import output_format, put_bytes, write_renderable
+from attnctl.cli.opening import model_of
+from attnctl.cli.output import output_format, put_bytes, say_cost, say_notes, write_drawing, write_renderable
 from attnctl.cli.progress import cost_progress
-from attnctl.cli.suggestions import completing
+from attnctl.cli.suggestions import TOKENS, completing
 from attnctl.formats.pictures import format_names, suffixes_listed
 from attnctl.text import counted
 
@@ -239,7 +238,7 @@ def ablate_command(
     from attnctl import api, inputs
 
     def open_model() -> Model:
-        opened: Model = arguments.model_of(replace(model, chat=None))
+        opened: Model = model_of(replace(model, chat=None))
         return opened
 
     words, reader = inputs.text_or_conversation(text, file, model.chat, open_model)
@@ -262,7 +261,7 @@ def ablate_command(
         cross=model.attention is None,
     )
     found = _measured_effects(watched, request)
-    arguments.say_notes(found.notes)
+    say_notes(found.notes)
     _write_effects(found, form, output, top, text, model.image)
 
 
@@ -277,7 +276,7 @@ def _measured_effects(watched: Watched, request: EffectRequest) -> Effects:
         cuts = len(request.edges) + len(request.spans) + (n if request.every_edge else 0)
         parts_or_edges = "longer parts take fewer" if request.spans else "--edge and --spans take fewer"
         fewer = parts_or_edges if cuts else LESS_HEADS
-        arguments.say_cost(cost_of_passes(watched.info, n, passes + cuts, cuts=cuts > 0, fewer=fewer))
+        say_cost(cost_of_passes(watched.info, n, passes + cuts, cuts=cuts > 0, fewer=fewer))
     with cost_progress(counted(n, "token")) as tick:
         return measure_effects(watched, request, *([] if tick is None else [tick]))
 
@@ -295,7 +294,7 @@ def _write_effects(
         from attnctl.render.figure.charts import effects_drawing
 
         photograph = inputs.photograph_named(text, image)
-        arguments.write_drawing(effects_drawing(found, photograph), form, output)
+        write_drawing(effects_drawing(found, photograph), form, output)
     else:
         from attnctl.render.terminal.console import Shown
         from attnctl.render.told.effects import effects_forms

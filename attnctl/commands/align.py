@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING, Annotated
 
 from typer import Argument, Context, Option
 
-from attnctl.cli import arguments
 from attnctl.cli.command import command, refuse_unused
 from attnctl.cli.groups import (
     LOOK,
@@ -20,7 +19,15 @@ from attnctl.cli.groups import (
     WordsOption,
     output_option,
 )
-from attnctl.cli.output import output_format, print_lines, put_bytes, safe_console, show_renderable
+from attnctl.cli.output import (
+    output_format,
+    print_lines,
+    put_bytes,
+    safe_console,
+    say_notes,
+    show_renderable,
+    write_drawing,
+)
 from attnctl.cli.progress import cost_progress
 from attnctl.cli.suggestions import completing
 from attnctl.errors import UsageError
@@ -112,7 +119,7 @@ def align_command(
                 tick(step - done)
                 done = step
     assert aligned is not None
-    arguments.say_notes(aligned.notes)
+    say_notes(aligned.notes)
     _write_aligned(aligned, form, output)
 
 
@@ -132,7 +139,7 @@ def _write_aligned(aligned: AlignedSpeech | AlignedText, form: str, output: str 
     elif form != "terminal":
         from attnctl.render.figure.charts import alignment_drawing
 
-        arguments.write_drawing(alignment_drawing(aligned), form, output)
+        write_drawing(alignment_drawing(aligned), form, output)
     elif safe_console().is_terminal:
         show_renderable(Shown(align_forms(aligned)))
     else:

@@ -12,7 +12,6 @@ from typer import Argument, Context, Option
 
 from attnctl import limits
 from attnctl.argument_types import model_arguments
-from attnctl.cli import arguments
 from attnctl.cli.command import command, refuse_unused
 from attnctl.cli.engines import engine_of
 from attnctl.cli.groups import (
@@ -40,7 +39,7 @@ from attnctl.cli.groups import (
     output_option,
     whole,
 )
-from attnctl.cli.output import put_bytes, say_unless_quiet
+from attnctl.cli.output import picture_look, put_bytes, say_unless_quiet
 from attnctl.cli.progress import items_progress
 from attnctl.cli.suggestions import completing
 from attnctl.errors import DONE, PARTIAL, AttnctlError, UsageError, print_complaint
@@ -140,7 +139,7 @@ def batch_command(
             "--steps",
             help="Only these steps: weights or scores,weights,… of a trace (json, npz).",
             metavar="STEPS",
-            autocompletion=completing("attnctl.steps:NAMES", joined=True),
+            autocompletion=completing("attnctl.trace.steps:NAMES", joined=True),
             envvar="ATTNCTL_STEPS",
             rich_help_panel=LOOK,
         ),
@@ -249,7 +248,7 @@ def batch_command(
     if kept is not None and "prediction" not in kept:
         refuse_unused(context, "predict", because="--steps leaves the prediction out")
     _refuse_unused_by(context, formats)
-    drawn = dataclasses.asdict(arguments.picture_look(look, dpi=100))
+    drawn = dataclasses.asdict(picture_look(look, dpi=100))
     if look.log is None:
         drawn["log"] = None  # chosen for each text
     if (source is None) == (model.chat is None):

@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Annotated
 
 from typer import Argument, Context, Option
 
-from attnctl.cli import arguments
 from attnctl.cli.command import command, refuse_unused
 from attnctl.cli.groups import (
     CHECKPOINT,
@@ -26,7 +25,16 @@ from attnctl.cli.groups import (
     WeightsModelOptions,
     output_option,
 )
-from attnctl.cli.output import output_format, put_bytes, write_renderable
+from attnctl.cli.opening import model_of, open_source
+from attnctl.cli.output import (
+    output_format,
+    picture_look,
+    put_bytes,
+    say_notes,
+    say_unknown,
+    write_drawing,
+    write_renderable,
+)
 from attnctl.cli.suggestions import completing
 from attnctl.errors import UsageError
 from attnctl.formats.pictures import format_names, suffixes_listed
@@ -35,7 +43,7 @@ from attnctl.text import for_pasting, visible_text
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from attnctl.readings.traces.comparison import Comparison
+    from attnctl.readings.comparison import Comparison
     from attnctl.source import Source
 
 
@@ -88,7 +96,7 @@ def compare_command(
     from attnctl.api import chosen_places
     from attnctl.measures import check_measure
 
-    how = arguments.picture_look(look)
+    how = picture_look(look)
     check_measure(shown.measure, head is not None)
     if text is None and file is None:
         pair = _pair_of_texts(context, a, b, shown, model)
@@ -105,7 +113,7 @@ def compare_command(
 
         if len(places) > 1:
             raise UsageError("a picture shows one head: choose it with --layer and --head")
-        arguments.write_drawing(comparison_panels(pair, *places[0], how), form, output)
+        write_drawing(comparison_panels(pair, *places[0], how), form, output)
     else:
         from attnctl.render.terminal.console import Shown
         from attnctl.render.told.comparison import comparison_forms
@@ -125,7 +133,7 @@ def _pair_of_texts(context: Context, a: str, b: str, shown: WeightOptions, model
     if all(stored):
         refuse_unused(context, WeightsModelOptions, because="A and B are computed already")
     sides = [
-        arguments.open_source(one, None, None, {} if is_stored else model)
+        open_source(context, one, model=None if is_stored else model)
         for one, is_stored in zip((a, b), stored, strict=True)
     ]
     return _compared(sides, (a, b), shown)
@@ -146,13 +154,13 @@ def _pair_of_models(
         )
     words = inputs.text_of(text, file)
     both = replace(model, model=a, off=None), replace(model, model=b)
-    sides = [TextSource(arguments.model_of(one), words) for one in both]
+    sides = [TextSource(model_of(one), words) for one in both]
     if model.off is None:
         return _compared(sides, (a, b), shown)
     pair = _compared(sides, (a, sides[1].info.name), shown)
     for name, trace in zip(pair.names, (pair.a, pair.b), strict=True):
         likeliest = (f"{visible_text(one.text)} {100 * one.probability:.0f} %" for one in trace.predictions[:3])
-        arguments.say_notes([f"{name} goes on with {', '.join(likeliest)}"] if trace.predictions else ())
+        say_notes([f"{name} goes on with {', '.join(likeliest)}"] if trace.predictions else ())
     return pair
 
 
@@ -162,7 +170,7 @@ def _compared(sides: Sequence[Source], names: tuple[str, str], shown: WeightOpti
     from attnctl.source import Changes
 
     changes = Changes(shown.measure, shown.words, shown.renormalise, shown.drop or None)
-    pair = compare_sources(sides[0], sides[1], names, changes, arguments.say_notes)
+    pair = compare_sources(sides[0], sides[1], names, changes, say_notes)
     notes = [note for trace in (pair.a, pair.b) for note in trace.notes]
-    arguments.say_unknown(*(side.tokens for side in sides), notes=notes)
+    say_unknown(*(side.tokens for side in sides), notes=notes)
     return pair

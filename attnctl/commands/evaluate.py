@@ -11,7 +11,6 @@ from typer import Argument, Context, Option
 
 from attnctl import limits
 from attnctl.argument_types import model_arguments
-from attnctl.cli import arguments
 from attnctl.cli.command import command, refuse_unused
 from attnctl.cli.engines import engine_of
 from attnctl.cli.groups import (
@@ -27,7 +26,8 @@ from attnctl.cli.groups import (
     output_option,
     whole,
 )
-from attnctl.cli.output import put_bytes, show_renderable
+from attnctl.cli.opening import model_of
+from attnctl.cli.output import picture_look, put_bytes, say_note, say_notes, show_renderable
 from attnctl.cli.progress import items_progress
 from attnctl.errors import DONE, PARTIAL, AttnctlError, UsageError, print_complaint
 from attnctl.files import check_writable, need_pyarrow
@@ -180,7 +180,7 @@ def evaluate_command(
         refuse_unused(context, *COUNTING, *COUNTED, "json", *others, because="--write-corpus writes sentences alone")
         if paths:
             raise UsageError("--write-corpus writes the held-out sentences of the bundled corpus: it reads no corpus")
-        _write_sentences(sentences, bool(arguments.model_of(options).info.causal), write_corpus)
+        _write_sentences(sentences, bool(model_of(options).info.causal), write_corpus)
         return DONE
     if not paths:
         refuse_unused(context, *COUNTING, *COUNTED, because="it goes with a corpus of your own")
@@ -203,7 +203,7 @@ def evaluate_command(
     from attnctl.render.terminal.console import Shown
     from attnctl.render.told.census import census_forms
 
-    drawn = arguments.look_of({"cmap": look.cmap, "dpi": look.dpi, "title": look.title})
+    drawn = picture_look(look)
     if any(map(picture_format, output or ())):
         from attnctl.render.figure.heatmap import colour_map
 
@@ -227,7 +227,7 @@ def evaluate_command(
         )
         found = _counted_census(treebank, counting, folder, by, jobs, start_anew=replace)
     for path in [*files, *([str(Path(folder) / "census.json")] if folder else [])]:
-        put_bytes(census_bytes(found, Path(path).suffix.lower(), drawn, arguments.say_notes), path)
+        put_bytes(census_bytes(found, Path(path).suffix.lower(), drawn, say_notes), path)
     if json:
         put_bytes(census_bytes(found, ".json"))
     else:
@@ -253,7 +253,7 @@ def _evaluate_bundled(options: dict[str, object], count: int, json: bool) -> Non
     from attnctl.render.told.training import relations_forms
     from attnctl.training.relations import measure_relations
 
-    table = measure_relations(arguments.model_of(options), count=count)
+    table = measure_relations(model_of(options), count=count)
     if json:
         put_bytes(b"".join(write_json(measured, "relation") + b"\n" for measured in table))
     else:
@@ -273,9 +273,7 @@ def _counted_census(
         work = replace(work, batch_size=1)
     with items_progress(treebank.share_read) as tick:
         alone = by.engine == "local" and jobs == 1
-        told = census_work.CensusProgress(
-            treebank, folder is not None, alone, tick, arguments.say_note, print_complaint
-        )
+        told = census_work.CensusProgress(treebank, folder is not None, alone, tick, say_note, print_complaint)
         found = census_work.count_corpus(
             work,
             treebank,
@@ -285,7 +283,7 @@ def _counted_census(
             folder=folder,
             start_anew=start_anew,
             hear=told.chunk_done,
-            say=arguments.say_note,
+            say=say_note,
         )
     told.end()
     if not found.used:

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Annotated
 from typer import Context, Option
 
 from attnctl import limits
-from attnctl.cli import arguments
 from attnctl.cli.command import command, refuse_unused
 from attnctl.cli.groups import (
     CHANGED,
@@ -33,17 +32,25 @@ from attnctl.cli.groups import (
     output_option,
     whole,
 )
-from attnctl.cli.options import TOKENS
-from attnctl.cli.output import output_format, put_bytes, show_renderable, write_renderable
+from attnctl.cli.opening import model_of, open_source
+from attnctl.cli.output import (
+    output_format,
+    put_bytes,
+    say_cost,
+    say_notes,
+    say_unknown,
+    show_renderable,
+    write_renderable,
+)
 from attnctl.cli.progress import cost_progress, heads_over_tokens
-from attnctl.cli.suggestions import completing
+from attnctl.cli.suggestions import TOKENS, completing
 from attnctl.errors import DONE, FINDING, AttnctlError, UsageError
 
 if TYPE_CHECKING:
     from attnctl.readings.overview import LongRow, Overview
-    from attnctl.readings.traces.trace import Trace
     from attnctl.render.terminal.console import Shown
     from attnctl.source import Changes, Prepared, Source
+    from attnctl.trace import Trace
 
 
 # Imports inside functions are of what one branch needs: --help imports no NumPy, --json no rich; a start is counted in ms.
@@ -125,7 +132,7 @@ def explain_command(
             "--steps",
             help="Only these steps: scores,weights,… (matrices shows W_Q, W_K, W_V)",
             metavar="STEPS",
-            autocompletion=completing("attnctl.steps:NAMES", "contributions", joined=True),
+            autocompletion=completing("attnctl.trace.steps:NAMES", "contributions", joined=True),
             envvar="ATTNCTL_STEPS",
             rich_help_panel=LOOK,
         ),
@@ -165,24 +172,24 @@ def explain_command(
         return DONE
     refuse_unused(context, "against", because="it goes with --steps contributions")
     from attnctl.source import Changes, OverviewSource, is_long, prepare
-    from attnctl.steps import check_names
+    from attnctl.trace.steps import check_names
 
     check_names(names or ())
-    opened = arguments.open_source(source, file, tokens, model, key_tokens)
+    opened = open_source(context, source, file, model, tokens=tokens, key_tokens=key_tokens)
     if check:
         return _print_check(prepare(opened, layer=chosen.layer, head=chosen.head))
     changes = Changes(weights.measure, weights.words, weights.renormalise, weights.drop)
     pooled = isinstance(opened, OverviewSource) or is_long(opened)
     if names is None and (pooled or chosen.top is not None or chosen.spans is not None):
         refuse_unused(context, WalkOptions, because="the largest weights of rows are shown, and no steps")
-        given = prepare(opened, changes, chosen.layer, chosen.head, say=arguments.say_notes)
+        given = prepare(opened, changes, chosen.layer, chosen.head, say=say_notes)
         _explain_long(given, form, output, chosen)
         return DONE
     if names is not None:
         refuse_unused(context, "top", "spans", "all", because="--steps names what is shown")
     if form in ("json", "npz"):
         refuse_unused(context, WalkOptions, because=f"the output is {form.upper()}")
-        given = prepare(opened, changes, chosen.layer, chosen.head, chosen.query, say=arguments.say_notes)
+        given = prepare(opened, changes, chosen.layer, chosen.head, chosen.query, say=say_notes)
         _write_trace(given.trace(), chosen.query, names, output)
     else:
         _explain_steps(opened, changes, names, form, output, chosen, walk)
@@ -201,8 +208,8 @@ def _explain_steps(
     """Walk through the steps, those of `names` or every one, of the heads that were chosen or that tell most."""
     from attnctl.readings.questions.headline import headline, walked_heads
     from attnctl.source import is_long, prepare, selected_indices
-    from attnctl.steps import check_steps
     from attnctl.tokens import find_several
+    from attnctl.trace.steps import check_steps
 
     layer, head, query = chosen.layer, chosen.head, chosen.query
     narrow = is_long(opened)  # of a short text every head and row is read: the walk names what heads found
@@ -211,13 +218,13 @@ def _explain_steps(
         from attnctl.measures import check_measure
 
         check_measure(changes.measure, head not in (None, "all"))
-    given = prepare(opened, changes, layer, some, query, say=arguments.say_notes)
+    given = prepare(opened, changes, layer, some, query, say=say_notes)
     heads = selected_indices(head, opened.counts[1], "head", opened.name)
     trace = (given if narrow else given._replace(rows=None)).trace()
     if names is not None:  # where the steps are picked, their heading is not shown
         every = trace.model.kind in ("checkpoint", "matrix")
-        arguments.say_unknown(trace.tokens, trace.key_axis, notes=trace.notes, every=every)
-        arguments.say_notes(check_steps(trace, names))
+        say_unknown(trace.tokens, trace.key_axis, notes=trace.notes, every=every)
+        say_notes(check_steps(trace, names))
     from attnctl.render.terminal.console import Shown
     from attnctl.render.told.explanation import Explanation
     from attnctl.render.told.first_screen import FirstScreen
@@ -251,8 +258,8 @@ def _write_trace(trace: Trace, query: str | None, names: Sequence[str] | None, o
     from attnctl.formats.documents.trace_json import trace_to_json
     from attnctl.formats.storage import save_value
     from attnctl.readings.questions.headline import headline
-    from attnctl.steps import narrow_trace
     from attnctl.tokens import find_several
+    from attnctl.trace.steps import narrow_trace
 
     queries = [None] if query is None else find_several(trace.tokens, query)
     line = headline(trace, query=queries[0]) if len(queries) == 1 else None
@@ -291,10 +298,10 @@ def _explain_contributions(
     if form == "npz":
         raise UsageError("--steps contributions is written as .json, .txt or .svg")
     ask = EffectRequest(target=model.target, against=against)
-    watched = watched_text(arguments.model_of(replace(model, target=None)), checked_text(text), query)
+    watched = watched_text(model_of(replace(model, target=None)), checked_text(text), query)
     found = measure_contributions(watched, ask)
     assert found.contributions is not None
-    arguments.say_notes((*watched.notes, *found.contributions.notes))
+    say_notes((*watched.notes, *found.contributions.notes))
     if form == "json":
         put_bytes(effects_to_json(found) + b"\n", output)
     else:
@@ -327,7 +334,7 @@ def _explain_long(given: Prepared, form: str, output: str | None, chosen: Chosen
         at, said = named_query(given, at)
         with cost_progress(bar) as tick:
             row = query_row(given, at, links, tick)
-        arguments.say_notes((*said, *row.notes))
+        say_notes((*said, *row.notes))
         return row
 
     if form != "json":
@@ -341,10 +348,10 @@ def _explain_long(given: Prepared, form: str, output: str | None, chosen: Chosen
         if spans is not None:
             raise UsageError("--spans sums up where one query looks: name it with --query")
         check_links(given, top or TOP)
-        arguments.say_cost(cost_of_heads(source, given.head_count))
+        say_cost(cost_of_heads(source, given.head_count))
         with cost_progress(bar) as tick:
             found = [read_strongest_links(given, top or TOP, tick)]
-        arguments.say_notes(found[0].notes)
+        say_notes(found[0].notes)
     elif top is not None or spans is not None:
         raise UsageError("--top and --spans sum up a row in words: with --json and --query all of it is written")
     elif len(queries) > 1 and output not in (None, "-"):

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Annotated
 from typer import Context, Option
 
 from attnctl import limits
-from attnctl.cli import arguments
 from attnctl.cli.command import command, refuse_unused
 from attnctl.cli.groups import (
     CHANGED,
@@ -35,7 +34,17 @@ from attnctl.cli.groups import (
     output_option,
     whole,
 )
-from attnctl.cli.output import output_format, put_bytes, write_renderable
+from attnctl.cli.opening import model_of, open_source
+from attnctl.cli.output import (
+    output_format,
+    picture_look,
+    put_bytes,
+    say_cost,
+    say_notes,
+    say_unknown,
+    write_drawing,
+    write_renderable,
+)
 from attnctl.cli.progress import cost_progress, heads_over_tokens
 from attnctl.cli.suggestions import completing
 from attnctl.errors import UsageError
@@ -143,7 +152,7 @@ def heads_command(
     if probe and all(one is None for one in (source, file, tokens, key_tokens, model.chat, model.qkv)):
         opener: Callable[[], Source] = partial(_open_probe, model)
     else:
-        opener = partial(arguments.open_source, source, file, tokens, model, key_tokens)
+        opener = partial(open_source, context, source, file, model, tokens=tokens, key_tokens=key_tokens)
     changes = Changes(weights.measure, weights.words, weights.renormalise, weights.drop)
     measure = partial(_measure_heads, opener, changes, layer, head, probe)
     if form in format_names():
@@ -172,8 +181,8 @@ def _open_probe(model: WeightsModelOptions) -> Source:
     """Return the model with the text of the probe."""
     from attnctl.models.watching import probe_text
 
-    opened = probe_text(arguments.model_of(model))
-    arguments.say_notes(["there is no text: every statistic is of the probe's, random tokens said twice"])
+    opened = probe_text(model_of(model))
+    say_notes(["there is no text: every statistic is of the probe's, random tokens said twice"])
     return opened
 
 
@@ -192,12 +201,12 @@ def _measure_heads(
 
     opened = opener()
     check_attention_weights(opened, "heads")
-    given = prepare(opened, changes, layer, head, keeps_columns=True, say=arguments.say_notes)
-    arguments.say_cost(cost_of_heads(opened, given.head_count))
+    given = prepare(opened, changes, layer, head, keeps_columns=True, say=say_notes)
+    say_cost(cost_of_heads(opened, given.head_count))
     with cost_progress(heads_over_tokens(given)) as tick:
         measured = api.measure_heads(given, probe, census, tick)
-    arguments.say_notes(measured.notes)
-    arguments.say_unknown(given.source.tokens)
+    say_notes(measured.notes)
+    say_unknown(given.source.tokens)
     return measured
 
 
@@ -206,11 +215,11 @@ def _draw_statistic(measure: Callable[[], Overview], by: str, look: PictureOptio
     from attnctl.render.figure.charts import statistic_grid
     from attnctl.render.figure.heatmap import colour_map
 
-    drawn_as = arguments.picture_look(look)
+    drawn_as = picture_look(look)
     colour_map(drawn_as.cmap)  # an unknown name is refused before long work
     measured = measure()
     drawing = statistic_grid(measured.head_statistics, by, _title_of(measured), drawn_as, measured.model.citation)
-    arguments.write_drawing(drawing, form, output)
+    write_drawing(drawing, form, output)
 
 
 def _write_heads(

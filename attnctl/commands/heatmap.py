@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Annotated, NamedTuple
 
 from typer import Context, Option
 
-from attnctl.cli import arguments
 from attnctl.cli.command import command, refuse_unused, was_typed
 from attnctl.cli.groups import (
     CHANGED,
@@ -31,10 +30,21 @@ from attnctl.cli.groups import (
     WeightsModelOptions,
     output_option,
 )
-from attnctl.cli.options import TOKENS
-from attnctl.cli.output import print_lines, put_bytes, safe_console
+from attnctl.cli.opening import model_of, open_source
+from attnctl.cli.output import (
+    page_notes,
+    picture_look,
+    print_lines,
+    put_bytes,
+    safe_console,
+    say_cost,
+    say_note,
+    say_notes,
+    say_unknown,
+    write_drawing,
+)
 from attnctl.cli.progress import cost_progress, heads_over_tokens
-from attnctl.cli.suggestions import completing
+from attnctl.cli.suggestions import TOKENS, completing
 from attnctl.errors import AttnctlError, UsageError
 from attnctl.files import check_writable, names_picture
 from attnctl.formats.pictures import CMAP, picture_format, suffixes_listed
@@ -42,10 +52,9 @@ from attnctl.formats.pictures import CMAP, picture_format, suffixes_listed
 if TYPE_CHECKING:
     from attnctl.readings.heatmap import HeatmapGrid
     from attnctl.readings.overview import LongRow, Overview
-    from attnctl.readings.questions.headline import Headline
-    from attnctl.readings.traces.trace import Trace
     from attnctl.source import Changes, Prepared, Source
     from attnctl.source.cells import Zoom
+    from attnctl.trace import Headline, Trace
 
     Colour = Callable[[float], tuple[int, int, int]]
     Opener = Callable[[], Source]
@@ -168,7 +177,7 @@ def heatmap_command(
         draw_run = _write_page_of_run if form == "html" else _draw_run
         draw_run(context, run, inputs.text_of(source, file), model, chosen, look, str(output))
         return
-    opener = partial(arguments.open_source, source, file, tokens, model, key_tokens)
+    opener = partial(open_source, context, source, file, model, tokens=tokens, key_tokens=key_tokens)
     if form == "html":
         refuse_unused(context, "query", *ZOOM, because="the page has every query and key")
         _write_page(context, opener, chosen, look, str(output))
@@ -212,15 +221,15 @@ def _draw_run(
     from attnctl.render.figure.heatmap import draw_strip, moving_picture
     from attnctl.source.cells import evolution_of_run
 
-    drawn_as, form = arguments.picture_look(look), picture_format(output, "figure", "frames")
+    drawn_as, form = picture_look(look), picture_format(output, "figure", "frames")
     steps, labels = _sources_of_run(run, text, model)
-    evolution = evolution_of_run(steps, labels, run, *_without_telling(chosen), arguments.say_notes)
+    evolution = evolution_of_run(steps, labels, run, *_without_telling(chosen), say_notes)
     if form is not None and form != "gif":
-        arguments.write_drawing(draw_strip(evolution, drawn_as), form, output)
+        write_drawing(draw_strip(evolution, drawn_as), form, output)
         return
     drawn, notes = moving_picture(evolution, drawn_as)
     put_bytes(drawn, output)
-    arguments.say_notes(notes)
+    say_notes(notes)
 
 
 def _write_page_of_run(
@@ -242,7 +251,7 @@ def _sources_of_run(run: str, text: str, model: WeightsModelOptions) -> tuple[It
     """Return the text under the weights of each step, and step → its label."""
     from attnctl import inputs
 
-    return inputs.sources_of_run(run, text, lambda path: arguments.model_of(replace(model, model=path)))
+    return inputs.sources_of_run(run, text, lambda path: model_of(replace(model, model=path)))
 
 
 def _without_telling(chosen: Chosen) -> Chosen:
@@ -285,7 +294,7 @@ def _put_page(
         title=look.title,
         labels=labels,
         over_training=labels is not None,
-        **arguments.page_notes(),
+        **page_notes(),
     )
     put_bytes(html.encode(), output)
 
@@ -322,10 +331,10 @@ def _draw_photograph(
     from attnctl.render.figure.photograph import draw_over_photograph
 
     refuse_unused(context, "size", because="the photograph has a size of its own")
-    drawn_as = arguments.picture_look(look)
+    drawn_as = picture_look(look)
     colour_map(drawn_as.cmap)  # an unknown name is refused before long work
     row = _row_of_photograph(opener, chosen, query)
-    arguments.write_drawing(draw_over_photograph(row, read_photograph(photograph), drawn_as), form, output)
+    write_drawing(draw_over_photograph(row, read_photograph(photograph), drawn_as), form, output)
 
 
 def _write_patches(context: Context, opener: Opener, chosen: Chosen, query: str | None, output: str | None) -> None:
@@ -353,8 +362,8 @@ def _row_of_photograph(opener: Opener, chosen: Chosen, query: str | None) -> Lon
     number = query_of_picture(opened.tokens, query, bool(opened.info.causal))
     if chosen.layer is None and chosen.changes.measure in (None, "weights") and opened.counts[0] > 1:
         chosen = chosen._replace(layer=str(opened.counts[0] - 1))
-        arguments.say_note(f"shown is layer {chosen.layer}, the last one (--layer names others)")
-    return query_row(prepare(opened, *chosen, say=arguments.say_notes), number)
+        say_note(f"shown is layer {chosen.layer}, the last one (--layer names others)")
+    return query_row(prepare(opened, *chosen, say=say_notes), number)
 
 
 # --- a grid of weights ---
@@ -393,13 +402,13 @@ def _draw_grid(opener: Opener, chosen: Chosen, zoom: Zoom, look: PictureOptions,
     """Draw the grid as a picture."""
     from attnctl.render.figure.heatmap import colour_map, draw_heatmap
 
-    drawn_as = arguments.picture_look(look)
+    drawn_as = picture_look(look)
     colour_map(drawn_as.cmap)  # an unknown name is refused before long work
     opened = opener()
     grid = _read_grid(opened, chosen, zoom)
     if look.log is None and look.vmin is None and _needs_log(opened, grid):
         drawn_as = replace(drawn_as, log=True)
-    arguments.write_drawing(draw_heatmap(grid, drawn_as), form, output)
+    write_drawing(draw_heatmap(grid, drawn_as), form, output)
 
 
 def _read_grid(
@@ -421,7 +430,7 @@ def _prepare(opened: Source, chosen: Chosen) -> tuple[Prepared, tuple[Trace, Hea
     line = None
     if chosen.head == TELLING:
         chosen, line = _telling_head(opened, chosen)
-    return prepare(opened, *chosen, say=arguments.say_notes), line
+    return prepare(opened, *chosen, say=say_notes), line
 
 
 def _read_cells(given: Prepared, zoom: Zoom, room: int | None = None, *, bare: bool = False) -> Overview:
@@ -429,11 +438,11 @@ def _read_cells(given: Prepared, zoom: Zoom, room: int | None = None, *, bare: b
     from attnctl.readings.heatmap import OverviewReading
     from attnctl.source.cells import cost_of_heads, grid_of
 
-    arguments.say_cost(cost_of_heads(given.source, given.head_count))
+    say_cost(cost_of_heads(given.source, given.head_count))
     with cost_progress(heads_over_tokens(given)) as tick:
         cells: Overview = given.read(OverviewReading(grid_of(given, zoom, room)), tick)
     every = bare or cells.model.kind in ("checkpoint", "matrix")
-    arguments.say_unknown(cells.tokens, cells.key_axis, notes=cells.notes, every=every)
+    say_unknown(cells.tokens, cells.key_axis, notes=cells.notes, every=every)
     return cells
 
 
@@ -444,9 +453,7 @@ def _needs_log(opened: Source, grid: HeatmapGrid) -> bool:
 
     if not (is_long(opened) and is_drowned(grid)):
         return False
-    arguments.say_note(
-        "a few cells hold most of the weight: colours are on a logarithmic scale, --no-log makes it linear"
-    )
+    say_note("a few cells hold most of the weight: colours are on a logarithmic scale, --no-log makes it linear")
     return True
 
 
@@ -466,7 +473,7 @@ def _telling_head(opened: Source, chosen: Chosen) -> tuple[Chosen, tuple[Trace, 
         raise UsageError(
             "--head telling needs every weight, and a long text is pooled: name a head, or shorten the text"
         )
-    trace = prepare(opened, chosen.changes, chosen.layer, say=arguments.say_notes).trace(predictions=False)
+    trace = prepare(opened, chosen.changes, chosen.layer, say=say_notes).trace(predictions=False)
     line = headline(trace)
     if line is None:
         raise AttnctlError(f"{opened.name} holds no weights, by which --head telling chooses")

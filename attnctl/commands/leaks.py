@@ -6,10 +6,9 @@ from typing import Annotated
 
 from typer import Argument, Option
 
-from attnctl.cli import arguments
 from attnctl.cli.command import command
 from attnctl.cli.groups import LOOK, CheckpointOptions, JsonOption, output_option
-from attnctl.cli.output import output_format, put_bytes, write_renderable
+from attnctl.cli.output import output_format, put_bytes, say_cost, say_notes, write_drawing, write_renderable
 from attnctl.cli.progress import cost_progress
 from attnctl.cli.suggestions import completing
 from attnctl.errors import DONE, FINDING
@@ -66,12 +65,10 @@ def leaks_command(
     form = output_format("leaks", output, ("json", "txt", "html", *format_names()), "json" if json else "")
     search = api.leak_search(inputs, model.model, pack=pack, expect=expect, dtype=model.dtype, device=model.device)
     tokens = search.ids.numel()
-    arguments.say_cost(
-        cost_of_passes(search.info, tokens, search.forwards, cuts=False, fewer="a smaller batch takes less")
-    )
+    say_cost(cost_of_passes(search.info, tokens, search.forwards, cuts=False, fewer="a smaller batch takes less"))
     with cost_progress(f"{tokens:,} tokens") as tick:
         leaks = search.measure(tick)
-    arguments.say_notes(leaks.notes)
+    say_notes(leaks.notes)
     if form == "json":
         put_bytes(write_json(leaks_document(leaks), "leaks") + b"\n", output)
     elif form in ("terminal", "txt", "html"):
@@ -79,5 +76,5 @@ def leaks_command(
     else:
         from attnctl.render.figure.charts import leaks_drawing
 
-        arguments.write_drawing(leaks_drawing(leaks), form, output)
+        write_drawing(leaks_drawing(leaks), form, output)
     return FINDING if leaks.wrong else DONE

@@ -11,10 +11,18 @@ import typer
 from typer import Option
 
 from attnctl import inputs, limits
-from attnctl.cli import arguments
 from attnctl.cli.command import command
 from attnctl.cli.groups import INPUT, OUTPUT, WORK, AnswerOptions, option_values, output_option, whole
-from attnctl.cli.output import output_format, print_lines, put_bytes, safe_console, show_renderable
+from attnctl.cli.opening import model_of
+from attnctl.cli.output import (
+    output_format,
+    print_lines,
+    put_bytes,
+    safe_console,
+    say_notes,
+    show_renderable,
+    write_drawing,
+)
 from attnctl.cli.progress import cost_progress
 from attnctl.errors import INTERRUPTED, AttnctlError, UsageError
 from attnctl.files import lock_file
@@ -129,7 +137,7 @@ def needle_command(
     if len(own) != 3 or not all(part.strip() for part in own):
         raise UsageError("a needle of your own needs all three: --needle, --question and --expect")
     text = None if haystack is None else inputs.text_of(None, haystack)
-    opened = arguments.model_of(option_values(model) | {"seed": None})
+    opened = model_of(option_values(model) | {"seed": None})
     if opened.info.kind != "checkpoint":
         raise UsageError(f"{opened.info.name} answers no questions: name a checkpoint with --model (smollm2, a folder)")
     from attnctl.models.huggingface.needles import NeedleAsker
@@ -151,7 +159,7 @@ def _ask_needles(
 
     cells = known_needles(output, asker.run) if form == "jsonl" and output is not None else []
     if cells:
-        arguments.say_notes((f"{len(cells)} needles are in {output} already",))
+        say_notes((f"{len(cells)} needles are in {output} already",))
     asker.check_length(max(tokens))
     known = {(cell.length, cell.depth) for cell in cells}
     left = [place for n in tokens for share in shares if (place := (n, share / 100)) not in known]
@@ -165,7 +173,7 @@ def _ask_needles(
                 tick(_tokens_read(cell.length, cell.depth) / sum(_tokens_read(*place) for place in left))
         found = asker.needles_of(cells, switch_off)
     except KeyboardInterrupt:
-        arguments.say_notes(("interrupted: this is what is known so far",))
+        say_notes(("interrupted: this is what is known so far",))
         found, interrupted = asker.needles_of(cells), True
     _write_needles(found, form, output)
     if interrupted:
@@ -210,4 +218,4 @@ def _write_needles(found: Needles, form: str, output: str | None) -> None:
     else:
         from attnctl.render.figure.charts import needle_drawing
 
-        arguments.write_drawing(needle_drawing(found), form, output)
+        write_drawing(needle_drawing(found), form, output)

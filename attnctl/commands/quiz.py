@@ -6,10 +6,9 @@ import sys
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Annotated
 
-from typer import Option
+from typer import Context, Option
 
 from attnctl import limits
-from attnctl.cli import arguments
 from attnctl.cli.command import command
 from attnctl.cli.groups import (
     CHECKPOINT,
@@ -25,7 +24,8 @@ from attnctl.cli.groups import (
     WeightsModelOptions,
     whole,
 )
-from attnctl.cli.output import put_bytes, safe_console
+from attnctl.cli.opening import open_source
+from attnctl.cli.output import put_bytes, safe_console, say_notes, say_unknown
 from attnctl.errors import UsageError
 
 if TYPE_CHECKING:
@@ -36,6 +36,7 @@ if TYPE_CHECKING:
 
 @command(example='attnctl quiz "Alice will eat pizza"', more=(MATHEMATICS, MADE, CHECKPOINT))
 def quiz_command(
+    context: Context,
     text: TextArgument = None,
     *,
     file: FileOption = None,
@@ -79,10 +80,10 @@ def quiz_command(
 
     if "-" in (text, file) and not json:
         raise UsageError("standard input is where the answers come from: give the text in quotes or as --file FILE")
-    prepared = prepare(arguments.open_source(text, file, None, model), layer=layer, head=head, say=arguments.say_notes)
+    prepared = prepare(open_source(context, text, file, model), layer=layer, head=head, say=say_notes)
     check_attention_weights(prepared.source, "quiz")
     trace = prepared.trace(predictions=False)
-    arguments.say_unknown(trace.tokens, notes=trace.notes)
+    say_unknown(trace.tokens, notes=trace.notes)
     place = None if query is None else find_token(trace.tokens, query)
     whole_model = prepared.model if layer is None and head is None else None
     asked = api.questions_of_trace(trace, questions, model.seed or 0, place, whole_model)

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Annotated
 from typer import Context, Exit, Option
 
 from attnctl import limits
-from attnctl.cli import arguments
 from attnctl.cli.command import command, refuse_unused
 from attnctl.cli.groups import (
     LOOK,
@@ -22,7 +21,16 @@ from attnctl.cli.groups import (
     output_option,
     whole,
 )
-from attnctl.cli.output import output_format, print_lines, put_bytes, safe_console, show_renderable
+from attnctl.cli.opening import model_of
+from attnctl.cli.output import (
+    output_format,
+    print_lines,
+    put_bytes,
+    safe_console,
+    say_notes,
+    show_renderable,
+    write_drawing,
+)
 from attnctl.cli.progress import cost_progress
 from attnctl.errors import INTERRUPTED
 from attnctl.formats.pictures import format_names, suffixes_listed
@@ -118,7 +126,7 @@ def find_sources(
     from attnctl import api, inputs
 
     def open_model() -> Model:
-        opened: Model = arguments.model_of(replace(model, chat=None, generate=None))
+        opened: Model = model_of(replace(model, chat=None, generate=None))
         return opened
 
     prompt = inputs.open_prompt(text, file, model.chat, open_model)
@@ -127,20 +135,20 @@ def find_sources(
     )
     search, interrupted = next(steps), False
     parts, told, done = len(search.parts), search.read_seconds > SAID_SECONDS, 0.0
-    arguments.say_notes(search.cost_notes(remove, SAID_SECONDS) if told else ())
+    say_notes(search.cost_notes(remove, SAID_SECONDS) if told else ())
     try:
         with cost_progress(f"{parts} parts, {len(search.tokens):,} tokens") as tick:
             for made, _ in enumerate(steps, 1):
                 if not told and (search.cost.is_measured or made == TRIED):
                     told = True
-                    arguments.say_notes(search.cost_notes(remove, SAID_SECONDS))
+                    say_notes(search.cost_notes(remove, SAID_SECONDS))
                 done, before = search.share_done(remove), done
                 tick(done - before)
     except KeyboardInterrupt:
-        arguments.say_notes(("interrupted: this is what is known so far",))
+        say_notes(("interrupted: this is what is known so far",))
         interrupted = True
     sources = search.found_so_far()
-    arguments.say_notes(sources.notes)
+    say_notes(sources.notes)
     return sources, interrupted
 
 
@@ -161,7 +169,7 @@ def _write_sources(sources: AnswerSources, form: str, output: str | None, top: i
         from attnctl.render.figure.charts import sources_drawing
 
         photograph = inputs.photograph_named(None, image)
-        arguments.write_drawing(sources_drawing(sources, top, photograph), form, output)
+        write_drawing(sources_drawing(sources, top, photograph), form, output)
     elif safe_console().is_terminal:
         show_renderable(Shown(sources_forms(sources, top)))
     else:

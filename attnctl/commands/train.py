@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Annotated
 from typer import Argument, Context, Option
 
 from attnctl import interrupts, limits
-from attnctl.cli.arguments import say_note
 from attnctl.cli.command import command, refuse_unused
 from attnctl.cli.groups import (
     INPUT,
@@ -25,9 +24,16 @@ from attnctl.cli.groups import (
     output_option,
     whole,
 )
-from attnctl.cli.options import TOKENS
-from attnctl.cli.output import print_lines, put_bytes, put_json, safe_console, say_unless_quiet, show_renderable
-from attnctl.cli.suggestions import completing
+from attnctl.cli.output import (
+    print_lines,
+    put_bytes,
+    put_json,
+    safe_console,
+    say_note,
+    say_unless_quiet,
+    show_renderable,
+)
+from attnctl.cli.suggestions import TOKENS, completing
 from attnctl.errors import DONE, INTERRUPTED, UsageError, print_complaint
 from attnctl.text import Document, for_pasting
 

@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, Annotated
 
 from typer import Argument, Context, Option
 
-from attnctl.cli import arguments
 from attnctl.cli.command import command, refuse_unused
 from attnctl.cli.groups import (
     CHANGED,
@@ -39,7 +38,8 @@ from attnctl.cli.groups import (
     WeightOptions,
     output_option,
 )
-from attnctl.cli.output import print_lines, put_bytes
+from attnctl.cli.opening import model_of, open_source
+from attnctl.cli.output import page_notes, print_lines, put_bytes, say_notes
 from attnctl.errors import UsageError
 from attnctl.files import check_writable
 
@@ -148,7 +148,7 @@ def view_command(
         seen, labels, name = _steps_of_run(run, source, file, model)
     else:
         if other is None:
-            seen = [arguments.open_source(source, file, tokens, model, key_tokens)]
+            seen = [open_source(context, source, file, model, tokens=tokens, key_tokens=key_tokens)]
         elif text is not None:
             refuse_unused(context, "file", "tokens", "key_tokens", "model", because="two models read one text")
             seen, labels = _two_models((str(source), other), text, model), [str(source), other]
@@ -165,7 +165,7 @@ def view_command(
         effects=ask,
         labels=labels,
         over_training=run is not None,
-        **arguments.page_notes(),
+        **page_notes(),
     )
     _write_page(html, name, output, no_open)
 
@@ -197,7 +197,7 @@ def _steps_of_run(
     from attnctl import inputs
 
     text = inputs.text_of(source, file)
-    seen, steps = inputs.sources_of_run(run, text, lambda path: arguments.model_of(replace(model, model=path)))
+    seen, steps = inputs.sources_of_run(run, text, lambda path: model_of(replace(model, model=path)))
     return seen, list(steps.values()), text
 
 
@@ -207,7 +207,7 @@ def _two_models(names: tuple[str, str], text: str, model: ModelOptions) -> list[
     from attnctl.source import TextSource
 
     words = inputs.text_of(text, None)
-    return [TextSource(arguments.model_of(replace(model, model=name)), words) for name in names]
+    return [TextSource(model_of(replace(model, model=name)), words) for name in names]
 
 
 def _two_sources(
@@ -232,9 +232,9 @@ def _two_sources(
         raise UsageError('only one of the two can be "-"')
     inputs.refuse_models("view", source or "", other)
     return [
-        arguments.open_source(one, None, tokens, {}, key_tokens)
+        open_source(context, one, tokens=tokens, key_tokens=key_tokens)
         if given
-        else arguments.open_source(one, None, None, model)
+        else open_source(context, one, model=model)
         for one, given in zip(sides, computed, strict=True)
     ]
 
@@ -257,4 +257,4 @@ def show_in_browser(page: str) -> None:
         os.environ.get(name) for name in ("DISPLAY", "WAYLAND_DISPLAY", "BROWSER", "WSL_DISTRO_NAME")
     )
     if not (windows and webbrowser.open(Path(os.path.realpath(page)).as_uri())):
-        arguments.say_notes([f"no browser was found here: open {page} in one"])
+        say_notes([f"no browser was found here: open {page} in one"])
