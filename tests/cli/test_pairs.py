@@ -11,6 +11,7 @@ import json
 import os
 import random
 import shutil
+from dataclasses import fields
 from functools import cache
 from pathlib import Path
 from typing import NamedTuple
@@ -20,7 +21,7 @@ import pytest
 
 from attnctl.cli import defaults
 from attnctl.cli.app import COMMANDS, load_command
-from attnctl.cli.options import MODEL_OPTIONS
+from attnctl.cli.groups import ModelOptions
 from tests.conftest import Run, check_schema
 
 TEXT = "Alice will eat pizza\n\nBob likes tea"
@@ -34,6 +35,7 @@ WORDS = {
     "T5": ["--model", "T5"],
     "PAGE": ["-o", "page.html", "--no-open"],
 }
+MODEL_OPTIONS = {field.name for field in fields(ModelOptions)}
 ALWAYS_TRIED = 25  # pairs of a case, unless every pair is
 
 

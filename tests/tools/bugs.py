@@ -125,16 +125,16 @@ BUGS = (
     ),
     Bug(
         "shell --quiet was lost after a line",
-        "attnctl/cli/arguments.py",
-        'output.quiet = ctx.params.pop("quiet") or (current is not None and current.quiet)',
-        'output.quiet = ctx.params.pop("quiet")',
+        "attnctl/cli/command.py",
+        'ctx.params.pop("quiet") or (ctx.obj is not None and ctx.obj.quiet)',
+        'ctx.params.pop("quiet")',
         ("tests/cli/commands/test_shell.py",),
     ),
     Bug(
         "view --sources passed over the options of other pages",
-        "attnctl/cli/command_table.py",
-        '"--sources": f"source file output no_open sources',
-        '"--sources": f"source file output no_open sources layer head drop words log measure renormalise query tokens',
+        "attnctl/commands/view.py",
+        "refuse_unused(context, *OF_WEIGHTS, WeightOptions, *OF_NO_PROMPT,",
+        "refuse_unused(context, *OF_NO_PROMPT,",
         ("tests/test_refusals.py", "tests/cli/test_pairs.py"),
     ),
     Bug(

@@ -43,8 +43,8 @@ WANTED = {
     "attnctl/measures": 0.95,
     "attnctl/readings": 0.85,
     "attnctl/formats": 0.85,
-    "attnctl/cli/options.py": 0.85,
-    "attnctl/cli/command_table.py": 0.85,
+    "attnctl/cli/command.py": 0.85,
+    "attnctl/cli/defaults.py": 0.85,
 }
 OPERATORS = [
     *(
