@@ -68,31 +68,26 @@ def spinner_while_silent() -> Iterator[None]:
         end()  # Ctrl-C may have come in the midst of it
 
 
-class _Bar:
-    """The share of the work that is done: a bar on a terminal, after SHOWN seconds; a line every EVERY seconds in a pipe."""
+@contextmanager
+def _bar() -> Iterator[Callable[[float | None, str], None]]:
+    """Show how far work is: a bar on a terminal, after SHOWN seconds; a line every EVERY seconds in a pipe.
 
-    def __init__(self) -> None:
-        self._begun = self._moved = self._said = monotonic()
-        self._progress: Any = None
+    It is called with the share that is done, from 0 to 1, None where nobody knows it, and the words beside it.
+    """
+    begun = moved = said = monotonic()
+    progress: Any = None
 
-    def __enter__(self) -> _Bar:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        if self._progress is not None:
-            self._progress.stop()
-
-    def move_on(self, share: float | None, words: str) -> None:
-        """Show that a share of the work, from 0 to 1, is done, None where nobody knows it; `words` stand beside it."""
+    def move_on(share: float | None, words: str) -> None:
+        nonlocal moved, said, progress
         now = monotonic()
-        if output.quiet or now - self._begun < SHOWN or now - self._moved < LUMP:
+        if output.quiet or now - begun < SHOWN or now - moved < LUMP:
             return
         from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
 
         left = TimeRemainingColumn()
-        if self._progress is None:
+        if progress is None:
             columns = (TextColumn("{task.description}", markup=False), BarColumn(), TaskProgressColumn(), left)
-            self._progress = Progress(
+            progress = Progress(
                 *columns,
                 console=safe_console(stderr=True),
                 transient=True,
@@ -101,16 +96,23 @@ class _Bar:
                 get_time=monotonic,
                 disable=not sys.stderr.isatty(),
             )
-            self._progress.add_task(words, total=None)
+            progress.add_task(words, total=None)
             waiting.close()
-            self._progress.start()
-        self._moved = now
-        task = self._progress.tasks[0]
-        self._progress.update(task.id, total=None if share is None else 1.0, completed=share or 0.0, description=words)
-        if self._progress.disable and now - self._said >= EVERY:
-            self._said = now
+            progress.start()
+        moved = now
+        task = progress.tasks[0]
+        progress.update(task.id, total=None if share is None else 1.0, completed=share or 0.0, description=words)
+        if progress.disable and now - said >= EVERY:
+            said = now
             known = "" if share is None else f": {share:.0%}, {left.render(task)} left"
             say_unless_quiet(f"{words}{known}")
+
+    with interrupts.tidied_up():
+        try:
+            yield move_on
+        finally:
+            if progress is not None:
+                progress.stop()
 
 
 @contextmanager
@@ -125,9 +127,9 @@ def items_progress(share: Callable[[], float | None]) -> Iterator[Callable[[int]
         nonlocal done
         done += count
         rate = done / max(monotonic() - begun, LUMP)
-        bar.move_on(share(), f"{done:,} done, {rate:,.{0 if rate >= 10 else 1}f} a second")
+        move_bar(share(), f"{done:,} done, {rate:,.{0 if rate >= 10 else 1}f} a second")
 
-    with interrupts.tidied_up(), _Bar() as bar:
+    with _bar() as move_bar:
         yield move_on
 
 
@@ -144,7 +146,7 @@ def cost_progress(what: str) -> Iterator[Callable[[float], None]]:
     def move_on(share: float) -> None:
         nonlocal done
         done += share
-        bar.move_on(done, what)
+        move_bar(done, what)
 
-    with interrupts.tidied_up(), _Bar() as bar:
+    with _bar() as move_bar:
         yield move_on

@@ -172,7 +172,7 @@ def sum_columns(
     return [
         Column("", names, "text"),
         Column("", shown, "text", cut="end"),
-        Column("", [" = "] * len(names), joined=True),
+        Column("", [" = "] * len(names), "text", joined=True),
         Column("", results, tone="bold", joined=True),
     ]
 

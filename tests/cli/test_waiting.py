@@ -67,7 +67,8 @@ def test_an_interrupt_while_the_spinner_turns_leaves_a_cursor() -> None:
     child.kill(signal.SIGINT)
     child.expect(pexpect.EOF)
     child.close()
-    assert child.exitstatus == 130 and child.before.endswith("\r\x1b[K\x1b[?25hattnctl: interrupted\r\n")
+    assert child.exitstatus == 130 and child.before.endswith("attnctl: interrupted\r\n")
+    assert child.before.count("\x1b[?25h") == 1 and "Traceback" not in child.before
 
 
 @pytest.mark.parametrize(

@@ -12,10 +12,14 @@ from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
-from rich.cells import cell_len, chop_cells
+from rich.bar import Bar
+from rich.cells import cell_len, chop_cells, split_text
 from rich.console import Console, ConsoleDimensions, ConsoleOptions, RenderableType, RenderResult
+from rich.measure import Measurement
+from rich.padding import Padding
 from rich.segment import Segment
 from rich.style import Style
+from rich.table import Table as RichTable
 from rich.text import Text
 
 from attnctl.render.forms import (
@@ -73,12 +77,41 @@ def as_text(content: RenderableType, width: int = SAVED_WIDTH) -> str:
     return page.getvalue()
 
 
+SVG = """\
+<svg class="rich-terminal" viewBox="0 0 {width} {height}" xmlns="http://www.w3.org/2000/svg">DESCRIPTION
+    <style>
+    .{unique_id}-matrix {{
+        font-family: Fira Code, DejaVu Sans Mono, Menlo, Consolas, monospace;
+        font-size: {char_height}px;
+        line-height: {line_height}px;
+        font-variant-east-asian: full-width;
+    }}
+    .{unique_id}-title {{ font-size: 18px; font-weight: bold; font-family: arial, sans-serif; }}
+    {styles}
+    </style>
+    <defs>
+    <clipPath id="{unique_id}-clip-terminal">
+      <rect x="0" y="0" width="{terminal_width}" height="{terminal_height}" />
+    </clipPath>
+    {lines}
+    </defs>
+    {chrome}
+    <g transform="translate({terminal_x}, {terminal_y})" clip-path="url(#{unique_id}-clip-terminal)">
+    {backgrounds}
+    <g class="{unique_id}-matrix">
+    {matrix}
+    </g>
+    </g>
+</svg>
+"""  # rich's own names a font of another host
+SVG_CELL = 12.2  # the width of a cell in rich's picture
+
+
 def as_svg(content: RenderableType, title: str, cited: str = "") -> str:
-    """The renderable as an SVG picture of a terminal, its fonts those of the reader's machine: nothing is fetched.
+    """Return the renderable as an SVG picture of a terminal, its fonts those of the reader's machine: nothing is fetched.
 
     `cited`, what the numbers come from, is its description.
     """
-    from rich._export_format import CONSOLE_SVG_FORMAT
     from rich.terminal_theme import SVG_EXPORT_THEME
 
     console = SafeConsole(
@@ -90,26 +123,15 @@ def as_svg(content: RenderableType, title: str, cited: str = "") -> str:
         legacy_windows=False,
     )
     console.print(content)
-    form = re.sub(r"@font-face \{\{.*?\}\}\s*", "", CONSOLE_SVG_FORMAT, flags=re.DOTALL)
-    form = form.replace("Fira Code, monospace", "Fira Code, DejaVu Sans Mono, Menlo, Consolas, monospace")
-    if cited:
-        said = html.escape(harmless_text(cited)).replace("{", "{{").replace("}", "}}")
-        form = form.replace(">", f"><desc>{said}</desc>", 1)
+    description = f"<desc>{html.escape(harmless_text(cited))}</desc>" if cited else ""
+    form = SVG.replace("DESCRIPTION", description.replace("{", "{{").replace("}", "}}"))
     picture = console.export_svg(title=title, code_format=form, theme=SVG_EXPORT_THEME, unique_id="attnctl")
-    return re.sub(r'(<text [^>]* x=")([^"]+)(" [^>]*textLength=")[^"]+("[^>]*>)([^<]*)</text>', _placed_texts, picture)
 
+    def with_cells(tag: re.Match[str]) -> str:
+        return f'textLength="{SVG_CELL * cell_len(html.unescape(tag[2])):g}"{tag[1]}{tag[2]}<'
 
-SVG_CELL = 12.2  # the width of a cell in rich's picture
-
-
-def _placed_texts(found: re.Match[str]) -> str:
-    """A text of rich's picture as one for each cell of a table, at its column and of its length, whatever the fonts."""
-    before, left, between, after, text = found.groups()
-    said, placed = html.unescape(text), ""
-    for part in re.finditer(r"\S+(\s\S+)*", said):
-        at, length = float(left) + SVG_CELL * cell_len(said[: part.start()]), SVG_CELL * cell_len(part[0])
-        placed += f"{before}{at:g}{between}{length:g}{after}{html.escape(part[0])}</text>"
-    return placed
+    # rich counts characters, of which some are two cells wide
+    return re.sub(r'textLength="[^"]+"([^>]*>)([^<]*)<', with_cells, picture)
 
 
 ACCENT = "bright_magenta"
@@ -179,40 +201,39 @@ def kept_lines(count: int, room: int, must: Sequence[int] = ()) -> list[int | No
     return result if chosen[-1] == count - 1 else [*result, None]
 
 
-def grid_lines(grid: Grid, width: int, style: Callable[[int, int], Style] | None = None) -> list[Text]:
+def grid_lines(grid: Grid, width: int, style: Callable[[int, int], Style] | None = None) -> Iterator[RenderableType]:
     """A grid in at most `width` cells a line; `style` gives a cell's colours by row and column (None: the form's)."""
     style = style or partial(_cell_style, grid)
-    names = [label_fit(row, max(12, width // 4)) for row in grid.rows]
-    left = max([cell_len(name) for name in names] + [1])
     rows = kept_lines(len(grid.array), grid.max_rows, grid.marks)
-    columns, widths, total = _column_widths(grid, [row for row in rows if row is not None], width - left - 2)
-    shaded = grid.heat or grid.change  # from the cell before the number on
-    out = []
-    if any(grid.columns):
-        head = Text(" " * (2 + left), DIM)
-        for at, wide in zip(columns, widths, strict=True):
-            head.append(" " * GAP + padded_text("…" if at is None else label_fit(grid.columns[at], wide), wide))
-        out.append(head.append((" " * (GAP + 1) + padded_text("Σ", total)) * bool(total)))
+    names = [label_fit(row, max(12, width // 4)) for row in grid.rows]
+    left = max([cell_len(name) for name in names] + [1]) + 2
+    columns, widths, sums = _grid_columns(grid, [row for row in rows if row is not None], width - left)
+    table = _plain_table(any(grid.columns))
+    table.add_column(width=left)
+    for at, wide in zip(columns, widths, strict=True):
+        heading = "…" if at is None else label_fit(grid.columns[at], wide)
+        table.add_column(safe_text(heading), justify="right", width=GAP + wide)
+    if sums:
+        table.add_column("Σ", justify="right", width=GAP + 1 + sums, style=DIM)
     for row in rows:
         if row is None:
-            out.append(Text("  ⋮", DIM))
+            table.add_row(Text("  ⋮", DIM))
             continue
         marked = row in grid.marks
-        line = Text("▸ " if marked else "  ", ACCENT if marked else "")
-        line.append(padded_text(names[row], left, right=False), "bold" if marked else "")
+        cells = [Text.assemble("▸ " if marked else "  ", (names[row], "bold" if marked else ""))]
         for at, wide in zip(columns, widths, strict=True):
             text = "…" if at is None else grid.cell_text(row, at)
-            cell = Style(dim=True) if at is None or text == ABSENT else style(row, at)
-            line.append(" " * (GAP - shaded)).append(" " * shaded + padded_text(text, wide), cell)
-        if total:
-            line.append(" " * (GAP + 1) + padded_text(grid.number(float(grid.array[row].sum())), total), DIM)
-        if row in grid.strong:
-            line.stylize("bold")
-        out.append(line)
+            shade = DIM if at is None or text == ABSENT else style(row, at)
+            # shaded from the cell before the number on
+            cells.append(Text.assemble((padded_text(text, wide + (grid.heat or grid.change)), shade)))
+        cells.append(Text(grid.number(float(grid.array[row].sum()))))
+        tone = f"{ACCENT * marked}{' bold' * (row in grid.strong)}"
+        table.add_row(*cells[: len(table.columns)], style=tone)
+    yield Unpadded(table, width, grid.indent)
     sizes = zip(("row", "column"), grid.array.shape, (rows, columns), strict=True)
     missing = {what: size - sum(at is not None for at in kept) for what, size, kept in sizes}
-    more = [counted(count, f"more {what}") for what, count in missing.items() if count]
-    return [*out, Text(f"  … {', '.join(more)}", DIM)] if more else out
+    if more := [counted(count, f"more {what}") for what, count in missing.items() if count]:
+        yield cropped_line(Text(f"{' ' * grid.indent}  … {', '.join(more)}", DIM), width + grid.indent)
 
 
 def _cell_style(grid: Grid, row: int, at: int) -> Style:
@@ -220,29 +241,28 @@ def _cell_style(grid: Grid, row: int, at: int) -> Style:
     return heat_style(value) if grid.heat else change_style(value) if grid.change else Style()
 
 
-def _column_widths(grid: Grid, rows: Sequence[int], width: int) -> tuple[list[int | None], list[int], int]:
+def _grid_columns(grid: Grid, rows: Sequence[int], width: int) -> tuple[list[int | None], list[int], int]:
     """Which columns are shown (None: an ellipsis), how wide each, and how wide the sums; 0 where they do not fit."""
     seen = grid.array[rows]
     wide = 1 if seen.dtype == np.bool_ else max(len(grid.number(float(x))) for x in (seen.min(), seen.max()))
     names = [cell_len(name) for name in grid.columns]
     cell = max(wide, min(max([*names, 1]), NAME))
-    total = max(len(grid.number(float(x))) for x in seen.sum(axis=1)) if grid.sums else 0
-    total *= width >= cell + total + 2 * GAP + 1
-    room = width - (total + GAP + 1 if total else 0)  # cells for the columns
+    sums = max(len(grid.number(float(x))) for x in seen.sum(axis=1)) if grid.sums else 0
+    sums *= width >= cell + sums + 2 * GAP + 1
+    room = width - (sums + GAP + 1 if sums else 0)  # cells for the columns
     own = [[max(wide, min(name, longest)) for name in names] for longest in range(NAME, 3, -1)]
     # of one width, or as wide as its name: names give way before columns, and so does the sum
-    tried = [(widths, room, total) for widths in ([cell] * len(names), *own)]
-    tried += [(widths, width, 0) for widths in own]
-    for widths, most, sums in tried:
+    tried = [(widths, room, sums) for widths in ([cell] * len(names), *own)]
+    for widths, most, total in [*tried, *((widths, width, 0) for widths in own)]:
         if sum(widths) + GAP * len(widths) <= most:
-            return list(range(len(widths))), widths, sums
+            return list(range(len(widths))), widths, total
     for count in range(min(len(names) - 1, room // (wide + GAP)) + 1, 0, -1):
         columns = kept_lines(len(names), count, grid.must)
         widths = [1 if at is None else max(wide, min(names[at], NAME)) for at in columns]  # an ellipsis is narrow
         if sum(widths) + GAP * len(widths) <= room:
             break
     excess = max(0, sum(widths) + GAP * len(widths) - room)  # of the one column that is left: its name gives way
-    return columns, [1 if at is None else max(wide, w - excess) for at, w in zip(columns, widths, strict=True)], total
+    return columns, [1 if at is None else max(wide, w - excess) for at, w in zip(columns, widths, strict=True)], sums
 
 
 def cropped_line(line: Text, width: int) -> Text:
@@ -253,15 +273,51 @@ def cropped_line(line: Text, width: int) -> Text:
     return line
 
 
-def share_bar(share: float, width: int) -> str:
-    """A bar for a number from 0 to 1, exact to an eighth of a cell."""
-    eighths = round(min(max(share, 0.0), 1.0) * width * 8)
-    return "█" * (eighths // 8) + ("", "▏", "▎", "▍", "▌", "▋", "▊", "▉")[eighths % 8]
+def safe_text(text: str, style: str | Style = "") -> Text:
+    """Text in one line that steers no terminal."""
+    return Text(text if text.isprintable() else harmless_line(text), style, no_wrap=True, overflow="ellipsis")
+
+
+class Unpadded:
+    """A renderable at most `width` cells wide, begun by `indent` cells, without the spaces that end its lines.
+
+    `above_foot` are lines that stand above its last one.
+    """
+
+    def __init__(self, content: RenderableType, width: int, indent: int = 0, above_foot: Sequence[Text] = ()) -> None:
+        self.content, self.width, self.indent, self.above_foot = content, width, indent, above_foot
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        """Its lines."""
+        lines = console.render_lines(self.content, options.update(width=self.width), pad=False)
+        for number, line in enumerate(lines):
+            if number == len(lines) - 1:
+                yield from self.above_foot
+            while line and _is_blank(line[-1]):
+                line.pop()
+            if line and not _has_background(line[-1]):
+                line[-1] = Segment(line[-1].text.rstrip(" "), line[-1].style)
+            yield from [Segment(" " * self.indent)] * (self.indent > 0 < len(line)) + line
+            yield Segment.line()
+
+
+def _has_background(segment: Segment) -> bool:
+    return segment.style is not None and segment.style.bgcolor is not None and not segment.style.bgcolor.is_default
+
+
+def _is_blank(segment: Segment) -> bool:
+    return not segment.text.strip(" ") and not _has_background(segment)
+
+
+def _plain_table(headed: bool, footed: bool = False) -> RichTable:
+    """Return a table without lines and gaps."""
+    how: dict[str, Any] = {"box": None, "padding": 0, "pad_edge": False, "header_style": DIM, "footer_style": DIM}
+    return RichTable(show_header=headed, show_footer=footed, **how)
 
 
 # --- forms as lines ---
 
-LEAST_TEXT, LEAST_BAR, BAR = 12, 4, 8  # cells of a column that gives way, and of a bar before texts have more
+LEAST_TEXT, LEAST_BAR = 12, 4  # cells of a column that gives way, and of a bar
 LEAST_BESIDE = 22  # cells below which a text stands below its mark
 
 
@@ -273,20 +329,16 @@ class Shown:
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         """The lines of each form."""
+        width = options.max_width
         for form in self.forms:
-            if isinstance(form, Line) and form.shaded and (console.no_color or console.color_system is None):
+            if isinstance(form, Grid):
+                yield from grid_lines(form, width - form.indent)
+            elif isinstance(form, Table):
+                yield from table_lines(form, WIDEST if form.in_full and not console.is_terminal else width, width)
+            elif isinstance(form, Line) and form.shaded and (console.no_color or console.color_system is None):
                 continue
-            yield from lines_of(form, options.max_width, not console.is_terminal)
-
-
-def lines_of(form: Form, width: int, in_pipe: bool = False) -> Iterable[Text]:
-    """A form in lines of at most `width` cells; a table that is told in full there, `in_pipe`, of any number."""
-    if isinstance(form, Grid):
-        lines = grid_lines(form, width - form.indent)
-        return [cropped_line(Text(" " * form.indent).append_text(line), width) for line in lines]
-    if isinstance(form, Table):
-        return table_lines(form, width, in_full=form.in_full and in_pipe)
-    return text_lines(form if isinstance(form, Line) else Line(form), width)
+            else:
+                yield from text_lines(form if isinstance(form, Line) else Line(form), width)
 
 
 def _styled(piece: Piece) -> Text:
@@ -392,48 +444,63 @@ def _unbroken_parts(line: Line, room: int) -> Iterator[tuple[int, int, bool]]:
         at += len(text) + len(line.between or "")
 
 
-class _Cells(NamedTuple):
-    """A column, its heading, cells and foot as text, and the cells that it takes, at best and at least."""
+class _Measured(NamedTuple):
+    """A column of a table with its foot, the cells that it takes at best and at least, and those before it."""
 
     column: Column
-    texts: list[str]
+    foot: str
     natural: int
     least: int
+    gap: int
 
 
-def _cells_of(column: Column, foot: str) -> _Cells:
-    texts = [column.heading, *("" if column.kind == "bar" else column.cell_text(one) for one in column.values), foot]
+def _measured(column: Column, foot: str, gap: int) -> _Measured:
+    gap *= not column.joined
     if column.kind == "bar":
-        return _Cells(column, texts, column.most, min(column.most, LEAST_BAR))
-    widest = max(map(cell_len, texts))
+        return _Measured(column, foot, column.most, min(column.most, LEAST_BAR), gap)
+    widest = max(map(cell_len, (column.heading, foot, *map(column.cell_text, column.values))))
     natural = min(widest, column.most or widest)
-    return _Cells(column, texts, natural, min(natural, LEAST_TEXT) if column.cut else natural)
+    return _Measured(column, foot, natural, min(natural, LEAST_TEXT) if column.cut else natural, gap)
 
 
-def table_lines(table: Table, width: int, in_full: bool = False) -> Iterator[Text]:
-    """A table in lines of at most `width` cells (`in_full`: of any number), what was left out of it, and its legend."""
+def _fitting(columns: Sequence[_Measured], room: int) -> list[_Measured]:
+    """Return the columns that have room: while there is too little, that of the lowest rank is left out."""
+    kept = list(columns)
+    for one in sorted((one for one in columns if one.column.rank is not None), key=lambda one: one.column.rank or 0):
+        if sum(other.least + other.gap for other in kept) - kept[0].gap > room:
+            kept.remove(one)
+    return kept
+
+
+def table_lines(table: Table, room: int, width: int) -> Iterator[RenderableType]:
+    """A table in lines of at most `room` cells, and what was left out of it and its legend in lines of `width` cells."""
     shown = [one for one in table.columns if not one.hidden and any(value is not None for value in one.values)]
     if not shown:
         return
-    every = [_cells_of(one, foot) for one, foot in zip(shown, [*table.foot, *[""] * len(shown)], strict=False)]
-    kept, room = list(every), WIDEST if in_full else width - table.indent
-    by_rank = sorted((one for one in every if one.column.rank is not None), key=lambda one: one.column.rank or 0)
-    for one in by_rank:
-        if sum(other.least for other in kept) + sum(_gaps(kept, table.gap)) > room:
-            kept.remove(one)
-    gaps = _gaps(kept, table.gap)
-    widths = [_used_width(one, wide) for one, wide in zip(kept, _shared_room(kept, room - sum(gaps)), strict=True)]
-    for row in range(0 if any(one.column.heading for one in kept) else 1, len(kept[0].texts) - (not table.foot)):
-        lines = [list(_cell_lines(one, row, wide)) for one, wide in zip(kept, widths, strict=True)]
-        strong = table.strong and 0 < row <= len(table.strong) and table.strong[row - 1]
-        for below in range(max(map(len, lines))):
-            line = Text(" " * table.indent, "bold" if strong else "")
-            for gap, cell, wide in zip(gaps, lines, widths, strict=True):
-                line.append(" " * gap)
-                line.append_text(cell[below] if below < len(cell) else Text(" " * wide))
-            yield cropped_line(line, room + table.indent)
-        if table.rest and row == len(kept[0].column.values):
-            yield from text_lines(Line(table.rest, DIM, table.indent), width)
+    feet = [*table.foot, *[""] * len(shown)]
+    every = [_measured(one, foot, table.gap) for one, foot in zip(shown, feet, strict=False)]
+    every = [one for one in every if one.natural]  # rich gives an empty column a cell
+    kept = _fitting(every, room - table.indent)
+    made = _plain_table(any(one.column.heading for one in kept), bool(table.foot))
+    taken = sum(one.natural + one.gap for one in kept) - kept[0].gap
+    cells = []
+    for number, one in enumerate(kept):
+        gap, column = one.gap if number else 0, one.column
+        left = column.kind in ("text", "bar") and column.cut != "start"
+        flexible = bool(column.cut) or column.kind == "bar"
+        made.add_column(
+            _after(gap, safe_text(column.heading)), _after(gap, safe_text(one.foot)), overflow="ellipsis",
+            justify="left" if left else "right", no_wrap=not flexible, max_width=one.natural + gap,
+        )  # fmt: skip
+        own = max(
+            one.least, one.natural + room - table.indent - taken
+        )  # cells, where the other columns have all of theirs
+        cells.append([_after(gap, _table_cell(column, row, own)) for row in range(len(column.values))])
+    for row, parts in enumerate(zip(*cells, strict=True)):
+        made.add_row(*parts, style="bold" if row < len(table.strong) and table.strong[row] else None)
+    rest = text_lines(Line(table.rest, DIM, table.indent), width) if table.rest else []
+    yield Unpadded(made, room - table.indent, table.indent, rest if table.foot else ())
+    yield from () if table.foot else rest
     if out := [one.column.heading for one in every if one not in kept and one.column.heading]:
         yield from text_lines(Line(f"left out for width: {', '.join(out)}{table.elsewhere}", DIM, table.indent), width)
     if table.legend:
@@ -441,58 +508,42 @@ def table_lines(table: Table, width: int, in_full: bool = False) -> Iterator[Tex
         yield from text_lines(Line(table.legend.replace("{}", about), DIM, table.indent), width)
 
 
-def _gaps(kept: Sequence[_Cells], gap: int) -> list[int]:
-    """The cells before each column."""
-    return [gap if at and not one.column.joined else 0 for at, one in enumerate(kept)]
+def _after(gap: int, cell: RenderableType) -> RenderableType:
+    return Padding(cell, (0, 0, 0, gap)) if gap else cell
 
 
-def _shared_room(kept: Sequence[_Cells], room: int) -> list[int]:
-    """How wide each column is in `room` cells: what is left goes to short bars first, then to texts, then to bars."""
-    widths = [one.least for one in kept]
-    for bars, most in ((True, BAR), (False, WIDEST), (True, WIDEST)):
-        giving = [at for at, one in enumerate(kept) if (one.column.kind == "bar") == bars]
-        wanted = sorted((max(0, min(kept[at].natural, most) - widths[at]), at) for at in giving)
-        for number, (left, at) in enumerate(wanted):
-            widths[at] += min(left, max(0, room - sum(widths)) // (len(wanted) - number))
-    return widths
-
-
-def _used_width(one: _Cells, wide: int) -> int:
-    """The cells that a column takes of those that it may: a line that leaves pieces out may take fewer."""
-    lines = [value for value in one.column.values if isinstance(value, Line)]
-    return max((min(wide, cell_len(_fitting_line(line, wide).text)) for line in lines), default=wide)
-
-
-def _cell_lines(one: _Cells, row: int, wide: int) -> Iterator[Text]:
-    """The lines of a cell, each `wide` cells; row 0 is the heading, the last one the foot."""
-    column, text = one.column, one.texts[row]
-    left = column.kind in ("text", "bar") and column.cut != "start"
-    if not 0 < row <= len(column.values):
-        yield Text(padded_text(label_fit(text, wide), wide, right=not left), DIM)
-        return
-    value, style = column.values[row - 1], Style.parse(column.tone.replace("accent", ACCENT))
+def _table_cell(column: Column, row: int, room: int) -> RenderableType:
+    """A value as it stands in its column; a line has the pieces that `room` cells hold."""
+    value, style = column.values[row], Style.parse(column.tone.replace("accent", ACCENT))
     if column.kind == "bar":
-        style = style or Style(color=heat_style(value or 0).bgcolor)
-        yield Text(padded_text(share_bar(abs(value or 0), wide), wide, right=False), style)
-    elif isinstance(value, Line):
-        whole = Text("", style).append_text(_joined(_fitting_line(value, wide)))
-        whole.truncate(wide, overflow="ellipsis", pad=True)
-        yield whole
-    elif column.cut == "below":
-        for part in text_lines(Line(text), wide):
-            yield Text(padded_text(part.plain, wide, right=False), style)
-    else:
-        if (shade := column.shade_at(row - 1)) is not None:
-            style += (change_style if column.kind == "change" else heat_style)(shade)
-        text = cut_at_start(text, wide) if column.cut == "start" else label_fit(text, wide)
-        yield Text(padded_text(text, wide, right=not left), style)
+        share = abs(value or 0.0)
+        colour = style.color or heat_style(share).bgcolor or "default"
+        return Bar(1.0, 0.0, share + 1 / (16 * column.most), color=colour)  # rich cuts eighths off: this rounds
+    if isinstance(value, Line):
+        line = _joined(_fitting_line(value, room))
+        return Text("", style, no_wrap=True, overflow="ellipsis").append_text(line)
+    text = column.cell_text(value)
+    if (shade := column.shade_at(row)) is not None:
+        style += (change_style if column.kind == "change" else heat_style)(shade)
+    if column.cut == "start":
+        return _End(text, style)
+    cell = safe_text(text, style)
+    if column.cut == "below":
+        cell.no_wrap, cell.overflow = False, "fold"
+    return cell
 
 
-def cut_at_start(text: str, width: int) -> str:
-    """The end of a text in at most `width` cells, after an ellipsis where it is not all of it."""
-    if cell_len(text) <= width:
-        return text
-    start = len(text)
-    while start > 0 and cell_len(text[start - 1 :]) < width:
-        start -= 1
-    return f"…{text[start:]}"[:width]
+class _End:
+    """The end of a text, after an ellipsis where it is not all of it."""
+
+    def __init__(self, text: str, style: Style) -> None:
+        self.text = safe_text(text, style)
+
+    def __rich_measure__(self, console: Console, options: ConsoleOptions) -> Measurement:
+        """As wide as the text, or narrower."""
+        return Measurement(1, self.text.cell_len)
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        """One line."""
+        excess = self.text.cell_len - options.max_width
+        yield safe_text(f"…{split_text(self.text.plain, excess + 1)[1]}", self.text.style) if excess > 0 else self.text

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Sequence
 import numpy as np
 from rich.cells import cell_len
 from rich.color import Color
-from rich.console import Console, ConsoleOptions, RenderResult
+from rich.console import Console, ConsoleOptions, RenderableType, RenderResult
 from rich.style import Style
 from rich.text import Text
 
@@ -93,7 +93,7 @@ class Blocks:
 
     # --- one panel, as large as it can be ------------------------------------------------------------------------
 
-    def _panel_lines(self, weights: Floats, width: int) -> Iterator[Text]:
+    def _panel_lines(self, weights: Floats, width: int) -> Iterator[RenderableType]:
         n_q, n_k = weights.shape
         names = [token_label(token, max(6, width // 5)) for token in self.reading.queries]
         left = max(cell_len(name) for name in names) + 1

@@ -16,8 +16,8 @@ from rich.cells import cell_len
 import attnctl
 from attnctl.layer import LayerTrace
 from attnctl.readings.questions.headline import headline
-from attnctl.render.forms import Grid, label_fit, token_label
-from attnctl.render.terminal.console import SafeConsole, Shown, as_text, grid_lines, kept_lines, share_bar
+from attnctl.render.forms import Column, Grid, Table, label_fit, token_label
+from attnctl.render.terminal.console import SafeConsole, Shown, as_text, kept_lines
 from attnctl.render.told.explanation import Explanation
 from attnctl.text import number_text
 from attnctl.tokens import Token
@@ -75,10 +75,14 @@ def test_what_is_isolated_stays_whole_and_nothing_else_is_isolated() -> None:
         assert all(line.count("\u2068") == line.count("\u2069") for line in text.splitlines())
 
 
+def grid_lines(grid: Grid, width: int) -> list[str]:
+    return as_text(Shown([grid]), width).splitlines()
+
+
 def test_columns_line_up_in_any_script() -> None:
     tokens = ["Alice", "比萨", "👩‍👩‍👧", "e\u0301", "مرحبا"]
     lines = grid_lines(Grid(np.eye(5), [token_label(t) for t in tokens], [token_label(t) for t in tokens]), 80)
-    assert len({cell_len(line.plain) for line in lines}) == 1
+    assert len(lines) == 6 and len({cell_len(line) for line in lines}) == 1
 
 
 def test_the_heat_is_behind_the_numbers_and_never_instead_of_them() -> None:
@@ -111,24 +115,35 @@ def test_kept_is_honest(count: int, room: int, must: list[int]) -> None:
 @given(st.integers(1, 60), st.integers(1, 60), st.integers(40, 120))
 def test_grids_fit(rows: int, columns: int, width: int) -> None:
     array = np.random.default_rng(0).standard_normal((rows, columns)) * 100
-    lines = grid_lines(
-        Grid(array, [f"row{r}" for r in range(rows)], [f"column{c}" for c in range(columns)], sums=True), width
-    )
-    assert all(cell_len(line.plain) <= width for line in lines)
+    grid = Grid(array, [f"row{r}" for r in range(rows)], [f"column{c}" for c in range(columns)], sums=True)
+    lines = grid_lines(grid, width)
+    assert all(cell_len(line) <= width for line in lines)
+    told = [line.split()[1:] for line in lines if line.startswith("  row")]
+    assert len(told) == min(rows, 23 if rows > 24 else 24)
+    assert all(re.fullmatch(r"-?\d+[.]\d\d|…", number) for numbers in told for number in numbers)  # whole, or left out
+    sums = {f"{row.sum():.2f}" for row in array} if lines[0].endswith("Σ") else set()
+    assert all(numbers[-1] in sums for numbers in told) if sums else all(len(numbers) >= 1 for numbers in told)
 
 
 def test_numbers() -> None:
     assert number_text(-0.001, 2) == "0.00"
     assert number_text(-1.005, 1) == "-1.0"
     assert number_text(12345678.0, 2) == "1.23e+07"
-    assert share_bar(1.0, 4) == "████" and share_bar(0.0, 4) == "" and share_bar(0.5, 1) == "▌"
+
+
+def test_bars_are_exact_to_an_eighth_of_a_cell() -> None:
+    bars = as_text(Shown([Table([Column("", [1.0, 0.0, 0.5, 0.26, 0.998], "bar", most=4)])]), 40).splitlines()
+    assert bars == ["████", "", "██", "█", "████"]
+    assert as_text(Shown([Table([Column("", [0.5], "bar", most=1)])]), 40) == "▌\n"
 
 
 def test_a_wide_label_does_not_push_the_sum_below() -> None:
     """The one column that had room was as wide as its name, and "1.00" stood on a line of its own."""
     grid = Grid(np.full((7, 7), 1 / 7), ["Donaudampfschiff†"] * 7, ["السلام†abc"] * 7, sums=True, heat=True, must=(5,))
     for width in range(34, 45, 2):
-        assert all(cell_len(line.plain) <= width for line in grid_lines(grid, width))
+        lines = grid_lines(grid, width)
+        assert all(cell_len(line) <= width for line in lines)
+        assert [line.split()[-1] for line in lines[:8]] == ["Σ"] + ["1.00"] * 7
 
 
 def test_a_cut_label_keeps_its_mark() -> None:
@@ -140,7 +155,7 @@ def test_a_cut_label_keeps_its_mark() -> None:
 def test_a_long_name_hides_no_column() -> None:
     names = ["<|im_start|>", "Le", "chat", "d", "ort", "😺₁", "😺₂"]
     grid = Grid(np.full((7, 7), 0.14), names, names, heat=True, sums=True)
-    shown = [line.plain for line in grid_lines(grid, 75)]
+    shown = grid_lines(grid, 75)
     assert len(shown) == 8 and "…  " not in shown[0].replace("<|im_st…  ", "") and max(map(cell_len, shown)) <= 75
 
 

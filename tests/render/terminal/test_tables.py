@@ -12,7 +12,7 @@ from rich.text import Text
 from attnctl.render.forms import Column, Grid, Line, Table, label_fit, shaded_tokens, sum_columns
 from attnctl.render.page.reading_pages import form_html
 from attnctl.render.terminal import console
-from attnctl.render.terminal.console import SafeConsole, Shown, as_text, table_lines
+from attnctl.render.terminal.console import SafeConsole, Shown, as_text
 from attnctl.tokens import split_words
 
 TABLE = Table([
@@ -125,4 +125,4 @@ def test_a_shaded_text_is_shown_where_there_are_colours() -> None:
 
 
 def test_a_table_without_values_is_no_table() -> None:
-    assert list(table_lines(Table([Column("n", []), Column("s", [None, None])]), 80)) == []
+    assert lines(Table([Column("n", []), Column("s", [None, None])]), 80) == []
