@@ -73,22 +73,26 @@ _PUBLIC = {
     "AttnctlError": "attnctl.errors",
     "Overview": "attnctl.readings.overview",
     "Trace": "attnctl.trace",
-    **dict.fromkeys(("ablate", "align", "compare", "evaluate", "heads", "sources", "spans", "view"), "attnctl.api"),
+    "spans": "attnctl.api",
     "attend": "attnctl.models",
     "batch": "attnctl.batching",
     "capture": "attnctl.models.huggingface.capture",
     "effects": "attnctl.models.huggingface.model_effects",
     "intervene": "attnctl.models.huggingface.intervention",
-    "leaks": "attnctl.models.huggingface.leaks",
     "load": "attnctl.formats.storage",
     "open_model": "attnctl.models",
 }
 
 
 def __getattr__(name: str) -> Any:
-    if name not in _PUBLIC:
+    module = _PUBLIC.get(name)
+    if module is None:
+        from attnctl.commands import COMMANDS  # which lists those of commands
+
+        module = next((one.functions[name] for one in COMMANDS.values() if name in one.functions), None)
+    if module is None:
         raise AttributeError(f"module 'attnctl' has no attribute {name!r}")
-    found = globals()[name] = getattr(import_module(_PUBLIC[name]), name)
+    found = globals()[name] = getattr(import_module(module), name)
     return found
 
 

@@ -118,7 +118,7 @@ def attend(text: str, model: str = "random", **how: Any) -> attnctl.Trace:
 def _validator(name: str) -> Any:
     from jsonschema import Draft202012Validator
 
-    from attnctl.formats.documents.schemas import SCHEMAS
+    from attnctl.commands.schema.documents import SCHEMAS
 
     return Draft202012Validator(SCHEMAS[name]())
 

@@ -117,7 +117,7 @@ from attnctl import heads, load
 from attnctl.__main__ import main
 from attnctl.cli.suggestions import completions
 from attnctl.formats.documents.json_documents import read_as, write_json
-from attnctl.formats.documents.schemas import make_schema, schema_of
+from attnctl.commands.schema.documents import make_schema, schema_of
 from attnctl.models import open_model
 from attnctl.readings.farthest import FarthestKeys, FarthestReading
 from attnctl.render.page.reading_pages import reading_page

@@ -1,7 +1,6 @@
-"""The program: its commands, a line each, and every error as one line and an exit code.
+"""The program: its commands, and every error as one line and an exit code.
 
-A command's module is imported when the command runs, and nothing heavy before it is needed. `attnctl.cli.command` says how a
-command is written.
+`attnctl.commands` lists the commands. The module of one is imported when it runs; `attnctl.cli.command` makes it.
 """
 
 from __future__ import annotations
@@ -11,7 +10,7 @@ import io
 import os
 import sys
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import typer
 from typer.core import TyperGroup
@@ -20,6 +19,7 @@ from attnctl import __version__, interrupts
 from attnctl.cli.command import NOTES, Command, flag_of, load_module
 from attnctl.cli.defaults import default_map, default_origin, unknown_variables
 from attnctl.cli.output import help_width, print_lines
+from attnctl.commands import COMMANDS
 from attnctl.errors import (
     DONE,
     FAILED,
@@ -40,41 +40,7 @@ if TYPE_CHECKING:
     from attnctl.cli.session import Session
 
 
-class Listed(NamedTuple):
-    """A command in `attnctl --help`."""
-
-    panel: str
-    about: str
-    module: str  # with a function under @command
-
-
-LOOK, LEARN, MODELS, SETTINGS = "Look", "Learn", "Models", "Settings"
 PROGRAM = "attnctl"
-
-COMMANDS = {
-    "explain": Listed(LOOK, "every step of self-attention on a text, number by number", "attnctl.commands.explain"),
-    "heatmap": Listed(LOOK, "the weights as a picture, or as a grid in the terminal", "attnctl.commands.heatmap"),
-    "heads": Listed(LOOK, "what each head does over a text, and what kind it is", "attnctl.commands.heads"),
-    "ablate": Listed(LOOK, "what each head, edge or part of a text does for a prediction", "attnctl.commands.ablate"),
-    "compare": Listed(LOOK, "two models, traces or texts, and their difference", "attnctl.commands.compare"),
-    "sources": Listed(LOOK, "which part of a prompt an answer came from", "attnctl.commands.sources"),
-    "needle": Listed(LOOK, "whether a planted fact is found, and by which heads", "attnctl.commands.needle"),
-    "align": Listed(LOOK, "when each word of a speech was said, what a word was made from", "attnctl.commands.align"),
-    "leaks": Listed(LOOK, "whether packed documents are kept apart", "attnctl.commands.leaks"),
-    "view": Listed(LOOK, "one HTML page to explore attention in a browser", "attnctl.commands.view"),
-    "shell": Listed("Many questions", "many questions about one text, its model loaded once", "attnctl.commands.shell"),
-    "batch": Listed(
-        "Many texts", "every text of a file: a trace a line, a folder of pictures", "attnctl.commands.batch"
-    ),
-    "model": Listed(MODELS, "how large a model's attention is; a trained one's card", "attnctl.commands.model"),
-    "train": Listed(MODELS, "train a small attention model and watch it learn", "attnctl.commands.train"),
-    "evaluate": Listed(MODELS, "which words each head finds, beside simple rules", "attnctl.commands.evaluate"),
-    "softmax": Listed(LEARN, "the softmax of a few scores, worked out", "attnctl.commands.softmax"),
-    "quiz": Listed(LEARN, "questions about the attention of a sentence", "attnctl.commands.quiz"),
-    "config": Listed(SETTINGS, "defaults of your own", "attnctl.commands.config"),
-    "docs": Listed(SETTINGS, "the documentation: lesson, guides, reference", "attnctl.commands.docs"),
-    "schema": Listed(SETTINGS, "the JSON Schema of what attnctl writes", "attnctl.commands.schema"),
-}
 
 
 def load_command(name: str) -> Command:

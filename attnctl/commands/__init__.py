@@ -1,1 +1,145 @@
-"""The commands, each with what belongs to it alone; `attnctl.cli.app` lists them."""
+"""The commands: each is a file or a folder of this package with all that belongs to it, and an entry in this list.
+
+A command can be deleted: its folder, its tests, its page, and its entry here. Nothing of it is imported before it is used.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import NamedTuple
+
+
+class CommandPackage(NamedTuple):
+    """A command, and what else its package gives to the program."""
+
+    panel: str  # of `attnctl --help`
+    about: str  # its line there
+    module: str  # with the function under @command
+    functions: Mapping[str, str] = {}  # attnctl.NAME, for Python → its module
+    documents: Mapping[str, str] = {}  # attnctl schema NAME → "module:Struct"
+
+
+LOOK, LEARN, MODELS, SETTINGS = "Look", "Learn", "Models", "Settings"
+
+COMMANDS = {
+    "explain": CommandPackage(
+        LOOK, "every step of self-attention on a text, number by number", "attnctl.commands.explain"
+    ),
+    "heatmap": CommandPackage(
+        LOOK, "the weights as a picture, or as a grid in the terminal", "attnctl.commands.heatmap"
+    ),
+    "heads": CommandPackage(
+        LOOK,
+        "what each head does over a text, and what kind it is",
+        "attnctl.commands.heads",
+        functions={"heads": "attnctl.api"},
+    ),
+    "ablate": CommandPackage(
+        LOOK,
+        "what each head, edge or part of a text does for a prediction",
+        "attnctl.commands.ablate",
+        functions={"ablate": "attnctl.api"},
+        documents={"effects": "attnctl.formats.documents.readings_json:EffectsDocument"},
+    ),
+    "compare": CommandPackage(
+        LOOK,
+        "two models, traces or texts, and their difference",
+        "attnctl.commands.compare",
+        functions={"compare": "attnctl.api"},
+        documents={"comparison": "attnctl.formats.documents.readings_json:ComparisonDocument"},
+    ),
+    "sources": CommandPackage(
+        LOOK,
+        "which part of a prompt an answer came from",
+        "attnctl.commands.sources",
+        functions={"sources": "attnctl.api"},
+        documents={"sources": "attnctl.formats.documents.readings_json:SourcesDocument"},
+    ),
+    "needle": CommandPackage(
+        LOOK,
+        "whether a planted fact is found, and by which heads",
+        "attnctl.commands.needle",
+        documents={
+            "needle": "attnctl.formats.documents.readings_json:NeedleDocument",
+            "needles": "attnctl.formats.documents.readings_json:NeedlesDocument",
+        },
+    ),
+    "align": CommandPackage(
+        LOOK,
+        "when each word of a speech was said, what a word was made from",
+        "attnctl.commands.align",
+        functions={"align": "attnctl.api"},
+        documents={
+            "alignment": "attnctl.formats.documents.readings_json:AlignmentDocument",
+            "text-alignment": "attnctl.formats.documents.readings_json:TextAlignmentDocument",
+        },
+    ),
+    "leaks": CommandPackage(
+        LOOK,
+        "whether packed documents are kept apart",
+        "attnctl.commands.leaks",
+        functions={"leaks": "attnctl.models.huggingface.leaks"},
+        documents={"leaks": "attnctl.formats.documents.readings_json:LeaksDocument"},
+    ),
+    "view": CommandPackage(
+        LOOK,
+        "one HTML page to explore attention in a browser",
+        "attnctl.commands.view",
+        functions={"view": "attnctl.api"},
+    ),
+    "shell": CommandPackage(
+        "Many questions", "many questions about one text, its model loaded once", "attnctl.commands.shell"
+    ),
+    "batch": CommandPackage(
+        "Many texts",
+        "every text of a file: a trace a line, a folder of pictures",
+        "attnctl.commands.batch",
+        documents={
+            "batch": "attnctl.formats.documents.model_documents:BatchDocument",
+            "manifest": "attnctl.formats.documents.model_documents:ManifestLine",
+        },
+    ),
+    "model": CommandPackage(
+        MODELS,
+        "how large a model's attention is; a trained one's card",
+        "attnctl.commands.model",
+        documents={
+            "sizes": "attnctl.formats.documents.model_documents:SizesDocument",
+            "card": "attnctl.formats.documents.model_documents:CardDocument",
+        },
+    ),
+    "train": CommandPackage(
+        MODELS,
+        "train a small attention model and watch it learn",
+        "attnctl.commands.train",
+        documents={
+            "report": "attnctl.formats.documents.model_documents:ReportDocument",
+            "lesson": "attnctl.formats.documents.model_documents:Lesson",
+        },
+    ),
+    "evaluate": CommandPackage(
+        MODELS,
+        "which words each head finds, beside simple rules",
+        "attnctl.commands.evaluate",
+        functions={"evaluate": "attnctl.api"},
+        documents={
+            "census": "attnctl.formats.census_table:CensusDocument",
+            "relation": "attnctl.formats.documents.model_documents:RelationDocument",
+        },
+    ),
+    "softmax": CommandPackage(
+        LEARN,
+        "the softmax of a few scores, worked out",
+        "attnctl.commands.softmax",
+        documents={"softmax": "attnctl.formats.documents.readings_json:SoftmaxDocument"},
+    ),
+    "quiz": CommandPackage(
+        LEARN,
+        "questions about the attention of a sentence",
+        "attnctl.commands.quiz",
+        documents={"quiz": "attnctl.formats.documents.readings_json:QuizDocument"},
+    ),
+    "config": CommandPackage(SETTINGS, "defaults of your own", "attnctl.commands.config"),
+    "docs": CommandPackage(SETTINGS, "the documentation: lesson, guides, reference", "attnctl.commands.docs"),
+    "schema": CommandPackage(SETTINGS, "the JSON Schema of what attnctl writes", "attnctl.commands.schema.command"),
+}

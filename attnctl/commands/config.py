@@ -12,11 +12,12 @@ from typer import Context, Option
 
 from attnctl import limits
 from attnctl.cli import defaults
-from attnctl.cli.app import COMMANDS, all_commands, load_command
+from attnctl.cli.app import all_commands, load_command
 from attnctl.cli.command import command, refuse_unused
 from attnctl.cli.groups import OUTPUT
 from attnctl.cli.output import print_lines, print_wrapped, say_notes
 from attnctl.cli.suggestions import suggest_choice
+from attnctl.commands import COMMANDS
 from attnctl.errors import AttnctlError, UsageError
 from attnctl.files import lock_file, said_plainly, write_whole
 

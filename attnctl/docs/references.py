@@ -5,8 +5,9 @@ from __future__ import annotations
 import re
 from itertools import groupby
 
-from attnctl.cli.app import COMMANDS, load_command
-from attnctl.formats.documents.schemas import SCHEMAS
+from attnctl.cli.app import load_command
+from attnctl.commands import COMMANDS
+from attnctl.commands.schema.documents import SCHEMAS
 from attnctl.text import Document
 
 # --- commands: what their --help says ---

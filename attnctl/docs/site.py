@@ -29,7 +29,7 @@ from rich.syntax import Syntax
 from rich.text import Text
 from rich.theme import Theme
 
-from attnctl.cli.app import COMMANDS as COMMAND_LIST
+from attnctl.commands import COMMANDS as COMMAND_LIST
 from attnctl.docs import references
 from attnctl.errors import AttnctlError, UsageError
 from attnctl.files import said_plainly, write_whole

@@ -13,7 +13,7 @@ pytest.importorskip("transformers", reason="attnctl[hf] is not installed")
 
 import jsonschema
 
-from attnctl.formats.documents.schemas import SCHEMAS
+from attnctl.commands.schema.documents import SCHEMAS
 from tests.batching.test_groups import rows_of
 from tests.conftest import Run
 from tests.tools import folders

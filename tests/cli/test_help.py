@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 
-from attnctl.cli.app import COMMANDS, load_command
+from attnctl.cli.app import load_command
+from attnctl.commands import COMMANDS
 from tests.conftest import Run, process
 
 

@@ -6,7 +6,8 @@ import re
 from collections import Counter, defaultdict
 from typing import NamedTuple
 
-from attnctl.cli.app import COMMANDS, load_command
+from attnctl.cli.app import load_command
+from attnctl.commands import COMMANDS
 
 # (command, option) → why it takes another kind of value than elsewhere
 DEPARTURES = {

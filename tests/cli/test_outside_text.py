@@ -19,7 +19,8 @@ import typer.main
 from safetensors.numpy import load_file, save_file
 
 import attnctl
-from attnctl.cli.app import COMMANDS, app
+from attnctl.cli.app import app
+from attnctl.commands import COMMANDS
 from attnctl.models.builtin.weights import path_of
 from attnctl.text import as_json, harmless_text
 from tests.conftest import Run

@@ -20,8 +20,9 @@ import numpy as np
 import pytest
 
 from attnctl.cli import defaults
-from attnctl.cli.app import COMMANDS, load_command
+from attnctl.cli.app import load_command
 from attnctl.cli.groups import ModelOptions
+from attnctl.commands import COMMANDS
 from tests.conftest import Run, check_schema
 
 TEXT = "Alice will eat pizza\n\nBob likes tea"

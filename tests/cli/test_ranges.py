@@ -11,7 +11,8 @@ from typing import Any
 import pytest
 
 from attnctl import limits
-from attnctl.cli.app import COMMANDS, load_command
+from attnctl.cli.app import load_command
+from attnctl.commands import COMMANDS
 from attnctl.limits import Range
 from tests.conftest import Refused
 

@@ -20,9 +20,10 @@ import pytest
 import typer
 
 from attnctl.cli import command as cli_command
-from attnctl.cli.app import COMMANDS, load_command
+from attnctl.cli.app import load_command
 from attnctl.cli.command import refuse_unused
 from attnctl.cli.groups import CheckpointOptions
+from attnctl.commands import COMMANDS
 from attnctl.errors import UsageError
 from tests.cli.test_pairs import VALUES as VALUES_OF_PAIRS
 from tests.conftest import Run

@@ -12,10 +12,11 @@ from pathlib import Path
 import pytest
 
 import attnctl
-from attnctl.cli.app import COMMANDS, load_command
+from attnctl.cli.app import load_command
+from attnctl.commands import COMMANDS
+from attnctl.commands.schema.documents import SCHEMAS
 from attnctl.docs.references import command_page
 from attnctl.docs.site import FOLDER, MARK, THEME, WRITTEN, PageMarkdown, all_topics, plain_source
-from attnctl.formats.documents.schemas import SCHEMAS
 from attnctl.render.terminal.console import SafeConsole
 from tests.conftest import Refused, Run
 from tests.tools.documentation.examples import ROOT

@@ -15,7 +15,8 @@ import pytest
 from safetensors.numpy import save_file
 
 from attnctl import __version__
-from attnctl.cli.app import COMMANDS, load_command
+from attnctl.cli.app import load_command
+from attnctl.commands import COMMANDS
 from attnctl.docs.references import command_page
 from attnctl.docs.site import all_topics
 from tests.conftest import SAMPLES, Run

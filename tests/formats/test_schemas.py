@@ -11,8 +11,9 @@ from typing import Any
 import jsonschema
 import pytest
 
-from attnctl.cli.app import COMMANDS, load_command
-from attnctl.formats.documents.schemas import SCHEMAS
+from attnctl.cli.app import load_command
+from attnctl.commands import COMMANDS
+from attnctl.commands.schema.documents import SCHEMAS
 from tests.conftest import Run, check_schema
 
 TEXT = "Alice will eat pizza\n\nBob likes tea"

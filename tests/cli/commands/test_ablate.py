@@ -12,7 +12,7 @@ import pytest
 from jsonschema import Draft202012Validator
 
 import attnctl
-from attnctl.formats.documents.schemas import SCHEMAS
+from attnctl.commands.schema.documents import SCHEMAS
 from attnctl.readings.effects import kendall_tau
 from attnctl.render.figure.charts import effects_drawing
 from attnctl.text import sentence_percent

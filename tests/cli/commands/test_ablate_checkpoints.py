@@ -11,7 +11,7 @@ pytest.importorskip("transformers", reason="attnctl[hf] is not installed")
 
 from jsonschema import Draft202012Validator
 
-from attnctl.formats.documents.schemas import SCHEMAS
+from attnctl.commands.schema.documents import SCHEMAS
 from tests.conftest import Refused, Run
 from tests.tools import folders
 

@@ -13,8 +13,8 @@ import pexpect
 import pytest
 
 import attnctl
+from attnctl.commands.schema.documents import SCHEMAS
 from attnctl.errors import AttnctlError
-from attnctl.formats.documents.schemas import SCHEMAS
 from attnctl.formats.documents.trace_json import trace_to_json
 from attnctl.formats.storage import from_json
 from attnctl.models.builtin.weights import path_of

@@ -14,7 +14,7 @@ import pytest
 
 from attnctl.batching.census_work import TOGETHER, census_chunks
 from attnctl.batching.items import Item
-from attnctl.formats.documents.schemas import SCHEMAS
+from attnctl.commands.schema.documents import SCHEMAS
 from attnctl.training.english import treebank_text
 from tests.conftest import SAMPLES, Run, process
 from tests.formats.test_conllu import GOOD

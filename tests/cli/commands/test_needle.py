@@ -11,8 +11,8 @@ pytest.importorskip("transformers", reason="attnctl[hf] is not installed")
 
 import jsonschema
 
+from attnctl.commands.schema.documents import SCHEMAS
 from attnctl.files import lock_file
-from attnctl.formats.documents.schemas import SCHEMAS
 from tests.conftest import Run
 from tests.tools.screen import rows_below
 

@@ -14,8 +14,8 @@ import torch
 
 from attnctl import attention
 from attnctl.attention import Call
+from attnctl.commands.schema.documents import SCHEMAS
 from attnctl.errors import AttnctlError, UsageError
-from attnctl.formats.documents.schemas import SCHEMAS
 from attnctl.formats.storage import load, save_value
 from attnctl.models.huggingface.attention_interface import WatchOptions, watch_attention
 from attnctl.models.huggingface.capture import capture

@@ -18,11 +18,11 @@ import pytest
 import torch
 
 import attnctl
+from attnctl.commands.schema.documents import SCHEMAS
 from attnctl.errors import AttnctlError, UsageError
 from attnctl.formats.chat import Conversation, Message
 from attnctl.formats.documents.json_documents import write_json
 from attnctl.formats.documents.readings_json import sources_document
-from attnctl.formats.documents.schemas import SCHEMAS
 from attnctl.models import open_model
 from attnctl.models.huggingface import answers
 from attnctl.models.huggingface.answers import AnsweredPrompt

@@ -7,36 +7,19 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from attnctl import find_named
+from attnctl.commands import COMMANDS
 
 if TYPE_CHECKING:
     from msgspec import Struct
 
     from attnctl.text import Document as Schema
 
-HERE = "attnctl.formats.documents"
-# the document of each name
-DOCUMENTS = {
-    "trace": f"{HERE}.trace_json:TraceDocument",
-    "overview": f"{HERE}.overview_json:OverviewDocument",
-    "effects": f"{HERE}.readings_json:EffectsDocument",
-    "comparison": f"{HERE}.readings_json:ComparisonDocument",
-    "census": "attnctl.formats.census_table:CensusDocument",
-    "sources": f"{HERE}.readings_json:SourcesDocument",
-    "needle": f"{HERE}.readings_json:NeedleDocument",
-    "needles": f"{HERE}.readings_json:NeedlesDocument",
-    "alignment": f"{HERE}.readings_json:AlignmentDocument",
-    "text-alignment": f"{HERE}.readings_json:TextAlignmentDocument",
-    "leaks": f"{HERE}.readings_json:LeaksDocument",
-    "batch": f"{HERE}.model_documents:BatchDocument",
-    "manifest": f"{HERE}.model_documents:ManifestLine",
-    "sizes": f"{HERE}.model_documents:SizesDocument",
-    "card": f"{HERE}.model_documents:CardDocument",
-    "relation": f"{HERE}.model_documents:RelationDocument",
-    "report": f"{HERE}.model_documents:ReportDocument",
-    "lesson": f"{HERE}.model_documents:Lesson",
-    "softmax": f"{HERE}.readings_json:SoftmaxDocument",
-    "quiz": f"{HERE}.readings_json:QuizDocument",
+# the documents of the core by name; those of commands stand in `attnctl.commands`
+_CORE = {
+    "trace": "attnctl.formats.documents.trace_json:TraceDocument",
+    "overview": "attnctl.formats.documents.overview_json:OverviewDocument",
 }
+DOCUMENTS = _CORE | {name: place for command in COMMANDS.values() for name, place in command.documents.items()}
 
 
 def make_schema(name: str) -> Schema:

@@ -1,0 +1,1 @@
+"""`attnctl schema`: the JSON Schema of what attnctl writes."""
