@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field, fields
-from typing import Annotated
+from typing import Annotated, Literal
 
 from typer import Argument, BadParameter, Option
 from typer.models import OptionInfo
@@ -60,6 +60,16 @@ def decimal(allowed: Range) -> Callable[[str | float], float]:
 
     parse.__name__ = "float"
     return parse
+
+
+def measure_name(text: str) -> str:
+    """Read the value of --measure. Raises BadParameter for a name that is none."""
+    from attnctl.cli.suggestions import suggest_choice
+
+    names = ("weights", *measure_names())
+    if text not in names:
+        raise BadParameter(f"{limits.value_text(text)!r}: it is one of {', '.join(names)}{suggest_choice(text, names)}")
+    return text
 
 
 def _check_range(number: float, allowed: Range) -> None:
@@ -216,12 +226,10 @@ ModelOption = Annotated[
     ),
 ]
 DtypeOption = Annotated[
-    str | None,
+    Literal["auto", "float32", "bfloat16", "float16"] | None,
     Option(
         "--dtype",
         help="auto, float32, bfloat16 or float16 (checkpoints).",
-        metavar="TYPE",
-        autocompletion=completing("auto", "float32", "bfloat16", "float16"),
         envvar="ATTNCTL_DTYPE",
         rich_help_panel=CHECKPOINT,
     ),
@@ -451,12 +459,10 @@ TemperatureOption = Annotated[
     ),
 ]
 PositionsOption = Annotated[
-    str | None,
+    Literal["sinusoidal"] | None,
     Option(
         "--positions",
         help="Add positions to the embeddings: sinusoidal.",
-        metavar="KIND",
-        autocompletion=completing("sinusoidal"),
         envvar="ATTNCTL_POSITIONS",
         rich_help_panel=MATHEMATICS,
     ),
@@ -477,12 +483,10 @@ RopeThetaOption = Annotated[
     ),
 ]
 RopePairsOption = Annotated[
-    str | None,
+    Literal["half", "interleaved"] | None,
     Option(
         "--rope-pairs",
         help="Dimensions that turn together: half (as Llama) or interleaved.",
-        metavar="half|interleaved",
-        autocompletion=completing("half", "interleaved"),
         envvar="ATTNCTL_ROPE_PAIRS",
         rich_help_panel=MATHEMATICS,
     ),
@@ -499,12 +503,10 @@ DropoutOption = Annotated[
     ),
 ]
 AttentionOption = Annotated[
-    str | None,
+    Literal["encoder", "decoder", "cross"] | None,
     Option(
         "--attention",
         help="Of an encoder-decoder: encoder, decoder or cross.",
-        metavar="KIND",
-        autocompletion=completing("encoder", "decoder", "cross"),
         envvar="ATTNCTL_ATTENTION",
         rich_help_panel=CHECKPOINT,
     ),
@@ -675,17 +677,16 @@ MeasureOption = Annotated[
         help=f"What a cell holds: {', '.join(('weights', *measure_names()))}.",
         metavar="MEASURE",
         autocompletion=completing("weights", "attnctl.measures:measure_names"),
+        parser=measure_name,
         envvar="ATTNCTL_MEASURE",
         rich_help_panel=CHANGED,
     ),
 ]
 EngineOption = Annotated[
-    str,
+    Literal["local", "ray"],
     Option(
         "--engine",
         help="local, or ray: the workers of a Ray cluster.",
-        metavar="local|ray",
-        autocompletion=completing("local", "ray"),
         envvar="ATTNCTL_ENGINE",
         rich_help_panel=WORK,
     ),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Literal
 
 from typer import Context, Option
 
@@ -132,12 +132,10 @@ def ablate_command(
     layer: LayerOption = None,
     head: HeadOption = None,
     how: Annotated[
-        str,
+        Literal["zero", "mean", "resample"],
         Option(
             "--how",
             help="zero, mean, or resample.",
-            metavar="HOW",
-            autocompletion=completing("zero", "mean", "resample"),
             envvar="ATTNCTL_HOW",
             rich_help_panel=LOOK,
         ),

@@ -6,7 +6,7 @@ import dataclasses
 import sys
 from collections.abc import Callable, Iterator
 from functools import partial
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Literal
 
 from typer import Argument, Context, Option
 
@@ -100,12 +100,10 @@ def batch_command(
         ),
     ] = "json",
     input: Annotated[
-        str | None,
+        Literal["text", "jsonl", "csv", "tsv", "parquet"] | None,
         Option(
             "--input",
             help="text, jsonl, csv, tsv or parquet; by the suffix.",
-            metavar="FORMAT",
-            autocompletion=completing("attnctl.batching.texts:FORMS"),
             envvar="ATTNCTL_INPUT",
             rich_help_panel=INPUT,
         ),

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Callable, Collection
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
-from typer import Context, Option
+from typer import BadParameter, Context, Option
+from typer.core import TyperOption
 
 from attnctl import limits
 from attnctl.cli import defaults
@@ -61,25 +62,25 @@ def config_command(
         print_lines(str(defaults.config_path()))
         return
     if setting or unset:
-        _change_settings(setting or [], unset or [], context)
+        _change_settings(setting or [], unset or [])
         return
-    _show_settings(context)
+    _show_settings()
 
 
-def _change_settings(setting: list[str], unset: list[str], context: Context) -> None:
+def _change_settings(setting: list[str], unset: list[str]) -> None:
     """Set and unset defaults in the file; its comments, its order and every other line stay as they are."""
     where = defaults.config_path()
     with said_plainly("make", where.parent):
         where.parent.mkdir(parents=True, exist_ok=True)
     lock = lock_file(where, LOCK_SECONDS)  # what another process sets meanwhile is read first
     try:
-        _change_file(where, setting, unset, context)
+        _change_file(where, setting, unset)
     finally:
         lock.release()
     say_notes([f"{item} is kept in {where}" for item in setting] + [f"{item} is no default any more" for item in unset])
 
 
-def _change_file(where: Path, setting: list[str], unset: list[str], context: Context) -> None:
+def _change_file(where: Path, setting: list[str], unset: list[str]) -> None:
     import tomlkit
     from tomlkit.exceptions import TOMLKitError
 
@@ -91,14 +92,14 @@ def _change_file(where: Path, setting: list[str], unset: list[str], context: Con
             if not equals or not value:
                 raise UsageError(f"--set {item!r}: it is NAME=VALUE, like model=smollm2")
             command, key = _command_and_key(name)
-            _check_value(item, _option_types(name, command, key, context), value)
+            _check_value(item, _options_named(name, command, key), value)
             table, same = _table_and_keys(document, command, key)
             table.update(dict.fromkeys(same or [key], _typed_value(value)))
         for item in unset:
             command, key = _command_and_key(item)
             table, same = _table_and_keys(document, command, key)
             if not same:
-                _option_types(item, command, key, context)
+                _options_named(item, command, key)
                 raise UsageError(f"--unset {item}: there is no such default (see attnctl config)")
             for name in same:
                 del table[name]
@@ -127,59 +128,49 @@ def _table_and_keys(document: Document, command: str, key: str) -> tuple[Documen
     return table, same
 
 
-def _option_types(name: str, command: str, key: str, context: Context) -> set[type]:
-    """The kinds of value of the option `key`, of one command or of all.
+def _options_named(name: str, command: str, key: str) -> list[TyperOption]:
+    """Return the options `key` of one command or of all.
 
-    Raises UsageError where no command, or not the one that is named, has an option of this `name` that may have a default.
+    Raises UsageError if no command, or not the one that is named, has an option of this `name` that may have a default.
     """
     if "." in name and command not in COMMANDS:
         raise UsageError(f"no command {command!r}{suggest_choice(command, COMMANDS)}")
     if defaults.options_of_all(all_commands()).get(key) is False:
         raise UsageError(f"--{name.rpartition('.')[2]} has no default: it is given where it is meant")
-    kinds: dict[str, set[type]] = {}
-    for each in [command] if command else COMMANDS:
-        for one in load_command(each).params:
-            if one.envvar and one.name:
-                kind = bool if getattr(one, "is_flag", False) else _KINDS.get(one.type.name, str)
-                kinds.setdefault(one.name, set()).add(kind)
-    if key not in kinds:
+    commands = [load_command(command)] if command else all_commands()
+    options = [one for each in commands for one in each.params if isinstance(one, TyperOption) and one.envvar]
+    if not (same := [one for one in options if one.name == key]):
         has = f"{command} has no" if command else "no command has an"
-        raise UsageError(f"{has} option --{name.rpartition('.')[2]}{suggest_choice(key, kinds)}")
-    return kinds[key]
+        near = suggest_choice(key, [one.name or "" for one in options])
+        raise UsageError(f"{has} option --{name.rpartition('.')[2]}{near}")
+    return same
 
 
-_KINDS: dict[str, type] = {"int": int, "float": float}  # names of the types of Typer
-_READERS: dict[type, tuple[Callable[[str], float], str]] = {
-    int: (limits.whole_number, "a whole number"),
-    float: (limits.decimal_number, "a number"),
-    bool: ({"true": True, "false": False}.__getitem__, "true or false"),
-}
-
-
-def _check_value(item: str, kinds: Collection[type], value: str) -> None:
-    """Raise UsageError where no option of these kinds reads the value: "x" as a whole number; or where it is not Unicode."""
+def _check_value(item: str, options: Sequence[TyperOption], value: str) -> None:
+    """Raise UsageError if none of the options reads the value, or if it is not Unicode."""
     try:
         value.encode()
     except UnicodeEncodeError:
         raise UsageError(f"--set {value!r}: it is not UTF-8 text") from None
-    for kind in kinds:
-        if kind not in _READERS:
+    wrong = []
+    for option in options:
+        try:
+            option.type.convert(value, option, None)
             return
-        with contextlib.suppress(ValueError, KeyError):
-            _READERS[kind][0](value)
-            return
-    raise UsageError(f"--set {item}: it is {' or '.join(sorted(_READERS[kind][1] for kind in kinds))}")
+        except BadParameter as error:
+            wrong.append(" ".join(error.message.split()).rstrip("."))
+    raise UsageError(f"--set {item}: {wrong[0]}")
 
 
 def _typed_value(value: str) -> object:
-    """A value as TOML has it: true and false, finite numbers, else text."""
-    for read, _ in _READERS.values():
+    """Return a value as TOML has it: true and false, finite numbers, else text."""
+    for read in (limits.whole_number, limits.decimal_number, {"true": True, "false": False}.__getitem__):
         with contextlib.suppress(ValueError, KeyError):
             return found if abs(found := read(value)) < limits.EXACT else value
     return value
 
 
-def _show_settings(context: Context) -> None:
+def _show_settings() -> None:
     said = defaults.read_defaults()
     where = defaults.config_path()
     rows = [(key, value, str(where)) for key, value in said.items() if not isinstance(value, dict)]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING, Annotated, NamedTuple
+from typing import TYPE_CHECKING, Annotated, Literal, NamedTuple
 
 from typer import Context, Option
 
@@ -126,12 +126,10 @@ def heatmap_command(
         ),
     ] = None,
     pool: Annotated[
-        str | None,
+        Literal["mean", "max"] | None,
         Option(
             "--pool",
             help="Cells of a long text: mean or max [default: mean].",
-            metavar="mean|max",
-            autocompletion=completing("mean", "max"),
             envvar="ATTNCTL_POOL",
             rich_help_panel=LOOK,
         ),

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import sys
 from collections.abc import Generator
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Literal
 
 from typer import Argument, Context, Option
 
@@ -96,12 +96,10 @@ def train_command(
         ),
     ] = False,
     objective: Annotated[
-        str | None,
+        Literal["next-word", "masked-word"] | None,
         Option(
             "--objective",
             help="masked-word (for the grammar the default), next-word (for your text).",
-            metavar="OBJECTIVE",
-            autocompletion=completing("next-word", "masked-word"),
             envvar="ATTNCTL_OBJECTIVE",
             rich_help_panel=INPUT,
         ),
