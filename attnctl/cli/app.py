@@ -20,7 +20,17 @@ from attnctl import __version__, interrupts
 from attnctl.cli import arguments, suggestions
 from attnctl.cli.command import Command, flag_of, load_module
 from attnctl.cli.output import help_width, paged_output, print_lines
-from attnctl.errors import DONE, FAILED, INTERRUPTED, USAGE, AttnctlError, UsageError, failure_message, print_complaint
+from attnctl.errors import (
+    DONE,
+    FAILED,
+    INTERRUPTED,
+    USAGE,
+    AttnctlError,
+    UsageError,
+    failure_message,
+    options_as_flags,
+    print_complaint,
+)
 
 if TYPE_CHECKING:
     from typer._click.core import Command as ClickCommand
@@ -120,7 +130,7 @@ class Commands(TyperGroup):
                 sys.stdout.flush()
             return result
         except AttnctlError as error:
-            print_complaint(arguments.with_origin(str(error)))
+            print_complaint(arguments.with_origin(error))
             raise typer.Exit(error.exit_code) from error
         except KeyboardInterrupt as error:
             _say_interrupted()
@@ -219,7 +229,7 @@ def run_command(argv: Sequence[str] | None = None) -> int:
     given = sys.argv[1:] if argv is None else list(argv)
     command = next((word for word in given if not word.startswith("-")), "")
     try:
-        with contextlib.ExitStack() as streams:
+        with contextlib.ExitStack() as streams, options_as_flags({}):
             if _is_read_at_once(command, given):
                 streams.enter_context(paged_output())
             if sys.stderr.isatty() and command not in ASKS:

@@ -8,7 +8,6 @@ for one command alone.
 from __future__ import annotations
 
 import os
-import re
 from collections import ChainMap
 from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import partial
@@ -72,19 +71,14 @@ def default_origin(ctx: Context, name: str) -> str:
     return f"$ATTNCTL_{name.upper()}" if source.name == "ENVIRONMENT" else "the defaults file, see attnctl config"
 
 
-def with_origin(message: str) -> str:
-    """An error message about an option, with where its value comes from, where that is not the command line."""
-    named = re.findall(r"(?:--|^no )([a-z][a-z-]*)", message)  # "--layer 'x': …", "no model 'x': …"
-    origins = [defaulted[name][0] for flag in named if (name := flag.replace("-", "_")) in defaulted]
-    origins += [origin for origin, value in defaulted.values() if _is_named(value, message)]
-    return f"{message} ({origins[0]})" if origins else message
-
-
-def _is_named(value: object, message: str) -> bool:
-    """Whether a message names a value that is a text, or one of several: "no token 'x' …", "cannot read x: …"."""
-    several = value if isinstance(value, list | tuple) else (value,)
-    words = [word for word in several if isinstance(word, str) and not word.isdecimal() and len(word) > 1]
-    return any(re.search(rf"(?<!\w){re.escape(word)}(?!\w)", message) for word in words)
+def with_origin(error: AttnctlError) -> str:
+    """Return the message of an error, with where the wrong value comes from if that is a default of the user's own."""
+    for name, (origin, value) in defaulted.items():
+        several = value if isinstance(value, list | tuple) else [value]
+        is_named = error.option is None and error.value is not None and str(error.value) in several
+        if error.option == name or is_named:
+            return f"{error} ({origin})"
+    return str(error)
 
 
 MOST_MODELS = 2  # opened at once: a comparison has two
@@ -282,7 +276,7 @@ def engine_of(command: str, options: OptionValues) -> Engine:
 
     by = taken(Engine, options)
     if by.engine not in ("local", "ray"):
-        raise UsageError(f"--engine {by.engine}: it is local or ray")
+        raise UsageError("it is local or ray", option="engine", value=by.engine)
     if by.engine == "local":
         check_mode(command, "--engine local")
     return by
@@ -349,8 +343,7 @@ def open_source(
     def refuse_model_options(where: str) -> None:
         for name, value in values.items():
             if value is not None and name in typed:  # a default of the user's own just does not apply
-                option = "--" + name.replace("_", "-")
-                raise UsageError(f"{option} does not go with {where}: its numbers are computed already")
+                raise UsageError(f"does not go with {where}: its numbers are computed already", option=name)
 
     opened = inputs.open_input(
         source,

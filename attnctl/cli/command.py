@@ -30,7 +30,7 @@ from typer.models import CommandInfo
 from attnctl.cli import arguments
 from attnctl.cli.groups import LOOK, OUTPUT, PANELS
 from attnctl.cli.output import help_width, say_unless_quiet
-from attnctl.errors import UsageError
+from attnctl.errors import UsageError, set_flags
 
 if TYPE_CHECKING:
     from typer._click.core import Context, Parameter
@@ -106,7 +106,7 @@ def refuse_unused(context: typer.Context, *unused: type | str, because: str) -> 
     for name in names:
         source = context.get_parameter_source(name)
         if source is not None and source.name == "COMMANDLINE":  # not the enum of click: Typer has its own
-            raise UsageError(f"{flag_of(context.command.params, name)} has no effect here: {because}")
+            raise UsageError(f"has no effect here: {because}", option=name)
 
 
 def flag_of(parameters: list[Parameter], name: str) -> str:
@@ -189,6 +189,7 @@ class Command(TyperCommand):
                 raise UsageError(f"{rest[0]!r} is one argument too many: {self.name} reads one text, or one file")
             ctx.params[text] = " ".join([first, *rest])
             ctx.args = []
+        set_flags({one.name: flag_of(self.params, one.name) for one in self.params if one.name})
         arguments.begin_command(self, ctx)
         arguments.yield_to_typed(self, ctx)
         if arguments.current is None:

@@ -17,6 +17,7 @@ from attnctl import limits
 from attnctl.cli.options import TOKENS
 from attnctl.cli.suggestions import completing
 from attnctl.limits import Range
+from attnctl.text import value_text
 
 # the panels of a command's --help
 LOOK, INPUT, SHOW, MODEL = "What to look at", "What goes in", "How to show it", "Model and text"
@@ -38,7 +39,7 @@ def whole(allowed: Range) -> Callable[[str | int], int]:
         try:
             number = limits.whole_number(text) if isinstance(text, str) else text
         except ValueError:
-            raise BadParameter(f"{limits.value_text(text)!r}: a whole number in digits is wanted") from None
+            raise BadParameter(f"{value_text(text, quoted=True)}: a whole number in digits is wanted") from None
         _check_range(number, allowed)
         return number
 
@@ -53,7 +54,7 @@ def decimal(allowed: Range) -> Callable[[str | float], float]:
         try:
             number = limits.decimal_number(text) if isinstance(text, str) else text
         except (ValueError, OverflowError):
-            raise BadParameter(f"{limits.value_text(text)!r}: a number in digits is wanted") from None
+            raise BadParameter(f"{value_text(text, quoted=True)}: a number in digits is wanted") from None
         _check_range(number, allowed)
         return number
 
@@ -64,7 +65,7 @@ def decimal(allowed: Range) -> Callable[[str | float], float]:
 def _check_range(number: float, allowed: Range) -> None:
     """Raise BadParameter if a number is not within the range."""
     if not allowed.holds_value(number):
-        raise BadParameter(f"{limits.value_text(number)}: {allowed.range_text()}")
+        raise BadParameter(f"{value_text(number)}: {allowed.range_text()}")
 
 
 def option_values(group: object) -> dict[str, object]:

@@ -15,6 +15,7 @@ from attnctl.cli.command_table import ENTRIES
 from attnctl.cli.options import GROUPS, Option
 from attnctl.cli.output import help_width
 from attnctl.errors import UsageError
+from attnctl.text import value_text
 
 if TYPE_CHECKING:
     from typer._click.core import Context, Parameter
@@ -135,7 +136,7 @@ def read_number(text: str, option: Option) -> int | float:
         number = limits.whole_number(text) if whole else limits.decimal_number(text)
     except (ValueError, OverflowError):
         wanted = "a whole number" if whole else "a number"
-        raise UsageError(f"{flag} {limits.value_text(text)!r}: {wanted} in digits is wanted") from None
+        raise UsageError(f"{flag} {value_text(text, quoted=True)}: {wanted} in digits is wanted") from None
     if allowed is not None and not allowed.holds_value(number):
-        raise UsageError(f"{flag} {limits.value_text(number)}: {allowed.range_text()}")
+        raise UsageError(f"{flag} {value_text(number)}: {allowed.range_text()}")
     return number

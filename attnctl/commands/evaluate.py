@@ -243,7 +243,7 @@ def _engine_of(context: Context, options: EngineOptions) -> Engine:
     from attnctl.batching.engines import Engine
 
     if options.engine not in ("local", "ray"):
-        raise UsageError(f"--engine {options.engine}: it is local or ray")
+        raise UsageError("it is local or ray", option="engine", value=options.engine)
     if options.engine == "local":
         refuse_unused(context, "address", "gpus_per_worker", because="it goes with --engine ray")
     return Engine(options.engine, options.address, options.gpus_per_worker)
