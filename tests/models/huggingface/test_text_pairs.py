@@ -135,7 +135,7 @@ def test_token_types_change_the_weights(folder: Callable[[str], Path]) -> None:
     assert np.abs(weights_of(joined) - weights_of(pair)).max() > 0.05
     assert [token.type for token in pair.tokens] == [0] * 6 + [1] * 7
     assert any("The text holds [SEP]" in note for note in joined.notes)
-    assert not any("--text-pair" in note for note in pair.notes)
+    assert not any("text_pair" in note for note in pair.notes)
 
 
 def test_a_network_of_ones_own_reads_a_pair(folder: Callable[[str], Path]) -> None:
