@@ -13,7 +13,7 @@ from matplotlib import colormaps
 from matplotlib.colors import Colormap, LogNorm, Normalize
 from matplotlib.figure import Figure
 
-from attnctl.errors import UsageError
+from attnctl.errors import UsageError, option_name
 from attnctl.formats.photographs import open_picture
 from attnctl.formats.pictures import PLAIN, Look
 from attnctl.readings.heatmap import HeatmapGrid, log_span, weight_span
@@ -103,7 +103,8 @@ def _colour_scale(reading: HeatmapGrid, look: Look) -> tuple[Scale, tuple[str, .
         low, high = weight_span(reading)
     ends = low if look.vmin is None else look.vmin, high if look.vmax is None else look.vmax
     if ends[0] >= ends[1]:
-        raise UsageError(f"the colours would go from {ends[0]:g} to {ends[1]:g}: give another --vmin or --vmax")
+        other = f"{option_name('vmin')} or {option_name('vmax')}"
+        raise UsageError(f"the colours would go from {ends[0]:g} to {ends[1]:g}: give another {other}")
     beyond = [f"above {ends[1]:g}"] * (ends[1] < high) + [f"below {ends[0]:g}"] * (ends[0] > low)
     if beyond:
         said = (*said, f"all {' and all '.join(beyond)} in one colour")
@@ -117,7 +118,7 @@ def colour_map(name: str) -> Colormap:
         return colormaps[name]
     near = difflib.get_close_matches(name, list(colormaps), 3)
     meant = f"did you mean {' or '.join(near)}?" if near else "try viridis, cividis, magma or gray_r"
-    raise UsageError(f"no colour map {name!r}: {meant}")
+    raise UsageError(f"no colour map {name!r}: {meant}", value=name)
 
 
 def colour_function(cmap: str) -> Callable[[float], tuple[int, int, int]]:

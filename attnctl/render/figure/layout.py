@@ -261,8 +261,10 @@ class Plan:
         if width < 0.25 or height < 0.25:
             need = left + right + (0.3 + across) * columns, top + bottom + (0.3 + down) * rows
             raise UsageError(
-                f"--size {asked[0]:g}x{asked[1]:g} leaves no room for the cells beside the labels: "
-                f"at least {math.ceil(need[0] * 2) / 2:g}x{math.ceil(need[1] * 2) / 2:g} inches"
+                "it leaves no room for the cells beside the labels: "
+                f"at least {math.ceil(need[0] * 2) / 2:g}x{math.ceil(need[1] * 2) / 2:g} inches",
+                option="size",
+                value=f"{asked[0]:g}x{asked[1]:g}",
             )
         return width / len(self.key_labels), height / len(self.query_labels)
 
@@ -287,7 +289,7 @@ class Plan:
             raise UsageError(
                 f"the picture would be {self.width:.0f} × {self.height:.0f} inches, "
                 f"{self.width * dpi:,.0f} × {self.height * dpi:,.0f} pixels: "
-                "choose layers and heads (--layer, --head), or a smaller --size or --dpi"
+                "choose layers and heads, a smaller size, or fewer dots per inch"
             )
         left, top, _, bottom = self._margins()
         # pixels that cells fill evenly start on a whole pixel

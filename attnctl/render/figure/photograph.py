@@ -13,7 +13,7 @@ from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
 
 from attnctl.arrays import Floats
-from attnctl.errors import AttnctlError, UsageError
+from attnctl.errors import AttnctlError, UsageError, option_name
 from attnctl.formats.pictures import DPI, Look
 from attnctl.readings.overview import LongRow
 from attnctl.readings.picture_heat import heading_of_row, heat_of_boxes, sentences_of_row
@@ -41,7 +41,7 @@ def draw_over_photograph(row: LongRow, photograph: Image, look: Look) -> Drawing
     Raises UsageError for more panels than MOST_PANELS, AttnctlError where no patch has any weight.
     """
     if len(row.weights) > MOST_PANELS:
-        raise UsageError(f"{len(row.weights)} heads are too many panels over a picture: choose with --layer and --head")
+        raise UsageError(f"{len(row.weights)} heads are too many panels over a picture: choose layers and heads")
     size, grey = photograph.size, _pale_picture(photograph)
     heats = {place: heat_of_boxes(weights, row.keys, size, grey.shape) for place, weights in row.weights.items()}
     norm, colours = _scale_of_heats(list(heats.values()), look), colour_map(look.cmap)
@@ -151,7 +151,9 @@ def _scale_of_heats(heats: Sequence[Floats], look: Look) -> Any:
     high = most if look.vmax is None else look.vmax
     low = look.vmin if look.vmin is not None else high / 10**LOG_DECADES if look.log else 0.0
     if low >= high:
-        raise UsageError(f"the colours would go from {low:g} to {high:g}: give another --vmin or --vmax")
+        raise UsageError(
+            f"the colours would go from {low:g} to {high:g}: give another {option_name('vmin')} or {option_name('vmax')}"
+        )
     return LogNorm(low, high, clip=True) if look.log else Normalize(low, high, clip=True)
 
 
