@@ -131,7 +131,7 @@ def test_a_target_in_no_language_is_noted_or_refused(translator: Translator) -> 
     assert any(
         "eng_Latn, the language of the source: the option target_language sets another" in note for note in notes
     )
-    with pytest.raises(UsageError, match=r"name it with target_language \(af, am,"):
+    with pytest.raises(UsageError, match=r"name it with target_language= \(af, am,"):
         attnctl.attend(SOURCE, translator("m2m_100"), target=TARGET)
 
 

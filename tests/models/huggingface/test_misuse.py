@@ -26,7 +26,7 @@ REFUSED: list[tuple[str, dict[str, Any], str]] = [
     ("capture", {"keep": ["wights"]}, "UsageError: no step 'wights'"),
     ("intervene", {"heads": {2: [0]}}, "UsageError: no layer 2"),
     ("intervene", {"heads": {0: [4]}}, "UsageError: no head 4 in layer 0"),
-    ("intervene", {"heads": {0: [0]}, "how": "half"}, "UsageError: how half: it is zero, mean, resample"),
+    ("intervene", {"heads": {0: [0]}, "how": "half"}, "UsageError: how='half': it is zero, mean, resample"),
     ("intervene", {"heads": {0: [0]}, "how": "resample"}, "another text"),
     ("intervene", {"heads": {0: [0]}, "how": "resample", "reference": RESAMPLED}, "5 tokens, this text 9"),
     ("intervene", {"heads": {0: [0]}, "how": "mean", "reference": {0: torch.zeros(3)}}, "(3,): mean needs (4, 8)"),
