@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Unpack, cast
 
 from attnctl import limits
 from attnctl.argument_types import ModelOptions, checked, checked_selection, require_type, with_model_options
-from attnctl.errors import AttnctlError, UsageError, in_one_line
+from attnctl.errors import AttnctlError, UsageError, in_one_line, option_name
 from attnctl.measures import joins_heads, needs_of
 from attnctl.models import DEFAULT, opened_model
 from attnctl.source import NO_CHANGES, Changes, prepare, reader_of, selected_indices
@@ -98,11 +98,12 @@ def measure_heads(
 
     source = given.source
     if probe and given.model is None:
-        raise UsageError(f"--probe runs a model: {source.name} holds numbers that have been computed already")
+        raise UsageError(f"runs a model: {source.name} holds numbers that have been computed already", option="probe")
     if probe and source.measure is not None:
-        raise UsageError(f"--probe measures the weights of single heads: it does not go with {source.measure}")
+        why = f"it does not go with {source.measure}"
+        raise UsageError(f"measures the weights of single heads: {why}", option="probe")
     if census is not None and joins_heads(source.measure):
-        raise UsageError(f"--census names single heads, and {source.measure} is of all heads together")
+        raise UsageError(f"names single heads, and {source.measure} is of all heads together", option="census")
     statistics = HeadStatisticsReading(source.tokens, source.key_tokens)
     found: Overview = given.read(OverviewReading(statistics=statistics), tick)
     measured = list(found.head_statistics)
@@ -137,8 +138,8 @@ def _known_names(info: ModelInfo, census: CensusTable | None) -> tuple[Names, Na
     if census.head_grid != (info.n_layers, info.n_heads):
         layers, heads = census.head_grid
         raise UsageError(
-            f"--census is of {census.model}, {layers} layers of {heads} heads: {info.name} has "
-            f"{info.n_layers} of {info.n_heads}"
+            f"is of {census.model}, {layers} layers of {heads} heads: {info.name} has {info.n_layers} of {info.n_heads}",
+            option="census",
         )
     return {}, head_names(census)
 
@@ -157,7 +158,7 @@ def spans(
     renormalise: bool = False,
     **options: Unpack[ModelOptions],
 ) -> Overview:
-    r"""Attention between the parts of a text, as --spans: `grid.weights[layer, head]` (parts, parts), rows summing to 1.
+    r"""Attention between the parts of a text, as `grid.weights[layer, head]` (parts, parts), rows summing to 1.
 
     `kind` is paragraphs, lines, headings, documents, or a file of name,start,end.
 
@@ -294,7 +295,7 @@ def view(
     changes = _changes("view", measure, words, renormalise, drop)
     layers, heads = _selected("view", layer, head)
     if against is not None and not effects:
-        raise UsageError("--against goes with --effects")
+        raise UsageError(f"goes with {option_name('effects')}", option="against")
     ask = EffectRequest(target=options.pop("target", None), against=against, every_edge=True) if effects else None
     sides = [_source("view", text, model, options)] + (
         [] if other is None else [_source("view", other, model, options)]
@@ -395,9 +396,10 @@ def ablation_of_text(
     from attnctl.tokens import checked_text, find_token
 
     if how not in HOW:
-        raise UsageError(f"--how {how}: it is {', '.join(HOW)}")
+        raise UsageError(f"it is {', '.join(HOW)}", option="how", value=how)
     if how == "resample" and reference is None:
-        raise UsageError("--how resample takes each head's output from another text: name one with --reference FILE")
+        why = f"it takes each head's output from another text: name one with {option_name('reference')}"
+        raise UsageError(why, option="how", value=how)
     model = reader_of(open_model(), checked_text(text))
     model = by_cross_attention(model) if cross else model
     info = model.info
@@ -412,7 +414,7 @@ def ablation_of_text(
     for spec in edge or ():
         parts = re.split(r"\s*(?:→|->|>)\s*", spec)
         if len(parts) != 2 or not all(part.strip() for part in parts):
-            raise UsageError(f'--edge {spec!r}: it reads QUERY→KEY, as "gave→Mary" or "11>2"')
+            raise UsageError('it reads QUERY→KEY, as "gave→Mary" or "11>2"', option="edge", value=spec)
         pairs.append((find_token(watched.tokens, parts[0]), find_token(keys, parts[1])))
     cut = [
         (part.name, tuple(at for a, b in part.ranges for at in range(a, b)))
@@ -514,9 +516,10 @@ def search_sources(
     if hasattr(checkpoint, "extractor"):
         raise UsageError(f"{checkpoint.info.name} hears, and answers no prompts: see attnctl align, or heads")
     if checkpoint.pieces.text_pair is not None:
-        raise UsageError("--text-pair does not go with a prompt, which is one text")
+        raise UsageError("does not go with a prompt, which is one text", option="text_pair")
     if remove and hasattr(checkpoint, "photograph"):
-        raise UsageError("--remove does not go with --image: no part of a picture can be left out of a prompt")
+        why = f"does not go with {option_name('image')}: no part of a picture can be left out of a prompt"
+        raise UsageError(why, option="remove")
     search = SourceSearch(checkpoint, prompt, spans, answer, generate or ANSWER, budget)
     yield search
     for _ in chain(search.measure_all(), search.remove_parts(conversation) if remove else ()):
@@ -581,9 +584,9 @@ def align_steps(
     languages = {"source_language": source_language, "target_language": target_language}
     of_texts = {name: code for name, code in languages.items() if code is not None}
     wrong = {"words": words and speech, "language": language is not None and not speech}
-    for option, given in (wrong | dict.fromkeys((name.replace("_", "-") for name in of_texts), speech)).items():
+    for option, given in (wrong | dict.fromkeys(of_texts, speech)).items():
         if given:
-            raise UsageError(f"--{option} does not go with {'speech' if speech else 'texts'}")
+            raise UsageError(f"does not go with {'speech' if speech else 'texts'}", option=option)
     if not speech:
         from attnctl.models.huggingface.text_alignment import align_text
 
@@ -616,11 +619,12 @@ def leak_search(
     from attnctl.readings.leaks import parsed_expectation
 
     if model is None or not is_checkpoint(model):
-        raise UsageError("leaks wants a checkpoint: name its folder or Hugging Face id with --model")
+        wanted = f"name its folder or Hugging Face id with {option_name('model')}"
+        raise UsageError(f"leaks wants a checkpoint: {wanted}")
     if (len(inputs) < 2) == pack:
-        raise UsageError(
-            "--pack packs texts: give two, or more" if pack else "leaks reads one batch; texts go with --pack"
-        )
+        if pack:
+            raise UsageError("packs texts: give two, or more", option="pack")
+        raise UsageError(f"leaks reads one batch; texts go with {option_name('pack')}")
     batch: dict[str, Any] = {} if pack else dict(read_batch(inputs[0]))
     expected = expect if parsed_expectation(expect) else read_table(expect)
     check_extra()
@@ -630,7 +634,7 @@ def leak_search(
     from attnctl.models.huggingface.tokenizer import open_pieces
 
     if dtype not in (None, *DTYPES):
-        raise UsageError(f"--dtype {dtype}: it is {', '.join(DTYPES)}")
+        raise UsageError(f"it is {', '.join(DTYPES)}", option="dtype", value=dtype)
     folder, name = find_checkpoint(model), short_name(model)
     if folder.suffix.lower() == ".gguf":
         from attnctl.models.huggingface.gguf import dequantised_folder
@@ -669,7 +673,7 @@ def evaluate(
     one are read, by a built-in model, and the answer is a list.
     """
     if options.get("text_pair") is not None:
-        raise UsageError("--text-pair does not go with a corpus: each sentence is read alone")
+        raise UsageError("does not go with a corpus: each sentence is read alone", option="text_pair")
     opened = opened_model("evaluate", model, options)
     if corpus is None:
         from attnctl.training.relations import measure_relations
@@ -686,7 +690,7 @@ def evaluate(
     if not named and (jobs > 1 or output is not None):
         raise UsageError("several jobs, and a folder to go on in, need a model by its name")
     if replace_results and output is None:
-        raise UsageError("--replace is for a folder: name it with -o")
+        raise UsageError("is for a folder: name one for the output", option="replace")
     try:
         treebank = Treebank(tuple(os.fspath(path) for path in paths))
     except (OSError, ValueError) as error:  # a name that no file can have
@@ -701,7 +705,7 @@ def evaluate(
 
 
 def findings_of(given: Prepared) -> list[CheckFinding]:
-    """What comes out where the weights of a text, a trace or a matrix are recomputed by other means, as --check does.
+    """What comes out where the weights of a text, a trace or a matrix are recomputed by other means.
 
     Raises UsageError for an overview.
     """
@@ -711,7 +715,8 @@ def findings_of(given: Prepared) -> list[CheckFinding]:
 
     if isinstance(given.source, OverviewSource):
         name = given.source.name
-        raise UsageError(f"--check: {name} holds an overview, of which nothing can be recomputed: give the text")
+        why = f"{name} holds an overview, of which nothing can be recomputed: give the text"
+        raise UsageError(f"needs every weight: {why}", option="check")
     if given.model is None:
         return list(findings_of_trace(given.trace(predictions=False)))
     return list(check_attention(given.model, given.source.input_text, given.layers, given.heads))

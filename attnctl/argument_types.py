@@ -1,7 +1,6 @@
 """The arguments of public functions, checked before any work: selections, parsed, and the options of models, by type.
 
-A TypeError names the function, the argument and its value. What is wrong with a value is found where the command line's
-options are checked, too, and said of `--rope-pairs`; to who called a function it is said of `rope_pairs`.
+A TypeError names the function, the argument and its value.
 """
 
 from __future__ import annotations
@@ -13,13 +12,12 @@ import operator
 import os
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from functools import partial
 from numbers import Real
 from typing import TYPE_CHECKING, Any, NoReturn, TypedDict, TypeVar, cast
 
 from attnctl import limits
-from attnctl.errors import AttnctlError, UsageError
+from attnctl.errors import UsageError, option_name
+from attnctl.text import spoken_range
 
 if TYPE_CHECKING:
     from typing import TypeGuard
@@ -27,14 +25,18 @@ if TYPE_CHECKING:
     from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 
-def chosen_indices(wanted: Sequence[int] | None, count: int, what: str, of: str) -> tuple[int, ...]:
-    """Selected layers or heads as indices from 0, None meaning all. Raises UsageError naming what there is."""
+def chosen_indices(
+    wanted: Sequence[int] | None, count: int, what: str, of: str, option: str | None = None
+) -> tuple[int, ...]:
+    """Return the selected layers or heads as indices from 0; None means all.
+
+    Raises UsageError for an index that does not exist; it names the `option`, by default that of `what`.
+    """
     if wanted is None:
         return tuple(range(count))
     for index in wanted:
         if not -count <= index < count:
-            has = f"{what} 0 only" if count == 1 else f"{what}s 0 to {count - 1}"
-            raise UsageError(f"no {what} {index} in {of}: it has {has}")
+            raise UsageError(f"{of} has {spoken_range(what, count)}", option=option or what, value=index)
     return tuple(dict.fromkeys(index % count for index in wanted))
 
 
@@ -49,14 +51,15 @@ def parse_selection(spec: str, count: int, what: str, of: str) -> list[int]:
         if match := re.fullmatch(r"([0-9]{1,18})-([0-9]{1,18})", part):
             first, last = int(match[1]), int(match[2])
             if last < first:
-                raise UsageError(f"--{what} {part}: from {first} down to {last} is no range")
+                raise UsageError(f"from {first} down to {last} is no range", option=what, value=part)
             wanted += range(first, min(last, first + count) + 1)
         elif re.fullmatch(r"-?[0-9]{1,18}", part):
             wanted.append(int(part))
         elif what == "head" and (pair := re.fullmatch(r"([0-9]{1,18})\.([0-9]{1,18})", part)):
-            raise UsageError(f"--head {part}: head {pair[2]} of layer {pair[1]} is --layer {pair[1]} --head {pair[2]}")
+            both = f"{option_name('layer', int(pair[1]))} {option_name('head', int(pair[2]))}"
+            raise UsageError(f"head {pair[2]} of layer {pair[1]} is {both}", option="head", value=part)
         else:
-            raise UsageError(f"--{what} {spec[:40]!r}: it reads 3, 0-5, 1,4,7, -1 or all")
+            raise UsageError("it reads 3, 0-5, 1,4,7, -1 or all", option=what, value=spec)
     return list(chosen_indices(wanted, count, what, of))
 
 
@@ -69,21 +72,18 @@ def token_range(spec: str | None, n: int, option: str) -> tuple[int, int]:
         return 0, n
     match = re.fullmatch(r"(-?[0-9]{1,15})(?:(-)([0-9]{1,15})?)?", spec.strip())
     if not match or (match[1].startswith("-") and match[2]):
-        raise UsageError(f"{option} {spec[:40]!r}: it reads 3, 3000-3099 (the last one too), 3000-, -1 or all")
+        raise UsageError("it reads 3, 3000-3099 (the last one too), 3000-, -1 or all", option=option, value=spec)
     first = int(match[1]) + (n if match[1].startswith("-") else 0)
     last = first if match[2] is None else int(match[3] or n - 1)
     if last < first:
-        raise UsageError(f"{option} {spec}: from {first} down to {last} is no range")
+        raise UsageError(f"from {first} down to {last} is no range", option=option, value=spec)
     if first < 0 or last >= n:
-        raise UsageError(f"{option} {spec}: the text has tokens 0 to {n - 1}")
+        raise UsageError(f"the text has tokens 0 to {n - 1}", option=option, value=spec)
     return first, last + 1
 
 
 Function = TypeVar("Function", bound=Callable[..., object])
 
-
-# an option of the command line → the argument that does the same, where it is called otherwise
-SAID_OTHERWISE = {"model": "name", "rope": "rope_theta", "spans": "kind"}
 
 # what stands in an annotation → the types that fit it; a name that is not here fits every value
 _FITTING: dict[str, tuple[type, ...]] = {
@@ -105,8 +105,7 @@ _FITTING: dict[str, tuple[type, ...]] = {
 def checked(function: Function, options: Mapping[str, object] | None = None) -> Function:
     """The function, its arguments held against their annotations: a TypeError names the one of another type.
 
-    Its errors are in the words of Python: `layer`, not `--layer`. Each of `options` (name → annotation) stands in the
-    signature instead of `**options`: for help() and for editors.
+    Each of `options` (name → annotation) stands in the signature instead of `**options`: for help() and for editors.
     """
     own = inspect.signature(function)
     kept = [p for p in own.parameters.values() if options is None or p.kind is not inspect.Parameter.VAR_KEYWORD]
@@ -121,32 +120,22 @@ def checked(function: Function, options: Mapping[str, object] | None = None) -> 
     fitting, names = _fitting_types(signature), list(signature.parameters)
     called = function.__qualname__.removesuffix(".__init__").rpartition(".")[2]
 
-    @contextmanager
-    def checking(arguments: Sequence[object], given: Mapping[str, object]) -> Iterator[None]:
+    def check(arguments: Sequence[object], given: Mapping[str, object]) -> None:
         if options is not None and (strange := given.keys() - names):
             raise TypeError(f"{called}() got an unexpected keyword argument {min(strange)!r}")
-        try:
-            for name, value in (*zip(names, arguments, strict=False), *given.items()):
-                if name in fitting:
-                    require_type(called, name, value, *fitting[name])
-            yield
-        except AttnctlError as error:
-            values = [*arguments, *given.values()]
-            values += [part for value in values if isinstance(value, list | tuple) for part in value]
-            texts = [str(value) for value in values if isinstance(value, str | os.PathLike) and "--" in str(value)]
-            rename = partial(_argument_of, names, texts)
-            error.args = (re.sub(r"(?<![\w-])--([a-z]+(?:-[a-z]+)*)", rename, str(error)),)
-            raise
+        for name, value in (*zip(names, arguments, strict=False), *given.items()):
+            if name in fitting:
+                require_type(called, name, value, *fitting[name])
 
     @functools.wraps(function)
     def of_values(*arguments: object, **given: object) -> object:
-        with checking(arguments, given):
-            return function(*arguments, **given)
+        check(arguments, given)
+        return function(*arguments, **given)
 
     @functools.wraps(function)
     def of_iterators(*arguments: object, **given: object) -> Iterator[object]:
-        with checking(arguments, given):
-            yield from cast(Iterator[object], function(*arguments, **given))
+        check(arguments, given)
+        yield from cast(Iterator[object], function(*arguments, **given))
 
     wrapped: Any = of_iterators if inspect.isgeneratorfunction(function) else of_values
     wrapped.__signature__ = signature
@@ -166,17 +155,6 @@ def _fitting_types(signature: inspect.Signature) -> dict[str, tuple[type, ...]]:
             if "None" in parts:
                 found[name] += (type(None),)
     return found
-
-
-def _argument_of(names: Sequence[str], texts: Sequence[str], option: re.Match[str]) -> str:
-    """Return the argument that an option is; the option as it stands where there is none, or in a quotation of `texts`."""
-    before = option.string[: option.start()]
-    for text in texts:
-        for place in re.finditer(re.escape(option[0]), text):
-            if before.endswith(text[max(0, place.start() - 8) : place.start()] if place.start() else ("'", '"', "“")):
-                return option[0]
-    name = option[1].replace("-", "_")
-    return next((one for one in (name, f"{name}s", SAID_OTHERWISE.get(name, name)) if one in names), option[0])
 
 
 def require_type(function: str, name: str, value: object, *types: type) -> None:
@@ -344,7 +322,7 @@ def model_arguments(options: OptionValues) -> OptionValues:
     """
     given = dict(options)
     if given.pop("chat", None) is not None:
-        raise UsageError("--chat is read by explain, heatmap, heads, view, ablate, batch and sources")
+        raise UsageError("is read by explain, heatmap, heads, view, ablate, batch and sources", option="chat")
     scale = scale_of(given.pop("scale", None), given.pop("no_scale", False))
     if given.pop("rope", False) and given.get("rope_theta") is None:
         given["rope_theta"] = 10000.0
@@ -356,10 +334,10 @@ def model_arguments(options: OptionValues) -> OptionValues:
 
 
 def scale_of(scale: str | float | None, no_scale: bool) -> float | None:
-    """--scale and --no-scale as a factor; None means 1/√d_k, or what the model says."""
+    """Return the options `scale` and `no_scale` as a factor; None means 1/√d_k, or what the model says."""
     if no_scale:
         if scale not in (None, "none"):
-            raise UsageError(f"--no-scale and --scale {scale} exclude each other")
+            raise UsageError(f"cannot be combined with {option_name('scale', scale)}", option="no_scale")
         return 1.0
     if scale is None or scale == "auto":
         return None
@@ -369,7 +347,7 @@ def scale_of(scale: str | float | None, no_scale: bool) -> float | None:
         return _factor_number(str(scale))
     except (ValueError, ZeroDivisionError):
         said = "it is auto, none, a number such as 0.125, or a fraction such as 1/8 or 1/√64"
-        raise UsageError(f"--scale {limits.value_text(scale)!r}: {said}") from None
+        raise UsageError(said, option="scale", value=scale) from None
 
 
 def _factor_number(text: str) -> float:
@@ -383,5 +361,5 @@ def _factor_number(text: str) -> float:
 
 
 def instead_of(option: str) -> str:
-    """What to say behind the refusal of an option: where --target, given for a word to be watched, is one."""
-    return ": ablate, view --effects and explain --steps contributions watch a word" if option == "target" else ""
+    """Return what to use instead of a refused option: of `target`, if it was given for a word to be watched."""
+    return ": ablate, view (effects) and explain (contributions) watch a word" if option == "target" else ""

@@ -38,14 +38,14 @@ def torch_device(device: str) -> str:
 
     kind, _, index = device.partition(":")
     if kind not in ("cpu", "cuda", "mps") or (index and not index.isdigit()):
-        raise UsageError(f"no device {device!r}: it is auto, cpu, cuda, cuda:1 or mps")
+        raise UsageError("it is auto, cpu, cuda, cuda:1 or mps", option="device", value=device)
     if kind == "cuda":
         count = torch.cuda.device_count() if torch.cuda.is_available() else 0
         if count <= int(index or 0):
             sees = f"{count} CUDA device{'s' * (count != 1)}" if count else "no CUDA device"
-            raise AttnctlError(f"no device {device}: torch sees {sees} here (--device cpu always works)")
+            raise AttnctlError(f"torch sees {sees} here (cpu always works)", option="device", value=device)
     if kind == "mps" and not torch.backends.mps.is_available():
-        raise AttnctlError("no device mps: torch sees no Metal device here (--device cpu always works)")
+        raise AttnctlError("torch sees no Metal device here (cpu always works)", option="device", value=device)
     return device
 
 

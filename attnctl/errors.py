@@ -1,28 +1,90 @@
-"""The errors a user can meet, and the exit codes they end with."""
+"""The errors a user can meet, how they name options, and the exit codes they end with."""
 
 from __future__ import annotations
 
 import os
 import re
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
+from contextvars import ContextVar
 from pathlib import Path
 
-from attnctl.text import harmless_line, shortened, visible_text
+from attnctl.text import harmless_line, shortened, value_text, visible_text
 
 DONE, FAILED, USAGE, PARTIAL, FINDING, INTERRUPTED = 0, 1, 2, 3, 4, 130
 LONGEST = 1000  # characters of a message
+VALUE_CHARACTERS = 200  # of a value in it: a path is whole
 
-waiting = (
-    ExitStack()
-)  # the spinner of a silent command: closed before a line is written to a terminal, or read from one
+
+# the flags of the command that runs, by the names of its parameters; None for callers in Python
+_flags: ContextVar[Mapping[str, str] | None] = ContextVar("flags", default=None)
+
+
+@contextmanager
+def options_as_flags(flags: Mapping[str, str] | None) -> Iterator[None]:
+    """Within this, messages name options by these flags, any other option by its name as a flag.
+
+    None names them as the arguments of Python: layer=.
+    """
+    token = _flags.set(flags)
+    try:
+        yield
+    finally:
+        _flags.reset(token)
+
+
+def set_flags(flags: Mapping[str, str]) -> None:
+    """Name the options of the command that runs by these flags, until `options_as_flags` ends."""
+    if _flags.get() is not None:
+        _flags.set(flags)
+
+
+def current_flags() -> Mapping[str, str] | None:
+    """Return the flags by which messages name options; None for callers in Python. A worker process is given them."""
+    return _flags.get()
+
+
+def option_name(name: str, value: object = None) -> str:
+    """Return how a user gives an option: its flag on the command line, "head=" or "head=3" in Python.
+
+    The values True and False are a switch: on the command line its flag, or the one with "no" before the name.
+    """
+    flags = _flags.get()
+    if flags is None:
+        return f"{name}={'' if value is None else value_text(value, quoted=True, most=VALUE_CHARACTERS)}"
+    flag = flags.get(name) or f"--{name.replace('_', '-')}"
+    if value is None or value is True:
+        return flag
+    return option_name(f"no_{name}") if value is False else f"{flag} {value_text(value, most=VALUE_CHARACTERS)}"
+
+
+# the spinner of a silent command: closed before a line is written to a terminal, or read from one
+waiting = ExitStack()
 
 
 class AttnctlError(Exception):
-    """Something that the user can understand and mend: one line that says what, where, and what to do about it."""
+    """An error that the user can understand and mend: one line that says what, where, and what to do about it.
+
+    `option` is the Python name of the option that is wrong, `value` its value. With both, the message is what is wrong with
+    the value: "layer=7: the model has layers 0 to 3", on the command line with its flag. With `option` alone it goes on
+    after the name: "story has no effect here". `value` alone is not printed: it tells whose default is to blame.
+    """
 
     exit_code = FAILED
+
+    def __init__(self, message: str, *, option: str | None = None, value: object = None) -> None:
+        super().__init__(message)
+        self.option, self.value = option, value
+
+    def __str__(self) -> str:
+        message = super().__str__()
+        if self.option is None:
+            return message
+        if self.value is None:
+            name = option_name(self.option)
+            return f"{name.removesuffix('=')} {message}"
+        return f"{option_name(self.option, self.value)}: {message}"
 
 
 class TooLongError(AttnctlError):
@@ -33,6 +95,17 @@ class UsageError(AttnctlError):
     """The command line asks for something that cannot be: a head that is not there, options that exclude each other."""
 
     exit_code = USAGE
+
+
+@contextmanager
+def about_value(value: object) -> Iterator[None]:
+    """Within this, an error is about this value, such as a file that is damaged; a UsageError knows what it is about."""
+    try:
+        yield
+    except AttnctlError as error:
+        if not isinstance(error, UsageError) and error.option is None and error.value is None:
+            error.value = value
+        raise
 
 
 def in_one_line(error: BaseException, most: int = 200) -> str:

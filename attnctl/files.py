@@ -46,7 +46,8 @@ def said_plainly(doing: str, path: str | Path) -> Iterator[None]:
         _check_name(doing, path)
         raise
     except OSError as error:
-        raise AttnctlError(f"cannot {doing} {path}: {(error.strerror or str(error)).lower()}") from error
+        reason = (error.strerror or str(error)).lower()
+        raise AttnctlError(f"cannot {doing} {path}: {reason}", value=path) from error
 
 
 def write_whole(path: str | Path, write: bytes | Callable[[IO[bytes]], object], *, inside: Path | None = None) -> None:

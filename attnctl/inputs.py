@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from attnctl import files, limits
-from attnctl.errors import AttnctlError, UsageError
+from attnctl.errors import AttnctlError, UsageError, about_value, option_name
 from attnctl.files import names_picture, names_sound
 from attnctl.formats.arrays import is_table
 from attnctl.formats.validation import PICKLES, check_unpickled
@@ -50,11 +50,13 @@ def open_input(
     `has_rows` says that the model brings its own text, as Q, K and V from files do; `computed` hears the name of numbers
     that need no model, before they are read. Raises AttnctlError for what is damaged or ambiguous.
     """
-    named = {"--tokens": tokens, "--key-tokens": key_tokens}
-    typed = next((flag for flag, names in named.items() if names is not None), None)
+    named = {"tokens": tokens, "key_tokens": key_tokens}
+    typed = next((option for option, names in named.items() if names is not None), None)
     if chat is not None:
         if typed is not None:
-            raise UsageError(f"{typed} names the tokens of bare weights; a conversation is split by its checkpoint")
+            raise UsageError(
+                "names the tokens of bare weights; a conversation is split by its checkpoint", option=typed
+            )
         opened, prompt, _ = open_prompt(source, file, chat, open_model)
         from attnctl.models.huggingface.prompts import prompt_tokens
 
@@ -69,7 +71,8 @@ def open_input(
     given = None if file is not None else _read_input(source)
     if given is None:
         if typed is not None:
-            raise UsageError(f"{typed} names the tokens of bare weights; a text is split by --tokenizer")
+            instead = option_name("tokenizer")
+            raise UsageError(f"names the tokens of bare weights; a text is split by {instead}", option=typed)
         if source is None and file is None and has_rows:
             rows: Any = open_model()
             return TextSource(rows, rows.indices_text)
@@ -86,15 +89,15 @@ def open_input(
 
 
 def text_of(text: str | None, file: str | None) -> str:
-    """The text of an argument, of --file, or of standard input for "-". Raises AttnctlError where there is none."""
+    """Return the text of an argument, of a file, or of standard input for "-". Raises AttnctlError if there is none."""
     if file is not None:
         if text is not None:
-            raise UsageError("give the text, or --file, not both")
+            raise UsageError(f"give the text, or {option_name('file')}, not both")
         return files.decode_text(files.read_bytes(file, limits.TEXT_BYTES), "standard input" if file == "-" else file)
     if text is None and files.standard_input_is_piped():
         text = "-"
     if text is None:
-        raise UsageError("there is no text: give it in quotes, as --file FILE, or in a pipe")
+        raise UsageError(f"there is no text: give it in quotes, as {option_name('file', 'FILE')}, or in a pipe")
     if text == "-":
         return files.decode_text(files.read_bytes("-", limits.TEXT_BYTES), "standard input")
     if names_picture(text) or names_sound(text):  # which the model reads from its file
@@ -125,7 +128,7 @@ def check_no_file(text: str) -> None:
             files.check_regular(name)
             if Path(name).suffix.lower() in (".npy", ".npz", *PICKLES):
                 raise UsageError(f"{name} is a file of arrays, without the model that this needs: give a text")
-            raise UsageError(f"{name} is a file: a text in it is read with --file {for_pasting(name)}")
+            raise UsageError(f"{name} is a file: a text in it is read with {option_name('file')} {for_pasting(name)}")
         raise AttnctlError(f"no file {name[:200]}: no such file is here, and for a text it has no words")
     if not name or re.search(r"\s|\0", name) or len(name) >= limits.NAME_BYTES:
         return
@@ -136,15 +139,16 @@ def check_no_file(text: str) -> None:
         )
     if re.match(r"\.{0,2}/\w|~/", name):
         if os.path.lexists(Path(name).expanduser()):
-            raise UsageError(f"{name} is a file: a text in it is read with --file {for_pasting(name)}")
+            raise UsageError(f"{name} is a file: a text in it is read with {option_name('file')} {for_pasting(name)}")
         raise AttnctlError(f"no file {name}: nothing is there; as a text: printf %s {word} | attnctl … -")
 
 
 def conversation_in(file: str) -> Conversation:
-    """The conversation in the file of --chat, or of standard input for "-"."""
+    """Return the conversation in a file, or of standard input for "-"."""
     from attnctl.formats.chat import conversation_of
 
-    return conversation_of(files.read_bytes(file, limits.TEXT_BYTES), "standard input" if file == "-" else file)
+    with about_value(file):
+        return conversation_of(files.read_bytes(file, limits.TEXT_BYTES), "standard input" if file == "-" else file)
 
 
 def text_or_conversation(
@@ -160,7 +164,7 @@ def text_or_conversation(
 
 
 def photograph_named(source: str | None, image: str | None) -> Image | None:
-    """The photograph that a command is about: --image, or the argument where it names one."""
+    """Return the photograph that a command is about: the `image`, or the argument if it names one."""
     path = image or (source if source is not None and names_picture(source) else None)
     if path is None:
         return None
@@ -178,15 +182,13 @@ def open_prompt(
     """
     conversation = None if chat is None else conversation_in(chat)
     if conversation is not None and (text is not None or file is not None):
-        raise UsageError("give the text, --file, or --chat: one of them")
+        raise UsageError(f"give the text, {option_name('file')}, or {option_name('chat')}: one of them")
     said = "" if conversation is not None else text_of(text, file)
     from attnctl.models.huggingface.prompts import Prompt, chat_prompt  # torch
 
     model: Any = open_model()
     if model.info.kind != "checkpoint":
-        raise UsageError(
-            f"{model.info.name} answers no prompts: name a checkpoint with --model (smollm2, a folder, a .gguf)"
-        )
+        raise UsageError(f"{model.info.name} answers no prompts: name a checkpoint (smollm2, a folder, a .gguf)")
     prompt = Prompt(checked_text(said), ()) if conversation is None else chat_prompt(model, conversation)
     return model, prompt, conversation
 
@@ -248,9 +250,10 @@ def _read_input(source: str | None) -> tuple[str, bytes] | None:
     except (OSError, ValueError):  # too long for a name, or with a null in it
         there = False
     if there and Path(source).suffix.lower() == ".txt" and not _holds_numbers(source):
-        raise UsageError(f"{source} is a file of text: read it with --file {for_pasting(source)}")
+        raise UsageError(f"{source} is a file of text: read it with {option_name('file')} {for_pasting(source)}")
     if there and Path(source).suffix.lower() in (".safetensors", ".gguf"):
-        raise UsageError(f"{source} holds a model's weights: give a text, and --model {for_pasting(source)}")
+        given = f"{option_name('model')} {for_pasting(source)}"
+        raise UsageError(f"{source} holds a model's weights: give a text, and {given}")
     if there and (any(char in source for char in "/\\") or _holds_numbers(source)):
         return source, files.read_bytes(source)
     return None
@@ -309,7 +312,7 @@ def _computed_input(where: str, data: bytes, named: dict[str, str | None], typed
 
         return trace_of_matrix(where, *_names_of_axes(named), data=data)
     if typed is not None:
-        raise UsageError(f"{typed} does not go with {where}: a trace has its own tokens")
+        raise UsageError(f"does not go with {where}: a trace has its own tokens", option=typed)
     if data[:2] == b"PK":
         return trace_from_npz(data, where)
     lines = data.count(b"\n", 0, len(data.rstrip())) + 1
@@ -326,11 +329,11 @@ def _computed_input(where: str, data: bytes, named: dict[str, str | None], typed
 
 def _names_of_axes(named: dict[str, str | None]) -> tuple[list[str] | None, list[str] | None]:
     """Return the names of rows and columns that the two options give; None for an option that was not given."""
-    rows, columns = (None if names is None else token_names(names, flag) for flag, names in named.items())
+    rows, columns = (None if names is None else token_names(names, option) for option, names in named.items())
     return rows, columns
 
 
-def token_names(tokens: str, flag: str = "--tokens") -> list[str]:
+def token_names(tokens: str, option: str = "tokens") -> list[str]:
     """Return the names in the value of an option: a JSON list of strings, or words with white space between them."""
     if tokens.lstrip().startswith("["):
         try:
@@ -340,7 +343,8 @@ def token_names(tokens: str, flag: str = "--tokens") -> list[str]:
         if isinstance(names, list) and all(isinstance(name, str) for name in names):
             return names
         if tokens.lstrip().startswith('["'):
-            raise UsageError(f'{flag} is no JSON list of strings: write ["Alice", "will"], or words: "Alice will"')
+            advice = 'write ["Alice", "will"], or words: "Alice will"'
+            raise UsageError(f"is no JSON list of strings: {advice}", option=option)
     if not tokens.split():
-        raise UsageError(f"{flag} is empty: name the tokens")
+        raise UsageError("is empty: name the tokens", option=option)
     return tokens.split()

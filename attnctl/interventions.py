@@ -13,7 +13,7 @@ from attnctl import attention
 from attnctl.arrays import Bools, as_numpy, place_array
 from attnctl.attention import Array, Call
 from attnctl.errors import UsageError
-from attnctl.text import spoken_heads, spoken_range, visible_text
+from attnctl.text import spoken_heads, spoken_range
 
 HOW = ("zero", "mean", "resample")
 TOLD = {
@@ -60,7 +60,7 @@ class Intervention:
 
     def __post_init__(self) -> None:
         if self.how not in HOW:
-            raise UsageError(f"how {visible_text(self.how)}: it is {', '.join(HOW)}")
+            raise UsageError(f"it is {', '.join(HOW)}", option="how", value=self.how)
         if self.how == "resample" and self.reference is None and self.heads:
             raise UsageError("resample takes each head's output from another text: name one as reference")
 
@@ -104,13 +104,13 @@ def heads_off(spec: str) -> dict[int, tuple[int, ...]]:
     for part in spec.split(","):
         match = re.fullmatch(r"\s*(\d{1,6})\.(?:(\d{1,6})(?:-(\d{1,6}))?|(\*|all))\s*", part)
         if not match:
-            raise UsageError(f"--off {visible_text(spec)!r}: it reads LAYER.HEAD, several with commas: 23.3,0.5")
+            raise UsageError("it reads LAYER.HEAD, several with commas: 23.3,0.5", option="off", value=spec)
         layer, first, last = int(match[1]), match[2], match[3]
         if first is None:
             whole.add(layer)
             continue
         if last is not None and int(last) < int(first):
-            raise UsageError(f"--off {part.strip()}: from {first} down to {last} is no range")
+            raise UsageError(f"from {first} down to {last} is no range", option="off", value=part.strip())
         found.setdefault(layer, set()).update(range(int(first), int(last or first) + 1))
     return {layer: () if layer in whole else tuple(sorted(found[layer])) for layer in sorted({*found, *whole})}
 

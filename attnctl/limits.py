@@ -10,7 +10,6 @@ import re
 from typing import NamedTuple
 
 from attnctl.errors import AttnctlError, UsageError
-from attnctl.text import shortened
 
 # --- files and arrays, in bytes ----------------------------------------------------------------------------------
 
@@ -140,7 +139,7 @@ class Range(NamedTuple):
     def check_value(self, option: str, value: object) -> None:
         """Raise UsageError where the value of this option is not within."""
         if isinstance(value, bool) or not isinstance(value, int | float) or not self.holds_value(value):
-            raise UsageError(f"--{option.replace('_', '-')} {value_text(value)}: {self.range_text()}")
+            raise UsageError(self.range_text(), option=option, value=value)
 
     def range_text(self) -> str:
         """The range for an error message: "a number above 0, at most 1e+30"."""
@@ -187,13 +186,6 @@ STEP_SENTENCES = Range(1, 10**6, "sentences", "they share the memory of one step
 POSITIONS = Range(1, 100_000, "positions", "each is a row of the network")
 TABLE_ROWS = Range(1, 10**6, "rows", "a table of more fills the memory")
 LEARNING_RATE = Range(0, FLOAT32, "", "weights are float32", above=True)
-
-
-def value_text(value: object) -> str:
-    """A value for a message, however long it is."""
-    if isinstance(value, int) and abs(value) >= 10**20:
-        return f"of {int(abs(value).bit_length() * math.log10(2)) + 1} digits"
-    return shortened(f"{value:g}" if isinstance(value, float) else str(value), 40)
 
 
 def whole_number(text: str) -> int:

@@ -76,10 +76,11 @@ def page_of_sources(
     document = None
     if effects is not None:
         if not isinstance(source, TextSource) or not isinstance(part, Trace):
-            raise UsageError("--effects needs a text and its model, short enough that the page shows its single tokens")
+            why = "needs a text and its model, short enough that the page shows its single tokens"
+            raise UsageError(why, option="effects")
         watched = watched_text(source.model, source.input_text, query)
         if not watched.predicts_words or not reads_itself(watched.tokens, watched.key_tokens, watched.info):
-            raise UsageError(f"--effects follows a prediction, and {watched.info.name} makes none here")
+            raise UsageError(f"follows a prediction, and {watched.info.name} makes none here", option="effects")
         document = plain(effects_document(measure_effects(watched, effects)))
     _check_traces(traces, changes)
     first = traces[0] if len(traces) == 2 and not over_training else traces[-1]
@@ -117,11 +118,7 @@ def _fitting_layers(source: Source, layer: Selection, head: Selection, say: Say 
     if not 0 < fitting < n_layers:
         return layer
     if say is not None:
-        say(
-            [
-                f"the page holds the last {counted(fitting, 'layer')} of {n_layers}: choose others with --layer, or --head"
-            ]
-        )
+        say([f"the page holds the last {counted(fitting, 'layer')} of {n_layers}: choose other layers, or heads"])
     return list(range(n_layers - fitting, n_layers))
 
 
@@ -138,27 +135,21 @@ def _check_traces(traces: Sequence[Trace | Overview], changes: Changes) -> None:
     if any(isinstance(trace, Overview) for trace in traces):
         if len(traces) > 1:
             raise UsageError("an overview is shown alone: give one source")
-        lost = {"--drop": changes.drop, "--renormalise": changes.renormalise, "--words": changes.words}
-        for option, given in (lost | {"--measure": changes.measure}).items():
-            if given:
-                raise UsageError(
-                    f"{option} needs every weight, and a long text is pooled: shorten it, or choose --layer and --head"
-                )
+        for option in ("drop", "renormalise", "words", "measure"):
+            if getattr(changes, option):
+                advice = "shorten it, or choose layers and heads"
+                raise UsageError(f"needs every weight, and a long text is pooled: {advice}", option=option)
     layers = [layer for trace in traces if isinstance(trace, Trace) for layer in trace.layers]
     size = sum(layer.weights.size for layer in layers if layer.weights is not None)
     if size > limits.PAGE_NUMBERS:
-        raise AttnctlError(
-            f"{size:,} weights are too many for a page: choose layers and heads with --layer and --head, or a shorter text"
-        )
+        raise AttnctlError(f"{size:,} weights are too many for a page: choose layers and heads, or a shorter text")
 
 
 def _page_start(changes: Changes, log: bool) -> Document:
     """Options of a picture as a page begins with them. Raises UsageError for keys that a page cannot leave out."""
     drop = (changes.drop,) if isinstance(changes.drop, str) else changes.drop or ()
     if len(drop) > 1 or not set(drop) <= {"first", "special"}:
-        raise UsageError(
-            f"--drop {' '.join(drop)} does not go with a page: it leaves out the first or the special tokens"
-        )
+        raise UsageError("on a page it is first or special", option="drop", value=" ".join(drop))
     start: Document = {"drop": drop[0]} if drop else {}
     start |= {"renorm": True} if changes.renormalise else {}
     start |= {"colour": "log"} if log else {}

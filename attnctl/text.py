@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import os
 import re
 import unicodedata
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -76,6 +77,19 @@ def for_pasting(text: str) -> str:
 
     word = quote(text)
     return word if len(word) <= PASTED_CHARACTERS else "'…'"
+
+
+def value_text(value: object, quoted: bool = False, most: int = 40) -> str:
+    """Return a value for a message, in at most `most` characters; `quoted`: a string in quotes, as Python has it.
+
+    An empty string, or one of several words, is always in quotes.
+    """
+    if isinstance(value, int) and abs(value) >= 10**20:
+        return f"of {int(abs(value).bit_length() * math.log10(2)) + 1} digits"
+    if isinstance(value, str | os.PathLike):
+        word = shortened(os.fspath(value), most)
+        return repr(word) if quoted or not re.fullmatch(r"[^\s'\"]+", word) else word
+    return f"{value:g}" if isinstance(value, float) else shortened(str(value), most)
 
 
 def counted(count: int, noun: str) -> str:

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 from attnctl import limits
-from attnctl.errors import AttnctlError, TooLongError, UsageError, telling_errors
+from attnctl.errors import AttnctlError, TooLongError, UsageError, about_value, telling_errors
 from attnctl.files import is_possible_name
 from attnctl.text import LABEL_CHARACTERS, counted, isolated, shortened, visible_text
 
@@ -277,8 +277,9 @@ def open_tokenizer(name: str | os.PathLike[str] | None) -> Tokenize:
     name = os.fspath(name)
     can_be = is_possible_name(name) and len(os.fsencode(Path(name).name)) <= limits.NAME_BYTES
     if can_be and (name.endswith(".json") or Path(name).is_file()):
-        return from_file(name)
-    raise UsageError(f"no tokenizer {name[:80]!r}: it is words, chars, or the path of a tokenizer.json")
+        with about_value(name):
+            return from_file(name)
+    raise UsageError(f"no tokenizer {name[:80]!r}: it is words, chars, or the path of a tokenizer.json", value=name)
 
 
 STRANGE_SHARE = 0.3  # of the tokens of a text that a model does not know, from which it cannot read the text well
@@ -334,7 +335,7 @@ def find_token(tokens: Sequence[Token], query: str) -> int:
     """The index of the one token that `query` names (see `find_several`). Raises UsageError where it names several."""
     found = find_several(tokens, query)
     if len(found) > 1:
-        raise UsageError(f"{visible_text(query[:80])!r} names {len(found)} tokens: one is wanted here")
+        raise UsageError(f"{visible_text(query[:80])!r} names {len(found)} tokens: one is wanted here", value=query)
     return found[0]
 
 
@@ -346,7 +347,7 @@ def find_several(tokens: Sequence[Token], query: str) -> list[int]:
     UsageError where there is no such token, or more than one has that text (the message lists their indices).
     """
     if not query.strip():
-        raise UsageError("--query is empty: name a token by its text or its index")
+        raise UsageError("is empty: name a token by its text or its index", option="query")
     if (pixel := _PIXEL.fullmatch(query)) and any(token.box for token in tokens):
         return [_by_pixel(tokens, int(pixel[1]), int(pixel[2]))]
     if "," in query and not query.startswith(AS_TEXT) and all(token.text != query for token in tokens):
@@ -358,7 +359,7 @@ def find_several(tokens: Sequence[Token], query: str) -> list[int]:
     if (ends := _RANGE.fullmatch(query)) and all(token.text != query for token in tokens):
         first, last = int(ends[1]), int(ends[2])
         if last < first:
-            raise UsageError(f"--query {query}: from {first} down to {last} is no range")
+            raise UsageError(f"from {first} down to {last} is no range", option="query", value=query)
         return list(range(_by_index(tokens, first, ends[1]), _by_index(tokens, last, ends[2]) + 1))
     return [_by_text(tokens, query.removeprefix(AS_TEXT))]
 
@@ -380,14 +381,15 @@ def _by_pixel(tokens: Sequence[Token], x: int, y: int) -> int:
         )
         which = "the picture" if picture is None else f"picture {picture}"
         seen.append(f"{min(left)},{min(top)} to {max(right) - 1},{max(bottom) - 1} of {which}")
-    raise UsageError(f"no patch at pixel {x},{y}: the model sees {' and '.join(seen)}")
+    raise UsageError(f"no patch at pixel {x},{y}: the model sees {' and '.join(seen)}", value=f"{x},{y}")
 
 
 def _by_index(tokens: Sequence[Token], at: int, query: str) -> int:
     if -len(tokens) <= at < len(tokens):
         return at % len(tokens)
     hint = f" (the token {query!r} is {AS_TEXT}{query})" if any(token.text == query for token in tokens) else ""
-    raise UsageError(f"no token {at}: the text has {counted(len(tokens), 'token')}, 0 to {len(tokens) - 1}{hint}")
+    has = f"{counted(len(tokens), 'token')}, 0 to {len(tokens) - 1}"
+    raise UsageError(f"no token {at}: the text has {has}{hint}", value=query)
 
 
 def _by_text(tokens: Sequence[Token], text: str) -> int:
@@ -396,11 +398,13 @@ def _by_text(tokens: Sequence[Token], text: str) -> int:
         matches = [at for at, token in enumerate(tokens) if token.text.casefold() == text.casefold()]
     if len(matches) > 1:
         places = ", ".join(str(at) for at in matches[:12]) + (", …" if len(matches) > 12 else "")
-        raise UsageError(f"{visible_text(text)!r} stands at several places: name one by its index ({places})")
+        raise UsageError(
+            f"{visible_text(text)!r} stands at several places: name one by its index ({places})", value=text
+        )
     if matches:
         return matches[0]
     known = " ".join(visible_text(token.text) for token in tokens[:12]) + (" …" if len(tokens) > 12 else "")
-    raise UsageError(f"no token {visible_text(text[:80])!r} in the text: its tokens are {known}")
+    raise UsageError(f"no token {visible_text(text[:80])!r} in the text: its tokens are {known}", value=text)
 
 
 _PIXEL = re.compile(r"\s*(\d{1,6})\s*,\s*(\d{1,6})\s*")

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Unpack
 
 from attnctl import limits
 from attnctl.argument_types import ModelOptions, checked_selection, require_type, with_model_options
-from attnctl.errors import AttnctlError
+from attnctl.errors import AttnctlError, current_flags
 from attnctl.models import DEFAULT, opened_model
 
 if TYPE_CHECKING:
@@ -65,7 +65,7 @@ def batch(
     query = None if query is None else str(query)
     chosen = _selection_text(layers), _selection_text(heads), query
     work = Work(name | options, (), *chosen, steps=kept, precision=precision, batch_size=together, is_named=bool(name))
-    worker = Worker(work, opened)
+    worker = Worker(work, opened, current_flags())
     items = numbered(of_row(f"text {number}", _row_of_text(text, number)) for number, text in enumerate(texts))
     for chunk in chunks_of_items(items, 4 * together if together > 1 else 1):
         for result in worker.chunk_results(chunk):

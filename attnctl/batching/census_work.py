@@ -18,7 +18,7 @@ from attnctl.batching.items import Item, Pending, Result
 from attnctl.batching.manifest import input_paths
 from attnctl.batching.treebank import DOCUMENT, Treebank, sentence_of
 from attnctl.batching.work import reason_of
-from attnctl.errors import AttnctlError, TooLongError, UsageError
+from attnctl.errors import AttnctlError, TooLongError, UsageError, option_name
 from attnctl.files import decode_text, read_bytes
 from attnctl.models import Model, open_named_model
 from attnctl.readings.census.census import (
@@ -160,7 +160,7 @@ class CensusCounts:
             raise BadSentenceError(f"no tokens: {error}") from error
         if len(tokens) > self.work.max_tokens:
             raise BadSentenceError(
-                f"too long: {len(tokens):,} tokens are more than --max-tokens {self.work.max_tokens}"
+                f"too long: {len(tokens):,} tokens are more than {option_name('max_tokens', self.work.max_tokens)}"
             )
         return tokens
 
@@ -193,9 +193,8 @@ def open_census_model(work: CensusWork, opened: Model | None = None) -> Model:
     """The model of the work. Raises what a mistake in the options would raise for every single sentence."""
     model: Any = open_named_model(**work.options) if opened is None else opened
     if getattr(model, "kind", "self") in ("cross", "decoder") or bool(getattr(model, "generate", False)):
-        raise UsageError(
-            f"{model.info.name} is asked for the attention of other words than the corpus has: see --attention"
-        )
+        why = f"is asked for the attention of other words than the corpus has: see {option_name('attention')}"
+        raise UsageError(f"{model.info.name} {why}")
     if work.untrained:
         untrained_of(model, work.seed)
     return model  # type: ignore[no-any-return]
@@ -211,7 +210,7 @@ def untrained_of(model: Any, seed: int) -> Any:
 
     fresh = before_training(model, seed)
     if fresh is None:
-        raise UsageError(f"--untrained: {model.info.name} is no trained model")
+        raise UsageError(f"needs a trained model, and {model.info.name} is none", option="untrained")
     return fresh
 
 
@@ -287,7 +286,7 @@ def count_corpus(
             if opened.gone:
                 say(
                     f"{opened.path}: {opened.gone:,} of the sentences counted there are not in the corpus now "
-                    "(--replace counts anew)"
+                    f"({option_name('replace', True)} counts anew)"
                 )
     found = table_of_tally(
         tallies.whole,
@@ -369,13 +368,13 @@ class CensusProgress:
 
 
 def renamed_relations(path: str | None) -> dict[str, str] | None:
-    """The labels that --relations calls otherwise. Raises AttnctlError where the file is no such table."""
+    """Return the labels that a file of relations renames. Raises AttnctlError if the file is no such table."""
     if path is None:
         return None
     rows = [row for row in csv.reader(decode_text(read_bytes(path, limits.SETTINGS_BYTES), path).splitlines()) if row]
     for number, row in enumerate(rows, 1):
         if len(row) != 2 or not row[0].strip():
             raise AttnctlError(
-                f"{path}, row {number}: it is label,name (no name: left out), not {','.join(row)[:60]!r}"
+                f"{path}, row {number}: it is label,name (no name: left out), not {','.join(row)[:60]!r}", value=path
             )
     return {label.strip(): name.strip() for label, name in rows}

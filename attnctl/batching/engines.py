@@ -13,9 +13,10 @@ import queue
 import signal
 import threading
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import Future, ProcessPoolExecutor, ThreadPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
+from contextvars import copy_context
 from itertools import chain, islice
 from multiprocessing.connection import wait
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -23,7 +24,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from attnctl import light_import
 from attnctl.batching.items import Item, Result
 from attnctl.batching.work import Work, Worker
-from attnctl.errors import AttnctlError, in_one_line
+from attnctl.errors import AttnctlError, current_flags, in_one_line
 from attnctl.interrupts import kept_from_children, tidied_up
 from attnctl.models import Model
 
@@ -57,7 +58,7 @@ class Engine(NamedTuple):
             return run_on_cluster(work, chunks, address=self.address, workers=jobs, gpus=self.gpus_per_worker)
         if jobs and jobs > 1:
             return run_in_processes(work, chunks, jobs)
-        return map(Worker(work, model).chunk_results, chunks)
+        return map(Worker(work, model, current_flags()).chunk_results, chunks)
 
 
 LOCAL = Engine()
@@ -118,7 +119,8 @@ def as_they_come(items: Iterable[Item], most: int) -> Iterator[list[Item]]:
         except BaseException as error:  # to be raised where the items are wanted
             come.put(error)
 
-    threading.Thread(target=read_chunks, daemon=True).start()
+    # in this context, where messages name options as they do here
+    threading.Thread(target=copy_context().run, args=(read_chunks,), daemon=True).start()
     while True:
         chunk: list[Item] = []
         try:
@@ -143,7 +145,7 @@ def run_in_processes(work: Any, chunks: Iterable[list[Item]], jobs: int) -> Iter
     """
     context = multiprocessing.get_context("spawn")
     with tidied_up(), _one_thread_each():  # a pool left as it is leaves its semaphores behind
-        pool = ProcessPoolExecutor(jobs, context, _begin_process, (work,))
+        pool = ProcessPoolExecutor(jobs, context, _begin_process, (work, current_flags()))
 
         def submit(chunk: list[Item]) -> Future[list[Result]]:
             with kept_from_children():
@@ -152,9 +154,8 @@ def run_in_processes(work: Any, chunks: Iterable[list[Item]], jobs: int) -> Iter
         try:
             yield from _in_order(submit, chunks, WINDOW * jobs)
         except BrokenProcessPool:
-            raise AttnctlError(
-                "a worker process was killed (out of memory?): run the same again to go on, perhaps with fewer --jobs"
-            ) from None
+            advice = "run the same again to go on, perhaps with fewer jobs"
+            raise AttnctlError(f"a worker process was killed (out of memory?): {advice}") from None
         finally:
             _end_pool(pool)
 
@@ -207,7 +208,7 @@ def _one_thread_each() -> Iterator[None]:
 _worker: Worker | None = None
 
 
-def _begin_process(work: Any) -> None:
+def _begin_process(work: Any, flags: Mapping[str, str] | None) -> None:
     """In a new process: open the model, leave Ctrl-C to the parent, and go when it is gone."""
     global _worker
     signal.signal(signal.SIGINT, signal.SIG_IGN)
@@ -216,7 +217,7 @@ def _begin_process(work: Any) -> None:
         sentinel = parent.sentinel
         threading.Thread(target=lambda: (wait([sentinel]), os._exit(1)), daemon=True).start()
         light_import.alone = True
-    _worker = Worker(work)
+    _worker = Worker(work, flags=flags)
 
 
 def _do_chunk(chunk: list[Item]) -> list[Result]:
@@ -267,7 +268,7 @@ def _import_ray() -> ModuleType:
     try:
         import ray
     except ImportError:
-        raise AttnctlError("--engine ray needs Ray: pip install 'attnctl[ray]'") from None
+        raise AttnctlError("it needs Ray: pip install 'attnctl[ray]'", option="engine", value="ray") from None
     library: ModuleType = ray  # of no type where Ray is not installed
     return library
 
@@ -281,7 +282,9 @@ def _results_of_actors(
     if have < 1:
         raise AttnctlError(f"the Ray cluster has {there.get('GPU', 0):g} GPUs, and a worker asks for {gpus:g}")
     options = {"num_cpus": 0 if gpus else 1, "num_gpus": gpus, "max_restarts": -1, "max_task_retries": TRIES}
-    actors = [ray.remote(**options)(Worker).remote(work) for _ in range(workers or max(1, int(have)))]
+    actors = [
+        ray.remote(**options)(Worker).remote(work, flags=current_flags()) for _ in range(workers or max(1, int(have)))
+    ]
     free: queue.SimpleQueue[Any] = queue.SimpleQueue()  # actors, each once for every chunk that it can be given
 
     def wait_for(actor: Any, chunk: list[Item]) -> Any:

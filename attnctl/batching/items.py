@@ -103,7 +103,7 @@ def rendered(model: Any, item: Item) -> tuple[Item, tuple[Token, ...]]:
 
     conversation = conversation_of(as_json(item.messages), "it")
     if model.info.kind != "checkpoint":
-        raise UsageError(f"{model.info.name} reads no conversations: name a checkpoint with --model (smollm2, …)")
+        raise UsageError(f"{model.info.name} reads no conversations: name a checkpoint (smollm2, …)")
     from attnctl.models.huggingface.prompts import chat_prompt, prompt_tokens
 
     prompt = chat_prompt(model, conversation)

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import msgspec
 
 from attnctl import limits
-from attnctl.errors import AttnctlError, UsageError
+from attnctl.errors import AttnctlError, UsageError, option_name
 from attnctl.files import open_to_append, said_plainly, write_whole
 from attnctl.formats.documents.model_documents import ManifestFile, ManifestLine
 from attnctl.text import as_json
@@ -50,17 +50,16 @@ def check_run(folder: Path, said: Document, *, is_new: bool) -> bytes:
         paths = [str(path) for path in theirs["input"]]
     except (orjson.JSONDecodeError, TypeError, KeyError, AttributeError):
         raise AttnctlError(f"{run} is damaged: give a new folder") from None
+    new = f"give a new folder, or {option_name('replace', True)}"
     if schema != SCHEMA:
-        raise AttnctlError(
-            f"{run} has schema {schema!r}; this attnctl writes {SCHEMA!r}: give a new folder, or --replace"
-        )
+        raise AttnctlError(f"{run} has schema {schema!r}; this attnctl writes {SCHEMA!r}: {new}")
     if "input" in names:
         of = ", ".join(os.path.normpath(folder / path) if path != "-" else "standard input" for path in paths)
-        raise UsageError(f"{folder} holds results of {of}: give a new folder, or --replace")
+        raise UsageError(f"{folder} holds results of {of}: {new}")
     if names:
-        raise UsageError(f"{folder} holds a batch that differs in {', '.join(names)}: give a new folder, or --replace")
+        raise UsageError(f"{folder} holds a batch that differs in {', '.join(names)}: {new}")
     if before.get("weights") != decides["weights"]:
-        raise UsageError(f"{folder} holds a batch with other files of the model: give a new folder, or --replace")
+        raise UsageError(f"{folder} holds a batch with other files of the model: {new}")
     return as_json(decides)
 
 

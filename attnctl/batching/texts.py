@@ -17,7 +17,7 @@ from typing import IO, Any, cast
 
 from attnctl import limits
 from attnctl.batching.items import Item
-from attnctl.errors import AttnctlError, UsageError, in_one_line, waiting
+from attnctl.errors import AttnctlError, UsageError, in_one_line, option_name, waiting
 from attnctl.files import check_json_memory, check_regular, names_picture, need_pyarrow, open_regular, said_plainly
 from attnctl.text import as_json
 
@@ -307,9 +307,9 @@ class TextStream(InputFiles):
         has = f"{name} has the columns {', '.join(columns) or 'none'}"
         column = self.column or ("text" if "text" in columns else columns[0] if len(columns) == 1 else None)
         if column is None:
-            raise UsageError(f"{has}: name the one that holds the texts with --column")
+            raise UsageError(f"{has}: name the one that holds the texts with {option_name('column')}")
         if column not in columns:
-            raise UsageError(f"no column {column!r}: {has}")
+            raise UsageError(f"no column {column!r}: {has}", value=column)
         if self.id_column is not None and self.id_column not in columns:
             raise UsageError(f"no column {self.id_column!r}: {has}")
         return column, self.id_column or ("id" if "id" in columns and column != "id" else None)
@@ -444,11 +444,12 @@ def opened_stream(
 ) -> TextStream:
     """The texts of a file, folder or pipe. Raises UsageError for no such form, AttnctlError where nothing is there."""
     if input is not None and input not in FORMS:
-        raise UsageError(f"--input {input!r}: it is {', '.join(FORMS)}")
+        raise UsageError(f"it is {', '.join(FORMS)}", option="input", value=input)
     if not path:
         raise UsageError("the source is empty: give a file or folder of texts, or - for standard input")
     if path != "-" and not Path(path).exists():
         raise AttnctlError(f"there is no file {path}: give a file or folder of texts, or - for standard input")
     if (input or form_of_path(path)) == "text" and (column or id_column) is not None:
-        raise UsageError(f"--column and --id-column are of tables and JSON lines: {path} holds a text a line")
+        option = "column" if column is not None else "id_column"
+        raise UsageError(f"is of tables and JSON lines: {path} holds a text a line", option=option)
     return TextStream(path, input, column, id_column)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext, suppress
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -16,7 +16,7 @@ import numpy as np
 from attnctl import limits
 from attnctl.argument_types import model_arguments
 from attnctl.batching.items import Item, Pending, Result, given, item_indices, item_options, rendered
-from attnctl.errors import AttnctlError, UsageError, error_place
+from attnctl.errors import AttnctlError, UsageError, error_place, option_name, options_as_flags
 from attnctl.files import need_pyarrow
 from attnctl.formats.pictures import format_names, heatmap_bytes
 from attnctl.measures import check_measure, needs_of
@@ -120,8 +120,8 @@ class Task(Protocol):
 class Worker:
     """Does the work, chunk by chunk; the model is opened once and kept."""
 
-    def __init__(self, work: Any, model: Model | None = None) -> None:
-        self._work, self._model = work, model
+    def __init__(self, work: Any, model: Model | None = None, flags: Mapping[str, str] | None = None) -> None:
+        self._work, self._model, self._flags = work, model, flags
         self._passes: SharedPasses | None = None
 
     @cached_property
@@ -132,6 +132,10 @@ class Worker:
 
     def chunk_results(self, items: Sequence[Item]) -> list[Result]:
         """One result an item, in their order. An error that a text brings with it stays with its item."""
+        with options_as_flags(self._flags):  # in whatever process this is
+            return self._results_of_chunk(items)
+
+    def _results_of_chunk(self, items: Sequence[Item]) -> list[Result]:
         done: dict[int, Result] = {}
         ready: list[Pending] = []
         for item in items:
@@ -162,7 +166,7 @@ class Worker:
         except Exception as error:
             if len(some) == 1:
                 return [self.task.failed(some[0].item, reason_of(error))]
-            return [result for one in some for result in self.chunk_results([one.item])]
+            return [result for one in some for result in self._results_of_chunk([one.item])]
         for result in results:
             result.seconds = (time.perf_counter() - start) / len(some)
         return results
@@ -291,7 +295,8 @@ class Traces:
         else:
             tokens = model.tokenize(checked_text(item.text)) if item.tokens is None else given(model, item)
         if work.max_tokens is not None and len(tokens) > work.max_tokens:
-            raise AttnctlError(f"{len(tokens):,} tokens: more than --max-tokens {work.max_tokens}")
+            most = option_name("max_tokens", work.max_tokens)
+            raise AttnctlError(f"{len(tokens):,} tokens: more than {most}")
         info, query = model.info, item.options.get("query", work.query)
         layers, heads = self._item_selection(item, model)
         layers = None if needs_of(work.measure) == "layers" else layers  # every one, whichever is shown
@@ -299,7 +304,7 @@ class Traces:
         room = check_room(info, len(tokens), layers, heads, rows)
         if "json" in work.formats:  # a number is 10 bytes of text for its 4, held once more as it is written
             what = f"the JSON of {len(tokens):,} tokens"
-            limits.check_memory(6.0 * room, what, "choose with --layer and --head, or --format npz")
+            limits.check_memory(6.0 * room, what, f"choose layers and heads, or {option_name('format', 'npz')}")
         return Pass(TextSource(model, item.text, tokens), TraceReading(rows, work.wants_predictions), layers, heads)
 
     def _item_selection(self, item: Item, model: Model) -> tuple[list[int] | None, list[int] | None]:
@@ -417,7 +422,8 @@ def open_work_model(work: Work) -> Model:
     check_measure(work.measure, chosen_heads=work.head is not None)
     own = next((form for form in ("effects", "statistics") if form in work.formats), None)
     if own is not None and (work.words or work.measure is not None):
-        raise UsageError(f"--words and --measure do not go with --format {own}, which is of the model's own weights")
+        what = f"{option_name('format', own)}, which is of the model's own weights"
+        raise UsageError(f"does not go with {what}", option="words" if work.words else "measure")
     model = open_named_model(**work.options)
     for spec, count, what in ((work.layer, model.info.n_layers, "layer"), (work.head, model.info.n_heads, "head")):
         item_indices(spec, count, what, model.info.name)
@@ -426,7 +432,7 @@ def open_work_model(work: Work) -> Model:
     ):
         raise UsageError(f"{model.info.name} answers no prompts: name a checkpoint that continues texts (smollm2, …)")
     if "parquet" in work.formats:
-        need_pyarrow("--format parquet")
+        need_pyarrow(option_name("format", "parquet"))
     if work.draws_pictures:
         from attnctl.render.figure.heatmap import colour_map
 

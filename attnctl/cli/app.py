@@ -28,6 +28,7 @@ from attnctl.errors import (
     AttnctlError,
     UsageError,
     failure_message,
+    options_as_flags,
     print_complaint,
     waiting,
 )
@@ -131,20 +132,21 @@ def run_command(argv: Sequence[str] | None = None, session: Session | None = Non
     if f"_{PROGRAM.upper()}_COMPLETE" in os.environ:
         group.main(typed, PROGRAM)  # prints completions, and exits
     interrupts.forget_interrupt()
-    try:
-        with contextlib.ExitStack() as around:
-            if sys.stderr.isatty():
-                from attnctl.cli.progress import spinner_while_silent  # not of a run in a pipe
+    with options_as_flags({}):
+        try:
+            with contextlib.ExitStack() as around:
+                if sys.stderr.isatty():
+                    from attnctl.cli.progress import spinner_while_silent  # not of a run in a pipe
 
-                around.enter_context(spinner_while_silent())
-            context = around.enter_context(group.make_context(PROGRAM, typed, obj=session))
-            code = group.invoke(context)
-        sys.stdout.flush()
-        return code if isinstance(code, int) else DONE
-    except typer.Exit as end:
-        return end.exit_code
-    except (Exception, KeyboardInterrupt) as error:
-        return _report_error(error, name, session)
+                    around.enter_context(spinner_while_silent())
+                context = around.enter_context(group.make_context(PROGRAM, typed, obj=session))
+                code = group.invoke(context)
+            sys.stdout.flush()
+            return code if isinstance(code, int) else DONE
+        except typer.Exit as end:
+            return end.exit_code
+        except (Exception, KeyboardInterrupt) as error:
+            return _report_error(error, name, session)
 
 
 def _report_error(error: BaseException, name: str, session: Session | None) -> int:

@@ -21,16 +21,17 @@ from collections.abc import Callable, Mapping
 from dataclasses import MISSING, fields, is_dataclass
 from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeVar, get_type_hints
+from typing import TYPE_CHECKING, Any, TypeVar, get_type_hints
 
 import typer
 from typer.core import TyperArgument, TyperCommand, TyperOption
 from typer.models import CommandInfo
 
 from attnctl.cli import output
+from attnctl.cli.defaults import default_origin
 from attnctl.cli.groups import LOOK, OUTPUT, PANELS, ModelOptions
 from attnctl.cli.output import help_width
-from attnctl.errors import UsageError, waiting
+from attnctl.errors import AttnctlError, UsageError, set_flags, waiting
 
 if TYPE_CHECKING:
     from typer._click.core import Context, Parameter
@@ -106,7 +107,7 @@ def refuse_unused(context: typer.Context, *unused: type | str, because: str) -> 
     names = [name for one in unused for name in ([one] if isinstance(one, str) else [f.name for f in fields(one)])]
     for name in names:
         if was_typed(context, name):
-            raise UsageError(f"{flag_of(context.command.params, name)} has no effect here: {because}")
+            raise UsageError(f"has no effect here: {because}", option=name)
 
 
 def was_typed(context: Context, name: str) -> bool:
@@ -189,6 +190,7 @@ class Command(TyperCommand):
                 raise UsageError(f"{rest[0]!r} is one argument too many: {self.name} reads one text, or one file")
             ctx.params[text] = " ".join([first, *rest])
             ctx.args = []
+        set_flags({one.name: flag_of(self.params, one.name) for one in self.params if one.name})
         output.begin_output(quiet_command=ctx.params.pop("quiet") or (ctx.obj is not None and ctx.obj.quiet))
         _forget_defaults_of_another_model(ctx)
         output.say_notes(ctx.meta.get(NOTES, ()))
@@ -196,6 +198,15 @@ class Command(TyperCommand):
             ctx.obj.fill_in(ctx)
         _check_outputs(ctx.params)
         return ctx.args
+
+    def invoke(self, ctx: Context) -> Any:
+        """Run the command; an error about a default of the user's own tells where the default is set."""
+        try:
+            return super().invoke(ctx)
+        except AttnctlError as error:
+            if origin := _origin_of(error, ctx):
+                raise type(error)(f"{error} ({origin})") from error
+            raise
 
     def _text_parameter(self) -> str | None:
         """Return the name of the only argument, if it is a text."""
@@ -251,6 +262,17 @@ class Command(TyperCommand):
                 usual = "Arguments" if isinstance(one, TyperArgument) else OUTPUT
                 rows.setdefault(getattr(one, "rich_help_panel", None) or usual, []).append(record)
         return rows
+
+
+def _origin_of(error: AttnctlError, context: Context) -> str:
+    """Return where the wrong value comes from if that is a default of the user's own; else ""."""
+    for name, value in context.params.items():
+        if origin := default_origin(context, name):
+            several = value if isinstance(value, list | tuple) else [value]
+            is_named = error.option is None and error.value is not None and str(error.value) in several
+            if error.option == name or is_named:
+                return origin
+    return ""
 
 
 def _forget_defaults_of_another_model(context: Context) -> None:

@@ -17,6 +17,7 @@ from attnctl import limits
 from attnctl.cli.suggestions import TOKENS, completing
 from attnctl.limits import Range
 from attnctl.measures import measure_names
+from attnctl.text import value_text
 
 # the panels of a command's --help
 LOOK, CHANGED, INPUT, SHOW = "What to look at", "What is changed", "What goes in", "How to show it"
@@ -39,7 +40,7 @@ def whole(allowed: Range) -> Callable[[str | int], int]:
         try:
             number = limits.whole_number(text) if isinstance(text, str) else text
         except ValueError:
-            raise BadParameter(f"{limits.value_text(text)!r}: a whole number in digits is wanted") from None
+            raise BadParameter(f"{value_text(text, quoted=True)}: a whole number in digits is wanted") from None
         _check_range(number, allowed)
         return number
 
@@ -54,7 +55,7 @@ def decimal(allowed: Range) -> Callable[[str | float], float]:
         try:
             number = limits.decimal_number(text) if isinstance(text, str) else text
         except (ValueError, OverflowError):
-            raise BadParameter(f"{limits.value_text(text)!r}: a number in digits is wanted") from None
+            raise BadParameter(f"{value_text(text, quoted=True)}: a number in digits is wanted") from None
         _check_range(number, allowed)
         return number
 
@@ -68,14 +69,16 @@ def measure_name(text: str) -> str:
 
     names = ("weights", *measure_names())
     if text not in names:
-        raise BadParameter(f"{limits.value_text(text)!r}: it is one of {', '.join(names)}{suggest_choice(text, names)}")
+        raise BadParameter(
+            f"{value_text(text, quoted=True)}: it is one of {', '.join(names)}{suggest_choice(text, names)}"
+        )
     return text
 
 
 def _check_range(number: float, allowed: Range) -> None:
     """Raise BadParameter if a number is not within the range."""
     if not allowed.holds_value(number):
-        raise BadParameter(f"{limits.value_text(number)}: {allowed.range_text()}")
+        raise BadParameter(f"{value_text(number)}: {allowed.range_text()}")
 
 
 def option_values(group: object) -> dict[str, object]:

@@ -132,7 +132,7 @@ def needle_command(
     output = None if output == "-" else output
     tokens, shares = _whole_numbers(lengths, "--lengths"), _whole_numbers(depths, "--depths")
     if max(shares) > 100:
-        raise UsageError(f"--depths {depths}: they are in %, 0 to 100")
+        raise UsageError("they are in %, 0 to 100", option="depths", value=depths)
     own = tuple(part for part in (needle, question, expect) if part is not None) or NEEDLE
     if len(own) != 3 or not all(part.strip() for part in own):
         raise UsageError("a needle of your own needs all three: --needle, --question and --expect")

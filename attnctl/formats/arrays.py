@@ -16,7 +16,7 @@ import numpy.typing as npt
 
 from attnctl import limits
 from attnctl.arrays import Floats
-from attnctl.errors import AttnctlError, in_one_line
+from attnctl.errors import AttnctlError, about_value, in_one_line
 from attnctl.files import check_regular, decode_text, open_regular, parse_json, read_bytes
 from attnctl.formats.validation import array_header, check_unpickled, read_npy, read_npz, telling_unsound
 from attnctl.text import counted
@@ -101,9 +101,10 @@ class GivenRows:
 
 def given_rows(path: str) -> GivenRows:
     """Read a file of embeddings. Raises AttnctlError where it is no matrix of finite numbers."""
-    array = read_array(path, ("embedding", "embeddings", "X")).array
-    if array.ndim != 2 or 0 in array.shape:
-        raise AttnctlError(f"{path} has shape {array.shape}: embeddings are (tokens, d_model), one row a token")
+    with about_value(path):
+        array = read_array(path, ("embedding", "embeddings", "X")).array
+        if array.ndim != 2 or 0 in array.shape:
+            raise AttnctlError(f"{path} has shape {array.shape}: embeddings are (tokens, d_model), one row a token")
     return GivenRows(path, array)
 
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 from msgspec import field
 
 from attnctl.document_fields import ALWAYS, Count, Index, Part, about
+from attnctl.errors import about_value
 from attnctl.files import need_pyarrow, parse_json, read_bytes
 from attnctl.formats.documents.json_documents import DocumentModel, JsonDocument, document_of, document_read, reading_of
 from attnctl.readings.census.census import MENTION_COUNTS
@@ -72,8 +73,9 @@ def census_document(census: CensusTable) -> CensusDocument:
 def read_census(path: str) -> CensusTable:
     """The census in a file that `evaluate` wrote. Raises AttnctlError where it is none or is damaged."""
     source = "standard input" if path == "-" else path
-    document = parse_json(read_bytes(path), source)
-    with document_read(CensusDocument, document, source, "a census", "damaged") as told:
+    with about_value(path):
+        document = parse_json(read_bytes(path), source)
+    with about_value(path), document_read(CensusDocument, document, source, "a census", "damaged") as told:
         return reading_of(
             CensusTable,
             told,

@@ -50,7 +50,8 @@ def _picture_names(paths: str) -> list[str]:
         names.append(",".join(parts[:count]).strip())
         del parts[:count]
     if not all(names):
-        raise AttnctlError(f"--image {paths[:80]!r} lacks a name: give the file of a picture, several with commas")
+        why = "a name is lacking: give the file of a picture, several with commas"
+        raise AttnctlError(why, option="image", value=paths)
     return names
 
 

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from attnctl import find_named, limits
-from attnctl.errors import UsageError
+from attnctl.errors import UsageError, option_name
 from attnctl.text import either
 
 if TYPE_CHECKING:
@@ -103,20 +103,21 @@ class Look:
         if self.font_size is not None:
             limits.FONT_SIZE.check_value("font_size", self.font_size)
         if self.vmin is not None and self.vmax is not None and self.vmin >= self.vmax:
-            raise UsageError(f"--vmin {self.vmin:g} is not below --vmax {self.vmax:g}")
+            raise UsageError(f"it is not below {option_name('vmax', self.vmax)}", option="vmin", value=self.vmin)
         if self.log and self.vmin is not None and self.vmin <= 0:
-            raise UsageError(f"--vmin {self.vmin:g} has no place on a logarithmic scale: above 0, or without --log")
+            why = f"it has no place on a logarithmic scale: above 0, or without {option_name('log', True)}"
+            raise UsageError(why, option="vmin", value=self.vmin)
 
 
 PLAIN = Look()
 
 
 def size_in_inches(size: str) -> tuple[float, float]:
-    """--size as (width, height)."""
+    """Return the size of a picture, "6x4", as (width, height) in inches."""
     match = re.fullmatch(r"(\d+(?:\.\d+)?)\s*[x×,]\s*(\d+(?:\.\d+)?)", size.strip().lower())
     if not match:
-        raise UsageError(f"--size {size!r}: it is WIDTHxHEIGHT in inches, like 6x4")
+        raise UsageError("it is WIDTHxHEIGHT in inches, like 6x4", option="size", value=size)
     width, height = float(match[1]), float(match[2])
     if not (1 <= width <= 60 and 1 <= height <= 60):
-        raise UsageError(f"--size {size}: each side is 1 to 60 inches")
+        raise UsageError("each side is 1 to 60 inches", option="size", value=size)
     return width, height

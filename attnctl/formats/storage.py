@@ -94,7 +94,7 @@ def save_value(value: Trace | Overview | LongRow, path: str | Path, line: Headli
 
 @checked
 def load(path: str | Path) -> Trace | Overview | LongRow:
-    """Read what `save_value`, `explain --json`, `heatmap --json` or `heads --json` wrote, or JSON from "-".
+    """Read what `save_value` wrote, or explain, heatmap or heads as JSON; "-" is standard input.
 
     Raises AttnctlError where the file is no trace and no overview, is damaged, or cannot be read.
     """

@@ -12,7 +12,7 @@ from functools import cache
 from importlib import import_module
 from typing import Any, Literal
 
-from attnctl.errors import UsageError
+from attnctl.errors import UsageError, option_name
 
 
 @dataclass(frozen=True)
@@ -39,7 +39,8 @@ class Measure:
     def check_heads(self, chosen: bool) -> None:
         """Raise UsageError where heads are chosen, and there is one map for all of them."""
         if chosen and self.joins_heads:
-            raise UsageError(f"--measure {self.name} is of all heads together: give no --head")
+            why = f"it is of all heads together: give no {option_name('head')}"
+            raise UsageError(why, option="measure", value=self.name)
 
 
 @cache

@@ -25,7 +25,7 @@ def value_lengths(layer: LayerAttention) -> Floats:
     Raises UsageError where there are no values.
     """
     if layer.values is None:
-        raise UsageError("--measure value-norm needs the values, and this source gives none")
+        raise UsageError("it needs the values, and this source gives none", option="measure", value="value-norm")
     values, w_o = as_numpy(layer.values), layer.output_matrix  # (heads, n_k, d_v), (heads · d_v, d_out)
     if w_o is None:
         return np.asarray(np.linalg.norm(values, axis=-1))

@@ -24,7 +24,7 @@ from attnctl.argument_types import (
     require_type,
     with_model_options,
 )
-from attnctl.errors import UsageError
+from attnctl.errors import UsageError, about_value, option_name
 from attnctl.files import is_possible_name, open_regular
 from attnctl.source import Model, record_trace, with_text_pair
 from attnctl.text import visible_text
@@ -68,12 +68,13 @@ def open_named_model(name: str = DEFAULT, **options: Unpack[ModelOptions]) -> Mo
     given: OptionValues = {key: plain_number(value) for key, value in options.items() if value is not None}
     predict, off = given.pop("predict", None), given.pop("off", None)
     if not is_possible_name(name):
-        raise UsageError(f"no model {visible_text(name[:40])}: no file has such a name")
+        raise UsageError(f"no model {visible_text(name[:40])}: no file has such a name", value=name)
     if len(os.fsencode(name.rpartition("/")[2])) > limits.NAME_BYTES:
-        raise UsageError(f"no model {name[:40]!r}…: no file has so long a name")
+        raise UsageError(f"no model {name[:40]!r}…: no file has so long a name", value=name)
     if given.get("qkv") is not None:
         if name != DEFAULT:
-            raise UsageError(f"--model {name} does not go with --qkv: Q, K and V are given outright")
+            why = f"it does not go with {option_name('qkv')}: Q, K and V are given outright"
+            raise UsageError(why, option="model", value=name)
         module, attribute = "attnctl.models.builtin.matrix", "open_qkv"
     elif name in REGISTRY:
         module, _, attribute = REGISTRY[name].partition(":")
@@ -90,11 +91,14 @@ def open_named_model(name: str = DEFAULT, **options: Unpack[ModelOptions]) -> Mo
     foreign = given.keys() - CHECKPOINT_OPTIONS - {"name"} if checkpoint else CHECKPOINT_OPTIONS - {"device"}
     for option in given:
         if option in foreign:
-            raise UsageError(f"--{option.replace('_', '-')} does not go with --model {name}{instead_of(option)}")
-    model: Model = opener(**given)
+            why = f"does not go with {option_name('model', name)}{instead_of(option)}"
+            raise UsageError(why, option=option)
+    with about_value(name):
+        model: Model = opener(**given)
     if predict is not None:
         if not hasattr(model, "predict") or getattr(model, "unembedding", model) is None:
-            raise UsageError(f"--predict: {model.info.name} has no unembedding, so it predicts no words")
+            why = f"{model.info.name} has no unembedding, so it predicts no words"
+            raise UsageError(why, option="predict", value=predict)
         model = replace(model, predict=predict)  # type: ignore[type-var]
     if off is None:
         return model
@@ -121,7 +125,8 @@ def _checkpoint_opener(name: str) -> tuple[str, str]:
     meant = "it" if near is None else f"did you mean {near}? It"
     raise UsageError(
         f"no model {name!r}: {meant} is {', '.join(names)}, a weights file (.safetensors, .npz), or a "
-        "checkpoint's folder, .gguf file or Hugging Face id (owner/name)"
+        "checkpoint's folder, .gguf file or Hugging Face id (owner/name)",
+        value=name,
     )
 
 
@@ -148,7 +153,7 @@ def attend(
 ) -> Trace:
     """Self-attention over `text`, every step kept.
 
-    `model` is a name or path as after --model, a model that `open_model` opened, or a transformers model with its
+    `model` is a name or path, a model that `open_model` opened, or a transformers model with its
     `tokenizer`; the other options are those of the command line. `layer`, `head` and `query` narrow what is kept, as there.
 
     >>> attend("Alice will eat pizza", model="random").layers[0].weights.shape

@@ -16,7 +16,7 @@ from attnctl.interventions import Intervention, checked_heads, heads_off
 from attnctl.layer import LayerAttention
 from attnctl.readings.effects.ablation import Watched
 from attnctl.source import Model, TextSource
-from attnctl.text import spoken_heads, visible_text
+from attnctl.text import spoken_heads
 from attnctl.tokens import Token, named_tokens
 from attnctl.trace.model_info import ModelInfo
 from attnctl.trace.run import Run
@@ -60,7 +60,7 @@ def reference_contexts(model: Any, text: str, how: str, file: str | None) -> Map
 
     texts = [line for line in decode_text(read_bytes(file, limits.TEXT_BYTES), file).splitlines() if line.strip()]
     if not texts:
-        raise AttnctlError(f"--reference {file}: there is no text in it, one a line")
+        raise AttnctlError("there is no text in it, one a line", option="reference", value=file)
     if how == "mean":
         return _mean_contexts(model, texts)
     tokens = model.tokenize(text)
@@ -72,8 +72,9 @@ def reference_contexts(model: Any, text: str, how: str, file: str | None) -> Map
             return _layer_contexts(model, other)
     said = ", ".join(str(n) for n in sorted(lengths)[:6])
     raise UsageError(
-        f"--reference {visible_text(file)}: resample needs another text of {len(tokens)} tokens, as many as this one; "
-        f"its texts have {said}"
+        f"resample needs another text of {len(tokens)} tokens, as many as this one; its texts have {said}",
+        option="reference",
+        value=file,
     )
 
 
@@ -105,7 +106,8 @@ def switch_heads_off(model: Any, off: str) -> Any:
     """The model with the heads of `23.3,0.5` off. Raises UsageError for heads that are not there, or cannot be switched."""
     info = model.info
     if info.kind == "matrix":
-        raise UsageError(f"--off: {info.name} has no heads to switch off: its numbers are given, not computed")
+        why = f"{info.name} has no heads to switch off: its numbers are given, not computed"
+        raise UsageError(why, option="off", value=off)
     if info.kind == "checkpoint":
         from attnctl.models.huggingface.watched import check_switchable
 
@@ -120,7 +122,8 @@ def off_heads(info: ModelInfo, off: str) -> dict[int, tuple[int, ...]]:
     n_layers, n_heads = info.n_layers or 1, info.n_heads or 1
     heads = checked_heads(heads_off(off), n_layers, n_heads, info.name, every_is_empty=True)
     if sum(map(len, heads.values())) >= n_layers * n_heads:
-        raise UsageError(f"--off {off}: that is every head of {info.name}, and nothing is left to look at")
+        why = f"that is every head of {info.name}, and nothing is left to look at"
+        raise UsageError(why, option="off", value=off)
     return heads
 
 

@@ -292,20 +292,21 @@ def parsed_heads(spec: str, info: ModelInfo) -> tuple[HeadPlace, ...]:
     for part in spec.split(","):
         match = re.fullmatch(r"\s*([0-9]{1,4})\.([0-9]{1,4})\s*", part)
         if match is None:
-            raise UsageError(f"--heads {spec[:40]!r}: it is named, auto, or heads as layer.head: 4.2,5.1")
+            raise UsageError("it is named, auto, or heads as layer.head: 4.2,5.1", option="heads", value=spec)
         place = int(match[1]), int(match[2])
         found[place] = HeadPlace(*place)
-    return checked_heads(tuple(found.values()), info, "--heads")
+    return checked_heads(tuple(found.values()), info)
 
 
-def checked_heads(heads: tuple[HeadPlace, ...], info: ModelInfo, where: str) -> tuple[HeadPlace, ...]:
-    """The heads, all of which are there. Raises UsageError for one that is not."""
+def checked_heads(heads: tuple[HeadPlace, ...], info: ModelInfo, file: str | None = None) -> tuple[HeadPlace, ...]:
+    """Return the heads. Raises UsageError for a head that the model lacks; it names the `file` that names the head."""
     layers, count = info.n_layers or 0, info.n_heads or 0
     for one in heads:
         if one.layer >= layers or one.head >= count:
-            raise UsageError(
-                f"{where}: no head {one.layer}.{one.head} in {info.name}: it has {layers} layers of {count} heads"
-            )
+            head, sizes = f"{one.layer}.{one.head}", f"{layers} layers of {count} heads"
+            if file is not None:
+                raise UsageError(f"{file}: no head {head} in {info.name}: it has {sizes}")
+            raise UsageError(f"{info.name} has {sizes}", option="heads", value=head)
     return heads
 
 

@@ -95,7 +95,7 @@ def parsed_expectation(spec: str) -> Expectation | None:
     words = spec.replace(":", " ").split()
     if words[:1] == ["prefix"]:
         if len(words) != 2 or not words[1].isdecimal() or not 0 < int(words[1]) < 10**9:
-            raise UsageError(f'--expect {spec[:40]!r}: a prefix has its tokens beside it: --expect "prefix 16"')
+            raise UsageError('a prefix has its tokens beside it: "prefix 16"', option="expect", value=spec)
         return Expectation("prefix", int(words[1]))
     return Expectation(spec) if spec in ("segments", "causal") else None
 

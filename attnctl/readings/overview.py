@@ -111,7 +111,7 @@ class Overview(WithAxes):
             column for column, part in enumerate(grid.columns) for a, b in part.ranges if any(a <= at < b for at in out)
         }
         if any(grid.columns[column].token_count > 1 for column in gone):
-            raise UsageError(f"--drop does not go with {name}: the key is pooled with others already")
+            raise UsageError(f"does not go with {name}: the key is pooled with others already", option="drop")
         kept = [column for column in range(len(grid.columns)) if column not in gone]
         narrowed = replace(
             grid,

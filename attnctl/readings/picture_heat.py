@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 
 from attnctl.arrays import Floats
-from attnctl.errors import UsageError
+from attnctl.errors import UsageError, option_name
 from attnctl.files import names_picture
 from attnctl.readings.overview import LongRow
 from attnctl.text import counted, visible_text
@@ -18,7 +18,7 @@ SINK = 0.3  # of a query's weight on one token, from which on it is named
 
 
 def query_of_picture(tokens: tuple[Token, ...], query: str | None, causal: bool) -> int:
-    """The query that `--query` names; without one the first token that is no patch (CLS), beside a text the last token.
+    """The query that `query` names; without one the first token that is no patch (CLS), beside a text the last token.
 
     Raises UsageError where there is none, or none is named.
     """
@@ -28,7 +28,8 @@ def query_of_picture(tokens: tuple[Token, ...], query: str | None, causal: bool)
         return len(tokens) - 1
     first = next((at for at, token in enumerate(tokens) if token.box is None and PADDING not in token.text), None)
     if first is None:
-        raise UsageError("this model has no CLS token: name a patch with --query, by its pixel (120,80) or its index")
+        how = f"name a patch with {option_name('query')}, by its pixel (120,80) or its index"
+        raise UsageError(f"this model has no CLS token: {how}")
     return first
 
 
@@ -111,4 +112,4 @@ def sentences_of_row(row: LongRow) -> Iterator[str]:
             sinks.append(f"{100 * float(weights[key]):.0f} % of {layer}.{head} on {row.keys[key].text}")
     if sinks:
         more = f" and {len(sinks) - 6} more" if len(sinks) > 6 else ""
-        yield f"One key takes much (--drop leaves keys out): {', '.join(sinks[:6])}{more}."
+        yield f"One key takes much ({option_name('drop')} leaves keys out): {', '.join(sinks[:6])}{more}."

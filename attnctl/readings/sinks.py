@@ -13,6 +13,7 @@ from typing import NamedTuple
 import numpy as np
 
 from attnctl.arrays import Bools, Floats
+from attnctl.errors import option_name
 from attnctl.layer import LayerTrace
 from attnctl.readings.head_statistics import SINK_MASS
 from attnctl.text import percent, visible_text
@@ -27,7 +28,7 @@ WHAT = "a head parks attention there that it does not need"
 
 
 class Sinks(NamedTuple):
-    """What a map says below its grid: the sentence, the columns that are sinks, and what --drop takes for them."""
+    """What a map says below its grid: the sentence, the columns that are sinks, the values of `drop` that leave them out."""
 
     said: str
     columns: tuple[int, ...] = ()
@@ -36,8 +37,8 @@ class Sinks(NamedTuple):
     def caption(self, log: bool = False) -> str:
         """Return the sentence and how to see past the sinks; `log`: the colours are logarithmic already."""
         if not self.drop:
-            return f"{self.said} --renormalise shares it among the keys."
-        ways = [" ".join(f"--drop {name}" for name in self.drop), *["--log"] * (not log)]
+            return f"{self.said} {option_name('renormalise', True)} shares it among the keys."
+        ways = [" ".join(option_name("drop", name) for name in self.drop), *[option_name("log", True)] * (not log)]
         return f"{self.said} To see past {'it' if len(self.columns) == 1 else 'them'}: {' or '.join(ways)}."
 
 
@@ -160,7 +161,7 @@ def _named_shares(
 
 
 def _ways_to_drop(cells: Cells, sinks: Sequence[int], kinds: Mapping[int, str]) -> tuple[str, ...]:
-    """Return the values of --drop that leave the sinks out, the fewest."""
+    """Return the values of `drop` that leave the sinks out, the fewest."""
     special = [at for at in sinks if cells.keys[at].special]
     if len(special) == len(sinks) and any(kinds[at] == "special" for at in sinks):
         return ("special",)

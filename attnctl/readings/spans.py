@@ -10,7 +10,7 @@ from itertools import pairwise
 from typing import TYPE_CHECKING
 
 from attnctl import limits
-from attnctl.errors import AttnctlError, UsageError, in_one_line
+from attnctl.errors import AttnctlError, UsageError, in_one_line, option_name
 from attnctl.readings.overview import TextPart
 from attnctl.text import shortened
 from attnctl.tokens import Token
@@ -38,7 +38,8 @@ def parts_of(kind: str, text: str, tokens: Sequence[Token]) -> tuple[TextPart, .
     if (regions := _regions_of(kind, tokens)) is not None:
         return _region_parts(regions, tokens, named=kind not in KINDS)
     if not stand_in_text(tokens):
-        raise UsageError("--spans are parts of the text, and none of these tokens stands in it")
+        why = "these are parts of the text, and none of these tokens stands in it"
+        raise UsageError(why, option="spans", value=kind)
     spans = sorted(spans_of(kind, text), key=lambda span: span[1:])
     for (one, _, end), (other, start, _) in pairwise(spans):
         if start < end:
@@ -59,7 +60,7 @@ def _owned_parts(owner: Sequence[int], called: Sequence[str], rest: str) -> tupl
     held = set(owner)
     names = {at: name for at, name in enumerate(called) if at in held} | ({-1: rest} if -1 in held else {})
     if len(names) > limits.SPANS:
-        raise UsageError(f"{len(names)} parts are too many for a matrix of them: at most {limits.SPANS} (see --spans)")
+        raise UsageError(f"{len(names)} parts are too many for a matrix of them: at most {limits.SPANS}")
     ranges: dict[int, list[tuple[int, int]]] = {at: [] for at in names}
     start = 0
     for at in range(1, len(owner) + 1):
@@ -74,9 +75,8 @@ def _regions_of(kind: str, tokens: Sequence[Token]) -> list[Region] | None:
     if kind == REGIONS:
         pictures = {token.picture: None for token in tokens if token.box is not None}
         if not pictures:
-            raise UsageError(
-                "--spans regions are parts of a picture, and none of these tokens stands in one (see --image)"
-            )
+            why = f"they are parts of a picture, and none of these tokens stands in one (see {option_name('image')})"
+            raise UsageError(why, option="spans", value=kind)
         return [region for number in pictures for region in _nine_regions(tokens, number)]
     rows = [] if kind in KINDS else _rows_of_file(kind)
     if not rows or "left" not in rows[0]:
@@ -126,7 +126,7 @@ def _region_parts(regions: Sequence[Region], tokens: Sequence[Token], named: boo
             raise AttnctlError(f"the regions {names} overlap at {token.text}: each token has one part")
         owner.append(held[0] if held else -1)
     if set(owner) == {-1}:
-        raise UsageError("--spans: no token of a picture lies in these regions")
+        raise UsageError("no token of a picture lies in these regions")
     if named and (empty := sorted(set(range(len(regions))) - set(owner))):
         name, box = regions[empty[0]]
         where = ", ".join(f"{side:g}" for side in box)
@@ -177,7 +177,8 @@ def spans_of(kind: str, text: str) -> list[Span]:
     if kind in ("headings", "documents"):
         return _marked_spans(kind, text)
     if kind == REGIONS:
-        raise UsageError("--spans regions are parts of a picture: give it with --image")
+        why = f"they are parts of a picture: give it with {option_name('image')}"
+        raise UsageError(why, option="spans", value=kind)
     return _read_spans(kind, text)
 
 
@@ -186,7 +187,7 @@ def _marked_spans(kind: str, text: str) -> list[Span]:
     marks = list((_HEADING if kind == "headings" else _DOCUMENT).finditer(text))
     if not marks:
         wanted = "lines that begin with #" if kind == "headings" else "lines that begin with [name] or <document>"
-        raise UsageError(f"the text has no {kind}: they are {wanted} (see also --spans paragraphs)")
+        raise UsageError(f"the text has no {kind}: they are {wanted} (any text has paragraphs)")
     names = [(m[1] or m[0]).strip() if kind == "headings" else (m[1] or f"document {at}") for at, m in enumerate(marks)]
     edges = [*(m.start() for m in marks), len(text)]
     spans = [(name, a, b) for name, (a, b) in zip(names, pairwise(edges), strict=True)]
@@ -205,7 +206,8 @@ def _rows_of_file(path: str) -> list[Document]:
     from attnctl.files import decode_text, read_bytes
 
     if "." not in path and "/" not in path:
-        raise UsageError(f"--spans {path}: it is {', '.join(KINDS)}, or a file (.json, .csv) of name, start, end")
+        kinds = f"{', '.join(KINDS)}, or a file (.json, .csv) of name, start, end"
+        raise UsageError(f"it is {kinds}", option="spans", value=path)
     data = decode_text(read_bytes(path, limits.SPANS_BYTES), path)
     return _json_rows(data, path) if data.lstrip()[:1] in ("[", "{") else _table_rows(data, path)
 

@@ -16,7 +16,7 @@ import numpy as np
 
 from attnctl import limits
 from attnctl.argument_types import chosen_indices, parse_selection
-from attnctl.errors import AttnctlError, UsageError
+from attnctl.errors import AttnctlError, UsageError, option_name
 from attnctl.files import names_picture, names_sound
 from attnctl.layer import LayerAttention, LayerTrace
 from attnctl.text import counted, number_list, visible_text
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from attnctl.source.run_memory import RunMemory
 
 
-NARROWER = "choose with --layer, --head and --query"
+NARROWER = "choose layers, heads and queries"
 
 Value = TypeVar("Value", covariant=True)
 Result = TypeVar("Result")
@@ -224,13 +224,13 @@ def reader_of(model: Model, text: str) -> Model:
     Raises UsageError for a picture and a model that reads none, and for a sound and a model that hears none.
     """
     if names_sound(text) and not hasattr(model, "extractor"):
-        raise UsageError(f"{text} is a sound, and {model.info.name} reads text: name a model that hears with --model")
+        raise UsageError(f"{text} is a sound, and {model.info.name} reads text: name a model that hears")
     if not names_picture(text) or hasattr(model, "processor"):
         return model
     if not hasattr(model, "picture_tower"):
         known: Any = getattr(model, "network", None)
         beside = hasattr(getattr(known, "config", None), "vision_config")  # a vision-language model
-        wanted = f'ask about it: "…" --image {text}' if beside else "name a vision model with --model"
+        wanted = f'ask about it: "…" {option_name("image", text)}' if beside else "name a vision model"
         raise UsageError(f"{text} is a picture, and {model.info.name} reads text: {wanted}")
     tower: Model = model.picture_tower()
     return tower
@@ -240,7 +240,7 @@ def with_text_pair(model: Model, text_pair: str) -> Model:
     """The model that reads `text_pair` behind each text. Raises UsageError for a model that reads one text."""
     read: Any = getattr(model, "with_text_pair", None)
     if read is None:
-        raise UsageError(f"--text-pair: {model.info.name} reads one text: pairs are for checkpoints")
+        raise UsageError(f"is for checkpoints: {model.info.name} reads one text", option="text_pair")
     return read(text_pair)  # type: ignore[no-any-return]
 
 
@@ -504,7 +504,9 @@ def prepare(
     layers = selected_indices(layer, source.counts[0], "layer", source.name)
     heads = selected_indices(head, source.counts[1], "head", source.name)
     if changes.measure not in (None, "weights") and source.measure is not None:
-        raise UsageError(f"--measure does not go with {source.name}: it holds a measure, {source.measure}, already")
+        raise UsageError(
+            f"{source.name} holds a measure already, {source.measure}", option="measure", value=changes.measure
+        )
     if changes.measure not in (None, "weights"):
         from attnctl.measures import measure_named
 
@@ -516,7 +518,9 @@ def prepare(
         source = _measured(source, measure, layers, say)
     if changes.words:
         whole = Prepared(source, layers, heads, say=say)
-        source = TraceSource(by_words(whole.trace(False, f"--words needs them all: {SHORTER}")), source.name)
+        source = TraceSource(
+            by_words(whole.trace(False, f"{option_name('words')} needs them all: {SHORTER}")), source.name
+        )
     rows = None if query is None else find_several(source.tokens, str(query))
     numbers: Sequence[int] = (
         source.trace.key_numbers if isinstance(source, TraceSource) else range(len(source.key_tokens))
@@ -525,7 +529,8 @@ def prepare(
     out = keys_left_out(source.key_tokens, drop)
     done = change_notes(source.key_tokens, out, changes.renormalise)
     if out and keeps_columns and not changes.renormalise:
-        raise UsageError("--drop goes with --renormalise here: statistics are of rows that share all their attention")
+        why = "statistics are of rows that share all their attention"
+        raise UsageError(f"goes with {option_name('renormalise')} here: {why}", option="drop")
     if isinstance(source, OverviewSource) and out and not changes.renormalise:
         return Prepared(source.without_keys(out), layers, heads, rows, numbers, model, out, done, say)
     notes = tuple(Note(f"{what[0].upper()}{what[1:]}.", what.kind) for what in done)
@@ -610,40 +615,41 @@ def _of_values(source: Source, measure: Measure) -> Source:
 
 def _of_every_layer(source: Source, measure: Measure, last: int, say: Say | None) -> Trace:
     """Raises UsageError where layers, heads or rows up to the `last` are missing, or the keys are another text's."""
-    flag = f"--measure {measure.name}"
+    asked: dict[str, Any] = {"option": "measure", "value": measure.name}
     try:
-        trace = Prepared(source, range(last + 1), say=say).trace(False, f"{flag} needs them all: {SHORTER}")
+        trace = Prepared(source, range(last + 1), say=say).trace(
+            False, f"{option_name('measure', measure.name)} needs them all: {SHORTER}"
+        )
     except UsageError as error:
-        raise UsageError(f"{flag} follows attention through every layer: {error}") from error
+        raise UsageError(f"it follows attention through every layer: {error}", **asked) from error
     if trace.key_tokens is not None:
         why = "but it has keys besides its tokens" if trace.reads_itself else "not cross attention"
-        raise UsageError(f"{flag} needs a text that reads itself, {why}")
+        raise UsageError(f"it needs a text that reads itself, {why}", **asked)
     most = max((len(layer.heads) for layer in trace.layers), default=0)  # some models have fewer in some layers
     if trace.model.n_heads is not None and trace.layers and most < trace.model.n_heads:
         measure.check_heads(True)
     for layer in trace.layers:
         if layer.weights is None or layer.rows is not None:
-            raise UsageError(
-                f"{flag} follows every layer from 0 on, and layer {layer.layer} of {trace.model.name} is not there whole"
-            )
+            why = f"layer {layer.layer} of {trace.model.name} is not there whole"
+            raise UsageError(f"it follows every layer from 0 on, and {why}", **asked)
     return _joined_trace(trace, measure, measure.function(trace.layers))
 
 
 def _of_network(source: Source, measure: Measure, layers: Sequence[int] | None, say: Say | None) -> Trace:
     """Raises UsageError for numbers that no model has just computed, and a model whose layers cannot be run again."""
-    flag = f"--measure {measure.name}"
+    asked: dict[str, Any] = {"option": "measure", "value": measure.name}
     if not isinstance(source, TextSource):
-        raise UsageError(f"{flag} runs a model's layers again: give the text and its model, not {source.name}")
+        why = f"give the text and its model, not {source.name}"
+        raise UsageError(f"it runs a model's layers again: {why}", **asked)
     run_again: Any = getattr(source.model, "run_with_zeroed_values", None)
     if run_again is None:
-        raise UsageError(f"{flag} runs a model's layers again, and {source.name} has none")
+        raise UsageError(f"it runs a model's layers again, and {source.name} has none", **asked)
     n, made = len(source.key_tokens), list[LayerTrace]()
     if n > limits.ZEROED_TOKENS:
-        raise UsageError(
-            f"{flag} runs every layer once for each of {n:,} tokens, at most {limits.ZEROED_TOKENS:,}: {SHORTER}"
-        )
+        most = f"{n:,} tokens, at most {limits.ZEROED_TOKENS:,}"
+        raise UsageError(f"it runs every layer once for each of {most}: {SHORTER}", **asked)
     if n > limits.ZEROED_TOLD and say is not None:
-        say([f"{flag} runs every layer once for each of {n:,} tokens"])
+        say([f"{option_name('measure', measure.name)} runs every layer once for each of {n:,} tokens"])
 
     count = source.counts[0] if layers is None else len(layers)
     bar = nullcontext() if source.progress is None else source.progress(f"{n:,} tokens, {counted(count, 'layer')}")
@@ -660,7 +666,7 @@ def _of_network(source: Source, measure: Measure, layers: Sequence[int] | None, 
 
         run: Run = run_again(source.tokens, take, source.input_text, layers)
     for layer in sorted(set(layers or ()) - {layer.layer for layer in made}):
-        raise UsageError(f"{flag}: layer {layer} of {source.name} has no attention of its own")
+        raise UsageError(f"layer {layer} of {source.name} has no attention of its own", **asked)
     info = run.model or source.info
     trace = Trace(source.text, source.tokens, info, (), run.embeddings, run.key_tokens, notes=run.notes)
     return _joined_trace(trace, measure, made)

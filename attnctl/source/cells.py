@@ -14,7 +14,7 @@ import numpy as np
 from attnctl import limits
 from attnctl.argument_types import token_range
 from attnctl.blockwise import even_parts
-from attnctl.errors import AttnctlError, UsageError
+from attnctl.errors import AttnctlError, UsageError, option_name
 from attnctl.readings.heatmap import GridReading, HeatmapGrid, OverviewReading, of_overview
 from attnctl.readings.overview import LongRow, Overview, TextPart, part_snippet
 from attnctl.readings.questions.headline import headline
@@ -117,24 +117,25 @@ def grid_of(given: Prepared, zoom: Zoom = EVERY_CELL, room: int | None = None) -
     """The cells of a grid: at most `room` a side. Raises UsageError for a zoom that is not there."""
     source, heads = given.source, given.head_count
     if zoom.pool not in (None, "mean", "max"):
-        raise UsageError(f"--pool {zoom.pool}: it is mean or max")
+        raise UsageError("it is mean or max", option="pool", value=zoom.pool)
     if zoom.spans is not None and zoom[:3] != (None, None, None):
-        raise UsageError("--spans goes without --rows, --columns and --pool: its cells are the parts' shares")
+        others = f"{option_name('rows')}, {option_name('columns')} and {option_name('pool')}"
+        raise UsageError(f"goes without {others}: its cells are the parts' shares", option="spans")
     if isinstance(source, OverviewSource):
         return _kept_grid(source, zoom)
     if zoom == EVERY_CELL and not is_long(source):
         return _single_tokens(source)
     if zoom.spans is not None:
         if source.key_tokens != source.tokens and own_numbers(source.tokens, source.key_tokens) is None:
-            raise UsageError("--spans are parts of one text, and here queries and keys are of two")
+            raise UsageError("names parts of one text, and here queries and keys are of two", option="spans")
         rows, columns = (parts_of(zoom.spans, source.text, axis) for axis in (source.tokens, source.key_tokens))
         return GridReading(rows, columns, "mass")
     size = SIZE if heads <= MANY else SIZE // 4
     if room is not None:
         size = min(room, size) if heads <= MANY else 32
     name = 18 if heads == 1 or room is not None else 13  # characters, as many as a picture writes
-    rows = zoom_cells(source.tokens, range(len(source.tokens)), zoom.rows, "--rows", size, source.text, name)
-    columns = zoom_cells(source.key_tokens, given.key_numbers, zoom.columns, "--columns", size, source.text, name)
+    rows = zoom_cells(source.tokens, range(len(source.tokens)), zoom.rows, "rows", size, source.text, name)
+    columns = zoom_cells(source.key_tokens, given.key_numbers, zoom.columns, "columns", size, source.text, name)
     if not columns:
         raise UsageError("dropping every key leaves nothing to show")
     return GridReading(rows, columns, zoom.pool or "mean")
@@ -154,28 +155,28 @@ def _single_parts(tokens: Sequence[Token], indices: Iterable[int]) -> tuple[Text
 
 
 def _kept_grid(source: OverviewSource, zoom: Zoom) -> GridReading:
-    """The cells that an overview holds, those within --rows and --columns."""
+    """Return the cells that an overview holds, of them those within `rows` and `columns`."""
     grid = source.overview.grid if isinstance(source.overview, Overview) else None
     if grid is None:
         raise AttnctlError(f"{source.name} holds no grid of weights: give the text and its model")
     if zoom.spans is not None:
-        raise UsageError(f"--spans does not go with {source.name}: its cells are pooled already")
+        raise UsageError(f"does not go with {source.name}: its cells are pooled already", option="spans")
     kept = []
     for parts, tokens, spec, option in (
-        (grid.rows, source.tokens, zoom.rows, "--rows"),
-        (grid.columns, source.key_tokens, zoom.columns, "--columns"),
+        (grid.rows, source.tokens, zoom.rows, "rows"),
+        (grid.columns, source.key_tokens, zoom.columns, "columns"),
     ):
         first, last = token_range(spec, len(tokens), option)
         kept.append([part for part in parts if first <= part.first_token and part.ranges[-1][1] <= last])
     if not all(kept):
-        raise UsageError(f"no whole cell of {source.name} lies in --rows and --columns")
+        raise UsageError(f"no whole cell of {source.name} lies in these rows and columns")
     return GridReading(kept[0], kept[1], zoom.pool or grid.pool)
 
 
 def zoom_cells(
     tokens: Sequence[Token], numbers: Sequence[int], spec: str | None, option: str, size: int, text: str, name: int = 18
 ) -> tuple[TextPart, ...]:
-    """The tokens that --rows or --columns names in at most `size` even cells, each named by where and how it begins.
+    """Return the tokens that `spec` names in at most `size` even cells, each named by where and how it begins.
 
     `numbers` are those of the tokens in the text, by which they are named and divided.
     """
@@ -210,7 +211,7 @@ def named_query(given: Prepared, at: int | None) -> tuple[int, tuple[str, ...]]:
     if at is not None:
         return at, ()
     n, held = len(given.source.tokens), given.source.held_rows
-    said = f"there are {n:,} tokens: shown is where the last one looks (--query names another)"
+    said = f"there are {n:,} tokens: shown is where the last one looks ({option_name('query')} names another)"
     return n - 1 if held is None else held[-1], (said,)
 
 
@@ -233,7 +234,7 @@ def check_links(given: Prepared, top: int) -> None:
     if size > limits.ROWS_JSON_BYTES:
         raise AttnctlError(
             f"the {top} strongest links of {n:,} tokens in {given.head_count} heads are about {size / 1e9:.1f} GB of JSON: "
-            "choose with --layer, --head or --query, or fewer with --top"
+            "choose layers, heads or a query, or fewer links"
         )
 
 
@@ -249,10 +250,10 @@ def read_strongest_links(given: Prepared, top: int, tick: Tick | None = None) ->
 def survey_text(given: Prepared) -> tuple[Overview, list[ExactBlock]]:
     """The overview of a long text with its strongest links, and the blocks around them, exactly: two readings."""
     source = given.source
-    parts = zoom_cells(source.tokens, range(len(source.tokens)), None, "--rows", SIZE, source.text)
+    parts = zoom_cells(source.tokens, range(len(source.tokens)), None, "rows", SIZE, source.text)
     columns = parts
     if source.key_tokens != source.tokens:
-        columns = zoom_cells(source.key_tokens, given.key_numbers, None, "--columns", SIZE, "")
+        columns = zoom_cells(source.key_tokens, given.key_numbers, None, "columns", SIZE, "")
     overview = given.read(OverviewReading(GridReading(parts, columns, "mass"), links=LinksReading(PAGE_LINKS)))
     blocks = telling_blocks(overview)
     found = given.read(BlocksReading(blocks))
@@ -270,7 +271,7 @@ PAIRS_A_SECOND = 2e8  # weights swept by one thread
 PRODUCTS_A_SECOND = 2e10  # multiplications with an addition in the other layers of a network, by one thread
 TOLD_SECONDS = 20.0  # from which on the cost is told beforehand
 CUT_BYTES = 12  # a pair of tokens, of a pass with cut edges: its mask and what is made of it
-LESS_HEADS = "--layer and --head take fewer"
+LESS_HEADS = "fewer layers or heads take less"
 
 
 def cost_of_heads(source: Source, heads: int, sweeps: int = 1) -> str | None:

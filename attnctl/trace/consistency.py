@@ -1,7 +1,7 @@
 """A trace held against itself: sizes and numbers that cannot be, and what of its arrays does not follow from the rest.
 
 Every array that follows from others is recomputed by `attention.py`: when a trace is read (rows at even distances of a large
-one), and all of it by `explain --check`.
+one), and all of it when it is checked.
 """
 
 from __future__ import annotations

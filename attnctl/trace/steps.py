@@ -143,7 +143,7 @@ def _scaled_step(trace: Trace, layer: LayerTrace, at: int) -> Step | None:
     else:
         shown = "scale" if scale is None else f"{scale:.6g}"
         formula = f"scaled scores = scores × {shown}"
-        who = {"checkpoint": "the model sets", "weights": "its file or --scale sets"}.get(
+        who = {"checkpoint": "the model sets", "weights": "its file or an option sets"}.get(
             trace.model.kind, "was asked for"
         )
         sentence = f"Multiplied by the scale that {who}."
@@ -393,18 +393,18 @@ _WHY = {
     "queries": "the source holds no queries and keys",
     "keys": "the source holds no queries and keys",
     "values": "the source holds no values",
-    "rope": "no rotary positions here: --rope turns queries and keys of random and dot",
+    "rope": "no rotary positions here: queries and keys of random and dot can be turned (rope)",
     "scores": "the source holds weights alone",
     "scaled": "the source holds weights alone",
-    "mask": "nothing is masked: --causal or --window masks",
+    "mask": "nothing is masked: a causal mask or a window would",
     "weights": "the source holds none",
     "difference": "no differential attention here",
     "gate": "no gate on the output of heads here",
-    "dropout": "no weight is dropped: --dropout 0.1 drops some",
+    "dropout": "no weight is dropped: a dropout of 0.1 drops some",
     "context": "the source holds no values",
     "output": "one head without W_O: its context is the output",
     "residual": "the source adds no residual stream",
-    "prediction": "no words are predicted here: --predict TOKEN, for a model that can",
+    "prediction": "no words are predicted here: name a token to predict, for a model that can",
     "summary": "the source holds no weights",
 }
 
@@ -548,7 +548,7 @@ def check_names(names: Collection[str]) -> None:
         if name not in NAMES:
             near = STEPS_BY_MEANING.get(name.casefold()) or next(iter(get_close_matches(name.casefold(), NAMES, 1)), "")
             meant = f"did you mean {near}? They" if near else "they"
-            raise UsageError(f"no step {name!r}: {meant} are {', '.join(NAMES)}")
+            raise UsageError(f"no step {name!r}: {meant} are {', '.join(NAMES)}", value=name)
 
 
 def check_steps(trace: Trace, names: Sequence[str]) -> list[str]:
@@ -556,5 +556,5 @@ def check_steps(trace: Trace, names: Sequence[str]) -> list[str]:
     lacking = [name for name in names if not any(walk_steps(trace, None, [name]))]
     said = [f"no {name} step: {_WHY.get(name, 'this run has none')}" for name in lacking]
     if len(lacking) == len(names):
-        raise UsageError(f"--steps {','.join(names)}: {said[0]}")
+        raise UsageError(said[0], option="steps", value=",".join(names))
     return said

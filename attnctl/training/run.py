@@ -18,7 +18,7 @@ import numpy as np
 import orjson
 
 from attnctl import __version__, limits
-from attnctl.errors import AttnctlError, UsageError, in_one_line
+from attnctl.errors import AttnctlError, UsageError, in_one_line, option_name, options_as_flags
 from attnctl.files import LOCK, lock_folder, open_to_append, read_bytes, said_plainly, write_whole
 from attnctl.text import as_json
 from attnctl.training import corpus as corpora
@@ -58,7 +58,9 @@ class TrainingRun:
     def check_free(self) -> None:
         """Raise AttnctlError where the folder is there already and not empty."""
         if (self.path / "recipe.json").exists():
-            raise AttnctlError(f"{self.path} holds a run already: go on with it (--resume), or name another folder")
+            raise AttnctlError(
+                f"{self.path} holds a run already: go on with it ({option_name('resume')}), or name another folder"
+            )
         with said_plainly("write", self.path):
             others = self.path.is_dir() and any(path.name != LOCK for path in self.path.iterdir())
             if others or (self.path.exists() and not self.path.is_dir()):
@@ -102,7 +104,8 @@ class TrainingRun:
         except KeyError as error:
             raise AttnctlError(f"{path} is damaged: it says no {error.args[0]}") from error
         except (ValueError, TypeError, RecursionError, UsageError) as error:
-            raise AttnctlError(f"{path} is damaged: {in_one_line(error).removeprefix('--')}") from error
+            with options_as_flags(None):  # they are fields of the file
+                raise AttnctlError(f"{path} is damaged: {in_one_line(error)}") from error
         own = self.path / "corpus.txt"
         if told.get("corpus_sha256") != self._corpus_digest(recipe):
             corpus = "the bundled corpus" if recipe.corpus == GRAMMAR else own
@@ -245,16 +248,18 @@ RANGES = {
 def checked_recipe(recipe: Recipe) -> Recipe:
     """The recipe, if it can be followed. Raises UsageError naming the option that cannot."""
     if recipe.objective not in DEFAULTS:
-        raise UsageError(f"--objective {recipe.objective!r}: it is {' or '.join(sorted(DEFAULTS, reverse=True))}")
+        kinds = " or ".join(sorted(DEFAULTS, reverse=True))
+        raise UsageError(f"it is {kinds}", option="objective", value=recipe.objective)
     for name, allowed in RANGES.items():
         value = getattr(recipe, name)
         if value is not None or getattr(Recipe, name) is not None:
             allowed.check_value(name.removeprefix("first_"), value)
     if recipe.rope_theta is not None and (recipe.d_k or recipe.d_model // recipe.heads) % 2:
-        raise UsageError(f"--n-heads {recipe.heads}: RoPE turns pairs of dimensions, so d_model / heads must be even")
+        why = "RoPE turns pairs of dimensions, so d_model / heads must be even"
+        raise UsageError(why, option="n_heads", value=recipe.heads)
     numbers = 4 * recipe.layers * recipe.d_model * max(recipe.d_model, recipe.heads * (recipe.d_k or 0))
     room = 16 * numbers  # each with its gradient and the two means of the optimiser
-    limits.check_memory(room, f"a network of {numbers:,} weights", "ask for less with --d-model or --n-layers")
+    limits.check_memory(room, f"a network of {numbers:,} weights", "ask for a smaller d_model, or fewer layers")
     return recipe
 
 

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from attnctl.arrays import torch_device
-from attnctl.errors import AttnctlError, UsageError
+from attnctl.errors import AttnctlError, UsageError, option_name
 from attnctl.models.builtin.vocabulary import letter_pieces, vocabulary_tokenizer
 from attnctl.text import duration_text
 from attnctl.tokens import find_token, split_words
@@ -41,7 +41,7 @@ SAVE_EVERY_SECONDS = 20.0
 def begin_training(recipe: Recipe, corpus: Corpus) -> Training:
     """A network before its first step. Raises AttnctlError where the recipe's sizes do not fit."""
     if recipe.d_k is None and recipe.d_model % recipe.heads:
-        raise UsageError(f"--d-model {recipe.d_model} does not divide into {recipe.heads} heads")
+        raise UsageError(f"it does not divide into {recipe.heads} heads", option="d_model", value=recipe.d_model)
     # a network this small is faster on the CPU than on the way to a GPU
     device = "cpu" if recipe.device == "auto" else torch_device(recipe.device)
     parameters = {}
@@ -159,7 +159,9 @@ def training_step(training: Training) -> float:
     loss = loss_of(training, batch)
     value = float(loss.detach())
     if not math.isfinite(value):
-        raise AttnctlError(f"the loss is {value} at step {training.step}: try a smaller --lr than {recipe.lr:g}")
+        raise AttnctlError(
+            f"the loss is {value} at step {training.step}: try a smaller learning rate than {recipe.lr:g}"
+        )
     loss.backward()  # type: ignore[no-untyped-call]
     torch.nn.utils.clip_grad_norm_(training.parameters.values(), CLIP)
     training.optimizer.step()
@@ -273,7 +275,7 @@ def announce_time(training: Training, stop: Callable[[], bool], say: Callable[[s
             told = True
             left = training.recipe.steps - training.step
             if (seconds := elapsed / (training.step - first) * left) > TOLD_SECONDS:
-                goes_on = "Ctrl-C saves and --resume goes on; --max-steps takes fewer"
+                goes_on = f"Ctrl-C saves and {option_name('resume')} goes on; {option_name('max_steps')} takes fewer"
                 say(f"{left:,} steps to go: about {duration_text(seconds)} ({goes_on})")
         return stop()
 
@@ -300,7 +302,7 @@ class Watch:
     def __post_init__(self) -> None:
         self.tokens = vocabulary_tokenizer(split_words, self.vocabulary, UNKNOWN, "the corpus")(self.sentence)
         if len(self.tokens) < 2:
-            raise AttnctlError(f"--watch {self.sentence!r}: a sentence of two words or more")
+            raise AttnctlError("it is a sentence of two words or more", option="watch", value=self.sentence)
         self.ids = [token.id or 0 for token in self.tokens]
         self.row = None if self.query is None else find_token(self.tokens, self.query)
 
@@ -308,7 +310,9 @@ class Watch:
         """Attention over the sentence under these parameters: (layers, heads, n, n)."""
         if "positions" in parameters and len(self.ids) > len(parameters["positions"]):
             raise AttnctlError(
-                f"--watch: the sentence has {len(self.ids)} words, the network {len(parameters['positions'])} positions"
+                f"the sentence has {len(self.ids)} words, the network {len(parameters['positions'])} positions",
+                option="watch",
+                value=self.sentence,
             )
         rows = network.sentence_rows(parameters, self.ids, [token.text for token in self.tokens])  # (n, d_model)
         _, layers = network.residual(parameters, rows, self.recipe)

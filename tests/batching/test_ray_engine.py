@@ -14,7 +14,7 @@ from attnctl.batching.engines import LOCAL, WINDOW, _import_ray, chunks_of_items
 from attnctl.batching.items import Item, Pending, Result
 from attnctl.batching.texts import TextStream
 from attnctl.batching.work import Traces, Work
-from attnctl.errors import AttnctlError
+from attnctl.errors import AttnctlError, options_as_flags
 from tests.batching.test_resume import check_whole, contents, sentences
 
 ray = pytest.importorskip("ray", reason="attnctl[ray] is not installed")
@@ -80,6 +80,13 @@ def test_a_worker_that_is_killed_is_replaced(two_workers: None, tmp_path: Path) 
     )
     assert mark.exists()
     assert [(one.item, one.made, one.error) for one in found] == [(one.item, one.made, one.error) for one in expected]
+
+
+@pytest.mark.parametrize(("flags", "name"), [({}, "--max-tokens 2"), (None, "max_tokens=2")])
+def test_a_worker_names_options_as_this_process(two_workers: None, flags: dict[str, str] | None, name: str) -> None:
+    with options_as_flags(flags):
+        [[result]] = run_on_cluster(Work({"name": "demo"}, max_tokens=2), iter([[Item(0, "", "a b c")]]), workers=1)
+    assert result.error == f"3 tokens: more than {name}"
 
 
 def test_what_the_cluster_does_not_have(two_workers: None, run: Run, tmp_path: Path) -> None:

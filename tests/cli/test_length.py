@@ -214,7 +214,7 @@ def test_a_long_run_of_explain_is_asked_again_by_heads(run, asked):
 
 def test_steps_of_one_query_of_a_long_text_keep_its_row_alone(asked, weights, monkeypatch):
     monkeypatch.setattr("attnctl.limits.TRACE_BYTES", 100_000)  # 800 tokens: the whole is 30 MB, a row 10 kB
-    assert "choose with --layer, --head and --query" in asked("explain", "--steps", "weights").err
+    assert "choose layers, heads and queries" in asked("explain", "--steps", "weights").err
     shown = asked("explain", "--steps", "weights", "--query", "700", "--layer", "1", "--head", "0")
     assert shown.code == 0, shown.err
     row = weights[1, 0, 700]
@@ -230,7 +230,7 @@ def test_what_would_be_huge_is_refused_before_any_work(run, refused, asked, file
     assert "note: whole matrices, 800 × 800: they take 0.0 GB" in asked("heatmap", "--words").err
     assert "a trace of 800 tokens" in refused("explain", *long, "-o", "t.npz")
     monkeypatch.setattr("attnctl.limits.ROWS_JSON_BYTES", 1000)
-    assert "choose with --layer" in refused("explain", *long, "--json")
+    assert "choose layers, heads" in refused("explain", *long, "--json")
     monkeypatch.setattr("attnctl.limits.TRACE_BYTES", 100_000)
     assert "compare needs them all" in refused("compare", "random", "dot", "--file", file)
     monkeypatch.setattr("attnctl.source.TOLD_BYTES", 0)

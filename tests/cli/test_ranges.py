@@ -61,7 +61,7 @@ def test_ends_of_a_range_are_said_as_they_are(name: str) -> None:
     assert allowed.holds_value(allowed.most) and allowed.holds_value(allowed.least) is not allowed.above
     for value in (min(-1, 2 * allowed.least), allowed.most * 2 + 1, float("nan"), float("inf"), 10**400):
         assert not allowed.holds_value(value)
-    with pytest.raises(limits.UsageError, match=r"^--d-k .*: (it is|a number above|a probability)"):
+    with pytest.raises(limits.UsageError, match=r"^d_k=.*: (it is|a number above|a probability)"):
         allowed.check_value("d_k", allowed.most * 2 + 1)
     for value in (True, "1", None):
         with pytest.raises(limits.UsageError):

@@ -335,9 +335,9 @@ def test_what_is_typed_and_unused_is_refused() -> None:
     command = typer.main.get_command(app)
     for name in ("model", "dtype"):  # the group has them, and so must the command
         command.params.append(typer.core.TyperOption(param_decls=[name, f"--{name}"], expose_value=False))
-    with pytest.raises(UsageError, match="^--precision has no effect here: the output is JSON$"):
+    with pytest.raises(UsageError, match="^precision has no effect here: the output is JSON$"):
         command(["--precision", "2"], standalone_mode=False)
-    with pytest.raises(UsageError, match="^--dtype has no effect here: the output is JSON$"):
+    with pytest.raises(UsageError, match="^dtype has no effect here: the output is JSON$"):
         command(["--dtype", "float16"], standalone_mode=False)
     command([], standalone_mode=False)
 

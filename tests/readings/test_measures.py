@@ -122,7 +122,7 @@ def test_rollout_by_hand() -> None:
         rolled_out(replace(trace, layers=trace.layers[1:]))
     with pytest.raises(UsageError, match="layer 0 of random is not there whole"):
         rolled_out(attend("Alice will eat pizza", "random", n_layers=3, n_heads=2, d_model=8, query="eat"))
-    with pytest.raises(UsageError, match="give no --head"):
+    with pytest.raises(UsageError, match="give no head="):
         rolled_out(attend("Alice will eat pizza", "random", n_heads=2, d_model=8, head=0))
 
 

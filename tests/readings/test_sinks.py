@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from attnctl.errors import options_as_flags
 from attnctl.layer import LayerTrace
 from attnctl.readings.sinks import sinks_of_heads
 from attnctl.source.cells import read_heatmap
@@ -40,8 +41,10 @@ def test_the_first_token() -> None:
     said = caption(trace_of(FIRST))
     assert said.startswith("The bright first column is a sink: ")
     assert "Of the attention of layer 0, head 0, 75 % goes to the first token, “The”." in said
-    assert said.endswith("To see past it: --drop first or --log.")
-    assert caption(trace_of(FIRST), log=True).endswith("To see past it: --drop first.")
+    assert said.endswith("To see past it: drop='first' or log=True.")
+    assert caption(trace_of(FIRST), log=True).endswith("To see past it: drop='first'.")
+    with options_as_flags({}):  # on the command line
+        assert caption(trace_of(FIRST)).endswith("To see past it: --drop first or --log.")
     assert caption(trace_of(FIRST), drop=("first",)) == ""
 
 
@@ -53,14 +56,14 @@ def test_several_heads_are_counted_and_averaged() -> None:
 
 def test_special_tokens_and_marks() -> None:
     assert "60 % goes to the mark “.” (5)." in caption(trace_of(LAST))
-    assert "--drop 5 or --log" in caption(trace_of(LAST))
+    assert "drop='5' or log=True" in caption(trace_of(LAST))
     ended = (Token("[CLS]", special=True), *WORDS[1:5], Token("[SEP]", special=True))
-    assert "60 % goes to the special tokens ([SEP]). To see past it: --drop special" in caption(
+    assert "60 % goes to the special tokens ([SEP]). To see past it: drop='special'" in caption(
         trace_of(LAST, tokens=ended)
     )
     both = caption(trace_of([0.5, 0, 0, 0, 0, 0.5], tokens=ended))
     assert "50 % goes to the first token, “[CLS]”, 50 % to the other special ones ([SEP]). To see past them" in both
-    assert "--drop special or" in both
+    assert "drop='special' or" in both
     left = caption(trace_of([0.5, 0, 0, 0, 0, 0.5], tokens=ended), drop=("first",), renormalise=True)
     assert "Of what is left of the attention of layer 0, head 0, 100 % goes to the special tokens ([SEP])" in left
 
@@ -100,7 +103,7 @@ def test_a_learned_sink_has_no_column() -> None:
     taken = np.full((1, 6), 0.4, np.float32)
     trace = replace(trace_of([0.1] * 6, sink_weights=taken), notes=(SINK_NOTE,))
     said = "A learned sink, which has no column, takes 40 % of the attention of layer 0, head 0."
-    assert caption(trace) == f"{said} --renormalise shares it among the keys."
+    assert caption(trace) == f"{said} renormalise=True shares it among the keys."
     assert caption(trace, renormalise=True) == ""
     (sinks,) = sinks_of_heads(trace, trace.layers[0])
     assert sinks is not None and sinks.said == said

@@ -65,7 +65,7 @@ def test_matrices_are_a_step_where_they_are_asked_for() -> None:
 def test_a_scale_says_who_set_it() -> None:
     for model, who in (
         ("random", "the scale that was asked for"),
-        (str(SAMPLES / "journey.safetensors"), "the scale that its file or --scale sets"),
+        (str(SAMPLES / "journey.safetensors"), "the scale that its file or an option sets"),
     ):
         trace = attend("Your journey starts", model=model, scale=0.3)
         (step,) = walk_steps(trace, None, ["scaled"])

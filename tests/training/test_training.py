@@ -272,7 +272,7 @@ def test_the_learning_rate_rises_and_falls() -> None:
 def test_a_loss_that_is_no_number_stops(tmp_path: Path) -> None:
     recipe = replace(RECIPE, lr=1e30)
     training, run = begun(tmp_path / "run", recipe)
-    with pytest.raises(AttnctlError, match="loss is (nan|inf) at step .*smaller --lr"):
+    with pytest.raises(AttnctlError, match="loss is (nan|inf) at step .*smaller learning rate"):
         train(training, run)
     open_model(str(run.path))  # what was saved before is sound
 

@@ -124,7 +124,7 @@ class WatchedWord(TypedDict):
 
 
 class ReportDocument(Part, kw_only=True, tag_field="schema", tag="attnctl.report/1"):
-    """How training gets on; `train --json` writes one a line, and so does a run's metrics.jsonl."""
+    """How training gets on; `attnctl train` writes one a line as JSON, and so does a run's metrics.jsonl."""
 
     step: Whole
     loss: Annotated[float | None, about("Mean since the last report; null where no word counted.")]

@@ -151,7 +151,7 @@ class RetrievalHead(HeadPlace):
 
 
 class NeedlesDocument(RunDocument, kw_only=True, tag="attnctl.needles/1"):
-    """What the needles of one run come to: which heads fetch them; the last line of `needle --json`."""
+    """What the needles of one run come to: which heads fetch them; the last line of the JSON of `attnctl needle`."""
 
     asked: Index
     answered: Index

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from attnctl.arrays import Floats, device_for_length, place_array
-from attnctl.errors import AttnctlError, UsageError
+from attnctl.errors import AttnctlError, UsageError, about_value, option_name
 from attnctl.files import read_bytes
 from attnctl.formats.arrays import axes_of_weights, finite_numbers, map_weights, read_array
 from attnctl.formats.validation import check_unpickled, read_npz
@@ -76,8 +76,10 @@ def open_qkv(*, qkv: str, tokenizer: str | None = None, seed: int = 0, **how: An
         "positions",
     ):
         if how.pop(option, None) is not None:
-            raise UsageError(f"--{option.replace('_', '-')} does not go with --qkv: Q, K and V are given outright")
-    parts = _read_qkv(qkv)
+            why = f"does not go with {option_name('qkv')}: Q, K and V are given outright"
+            raise UsageError(why, option=option)
+    with about_value(qkv):
+        parts = _read_qkv(qkv)
     q, k, v = parts
     settings = chosen_settings(how | {"seed": seed})
     sizes = {"n_heads": q.shape[0], "n_kv_heads": k.shape[0], "d_k": q.shape[2], "d_v": v.shape[2]}

@@ -11,7 +11,7 @@ import numpy as np
 
 from attnctl import limits
 from attnctl.arrays import Floats
-from attnctl.errors import UsageError
+from attnctl.errors import UsageError, option_name
 from attnctl.formats.arrays import given_rows
 from attnctl.models.builtin.stack import Settings, Stack, chosen_settings, stack_info, uniform_numbers
 from attnctl.tokens import Token, open_tokenizer
@@ -39,20 +39,23 @@ def _row_source(
         return partial(random_rows, seed, d_model), d_model
     rows = given_rows(embeddings)
     if d_model not in (None, rows.d_model):
-        raise UsageError(f"--d-model {d_model} against {embeddings} with {rows.d_model} columns: leave --d-model out")
+        raise UsageError(f"{embeddings} has {rows.d_model} columns: leave it out", option="d_model", value=d_model)
     return rows, rows.d_model
 
 
 def _dimensions_of_heads(d_model: int, heads: int, d_k: int | None, settings: Settings, other: str = "") -> int:
     """How many dimensions each head has. Raises UsageError where they do not divide, or cannot be turned in pairs.
 
-    `other` is what to do about it where there is no --d-k.
+    `other` is what to do about it if `d_k` cannot be chosen.
     """
     if d_k is None and d_model % heads:
-        raise UsageError(f"--d-model {d_model} does not divide into --n-heads {heads}: {other or 'give --d-k as well'}")
+        why = f"it does not divide into {option_name('n_heads', heads)}"
+        advice = other or f"give {option_name('d_k')} as well"
+        raise UsageError(f"{why}: {advice}", option="d_model", value=d_model)
     d_k = d_model // heads if d_k is None else d_k
     if settings.rope_theta is not None and d_k % 2:
-        raise UsageError(f"--rope turns pairs of dimensions, but d_k is {d_k}: {other or 'give an even --d-k'}")
+        advice = other or f"give an even {option_name('d_k')}"
+        raise UsageError(f"rotary positions turn pairs of dimensions, but d_k is {d_k}: {advice}")
     return d_k
 
 
@@ -75,15 +78,14 @@ def open_random(
     kv_heads = n_heads if n_kv_heads is None else n_kv_heads
     _check_room(n_layers * n_heads * d_model * (d_model // n_heads if d_k is None else d_k))
     if n_heads % kv_heads:
-        raise UsageError(
-            f"--n-heads {n_heads} cannot share --n-kv-heads {kv_heads} evenly: heads must be a multiple of it"
-        )
+        shared = option_name("n_kv_heads", kv_heads)
+        why = f"it cannot share {shared} evenly: heads must be a multiple of it"
+        raise UsageError(why, option="n_heads", value=n_heads)
     d_k = _dimensions_of_heads(d_model, n_heads, d_k, settings)
     projection = n_heads > 1 or n_layers > 1 if output_projection is None else output_projection
     if n_layers > 1 and not projection and n_heads * d_k != d_model:
-        raise UsageError(
-            f"stacked layers without W_O need heads × d_k = d_model, not {n_heads} × {d_k} and {d_model}: see --d-k"
-        )
+        sizes = f"{n_heads} × {d_k} and {d_model}: see {option_name('d_k')}"
+        raise UsageError(f"stacked layers without W_O need heads × d_k = d_model, not {sizes}")
     shapes: dict[str, tuple[int, ...]]
     shapes = {"W_Q": (n_heads, d_model, d_k), "W_K": (kv_heads, d_model, d_k), "W_V": (kv_heads, d_model, d_k)}
     shapes |= {"W_O": (n_heads * d_k, d_model)} if projection else {}
@@ -110,11 +112,11 @@ def _check_room(numbers: int) -> None:
     """Raise UsageError where the matrices are too large; AttnctlError where they would fill the memory."""
     said = f"{numbers:,} numbers a matrix" if numbers < 10**15 else "far too many numbers a matrix"
     if numbers > limits.RANDOM_NUMBERS:
-        raise UsageError(f"--n-layers, --n-heads, --d-model and --d-k ask for {said}: ask for less")
-    limits.check_memory(8 * 4 * numbers, f"a random model of {said}", "ask for less with --d-model or --n-layers")
+        raise UsageError(f"layers, heads, d_model and d_k ask for {said}: ask for less")
+    limits.check_memory(8 * 4 * numbers, f"a random model of {said}", "ask for a smaller d_model, or fewer layers")
 
 
-DOT_NOTE = "no weights, random embeddings: give --embeddings FILE for vectors that mean something"
+DOT_NOTE = "no weights, random embeddings: give embeddings of your own for vectors that mean something"
 
 
 def open_dot(
@@ -130,10 +132,10 @@ def open_dot(
     """A stack whose layers hold no parameters: scores are X Xᵀ. Raises UsageError for sizes that do not fit."""
     for name in ("d_k", "n_kv_heads", "output_projection"):
         if how.pop(name, None):
-            raise UsageError(f"--{name.replace('_', '-')} needs weights, and the model dot has none")
+            raise UsageError("needs weights, and the model dot has none", option=name)
     settings = chosen_settings(how | {"seed": seed})
     embed, d_model = _row_source(embeddings, d_model, seed)
-    d_k = _dimensions_of_heads(d_model, n_heads, None, settings, "choose another --n-heads")
+    d_k = _dimensions_of_heads(d_model, n_heads, None, settings, f"choose another {option_name('n_heads')}")
     layers: tuple[dict[str, Floats], ...] = ({},) * n_layers
     sizes = {"d_model": d_model, "d_k": d_k, "d_v": d_k, "n_heads": n_heads, "n_kv_heads": n_heads}
     return Stack(

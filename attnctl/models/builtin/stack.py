@@ -17,7 +17,7 @@ from attnctl import attention
 from attnctl.argument_types import RANGES
 from attnctl.arrays import LONG, Floats, as_numpy, device_for_length, place_array
 from attnctl.attention import Array, Call
-from attnctl.errors import AttnctlError, UsageError
+from attnctl.errors import AttnctlError, UsageError, option_name
 from attnctl.layer import CHECKED, LayerAttention, LayerTrace
 from attnctl.layer.computed import ComputedLayer, Forward
 from attnctl.tokens import BLANKS, Token, Tokenize, find_token, split_words, strange_words
@@ -181,9 +181,9 @@ class Settings:
                 option = name.removeprefix("first_")
                 RANGES[option].check_value(option, value)
         if self.positions not in (None, "sinusoidal"):
-            raise UsageError(f"--positions {self.positions}: the only kind to add is sinusoidal")
+            raise UsageError("the only kind to add is sinusoidal", option="positions", value=self.positions)
         if self.rope_pairs not in ("half", "interleaved"):
-            raise UsageError(f"--rope-pairs {self.rope_pairs}: it is half or interleaved")
+            raise UsageError("it is half or interleaved", option="rope_pairs", value=self.rope_pairs)
 
     def call_of_layer(self, layer: int, queries: Array, keys: Array, values: Array) -> Call:
         """These queries, keys and values (heads, n, d), attended to as the settings say."""
@@ -357,7 +357,7 @@ def most_likely(probability: Floats) -> list[int]:
 def predicted_places(
     tokens: Sequence[Token], predict: str | None, blanks: Sequence[int], causal: bool
 ) -> Sequence[int]:
-    """Where words are predicted: at what --predict names, at the blanks, or after the last token of a causal model."""
+    """Where words are predicted: at what `predict` names, at the blanks, or after the last token of a causal model."""
     if predict is not None:
         return range(len(tokens)) if predict == "all" else [find_token(tokens, predict)]
     return blanks or ([len(tokens) - 1] if causal else [])
@@ -367,7 +367,8 @@ def chosen_settings(given: OptionValues, own: OptionValues | None = None) -> Set
     """The settings that are given, over those that a file has of its `own`. Raises UsageError for one that cannot be."""
     settings = Settings(**(own or {}) | given)
     if given.get("rope_pairs") is not None and settings.rope_theta is None:
-        raise UsageError("--rope-pairs says which dimensions turn together: give --rope, which turns them")
+        why = f"says which dimensions turn together: give {option_name('rope_theta')} too, which turns them"
+        raise UsageError(why, option="rope_pairs")
     return settings
 
 

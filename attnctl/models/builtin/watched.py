@@ -8,13 +8,12 @@ from dataclasses import dataclass, field
 from attnctl import attention
 from attnctl.arrays import Floats, as_numpy
 from attnctl.attention import Call
-from attnctl.errors import AttnctlError, UsageError
+from attnctl.errors import AttnctlError, UsageError, option_name
 from attnctl.interventions import Intervention
 from attnctl.layer.computed import ComputedLayer
 from attnctl.models.builtin.stack import Stack, changed_visit
 from attnctl.readings.effects import ContributionPart, Contributions, Word
 from attnctl.readings.effects.ablation import FirstOrder
-from attnctl.text import visible_text
 from attnctl.tokens import BLANKS, Token, find_token
 
 
@@ -42,12 +41,12 @@ class WatchedStack:
         """The target that a text names. Raises UsageError where the vocabulary lacks it, or it is no one word."""
         words = self.model.tokenize(text) if text.strip() else ()
         if len(words) != 1:
-            raise UsageError(f"--target {visible_text(text)!r}: give one word of the vocabulary of {self.info.name}")
+            raise UsageError(f"give one word of the vocabulary of {self.info.name}", option="target", value=text)
         known = [str(word) for word in self.model.vocabulary]
         for name in (words[0].text, words[0].text.lower()):
             if name in known:
                 return Word(name, known.index(name))
-        raise UsageError(f"--target {visible_text(text)!r}: the vocabulary of {self.info.name} has no such word")
+        raise UsageError(f"the vocabulary of {self.info.name} has no such word", option="target", value=text)
 
     def word_of_id(self, number: int) -> str:
         """The word of one id of the vocabulary."""
@@ -85,7 +84,8 @@ class WatchedStack:
 
     def gradients(self, target: Word, against: Word | None) -> FirstOrder:
         """Built-in models are small enough to be ablated exactly."""
-        raise UsageError(f"--approximate is for checkpoints: {self.info.name} is small enough to be exact")
+        why = f"is for checkpoints: {self.info.name} is small enough to be exact"
+        raise UsageError(why, option="approximate")
 
     def contributions(self, target: Word, against: Word | None) -> Contributions:
         """The logit as a sum over the embedding, every head by source token, and biases."""
@@ -135,7 +135,8 @@ def watch_stack(model: Stack, text: str, query: str | None = None, base: Interve
         raise AttnctlError("the text has no tokens: give at least one word")
     blanks = [at for at, token in enumerate(tokens) if token.text in BLANKS]
     if query is None and len(blanks) > 1:
-        raise UsageError(f"the text has {len(blanks)} blanks: name one with --query ({', '.join(map(str, blanks))})")
+        places = ", ".join(map(str, blanks))
+        raise UsageError(f"the text has {len(blanks)} blanks: name one with {option_name('query')} ({places})")
     at = find_token(tokens, query) if query is not None else blanks[0] if blanks else len(tokens) - 1
     if model.info.causal and tokens[at].text in BLANKS and at:
         at -= 1  # a causal model says what follows, so it fills a blank from the word before it

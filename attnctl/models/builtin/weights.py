@@ -17,7 +17,7 @@ import numpy as np
 from attnctl import __version__, limits
 from attnctl.arrays import Floats
 from attnctl.attention import Array
-from attnctl.errors import AttnctlError, UsageError, in_one_line
+from attnctl.errors import AttnctlError, UsageError, in_one_line, option_name, options_as_flags
 from attnctl.files import open_regular, read_bytes
 from attnctl.formats.arrays import finite_numbers, given_rows, readable_tensors
 from attnctl.formats.validation import read_npz
@@ -218,9 +218,9 @@ def _refuse_sizes(how: OptionValues, name: str) -> None:
     """Take the options of `random` out of `how`. Raises UsageError for one that is given: a file has its own sizes."""
     for option in ("d_model", "d_k", "n_layers", "output_projection"):
         if how.pop(option, None) is not None:
-            meant = ": did you mean --layer?" if option == "n_layers" else ""
-            said = f"--{option.replace('_', '-')} is for --model random"
-            raise UsageError(f"{said}, and {name} has sizes of its own{meant}")
+            meant = f": did you mean {option_name('layer')}?" if option == "n_layers" else ""
+            why = f"is for {option_name('model', 'random')}, and {name} has sizes of its own{meant}"
+            raise UsageError(why, option=option)
 
 
 def _layers_of_file(
@@ -234,7 +234,8 @@ def _layers_of_file(
     n_kv_heads = file.metadata_number("n_kv_heads") if kv_heads is None else kv_heads
     own = next((w.shape[0] for key, w in file.tensors.items() if key.endswith("W_Q") and w.ndim == 3), None)
     if heads is not None and own is not None and heads != own:
-        raise UsageError(f"--n-heads {heads}: {name} has {counted(own, 'head')}: did you mean --head {heads}?")
+        meant = f"did you mean {option_name('head', heads)}?"
+        raise UsageError(f"{name} has {counted(own, 'head')}: {meant}", option="n_heads", value=heads)
     shared = n_heads if n_kv_heads is None else n_kv_heads
     return tuple(_fitted_shapes(file, layer, n_heads, shared) for layer in _layer_tensors(file))
 
@@ -301,7 +302,8 @@ def _settings_of_file(file: WeightFile, how: OptionValues, seed: int) -> Setting
     try:
         Settings(**own)
     except UsageError as error:
-        raise AttnctlError(f"{file.path}: metadata {str(error).removeprefix('--').replace('-', '_', 1)}") from error
+        with options_as_flags(None):  # they are names in the file
+            raise AttnctlError(f"{file.path}: metadata {error}") from error
     return chosen_settings(how | {"seed": seed}, own)
 
 
@@ -382,7 +384,8 @@ def _by_head(path: str, name: str, w: Floats, heads: int | None) -> Floats:
         heads = 1 if heads is None else heads
         if heads < 1 or w.shape[1] % heads:
             raise AttnctlError(
-                f"{path}: {name} {w.shape} does not divide into {heads} heads: see --n-heads, --n-kv-heads"
+                f"{path}: {name} {w.shape} does not divide into {heads} heads: "
+                f"see {option_name('n_heads')}, {option_name('n_kv_heads')}"
             )
         return np.ascontiguousarray(w.reshape(w.shape[0], heads, -1).transpose(1, 0, 2))  # (heads, d_model, d)
     if w.ndim != 3 or not w.size:
@@ -415,7 +418,7 @@ def _embedding_of(
             )
         return rows, vocabulary, ()
     if table is None:
-        note = f"{file.path} has no embedding: seeded random rows stand in for it (see --embeddings)"
+        note = f"{file.path} has no embedding: seeded random rows stand in for it, unless embeddings are given"
         from attnctl.models.builtin.random import random_rows
 
         return partial(random_rows, seed, d_model), vocabulary, (note,)

@@ -94,7 +94,7 @@ class AnsweredPrompt:
 
     @property
     def base(self) -> Intervention:
-        """What is changed throughout: the heads of --off."""
+        """What is changed throughout: the heads that are off."""
         return self.model.intervention or Intervention()
 
     # --- the cache -----------------------------------------------------------------------------------------------

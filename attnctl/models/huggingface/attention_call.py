@@ -11,7 +11,7 @@ import torch
 
 from attnctl import attention
 from attnctl.attention import Array, Call
-from attnctl.errors import AttnctlError
+from attnctl.errors import AttnctlError, option_name
 
 if TYPE_CHECKING:
     from torch.nn import Module
@@ -102,8 +102,8 @@ def check_finite(call: Call, where: str) -> None:
     for what, array in (("queries", call.queries), ("keys", call.keys)):
         if not bool(torch.isfinite(array).all()):
             raise AttnctlError(
-                f"the {what} of {where} are no finite numbers: its weights up to there are not, or {array.dtype} is too "
-                "narrow for them (see --dtype)".replace("torch.", "")
+                f"the {what} of {where} are no finite numbers: its weights up to there are not, or "
+                f"{str(array.dtype).removeprefix('torch.')} is too narrow for them (see {option_name('dtype')})"
             )
 
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, cast
 import numpy as np
 
 from attnctl.arrays import Floats
-from attnctl.errors import AttnctlError, UsageError, in_one_line
+from attnctl.errors import AttnctlError, UsageError, in_one_line, option_name
 from attnctl.files import names_sound
 from attnctl.formats.audio import RATE, read_audio
 from attnctl.models.huggingface.checkpoint import GREEDY, Checkpoint
@@ -125,7 +125,7 @@ class AudioCheckpoint(Checkpoint):
             )
         if source is not None and self.target is None:
             notes.append(
-                "What is said was written down by the model, the likeliest token each time: --target gives it."
+                "What is said was written down by the model, the likeliest token each time; the option target gives it."
             )
         return tuple(notes)
 
@@ -174,7 +174,7 @@ class AudioCheckpoint(Checkpoint):
             known = ", ".join(sorted(one.strip("<|>") for one in several)) or "none: it hears one language alone"
             if asked is None:
                 raise AttnctlError(f"generation_config.json of {name} says the language {language}: it knows {known}")
-            raise UsageError(f"--language {language}: {name} knows {known}")
+            raise UsageError(f"{name} knows {known}", option="language", value=language)
         marks = (f"<|{language}|>", f"<|{task or 'transcribe'}|>") * bool(several)
         ids: list[Any] = [first, *(tokenizer.token_to_id(one) for one in (*marks[:2], "<|notimestamps|>"))]
         if None in ids:
@@ -222,7 +222,9 @@ class AudioCheckpoint(Checkpoint):
             text = self.pieces.tokenizer.encode(f" {target.strip()}", add_special_tokens=False).ids
         if len(marks) + len(text) + 1 > most:
             raise AttnctlError(
-                f"--target: the text has {len(text):,} tokens, and {name} writes {most - len(marks) - 1:,}"
+                f"it has {len(text):,} tokens, and {name} writes {most - len(marks) - 1:,}",
+                option="target",
+                value=target,
             )
         return text
 
@@ -244,7 +246,8 @@ def open_audio_checkpoint(
             f"{info.name} has no preprocessor_config.json, which says how sound is put to it: copy it there"
         )
     if kind in ("decoder", "cross") and not network.can_generate():
-        raise UsageError(f"{info.name} is {type(network).__name__}, which writes no text: see --attention encoder")
+        instead = option_name("attention", "encoder")
+        raise UsageError(f"{info.name} is {type(network).__name__}, which writes no text: see {instead}")
     try:
         with quiet_library():
             extractor = import_extra("transformers").AutoFeatureExtractor.from_pretrained(folder, local_files_only=True)

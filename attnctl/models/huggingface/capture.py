@@ -302,7 +302,7 @@ class _Recording:
     def chosen(self, layer: int, n_heads: int, n_q: int) -> tuple[tuple[int, ...], tuple[int, ...] | None]:
         """The heads and the queries to keep of a call; None: all queries. Raises UsageError for one that is not there."""
         heads = chosen_indices(self.heads, n_heads, "head", f"layer {layer} of {self.name}")
-        return heads, None if self.rows is None else chosen_indices(self.rows, n_q, "row", "this call")
+        return heads, None if self.rows is None else chosen_indices(self.rows, n_q, "row", "this call", "rows")
 
     # --- inside transformers' interface ---
 

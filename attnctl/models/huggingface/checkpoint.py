@@ -14,7 +14,7 @@ import numpy as np
 
 from attnctl.arrays import Floats, as_numpy
 from attnctl.attention import Array, Call
-from attnctl.errors import AttnctlError, UsageError
+from attnctl.errors import AttnctlError, UsageError, option_name
 from attnctl.interventions import Intervention
 from attnctl.layer import LayerAttention, layer_of_weights
 from attnctl.layer.computed import ComputedLayer
@@ -48,7 +48,8 @@ def generated_tokens(model: Checkpoint, tokens: Sequence[Token], known: int) -> 
 
     count = model.generate or 16
     if not hasattr(model.network, "generate") or not model.network.can_generate():
-        raise UsageError(f"--generate: {type(model.network).__name__} does not continue texts")
+        why = f"needs a network that continues texts, and {type(model.network).__name__} does not"
+        raise UsageError(why, option="generate")
     limit = model.pieces.limit
     if limit is not None and model.kind == "self" and len(tokens) + count > limit:
         raise AttnctlError(
@@ -140,7 +141,7 @@ class Checkpoint:
                 f"a target is for decoder and cross attention, and {self.info.name} shows {self.kind} attention"
             )
         if self.generate:
-            raise UsageError("a target does not go with --generate, which makes it")
+            raise UsageError(f"a target does not go with {option_name('generate')}, which makes it")
         return replace(self, target=target)
 
     def of_text(self, text: str) -> Checkpoint:
@@ -154,9 +155,10 @@ class Checkpoint:
     def with_text_pair(self, text_pair: str) -> Checkpoint:
         """The same, reading `text_pair` behind each text. Raises UsageError where texts are not read."""
         if type(self).tokenize is not Checkpoint.tokenize:
-            raise UsageError(f"--text-pair: {self.info.name} reads one text, with a picture or a sound beside it")
+            why = f"does not go with {self.info.name}, which reads one text, with a picture or a sound beside it"
+            raise UsageError(why, option="text_pair")
         if not text_pair.strip():
-            raise UsageError("--text-pair is empty: it is the second of two texts")
+            raise UsageError("is empty: it is the second of two texts", option="text_pair")
         return replace(self, pieces=replace(self.pieces, text_pair=checked_text(text_pair)))
 
     def input_notes(self, tokens: Sequence[Token]) -> tuple[str, ...]:
@@ -591,7 +593,7 @@ def nothing_seen_sentence(name: str, kind: str, silent: dict[Site, str]) -> str:
     """Why nothing of a kind of attention was seen."""
     what = "attention" if kind == "self" else f"{kind} attention"
     if silent:
-        other = ": see --attention decoder, or cross" if kind == "encoder" else ""
+        other = f": see {option_name('attention', 'decoder')}, or cross" if kind == "encoder" else ""
         return (
             f"{name} has no {what} that can be shown: {next(iter(silent.values()))} attends in code of its own{other}"
         )
@@ -639,7 +641,9 @@ def text_notes(
     elif source is not None and model.target is None:
         own = [token for token in tokens if not token.special]
         said = f" (“{_spelled_tokens(model, own)}”)" if own else ""
-        notes.append(f"The decoder's tokens are the model's own{said}, the likeliest each time: --target gives others.")
+        notes.append(
+            f"The decoder's tokens are the model's own{said}, the likeliest each time; the option target gives others."
+        )
     notes += () if source is None else model.pieces.language_notes(model.target is not None)
     rows = getattr(input_table(model.network), "num_embeddings", None)
     notes += () if rows is None else model.pieces.size_notes(rows)

@@ -19,7 +19,7 @@ from attnctl import limits
 from attnctl.errors import AttnctlError, UsageError, in_one_line
 from attnctl.models.huggingface.hub import KNOWN, find_checkpoint, is_checkpoint, read_json
 from attnctl.models.huggingface.sizes import NAMES, AttentionLayers, ModelSizes, built_network, sizes_of_network
-from attnctl.text import Document, for_pasting
+from attnctl.text import Document
 
 
 @cache
@@ -57,15 +57,14 @@ def model_sizes(name: str) -> ModelSizes:
             return sizes_of_settings(_gguf_settings(path), path.stem, str(path))
         return sizes_of_settings(read_json(path / "config.json"), path.name if Path(name).exists() else name, str(path))
     if name in REGISTRY or (Path(name).suffix.lower() in (".safetensors", ".npz") and Path(name).exists()):
-        word = for_pasting(name)
-        raise UsageError(f"{name} has no configuration to read: attnctl explain --model {word} shows all there is")
+        raise UsageError(f"{name} has no configuration to read: attnctl explain shows all there is", value=name)
     if Path(name).exists():
         raise UsageError(f"{name} is no model: it is a known name, a checkpoint's folder or .gguf file, or owner/name")
     near = difflib.get_close_matches(name.lower(), [*table, *KNOWN], n=1)
     hint = (
         f"did you mean {near[0]}?" if near else "`attnctl model` lists the known ones, or give a folder, or owner/name"
     )
-    raise UsageError(f"no model {name!r}: {hint}")
+    raise UsageError(f"no model {name!r}: {hint}", value=name)
 
 
 def _gguf_settings(path: Path) -> Document:

@@ -85,8 +85,8 @@ def _gguf_file(path: Path) -> Path:
 
     if part := re.search(r"-(\d{5})-of-(\d{5})$", path.stem):
         raise AttnctlError(
-            f"{path} is part {int(part[1])} of a GGUF file in {int(part[2])} parts: merge them, with llama.cpp: "
-            "llama-gguf-split --merge FIRST-PART MERGED.gguf"
+            f"{path} is part {int(part[1])} of a GGUF file in {int(part[2])} parts: merge them with "
+            "llama-gguf-split of llama.cpp"
         )
     read_header(path)
     return path

@@ -22,7 +22,7 @@ from attnctl import attention, limits
 from attnctl.argument_types import check_network, checked
 from attnctl.attention import Array, Call
 from attnctl.blockwise import Tick
-from attnctl.errors import AttnctlError, UsageError, in_one_line
+from attnctl.errors import AttnctlError, UsageError, in_one_line, option_name
 from attnctl.models.huggingface.attention_call import HARMLESS, call_of_text
 from attnctl.models.huggingface.attention_interface import architecture_name, check_inference, watch_attention
 from attnctl.models.huggingface.attention_sites import Site, attention_modules, model_follows_interface, unseen_sentence
@@ -200,11 +200,12 @@ class LeakSearch:
         if len(self.segments) == batch and self.expected.kind not in ("causal", "prefix"):
             raise UsageError(
                 "each row of the batch is one segment: number its documents (segments), or let position_ids restart; "
-                "--expect causal asks about the future alone"
+                f"{option_name('expect', 'causal')} asks about the future alone"
             )
         table = self.expected.table
         if table is not None and table.shape != (several, several):
-            raise UsageError(f"--expect: a table of {several} × {several}, the segments of a row, not {table.shape}")
+            why = f"wants a table of {several} × {several}, the segments of a row, not {table.shape}"
+            raise UsageError(why, option="expect")
 
     def _read_facts(self, labels: Array | None) -> None:
         """What of the batch decides on the cause of a leak, what a reader must know, and what each token is to predict."""
@@ -509,7 +510,8 @@ def _expectation(spec: Any) -> Expectation:
     """What may be seen, by its name or a table of 0 and 1. Raises UsageError for anything else."""
     if isinstance(spec, str):
         if (found := parsed_expectation(spec)) is None:
-            raise UsageError(f"--expect {spec[:40]!r}: it is segments, causal, prefix N, or a file of 0 and 1")
+            why = "it is segments, causal, prefix N, or a file of 0 and 1"
+            raise UsageError(why, option="expect", value=spec)
         return found
     try:
         table = np.asarray(spec, np.float32)
@@ -517,5 +519,6 @@ def _expectation(spec: Any) -> Expectation:
         table = np.zeros(0, np.float32)
     square = table.ndim == 2 and table.shape[0] == table.shape[1] and bool(np.isin(table, (0, 1)).all())
     if not square or not table.size or not bool(table.diagonal().all()):
-        raise UsageError("--expect: a table of 0 and 1, a row and a column a segment, with 1 on its diagonal")
+        why = "wants a table of 0 and 1, a row and a column a segment, with 1 on its diagonal"
+        raise UsageError(why, option="expect")
     return Expectation("a table", table=table)

@@ -132,17 +132,17 @@ def set_language(tokenizer: Any, side: str, language: str, name: str) -> None:
     if not known:
         marked = [code for code in getattr(tokenizer, "supported_language_codes", ()) if code]
         instead = f'; its texts begin with their target language: "{marked[0]} …"' if marked else ""
-        raise UsageError(f"--{side}-language: the tokenizer of {name} has no languages{instead}")
+        why = f"the tokenizer of {name} has no languages{instead}"
+        raise UsageError(why, option=f"{side}_language", value=language)
     code = language if language in known else f"__{language}__"
     if code not in known:
-        from attnctl.text import visible_text
-
         codes = sorted(known)
         near = [one for one in codes if one.strip("_")[:2] == language.strip("_")[:2].casefold()]
         fits = len(", ".join(codes)) <= LISTED
         listed = codes if fits else near or codes[: LISTED // (2 + max(map(len, codes)))]
         rest = f", … ({len(codes)} in all)" if len(listed) < len(codes) else ""
-        raise UsageError(f"--{side}-language {visible_text(language[:40])!r}: {name} knows {', '.join(listed)}{rest}")
+        why = f"{name} knows {', '.join(listed)}{rest}"
+        raise UsageError(why, option=f"{side}_language", value=language)
     setattr(tokenizer, "src_lang" if side == "source" else "tgt_lang", code)
 
 

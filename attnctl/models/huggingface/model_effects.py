@@ -146,7 +146,7 @@ def watch_given_network(
         raise UsageError(f"effects are of one text: give {own} of shape (1, n)")
     tokens = _tokens_of_ids(given[own], tokenizer)
     info = network_info(model, architecture_name(model), kind)
-    at = chosen_indices([query], len(tokens), "token", "the text")[0]
+    at = chosen_indices([query], len(tokens), "token", "the text", "query")[0]
     spoken = given["decoder_input_ids"] if two else given["input_ids"]  # (1, n)
     tail = len(tokens) - at if kind != "encoder" else 1
     return WatchedNetwork(

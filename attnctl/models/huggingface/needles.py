@@ -55,7 +55,7 @@ class NeedleAsker:
         """Raise AttnctlError for a prompt that is longer than the model reads."""
         limit = self.model.pieces.limit
         if limit is not None and length > limit:
-            raise AttnctlError(f"--lengths {length:,}: {self.model.info.name} reads {limit:,} tokens")
+            raise AttnctlError(f"{self.model.info.name} reads {limit:,} tokens", option="lengths", value=length)
 
     def ask_needles(self, places: Sequence[tuple[int, float]]) -> Iterator[NeedleCell]:
         """A needle at each (length, depth): depth 0 first, 1 last, of a prompt of about `length` tokens.

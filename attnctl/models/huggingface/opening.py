@@ -1,4 +1,4 @@
-"""A checkpoint found, loaded and read by its own tokenizer: what `--model DIR`, a GGUF file or a hub's id opens."""
+"""A checkpoint found, loaded and read by its own tokenizer: what a folder, a GGUF file or a hub's id opens."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from attnctl.argument_types import instead_of
-from attnctl.errors import AttnctlError, UsageError, in_one_line
+from attnctl.errors import AttnctlError, UsageError, in_one_line, option_name
 from attnctl.light_import import import_lightly
 from attnctl.models.huggingface.attention_sites import merges_source
 from attnctl.models.huggingface.checkpoint import Checkpoint
@@ -64,7 +64,7 @@ def open_checkpoint(
     line, for a checkpoint that is missing, damaged, pickled, or needs code of its own.
     """
     if dtype not in DTYPES:
-        raise UsageError(f"--dtype {dtype}: it is {', '.join(DTYPES)}")
+        raise UsageError(f"it is {', '.join(DTYPES)}", option="dtype", value=dtype)
     check_extra()
     folder = found = find_checkpoint(name)
     import_extra("torch")
@@ -76,10 +76,10 @@ def open_checkpoint(
     asked = DecoderRequest(**decoder)
     kind = _kind_of_model(settings, asked, name)
     of_text = {"bos": bos is not None, "truncate": truncate, "generate": asked.generate, "image": image}
-    of_text |= {"text-pair": text_pair, "source-language": source_language, "target-language": asked.target_language}
+    of_text |= {"text_pair": text_pair, "source_language": source_language, "target_language": asked.target_language}
     if (does := _sense_beside_text(settings)) is not None:
         for option in (option for option, given in of_text.items() if given):
-            raise UsageError(f"--{option} is for models of text, and {short_name(name)} {does}")
+            raise UsageError(f"is for models of text, and {short_name(name)} {does}", option=option)
         network = load_network(folder, settings, dtype, device, short_name(name))
         origin = origin_of(found, name)
         if does == PICTURES:
@@ -91,7 +91,8 @@ def open_checkpoint(
         return open_audio_checkpoint(folder, network, info, kind, own, asked.target)
     if image is not None and (truncate or bos is not None):
         raise UsageError(
-            f"--{'truncate' if truncate else 'bos'} does not go with --image: the checkpoint makes the prompt"
+            f"does not go with {option_name('image')}: the checkpoint makes the prompt",
+            option="truncate" if truncate else "bos",
         )
     try:
         pieces = open_pieces(folder, short_name(name), bos=bos, truncate=truncate)
@@ -115,8 +116,10 @@ def open_checkpoint(
     if kind == "cross" and merges_source(network):
         if asked.attention is not None:
             raise UsageError(
-                f"--attention cross: {short_name(name)} attends to its own tokens and to the source in one softmax: see "
-                "--attention decoder"
+                f"{short_name(name)} attends to its own tokens and to the source in one softmax: see "
+                f"{option_name('attention', 'decoder')}",
+                option="attention",
+                value=kind,
             )
         kind = "decoder"
     pieces = replace(pieces, limit=_token_limit(network, pieces.limit))
@@ -124,7 +127,8 @@ def open_checkpoint(
     model = _with_direction(Checkpoint(info, network, pieces, kind, asked.target, asked.generate or 0))
     if text_pair is not None:
         if both is not network or image is not None:
-            raise UsageError(f"--text-pair: {short_name(name)} reads one text, with a picture beside it")
+            why = f"does not go with {short_name(name)}, which reads one text, with a picture beside it"
+            raise UsageError(why, option="text_pair")
         model = model.with_text_pair(text_pair)
     if both is not network:
         from attnctl.models.huggingface.two_towers import TextTower
@@ -176,20 +180,19 @@ def _kind_of_model(settings: Document, asked: DecoderRequest, name: str) -> str:
     attention, target, generate, language = asked
     two = bool(settings.get("is_encoder_decoder"))
     if attention is not None and attention not in KINDS:
-        raise UsageError(f"--attention {attention}: it is {', '.join(KINDS)}")
+        raise UsageError(f"it is {', '.join(KINDS)}", option="attention", value=attention)
     if not two:
-        for option, value in (("attention", attention), ("target", target), ("target-language", language)):
+        for option, value in (("attention", attention), ("target", target), ("target_language", language)):
             if value is not None:
-                raise UsageError(f"--{option} is for encoder-decoders, and {name} is none{instead_of(option)}")
+                raise UsageError(f"is for encoder-decoders, and {name} is none{instead_of(option)}", option=option)
         return "self"
     if target is not None and generate:
-        raise UsageError(
-            "--target and --generate exclude each other: the one gives the decoder's text, the other makes it"
-        )
-    written = {"target": target, "generate": generate or None, "target-language": language}
+        other = f"{option_name('generate')}: the one gives the decoder's text, the other makes it"
+        raise UsageError(f"cannot be combined with {other}", option="target")
+    written = {"target": target, "generate": generate or None, "target_language": language}
     for option in (option for option, value in written.items() if value is not None):
         if attention == "encoder":
-            raise UsageError(f"--{option} says nothing to --attention encoder")
+            raise UsageError(f"says nothing to {option_name('attention', attention)}", option=option)
         return attention or "cross"
     return attention or "encoder"
 

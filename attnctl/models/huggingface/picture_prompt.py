@@ -164,7 +164,7 @@ class PicturePrompt(Checkpoint):
 def beside_picture(model: Checkpoint, folder: Path, path: str) -> PicturePrompt:
     """The checkpoint beside the pictures that `path` names, with commas. Raises UsageError for one that reads none."""
     if getattr(model.network.config, "vision_config", None) is None or model.kind != "self":
-        raise UsageError(f"--image: {model.info.name} reads no picture beside a text")
+        raise UsageError(f"{model.info.name} reads no picture beside a text", option="image", value=path)
     photographs = read_photographs(path)
     processor = read_processor(model.info.name, lambda: _processor_of_pictures(folder, model.network.config))
     if not hasattr(processor, "image_processor"):

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from attnctl.arrays import Floats
-from attnctl.errors import AttnctlError, UsageError, in_one_line
+from attnctl.errors import AttnctlError, UsageError, in_one_line, option_name
 from attnctl.formats.chat import Conversation, Message
 from attnctl.models.huggingface.answers import AnsweredPrompt
 from attnctl.models.huggingface.checkpoint import Checkpoint
@@ -28,7 +28,7 @@ from attnctl.readings.effects.answer_sources import (
     prompt_parts,
     search_parts,
 )
-from attnctl.text import quoted_beginning, visible_text
+from attnctl.text import quoted_beginning
 from attnctl.tokens import Token
 
 
@@ -51,7 +51,7 @@ def template_of(settings: dict[str, object], name: str) -> str:
         named = {entry.get("name"): entry.get("template") for entry in template if isinstance(entry, dict)}
         template = named.get("default")
     if not isinstance(template, str):
-        raise AttnctlError(f"{name} has no chat template, so it reads no conversation: give it a text (--file)")
+        raise AttnctlError(f"{name} has no chat template, so it reads no conversation: give it a text")
     return template
 
 
@@ -120,9 +120,10 @@ def chat_prompt(model: Checkpoint, conversation: Conversation) -> Prompt:
     """The conversation by the checkpoint's own template, up to its answer. Errors as of `render_conversation`."""
     settings, name = model.pieces.settings, model.info.name
     if model.pieces.text_pair is not None:
-        raise UsageError("--text-pair does not go with --chat: a conversation is one text")
+        raise UsageError(f"does not go with {option_name('chat')}: a conversation is one text", option="text_pair")
     if hasattr(model, "photograph"):
-        raise UsageError("--chat does not go with --image: give what is said of the picture as the text")
+        why = f"does not go with {option_name('image')}: give what is said of the picture as the text"
+        raise UsageError(why, option="chat")
     return render_conversation(conversation, template_of(settings, name), settings, name, answer=True)
 
 
@@ -249,7 +250,8 @@ class SourceSearch:
     def cost_notes(self, remove: bool, least: float) -> tuple[str, ...]:
         """How many forwards are made and about how long they take, where that is more than `least` seconds; as one note."""
         seconds, forwards = self.estimated_seconds(remove), self.forwards + remove * len(self.parts)
-        told = f"{len(self.parts)} parts: {forwards} forwards at most, about {seconds:.0f} s (--budget takes fewer)"
+        fewer = f"{option_name('budget')} takes fewer"
+        told = f"{len(self.parts)} parts: {forwards} forwards at most, about {seconds:.0f} s ({fewer})"
         return (told,) * (seconds > least)
 
     def _tokens_behind(self, group: Sequence[int]) -> int:
@@ -308,7 +310,7 @@ class SourceSearch:
         if groups:
             notes.append(
                 f"{groups} parts were not measured alone, only with their neighbours: together they matter less than the "
-                "parts listed first, or the --budget was spent."
+                "parts listed first, or the budget was spent."
             )
         answer = self.answer
         if answer is None:
@@ -370,7 +372,7 @@ def answer_ids(model: Checkpoint, answer: str) -> tuple[int, ...]:
     """The ids that spell an answer behind a prompt. Raises UsageError where it has none."""
     ids: Any = model.pieces.tokenizer.encode(answer, add_special_tokens=False).ids
     if not ids or not answer.strip():
-        raise UsageError(f"--answer {visible_text(answer)!r} has no tokens: give the words of the answer")
+        raise UsageError("it has no tokens: give the words of the answer", option="answer", value=answer)
     return tuple(ids)
 
 

@@ -109,13 +109,14 @@ def align_speech(
     if float(np.abs(samples).max()) < SILENT:
         raise AttnctlError(f"{name} is silent: no sample is louder than {SILENT:g} of full scale")
     if target is not None and not target.strip():
-        raise UsageError("--target is empty: it is the text that is said")
+        raise UsageError("is empty: it is the text that is said", option="target")
     windows = list(_windows(samples))
     if len(windows) > 1:
         if target is not None:
             raise UsageError(
-                f"--target goes with up to {WINDOW_SECONDS} seconds of sound, and {name} has {len(samples) / RATE:.1f}: "
-                "cut it, or leave the text to the model"
+                f"goes with up to {WINDOW_SECONDS} seconds of sound, and {name} has {len(samples) / RATE:.1f}: "
+                "cut it, or leave the text to the model",
+                option="target",
             )
         notes.append(
             f"{name} is longer than {WINDOW_SECONDS} seconds: it is heard in {len(windows)} parts, cut where it is quietest."

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from attnctl.errors import AttnctlError, UsageError
+from attnctl.errors import AttnctlError, UsageError, option_name
 from attnctl.models.huggingface.hub import checkpoint_settings, is_checkpoint
 from attnctl.models.huggingface.opening import open_checkpoint, short_name
 from attnctl.models.huggingface.tokenizer import Pieces
@@ -46,7 +46,9 @@ def align_text(
     """
     if heads == "named":
         raise UsageError(
-            "--heads named: a Whisper checkpoint names heads; of a text it is auto, or layer.head: 4.2,5.1"
+            "a Whisper checkpoint names heads; of a text it is auto, or layer.head: 4.2,5.1",
+            option="heads",
+            value=heads,
         )
     if not is_checkpoint(name):
         raise UsageError(f"{short_name(name)} is no checkpoint: give one, as its folder or its Hugging Face id")
@@ -61,14 +63,15 @@ def align_text(
     sources = tuple(keys[at] for at in columns)
     for side, found in (("source", columns), ("target", rows)):
         if not found:
-            how_given = " with --target" if between and side == "target" else ""
+            how_given = f" with {option_name('target')}" if between and side == "target" else ""
             raise UsageError(f"the {side} has no tokens: give at least one word{how_given}")
     weights, run = given.read(AlignmentReading(rows, columns))
     ranked = ranked_heads(weights, targets, sources)
     used = chosen or tuple(HeadPlace(one.layer, one.head) for one in ranked[:AUTO_HEADS])
     for one in used:
         if (one.layer, one.head) not in weights:
-            raise UsageError(f"--heads: head {one.layer}.{one.head} of {info.name} has no attention weights")
+            head = f"{one.layer}.{one.head}"
+            raise UsageError(f"this head of {info.name} has no attention weights", option="heads", value=head)
     mean = np.mean([weights[one.layer, one.head] for one in used], axis=0)  # (targets, sources)
     links = aligned_links(mean, targets, sources)
     notes = tuple(note for note in run.notes if note != PIECES_NOTE)
@@ -91,7 +94,7 @@ def _one_text(text: str, name: str, target: str | None, how: dict[str, Any]) -> 
     """The two sides of a text with >> between them. Raises UsageError where it has none, or a target stands beside it."""
     wanted = f'{short_name(name)} reads one text: put the target behind the source, as "source {MARK} target"'
     if target is not None:
-        raise UsageError(f"--target is for encoder-decoders, and {wanted}")
+        raise UsageError(f"is for encoder-decoders, and {wanted}", option="target")
     end = text.rfind(MARK)
     if end < 0:
         raise UsageError(f"the text “{shortened(text, 40)}” has no {MARK}, and {wanted}")
@@ -101,7 +104,7 @@ def _one_text(text: str, name: str, target: str | None, how: dict[str, Any]) -> 
 def _two_texts(text: str, name: str, target: str | None, how: dict[str, Any]) -> _Sides:
     """A source and the decoder's text, which the model writes where none is given. Raises UsageError for an empty one."""
     if target is not None and not target.strip():
-        raise UsageError("--target is empty: it is the text that was made from the source")
+        raise UsageError("is empty: it is the text that was made from the source", option="target")
     model = open_checkpoint(name, target=target, generate=None if target else WRITTEN, **how)
     if model.kind != "cross":
         raise AttnctlError(f"{model.info.name} attends to source and target in one softmax: it has no cross attention")

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from attnctl import limits
-from attnctl.errors import AttnctlError, TooLongError, UsageError, telling_errors
+from attnctl.errors import AttnctlError, TooLongError, UsageError, option_name, telling_errors
 from attnctl.files import decode_text, read_bytes
 from attnctl.models.huggingface.hub import read_json
 from attnctl.models.huggingface.library_tokenizer import (
@@ -57,7 +57,7 @@ class Pieces:
     def tokenize_text(self, text: str) -> tuple[Token, ...]:
         """The tokens of `text`, and of `text_pair` behind it, special ones included.
 
-        Raises AttnctlError where there are more than the model reads, UsageError for --bos where there is none.
+        Raises AttnctlError where there are more than the model reads, UsageError for `bos` where there is none.
         """
         with telling_errors(f"the tokenizer of {self.name} fails on this text"):
             tokens = self._with_bos(self.tokens_of_encoding(self.joined_text(text), self._encode(text), len(text)))
@@ -83,7 +83,8 @@ class Pieces:
         if self.text_pair is not None:
             self.tokenizer.encode(self.text_pair)  # which has a limit of time
             if self.open_library is None:
-                raise UsageError(f"--text-pair: give a tokenizer of transformers for {self.name}, which reads pairs")
+                why = f"needs a tokenizer of transformers for {self.name}, which reads pairs"
+                raise UsageError(why, option="text_pair")
             return self.library.encode(text, pair=self.text_pair)
         if isinstance(encoding, TextEncoding) or self.open_library is None:
             return encoding
@@ -133,7 +134,7 @@ class Pieces:
                 raise
             codes = ", ".join(sorted(languages_of(self.library.tokenizer))[:6])
             raise UsageError(
-                f"{self.name} writes each target in a language: name it with --target-language ({codes}, …)"
+                f"{self.name} writes each target in a language: name it with {option_name('target_language')} ({codes}, …)"
             ) from None
 
     def _within_limit(self, tokens: tuple[Token, ...]) -> tuple[Token, ...]:
@@ -141,7 +142,7 @@ class Pieces:
             if not self.truncate:
                 raise TooLongError(
                     f"the text has {len(tokens):,} tokens, but {self.name} reads {self.limit:,}: "
-                    "shorten it, or give --truncate"
+                    f"shorten it, or give {option_name('truncate', True)}"
                 )
             closing = [token for token in tokens[-1:] if token.special]  # [SEP] stays at the end
             tokens = (*tokens[: self.limit - len(closing)], *closing)
@@ -153,9 +154,13 @@ class Pieces:
             return ()
         mark = self.tokenizer.id_to_token(self.bos_id)
         if len(tokens) > 1 and tokens[0].id == tokens[1].id == self.bos_id:
-            return (f"{mark} stands twice at the start, once from the tokenizer and once from the text: see --bos.",)
+            return (
+                f"{mark} stands twice at the start, once from the tokenizer and once from the text (see the option bos).",
+            )
         if causal and self.bos is None and tokens[0].id != self.bos_id and not tokens[0].special:
-            return (f"The tokenizer adds no {mark} at the start; a model trained with one may want it: --bos adds it.",)
+            return (
+                f"The tokenizer adds no {mark} at the start; a model trained with one may want it: the option bos adds it.",
+            )
         return ()
 
     def separator_notes(self, tokens: Sequence[Token]) -> tuple[str, ...]:
@@ -165,7 +170,7 @@ class Pieces:
         typed = [one for one in tokens if one.id == number and one.special and one.start != one.end]
         if number is None or not typed:
             return ()
-        said = f"The text holds {mark} and is read as one text: --text-pair gives the second of two."
+        said = f"The text holds {mark} and is read as one text: the option text_pair gives the second of two."
         return (Note(said, "input"),)
 
     def place_notes(self, tokens: Sequence[Token]) -> tuple[str, ...]:
@@ -175,7 +180,7 @@ class Pieces:
             return ()
         return (
             f"The tokenizer of {self.name} tells no places in the text, and its pieces do not spell it: tokens are shown as "
-            "pieces, and --words and --spans have no places to go by.",
+            "pieces, and neither words nor spans have places to go by.",
         )
 
     def language_notes(self, is_given: bool) -> tuple[str, ...]:
@@ -184,11 +189,12 @@ class Pieces:
             return ()
         language = self.target_language
         if language is None:
-            return (f"No target language is set, so {self.name} begins without one: --target-language sets it.",)
+            return (
+                f"No target language is set, so {self.name} begins without one: the option target_language sets it.",
+            )
         same = ", the language of the source" if language == self.library.tokenizer.src_lang else ""
-        return (
-            f"The target is {'read as' if is_given else 'written in'} {language}{same}: --target-language sets another.",
-        )
+        how = "read as" if is_given else "written in"
+        return (f"The target is {how} {language}{same}: the option target_language sets another.",)
 
     def size_notes(self, rows: int) -> tuple[str, ...]:
         """What a reader must know where an embedding table of `rows` tokens holds many more than the tokenizer gives.
@@ -207,9 +213,7 @@ class Pieces:
         if self.bos is None:
             return tokens
         if self.bos_id is None:
-            raise UsageError(
-                f"--{'bos' if self.bos else 'no-bos'}: {self.name} has no token for the beginning of a text"
-            )
+            raise UsageError(f"{self.name} has no token for the beginning of a text", option="bos", value=self.bos)
         begins = bool(tokens) and tokens[0].id == self.bos_id
         if not self.bos:
             added = begins and tokens[0].start == tokens[0].end

@@ -39,7 +39,8 @@ class TextTower(Checkpoint):
         Raises UsageError for a network that gives each caption a probability of its own.
         """
         if "siglip" in self.both.config.model_type:
-            raise UsageError(f"--image: {self.info.name} does not choose among captions: give the picture alone")
+            why = f"{self.info.name} does not choose among captions: give the picture alone"
+            raise UsageError(why, option="image", value=path)
         tower = self._reads_pictures(self.both, "vision")
         given = {field.name: getattr(tower, field.name) for field in fields(tower)}
         return CaptionedPicture(**given, path=path, text_tower=self)
@@ -72,7 +73,7 @@ class CaptionedPicture(ImageCheckpoint):
         captions = tuple(filter(None, map(str.strip, text.split("|"))))
         if len(captions) < 2:
             given = visible_text(text)
-            raise UsageError(f'--image: give two captions or more to choose among, as "a cat | a dog", not {given!r}')
+            raise UsageError(f'give two captions or more to choose among, as "a cat | a dog", not {given!r}')
         return replace(self, picture=super().of_text(self.path).picture, captions=captions)
 
     def inputs_of_tokens(self, tokens: Sequence[Token]) -> dict[str, object]:

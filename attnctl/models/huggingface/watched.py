@@ -12,7 +12,7 @@ import torch
 from attnctl import attention
 from attnctl.arrays import Floats, as_numpy
 from attnctl.attention import Array, Call
-from attnctl.errors import AttnctlError, UsageError
+from attnctl.errors import AttnctlError, UsageError, option_name
 from attnctl.interventions import Intervention
 from attnctl.models.huggingface.attention_call import check_finite
 from attnctl.models.huggingface.attention_sites import Site, model_follows_interface
@@ -92,13 +92,15 @@ class WatchedNetwork:
         word = self.read(text)
         if word.ids and self.kind == "self" and not self.info.causal:
             raise UsageError(
-                f"--target {visible_text(text)!r} is {len(word.ids)} tokens of {self.info.name}, which fills in one: "
-                "choose a word of one"
+                f"it is {len(word.ids)} tokens of {self.info.name}, which fills in one: choose a word of one",
+                option="target",
+                value=text,
             )
         if word.ids and self.tail > 1:
             raise UsageError(
-                f"--target {visible_text(text)!r} is {len(word.ids)} tokens, which are measured after the last "
-                "one: leave --query out"
+                f"it is {len(word.ids)} tokens, which are measured after the last one: leave {option_name('query')} out",
+                option="target",
+                value=text,
             )
         return word
 
@@ -257,7 +259,8 @@ def _watched_position(model: Checkpoint, tokens: Sequence[Token], query: str | N
         return query_of_picture(tuple(tokens), None, causal=False)
     blanks = [] if model.info.causal or model.kind != "self" else model.mask_positions(tokens)
     if len(blanks) > 1:
-        raise UsageError(f"the text has {len(blanks)} masks: name one with --query ({', '.join(map(str, blanks))})")
+        places = ", ".join(map(str, blanks))
+        raise UsageError(f"the text has {len(blanks)} masks: name one with {option_name('query')} ({places})")
     return blanks[0] if blanks else len(tokens) - 1
 
 
@@ -307,7 +310,7 @@ def class_named(classes: Mapping[int, str], text: str, name: str) -> Word:
         return Word(classes[found[0]], found[0])
     known = ", ".join(f"{classes[at]} ({at})" for at in (found or sorted(classes))[:4])
     what = "several such classes" if found else f"no such class among its {len(classes):,}"
-    raise UsageError(f"--target {visible_text(text)!r}: {name} has {what}: {visible_text(known)}")
+    raise UsageError(f"{name} has {what}: {visible_text(known)}", option="target", value=text)
 
 
 def spelled_id(tokenizer: Tokenizer | GuardedTokenizer | LibraryTokenizer, number: int) -> str:
@@ -323,10 +326,10 @@ def word_of(
     Raises UsageError where the vocabulary lacks it.
     """
     if not text.strip():
-        raise UsageError("--target is empty: give a word, with the space before it where it has one")
+        raise UsageError("is empty: give a word, with the space before it where it has one", option="target")
     how: dict[str, Any] = {"as_target": as_target} if isinstance(tokenizer, LibraryTokenizer) else {}
     ids = tokenizer.encode(text, add_special_tokens=False, **how).ids
     unknown = getattr(tokenizer.model, "unk_token", None)
     if not ids or (unknown is not None and tokenizer.token_to_id(unknown) in ids):
-        raise UsageError(f"--target {visible_text(text)!r}: the vocabulary of {name} has no such word")
+        raise UsageError(f"the vocabulary of {name} has no such word", option="target", value=text)
     return spelled_word(text, ids)

@@ -14,7 +14,7 @@ from msgspec.structs import replace as with_field
 from attnctl.arrays import Floats
 from attnctl.attention import Array
 from attnctl.blockwise import Tick
-from attnctl.errors import AttnctlError, UsageError
+from attnctl.errors import AttnctlError, UsageError, option_name
 from attnctl.interventions import Cut, Intervention
 from attnctl.readings.effects import (
     Agreement,
@@ -182,7 +182,9 @@ class Gauge:
             key_tokens=watched.key_tokens,
         )
         if not watched.predicts_words and (ask.target is not None or ask.against is not None):
-            raise UsageError(f"--target: {watched.info.name} predicts no words; its final states are compared")
+            option = "target" if ask.target is not None else "against"
+            why = f"{watched.info.name} predicts no words; its final states are compared"
+            raise UsageError(why, option=option, value=getattr(ask, option))
         first = next(watched.outcomes([watched.base]))[0]  # (1, vocabulary), or (n, d_model)
         if not watched.predicts_words:
             note = f"{watched.info.name} predicts no words: measured is 1 - cosine of its final states, position by "
@@ -190,7 +192,7 @@ class Gauge:
             return cls(watched, ask, begun(baseline=Outcome(distance=0.0), notes=(*watched.notes, note)), first)
         best = int(first[0].argmax())
         target = Word(watched.word_of_id(best), best) if ask.target is None else watched.target_word(ask.target)
-        against = None if ask.against is None else watched.target_word(ask.against)
+        against = None if ask.against is None else _other_word(watched, ask.against)
         notes = [*watched.notes]
         for name, word in (("target", target), ("other word", against)):
             if word is not None and word.ids:
@@ -370,9 +372,10 @@ def approximate_effects(gauge: Gauge, tick: Tick) -> Effects:
     """
     watched, ask, found = gauge.watched, gauge.ask, gauge.found
     if found.target is None:
-        raise UsageError(f"--approximate follows a prediction back, and {watched.info.name} makes none")
+        raise UsageError(f"follows a prediction back, and {watched.info.name} makes none", option="approximate")
     if found.against is not None and found.against.ids:
-        raise UsageError("--approximate takes one token for --against: leave it out, or ablate exactly")
+        why = f"takes one token for {option_name('against')}: leave it out, or ablate exactly"
+        raise UsageError(why, option="approximate")
     jobs = chosen_heads(watched, ask)
     slopes = watched.gradients(found.target, found.against)
     effects = [Effect(**_numbers_at(head, slopes.heads[layer])) for layer, head in jobs]
@@ -404,3 +407,12 @@ def _edge_effects(found: Effects, ask: EffectRequest, slopes: FirstOrder) -> tup
 
 def _numbers_at(at: int, arrays: Mapping[str, Floats]) -> dict[str, Any]:
     return {name: float(values[at]) for name, values in arrays.items()}
+
+
+def _other_word(watched: Watched, text: str) -> Word:
+    """Return the word that the target is measured against. Raises UsageError as for a target, of `against`."""
+    try:
+        return watched.target_word(text)
+    except UsageError as error:
+        error.option = "against"
+        raise

@@ -11,7 +11,7 @@ import numpy.typing as npt
 
 from attnctl import attention, limits
 from attnctl.argument_types import scale_of
-from attnctl.errors import AttnctlError, UsageError
+from attnctl.errors import AttnctlError, UsageError, option_name
 
 FACTORS = (0.125, 0.25, 0.5, 1.0, 2.0, 4.0, 8.0)
 CALM = 8.0  # scores up to here have exponentials that can be read; beyond, the largest is taken off first
@@ -47,9 +47,7 @@ def _score_value(part: str, error: type[AttnctlError]) -> float:
     except ValueError:
         option = part.startswith("-") and part[1:2].isalpha() or part.startswith("--")
         what = "no such option" if option else "this is no number"
-        raise error(
-            f"{part[:40]!r}: {what}; scores are numbers such as 8.1 or -2 (see attnctl softmax --help)"
-        ) from None
+        raise error(f"{part[:40]!r}: {what}; scores are numbers such as 8.1 or -2") from None
     if math.isnan(x) or x == math.inf:
         raise error(f"{part[:40]!r}: a score is a finite number, or -inf where it is masked")
     return x
@@ -58,12 +56,12 @@ def _score_value(part: str, error: type[AttnctlError]) -> float:
 def factor_of(scale: str | None, d_k: int | None) -> float:
     """What the scores are multiplied by: `scale`, or 1/√d_k; 1 without either. Raises UsageError for no such number."""
     if scale == "auto" and d_k is None:
-        raise UsageError("--scale auto is 1/√d_k: give --d-k, too")
+        raise UsageError(f"it is 1/√d_k: give {option_name('d_k')}, too", option="scale", value="auto")
     factor = scale_of(scale, False)
     if factor is None:
         factor = 1.0 if d_k is None else 1 / math.sqrt(d_k)
     if not math.isfinite(factor):
-        raise UsageError(f"--scale {scale}: it is a finite number")
+        raise UsageError("it is a finite number", option="scale", value=scale)
     return factor
 
 
@@ -82,7 +80,7 @@ class SoftmaxSteps:
     def __post_init__(self) -> None:
         n = len(self.scores)
         if self.labels is not None and len(self.labels) != n:
-            raise UsageError(f"--tokens has {len(self.labels)} names for {n} scores: give one a score")
+            raise UsageError(f"has {len(self.labels)} names for {n} scores: give one a score", option="tokens")
         top = float(np.abs(self.unmasked_scores).max())
         most = max(1.0, *map(abs, self.scales_compared)) / min(1.0, self.temperature)
         if not math.isfinite(top * most * 2 * n):  # sums and differences of all of them, too

@@ -117,7 +117,7 @@ def colour_map(name: str) -> Colormap:
         return colormaps[name]
     near = difflib.get_close_matches(name, list(colormaps), 3)
     meant = f"did you mean {' or '.join(near)}?" if near else "try viridis, cividis, magma or gray_r"
-    raise UsageError(f"no colour map {name!r}: {meant}")
+    raise UsageError(f"no colour map {name!r}: {meant}", value=name)
 
 
 def colour_function(cmap: str) -> Callable[[float], tuple[int, int, int]]:

@@ -11,7 +11,7 @@ from matplotlib.colors import CenteredNorm, Colormap, LogNorm, Normalize
 from matplotlib.figure import Figure
 
 from attnctl.arrays import Bools, Floats
-from attnctl.errors import UsageError
+from attnctl.errors import UsageError, option_name
 from attnctl.formats.pictures import Look
 from attnctl.render.figure.labels import LONGEST, Labels
 from attnctl.tokens import Token
@@ -38,7 +38,9 @@ class Scale:
 def colour_norm(low: float, high: float, *, log: bool = False, clip: bool = False) -> Normalize:
     """Return the scale of colours between two ends. Raises UsageError if they are not in order."""
     if low >= high:
-        raise UsageError(f"the colours would go from {low:g} to {high:g}: give another --vmin or --vmax")
+        raise UsageError(
+            f"the colours would go from {low:g} to {high:g}: give another {option_name('vmin')} or {option_name('vmax')}"
+        )
     return LogNorm(low, high, clip) if log else Normalize(low, high, clip)
 
 
@@ -268,8 +270,10 @@ class Plan:
         if width < 0.25 or height < 0.25:
             need = left + right + (0.3 + across) * columns, top + bottom + (0.3 + down) * rows
             raise UsageError(
-                f"--size {asked[0]:g}x{asked[1]:g} leaves no room for the cells beside the labels: "
-                f"at least {math.ceil(need[0] * 2) / 2:g}x{math.ceil(need[1] * 2) / 2:g} inches"
+                "it leaves no room for the cells beside the labels: "
+                f"at least {math.ceil(need[0] * 2) / 2:g}x{math.ceil(need[1] * 2) / 2:g} inches",
+                option="size",
+                value=f"{asked[0]:g}x{asked[1]:g}",
             )
         return width / len(self.key_labels), height / len(self.query_labels)
 
@@ -294,7 +298,7 @@ class Plan:
             raise UsageError(
                 f"the picture would be {self.width:.0f} × {self.height:.0f} inches, "
                 f"{self.width * dpi:,.0f} × {self.height * dpi:,.0f} pixels: "
-                "choose layers and heads (--layer, --head), or a smaller --size or --dpi"
+                "choose layers and heads, a smaller size, or fewer dots per inch"
             )
         left, top, _, bottom = self._margins()
         # pixels that cells fill evenly start on a whole pixel

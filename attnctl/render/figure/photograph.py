@@ -40,7 +40,7 @@ def draw_over_photograph(row: LongRow, photograph: Image, look: Look) -> Drawing
     Raises UsageError for more panels than MOST_PANELS, AttnctlError where no patch has any weight.
     """
     if len(row.weights) > MOST_PANELS:
-        raise UsageError(f"{len(row.weights)} heads are too many panels over a picture: choose with --layer and --head")
+        raise UsageError(f"{len(row.weights)} heads are too many panels over a picture: choose layers and heads")
     size, grey = photograph.size, _pale_picture(photograph)
     heats = {place: heat_of_boxes(weights, row.keys, size, grey.shape) for place, weights in row.weights.items()}
     norm, colours = _scale_of_heats(list(heats.values()), look), colour_map(look.cmap)

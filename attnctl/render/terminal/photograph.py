@@ -61,9 +61,7 @@ class PhotographPanels:
                 yield line
         yield Text(f"brightest: {most:.3f} on one patch", style=DIM)
         if len(shown) > MOST_PANELS:
-            yield Text(
-                f"… {len(shown) - MOST_PANELS} more heads: choose with --layer and --head, or -o heat.png", style=DIM
-            )
+            yield Text(f"… {len(shown) - MOST_PANELS} more heads: choose layers and heads, or -o heat.png", style=DIM)
 
     def _pixel(self, grey: float, share: float) -> tuple[int, int, int]:
         """The picture's grey under the colour of a weight, 0 to 1; NaN: no patch is there."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
+from attnctl.errors import option_name
 from attnctl.readings.census.census_table import ALL, FEWEST, Best, CensusTable, Relation, Rule, Trees
 from attnctl.readings.census.words import COREFERENCE, DOWN, TO_ANTECEDENT, UP
 from attnctl.render.forms import ABSENT, Column, Form, Line, Table
@@ -39,7 +40,11 @@ def census_forms(census: CensusTable, subtypes: bool = False, least: int = FEWES
         yield _relation_table(others, "relation")
     if rare := [one for one in census.relations if not one.subtype and one not in listed]:
         scored = any(one.best is not None for one in rare)
-        how = "--json has them all, --least 1 shows them" if scored else "no cases in one half of the sentences"
+        how = (
+            f"{option_name('json')} has them all, {option_name('least', 1)} shows them"
+            if scored
+            else "no cases in one half of the sentences"
+        )
         rows, are = ("row", "is") if len(rare) == 1 else ("rows", "are")
         if listed or scored:
             yield f"{len(rare)} rarer {rows} {are} left out ({how}).", "dim"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
+from attnctl.errors import option_name
 from attnctl.interventions import TOLD
 from attnctl.readings.effects import (
     ContributionPart,
@@ -21,7 +22,7 @@ SHOWN = 10  # heads, or heads and MLPs, in a table, unless told otherwise
 LOOKS = 20  # cells of the key's name and weight
 WHY = {
     "zero": "the default, as it needs no other text and leaves nothing of the head; it also takes a head far off its usual "
-    "output, which --how mean does not",
+    "output, which the mean does not",
     "mean": "what the head writes on average stays, only what it tells positions apart is gone",
     "resample": "the head writes what it would write elsewhere, which keeps its output usual",
 }
@@ -59,7 +60,11 @@ def effects_forms(found: Effects, top: int | None = None) -> Iterator[Form]:
 
 def _omitted_line(count: int, one: str, many: str) -> Iterator[Form]:
     if count > 0:
-        yield Line(f"{count} {one if count == 1 else many} less: see --top, or --json", "dim", indent=6)
+        yield Line(
+            f"{count} {one if count == 1 else many} less: see {option_name('top')}, or {option_name('json')}",
+            "dim",
+            indent=6,
+        )
 
 
 def _shaded_keys(found: Effects) -> Iterator[Form]:
@@ -175,7 +180,7 @@ def effects_sentences(found: Effects) -> Iterator[str]:
             f"ablation of the {counted(approximation.heads, 'head')} it puts first: {approximation.rank_correlation:+.2f}."
         )
     if found.heads:
-        yield f"Ablated: {TOLD[found.how]} (--how {found.how}: {WHY[found.how]})."
+        yield f"Ablated: {TOLD[found.how]} ({option_name('how', found.how)}: {WHY[found.how]})."
     if found.spans:
         yield "Looked at: the part's share of the watched position's attention, a mean over all layers and heads."
     if found.edges or found.spans:
@@ -249,7 +254,10 @@ def contributions_forms(found: Effects, top: int | None = None) -> Iterator[Form
         ]
     )
     if len(strongest) > len(shown):
-        yield f"{len(strongest) - len(shown)} more parts write less: see --top, or --json", "dim"
+        yield (
+            f"{len(strongest) - len(shown)} more parts write less: see {option_name('top')}, or {option_name('json')}",
+            "dim",
+        )
     yield ""
     along = "the word's row" if found.against is None else "the difference of the two words' rows"
     yield (

@@ -12,6 +12,7 @@ from functools import partial
 import numpy as np
 
 from attnctl.arrays import Bools, Floats
+from attnctl.errors import option_name
 from attnctl.layer import LayerTrace
 from attnctl.readings.questions.headline import doubt_of, roles_of_heads
 from attnctl.render.forms import (
@@ -239,10 +240,6 @@ def _kept_back(layer: LayerTrace, head: int, query: int) -> str:
     return told
 
 
-FULL_ROWS = (
-    "Long rows are cut to the screen: --json has every number. A model small enough to be worked out by hand: "
-    "--model random --d-model 4 --d-k 4 --heads 1."
-)
 INDENT = 5
 NAMED, LINKED = 24, 60  # cells of a token in a sentence, and of each end of a link
 SHARES = 3  # keys that are named of a row
@@ -273,7 +270,13 @@ class Explanation:
         yield from self.step_forms()
         if self.only is None:
             yield ""
-            yield Line(FULL_ROWS, "dim", 2)
+            small = {"model": "random", "d_model": 4, "d_k": 4, "n_heads": 1}
+            yield Line(
+                f"Long rows are cut to the screen: {option_name('json')} has every number. A model small enough to be "
+                f"worked out by hand: {' '.join(option_name(*one) for one in small.items())}.",
+                "dim",
+                2,
+            )
 
     def step_forms(self) -> Iterator[Form]:
         """Yield the steps, each under its heading."""
@@ -322,7 +325,8 @@ class Explanation:
             )
             if self.only is not None and not at:
                 yield ""
-            said = f"Shown: {where + ', ' if where else ''}{query} → {key}: {line.reason} (--layer, --head, --query)."
+            options = ", ".join(map(option_name, ("layer", "head", "query")))
+            said = f"Shown: {where + ', ' if where else ''}{query} → {key}: {line.reason} ({options})."
             yield Line(said, "dim", 2)
 
     def _model_line(self) -> str:
@@ -338,7 +342,7 @@ class Explanation:
         finds = ", ".join(roles_of_heads(model).get((layer, head), ()))
         line = place_name(model, layer, head) + (f": {finds}" if finds else "")
         left = (model.n_heads or 1) - len(self._heads_of(layer))
-        more = f"   {counted(left, 'more head')}: --head all" if left > 0 else ""
+        more = f"   {counted(left, 'more head')}: {option_name('head', 'all')}" if left > 0 else ""
         yield ""
         yield Line([(line, "bold accent"), (more, "dim", 0)], mark=(" ──", "bold accent"), hanging=INDENT - 1)
 

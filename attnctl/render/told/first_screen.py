@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
+from attnctl.errors import option_name
 from attnctl.readings.questions.headline import ROLES, other_headlines
 from attnctl.render.forms import Column, Form, Line, Table, token_label
 from attnctl.render.told.explanation import (
@@ -42,8 +43,8 @@ class FirstScreen:
         yield from steps.step_forms()
         yield ""
         yield Line(
-            "Every layer from word to context: --all. As a picture: attnctl heatmap. As a page: attnctl view. "
-            "From the beginning: attnctl docs lesson.",
+            f"Every layer from word to context: {option_name('all')}. As a picture: attnctl heatmap. "
+            "As a page: attnctl view. From the beginning: attnctl docs lesson.",
             "dim",
             2,
         )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from attnctl.errors import option_name
 from attnctl.readings.census.census_table import CensusTable, head_names
 from attnctl.readings.head_statistics import LEAST_TOKENS, STATISTICS, HeadStatistics, Statistic
 from attnctl.readings.questions.headline import roles_of_heads
@@ -41,7 +42,7 @@ def heads_table(heads: Sequence[HeadStatistics], measure: str | None = None, mor
             Column("names", ["; ".join(head.names) for head in heads], "text", hidden=True),
         ],
         legend=f"Means over the queries. {{}}.{by}{doubt}{more}",
-        elsewhere=" (--csv has them all)",
+        elsewhere=f" ({option_name('csv')} has them all)",
         in_full=True,
     )
 

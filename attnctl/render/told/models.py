@@ -205,6 +205,6 @@ MARKS = {True: "✓", False: "✗", None: "·"}  # of a check: it holds, it does
 
 
 def findings_table(findings: Sequence[CheckFinding]) -> Table:
-    """What --check recomputed, a line a finding: whether it holds, what it is of, and what was found."""
+    """What a check recomputed, a line a finding: whether it holds, what it is of, and what was found."""
     what = Column("", [f"{MARKS[one.holds]} {one.what}" for one in findings], "text", cut="below")
     return Table([what, Column("", [one.found for one in findings], "text", cut="below")], in_full=True)

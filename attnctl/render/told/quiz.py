@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from attnctl.errors import option_name
 from attnctl.readings.questions.quiz import QuizQuestion
 from attnctl.render.forms import Form, Line, Piece
 from attnctl.text import number_text, visible_text
@@ -41,7 +42,8 @@ def beginning_forms(line: Headline, query: str, where: str) -> Iterator[Form]:
     """Which row the first question is about, and why; where the others come from."""
     place = f"{query}{f' in {where}' if where else ''}"
     said = f"The first question is about {place}: {line.reason}. "
-    return _beside("", "", (f"{said}The others are drawn by --seed (--layer, --head, --query choose).", "dim"))
+    options = ", ".join(map(option_name, ("layer", "head", "query")))
+    return _beside("", "", (f"{said}The others are drawn by {option_name('seed')} ({options} choose).", "dim"))
 
 
 def score_forms(correct: int, answered: int, count: int) -> Iterator[Form]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from attnctl.errors import option_name
 from attnctl.readings.effects.answer_sources import NEGLIGIBLE, AnswerSources
 from attnctl.render.forms import ABSENT, Column, Form, Line, Table
 from attnctl.text import percent, probability_text, shortened, visible_text
@@ -93,7 +94,7 @@ def sources_sentences(found: AnswerSources) -> list[str]:
     """What the table comes to: the part that the answer rests on, the part that is looked at for nothing, agreement."""
     measured = [part for part in found.parts if part.alone]
     if not measured:
-        return ["No part was measured alone: give --budget more forwards."]
+        return [f"No part was measured alone: give {option_name('budget')} more forwards."]
     first, before = measured[0], probability_text(found.log_probability)
     said = []
     if first.matters < -NEGLIGIBLE:

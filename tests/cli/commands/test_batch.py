@@ -58,7 +58,7 @@ def test_a_trace_holds_the_steps_and_decimals_that_are_asked_for(run: Run, three
     assert run(*asked, "--precision", "3").code == 0
     assert "differs in precision" in run(*asked).err and run(*asked, "--precision", "3").code == 0
     assert attnctl.load(next(Path("out").glob("*.npz"))).layers[0].scores is None
-    with pytest.raises(AttnctlError, match="precision 10"):
+    with pytest.raises(AttnctlError, match="^precision=10: "):
         next(attnctl.batch(["a"], precision=10))
 
 
@@ -102,7 +102,7 @@ def test_what_a_line_says_of_itself(run: Run) -> None:
     told = result.err.splitlines()
     assert told[0].startswith("attnctl: item 2 (a.jsonl, line 3): one text has no option 'model': it is layer,")
     assert "no option 'casual'" in told[1]
-    assert told[2].endswith("no layer 3 in random: it has layer 0 only")
+    assert told[2].endswith("--layer 3: random has layer 0 only")
     assert told[3].endswith("option 'n_heads' cannot be 'many'")
 
 

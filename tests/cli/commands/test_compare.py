@@ -96,7 +96,7 @@ def test_what_both_have_is_named_where_a_head_is_not_in_both(run: Run, refused: 
     run("explain", TEXT, "--model", "random", "--heads", "1", "-o", "one.json")
     run("explain", TEXT, "--layer", "1", "--head", "5", "-o", "last.json")
     said = refused("compare", "six.json", "one.json", "--head", "5", code=2)
-    assert "no head 5 in what six.json and one.json share: it has head 0 only" in said
+    assert "--head 5: what six.json and one.json share has head 0 only" in said
     said = refused("compare", "last.json", "six.json", "--layer", "0", code=2)
     assert "what last.json and six.json share: it has 1.5" in said
 

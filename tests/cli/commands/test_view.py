@@ -111,7 +111,7 @@ def test_python_s_page_is_the_command_s(run: Run, monkeypatch: pytest.MonkeyPatc
     assert shaded["effects"]["target"]["text"].strip() == "pizza"
     monkeypatch.setattr("attnctl.limits.PAGE_WEIGHTS", 10)
     assert "overview" in same("--model random", model="random")["traces"][0]
-    with pytest.raises(attnctl.AttnctlError, match="drop first second does not go with a page"):
+    with pytest.raises(attnctl.AttnctlError, match="^drop='first second': on a page it is first or special"):
         attnctl.view(TEXT, drop=["first", "second"])
 
 

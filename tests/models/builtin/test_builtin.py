@@ -87,7 +87,7 @@ def test_torch_gives_what_numpy_gives(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_a_device_that_torch_does_not_see(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("torch.backends.mps.is_available", lambda: False)
-    with pytest.raises(AttnctlError, match="no device mps: torch sees no Metal device here"):
+    with pytest.raises(AttnctlError, match="^device='mps': torch sees no Metal device here"):
         attend(TEXT, device="mps")
 
 
@@ -170,7 +170,7 @@ def test_q_k_v_given_outright_start_at_the_scores(tmp_path: Path) -> None:
     trace = attend(TEXT, "demo", qkv=str(tmp_path / "m.npz"), causal=True)
     assert trace.embeddings is None and trace.model.kind == "matrix"
     np.testing.assert_allclose(trace.layers[0].scores[0], q @ k.T, atol=1e-6)  # type: ignore[index]
-    with pytest.raises(UsageError, match="name minilm does not go with qkv: Q, K and V are given outright"):
+    with pytest.raises(UsageError, match="model='minilm': it does not go with qkv=: Q, K and V are given outright"):
         open_model("minilm", qkv=str(tmp_path / "m.npz"))
     np.savez(tmp_path / "bad.npz", Q=q, K=rng(4, 5), V=v)
     with pytest.raises(AttnctlError, match=r"Q \(4, 3\) and K \(4, 5\) do not fit"):

@@ -160,7 +160,7 @@ def test_a_beginning_of_the_text(shelf: Shelf) -> None:
 
 def test_a_text_too_long(shelf: Shelf) -> None:
     path = shelf("bert", bos=True, eos=True)
-    with pytest.raises(AttnctlError, match=r"72 tokens, but .* reads 64: shorten it, or give --truncate"):
+    with pytest.raises(AttnctlError, match=r"72 tokens, but .* reads 64: shorten it, or give truncate=True"):
         open_model(path).tokenize("x" * 70)
     cut = open_model(path, truncate=True).tokenize("x" * 70)
     assert len(cut) == 64 and cut[-1].text == "</s>" and cut[0].text == "<s>"
@@ -183,7 +183,7 @@ def test_encoder_decoders(shelf: Shelf) -> None:
 
 
 def test_more_than_the_memory_holds(shelf: Shelf) -> None:
-    said = r"2 layers × 4 heads, 20,000 × 20,000 each, takes 38 GB: choose with --layer"
+    said = r"2 layers × 4 heads, 20,000 × 20,000 each, takes 38 GB: choose layers"
     with pytest.raises(AttnctlError, match=said):
         record_trace(open_model(shelf("t5, bias")), "x" * 20_000)
 

@@ -243,7 +243,7 @@ def test_value_norms_say_where_more_than_a_projection_follows(family: FamilyTrac
 
 def test_rollout_names_what_it_cannot_follow(family: FamilyTrace) -> None:
     model, trace = family("jamba")
-    says = r"rollout follows .* every layer: layer 0 of jamba has no attention: it is in 1, 3"
+    says = r"rollout.*: it follows .* every layer: layer 0 of jamba has no attention: it is in 1, 3"
     with pytest.raises(UsageError, match=says):
         prepare(TextSource(model, TEXT), Changes("rollout"))
     with pytest.raises(AttnctlError, match="layer 0 is not in this trace: it holds 1, 3"):

@@ -82,7 +82,7 @@ def test_languages_that_are_named(translator: Translator, family: str) -> None:
     ids, weights = reference(folder, TARGET, german, english)
     held(trace, ids, weights)
     assert ids != reference(folder, TARGET)[0]
-    assert not any("--target-language" in note for note in trace.notes)
+    assert not any("target_language" in note for note in trace.notes)
 
 
 def test_marian_encodes_a_target_by_its_own_pieces(translator: Translator) -> None:
@@ -128,15 +128,17 @@ def test_the_model_writes_in_the_language_that_is_named(translator: Translator) 
 
 def test_a_target_in_no_language_is_noted_or_refused(translator: Translator) -> None:
     notes = attnctl.attend(SOURCE, translator("nllb"), target=TARGET).notes
-    assert any("eng_Latn, the language of the source: --target-language sets another" in note for note in notes)
-    with pytest.raises(UsageError, match=r"name it with target_language \(af, am,"):
+    assert any(
+        "eng_Latn, the language of the source: the option target_language sets another" in note for note in notes
+    )
+    with pytest.raises(UsageError, match=r"name it with target_language= \(af, am,"):
         attnctl.attend(SOURCE, translator("m2m_100"), target=TARGET)
 
 
 def test_an_unknown_language_is_answered_with_those_that_are_known(translator: Translator, refused: Refused) -> None:
     nllb, m2m = translator("nllb"), translator("m2m_100")
     said = refused("explain", SOURCE, "--model", nllb, "--target", TARGET, "--target-language", "fr", code=2)
-    assert said == "--target-language 'fr': nllb knows fra_Latn, … (202 in all)"
+    assert said == "--target-language fr: nllb knows fra_Latn, … (202 in all)"
     said = refused("explain", SOURCE, "--model", m2m, "--source-language", "english", code=2)
     assert "knows af, am, ar" in said and " zu" in said
     said = refused("align", SOURCE, "--model", nllb, "--source-language", "xx", code=2)
@@ -146,7 +148,7 @@ def test_an_unknown_language_is_answered_with_those_that_are_known(translator: T
 def test_languages_are_refused_where_there_are_none(translator: Translator, refused: Refused) -> None:
     marian = translator("marian")
     said = refused("explain", SOURCE, "--model", marian, "--target-language", "fr", code=2)
-    assert said == "--target-language: the tokenizer of marian has no languages"
+    assert said == "--target-language fr: the tokenizer of marian has no languages"
     nllb = translator("nllb")
     said = refused(
         "heatmap", SOURCE, "--model", nllb, "--attention", "encoder", "--target-language", "fra_Latn", code=2

@@ -16,7 +16,7 @@ IDS = torch.tensor([[1, 2, 3]])
 RESAMPLED = {0: torch.zeros(4, 5, 8)}
 # the function, what it is given besides a llama and its inputs, the error
 REFUSED: list[tuple[str, dict[str, Any], str]] = [
-    ("capture", {"head": [4]}, "UsageError: no head 4 in layer 0 of LlamaForCausalLM: it has heads 0 to 3"),
+    ("capture", {"head": [4]}, "UsageError: head=4: layer 0 of LlamaForCausalLM has heads 0 to 3"),
     ("capture", {"layer": [7]}, "UsageError: no layer 7"),
     ("capture", {"layer": []}, "UsageError: capture(): layer is empty"),
     ("capture", {"head": []}, "UsageError: capture(): head is empty"),
@@ -26,7 +26,7 @@ REFUSED: list[tuple[str, dict[str, Any], str]] = [
     ("capture", {"keep": ["wights"]}, "UsageError: no step 'wights'"),
     ("intervene", {"heads": {2: [0]}}, "UsageError: no layer 2"),
     ("intervene", {"heads": {0: [4]}}, "UsageError: no head 4 in layer 0"),
-    ("intervene", {"heads": {0: [0]}, "how": "half"}, "UsageError: how half: it is zero, mean, resample"),
+    ("intervene", {"heads": {0: [0]}, "how": "half"}, "UsageError: how='half': it is zero, mean, resample"),
     ("intervene", {"heads": {0: [0]}, "how": "resample"}, "another text"),
     ("intervene", {"heads": {0: [0]}, "how": "resample", "reference": RESAMPLED}, "5 tokens, this text 9"),
     ("intervene", {"heads": {0: [0]}, "how": "mean", "reference": {0: torch.zeros(3)}}, "(3,): mean needs (4, 8)"),

@@ -135,7 +135,7 @@ def test_token_types_change_the_weights(folder: Callable[[str], Path]) -> None:
     assert np.abs(weights_of(joined) - weights_of(pair)).max() > 0.05
     assert [token.type for token in pair.tokens] == [0] * 6 + [1] * 7
     assert any("The text holds [SEP]" in note for note in joined.notes)
-    assert not any("--text-pair" in note for note in pair.notes)
+    assert not any("text_pair" in note for note in pair.notes)
 
 
 def test_a_network_of_ones_own_reads_a_pair(folder: Callable[[str], Path]) -> None:
@@ -144,7 +144,7 @@ def test_a_network_of_ones_own_reads_a_pair(folder: Callable[[str], Path]) -> No
     tokenizer = transformers.AutoTokenizer.from_pretrained(path)
     trace = attnctl.attend(FIRST, network, tokenizer=tokenizer, text_pair=SECOND)
     np.testing.assert_allclose(weights_of(trace), eager(path, FIRST, SECOND)[1], atol=1e-5)
-    with pytest.raises(UsageError, match="give a tokenizer of transformers"):
+    with pytest.raises(UsageError, match="needs a tokenizer of transformers"):
         attnctl.attend(FIRST, network, tokenizer=tokenizer.backend_tokenizer, text_pair=SECOND)
 
 
@@ -212,7 +212,7 @@ def test_pairs_are_refused_where_one_text_is_read(folder: Callable[[str], Path],
     assert refused("explain", "a", "--text-pair", "b", code=2) == "--text-pair does not go with --model demo"
     said = refused("explain", "a", "--model", path, "--text-pair", " ", code=2)
     assert said == "--text-pair is empty: it is the second of two texts"
-    with pytest.raises(UsageError, match="one text: pairs are for checkpoints"):
+    with pytest.raises(UsageError, match="^text_pair is for checkpoints: demo reads one text"):
         attnctl.attend("a", attnctl.open_model("demo"), text_pair="b")
     with pytest.raises(UsageError, match="does not go with a corpus"):
         attnctl.evaluate("corpus.conllu", path, text_pair="b")

@@ -68,6 +68,6 @@ def test_of_more_weights_than_a_page_holds_the_last_layers_are_shown(
     model = saved(tmp_path / "model", "ViT")
     monkeypatch.setattr(limits, "PAGE_WEIGHTS", 17 * 17 * 4)
     said = tab.run("view", photograph, "--model", model, "-o", tmp_path / "page.html").err
-    assert "the page holds the last 1 layer of 2: choose others with --layer, or --head" in said
+    assert "the page holds the last 1 layer of 2: choose other layers, or heads" in said
     tab.go((tmp_path / "page.html").as_uri())
     assert "layer 1 of 2" in tab.text("#facts").replace("\u00a0", " ") and len(tab.js(BOXES)) == 16

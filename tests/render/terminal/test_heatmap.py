@@ -69,7 +69,9 @@ def test_the_sentence_its_roles_and_its_sink() -> None:
     sunk = Trace("w0 " * 50, tokens, ModelInfo("m", "checkpoint", n_heads=1, n_layers=1), (layer,))
     told = printed(sunk, 60)
     assert told.splitlines()[0].endswith("…") and max(map(len, told.splitlines())) <= 60
-    assert " ".join(told.split()).endswith("75 % goes to the first token, “w0”. To see past it: --drop first or --log.")
+    assert " ".join(told.split()).endswith(
+        "75 % goes to the first token, “w0”. To see past it: drop='first' or log=True."
+    )
     assert "sink" not in printed(sunk, chosen={"drop": ("first",)})
 
 

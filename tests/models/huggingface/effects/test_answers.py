@@ -299,7 +299,7 @@ def test_sources_in_python_are_those_of_the_command(run: Run, folder: str, chat:
     result = run("sources", "--chat", chat, "--model", folder, "--generate", "4", "--budget", "3", "--remove", "--json")
     found = attnctl.sources(json.loads(chat.read_text()), folder, generate=4, budget=3, remove=True)
     assert json.loads(write_json(sources_document(found), "result")) == result.json
-    with pytest.raises(UsageError, match="^budget 1: it is 2 to"):
+    with pytest.raises(UsageError, match="^budget=1: it is 2 to"):
         attnctl.sources(TEXT, folder, budget=1)
 
 
