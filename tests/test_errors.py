@@ -88,8 +88,6 @@ def test_a_command_and_a_function_say_the_same_of_their_own_options(run: Run, re
     for more, options in (
         ("--layer 7", {"layer": 7}),
         ("--device abacus", {"device": "abacus"}),
-        ("--rope-pairs x", {"rope_pairs": "x"}),
-        ("--positions x", {"positions": "x"}),
         ("--off 0", {"off": "0"}),
     ):
         shown = refused("explain", "a b", "--model", "random", *more.split(), code=2)
