@@ -17,24 +17,13 @@ STARTING = threading.current_thread() is threading.main_thread() and (
 if STARTING:
     signal.signal(signal.SIGINT, _leave_quietly)
 
-import atexit  # noqa: E402
 import gc  # noqa: E402
-import sys  # noqa: E402
 
 from attnctl import interrupts, light_import  # noqa: E402
 from attnctl.cli.app import run_command_line  # noqa: E402
 from attnctl.errors import FAILED, INTERRUPTED  # noqa: E402
 
 CALM = 20_000  # objects between two looks for garbage: Python's 700 are a tenth of a start that makes none
-
-
-def run_process() -> None:
-    """Run attnctl as all that this process does, and end it; `main` is the same for a process that goes on."""
-    try:
-        main()
-    except SystemExit as end:
-        _end_at_once(end.code if isinstance(end.code, int) else FAILED)
-        raise
 
 
 def main() -> None:
@@ -57,18 +46,5 @@ def main() -> None:
         raise
 
 
-def _end_at_once(code: int) -> None:
-    """End the process where no other thread is at work, without freeing what it holds: a tenth of a short command's time."""
-    if threading.active_count() > 1:
-        return
-    atexit._run_exitfuncs()
-    try:
-        sys.stdout.flush()
-        sys.stderr.flush()
-    except (OSError, ValueError):  # a pipe whose reader has left, a closed stream: Python's own end knows what to do
-        return
-    os._exit(code)
-
-
 if __name__ == "__main__":
-    run_process()
+    main()

@@ -29,7 +29,6 @@ from typer.models import CommandInfo
 
 from attnctl.cli import output
 from attnctl.cli.defaults import default_origin
-from attnctl.cli.groups import LOOK, OUTPUT, PANELS, ModelOptions
 from attnctl.cli.output import help_width
 from attnctl.errors import AttnctlError, UsageError, set_flags, waiting
 
@@ -152,6 +151,8 @@ def load_module(name: str, module: str) -> Command:
 
 def _shared_options() -> list[TyperOption]:
     """Return the options that every command has; `Command.parse_args` reads them."""
+    from attnctl.cli.groups import OUTPUT
+
     quiet = "Results and errors alone: no notes, no progress."
     return [
         TyperOption(param_decls=["quiet", "--quiet"], is_flag=True, default=False, help=quiet, rich_help_panel=OUTPUT),
@@ -222,6 +223,8 @@ class Command(TyperCommand):
         from rich.markup import escape
         from typer import rich_utils
 
+        from attnctl.cli.groups import LOOK, OUTPUT, PANELS
+
         shown = copy.copy(self)
         paragraphs = [" ".join(part.split()) for part in (self.help or "").split("\n\n")]
         # square brackets are text: [default: all]
@@ -255,6 +258,8 @@ class Command(TyperCommand):
 
     def help_rows(self, ctx: Context) -> dict[str, list[tuple[str, str]]]:
         """Return the parameters under their panels, for the reference: (flags and value, help)."""
+        from attnctl.cli.groups import OUTPUT
+
         rows: dict[str, list[tuple[str, str]]] = {}
         for one in self.get_params(ctx):
             record = one.get_help_record(ctx)
@@ -279,6 +284,8 @@ def _forget_defaults_of_another_model(context: Context) -> None:
     """Forget the user's defaults of a model where another one is typed; not those of the machine."""
     if not any(was_typed(context, name) for name in ("model", "qkv")):
         return
+    from attnctl.cli.groups import ModelOptions
+
     of_model = {field.name for field in fields(ModelOptions)} - {"device"}
     for one in context.command.params:
         if one.name in of_model and not was_typed(context, one.name):

@@ -10,7 +10,6 @@ from textwrap import wrap
 from typing import TYPE_CHECKING, Any
 
 from attnctl import __version__
-from attnctl.cli.groups import MapOptions, option_values
 from attnctl.errors import UsageError, print_complaint, waiting
 from attnctl.files import check_writable, write_whole
 from attnctl.text import as_json, either, harmless_text
@@ -18,6 +17,7 @@ from attnctl.text import as_json, either, harmless_text
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
+    from attnctl.cli.groups import MapOptions
     from attnctl.formats.pictures import Look
     from attnctl.render.figure.layout import Drawing
     from attnctl.render.terminal.console import SafeConsole
@@ -168,6 +168,7 @@ def write_drawing(drawing: Drawing, form: str, output: str | None) -> None:
 
 def picture_look(options: MapOptions, dpi: int = 200) -> Look:
     """Return how a picture looks. Raises UsageError for a size that cannot be."""
+    from attnctl.cli.groups import option_values
     from attnctl.formats.pictures import Look, size_in_inches
 
     typed = {name: value for name, value in option_values(options).items() if value is not None}

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING
 from typer import Context
 
 from attnctl import find_named
-from attnctl.tokens import split_words
 
 if TYPE_CHECKING:
     from typer._click.core import Context as ClickContext
@@ -25,6 +24,8 @@ def suggest_choice(name: str, choices: Iterable[str]) -> str:
 
 def named_values(values: Iterable[str], text: str = "") -> list[str]:
     """Return values as they stand; for "module:attribute" those of a table, for TOKENS the words of the text."""
+    from attnctl.tokens import split_words
+
     found: list[str] = []
     for value in values:
         if value == TOKENS:
