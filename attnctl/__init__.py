@@ -32,13 +32,13 @@ __version__ = "0.1.0"
 if TYPE_CHECKING:
     from attnctl.api import ablate, align, compare, evaluate, heads, sources, spans, view
     from attnctl.batching import batch
+    from attnctl.commands.leaks.compute import leaks
     from attnctl.errors import AttnctlError
     from attnctl.formats.storage import load
     from attnctl.models import attend, open_model
     from attnctl.models.huggingface.attention_log import AttentionLog
     from attnctl.models.huggingface.capture import capture
     from attnctl.models.huggingface.intervention import intervene
-    from attnctl.models.huggingface.leaks import leaks
     from attnctl.models.huggingface.model_effects import effects
     from attnctl.readings.overview import Overview
     from attnctl.trace import Trace

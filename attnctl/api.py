@@ -24,12 +24,12 @@ from attnctl.trace import Trace
 
 if TYPE_CHECKING:
     from attnctl.blockwise import Tick
+    from attnctl.commands.leaks.compute import LeakSearch
     from attnctl.formats.chat import Conversation
     from attnctl.formats.documents.model_documents import RelationDocument
     from attnctl.formats.pictures import Look
     from attnctl.models import Model, ModelArgument
     from attnctl.models.huggingface.checkpoint import Checkpoint
-    from attnctl.models.huggingface.leaks import LeakSearch
     from attnctl.models.huggingface.prompts import Prompt, SourceSearch
     from attnctl.readings.alignment import AlignedSpeech
     from attnctl.readings.census.census_table import CensusTable
@@ -611,9 +611,9 @@ def leak_search(
 
     Raises UsageError for what does not go together, AttnctlError for a file or a checkpoint that is damaged.
     """
+    from attnctl.commands.leaks.result import parsed_expectation
     from attnctl.formats.arrays import read_batch, read_table
     from attnctl.models.huggingface.hub import check_extra, find_checkpoint, is_checkpoint, read_json
-    from attnctl.readings.leaks import parsed_expectation
 
     if model is None or not is_checkpoint(model):
         raise UsageError("leaks wants a checkpoint: name its folder or Hugging Face id with --model")
@@ -624,7 +624,7 @@ def leak_search(
     batch: dict[str, Any] = {} if pack else dict(read_batch(inputs[0]))
     expected = expect if parsed_expectation(expect) else read_table(expect)
     check_extra()
-    from attnctl.models.huggingface.leaks import LeakSearch
+    from attnctl.commands.leaks.compute import LeakSearch
     from attnctl.models.huggingface.network import load_network
     from attnctl.models.huggingface.opening import DTYPES, short_name
     from attnctl.models.huggingface.tokenizer import open_pieces

@@ -77,8 +77,8 @@ COMMANDS = {
     "leaks": CommandPackage(
         LOOK,
         "whether packed documents are kept apart",
-        "attnctl.commands.leaks",
-        functions={"leaks": "attnctl.models.huggingface.leaks"},
+        "attnctl.commands.leaks.command",
+        functions={"leaks": "attnctl.commands.leaks.compute"},
         documents={"leaks": "attnctl.formats.documents.readings_json:LeaksDocument"},
     ),
     "view": CommandPackage(

@@ -11,6 +11,7 @@ import numpy as np
 from msgspec import field
 from msgspec.structs import asdict
 
+from attnctl.commands.leaks.result import Leaks
 from attnctl.document_fields import Amount, Correlation, Index, Mask, Matrix, Part, Share, Vector, about
 from attnctl.errors import AttnctlError
 from attnctl.files import parse_json, read_bytes, write_whole
@@ -33,7 +34,6 @@ from attnctl.readings.comparison import AlignedTokens, Comparison
 from attnctl.readings.effects import ContributionPart, Effects, strongest_cuts
 from attnctl.readings.effects.answer_sources import AnswerSources, PartSource
 from attnctl.readings.effects.needle import HeadPlace, HeadsOff, NeedleCell, NeedleRun, Needles
-from attnctl.readings.leaks import Leaks
 from attnctl.readings.questions.quiz import QuizQuestion
 from attnctl.readings.questions.softmax import SoftmaxSteps
 from attnctl.readings.text_alignment import AlignedLink, AlignedText, AlignmentHead

@@ -13,6 +13,8 @@ from matplotlib.figure import Figure
 
 from attnctl import __version__
 from attnctl.attention import Array
+from attnctl.commands.leaks.result import Leaks
+from attnctl.commands.leaks.show import headline, segment_name
 from attnctl.document_fields import Box
 from attnctl.formats.pictures import CMAP, DPI, PLAIN, Look
 from attnctl.readings.alignment import FRAME_SECONDS, AlignedSpeech, heads_listed
@@ -23,7 +25,6 @@ from attnctl.readings.effects import EdgeEffect, Effects, SpanEffect
 from attnctl.readings.effects.answer_sources import AnswerSources, PartSource
 from attnctl.readings.effects.needle import Needles
 from attnctl.readings.head_statistics import STATISTICS, HeadStatistics
-from attnctl.readings.leaks import Leaks
 from attnctl.readings.text_alignment import AlignedText
 from attnctl.render.figure.drawing import INK, QUIET
 from attnctl.render.figure.heatmap import colour_map, drawing_of
@@ -32,7 +33,6 @@ from attnctl.render.figure.layout import Drawing, Grids, Panel, Scale, colour_no
 from attnctl.render.figure.photograph import RegionValues, draw_regions
 from attnctl.render.figure.saving import plain_settings
 from attnctl.render.forms import CHANGE
-from attnctl.render.told.leaks import headline, segment_name
 from attnctl.text import percent, probability_text, shortened, visible_text
 
 if TYPE_CHECKING:

@@ -131,7 +131,7 @@ class Leaks:
         return f"Leaks of {self.model.name}: {len(self.segments)} segments, {len(self.wrong)} pairs leak"
 
     def __str__(self) -> str:
-        said: str = call_named("attnctl.render.told.leaks:leaks_text", self)
+        said: str = call_named("attnctl.commands.leaks.show:leaks_text", self)
         return said
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from attnctl.readings.leaks import LeakPair, Leaks
+from attnctl.commands.leaks.result import LeakPair, Leaks
 from attnctl.render.forms import Column, Form, Line, Table
 from attnctl.text import counted, number_list, percent, visible_text
 

@@ -56,10 +56,10 @@ def leaks_command(
     all are apart, 4 where they are not; 1 and 2 are of errors.
     """
     from attnctl import api
+    from attnctl.commands.leaks.show import leaks_forms
     from attnctl.formats.documents.json_documents import write_json
     from attnctl.formats.documents.readings_json import leaks_document
     from attnctl.render.terminal.console import Shown
-    from attnctl.render.told.leaks import leaks_forms
     from attnctl.source.cells import cost_of_passes
 
     form = output_format("leaks", output, ("json", "txt", "html", *format_names()), "json" if json else "")
