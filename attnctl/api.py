@@ -1,4 +1,4 @@
-"""The commands as functions: heads, compare, spans, view, ablate, sources, align, leaks, evaluate, each answering a value.
+"""The commands as functions: heads, compare, spans, view, ablate, sources, align, evaluate, each answering a value.
 
 Where a function takes `text`, it may be a trace (of `attend`, `load`, `capture`) instead, whose numbers are there already.
 Models and options are those of `attend`.
@@ -24,7 +24,6 @@ from attnctl.trace import Trace
 
 if TYPE_CHECKING:
     from attnctl.blockwise import Tick
-    from attnctl.commands.leaks.compute import LeakSearch
     from attnctl.formats.chat import Conversation
     from attnctl.formats.documents.model_documents import RelationDocument
     from attnctl.formats.pictures import Look
@@ -596,55 +595,6 @@ def align_steps(
     return align_speech(
         open_speech(model, **how), samples, name, heads=heads or "named", target=target, language=language
     )
-
-
-def leak_search(
-    inputs: Sequence[str],
-    model: str | None,
-    *,
-    pack: bool = False,
-    expect: str = "segments",
-    dtype: str | None = None,
-    device: str | None = None,
-) -> LeakSearch:
-    """What `attnctl leaks` measures: a batch in a file, or with `pack` texts in one row; see `attnctl.leaks`.
-
-    Raises UsageError for what does not go together, AttnctlError for a file or a checkpoint that is damaged.
-    """
-    from attnctl.commands.leaks.result import parsed_expectation
-    from attnctl.formats.arrays import read_batch, read_table
-    from attnctl.models.huggingface.hub import check_extra, find_checkpoint, is_checkpoint, read_json
-
-    if model is None or not is_checkpoint(model):
-        raise UsageError("leaks wants a checkpoint: name its folder or Hugging Face id with --model")
-    if (len(inputs) < 2) == pack:
-        raise UsageError(
-            "--pack packs texts: give two, or more" if pack else "leaks reads one batch; texts go with --pack"
-        )
-    batch: dict[str, Any] = {} if pack else dict(read_batch(inputs[0]))
-    expected = expect if parsed_expectation(expect) else read_table(expect)
-    check_extra()
-    from attnctl.commands.leaks.compute import LeakSearch
-    from attnctl.models.huggingface.network import load_network
-    from attnctl.models.huggingface.opening import DTYPES, short_name
-    from attnctl.models.huggingface.tokenizer import open_pieces
-
-    if dtype not in (None, *DTYPES):
-        raise UsageError(f"--dtype {dtype}: it is {', '.join(DTYPES)}")
-    folder, name = find_checkpoint(model), short_name(model)
-    if folder.suffix.lower() == ".gguf":
-        from attnctl.models.huggingface.gguf import dequantised_folder
-
-        folder = dequantised_folder(folder)
-    if pack:
-        pieces = open_pieces(folder, name)
-        tokens = [[token.id for token in pieces.tokenize_text(text)] for text in inputs]
-        batch = {
-            "input_ids": [list(chain(*tokens))],
-            "position_ids": [[at for own in tokens for at in range(len(own))]],
-        }
-    network = load_network(folder, read_json(folder / "config.json"), dtype or "auto", device or "auto", name)
-    return LeakSearch(network, batch, batch.pop("segments", None), expected, name)
 
 
 @with_model_options

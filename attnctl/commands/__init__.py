@@ -79,7 +79,7 @@ COMMANDS = {
         "whether packed documents are kept apart",
         "attnctl.commands.leaks.command",
         functions={"leaks": "attnctl.commands.leaks.compute"},
-        documents={"leaks": "attnctl.formats.documents.readings_json:LeaksDocument"},
+        documents={"leaks": "attnctl.commands.leaks.result:Leaks"},
     ),
     "view": CommandPackage(
         LOOK,

@@ -299,8 +299,9 @@ class LeakSearch:
             for key in self.row_of(query)
         )
         return Leaks(
-            self.info, tuple(self.segments), str(self.expected), self.causal, self.kind, groups, pairs, floor, limit,
-            self.forwards + self.probes, tuple(self.notes),
+            model=self.info, segments=tuple(self.segments), expect=str(self.expected), causal=self.causal,
+            outputs=self.kind, layers=groups, pairs=pairs, floor=floor, limit=limit,
+            forwards=self.forwards + self.probes, notes=tuple(self.notes),
         )  # fmt: skip
 
     def _find_remedy(self, layers: Mapping[int, Array]) -> None:

@@ -1,33 +1,20 @@
-"""Leaks between the segments of a batch: a sentence for each pair that is wrong, and tables of segment × segment."""
+"""Leaks between the segments of a batch as tables and a figure of segment × segment."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING
 
-from attnctl.commands.leaks.result import LeakPair, Leaks
+import numpy as np
+
+from attnctl.commands.leaks.result import LeakPair, Leaks, headline, segment_name, sentences
 from attnctl.render.forms import Column, Form, Line, Table
-from attnctl.text import counted, number_list, percent, visible_text
+from attnctl.text import number_list
+
+if TYPE_CHECKING:
+    from attnctl.render.figure.layout import Drawing
 
 MOST, WIDEST = 12, 12  # sentences, and segments of a row in a table
-CAUSES = {
-    "padding": "attention_mask is left out, or lets the padding through",
-    "prefix": "a bidirectional prefix of {prefix} tokens (meant so? expect “prefix {prefix}”)",
-    "token-types": "token_type_ids mark parts, and hide nothing: some models let them look at each other both ways",
-    "no-causal-mask": "no mask hides the future",
-    "given-mask": "the four-dimensional attention_mask of the batch lets it through",
-    "added-mask": "eager attention adds a mask of true and false to the scores: make it 0 and the lowest number",
-    "mask-of-ids": "a 2-D attention_mask of segment numbers, of which transformers reads only which are 0",
-    "mask-given": "position_ids restart, but with a 2-D attention_mask transformers does not look at them: leave it out",
-    "cache": "position_ids restart, but with a cache transformers does not look at them: call with use_cache=False",
-    "positions-unread": "this model makes no mask of position_ids: give a four-dimensional mask, which stands for the "
-    "windows of its layers too, or use FlashAttention, which reads the positions itself",
-    "positions-in-planes": "this model makes a mask only of position_ids with four planes, (4, batch, tokens): first the "
-    "places of the tokens in their documents, then time, height and width",
-    "kernel": "only FlashAttention reads cu_seq_lens: give position_ids that restart",
-    "nothing-given": "nothing in the batch tells the model where a segment ends: let position_ids restart",
-    "relayed": "by way of a segment that sees it, which passes it on in the next layer",
-    "state": "no attention lets it through: a state is carried from token to token (Mamba, convolution)",
-}
 
 
 def leaks_forms(found: Leaks) -> Iterator[Form]:
@@ -48,48 +35,6 @@ def leaks_forms(found: Leaks) -> Iterator[Form]:
         f"up to {found.limit:.1e} are rounding.",
         "dim",
     )
-
-
-def headline(found: Leaks) -> str:
-    """What was measured and how it ended, in one line."""
-    several = sum(not segment.padding for segment in found.segments)
-    rows = f" in {found.segments[-1].row + 1} rows" if found.segments[-1].row else ""
-    ended = (
-        f"{counted(len(found.wrong), 'leak')}" if found.wrong else "all are apart" if several > 1 else "nothing leaks"
-    )
-    expected = {"segments": "apart", "causal": "causal"}.get(found.expect, f"with {found.expect}")
-    return f"{visible_text(found.model.name)}: {counted(several, 'segment')}{rows}, expected {expected}: {ended}"
-
-
-def segment_name(found: Leaks, at: int) -> str:
-    """How a segment is called: by its number, in a batch of several rows behind that of its row."""
-    segment = found.segments[at]
-    row = f"{segment.row}." if found.segments[-1].row else ""
-    return f"{row}padding" if segment.padding else f"{row}{segment.number}"
-
-
-def sentences(found: Leaks) -> list[str]:
-    """One for each pair that leaks: what crosses, where first, how far it moves the outputs, and the likely cause."""
-    return [_sentence(found, pair) for pair in found.wrong]
-
-
-def _sentence(found: Leaks, pair: LeakPair) -> str:
-    query, key = (f"segment {segment_name(found, at)}" for at in (pair.query, pair.key))
-    looked = "its own future" if query == key else key.replace("segment padding", "padding")
-    parts = [f"{query} sees {looked}" if any(pair.visible) else f"{looked} reaches {query}"]
-    if pair.first_layer is not None:
-        parts[0] += f" from layer {pair.first_layer} on"
-    if pair.largest:
-        parts.append(f"up to {percent(pair.largest, 1)} of a token's weight (layer {pair.layer}, head {pair.head})")
-    if pair.change is not None and pair.change > found.limit:
-        parts.append(f"{found.outputs} move by {pair.change:.3g}")
-        parts += [] if pair.divergence is None else [f"KL {pair.divergence:.2g} nats"]
-        parts += [] if pair.loss is None else [f"loss {pair.loss:+.3f}"]
-    elif pair.change is not None:
-        parts.append(f"{found.outputs} do not move")
-    cause = CAUSES[pair.cause or "state"].format(prefix=pair.prefix)
-    said = ", ".join(parts)
-    return f"{said[0].upper()}{said[1:]}. Likely cause: {cause}."
 
 
 def row_tables(found: Leaks, pairs: Sequence[LeakPair], where: str) -> Iterator[Form]:
@@ -126,6 +71,38 @@ def _number(value: float) -> str:
     return "0" if value == 0 else f"{value:.2f}" if value >= 0.005 else f"{value:.0e}"
 
 
-def leaks_text(found: Leaks) -> str:
-    """The headline and every sentence, a line each."""
-    return "\n".join([headline(found), *sentences(found)])
+def leaks_drawing(found: Leaks) -> Drawing:
+    """Segment × segment: what may be seen, what is, and what it moves; on the diagonal a segment's own future."""
+    from matplotlib.colors import Normalize
+
+    from attnctl.formats.pictures import CMAP
+    from attnctl.render.figure.heatmap import colour_map, drawing_of
+    from attnctl.render.figure.layout import Grids, Panel, Scale
+
+    queries, keys = (
+        tuple(dict.fromkeys(which)) for which in zip(*((one.query, one.key) for one in found.pairs), strict=True)
+    )
+    arrays = np.zeros((3, len(queries), len(keys)), np.float32)
+    there = np.zeros((len(queries), len(keys)), np.bool_)
+    for pair in found.pairs:
+        at = queries.index(pair.query), keys.index(pair.key)
+        there[at], arrays[:, *at] = True, (max(pair.visible, default=0), pair.largest or 0, pair.change or 0)
+    scales = (
+        Scale(Normalize(0, 1), colour_map(CMAP), "share"),
+        Scale(Normalize(0, max(float(arrays[2].max()), found.limit)), colour_map(CMAP), f"change of {found.outputs}"),
+    )
+    told = ("may: share of pairs visible", "does: largest weight"), f"matters: change of {found.outputs}"
+    panels = [Panel(0, at, name, arrays[at], there) for at, name in enumerate(told[0] if found.layers else ())]
+    panels.append(Panel(0, len(panels), told[1], arrays[2], there, scale=1))
+    grids = Grids(
+        panels=tuple(panels),
+        rows=tuple(segment_name(found, at) for at in queries),
+        columns=tuple(segment_name(found, at) for at in keys),
+        scales=scales,
+        title=headline(found),
+        said=("on the diagonal: a segment's own future",),
+        axes=("segment that looks", "segment that is seen"),
+        hidden="in another row of the batch",
+        cited=found.model.citation,
+    )
+    return drawing_of(grids)

@@ -1,4 +1,4 @@
-"""Readings as JSON: effects, sources, needles (which are read back), speech, leaks, comparisons, a softmax, a quiz."""
+"""Readings as JSON: effects, sources, needles (which are read back), speech, comparisons, a softmax, a quiz."""
 
 from __future__ import annotations
 
@@ -11,7 +11,6 @@ import numpy as np
 from msgspec import field
 from msgspec.structs import asdict
 
-from attnctl.commands.leaks.result import Leaks
 from attnctl.document_fields import Amount, Correlation, Index, Mask, Matrix, Part, Share, Vector, about
 from attnctl.errors import AttnctlError
 from attnctl.files import parse_json, read_bytes, write_whole
@@ -262,19 +261,6 @@ class TextAlignmentDocument(JsonDocument, kw_only=True, tag="attnctl.text-alignm
 def alignment_document(found: AlignedSpeech | AlignedText) -> JsonDocument:
     """The words of a speech, or the links of a target with its source, and the heads, as a document."""
     return document_of(TextAlignmentDocument if isinstance(found, AlignedText) else AlignmentDocument, found)
-
-
-# --- leaks -------------------------------------------------------------------------------------------------------
-
-
-@fields_from(fields_of(Leaks, model=DocumentModel))
-class LeaksDocument(JsonDocument, tag="attnctl.leaks/1"):
-    """Whether a model keeps the segments of a packed batch apart: every pair of segments in a row."""
-
-
-def leaks_document(found: Leaks) -> LeaksDocument:
-    """Pairs of segments as a document."""
-    return document_of(LeaksDocument, found)
 
 
 # --- comparisons -------------------------------------------------------------------------------------------------

@@ -1,4 +1,4 @@
-"""Figures that are no heatmaps: effects, sources, needles, speech, leaks, comparisons, statistics of heads, a census."""
+"""Figures that are no heatmaps: effects, sources, needles, speech, comparisons, statistics of heads, a census."""
 
 from __future__ import annotations
 
@@ -13,8 +13,6 @@ from matplotlib.figure import Figure
 
 from attnctl import __version__
 from attnctl.attention import Array
-from attnctl.commands.leaks.result import Leaks
-from attnctl.commands.leaks.show import headline, segment_name
 from attnctl.document_fields import Box
 from attnctl.formats.pictures import CMAP, DPI, PLAIN, Look
 from attnctl.readings.alignment import FRAME_SECONDS, AlignedSpeech, heads_listed
@@ -304,37 +302,6 @@ def _draw_links(found: AlignedText) -> Drawing:
         title=found.model.name,
         said=(f"mean of heads {heads_listed(found.heads)}",),
         axes=("target", "source"),
-        cited=found.model.citation,
-    )
-    return drawing_of(grids)
-
-
-def leaks_drawing(found: Leaks) -> Drawing:
-    """Segment × segment: what may be seen, what is, and what it moves; on the diagonal a segment's own future."""
-    queries, keys = (
-        tuple(dict.fromkeys(which)) for which in zip(*((one.query, one.key) for one in found.pairs), strict=True)
-    )
-    arrays = np.zeros((3, len(queries), len(keys)), np.float32)
-    there = np.zeros((len(queries), len(keys)), np.bool_)
-    for pair in found.pairs:
-        at = queries.index(pair.query), keys.index(pair.key)
-        there[at], arrays[:, *at] = True, (max(pair.visible, default=0), pair.largest or 0, pair.change or 0)
-    scales = (
-        Scale(Normalize(0, 1), colour_map(CMAP), "share"),
-        Scale(Normalize(0, max(float(arrays[2].max()), found.limit)), colour_map(CMAP), f"change of {found.outputs}"),
-    )
-    told = ("may: share of pairs visible", "does: largest weight"), f"matters: change of {found.outputs}"
-    panels = [Panel(0, at, name, arrays[at], there) for at, name in enumerate(told[0] if found.layers else ())]
-    panels.append(Panel(0, len(panels), told[1], arrays[2], there, scale=1))
-    grids = Grids(
-        panels=tuple(panels),
-        rows=tuple(segment_name(found, at) for at in queries),
-        columns=tuple(segment_name(found, at) for at in keys),
-        scales=scales,
-        title=headline(found),
-        said=("on the diagonal: a segment's own future",),
-        axes=("segment that looks", "segment that is seen"),
-        hidden="in another row of the batch",
         cited=found.model.citation,
     )
     return drawing_of(grids)
