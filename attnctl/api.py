@@ -24,13 +24,14 @@ from attnctl.trace import Trace
 
 if TYPE_CHECKING:
     from attnctl.blockwise import Tick
+    from attnctl.commands.align.result import AlignedText
+    from attnctl.commands.align.word_times import AlignedSpeech
     from attnctl.formats.chat import Conversation
     from attnctl.formats.documents.model_documents import RelationDocument
     from attnctl.formats.pictures import Look
     from attnctl.models import Model, ModelArgument
     from attnctl.models.huggingface.checkpoint import Checkpoint
     from attnctl.models.huggingface.prompts import Prompt, SourceSearch
-    from attnctl.readings.alignment import AlignedSpeech
     from attnctl.readings.census.census_table import CensusTable
     from attnctl.readings.comparison import Comparison
     from attnctl.readings.effects import Effects
@@ -39,7 +40,6 @@ if TYPE_CHECKING:
     from attnctl.readings.head_statistics import HeadStatistics
     from attnctl.readings.overview import Overview
     from attnctl.readings.questions.quiz import QuizQuestion
-    from attnctl.readings.text_alignment import AlignedText
     from attnctl.render.page import Page
     from attnctl.source import Prepared, Say, Source
     from attnctl.source import Selection as Chosen
@@ -584,11 +584,11 @@ def align_steps(
         if given:
             raise UsageError(f"--{option} does not go with {'speech' if speech else 'texts'}")
     if not speech:
-        from attnctl.models.huggingface.text_alignment import align_text
+        from attnctl.commands.align.texts import align_text
 
         return iter((align_text(text, model, heads=heads or "auto", target=target, words=words, **how, **of_texts),))
+    from attnctl.commands.align.speech import align_speech, open_speech
     from attnctl.formats.audio import read_audio
-    from attnctl.models.huggingface.speech import align_speech, open_speech
 
     samples = read_audio(text)
     name = "standard input" if text == "-" else os.path.basename(text)  # noqa: PTH119

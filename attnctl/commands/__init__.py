@@ -67,7 +67,7 @@ COMMANDS = {
     "align": CommandPackage(
         LOOK,
         "when each word of a speech was said, what a word was made from",
-        "attnctl.commands.align",
+        "attnctl.commands.align.command",
         functions={"align": "attnctl.api"},
         documents={
             "alignment": "attnctl.formats.documents.readings_json:AlignmentDocument",

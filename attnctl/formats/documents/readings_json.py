@@ -11,6 +11,8 @@ import numpy as np
 from msgspec import field
 from msgspec.structs import asdict
 
+from attnctl.commands.align.result import AlignedLink, AlignedText, AlignmentHead
+from attnctl.commands.align.word_times import AlignedSpeech, AlignedWord, ScoredHead
 from attnctl.document_fields import Amount, Correlation, Index, Mask, Matrix, Part, Share, Vector, about
 from attnctl.errors import AttnctlError
 from attnctl.files import parse_json, read_bytes, write_whole
@@ -28,14 +30,12 @@ from attnctl.formats.documents.json_documents import (
     write_json,
 )
 from attnctl.formats.validation import finite_floats
-from attnctl.readings.alignment import AlignedSpeech, AlignedWord, ScoredHead
 from attnctl.readings.comparison import AlignedTokens, Comparison
 from attnctl.readings.effects import ContributionPart, Effects, strongest_cuts
 from attnctl.readings.effects.answer_sources import AnswerSources, PartSource
 from attnctl.readings.effects.needle import HeadPlace, HeadsOff, NeedleCell, NeedleRun, Needles
 from attnctl.readings.questions.quiz import QuizQuestion
 from attnctl.readings.questions.softmax import SoftmaxSteps
-from attnctl.readings.text_alignment import AlignedLink, AlignedText, AlignmentHead
 from attnctl.trace.model_info import ModelInfo
 
 # --- effects -----------------------------------------------------------------------------------------------------

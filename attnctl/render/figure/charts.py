@@ -13,9 +13,10 @@ from matplotlib.figure import Figure
 
 from attnctl import __version__
 from attnctl.attention import Array
+from attnctl.commands.align.result import AlignedText
+from attnctl.commands.align.word_times import FRAME_SECONDS, AlignedSpeech, heads_listed
 from attnctl.document_fields import Box
 from attnctl.formats.pictures import CMAP, DPI, PLAIN, Look
-from attnctl.readings.alignment import FRAME_SECONDS, AlignedSpeech, heads_listed
 from attnctl.readings.census.census_table import ALL, FEWEST, CensusTable, Relation
 from attnctl.readings.census.words import DOWN, TO_ANTECEDENT, UP
 from attnctl.readings.comparison import Comparison
@@ -23,7 +24,6 @@ from attnctl.readings.effects import EdgeEffect, Effects, SpanEffect
 from attnctl.readings.effects.answer_sources import AnswerSources, PartSource
 from attnctl.readings.effects.needle import Needles
 from attnctl.readings.head_statistics import STATISTICS, HeadStatistics
-from attnctl.readings.text_alignment import AlignedText
 from attnctl.render.figure.drawing import INK, QUIET
 from attnctl.render.figure.heatmap import colour_map, drawing_of
 from attnctl.render.figure.labels import LONGEST, Labels

@@ -173,7 +173,7 @@ def test_the_published_head_aligns_atoms_as_published(folder: Path) -> None:
 
 def test_the_published_head_is_among_those_found(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Of 96 heads the tenth at most by the mean of its scores over the published reactions."""
-    monkeypatch.setattr("attnctl.models.huggingface.text_alignment.LISTED_HEADS", 96)
+    monkeypatch.setattr("attnctl.commands.align.texts.LISTED_HEADS", 96)
     each = [attnctl.align(reaction, folder).found_heads for reaction in PUBLISHED]
     scores = [{(one.layer, one.head): one.score for one in found} for found in each]
     mean = {place: np.mean([of_one[place] for of_one in scores]) for place in scores[0]}

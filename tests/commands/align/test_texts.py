@@ -13,8 +13,8 @@ from matplotlib.text import Text
 from tokenizers import Tokenizer
 
 import attnctl
+from attnctl.commands.align.result import head_score, ranked_heads
 from attnctl.errors import UsageError
-from attnctl.readings.text_alignment import head_score, ranked_heads
 from attnctl.render.figure.charts import alignment_drawing
 from attnctl.tokens import Token
 from tests.conftest import Run, check_schema
@@ -75,7 +75,7 @@ def test_links_are_the_eager_cross_attention_of_each_tokens_own_row(place: Path,
 
 @pytest.mark.parametrize("name", ["t5", "marian"])
 def test_the_model_writes_the_target(place: Path, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("attnctl.models.huggingface.text_alignment.WRITTEN", 6)
+    monkeypatch.setattr("attnctl.commands.align.texts.WRITTEN", 6)
     tokenizer = Tokenizer.from_file(str(place / name / "tokenizer.json"))
     text = "The house is small"
     source = tokenizer.encode(text, add_special_tokens=False)

@@ -14,9 +14,7 @@ import numpy as np
 import pytest
 
 import attnctl
-from attnctl.formats.audio import read_audio, resampled
-from attnctl.models import open_model
-from attnctl.readings.alignment import (
+from attnctl.commands.align.word_times import (
     AlignedWord,
     clock,
     median_filter,
@@ -28,6 +26,8 @@ from attnctl.readings.alignment import (
     without_pauses,
     words_of_pieces,
 )
+from attnctl.formats.audio import read_audio, resampled
+from attnctl.models import open_model
 from tests.conftest import Refused, Run, check_schema
 from tests.tools import whisper
 from tests.tools.benchmarks.bench_align import Voice, lateness

@@ -34,8 +34,8 @@ from attnctl.errors import UsageError
 from attnctl.formats.pictures import format_names, suffixes_listed
 
 if TYPE_CHECKING:
-    from attnctl.readings.alignment import AlignedSpeech
-    from attnctl.readings.text_alignment import AlignedText
+    from attnctl.commands.align.result import AlignedText
+    from attnctl.commands.align.word_times import AlignedSpeech
 
 
 @command(example="attnctl align speech.wav --model openai/whisper-base -o speech.srt")
@@ -125,11 +125,11 @@ def align_command(
 
 def _write_aligned(aligned: AlignedSpeech | AlignedText, form: str, output: str | None) -> None:
     """Write what is aligned in this format."""
+    from attnctl.commands.align.show import align_forms, alignment_table
+    from attnctl.commands.align.word_times import AlignedSpeech, subtitles
     from attnctl.formats.documents.json_documents import write_json
     from attnctl.formats.documents.readings_json import alignment_document
-    from attnctl.readings.alignment import AlignedSpeech, subtitles
     from attnctl.render.terminal.console import Shown
-    from attnctl.render.told.align import align_forms, alignment_table
 
     if form == "json":
         put_bytes(write_json(alignment_document(aligned), "alignment") + b"\n", output)

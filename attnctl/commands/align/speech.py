@@ -10,13 +10,7 @@ from typing import Any, cast
 import numpy as np
 
 from attnctl.arrays import Floats, as_numpy
-from attnctl.errors import AttnctlError, UsageError
-from attnctl.formats.audio import RATE
-from attnctl.models.huggingface.audio_checkpoint import AudioCheckpoint
-from attnctl.models.huggingface.hub import checkpoint_settings, is_checkpoint
-from attnctl.models.huggingface.network import device_of_inputs, end_ids, running_network
-from attnctl.models.huggingface.opening import open_checkpoint, short_name
-from attnctl.readings.alignment import (
+from attnctl.commands.align.word_times import (
     AUTO_HEADS,
     FRAME_SECONDS,
     IMPROBABLE,
@@ -37,6 +31,12 @@ from attnctl.readings.alignment import (
     without_pauses,
     words_of_pieces,
 )
+from attnctl.errors import AttnctlError, UsageError
+from attnctl.formats.audio import RATE
+from attnctl.models.huggingface.audio_checkpoint import AudioCheckpoint
+from attnctl.models.huggingface.hub import checkpoint_settings, is_checkpoint
+from attnctl.models.huggingface.network import device_of_inputs, end_ids, running_network
+from attnctl.models.huggingface.opening import open_checkpoint, short_name
 from attnctl.readings.effects.needle import HeadPlace
 from attnctl.text import counted
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from attnctl.readings.alignment import LISTED_HEADS, AlignedSpeech, heads_listed
-from attnctl.readings.text_alignment import AlignedText
+from attnctl.commands.align.result import AlignedText
+from attnctl.commands.align.word_times import LISTED_HEADS, AlignedSpeech, heads_listed
 from attnctl.render.forms import Column, Form, Line, Table
 from attnctl.text import visible_text
 
