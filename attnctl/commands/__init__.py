@@ -68,10 +68,10 @@ COMMANDS = {
         LOOK,
         "when each word of a speech was said, what a word was made from",
         "attnctl.commands.align.command",
-        functions={"align": "attnctl.api"},
+        functions={"align": "attnctl.commands.align.compute"},
         documents={
-            "alignment": "attnctl.formats.documents.readings_json:AlignmentDocument",
-            "text-alignment": "attnctl.formats.documents.readings_json:TextAlignmentDocument",
+            "alignment": "attnctl.commands.align.result:AlignedSpeech",
+            "text-alignment": "attnctl.commands.align.result:AlignedText",
         },
     ),
     "leaks": CommandPackage(

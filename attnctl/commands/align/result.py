@@ -1,26 +1,84 @@
-"""Which token of a source each token of a target was made from: by the weights of heads that give each one of its own.
-
-A target token is aligned by its own row, that of the decoder as it reads the token: Shift-Att of Chen et al. 2020 (Accurate
-Word Alignment Induction from Neural Machine Translation). Earlier work (Garg et al. 2019, Jointly Learning to Align and
-Translate with Transformer Models), and Whisper's times, take the row before, which predicts the token.
-"""
+"""The words of a speech with their times, the links of a target with its source, and the heads that they were read from."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+import re
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Annotated
+from typing import Annotated, Literal
 
-import numpy as np
-
-from attnctl.arrays import Bools, Floats
-from attnctl.document_fields import Index, Part, Share, about
-from attnctl.layer import LayerAttention
-from attnctl.readings.effects.needle import HeadPlace
+from attnctl.arrays import Floats
+from attnctl.document_fields import ALWAYS, Amount, Index, Matrix, Part, Portion, Share, about
+from attnctl.errors import UsageError
+from attnctl.formats.documents.json_documents import JsonDocument, ResultModel, ResultTokens
+from attnctl.readings.head_place import HeadPlace
 from attnctl.text import quoted_beginning
-from attnctl.tokens import Token
 from attnctl.trace.model_info import ModelInfo
-from attnctl.trace.run import Run
+
+FRAME_SECONDS = 0.02
+AUTO_HEADS = 6  # of the best, for `auto`
+LISTED_HEADS = 10  # of the best, to be held against those that a checkpoint names
+IMPROBABLE = (
+    0.08  # a word below this is doubtful: 2 of 730 ordinary words of a synthetic voice, as bench_align speaks them
+)
+REPEATED = 4  # how often the same tokens must follow each other to be doubtful
+NO_SPACES = ("zh", "ja", "th", "lo", "my", "yue", "km", "bo")  # languages that are written without spaces
+
+
+class AlignedWord(Part):
+    """A word, and when it was said."""
+
+    text: str
+    start: Annotated[float, about("Seconds.", minimum=0)]
+    end: Annotated[float, about("Seconds.", minimum=0)]
+    confidence: Annotated[Portion, about("The geometric mean of its tokens' probabilities.")]
+    doubtful: Annotated[
+        bool,
+        ALWAYS,
+        about(f"Its confidence is below {IMPROBABLE:g}, or the same tokens follow each other {REPEATED} times."),
+    ] = False
+
+
+class ScoredHead(HeadPlace):
+    """A head, and how well it goes along with the sound."""
+
+    score: Annotated[
+        float, about("Mean of its standardised weights along its best monotonic path × the share of its weights there.")
+    ]
+
+
+@dataclass(frozen=True, eq=False)
+class AlignedWindow:
+    """Up to 30 seconds of sound: the tokens of its text, and their way along the frames."""
+
+    start: float  # seconds
+    tokens: tuple[str, ...]
+    weights: Floats  # (tokens + 1, frames): standardised, smoothed, mean of the heads; the last row is the end's
+    path: tuple[Floats, Floats]  # rows and frames of the path
+
+
+class AlignedSpeech(JsonDocument, kw_only=True, eq=False, tag="attnctl.alignment/1"):
+    """When each word of a speech was said, by the cross attention of some heads."""
+
+    audio: Annotated[str, about("The name of the file.")]
+    seconds: Annotated[Amount, about("How long it is.")]
+    text: str
+    given: Annotated[bool, about("False: the model's own, the likeliest token each time.")]
+    language: Annotated[str | None, about("As Whisper calls it: en, de.")] = None
+    model: ResultModel
+    words: tuple[AlignedWord, ...]
+    chosen: Annotated[
+        Literal["named", "auto", "given"],
+        about("Whether heads are those that the checkpoint names, those found best, or others that were asked for."),
+    ]
+    heads: Annotated[tuple[HeadPlace, ...], about("The heads that the times were read from.")]
+    named_heads: Annotated[tuple[HeadPlace, ...], about("The alignment heads that the checkpoint names.")] = ()
+    found_heads: Annotated[tuple[ScoredHead, ...], about("The heads that go along with the sound best, best first.")]
+    common_heads: Annotated[Index, about("How many of named_heads are among found_heads.")]
+    notes: tuple[str, ...]
+
+    def __repr__(self) -> str:
+        return f"AlignedSpeech of {self.audio}: {len(self.words)} words in {self.seconds:.1f} s, {self.model.name}"
 
 
 class AlignedLink(Part):
@@ -44,78 +102,56 @@ class AlignmentHead(HeadPlace):
     ]
 
 
-@dataclass(frozen=True, eq=False)
-class AlignedText:
-    """A source and a target, what each of the target's tokens was made from, and the heads that say so."""
+class AlignedText(JsonDocument, kw_only=True, eq=False, tag="attnctl.text-alignment/1"):
+    """Which token of a source each token of a target was made from, by the attention of some heads."""
 
-    text: str
+    text: Annotated[str, about("The source.")]
     target: str
-    given: bool
-    model: ModelInfo
-    sources: tuple[Token, ...]
-    links: tuple[AlignedLink, ...]
-    weights: Floats  # (target tokens, source tokens), mean of the heads
-    chosen: str
-    heads: tuple[HeadPlace, ...]
-    found_heads: tuple[AlignmentHead, ...]
-    notes: tuple[str, ...] = ()
+    given: Annotated[bool, about("False: the model's own, the likeliest token each time.")]
+    model: ResultModel
+    sources: Annotated[
+        ResultTokens,
+        about("The tokens of the source, without special ones and white space; or its words."),
+    ]
+    links: Annotated[tuple[AlignedLink, ...], about("One a token of the target, in its order.")]
+    weights: Annotated[Matrix, about("Of each token of the target on each of sources, mean of the heads.")]
+    chosen: Annotated[
+        Literal["auto", "given"], about("Whether heads are those found best, or others that were asked for.")
+    ]
+    heads: Annotated[tuple[HeadPlace, ...], about("The heads that the links were read from.")]
+    found_heads: Annotated[tuple[AlignmentHead, ...], about("The heads that align best, best first.")]
+    notes: tuple[str, ...]
 
     def __repr__(self) -> str:
         return f"AlignedText of {quoted_beginning(self.target)}: {len(self.links)} links, {self.model.name}"
 
 
-HeadWeights = dict[tuple[int, int], Floats]  # (layer, head) → (target tokens, source tokens)
+# --- heads ----------------------------------------------------------------------------------------------------------
 
 
-class AlignmentReading:
-    """The weights of every head from target tokens to source tokens, and what the run told.
-
-    `targets` are the queries of each target token, over which is averaged; `sources` are keys.
-    """
-
-    predicts = False
-
-    def __init__(self, targets: Sequence[Sequence[int]], sources: Sequence[int]) -> None:
-        self._rows, self._sources = [row for rows in targets for row in rows], sources
-        self._counts = np.array([len(rows) for rows in targets], np.float32)
-        self._starts = np.cumsum([0, *map(len, targets)])[:-1]
-        self._weights: HeadWeights = {}
-
-    def take(self, layer: LayerAttention) -> None:
-        """Keep the weights of a layer's heads."""
-        rows = layer.rows_of(self._rows)[..., self._sources]  # (heads, rows, sources)
-        summed: Floats = np.add.reduceat(rows, self._starts, axis=1)  # (heads, targets, sources)
-        means = summed / self._counts[:, None]
-        self._weights |= {(layer.layer, head): own for head, own in zip(layer.heads, means, strict=True)}
-
-    def value(self, run: Run) -> tuple[HeadWeights, Run]:
-        """The weights of all heads."""
-        return self._weights, run
+def parsed_heads(spec: str, info: ModelInfo) -> tuple[HeadPlace, ...]:
+    """The heads that "4.2,5.1" names. Raises UsageError where it names none, or one that is not there."""
+    found: dict[tuple[int, int], HeadPlace] = {}
+    for part in spec.split(","):
+        match = re.fullmatch(r"\s*([0-9]{1,4})\.([0-9]{1,4})\s*", part)
+        if match is None:
+            raise UsageError(f"--heads {spec[:40]!r}: it is named, auto, or heads as layer.head: 4.2,5.1")
+        place = int(match[1]), int(match[2])
+        found[place] = HeadPlace(*place)
+    return checked_heads(tuple(found.values()), info, "--heads")
 
 
-def ranked_heads(weights: HeadWeights, targets: Sequence[Token], sources: Sequence[Token]) -> tuple[AlignmentHead, ...]:
-    """All heads with their scores, best first; punctuation, which looks at the ends of things, does not count."""
-    rows, columns = _worded(targets), _worded(sources)
-    scores = {place: head_score(own[rows][:, columns]) for place, own in weights.items()}
-    return tuple(AlignmentHead(*place, scores[place]) for place in sorted(scores, key=lambda place: -scores[place]))
+def checked_heads(heads: tuple[HeadPlace, ...], info: ModelInfo, where: str) -> tuple[HeadPlace, ...]:
+    """The heads, all of which are there. Raises UsageError for one that is not."""
+    layers, count = info.n_layers or 0, info.n_heads or 0
+    for one in heads:
+        if one.layer >= layers or one.head >= count:
+            raise UsageError(
+                f"{where}: no head {one.layer}.{one.head} in {info.name}: it has {layers} layers of {count} heads"
+            )
+    return heads
 
 
-def _worded(tokens: Sequence[Token]) -> Bools:
-    """Which tokens have a letter or digit; all where none has one → (tokens,)."""
-    found = np.array([any(letter.isalnum() for letter in token.text) for token in tokens])
-    return found if found.any() else ~found
-
-
-def head_score(weights: Floats) -> float:
-    """How well a head aligns by its weights (targets, sources): their largest, on average, × the share of distinct ones."""
-    distinct = len(set(weights.argmax(axis=1).tolist())) / len(weights)
-    return float(weights.max(axis=1).mean()) * distinct
-
-
-def aligned_links(weights: Floats, targets: Iterable[Token], sources: Sequence[Token]) -> tuple[AlignedLink, ...]:
-    """The largest of each row of weights (targets, sources)."""
-    best = weights.argmax(axis=1)
-    return tuple(
-        AlignedLink(token.text, int(at), sources[at].text, float(row[at]))
-        for token, at, row in zip(targets, best, weights, strict=True)
-    )
+def heads_listed(heads: Sequence[HeadPlace]) -> str:
+    """3.1, 4.2: layer and head of each."""
+    return ", ".join(f"{one.layer}.{one.head}" for one in heads)

@@ -99,7 +99,7 @@ def parsed_expectation(spec: str) -> Expectation | None:
     return Expectation(spec) if spec in ("segments", "causal") else None
 
 
-class Leaks(JsonDocument, kw_only=True, frozen=True, eq=False, tag="attnctl.leaks/1"):
+class Leaks(JsonDocument, kw_only=True, eq=False, tag="attnctl.leaks/1"):
     """Whether a model keeps the segments of a packed batch apart: every pair of segments in a row."""
 
     model: ResultModel

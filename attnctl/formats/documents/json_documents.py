@@ -96,11 +96,13 @@ class DocumentModel(Made):
     """What the numbers come from."""
 
 
-# the model of a result that is a document: `plain` writes the one as the other
+# in a result that is a document: what Python has, and what `plain` makes of it
 if TYPE_CHECKING:
     ResultModel = ModelInfo
+    ResultTokens = tuple[Token, ...]
 else:
     ResultModel = DocumentModel
+    ResultTokens = tuple[DocumentToken, ...]
 
 
 # --- documents of a text -----------------------------------------------------------------------------------------

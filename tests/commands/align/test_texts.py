@@ -13,9 +13,9 @@ from matplotlib.text import Text
 from tokenizers import Tokenizer
 
 import attnctl
-from attnctl.commands.align.result import head_score, ranked_heads
+from attnctl.commands.align.figure import links_drawing
+from attnctl.commands.align.texts import head_score, ranked_heads
 from attnctl.errors import UsageError
-from attnctl.render.figure.charts import alignment_drawing
 from attnctl.tokens import Token
 from tests.conftest import Run, check_schema
 from tests.tools import folders
@@ -178,7 +178,7 @@ def test_forms_of_aligned_texts(place: Path, tmp_path: Path, run: Run) -> None:
         assert run(*how, "-o", str(tmp_path / f"a.{suffix}")).code == 0
         assert (tmp_path / f"a.{suffix}").stat().st_size > 50
     labels = [
-        text.get_text() for text in alignment_drawing(attnctl.align(SOURCE, how[3], target="das")).figure.findobj(Text)
+        text.get_text() for text in links_drawing(attnctl.align(SOURCE, how[3], target="das")).figure.findobj(Text)
     ]
     assert {"target", "source", "weight", "w", "i", "l", "e", "at", "d", "a", "s"} <= set(labels)
     file = tmp_path / "text.txt"
