@@ -352,3 +352,17 @@ def test_words_beside_silence_begin_where_they_are_said(tmp_path: Path, base: Pa
     assert len(late) == 9 and np.median(late) <= 0.1 and late.max() < 0.4
     ends = 12 + len(a) / voice.rate, begins[1] + len(b) / voice.rate
     assert all(found.words[at].end < end + 0.02 for at, end in zip((4, -1), ends, strict=True))
+
+
+def test_whisper_with_several_ends(place: Path, tmp_path: Path) -> None:
+    """A list of ends; the usual one is first."""
+    folder = shutil.copytree(place / "tiny", tmp_path / "model")
+    for name in ("config.json", "generation_config.json"):
+        settings = json.loads((folder / name).read_text())
+        settings["eos_token_id"] = [settings["eos_token_id"], settings["decoder_start_token_id"]]
+        (folder / name).write_text(json.dumps(settings))
+    for target in (None, "One two"):
+        alone, several = (
+            attnctl.align(str(place / "tone.wav"), name, target=target) for name in (place / "tiny", folder)
+        )
+        assert several.text == alone.text and several.words == alone.words
