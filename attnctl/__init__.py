@@ -30,15 +30,16 @@ from typing import TYPE_CHECKING, Any
 __version__ = "0.1.0"
 
 if TYPE_CHECKING:
-    from attnctl.api import ablate, align, compare, evaluate, heads, sources, spans, view
+    from attnctl.api import ablate, compare, evaluate, heads, sources, spans, view
     from attnctl.batching import batch
+    from attnctl.commands.align.compute import align
+    from attnctl.commands.leaks.compute import leaks
     from attnctl.errors import AttnctlError
     from attnctl.formats.storage import load
     from attnctl.models import attend, open_model
     from attnctl.models.huggingface.attention_log import AttentionLog
     from attnctl.models.huggingface.capture import capture
     from attnctl.models.huggingface.intervention import intervene
-    from attnctl.models.huggingface.leaks import leaks
     from attnctl.models.huggingface.model_effects import effects
     from attnctl.readings.overview import Overview
     from attnctl.trace import Trace

@@ -1,4 +1,4 @@
-"""The commands as functions: heads, compare, spans, view, ablate, sources, align, leaks, evaluate, each answering a value.
+"""The commands as functions: heads, compare, spans, view, ablate, sources, evaluate, each answering a value.
 
 Where a function takes `text`, it may be a trace (of `attend`, `load`, `capture`) instead, whose numbers are there already.
 Models and options are those of `attend`.
@@ -29,9 +29,7 @@ if TYPE_CHECKING:
     from attnctl.formats.pictures import Look
     from attnctl.models import Model, ModelArgument
     from attnctl.models.huggingface.checkpoint import Checkpoint
-    from attnctl.models.huggingface.leaks import LeakSearch
     from attnctl.models.huggingface.prompts import Prompt, SourceSearch
-    from attnctl.readings.alignment import AlignedSpeech
     from attnctl.readings.census.census_table import CensusTable
     from attnctl.readings.comparison import Comparison
     from attnctl.readings.effects import Effects
@@ -40,7 +38,6 @@ if TYPE_CHECKING:
     from attnctl.readings.head_statistics import HeadStatistics
     from attnctl.readings.overview import Overview
     from attnctl.readings.questions.quiz import QuizQuestion
-    from attnctl.readings.text_alignment import AlignedText
     from attnctl.render.page import Page
     from attnctl.source import Prepared, Say, Source
     from attnctl.source import Selection as Chosen
@@ -524,131 +521,6 @@ def search_sources(
     yield search
     for _ in chain(search.measure_all(), search.remove_parts(conversation) if remove else ()):
         yield search
-
-
-@checked
-def align(
-    text: str | os.PathLike[str],
-    model: str | os.PathLike[str],
-    *,
-    heads: str | None = None,
-    target: str | None = None,
-    words: bool = False,
-    language: str | None = None,
-    source_language: str | None = None,
-    target_language: str | None = None,
-    dtype: str | None = None,
-    device: str | None = None,
-) -> AlignedSpeech | AlignedText:
-    """When each word of a speech was said, or what each token of a target was made from, as the command says it.
-
-    `model` is a checkpoint's folder or Hugging Face id. By Whisper `text` is a file of speech, and `words` of the answer
-    have text, start, end and confidence. By an encoder-decoder it is the source of `target` (None: the model's own), by
-    other models "source >> target", and `links` of the answer have text, source, source_text and weight; with `words` they
-    are of whole words. `heads` are named (of Whisper: those of its generation config, else the best), auto (the best), or
-    layer.head with commas; None is named for speech, auto for texts.
-    """
-    *_, found = align_steps(
-        os.fspath(text), os.fspath(model), heads=heads, target=target, words=words, language=language,
-        source_language=source_language, target_language=target_language, dtype=dtype, device=device,
-    )  # fmt: skip
-    assert not isinstance(found, float)
-    return found
-
-
-def hears_speech(text: str, model: str) -> bool:
-    """Whether `align` takes a text for the name of a file of speech: by the model, or as it is called."""
-    from attnctl.files import SOUND
-    from attnctl.models.huggingface.hub import checkpoint_settings, is_checkpoint
-
-    return bool(SOUND.fullmatch(text)) or (
-        is_checkpoint(model) and checkpoint_settings(model).get("model_type") == "whisper"
-    )
-
-
-def align_steps(
-    text: str,
-    model: str,
-    *,
-    heads: str | None = None,
-    target: str | None = None,
-    words: bool = False,
-    language: str | None = None,
-    source_language: str | None = None,
-    target_language: str | None = None,
-    dtype: str | None = None,
-    device: str | None = None,
-) -> Iterator[AlignedSpeech | AlignedText | float]:
-    """What `attnctl align` does: after each part of a sound how much has been heard, 0 to 1, and at last what is aligned."""
-    speech, how = hears_speech(text, model), {"dtype": dtype or "auto", "device": device or "auto"}
-    languages = {"source_language": source_language, "target_language": target_language}
-    of_texts = {name: code for name, code in languages.items() if code is not None}
-    wrong = {"words": words and speech, "language": language is not None and not speech}
-    for option, given in (wrong | dict.fromkeys(of_texts, speech)).items():
-        if given:
-            raise UsageError(f"does not go with {'speech' if speech else 'texts'}", option=option)
-    if not speech:
-        from attnctl.models.huggingface.text_alignment import align_text
-
-        return iter((align_text(text, model, heads=heads or "auto", target=target, words=words, **how, **of_texts),))
-    from attnctl.formats.audio import read_audio
-    from attnctl.models.huggingface.speech import align_speech, open_speech
-
-    samples = read_audio(text)
-    name = "standard input" if text == "-" else os.path.basename(text)  # noqa: PTH119
-    return align_speech(
-        open_speech(model, **how), samples, name, heads=heads or "named", target=target, language=language
-    )
-
-
-def leak_search(
-    inputs: Sequence[str],
-    model: str | None,
-    *,
-    pack: bool = False,
-    expect: str = "segments",
-    dtype: str | None = None,
-    device: str | None = None,
-) -> LeakSearch:
-    """What `attnctl leaks` measures: a batch in a file, or with `pack` texts in one row; see `attnctl.leaks`.
-
-    Raises UsageError for what does not go together, AttnctlError for a file or a checkpoint that is damaged.
-    """
-    from attnctl.formats.arrays import read_batch, read_table
-    from attnctl.models.huggingface.hub import check_extra, find_checkpoint, is_checkpoint, read_json
-    from attnctl.readings.leaks import parsed_expectation
-
-    if model is None or not is_checkpoint(model):
-        wanted = f"name its folder or Hugging Face id with {option_name('model')}"
-        raise UsageError(f"leaks wants a checkpoint: {wanted}")
-    if (len(inputs) < 2) == pack:
-        if pack:
-            raise UsageError("packs texts: give two, or more", option="pack")
-        raise UsageError(f"leaks reads one batch; texts go with {option_name('pack')}")
-    batch: dict[str, Any] = {} if pack else dict(read_batch(inputs[0]))
-    expected = expect if parsed_expectation(expect) else read_table(expect)
-    check_extra()
-    from attnctl.models.huggingface.leaks import LeakSearch
-    from attnctl.models.huggingface.network import load_network
-    from attnctl.models.huggingface.opening import DTYPES, short_name
-    from attnctl.models.huggingface.tokenizer import open_pieces
-
-    if dtype not in (None, *DTYPES):
-        raise UsageError(f"it is {', '.join(DTYPES)}", option="dtype", value=dtype)
-    folder, name = find_checkpoint(model), short_name(model)
-    if folder.suffix.lower() == ".gguf":
-        from attnctl.models.huggingface.gguf import dequantised_folder
-
-        folder = dequantised_folder(folder)
-    if pack:
-        pieces = open_pieces(folder, name)
-        tokens = [[token.id for token in pieces.tokenize_text(text)] for text in inputs]
-        batch = {
-            "input_ids": [list(chain(*tokens))],
-            "position_ids": [[at for own in tokens for at in range(len(own))]],
-        }
-    network = load_network(folder, read_json(folder / "config.json"), dtype or "auto", device or "auto", name)
-    return LeakSearch(network, batch, batch.pop("segments", None), expected, name)
 
 
 @with_model_options

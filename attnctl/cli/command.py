@@ -1,13 +1,13 @@
 """How a command is written: a typed function under `@command`, its options Typer's own, shared ones in frozen dataclasses.
 
-    @command(example='attnctl leaks batch.safetensors --model smollm2')
-    def leaks_command(
-        inputs: Annotated[list[str], Argument(help="A batch.")],
+    @command(example='attnctl heatmap "Alice eats" --model smollm2')
+    def heatmap_command(
+        text: Annotated[str, Argument(help="A text.")],
         *,
-        expect: Annotated[str, Option("--expect", help="Who may see whom.", rich_help_panel=LOOK)] = "segments",
+        title: Annotated[str | None, Option("--title", help="Over the picture.", rich_help_panel=LOOK)] = None,
         model: CheckpointOptions,
     ) -> int:
-        \"\"\"Tell whether a model keeps the documents of a packed batch apart.\"\"\"
+        \"\"\"Draw the weights.\"\"\"
 
 Typer sees the fields of `CheckpointOptions` as parameters of the function. `attnctl.cli.app` lists the commands.
 """

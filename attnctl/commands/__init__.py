@@ -67,19 +67,19 @@ COMMANDS = {
     "align": CommandPackage(
         LOOK,
         "when each word of a speech was said, what a word was made from",
-        "attnctl.commands.align",
-        functions={"align": "attnctl.api"},
+        "attnctl.commands.align.command",
+        functions={"align": "attnctl.commands.align.compute"},
         documents={
-            "alignment": "attnctl.formats.documents.readings_json:AlignmentDocument",
-            "text-alignment": "attnctl.formats.documents.readings_json:TextAlignmentDocument",
+            "alignment": "attnctl.commands.align.result:AlignedSpeech",
+            "text-alignment": "attnctl.commands.align.result:AlignedText",
         },
     ),
     "leaks": CommandPackage(
         LOOK,
         "whether packed documents are kept apart",
-        "attnctl.commands.leaks",
-        functions={"leaks": "attnctl.models.huggingface.leaks"},
-        documents={"leaks": "attnctl.formats.documents.readings_json:LeaksDocument"},
+        "attnctl.commands.leaks.command",
+        functions={"leaks": "attnctl.commands.leaks.compute"},
+        documents={"leaks": "attnctl.commands.leaks.result:Leaks"},
     ),
     "view": CommandPackage(
         LOOK,

@@ -46,7 +46,7 @@ def docs_command(
     elif open_:
         from platformdirs import user_cache_path
 
-        from attnctl.commands.view import show_in_browser
+        from attnctl.cli.browser import show_in_browser
 
         first = pages.build_site(user_cache_path("attnctl") / f"docs-{__version__}")
         place = str(first if page is None else first.with_name(f"{page.name}.html"))

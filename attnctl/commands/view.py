@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import os
 import re
-import sys
 import tempfile
-import webbrowser
 from collections.abc import Iterable
 from dataclasses import fields, replace
 from pathlib import Path
@@ -14,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 
 from typer import Argument, Context, Option
 
+from attnctl.cli.browser import show_in_browser
 from attnctl.cli.command import command, refuse_unused
 from attnctl.cli.groups import (
     CHANGED,
@@ -39,7 +37,7 @@ from attnctl.cli.groups import (
     output_option,
 )
 from attnctl.cli.opening import model_of, open_source
-from attnctl.cli.output import page_notes, print_lines, put_bytes, say_notes
+from attnctl.cli.output import page_notes, print_lines, put_bytes
 from attnctl.errors import UsageError
 from attnctl.files import check_writable
 
@@ -249,12 +247,3 @@ def _write_page(html: str, name: str, output: str | None, no_open: bool) -> None
         print_lines(output)
         if not no_open:
             show_in_browser(output)
-
-
-def show_in_browser(page: str) -> None:
-    """Open a page in a browser, or say that there is none. One that would take over the terminal is not asked."""
-    windows = sys.platform in ("win32", "darwin") or any(
-        os.environ.get(name) for name in ("DISPLAY", "WAYLAND_DISPLAY", "BROWSER", "WSL_DISTRO_NAME")
-    )
-    if not (windows and webbrowser.open(Path(os.path.realpath(page)).as_uri())):
-        say_notes([f"no browser was found here: open {page} in one"])

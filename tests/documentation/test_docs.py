@@ -138,7 +138,7 @@ def test_open(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None
     seen: list[str] = []
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     monkeypatch.setattr("attnctl.docs.site.build_site", lambda target: target / "index.html")
-    monkeypatch.setattr("attnctl.commands.view.show_in_browser", seen.append)
+    monkeypatch.setattr("attnctl.cli.browser.show_in_browser", seen.append)
     assert run("docs", "lesson", "--open").code == 0 and seen[0].endswith("lesson.html")
     assert seen[0].startswith(str(tmp_path))
 

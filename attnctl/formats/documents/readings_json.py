@@ -1,11 +1,11 @@
-"""Readings as JSON: effects, sources, needles (which are read back), speech, leaks, comparisons, a softmax, a quiz."""
+"""Readings as JSON: effects, sources, needles (which are read back), comparisons, a softmax, a quiz."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import fields, replace
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any
 
 import numpy as np
 from msgspec import field
@@ -28,15 +28,13 @@ from attnctl.formats.documents.json_documents import (
     write_json,
 )
 from attnctl.formats.validation import finite_floats
-from attnctl.readings.alignment import AlignedSpeech, AlignedWord, ScoredHead
 from attnctl.readings.comparison import AlignedTokens, Comparison
 from attnctl.readings.effects import ContributionPart, Effects, strongest_cuts
 from attnctl.readings.effects.answer_sources import AnswerSources, PartSource
-from attnctl.readings.effects.needle import HeadPlace, HeadsOff, NeedleCell, NeedleRun, Needles
-from attnctl.readings.leaks import Leaks
+from attnctl.readings.effects.needle import HeadsOff, NeedleCell, NeedleRun, Needles
+from attnctl.readings.head_place import HeadPlace
 from attnctl.readings.questions.quiz import QuizQuestion
 from attnctl.readings.questions.softmax import SoftmaxSteps
-from attnctl.readings.text_alignment import AlignedLink, AlignedText, AlignmentHead
 from attnctl.trace.model_info import ModelInfo
 
 # --- effects -----------------------------------------------------------------------------------------------------
@@ -212,69 +210,6 @@ def _is_same(found: object, wanted: object) -> bool:
     if isinstance(found, DocumentModel):
         return all(getattr(found, key) == getattr(wanted, key) for key in ("name", "sha256", "revision"))
     return found == wanted
-
-
-# --- aligned speech and texts ------------------------------------------------------------------------------------
-
-
-class AlignmentDocument(JsonDocument, kw_only=True, tag="attnctl.alignment/1"):
-    """When each word of a speech was said, by the cross attention of some heads."""
-
-    audio: Annotated[str, about("The name of the file.")]
-    seconds: Annotated[Amount, about("How long it is.")]
-    text: str
-    given: Annotated[bool, about("False: the model's own, the likeliest token each time.")]
-    language: Annotated[str | None, about("As Whisper calls it: en, de.")] = None
-    model: DocumentModel
-    words: tuple[AlignedWord, ...]
-    chosen: Annotated[
-        Literal["named", "auto", "given"],
-        about("Whether heads are those that the checkpoint names, those found best, or others that were asked for."),
-    ]
-    heads: Annotated[tuple[HeadPlace, ...], about("The heads that the times were read from.")]
-    named_heads: Annotated[tuple[HeadPlace, ...], about("The alignment heads that the checkpoint names.")] = ()
-    found_heads: Annotated[tuple[ScoredHead, ...], about("The heads that go along with the sound best, best first.")]
-    common_heads: Annotated[Index, about("How many of named_heads are among found_heads.")]
-    notes: tuple[str, ...]
-
-
-class TextAlignmentDocument(JsonDocument, kw_only=True, tag="attnctl.text-alignment/1"):
-    """Which token of a source each token of a target was made from, by the attention of some heads."""
-
-    text: Annotated[str, about("The source.")]
-    target: str
-    given: Annotated[bool, about("False: the model's own, the likeliest token each time.")]
-    model: DocumentModel
-    sources: Annotated[
-        tuple[DocumentToken, ...],
-        about("The tokens of the source, without special ones and white space; or its words."),
-    ]
-    links: Annotated[tuple[AlignedLink, ...], about("One a token of the target, in its order.")]
-    weights: Annotated[Matrix, about("Of each token of the target on each of sources, mean of the heads.")]
-    chosen: Annotated[
-        Literal["auto", "given"], about("Whether heads are those found best, or others that were asked for.")
-    ]
-    heads: Annotated[tuple[HeadPlace, ...], about("The heads that the links were read from.")]
-    found_heads: Annotated[tuple[AlignmentHead, ...], about("The heads that align best, best first.")]
-    notes: tuple[str, ...]
-
-
-def alignment_document(found: AlignedSpeech | AlignedText) -> JsonDocument:
-    """The words of a speech, or the links of a target with its source, and the heads, as a document."""
-    return document_of(TextAlignmentDocument if isinstance(found, AlignedText) else AlignmentDocument, found)
-
-
-# --- leaks -------------------------------------------------------------------------------------------------------
-
-
-@fields_from(fields_of(Leaks, model=DocumentModel))
-class LeaksDocument(JsonDocument, tag="attnctl.leaks/1"):
-    """Whether a model keeps the segments of a packed batch apart: every pair of segments in a row."""
-
-
-def leaks_document(found: Leaks) -> LeaksDocument:
-    """Pairs of segments as a document."""
-    return document_of(LeaksDocument, found)
 
 
 # --- comparisons -------------------------------------------------------------------------------------------------

@@ -19,7 +19,6 @@ from attnctl.models.huggingface.intervention import apply_interventions
 from attnctl.models.huggingface.prompts import Prompt, chat_prompt, ids_of, prompt_tokens
 from attnctl.readings.effects.needle import (
     NEEDLE,
-    HeadPlace,
     HeadsOff,
     NeedleCell,
     NeedleRun,
@@ -28,6 +27,7 @@ from attnctl.readings.effects.needle import (
     retrieval_scores,
     sentences_of,
 )
+from attnctl.readings.head_place import HeadPlace
 from attnctl.tokens import Token
 
 ANSWER = 24  # tokens of an answer

@@ -18,6 +18,7 @@ import numpy as np
 from attnctl.arrays import Floats
 from attnctl.document_fields import ALWAYS, Index, Part, Portion, Sha256, Share, Whole, about
 from attnctl.errors import AttnctlError
+from attnctl.readings.head_place import HeadPlace
 from attnctl.trace.model_info import ModelInfo
 
 if TYPE_CHECKING:
@@ -95,13 +96,6 @@ class NeedleCell:
     answered: bool
     found: Annotated[Share, about("Share of the answer's attention on the needle, over all heads and layers.")]
     scores: dict[int, Floats] = field(default_factory=dict)  # layer → each head's retrieval score (heads,), if answered
-
-
-class HeadPlace(Part):
-    """Where a head stands."""
-
-    layer: Index
-    head: Index
 
 
 class HeadsOff(Part):

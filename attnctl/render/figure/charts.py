@@ -1,4 +1,4 @@
-"""Figures that are no heatmaps: effects, sources, needles, speech, leaks, comparisons, statistics of heads, a census."""
+"""Figures that are no heatmaps: effects, sources, needles, comparisons, statistics of heads, a census."""
 
 from __future__ import annotations
 
@@ -15,7 +15,6 @@ from attnctl import __version__
 from attnctl.attention import Array
 from attnctl.document_fields import Box
 from attnctl.formats.pictures import CMAP, DPI, PLAIN, Look
-from attnctl.readings.alignment import FRAME_SECONDS, AlignedSpeech, heads_listed
 from attnctl.readings.census.census_table import ALL, FEWEST, CensusTable, Relation
 from attnctl.readings.census.words import DOWN, TO_ANTECEDENT, UP
 from attnctl.readings.comparison import Comparison
@@ -23,16 +22,13 @@ from attnctl.readings.effects import EdgeEffect, Effects, SpanEffect
 from attnctl.readings.effects.answer_sources import AnswerSources, PartSource
 from attnctl.readings.effects.needle import Needles
 from attnctl.readings.head_statistics import STATISTICS, HeadStatistics
-from attnctl.readings.leaks import Leaks
-from attnctl.readings.text_alignment import AlignedText
 from attnctl.render.figure.drawing import INK, QUIET
 from attnctl.render.figure.heatmap import colour_map, drawing_of
 from attnctl.render.figure.labels import LONGEST, Labels
-from attnctl.render.figure.layout import Drawing, Grids, Panel, Scale, colour_norm, token_labels
+from attnctl.render.figure.layout import Drawing, Grids, Panel, Scale, colour_norm
 from attnctl.render.figure.photograph import RegionValues, draw_regions
 from attnctl.render.figure.saving import plain_settings
 from attnctl.render.forms import CHANGE
-from attnctl.render.told.leaks import headline, segment_name
 from attnctl.text import percent, probability_text, shortened, visible_text
 
 if TYPE_CHECKING:
@@ -242,100 +238,6 @@ def needle_drawing(found: Needles) -> Drawing:
         axes=("depth of the needle", "tokens of the prompt"),
         hidden="not answered" if asked.all() else "not answered, or not asked",
         cited=found.run.model.citation,
-    )
-    return drawing_of(grids)
-
-
-INCHES_A_SECOND, INCHES_A_TOKEN = 1.4, 0.17
-ALIGNED = "weight, standardised over the tokens; mean of the heads"
-
-
-def alignment_drawing(found: AlignedSpeech | AlignedText) -> Drawing:
-    """Tokens down, seconds across, a panel for each part of the sound, with the path along which the words were found.
-
-    Of texts the target's tokens down, the source's across.
-    """
-    if isinstance(found, AlignedText):
-        return _draw_links(found)
-    windows = found.windows
-    said = f"heads {heads_listed(found.heads)}"
-    labels = Labels([found.audio, said, *(name for window in windows for name in window.tokens)])
-    names = [[labels.axis_label(name, LONGEST) for name in window.tokens] for window in windows]
-    left = 0.35 + max(labels.text_width(name, 7.5) for several in names for name in several)
-    wide = max(5.0, INCHES_A_SECOND * max(window.weights.shape[1] for window in windows) * FRAME_SECONDS)
-    wide, highs = min(wide, 30.0), [INCHES_A_TOKEN * len(several) for several in names]
-    width, height = left + wide + 1.1, 0.9 + sum(highs) + 0.75 * len(highs)
-    dpi = min(DPI, 8000 / max(width, height))
-    with plain_settings():
-        figure: Any = Figure(figsize=(width, height), dpi=dpi, facecolor="white", label=found.model.citation)
-        FigureCanvasAgg(figure)
-        top = height - 0.75
-        for window, several, high in zip(windows, names, highs, strict=True):
-            axes = figure.add_axes((left / width, (top - high) / height, wide / width, high / height))
-            top -= high + 0.75
-            array, seconds = window.weights[:-1], window.weights.shape[1] * FRAME_SECONDS
-            extent = (window.start, window.start + seconds, len(several) - 0.5, -0.5)
-            image = axes.imshow(array, cmap=colour_map(CMAP), aspect="auto", extent=extent, interpolation="nearest")
-            rows, frames = window.path
-            here = rows < len(several)
-            axes.plot(window.start + (frames[here] + 0.5) * FRAME_SECONDS, rows[here], color="white", linewidth=1.2)
-            axes.set_yticks(range(len(several)), several)
-            for text in axes.get_yticklabels():
-                text.set(parse_math=False, family=labels.family, fontsize=7.5)
-            axes.tick_params(length=0, labelsize=7.5)
-            axes.set_xlabel("seconds", fontsize=8, color=QUIET)
-            place = ((left + wide + 0.15) / width, (axes.get_position().y0), 0.12 / width, high / height)
-            bar = figure.colorbar(image, cax=figure.add_axes(place))
-            bar.ax.tick_params(labelsize=7)
-            bar.set_label(ALIGNED if high > 3.2 else "standardised weight", fontsize=7.5)
-        head = labels.cut_to_width(labels.drawable(f"{found.audio}, {found.model.name}"), 11.5, width - 0.3)
-        for text, size, colour, down in ((head, 11.5, INK, 0.25), (said, 9, QUIET, 0.5)):
-            how = {"fontsize": size, "color": colour, "va": "center", "parse_math": False, "family": labels.family}
-            figure.text(0.15 / width, 1 - down / height, text, **how)
-    return Drawing(figure, labels.missing_characters)
-
-
-def _draw_links(found: AlignedText) -> Drawing:
-    grids = Grids(
-        panels=(Panel(0, 0, "", found.weights),),
-        rows=tuple(link.text for link in found.links),
-        columns=token_labels(found.sources),
-        scales=(Scale(Normalize(0, max(float(found.weights.max()), LEAST)), colour_map(CMAP), "weight"),),
-        title=found.model.name,
-        said=(f"mean of heads {heads_listed(found.heads)}",),
-        axes=("target", "source"),
-        cited=found.model.citation,
-    )
-    return drawing_of(grids)
-
-
-def leaks_drawing(found: Leaks) -> Drawing:
-    """Segment × segment: what may be seen, what is, and what it moves; on the diagonal a segment's own future."""
-    queries, keys = (
-        tuple(dict.fromkeys(which)) for which in zip(*((one.query, one.key) for one in found.pairs), strict=True)
-    )
-    arrays = np.zeros((3, len(queries), len(keys)), np.float32)
-    there = np.zeros((len(queries), len(keys)), np.bool_)
-    for pair in found.pairs:
-        at = queries.index(pair.query), keys.index(pair.key)
-        there[at], arrays[:, *at] = True, (max(pair.visible, default=0), pair.largest or 0, pair.change or 0)
-    scales = (
-        Scale(Normalize(0, 1), colour_map(CMAP), "share"),
-        Scale(Normalize(0, max(float(arrays[2].max()), found.limit)), colour_map(CMAP), f"change of {found.outputs}"),
-    )
-    told = ("may: share of pairs visible", "does: largest weight"), f"matters: change of {found.outputs}"
-    panels = [Panel(0, at, name, arrays[at], there) for at, name in enumerate(told[0] if found.layers else ())]
-    panels.append(Panel(0, len(panels), told[1], arrays[2], there, scale=1))
-    grids = Grids(
-        panels=tuple(panels),
-        rows=tuple(segment_name(found, at) for at in queries),
-        columns=tuple(segment_name(found, at) for at in keys),
-        scales=scales,
-        title=headline(found),
-        said=("on the diagonal: a segment's own future",),
-        axes=("segment that looks", "segment that is seen"),
-        hidden="in another row of the batch",
-        cited=found.model.citation,
     )
     return drawing_of(grids)
 

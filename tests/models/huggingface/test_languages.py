@@ -141,7 +141,7 @@ def test_an_unknown_language_is_answered_with_those_that_are_known(translator: T
     assert said == "--target-language fr: nllb knows fra_Latn, … (202 in all)"
     said = refused("explain", SOURCE, "--model", m2m, "--source-language", "english", code=2)
     assert "knows af, am, ar" in said and " zu" in said
-    said = refused("align", SOURCE, "--model", nllb, "--source-language", "xx", code=2)
+    said = refused("heatmap", SOURCE, "--model", nllb, "--source-language", "xx", code=2)
     assert "knows ace_Arab, ace_Latn" in said
 
 
@@ -155,20 +155,6 @@ def test_languages_are_refused_where_there_are_none(translator: Translator, refu
     )
     assert said == "--target-language says nothing to --attention encoder"
     assert "--model demo" in refused("explain", SOURCE, "--source-language", "fra_Latn", code=2)
-
-
-def test_align_takes_languages(translator: Translator, run: Run) -> None:
-    folder = translator("nllb", src_lang="eng_Latn", tgt_lang="fra_Latn")
-    how = ("--heads", "1.0", "--source-language", "deu_Latn", "--target-language", "eng_Latn")
-    found = run("align", SOURCE, "--model", folder, "--target", TARGET, *how, "--json").json
-    ids, weights = reference(folder, TARGET, "deu_Latn", "eng_Latn")
-    tokenizer = transformers.AutoTokenizer.from_pretrained(folder)
-    space = tokenizer.convert_tokens_to_ids("▁")  # which is no word
-    columns = [at for at, one in enumerate(tokenizer(SOURCE)["input_ids"]) if at and one not in (space, 2)]
-    rows = [at for at, one in enumerate(ids) if at > 1 and one != space]
-    assert [link["weight"] for link in found["links"]] == pytest.approx(
-        weights[1, 0][np.ix_(rows, columns)].max(1).tolist(), abs=1e-5
-    )
 
 
 def test_the_word_watched_stands_behind_its_language(translator: Translator, run: Run) -> None:

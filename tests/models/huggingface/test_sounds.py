@@ -13,7 +13,6 @@ import numpy as np
 import pytest
 from tokenizers import Tokenizer
 
-import attnctl
 from attnctl.formats.audio import read_audio
 from attnctl.models import open_model
 from attnctl.models.huggingface import audio_checkpoint
@@ -115,20 +114,6 @@ def test_whisper_begins_as_generation_config_says(place: Path, tmp_path: Path, c
     assert ids[:4] == wanted
     given = open_model(str(folder), attention="cross", target="One")
     assert [token.id for token in given.tokenize(str(place / "tone.wav"))][:4] == wanted
-
-
-def test_whisper_with_several_ends(place: Path, tmp_path: Path) -> None:
-    """A list of ends; the usual one is first."""
-    folder = shutil.copytree(place / "tiny", tmp_path / "model")
-    for name in ("config.json", "generation_config.json"):
-        settings = json.loads((folder / name).read_text())
-        settings["eos_token_id"] = [settings["eos_token_id"], settings["decoder_start_token_id"]]
-        (folder / name).write_text(json.dumps(settings))
-    for target in (None, "One two"):
-        alone, several = (
-            attnctl.align(str(place / "tone.wav"), name, target=target) for name in (place / "tiny", folder)
-        )
-        assert several.text == alone.text and several.words == alone.words
 
 
 @pytest.mark.parametrize(("family", "squeezed"), [*((family, 1) for family in FAMILIES), ("SEW", 2), ("SEW", 3)])

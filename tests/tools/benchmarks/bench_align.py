@@ -107,8 +107,8 @@ def lateness(words: Sequence[Any], times: Sequence[tuple[str, float]]) -> list[f
 
 
 def main() -> None:
+    from attnctl.commands.align.speech import align_speech, open_speech
     from attnctl.formats.audio import read_audio
-    from attnctl.models.huggingface.speech import align_speech, open_speech
 
     voice = Voice()
     with tempfile.TemporaryDirectory() as folder:

@@ -22,12 +22,12 @@ from attnctl import attention, limits
 from attnctl.argument_types import check_network, checked
 from attnctl.attention import Array, Call
 from attnctl.blockwise import Tick
+from attnctl.commands.leaks.result import BatchFact, Expectation, LeakPair, Leaks, Segment, cause_of, parsed_expectation
 from attnctl.errors import AttnctlError, UsageError, in_one_line, option_name
 from attnctl.models.huggingface.attention_call import HARMLESS, call_of_text
 from attnctl.models.huggingface.attention_interface import architecture_name, check_inference, watch_attention
 from attnctl.models.huggingface.attention_sites import Site, attention_modules, model_follows_interface, unseen_sentence
 from attnctl.models.huggingface.network import device_of_inputs, network_info, running_network
-from attnctl.readings.leaks import BatchFact, Expectation, LeakPair, Leaks, Segment, cause_of, parsed_expectation
 from attnctl.trace.run import StopForward
 
 BLOCK = 256  # queries whose weights, or predictions, are held at once
@@ -300,8 +300,9 @@ class LeakSearch:
             for key in self.row_of(query)
         )
         return Leaks(
-            self.info, tuple(self.segments), str(self.expected), self.causal, self.kind, groups, pairs, floor, limit,
-            self.forwards + self.probes, tuple(self.notes),
+            model=self.info, segments=tuple(self.segments), expect=str(self.expected), causal=self.causal,
+            outputs=self.kind, layers=groups, pairs=pairs, floor=floor, limit=limit,
+            forwards=self.forwards + self.probes, notes=tuple(self.notes),
         )  # fmt: skip
 
     def _find_remedy(self, layers: Mapping[int, Array]) -> None:

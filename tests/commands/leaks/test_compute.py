@@ -392,3 +392,15 @@ def test_positions_in_planes_are_read(planes: int) -> None:
     still = restarting().expand(3, 1, N).clone()
     still[0, 0, 1:4] = 1  # a picture of three patches, at one time
     assert len(attnctl.leaks(model, input_ids=ids, position_ids=still).segments) == len(DOCUMENTS)
+
+
+@pytest.mark.parametrize("case", ["llama", "gpt2"])
+def test_a_network_whose_weights_are_kept_elsewhere_answers_alike(case: str) -> None:
+    """Its inputs go where accelerate has the weights until a module runs."""
+    accelerate = pytest.importorskip("accelerate")
+    model = zoo.build(case)
+    wanted = attnctl.leaks(model, **bare())
+    accelerate.cpu_offload(model, execution_device="cpu")
+    assert model.device.type == "meta"
+    found = attnctl.leaks(model, **bare())
+    assert [pair.visible for pair in found.pairs] == [pair.visible for pair in wanted.pairs] and not found.apart

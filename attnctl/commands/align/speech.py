@@ -5,22 +5,15 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, cast
+from typing import Any, Literal, cast
 
 import numpy as np
 
 from attnctl.arrays import Floats, as_numpy
-from attnctl.errors import AttnctlError, UsageError
-from attnctl.formats.audio import RATE
-from attnctl.models.huggingface.audio_checkpoint import AudioCheckpoint
-from attnctl.models.huggingface.hub import checkpoint_settings, is_checkpoint
-from attnctl.models.huggingface.network import device_of_inputs, end_ids, running_network
-from attnctl.models.huggingface.opening import open_checkpoint, short_name
-from attnctl.readings.alignment import (
+from attnctl.commands.align.result import (
     AUTO_HEADS,
     FRAME_SECONDS,
     IMPROBABLE,
-    LEAD_SECONDS,
     LISTED_HEADS,
     NO_SPACES,
     AlignedSpeech,
@@ -28,8 +21,11 @@ from attnctl.readings.alignment import (
     AlignedWord,
     ScoredHead,
     checked_heads,
-    head_scores,
     parsed_heads,
+)
+from attnctl.commands.align.word_times import (
+    LEAD_SECONDS,
+    head_scores,
     repeated_tokens,
     standardised_weights,
     token_starts,
@@ -37,7 +33,13 @@ from attnctl.readings.alignment import (
     without_pauses,
     words_of_pieces,
 )
-from attnctl.readings.effects.needle import HeadPlace
+from attnctl.errors import AttnctlError, UsageError
+from attnctl.formats.audio import RATE
+from attnctl.models.huggingface.audio_checkpoint import AudioCheckpoint
+from attnctl.models.huggingface.hub import checkpoint_settings, is_checkpoint
+from attnctl.models.huggingface.network import device_of_inputs, end_ids, running_network
+from attnctl.models.huggingface.opening import open_checkpoint, short_name
+from attnctl.readings.head_place import HeadPlace
 from attnctl.text import counted
 
 WINDOW_SECONDS, LATEST_SECONDS = 30, 5  # that Whisper hears at once; a longer speech is cut in the last 5 of them
@@ -98,8 +100,8 @@ def align_speech(
     heads: str = "named",
     target: str | None = None,
     language: str | None = None,
-) -> Iterator[AlignedSpeech | float]:
-    """How much of the sound has been heard, 0 to 1, after each window, and at last the words with their times.
+) -> Iterator[float | AlignedWindow | AlignedSpeech]:
+    """Yield how much of the sound has been heard, 0 to 1, after each window; then each window; at last the words.
 
     Raises AttnctlError for silence and for a text that is too long, UsageError for what does not go together.
     """
@@ -133,16 +135,17 @@ def align_speech(
     places = heard[0].scores
     scores = {place: float(np.mean([one.scores[place] for one in heard])) for place in places}
     ranked = sorted(scores, key=lambda place: -scores[place])
-    found = tuple(ScoredHead(*place, scores[place]) for place in ranked[:LISTED_HEADS])
+    best = ranked[:LISTED_HEADS]
+    found = tuple(ScoredHead(*place, scores[place]) for place in best)
     if heads == "named" and not named:
         notes.append(f"{info.name} names no alignment heads: those found best are used.")
-    how = heads if heads == "auto" or (heads == "named" and named) else "auto" if heads == "named" else "given"
+    how: Literal["named", "auto", "given"] = "given" if chosen else "named" if heads == "named" and named else "auto"
     used = chosen or (named if how == "named" else tuple(HeadPlace(*place) for place in ranked[:AUTO_HEADS]))
-    words, shown = [], []
+    words = []
     for one in heard:
         window, timed = _timed_words(speech, one, used, language)
         words += timed
-        shown.append(window)
+        yield window
     if doubtful := sum(word.doubtful for word in words):
         notes.append(
             f"{doubtful:,} of {counted(len(words), 'word')} {'is' if doubtful == 1 else 'are'} doubtful: next to no "
@@ -152,8 +155,9 @@ def align_speech(
     text = target if target is not None else speech.pieces.tokenizer.decode(ids).strip()
     seconds = len(samples) / RATE
     yield AlignedSpeech(
-        name, seconds, text, target is not None, language, info, tuple(words), how, used, named, found,
-        tuple(shown), tuple(notes),
+        audio=name, seconds=seconds, text=text, given=target is not None, language=language, model=info,
+        words=tuple(words), chosen=how, heads=used, named_heads=named, found_heads=found,
+        common_heads=sum((one.layer, one.head) in best for one in named), notes=tuple(notes),
     )  # fmt: skip
 
 

@@ -1,25 +1,39 @@
-"""A source and a target aligned by a checkpoint's attention: cross attention of an encoder-decoder, or one text with >>."""
+"""A source and a target aligned by a checkpoint's attention: cross attention of an encoder-decoder, or one text with >>.
+
+A target token is aligned by its own row, that of the decoder as it reads the token: Shift-Att of Chen et al. 2020 (Accurate
+Word Alignment Induction from Neural Machine Translation). Earlier work (Garg et al. 2019, Jointly Learning to Align and
+Translate with Transformer Models), and Whisper's times, take the row before, which predicts the token.
+"""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple
 
 import numpy as np
 
+from attnctl.arrays import Bools, Floats
+from attnctl.commands.align.result import (
+    AUTO_HEADS,
+    LISTED_HEADS,
+    AlignedLink,
+    AlignedText,
+    AlignmentHead,
+    parsed_heads,
+)
 from attnctl.errors import AttnctlError, UsageError, option_name
+from attnctl.layer import LayerAttention
 from attnctl.models.huggingface.hub import checkpoint_settings, is_checkpoint
 from attnctl.models.huggingface.opening import open_checkpoint, short_name
 from attnctl.models.huggingface.tokenizer import Pieces
-from attnctl.readings.alignment import AUTO_HEADS, LISTED_HEADS, parsed_heads
-from attnctl.readings.effects.needle import HeadPlace
-from attnctl.readings.text_alignment import AlignedText, AlignmentReading, aligned_links, ranked_heads
+from attnctl.readings.head_place import HeadPlace
 from attnctl.source import Changes, TextSource, prepare
 from attnctl.text import shortened
 from attnctl.tokens import Token, checked_text
 from attnctl.trace import PIECES_NOTE, joined_word, word_groups
+from attnctl.trace.run import Run
 
 MARK = ">>"  # between the source and the target of one text
 WRITTEN = 500  # tokens of a target that a model writes, at most: less than the positions of Marian and BART
@@ -78,8 +92,9 @@ def align_text(
     if between and target is None and not run.tokens[-1].special:
         notes += (f"The target is cut off: {info.name} came to no end.",)
     return AlignedText(
-        sides.text, sides.target, target is not None or not between, run.known_model, sources, links, mean,
-        "given" if chosen else "auto", used, ranked[:LISTED_HEADS], notes,
+        text=sides.text, target=sides.target, given=target is not None or not between, model=run.known_model,
+        sources=sources, links=links, weights=mean, chosen="given" if chosen else "auto", heads=used,
+        found_heads=ranked[:LISTED_HEADS], notes=notes,
     )  # fmt: skip
 
 
@@ -146,3 +161,62 @@ def _target_rows(sides: _Sides, tokens: Sequence[Token], words: bool) -> tuple[l
     groups = word_groups(placed, text) if words else [[at] for at in range(len(placed))]
     kept = [group for group in groups if any(_within(placed[at], 0) for at in group)]
     return kept, [joined_word([placed[at] for at in group], text) for group in kept]
+
+
+# --- weights of heads -------------------------------------------------------------------------------------------------
+
+HeadWeights = dict[tuple[int, int], Floats]  # (layer, head) → (target tokens, source tokens)
+
+
+class AlignmentReading:
+    """The weights of every head from target tokens to source tokens, and what the run told.
+
+    `targets` are the queries of each target token, over which is averaged; `sources` are keys.
+    """
+
+    predicts = False
+
+    def __init__(self, targets: Sequence[Sequence[int]], sources: Sequence[int]) -> None:
+        self._rows, self._sources = [row for rows in targets for row in rows], sources
+        self._counts = np.array([len(rows) for rows in targets], np.float32)
+        self._starts = np.cumsum([0, *map(len, targets)])[:-1]
+        self._weights: HeadWeights = {}
+
+    def take(self, layer: LayerAttention) -> None:
+        """Keep the weights of a layer's heads."""
+        rows = layer.rows_of(self._rows)[..., self._sources]  # (heads, rows, sources)
+        summed: Floats = np.add.reduceat(rows, self._starts, axis=1)  # (heads, targets, sources)
+        means = summed / self._counts[:, None]
+        self._weights |= {(layer.layer, head): own for head, own in zip(layer.heads, means, strict=True)}
+
+    def value(self, run: Run) -> tuple[HeadWeights, Run]:
+        """The weights of all heads."""
+        return self._weights, run
+
+
+def ranked_heads(weights: HeadWeights, targets: Sequence[Token], sources: Sequence[Token]) -> tuple[AlignmentHead, ...]:
+    """All heads with their scores, best first; punctuation, which looks at the ends of things, does not count."""
+    rows, columns = _worded(targets), _worded(sources)
+    scores = {place: head_score(own[rows][:, columns]) for place, own in weights.items()}
+    return tuple(AlignmentHead(*place, scores[place]) for place in sorted(scores, key=lambda place: -scores[place]))
+
+
+def _worded(tokens: Sequence[Token]) -> Bools:
+    """Which tokens have a letter or digit; all where none has one → (tokens,)."""
+    found = np.array([any(letter.isalnum() for letter in token.text) for token in tokens])
+    return found if found.any() else ~found
+
+
+def head_score(weights: Floats) -> float:
+    """How well a head aligns by its weights (targets, sources): their largest, on average, × the share of distinct ones."""
+    distinct = len(set(weights.argmax(axis=1).tolist())) / len(weights)
+    return float(weights.max(axis=1).mean()) * distinct
+
+
+def aligned_links(weights: Floats, targets: Iterable[Token], sources: Sequence[Token]) -> tuple[AlignedLink, ...]:
+    """The largest of each row of weights (targets, sources)."""
+    best = weights.argmax(axis=1)
+    return tuple(
+        AlignedLink(token.text, int(at), sources[at].text, float(row[at]))
+        for token, at, row in zip(targets, best, weights, strict=True)
+    )

@@ -13,101 +13,26 @@ shortened as openai-whisper does it.
 from __future__ import annotations
 
 import math
-import re
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from typing import Annotated
 
 import numpy as np
 
 from attnctl.arrays import Floats
-from attnctl.document_fields import ALWAYS, Part, Portion, about
-from attnctl.errors import UsageError
-from attnctl.readings.effects.needle import HeadPlace
-from attnctl.text import visible_text
-from attnctl.trace.model_info import ModelInfo
+from attnctl.commands.align.result import FRAME_SECONDS, REPEATED
 
-FRAME_SECONDS = 0.02
 MEDIAN_FRAMES = 7
 # how long before a word begins Whisper base's heads turn to it, in the median: 51 ms of 159 words of a synthetic voice,
 # 56 and 45 ms of others at two speeds (its own times), 50 ms of 71 words that a person reads (those of an acoustic model)
 LEAD_SECONDS = 0.05
-AUTO_HEADS = 6  # of the best, for `auto`
-LISTED_HEADS = 10  # of the best, to be held against those that a checkpoint names
 PAUSE_SECONDS = 0.3  # how long the quiet end of a word must be to be a pause: the closures of p, t and k are shorter
 LONG_SECONDS = (
     1.0  # of a word at the edge of speech, which is then shortened; the longest of 730 ordinary words has 0.86
 )
 # of a word's loudness: where the limit between quiet and loud frames may be, at most in a word and in a long one
 QUIETEST, LOUDEST_QUIET, LOUDEST_QUIET_OF_LONG = 0.02, 0.2, 0.7
-IMPROBABLE = (
-    0.08  # a word below this is doubtful: 2 of 730 ordinary words of a synthetic voice, as bench_align speaks them
-)
-REPEATED, LONGEST_REPEATED = 4, 12  # how often the same tokens must follow each other to be doubtful, and how many
+LONGEST_REPEATED = 12  # tokens of what is repeated
 SENTENCE_ENDS = ".。!！?？"
-CUE_CHARACTERS, CUE_PAUSE = 42, 0.8  # of a subtitle: a line, and seconds of silence that end it
 BEFORE, AFTER = "\"'“¿([{-«", "\"'.。,，!！?？:：;”)]}、»…"  # punctuation that belongs to the word behind it, before it
-NO_SPACES = ("zh", "ja", "th", "lo", "my", "yue", "km", "bo")  # languages that are written without spaces
-
-
-class AlignedWord(Part):
-    """A word, and when it was said."""
-
-    text: str
-    start: Annotated[float, about("Seconds.", minimum=0)]
-    end: Annotated[float, about("Seconds.", minimum=0)]
-    confidence: Annotated[Portion, about("The geometric mean of its tokens' probabilities.")]
-    doubtful: Annotated[
-        bool,
-        ALWAYS,
-        about(f"Its confidence is below {IMPROBABLE:g}, or the same tokens follow each other {REPEATED} times."),
-    ] = False
-
-
-class ScoredHead(HeadPlace):
-    """A head, and how well it goes along with the sound."""
-
-    score: Annotated[
-        float, about("Mean of its standardised weights along its best monotonic path × the share of its weights there.")
-    ]
-
-
-@dataclass(frozen=True, eq=False)
-class AlignedWindow:
-    """Up to 30 seconds of sound: the tokens of its text, and their way along the frames."""
-
-    start: float  # seconds
-    tokens: tuple[str, ...]
-    weights: Floats  # (tokens + 1, frames): standardised, smoothed, mean of the heads; the last row is the end's
-    path: tuple[Floats, Floats]  # rows and frames of the path
-
-
-@dataclass(frozen=True, eq=False)
-class AlignedSpeech:
-    """The words of a speech with their times, and the heads that they were read from."""
-
-    audio: str
-    seconds: float
-    text: str
-    given: bool
-    language: str | None
-    model: ModelInfo
-    words: tuple[AlignedWord, ...]
-    chosen: str
-    heads: tuple[HeadPlace, ...]
-    named_heads: tuple[HeadPlace, ...]
-    found_heads: tuple[ScoredHead, ...]
-    windows: tuple[AlignedWindow, ...]
-    notes: tuple[str, ...] = ()
-
-    def __repr__(self) -> str:
-        return f"AlignedSpeech of {self.audio}: {len(self.words)} words in {self.seconds:.1f} s, {self.model.name}"
-
-    @property
-    def common_heads(self) -> int:
-        """How many of the heads that the checkpoint names are among those found."""
-        found = {(one.layer, one.head) for one in self.found_heads}
-        return sum((one.layer, one.head) in found for one in self.named_heads)
 
 
 def standardised_weights(weights: Floats, frames: int) -> Floats:
@@ -243,73 +168,3 @@ def repeated_tokens(ids: Sequence[int]) -> list[bool]:
             if run >= period * (REPEATED - 1):
                 found[at - run - period + 1 : at + 1] = [True] * (run + period)
     return found
-
-
-# --- subtitles ---------------------------------------------------------------------------------------------------
-
-
-def subtitle_cues(words: Sequence[AlignedWord]) -> list[list[AlignedWord]]:
-    """Words as subtitles show them: a line at a time, which also ends with a sentence and before a pause."""
-    cues: list[list[AlignedWord]] = []
-    for word in words:
-        cue = cues[-1] if cues else []
-        long = sum(len(one.text) + 1 for one in cue) + len(word.text) > CUE_CHARACTERS
-        if not cue or long or cue[-1].text[-1:] in ".!?。！？…" or word.start - cue[-1].end >= CUE_PAUSE:
-            cues.append([word])
-        else:
-            cue.append(word)
-    return cues
-
-
-def clock(seconds: float, point: str = ".") -> str:
-    """00:01:02.340, with a comma in SRT."""
-    whole = round(1000 * seconds)
-    return f"{whole // 3_600_000:02}:{whole // 60_000 % 60:02}:{whole // 1000 % 60:02}{point}{whole % 1000:03}"
-
-
-def subtitles(found: AlignedSpeech, form: str) -> str:
-    """The words as a file of subtitles, srt or vtt; in vtt each word has its own time."""
-    spaced, vtt, cues = found.language not in NO_SPACES, form == "vtt", []
-    for number, cue in enumerate(subtitle_cues(found.words), 1):
-        point, end = "." if vtt else ",", max(cue[-1].end, cue[0].start + 0.001)
-        times = f"{clock(cue[0].start, point)} --> {clock(end, point)}"
-        texts = [visible_text(one.text) for one in cue]
-        if vtt:
-            texts = [text.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;") for text in texts]
-            pairs = zip(texts[1:], cue, cue[1:], strict=False)
-            later = [f"<{clock(at.start)}>{text}" if at.start > last.start else text for text, last, at in pairs]
-            texts = [texts[0], *later]
-        cues.append(f"{number}\n{times}\n{(' ' if spaced else '').join(texts)}\n")
-    return ("WEBVTT\n\n" if vtt else "") + "\n".join(cues)
-
-
-# --- heads ----------------------------------------------------------------------------------------------------------
-
-
-def parsed_heads(spec: str, info: ModelInfo) -> tuple[HeadPlace, ...]:
-    """The heads that "4.2,5.1" names. Raises UsageError where it names none, or one that is not there."""
-    found: dict[tuple[int, int], HeadPlace] = {}
-    for part in spec.split(","):
-        match = re.fullmatch(r"\s*([0-9]{1,4})\.([0-9]{1,4})\s*", part)
-        if match is None:
-            raise UsageError("it is named, auto, or heads as layer.head: 4.2,5.1", option="heads", value=spec)
-        place = int(match[1]), int(match[2])
-        found[place] = HeadPlace(*place)
-    return checked_heads(tuple(found.values()), info)
-
-
-def checked_heads(heads: tuple[HeadPlace, ...], info: ModelInfo, file: str | None = None) -> tuple[HeadPlace, ...]:
-    """Return the heads. Raises UsageError for a head that the model lacks; it names the `file` that names the head."""
-    layers, count = info.n_layers or 0, info.n_heads or 0
-    for one in heads:
-        if one.layer >= layers or one.head >= count:
-            head, sizes = f"{one.layer}.{one.head}", f"{layers} layers of {count} heads"
-            if file is not None:
-                raise UsageError(f"{file}: no head {head} in {info.name}: it has {sizes}")
-            raise UsageError(f"{info.name} has {sizes}", option="heads", value=head)
-    return heads
-
-
-def heads_listed(heads: Sequence[HeadPlace]) -> str:
-    """3.1, 4.2: layer and head of each."""
-    return ", ".join(f"{one.layer}.{one.head}" for one in heads)

@@ -14,20 +14,19 @@ import numpy as np
 import pytest
 
 import attnctl
-from attnctl.formats.audio import read_audio, resampled
-from attnctl.models import open_model
-from attnctl.readings.alignment import (
-    AlignedWord,
-    clock,
+from attnctl.commands.align.result import AlignedWindow, AlignedWord
+from attnctl.commands.align.show import clock, subtitle_cues, subtitles
+from attnctl.commands.align.speech import align_speech, open_speech
+from attnctl.commands.align.word_times import (
     median_filter,
     repeated_tokens,
-    subtitle_cues,
-    subtitles,
     token_starts,
     warping_paths,
     without_pauses,
     words_of_pieces,
 )
+from attnctl.formats.audio import read_audio, resampled
+from attnctl.models import open_model
 from tests.conftest import Refused, Run, check_schema
 from tests.tools import whisper
 from tests.tools.benchmarks.bench_align import Voice, lateness
@@ -188,7 +187,10 @@ def test_more_than_thirty_seconds_are_heard_in_parts(tmp_path: Path, place: Path
     sound = np.concatenate([whisper.sine(28.5), np.zeros(8_000), whisper.sine(10.0)])
     found = attnctl.align(whisper.write_wave(tmp_path / "long.wav", sound), place / "tiny", language="en")
     assert "heard in 2 parts" in found.notes[0]
-    assert all(28.5 <= window.start <= 29 for window in found.windows[1:])
+    speech, heard = open_speech(str(place / "tiny")), read_audio(str(tmp_path / "long.wav"))
+    steps = align_speech(speech, heard, "long.wav", language="en")
+    starts = [step.start for step in steps if isinstance(step, AlignedWindow)]
+    assert starts[0] == 0 and len(starts) == 2 and 28.5 <= starts[1] <= 29
     assert all(word.start <= word.end <= found.seconds for word in found.words)
 
 
@@ -350,3 +352,17 @@ def test_words_beside_silence_begin_where_they_are_said(tmp_path: Path, base: Pa
     assert len(late) == 9 and np.median(late) <= 0.1 and late.max() < 0.4
     ends = 12 + len(a) / voice.rate, begins[1] + len(b) / voice.rate
     assert all(found.words[at].end < end + 0.02 for at, end in zip((4, -1), ends, strict=True))
+
+
+def test_whisper_with_several_ends(place: Path, tmp_path: Path) -> None:
+    """A list of ends; the usual one is first."""
+    folder = shutil.copytree(place / "tiny", tmp_path / "model")
+    for name in ("config.json", "generation_config.json"):
+        settings = json.loads((folder / name).read_text())
+        settings["eos_token_id"] = [settings["eos_token_id"], settings["decoder_start_token_id"]]
+        (folder / name).write_text(json.dumps(settings))
+    for target in (None, "One two"):
+        alone, several = (
+            attnctl.align(str(place / "tone.wav"), name, target=target) for name in (place / "tiny", folder)
+        )
+        assert several.text == alone.text and several.words == alone.words

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Annotated
 
 from typer import Argument, Context, Option
@@ -34,8 +35,7 @@ from attnctl.errors import UsageError
 from attnctl.formats.pictures import format_names, suffixes_listed
 
 if TYPE_CHECKING:
-    from attnctl.readings.alignment import AlignedSpeech
-    from attnctl.readings.text_alignment import AlignedText
+    from attnctl.commands.align.result import AlignedSpeech, AlignedText, AlignedWindow
 
 
 @command(example="attnctl align speech.wav --model openai/whisper-base -o speech.srt")
@@ -91,11 +91,13 @@ def align_command(
     Of an encoder-decoder the text is the source, and the target is the model's own, or given with --target; other models
     read one text, "source >> target". The heads that give each token of the target a source of its own are found.
     """
-    from attnctl import api, inputs
+    from attnctl import inputs
+    from attnctl.commands.align.compute import align_steps, hears_speech
+    from attnctl.commands.align.result import AlignedWindow
 
     if model.model is None:
         raise UsageError("align wants a checkpoint: name its folder or Hugging Face id with --model")
-    speech = api.hears_speech(text or "", model.model)
+    speech = hears_speech(text or "", model.model)
     if speech:
         refuse_unused(context, "file", "words", "source_language", "target_language", because="speech is aligned")
     else:
@@ -106,41 +108,45 @@ def align_command(
         text = inputs.text_of(text, file)
     elif text is None:
         raise UsageError('there is no speech: name its file, or "-" for standard input')
-    steps = api.align_steps(
+    steps = align_steps(
         text, model.model, heads=heads, target=target, words=words, language=language, source_language=source_language,
         target_language=target_language, dtype=model.dtype, device=model.device,
     )  # fmt: skip
-    done, aligned = 0.0, None
+    done, windows = 0.0, list[AlignedWindow]()
     with cost_progress("listening" if speech else "aligning") as tick:
         for step in steps:
-            if not isinstance(step, float):
-                aligned = step
-            else:
+            if isinstance(step, float):
                 tick(step - done)
                 done = step
-    assert aligned is not None
+            elif isinstance(step, AlignedWindow):
+                windows.append(step)
+            else:
+                aligned = step
     say_notes(aligned.notes)
-    _write_aligned(aligned, form, output)
+    _write_aligned(aligned, windows, form, output)
 
 
-def _write_aligned(aligned: AlignedSpeech | AlignedText, form: str, output: str | None) -> None:
+def _write_aligned(
+    aligned: AlignedSpeech | AlignedText, windows: Sequence[AlignedWindow], form: str, output: str | None
+) -> None:
     """Write what is aligned in this format."""
+    from attnctl.commands.align.result import AlignedSpeech
+    from attnctl.commands.align.show import align_forms, alignment_table, subtitles
     from attnctl.formats.documents.json_documents import write_json
-    from attnctl.formats.documents.readings_json import alignment_document
-    from attnctl.readings.alignment import AlignedSpeech, subtitles
     from attnctl.render.terminal.console import Shown
-    from attnctl.render.told.align import align_forms, alignment_table
 
     if form == "json":
-        put_bytes(write_json(alignment_document(aligned), "alignment") + b"\n", output)
+        put_bytes(write_json(aligned, "alignment") + b"\n", output)
+    elif form == "terminal":
+        if safe_console().is_terminal:
+            show_renderable(Shown(align_forms(aligned)))
+        else:
+            print_lines(alignment_table(aligned).as_csv(delimiter="\t").rstrip("\n"))
     elif form in ("srt", "vtt"):
         assert isinstance(aligned, AlignedSpeech)
         put_bytes(subtitles(aligned, form).encode(), output)
-    elif form != "terminal":
-        from attnctl.render.figure.charts import alignment_drawing
-
-        write_drawing(alignment_drawing(aligned), form, output)
-    elif safe_console().is_terminal:
-        show_renderable(Shown(align_forms(aligned)))
     else:
-        print_lines(alignment_table(aligned).as_csv(delimiter="\t").rstrip("\n"))
+        from attnctl.commands.align.figure import links_drawing, speech_drawing
+
+        drawing = speech_drawing(aligned, windows) if isinstance(aligned, AlignedSpeech) else links_drawing(aligned)
+        write_drawing(drawing, form, output)

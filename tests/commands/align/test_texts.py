@@ -13,9 +13,9 @@ from matplotlib.text import Text
 from tokenizers import Tokenizer
 
 import attnctl
+from attnctl.commands.align.figure import links_drawing
+from attnctl.commands.align.texts import head_score, ranked_heads
 from attnctl.errors import UsageError
-from attnctl.readings.text_alignment import head_score, ranked_heads
-from attnctl.render.figure.charts import alignment_drawing
 from attnctl.tokens import Token
 from tests.conftest import Run, check_schema
 from tests.tools import folders
@@ -75,7 +75,7 @@ def test_links_are_the_eager_cross_attention_of_each_tokens_own_row(place: Path,
 
 @pytest.mark.parametrize("name", ["t5", "marian"])
 def test_the_model_writes_the_target(place: Path, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("attnctl.models.huggingface.text_alignment.WRITTEN", 6)
+    monkeypatch.setattr("attnctl.commands.align.texts.WRITTEN", 6)
     tokenizer = Tokenizer.from_file(str(place / name / "tokenizer.json"))
     text = "The house is small"
     source = tokenizer.encode(text, add_special_tokens=False)
@@ -178,7 +178,7 @@ def test_forms_of_aligned_texts(place: Path, tmp_path: Path, run: Run) -> None:
         assert run(*how, "-o", str(tmp_path / f"a.{suffix}")).code == 0
         assert (tmp_path / f"a.{suffix}").stat().st_size > 50
     labels = [
-        text.get_text() for text in alignment_drawing(attnctl.align(SOURCE, how[3], target="das")).figure.findobj(Text)
+        text.get_text() for text in links_drawing(attnctl.align(SOURCE, how[3], target="das")).figure.findobj(Text)
     ]
     assert {"target", "source", "weight", "w", "i", "l", "e", "at", "d", "a", "s"} <= set(labels)
     file = tmp_path / "text.txt"

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
-from attnctl.readings.alignment import LISTED_HEADS, AlignedSpeech, heads_listed
-from attnctl.readings.text_alignment import AlignedText
+from attnctl.commands.align.result import LISTED_HEADS, NO_SPACES, AlignedSpeech, AlignedText, AlignedWord, heads_listed
 from attnctl.render.forms import Column, Form, Line, Table
 from attnctl.text import visible_text
 
+CUE_CHARACTERS, CUE_PAUSE = 42, 0.8  # of a subtitle: a line, and seconds of silence that end it
 CHOSEN = {
     "named": "the checkpoint's own alignment heads",
     "auto": "those that go along with the sound best",
@@ -84,3 +84,41 @@ def links_table(found: AlignedText) -> Table:
             Column("", weights, "bar", most=10, rank=0, name=""),
         ]
     )
+
+
+# --- subtitles ---------------------------------------------------------------------------------------------------
+
+
+def subtitle_cues(words: Sequence[AlignedWord]) -> list[list[AlignedWord]]:
+    """Words as subtitles show them: a line at a time, which also ends with a sentence and before a pause."""
+    cues: list[list[AlignedWord]] = []
+    for word in words:
+        cue = cues[-1] if cues else []
+        long = sum(len(one.text) + 1 for one in cue) + len(word.text) > CUE_CHARACTERS
+        if not cue or long or cue[-1].text[-1:] in ".!?。！？…" or word.start - cue[-1].end >= CUE_PAUSE:
+            cues.append([word])
+        else:
+            cue.append(word)
+    return cues
+
+
+def clock(seconds: float, point: str = ".") -> str:
+    """00:01:02.340, with a comma in SRT."""
+    whole = round(1000 * seconds)
+    return f"{whole // 3_600_000:02}:{whole // 60_000 % 60:02}:{whole // 1000 % 60:02}{point}{whole % 1000:03}"
+
+
+def subtitles(found: AlignedSpeech, form: str) -> str:
+    """The words as a file of subtitles, srt or vtt; in vtt each word has its own time."""
+    spaced, vtt, cues = found.language not in NO_SPACES, form == "vtt", []
+    for number, cue in enumerate(subtitle_cues(found.words), 1):
+        point, end = "." if vtt else ",", max(cue[-1].end, cue[0].start + 0.001)
+        times = f"{clock(cue[0].start, point)} --> {clock(end, point)}"
+        texts = [visible_text(one.text) for one in cue]
+        if vtt:
+            texts = [text.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;") for text in texts]
+            pairs = zip(texts[1:], cue, cue[1:], strict=False)
+            later = [f"<{clock(at.start)}>{text}" if at.start > last.start else text for text, last, at in pairs]
+            texts = [texts[0], *later]
+        cues.append(f"{number}\n{times}\n{(' ' if spaced else '').join(texts)}\n")
+    return ("WEBVTT\n\n" if vtt else "") + "\n".join(cues)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from collections.abc import Sequence
+from itertools import chain
+from typing import TYPE_CHECKING, Annotated, Any
 
 from typer import Argument, Option
 
@@ -11,8 +13,11 @@ from attnctl.cli.groups import LOOK, CheckpointOptions, JsonOption, output_optio
 from attnctl.cli.output import output_format, put_bytes, say_cost, say_notes, write_drawing, write_renderable
 from attnctl.cli.progress import cost_progress
 from attnctl.cli.suggestions import completing
-from attnctl.errors import DONE, FINDING
+from attnctl.errors import DONE, FINDING, UsageError
 from attnctl.formats.pictures import format_names, suffixes_listed
+
+if TYPE_CHECKING:
+    from attnctl.commands.leaks.compute import LeakSearch
 
 
 @command(example="attnctl leaks batch.safetensors --model smollm2")
@@ -55,26 +60,62 @@ def leaks_command(
     another's tokens are exchanged for others. A leak is told in a sentence, with its likely cause. The exit code is 0 where
     all are apart, 4 where they are not; 1 and 2 are of errors.
     """
-    from attnctl import api
+    from attnctl.commands.leaks.show import leaks_drawing, leaks_forms
     from attnctl.formats.documents.json_documents import write_json
-    from attnctl.formats.documents.readings_json import leaks_document
     from attnctl.render.terminal.console import Shown
-    from attnctl.render.told.leaks import leaks_forms
     from attnctl.source.cells import cost_of_passes
 
     form = output_format("leaks", output, ("json", "txt", "html", *format_names()), "json" if json else "")
-    search = api.leak_search(inputs, model.model, pack=pack, expect=expect, dtype=model.dtype, device=model.device)
+    search = _leak_search(inputs, model, pack, expect)
     tokens = search.ids.numel()
     say_cost(cost_of_passes(search.info, tokens, search.forwards, cuts=False, fewer="a smaller batch takes less"))
     with cost_progress(f"{tokens:,} tokens") as tick:
         leaks = search.measure(tick)
     say_notes(leaks.notes)
     if form == "json":
-        put_bytes(write_json(leaks_document(leaks), "leaks") + b"\n", output)
+        put_bytes(write_json(leaks, "leaks") + b"\n", output)
     elif form in ("terminal", "txt", "html"):
         write_renderable(Shown(leaks_forms(leaks)), form, output, "attnctl leaks", leaks.model.citation)
     else:
-        from attnctl.render.figure.charts import leaks_drawing
-
         write_drawing(leaks_drawing(leaks), form, output)
     return FINDING if leaks.wrong else DONE
+
+
+def _leak_search(inputs: Sequence[str], options: CheckpointOptions, pack: bool, expect: str) -> LeakSearch:
+    """Open what is measured: a batch in a file, or with `pack` texts in one row.
+
+    Raises UsageError for what does not go together, AttnctlError for a file or a checkpoint that is damaged.
+    """
+    from attnctl.commands.leaks.result import parsed_expectation
+    from attnctl.formats.arrays import read_batch, read_table
+    from attnctl.models.huggingface.hub import check_extra, find_checkpoint, is_checkpoint, read_json
+
+    model, dtype = options.model, options.dtype
+    if model is None or not is_checkpoint(model):
+        raise UsageError("leaks wants a checkpoint: name its folder or Hugging Face id with --model")
+    if (len(inputs) < 2) == pack:
+        raise UsageError(
+            "--pack packs texts: give two, or more" if pack else "leaks reads one batch; texts go with --pack"
+        )
+    batch: dict[str, Any] = {} if pack else dict(read_batch(inputs[0]))
+    expected = expect if parsed_expectation(expect) else read_table(expect)
+    check_extra()
+    from attnctl.commands.leaks.compute import LeakSearch
+    from attnctl.models.huggingface.network import load_network
+    from attnctl.models.huggingface.opening import short_name
+    from attnctl.models.huggingface.tokenizer import open_pieces
+
+    folder, name = find_checkpoint(model), short_name(model)
+    if folder.suffix.lower() == ".gguf":
+        from attnctl.models.huggingface.gguf import dequantised_folder
+
+        folder = dequantised_folder(folder)
+    if pack:
+        pieces = open_pieces(folder, name)
+        tokens = [[token.id for token in pieces.tokenize_text(text)] for text in inputs]
+        batch = {
+            "input_ids": [list(chain(*tokens))],
+            "position_ids": [[at for own in tokens for at in range(len(own))]],
+        }
+    network = load_network(folder, read_json(folder / "config.json"), dtype or "auto", options.device or "auto", name)
+    return LeakSearch(network, batch, batch.pop("segments", None), expected, name)

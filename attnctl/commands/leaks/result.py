@@ -7,14 +7,13 @@ one that looks; a pair of a segment with itself tells of the future: tokens behi
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass
 from typing import Annotated, Literal, NamedTuple
 
-from attnctl import call_named
 from attnctl.arrays import Floats
-from attnctl.document_fields import ALWAYS, Amount, Count, Index, Part, Share, about
+from attnctl.document_fields import Amount, Count, Index, Part, Share, about
 from attnctl.errors import UsageError
-from attnctl.trace.model_info import ModelInfo
+from attnctl.formats.documents.json_documents import JsonDocument, ResultModel
+from attnctl.text import counted, percent, visible_text
 
 State = Literal["allowed", "apart", "rounding", "leak"]
 Cause = Literal[
@@ -100,11 +99,10 @@ def parsed_expectation(spec: str) -> Expectation | None:
     return Expectation(spec) if spec in ("segments", "causal") else None
 
 
-@dataclass(frozen=True, eq=False)
-class Leaks:
-    """Every pair of segments in a row of a batch, and which of them leak; `str` of it says so in sentences."""
+class Leaks(JsonDocument, kw_only=True, eq=False, tag="attnctl.leaks/1"):
+    """Whether a model keeps the segments of a packed batch apart: every pair of segments in a row."""
 
-    model: ModelInfo
+    model: ResultModel
     segments: tuple[Segment, ...]
     expect: Annotated[str, about("Who may see whom: segments, causal, prefix N, or a table.")]
     causal: Annotated[bool, about("Whether the future is to be hidden.")]
@@ -114,7 +112,7 @@ class Leaks:
     floor: Annotated[Amount, about("Largest change between two runs of the same input.")]
     limit: Annotated[Amount, about("Largest change that rounding may make: what is more is a leak.")]
     forwards: Annotated[Count, about("How often the model ran.")]
-    notes: Annotated[tuple[str, ...], ALWAYS] = ()
+    notes: tuple[str, ...]
 
     @property
     def wrong(self) -> tuple[LeakPair, ...]:
@@ -131,8 +129,7 @@ class Leaks:
         return f"Leaks of {self.model.name}: {len(self.segments)} segments, {len(self.wrong)} pairs leak"
 
     def __str__(self) -> str:
-        said: str = call_named("attnctl.render.told.leaks:leaks_text", self)
-        return said
+        return "\n".join([headline(self), *sentences(self)])
 
 
 def cause_of(pair: LeakPair, key: Segment, facts: Collection[BatchFact]) -> Cause:
@@ -159,3 +156,68 @@ def cause_of(pair: LeakPair, key: Segment, facts: Collection[BatchFact]) -> Caus
         ("types" in facts, "token-types"),
     )
     return next((cause for holds, cause in told if holds), "nothing-given")
+
+
+# --- in words --------------------------------------------------------------------------------------------------------
+
+CAUSES = {
+    "padding": "attention_mask is left out, or lets the padding through",
+    "prefix": "a bidirectional prefix of {prefix} tokens (meant so? expect “prefix {prefix}”)",
+    "token-types": "token_type_ids mark parts, and hide nothing: some models let them look at each other both ways",
+    "no-causal-mask": "no mask hides the future",
+    "given-mask": "the four-dimensional attention_mask of the batch lets it through",
+    "added-mask": "eager attention adds a mask of true and false to the scores: make it 0 and the lowest number",
+    "mask-of-ids": "a 2-D attention_mask of segment numbers, of which transformers reads only which are 0",
+    "mask-given": "position_ids restart, but with a 2-D attention_mask transformers does not look at them: leave it out",
+    "cache": "position_ids restart, but with a cache transformers does not look at them: call with use_cache=False",
+    "positions-unread": "this model makes no mask of position_ids: give a four-dimensional mask, which stands for the "
+    "windows of its layers too, or use FlashAttention, which reads the positions itself",
+    "positions-in-planes": "this model makes a mask only of position_ids with four planes, (4, batch, tokens): first the "
+    "places of the tokens in their documents, then time, height and width",
+    "kernel": "only FlashAttention reads cu_seq_lens: give position_ids that restart",
+    "nothing-given": "nothing in the batch tells the model where a segment ends: let position_ids restart",
+    "relayed": "by way of a segment that sees it, which passes it on in the next layer",
+    "state": "no attention lets it through: a state is carried from token to token (Mamba, convolution)",
+}
+
+
+def headline(found: Leaks) -> str:
+    """What was measured and how it ended, in one line."""
+    several = sum(not segment.padding for segment in found.segments)
+    rows = f" in {found.segments[-1].row + 1} rows" if found.segments[-1].row else ""
+    ended = (
+        f"{counted(len(found.wrong), 'leak')}" if found.wrong else "all are apart" if several > 1 else "nothing leaks"
+    )
+    expected = {"segments": "apart", "causal": "causal"}.get(found.expect, f"with {found.expect}")
+    return f"{visible_text(found.model.name)}: {counted(several, 'segment')}{rows}, expected {expected}: {ended}"
+
+
+def segment_name(found: Leaks, at: int) -> str:
+    """How a segment is called: by its number, in a batch of several rows behind that of its row."""
+    segment = found.segments[at]
+    row = f"{segment.row}." if found.segments[-1].row else ""
+    return f"{row}padding" if segment.padding else f"{row}{segment.number}"
+
+
+def sentences(found: Leaks) -> list[str]:
+    """One for each pair that leaks: what crosses, where first, how far it moves the outputs, and the likely cause."""
+    return [_sentence(found, pair) for pair in found.wrong]
+
+
+def _sentence(found: Leaks, pair: LeakPair) -> str:
+    query, key = (f"segment {segment_name(found, at)}" for at in (pair.query, pair.key))
+    looked = "its own future" if query == key else key.replace("segment padding", "padding")
+    parts = [f"{query} sees {looked}" if any(pair.visible) else f"{looked} reaches {query}"]
+    if pair.first_layer is not None:
+        parts[0] += f" from layer {pair.first_layer} on"
+    if pair.largest:
+        parts.append(f"up to {percent(pair.largest, 1)} of a token's weight (layer {pair.layer}, head {pair.head})")
+    if pair.change is not None and pair.change > found.limit:
+        parts.append(f"{found.outputs} move by {pair.change:.3g}")
+        parts += [] if pair.divergence is None else [f"KL {pair.divergence:.2g} nats"]
+        parts += [] if pair.loss is None else [f"loss {pair.loss:+.3f}"]
+    elif pair.change is not None:
+        parts.append(f"{found.outputs} do not move")
+    cause = CAUSES[pair.cause or "state"].format(prefix=pair.prefix)
+    said = ", ".join(parts)
+    return f"{said[0].upper()}{said[1:]}. Likely cause: {cause}."

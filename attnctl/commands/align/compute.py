@@ -1,0 +1,88 @@
+"""`attnctl.align`: the words of a speech with their times, or a target with what each of its tokens was made from."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+
+from attnctl.argument_types import checked
+from attnctl.commands.align.result import AlignedSpeech, AlignedText, AlignedWindow
+from attnctl.errors import UsageError
+
+
+@checked
+def align(
+    text: str | os.PathLike[str],
+    model: str | os.PathLike[str],
+    *,
+    heads: str | None = None,
+    target: str | None = None,
+    words: bool = False,
+    language: str | None = None,
+    source_language: str | None = None,
+    target_language: str | None = None,
+    dtype: str | None = None,
+    device: str | None = None,
+) -> AlignedSpeech | AlignedText:
+    """When each word of a speech was said, or what each token of a target was made from, as the command says it.
+
+    `model` is a checkpoint's folder or Hugging Face id. By Whisper `text` is a file of speech, and `words` of the answer
+    have text, start, end and confidence. By an encoder-decoder it is the source of `target` (None: the model's own), by
+    other models "source >> target", and `links` of the answer have text, source, source_text and weight; with `words` they
+    are of whole words. `heads` are named (of Whisper: those of its generation config, else the best), auto (the best), or
+    layer.head with commas; None is named for speech, auto for texts.
+    """
+    *_, found = align_steps(
+        os.fspath(text), os.fspath(model), heads=heads, target=target, words=words, language=language,
+        source_language=source_language, target_language=target_language, dtype=dtype, device=device,
+    )  # fmt: skip
+    assert isinstance(found, AlignedSpeech | AlignedText)
+    return found
+
+
+def hears_speech(text: str, model: str) -> bool:
+    """Whether `align` takes a text for the name of a file of speech: by the model, or as it is called."""
+    from attnctl.files import SOUND
+    from attnctl.models.huggingface.hub import checkpoint_settings, is_checkpoint
+
+    return bool(SOUND.fullmatch(text)) or (
+        is_checkpoint(model) and checkpoint_settings(model).get("model_type") == "whisper"
+    )
+
+
+def align_steps(
+    text: str,
+    model: str,
+    *,
+    heads: str | None = None,
+    target: str | None = None,
+    words: bool = False,
+    language: str | None = None,
+    source_language: str | None = None,
+    target_language: str | None = None,
+    dtype: str | None = None,
+    device: str | None = None,
+) -> Iterator[float | AlignedWindow | AlignedSpeech | AlignedText]:
+    """Do what `attnctl align` does, step by step.
+
+    Yield how much of a sound has been heard, 0 to 1, after each part of it; then each window of it; at last what is aligned.
+    """
+    speech, how = hears_speech(text, model), {"dtype": dtype or "auto", "device": device or "auto"}
+    languages = {"source_language": source_language, "target_language": target_language}
+    of_texts = {name: code for name, code in languages.items() if code is not None}
+    wrong = {"words": words and speech, "language": language is not None and not speech}
+    for option, given in (wrong | dict.fromkeys(of_texts, speech)).items():
+        if given:
+            raise UsageError(f"does not go with {'speech' if speech else 'texts'}", option=option)
+    if not speech:
+        from attnctl.commands.align.texts import align_text
+
+        return iter((align_text(text, model, heads=heads or "auto", target=target, words=words, **how, **of_texts),))
+    from attnctl.commands.align.speech import align_speech, open_speech
+    from attnctl.formats.audio import read_audio
+
+    samples = read_audio(text)
+    name = "standard input" if text == "-" else os.path.basename(text)  # noqa: PTH119
+    return align_speech(
+        open_speech(model, **how), samples, name, heads=heads or "named", target=target, language=language
+    )

@@ -1,0 +1,75 @@
+"""The words of a speech along its sound, and the links of two texts, as figures."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.colors import Normalize
+from matplotlib.figure import Figure
+
+from attnctl.commands.align.result import FRAME_SECONDS, AlignedSpeech, AlignedText, AlignedWindow, heads_listed
+from attnctl.formats.pictures import CMAP, DPI
+from attnctl.render.figure.drawing import INK, QUIET
+from attnctl.render.figure.heatmap import colour_map, drawing_of
+from attnctl.render.figure.labels import LONGEST, Labels
+from attnctl.render.figure.layout import Drawing, Grids, Panel, Scale, token_labels
+from attnctl.render.figure.saving import plain_settings
+
+INCHES_A_SECOND, INCHES_A_TOKEN = 1.4, 0.17
+ALIGNED = "weight, standardised over the tokens; mean of the heads"
+
+
+def speech_drawing(found: AlignedSpeech, windows: Sequence[AlignedWindow]) -> Drawing:
+    """Tokens down, seconds across, a panel for each part of the sound, with the path along which the words were found."""
+    said = f"heads {heads_listed(found.heads)}"
+    labels = Labels([found.audio, said, *(name for window in windows for name in window.tokens)])
+    names = [[labels.axis_label(name, LONGEST) for name in window.tokens] for window in windows]
+    left = 0.35 + max(labels.text_width(name, 7.5) for several in names for name in several)
+    wide = max(5.0, INCHES_A_SECOND * max(window.weights.shape[1] for window in windows) * FRAME_SECONDS)
+    wide, highs = min(wide, 30.0), [INCHES_A_TOKEN * len(several) for several in names]
+    width, height = left + wide + 1.1, 0.9 + sum(highs) + 0.75 * len(highs)
+    dpi = min(DPI, 8000 / max(width, height))
+    with plain_settings():
+        figure: Any = Figure(figsize=(width, height), dpi=dpi, facecolor="white", label=found.model.citation)
+        FigureCanvasAgg(figure)
+        top = height - 0.75
+        for window, several, high in zip(windows, names, highs, strict=True):
+            axes = figure.add_axes((left / width, (top - high) / height, wide / width, high / height))
+            top -= high + 0.75
+            array, seconds = window.weights[:-1], window.weights.shape[1] * FRAME_SECONDS
+            extent = (window.start, window.start + seconds, len(several) - 0.5, -0.5)
+            image = axes.imshow(array, cmap=colour_map(CMAP), aspect="auto", extent=extent, interpolation="nearest")
+            rows, frames = window.path
+            here = rows < len(several)
+            axes.plot(window.start + (frames[here] + 0.5) * FRAME_SECONDS, rows[here], color="white", linewidth=1.2)
+            axes.set_yticks(range(len(several)), several)
+            for text in axes.get_yticklabels():
+                text.set(parse_math=False, family=labels.family, fontsize=7.5)
+            axes.tick_params(length=0, labelsize=7.5)
+            axes.set_xlabel("seconds", fontsize=8, color=QUIET)
+            place = ((left + wide + 0.15) / width, (axes.get_position().y0), 0.12 / width, high / height)
+            bar = figure.colorbar(image, cax=figure.add_axes(place))
+            bar.ax.tick_params(labelsize=7)
+            bar.set_label(ALIGNED if high > 3.2 else "standardised weight", fontsize=7.5)
+        head = labels.cut_to_width(labels.drawable(f"{found.audio}, {found.model.name}"), 11.5, width - 0.3)
+        for text, size, colour, down in ((head, 11.5, INK, 0.25), (said, 9, QUIET, 0.5)):
+            how = {"fontsize": size, "color": colour, "va": "center", "parse_math": False, "family": labels.family}
+            figure.text(0.15 / width, 1 - down / height, text, **how)
+    return Drawing(figure, labels.missing_characters)
+
+
+def links_drawing(found: AlignedText) -> Drawing:
+    """The target's tokens down, the source's across."""
+    grids = Grids(
+        panels=(Panel(0, 0, "", found.weights),),
+        rows=tuple(link.text for link in found.links),
+        columns=token_labels(found.sources),
+        scales=(Scale(Normalize(0, max(float(found.weights.max()), 1e-6)), colour_map(CMAP), "weight"),),
+        title=found.model.name,
+        said=(f"mean of heads {heads_listed(found.heads)}",),
+        axes=("target", "source"),
+        cited=found.model.citation,
+    )
+    return drawing_of(grids)

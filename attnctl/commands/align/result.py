@@ -1,0 +1,158 @@
+"""The words of a speech with their times, the links of a target with its source, and the heads that they were read from."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Annotated, Literal
+
+from attnctl.arrays import Floats
+from attnctl.document_fields import ALWAYS, Amount, Index, Matrix, Part, Portion, Share, about
+from attnctl.errors import UsageError
+from attnctl.formats.documents.json_documents import JsonDocument, ResultModel, ResultTokens
+from attnctl.readings.head_place import HeadPlace
+from attnctl.text import quoted_beginning
+from attnctl.trace.model_info import ModelInfo
+
+FRAME_SECONDS = 0.02
+AUTO_HEADS = 6  # of the best, for `auto`
+LISTED_HEADS = 10  # of the best, to be held against those that a checkpoint names
+IMPROBABLE = (
+    0.08  # a word below this is doubtful: 2 of 730 ordinary words of a synthetic voice, as bench_align speaks them
+)
+REPEATED = 4  # how often the same tokens must follow each other to be doubtful
+NO_SPACES = ("zh", "ja", "th", "lo", "my", "yue", "km", "bo")  # languages that are written without spaces
+
+
+class AlignedWord(Part):
+    """A word, and when it was said."""
+
+    text: str
+    start: Annotated[float, about("Seconds.", minimum=0)]
+    end: Annotated[float, about("Seconds.", minimum=0)]
+    confidence: Annotated[Portion, about("The geometric mean of its tokens' probabilities.")]
+    doubtful: Annotated[
+        bool,
+        ALWAYS,
+        about(f"Its confidence is below {IMPROBABLE:g}, or the same tokens follow each other {REPEATED} times."),
+    ] = False
+
+
+class ScoredHead(HeadPlace):
+    """A head, and how well it goes along with the sound."""
+
+    score: Annotated[
+        float, about("Mean of its standardised weights along its best monotonic path × the share of its weights there.")
+    ]
+
+
+@dataclass(frozen=True, eq=False)
+class AlignedWindow:
+    """Up to 30 seconds of sound: the tokens of its text, and their way along the frames."""
+
+    start: float  # seconds
+    tokens: tuple[str, ...]
+    weights: Floats  # (tokens + 1, frames): standardised, smoothed, mean of the heads; the last row is the end's
+    path: tuple[Floats, Floats]  # rows and frames of the path
+
+
+class AlignedSpeech(JsonDocument, kw_only=True, eq=False, tag="attnctl.alignment/1"):
+    """When each word of a speech was said, by the cross attention of some heads."""
+
+    audio: Annotated[str, about("The name of the file.")]
+    seconds: Annotated[Amount, about("How long it is.")]
+    text: str
+    given: Annotated[bool, about("False: the model's own, the likeliest token each time.")]
+    language: Annotated[str | None, about("As Whisper calls it: en, de.")] = None
+    model: ResultModel
+    words: tuple[AlignedWord, ...]
+    chosen: Annotated[
+        Literal["named", "auto", "given"],
+        about("Whether heads are those that the checkpoint names, those found best, or others that were asked for."),
+    ]
+    heads: Annotated[tuple[HeadPlace, ...], about("The heads that the times were read from.")]
+    named_heads: Annotated[tuple[HeadPlace, ...], about("The alignment heads that the checkpoint names.")] = ()
+    found_heads: Annotated[tuple[ScoredHead, ...], about("The heads that go along with the sound best, best first.")]
+    common_heads: Annotated[Index, about("How many of named_heads are among found_heads.")]
+    notes: tuple[str, ...]
+
+    def __repr__(self) -> str:
+        return f"AlignedSpeech of {self.audio}: {len(self.words)} words in {self.seconds:.1f} s, {self.model.name}"
+
+
+class AlignedLink(Part):
+    """A token of the target, and the one of the source that its row gives most."""
+
+    text: str
+    source: Annotated[Index, about("Its place in sources.")]
+    source_text: str
+    weight: Annotated[Share, about("Mean of the heads.")]
+
+
+class AlignmentHead(HeadPlace):
+    """A head, and how well it tells the tokens of the source apart."""
+
+    score: Annotated[
+        Share,
+        about(
+            "Mean over the target's tokens of the largest weight on the source × the share of them that have a source of "
+            "their own; of tokens with a letter or digit."
+        ),
+    ]
+
+
+class AlignedText(JsonDocument, kw_only=True, eq=False, tag="attnctl.text-alignment/1"):
+    """Which token of a source each token of a target was made from, by the attention of some heads."""
+
+    text: Annotated[str, about("The source.")]
+    target: str
+    given: Annotated[bool, about("False: the model's own, the likeliest token each time.")]
+    model: ResultModel
+    sources: Annotated[
+        ResultTokens,
+        about("The tokens of the source, without special ones and white space; or its words."),
+    ]
+    links: Annotated[tuple[AlignedLink, ...], about("One a token of the target, in its order.")]
+    weights: Annotated[Matrix, about("Of each token of the target on each of sources, mean of the heads.")]
+    chosen: Annotated[
+        Literal["auto", "given"], about("Whether heads are those found best, or others that were asked for.")
+    ]
+    heads: Annotated[tuple[HeadPlace, ...], about("The heads that the links were read from.")]
+    found_heads: Annotated[tuple[AlignmentHead, ...], about("The heads that align best, best first.")]
+    notes: tuple[str, ...]
+
+    def __repr__(self) -> str:
+        return f"AlignedText of {quoted_beginning(self.target)}: {len(self.links)} links, {self.model.name}"
+
+
+# --- heads ----------------------------------------------------------------------------------------------------------
+
+
+def parsed_heads(spec: str, info: ModelInfo) -> tuple[HeadPlace, ...]:
+    """The heads that "4.2,5.1" names. Raises UsageError where it names none, or one that is not there."""
+    found: dict[tuple[int, int], HeadPlace] = {}
+    for part in spec.split(","):
+        match = re.fullmatch(r"\s*([0-9]{1,4})\.([0-9]{1,4})\s*", part)
+        if match is None:
+            raise UsageError("it is named, auto, or heads as layer.head: 4.2,5.1", option="heads", value=spec)
+        place = int(match[1]), int(match[2])
+        found[place] = HeadPlace(*place)
+    return checked_heads(tuple(found.values()), info)
+
+
+def checked_heads(heads: tuple[HeadPlace, ...], info: ModelInfo, file: str | None = None) -> tuple[HeadPlace, ...]:
+    """Return the heads. Raises UsageError for a head that the model lacks; it names the `file` that names the head."""
+    layers, count = info.n_layers or 0, info.n_heads or 0
+    for one in heads:
+        if one.layer >= layers or one.head >= count:
+            head, sizes = f"{one.layer}.{one.head}", f"{layers} layers of {count} heads"
+            if file is not None:
+                raise UsageError(f"{file}: no head {head} in {info.name}: it has {sizes}")
+            raise UsageError(f"{info.name} has {sizes}", option="heads", value=head)
+    return heads
+
+
+def heads_listed(heads: Sequence[HeadPlace]) -> str:
+    """3.1, 4.2: layer and head of each."""
+    return ", ".join(f"{one.layer}.{one.head}" for one in heads)

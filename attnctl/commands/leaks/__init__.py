@@ -1,0 +1,1 @@
+"""`attnctl leaks`: whether a model keeps the documents of a packed batch apart."""
