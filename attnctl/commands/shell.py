@@ -8,7 +8,6 @@ import shlex
 import signal
 import sys
 from collections.abc import Callable, Iterator
-from dataclasses import replace
 
 from typer import Context
 
@@ -52,7 +51,7 @@ def shell_command(context: Context, text: TextArgument = None, *, file: FileOpti
         if read is not None:
             raise UsageError("give the text, --file, or --chat: one of them")
         inputs.conversation_in(model.chat)  # one that cannot be read is told now
-    options = option_values(replace(model, chat=None))
+    options = {name: value for name, value in option_values(model).items() if name != "chat"}
     kept = {name: value for name, value in options.items() if was_typed(context, name) or value not in (None, False)}
     session = Session(read, kept, chat=model.chat, quiet=output.quiet)
     TextSource.memory, network.loaded_networks = RunMemory(), {}

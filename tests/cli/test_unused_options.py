@@ -25,7 +25,7 @@ from attnctl.cli.command import refuse_unused
 from attnctl.cli.groups import CheckpointOptions
 from attnctl.commands import COMMANDS
 from attnctl.errors import UsageError
-from tests.cli.test_pairs import VALUES as VALUES_OF_PAIRS
+from tests.cli.test_option_effects import VALUES as OTHER_VALUES
 from tests.conftest import Run
 
 NEW = [name for name, listed in COMMANDS.items() if listed.module]
@@ -200,7 +200,7 @@ BRANCHES = {
     "ablate an encoder-decoder": Branch("ablate Alice eats --model T5"),
 }
 # a value of each option that takes one; --model is that of the branch
-VALUES = VALUES_OF_PAIRS | {
+VALUES = OTHER_VALUES | {
     "samples": "made",
     "expect": "causal", "dtype": "float32", "device": "cpu", "output": "out.json", "file": "lines.txt", "heads": "0.0",
     "target": "tea", "language": "en", "source_language": "eng_Latn", "target_language": "fra_Latn", "top": "1",

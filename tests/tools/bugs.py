@@ -135,7 +135,7 @@ BUGS = (
         "attnctl/commands/view.py",
         "refuse_unused(context, *OF_WEIGHTS, WeightOptions, *OF_NO_PROMPT,",
         "refuse_unused(context, *OF_NO_PROMPT,",
-        ("tests/test_refusals.py", "tests/cli/test_pairs.py"),
+        ("tests/test_refusals.py", "tests/cli/test_option_effects.py"),
     ),
     Bug(
         "a CSV matrix with a semicolon among its tokens was refused",

@@ -11,19 +11,19 @@ import matplotlib
 import pytest
 
 from attnctl.cli.session import Session
-from attnctl.cli.suggestions import completions, values_of
 from attnctl.commands.shell import _completer
 from attnctl.models import open_model
 
 
+def completed(line: str, text: str = "Alice will eat pizza") -> set[str]:
+    """Return what the last word of a line at the shell's prompt may become."""
+    asked = _completer(Session(text), lambda: line, lambda: line.rfind(" ") + 1)
+    return set(itertools.takewhile(bool, (asked(line.rpartition(" ")[2], at) for at in itertools.count())))
+
+
 def test_values_are_what_the_commands_take() -> None:
-    assert {"demo", "random", "smollm2"} <= set(values_of("model"))
-    assert set(values_of("cmap")) <= set(matplotlib.colormaps)
-    assert values_of("nothing") == [] and completions("steps", "queries,ke") == ["queries,keys"]
-    assert completions("query", "P", "Alice will eat pizza") == ["pizza"]
-    assert completions("query", "Alice,p", "Alice will eat pizza") == ["Alice,pizza"]
-    assert completions("drop", "first,sp") == ["first,special"]
-    assert completions("model", "random,de") == []
+    assert {"demo", "random", "smollm2"} <= completed("explain --model ")
+    assert completed("heatmap --cmap ") <= set(matplotlib.colormaps)
     for name in ("demo", "random", "dot"):
         assert open_model(name)
 
@@ -41,13 +41,16 @@ def test_values_are_what_the_commands_take() -> None:
         ("model gpt2-m", {"gpt2-medium"}),
         ("compare demo ran", {"random"}),
         ("batch lines.txt --format png,js", {"png,json"}),
+        ("explain --steps queries,ke", {"queries,keys"}),
+        ("explain --query Alice,p", {"Alice,pizza"}),
+        ("explain --drop first,sp", {"first,special"}),
+        ("explain --dtype bf", {"bfloat16"}),
+        ("explain --model random,de", set()),
         ("nothing here", set()),
     ],
 )
 def test_at_the_prompt(line: str, wanted: set[str]) -> None:
-    asked = _completer(Session("Alice will eat pizza"), lambda: line, lambda: line.rfind(" ") + 1)
-    values = itertools.takewhile(bool, (asked(line.rpartition(" ")[2], at) for at in itertools.count()))
-    assert set(values) == wanted
+    assert completed(line) == wanted
 
 
 def test_in_a_users_own_shell() -> None:
