@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Annotated
 
 from typer import Argument, Context, Option
 
+from attnctl import find_named
 from attnctl.cli.command import command, refuse_unused
 from attnctl.cli.groups import (
     CHANGED,
@@ -40,6 +41,7 @@ from attnctl.cli.groups import (
 )
 from attnctl.cli.opening import model_of, open_source
 from attnctl.cli.output import page_notes, print_lines, put_bytes, say_notes
+from attnctl.commands import PAGES
 from attnctl.errors import UsageError
 from attnctl.files import check_writable
 
@@ -127,7 +129,7 @@ def view_command(
     if sources:
         because = "--sources shows the parts of a prompt"
         refuse_unused(context, *OF_WEIGHTS, WeightOptions, *OF_NO_PROMPT, "image", because=because)
-        _write_page(_page_of_answer(source, file, model), "sources", output, no_open)
+        _write_page(_page_of_answer("sources", source, file, model), "sources", output, no_open)
         return
     if run is not None or other is not None:
         refuse_unused(context, "effects", "against", because="it goes with one source")
@@ -170,11 +172,10 @@ def view_command(
     _write_page(html, name, output, no_open)
 
 
-def _page_of_answer(source: str | None, file: str | None, model: ModelOptions) -> str:
-    """Return the page of the parts of a prompt that the model's answer came from."""
-    from attnctl.commands.sources import find_sources
-    from attnctl.render.page.reading_pages import sources_page
-
+def _page_of_answer(name: str, source: str | None, file: str | None, model: ModelOptions) -> str:
+    """Return the page that a command makes of a prompt and the answer to it. Raises UsageError without that command."""
+    if name not in PAGES:
+        raise UsageError(f"--{name} is not there: this attnctl has no command that makes such a page")
     asked = PromptOptions(
         model=model.model,
         dtype=model.dtype,
@@ -187,7 +188,8 @@ def _page_of_answer(source: str | None, file: str | None, model: ModelOptions) -
         truncate=model.truncate,
         image=model.image,
     )
-    return sources_page(find_sources(source, file, asked)[0])
+    page: str = find_named(PAGES[name])(source, file, asked)
+    return page
 
 
 def _steps_of_run(

@@ -95,6 +95,8 @@ _OFF = Annotated[str, about("Heads whose context goes nowhere, layer.head: 1.2, 
 class DocumentModel(Made):
     """What the numbers come from."""
 
+    origin, citation = ModelInfo.origin, ModelInfo.citation
+
 
 # --- documents of a text -----------------------------------------------------------------------------------------
 

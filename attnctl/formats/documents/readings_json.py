@@ -9,9 +9,8 @@ from typing import Annotated, Any, Literal
 
 import numpy as np
 from msgspec import field
-from msgspec.structs import asdict
 
-from attnctl.document_fields import Amount, Correlation, Index, Mask, Matrix, Part, Share, Vector, about
+from attnctl.document_fields import Amount, Index, Mask, Matrix, Part, Share, Vector, about
 from attnctl.errors import AttnctlError
 from attnctl.files import parse_json, read_bytes, write_whole
 from attnctl.formats.documents.json_documents import (
@@ -24,14 +23,12 @@ from attnctl.formats.documents.json_documents import (
     fields_from,
     fields_of,
     reading_of,
-    token_documents,
     write_json,
 )
 from attnctl.formats.validation import finite_floats
 from attnctl.readings.alignment import AlignedSpeech, AlignedWord, ScoredHead
 from attnctl.readings.comparison import AlignedTokens, Comparison
 from attnctl.readings.effects import ContributionPart, Effects, strongest_cuts
-from attnctl.readings.effects.answer_sources import AnswerSources, PartSource
 from attnctl.readings.effects.needle import HeadPlace, HeadsOff, NeedleCell, NeedleRun, Needles
 from attnctl.readings.leaks import Leaks
 from attnctl.readings.questions.quiz import QuizQuestion
@@ -77,49 +74,6 @@ def effects_document(effects: Effects, top: int | None = None) -> EffectsDocumen
     return document_of(
         EffectsDocument, effects, heads=effects.strongest(top), edges=edges, spans=spans, contributions=parts
     )
-
-
-# --- sources of an answer ----------------------------------------------------------------------------------------
-
-
-class AnswerToken(DocumentToken, kw_only=True):
-    """A token of the answer."""
-
-    log_probability: float
-    source: Annotated[Index | None, about("The part, by its place in parts, whose loss costs this token most.")] = None
-
-
-class Answer(Part):
-    """The answer whose sources are looked for."""
-
-    text: str
-    given: Annotated[bool, about("False: the model's own, the likeliest token each time.")]
-    tokens: tuple[AnswerToken, ...]
-    log_probability: Annotated[float, about("Of the whole answer, nats.")]
-
-
-class SourcesDocument(JsonDocument, kw_only=True, tag="attnctl.sources/1"):
-    """Which part of a prompt an answer came from: what is looked at, and what matters."""
-
-    id: Annotated[str | int | None, about("The item's own name, in a batch.")] = None
-    prompt: Annotated[str, about("The prompt as the model read it.")]
-    model: DocumentModel
-    answer: Answer
-    parts: Annotated[tuple[PartSource, ...], about("What matters most first.")]
-    apart: Annotated[dict[str, Share], about("Attention that no part has, by name.")]
-    agreement: Annotated[dict[str, Correlation], about("Kendall's τ between two columns.")]
-    forwards: Annotated[Index, about("Passes through the network beside the first.")]
-    notes: tuple[str, ...]
-
-
-def sources_document(found: AnswerSources, top: int | None = None) -> SourcesDocument:
-    """Its document, of so many parts (None: all); start and end are characters of the rendered prompt."""
-    each = zip(token_documents(found.answer_tokens), found.log_probabilities, found.first_sources(), strict=True)
-    tokens = tuple(
-        AnswerToken(**asdict(token), log_probability=float(value), source=first) for token, value, first in each
-    )
-    answer = Answer(found.answer, found.given, tokens, found.log_probability)
-    return document_of(SourcesDocument, found, answer=answer, parts=found.parts[:top], agreement=found.rank_agreement())
 
 
 # --- needles -----------------------------------------------------------------------------------------------------

@@ -13,8 +13,9 @@ import pytest
 import torch
 
 import attnctl
+from attnctl.commands.sources.search import SourceSearch
 from attnctl.models import open_model
-from attnctl.models.huggingface.prompts import Prompt, SourceSearch
+from attnctl.models.huggingface.prompts import Prompt
 from attnctl.source import record_trace
 
 TEXT = " ".join(f"Mary gave {number} apples to John, and he thanked her." for number in range(45))

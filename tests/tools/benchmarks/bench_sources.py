@@ -18,11 +18,12 @@ from typing import Any
 
 import numpy as np
 
+from attnctl.commands.sources.search import SourceSearch, answer_ids
 from attnctl.formats.chat import Conversation, Message
 from attnctl.models import open_model
 from attnctl.models.huggingface.answers import AnsweredPrompt
 from attnctl.models.huggingface.needles import NeedleAsker
-from attnctl.models.huggingface.prompts import Prompt, SourceSearch, answer_ids, chat_prompt, ids_of, prompt_tokens
+from attnctl.models.huggingface.prompts import Prompt, chat_prompt, ids_of, prompt_tokens
 from attnctl.readings.effects.needle import filler_sentences
 
 NAMES = ("Anna", "Bruno", "Chidi", "Dora", "Emil", "Farah", "Goran", "Hana", "Igor", "Jana")
