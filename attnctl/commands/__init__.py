@@ -62,10 +62,10 @@ COMMANDS = {
     "needle": CommandPackage(
         LOOK,
         "whether a planted fact is found, and by which heads",
-        "attnctl.commands.needle",
+        "attnctl.commands.needle.command",
         documents={
-            "needle": "attnctl.formats.documents.readings_json:NeedleDocument",
-            "needles": "attnctl.formats.documents.readings_json:NeedlesDocument",
+            "needle": "attnctl.commands.needle.result:NeedleCell",
+            "needles": "attnctl.commands.needle.result:Needles",
         },
     ),
     "align": CommandPackage(

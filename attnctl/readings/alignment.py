@@ -23,7 +23,7 @@ import numpy as np
 from attnctl.arrays import Floats
 from attnctl.document_fields import ALWAYS, Part, Portion, about
 from attnctl.errors import UsageError
-from attnctl.readings.effects.needle import HeadPlace
+from attnctl.readings.head_place import HeadPlace
 from attnctl.text import visible_text
 from attnctl.trace.model_info import ModelInfo
 

@@ -16,7 +16,7 @@ import numpy as np
 from attnctl.arrays import Bools, Floats
 from attnctl.document_fields import Index, Part, Share, about
 from attnctl.layer import LayerAttention
-from attnctl.readings.effects.needle import HeadPlace
+from attnctl.readings.head_place import HeadPlace
 from attnctl.text import quoted_beginning
 from attnctl.tokens import Token
 from attnctl.trace.model_info import ModelInfo

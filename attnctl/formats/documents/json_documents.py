@@ -95,7 +95,10 @@ _OFF = Annotated[str, about("Heads whose context goes nowhere, layer.head: 1.2, 
 class DocumentModel(Made):
     """What the numbers come from."""
 
-    origin, citation = ModelInfo.origin, ModelInfo.citation
+    @property
+    def citation(self) -> str:
+        """The program, the model and its weights, as the metadata of a picture say them."""
+        return _read_model(self).citation
 
 
 # --- documents of a text -----------------------------------------------------------------------------------------

@@ -37,7 +37,7 @@ from attnctl.readings.alignment import (
     without_pauses,
     words_of_pieces,
 )
-from attnctl.readings.effects.needle import HeadPlace
+from attnctl.readings.head_place import HeadPlace
 from attnctl.text import counted
 
 WINDOW_SECONDS, LATEST_SECONDS = 30, 5  # that Whisper hears at once; a longer speech is cut in the last 5 of them

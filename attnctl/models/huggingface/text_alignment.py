@@ -14,7 +14,7 @@ from attnctl.models.huggingface.hub import checkpoint_settings, is_checkpoint
 from attnctl.models.huggingface.opening import open_checkpoint, short_name
 from attnctl.models.huggingface.tokenizer import Pieces
 from attnctl.readings.alignment import AUTO_HEADS, LISTED_HEADS, parsed_heads
-from attnctl.readings.effects.needle import HeadPlace
+from attnctl.readings.head_place import HeadPlace
 from attnctl.readings.text_alignment import AlignedText, AlignmentReading, aligned_links, ranked_heads
 from attnctl.source import Changes, TextSource, prepare
 from attnctl.text import shortened

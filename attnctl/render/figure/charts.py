@@ -1,4 +1,4 @@
-"""Figures that are no heatmaps: effects, needles, speech, leaks, comparisons, statistics of heads, a census."""
+"""Figures that are no heatmaps: effects, speech, leaks, comparisons, statistics of heads, a census."""
 
 from __future__ import annotations
 
@@ -19,7 +19,6 @@ from attnctl.readings.census.census_table import ALL, FEWEST, CensusTable, Relat
 from attnctl.readings.census.words import DOWN, TO_ANTECEDENT, UP
 from attnctl.readings.comparison import Comparison
 from attnctl.readings.effects import EdgeEffect, Effects, SpanEffect
-from attnctl.readings.effects.needle import Needles
 from attnctl.readings.head_statistics import STATISTICS, HeadStatistics
 from attnctl.readings.leaks import Leaks
 from attnctl.readings.text_alignment import AlignedText
@@ -111,29 +110,6 @@ def _bar_label(found: Effects, one: EdgeEffect | SpanEffect) -> str:
         return "together"
     key = f"{found.key_axis[one.key].text} {one.key}"
     return key if one.query is None else f"{found.tokens[one.query].text} {one.query} → {key}"
-
-
-SHARE = "share of the answer's attention on the needle"
-
-
-def needle_drawing(found: Needles) -> Drawing:
-    """All needles at the left, at the right those that were answered, the others hatched; colours and numbers are shares."""
-    shares, lengths, depths = found.depth_grid("found")  # (depths, lengths)
-    asked = np.isfinite(shares)  # (depths, lengths)
-    answered = asked & (found.depth_grid("answered")[0] == 1)  # (depths, lengths)
-    shares = np.where(asked, shares, 0)  # (depths, lengths)
-    grids = Grids(
-        panels=(Panel(0, 0, "asked", shares, asked), Panel(0, 1, "answered", shares, answered)),
-        rows=tuple(f"{100 * depth:g} %" for depth in depths),
-        columns=tuple(f"{length:,}" for length in lengths),
-        scales=(Scale(Normalize(0, float(shares.max()) or 1.0), colour_map(CMAP), "share"),),
-        title=f"{found.run.model.name}: {found.answered_count} of {len(found.cells)} needles answered",
-        said=(SHARE,),
-        axes=("depth of the needle", "tokens of the prompt"),
-        hidden="not answered" if asked.all() else "not answered, or not asked",
-        cited=found.run.model.citation,
-    )
-    return drawing_of(grids)
 
 
 INCHES_A_SECOND, INCHES_A_TOKEN = 1.4, 0.17

@@ -8,12 +8,13 @@ from typing import Any
 
 import pytest
 
+from attnctl.commands.needle.compute import NeedleAsker, random_heads
+from attnctl.commands.needle.haystack import NEEDLE
+from attnctl.commands.needle.result import retrieval_scores
 from attnctl.errors import AttnctlError
 from attnctl.models import open_model
 from attnctl.models.huggingface.answers import AnsweredPrompt
-from attnctl.models.huggingface.needles import NeedleAsker, random_heads
 from attnctl.models.huggingface.prompts import ids_of
-from attnctl.readings.effects.needle import NEEDLE, retrieval_scores
 from tests.models.huggingface.conftest import Shelf
 from tests.models.huggingface.effects.test_answers import CHATML, eager_weights
 

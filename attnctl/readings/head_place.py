@@ -1,0 +1,12 @@
+"""Where a head stands, as a part of documents."""
+
+from __future__ import annotations
+
+from attnctl.document_fields import Index, Part
+
+
+class HeadPlace(Part):
+    """Where a head stands."""
+
+    layer: Index
+    head: Index
