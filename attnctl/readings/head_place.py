@@ -1,4 +1,4 @@
-"""Where a head stands, as a part of documents."""
+"""Where a head stands, as results name it."""
 
 from __future__ import annotations
 

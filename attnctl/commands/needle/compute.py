@@ -26,7 +26,6 @@ from attnctl.commands.needle.result import (
 )
 from attnctl.errors import AttnctlError
 from attnctl.formats.chat import Conversation, Message
-from attnctl.formats.documents.json_documents import model_document
 from attnctl.interventions import Intervention
 from attnctl.models.huggingface.answers import AnsweredPrompt
 from attnctl.models.huggingface.checkpoint import Checkpoint
@@ -56,7 +55,7 @@ class NeedleAsker:
         self._answers: list[int] = []  # tokens of the answers so far, each behind the end of its prompt
         needle, question, expect = self.needle
         self.run = NeedleRun(
-            model=model_document(self.model.info), needle=needle, question=question, expect=expect, haystack=digest,
+            model=self.model.info, needle=needle, question=question, expect=expect, haystack=digest,
             seed=self.seed,
         )  # fmt: skip
 

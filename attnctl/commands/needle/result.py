@@ -18,7 +18,7 @@ from attnctl.arrays import Floats
 from attnctl.document_fields import ALWAYS, Index, Part, Portion, Sha256, Share, Vector, Whole, about
 from attnctl.errors import AttnctlError
 from attnctl.files import parse_json, read_bytes, write_whole
-from attnctl.formats.documents.json_documents import DocumentModel, JsonDocument, document_read
+from attnctl.formats.documents.json_documents import JsonDocument, ResultModel, document_read
 from attnctl.formats.validation import finite_floats
 from attnctl.readings.head_place import HeadPlace
 
@@ -31,7 +31,7 @@ RETRIEVAL = 0.1  # a head's score from which Wu et al. call it a retrieval head
 class NeedleRun(JsonDocument, kw_only=True):
     """What the needles of one run share."""
 
-    model: DocumentModel
+    model: ResultModel
     needle: Annotated[str, about("The fact that was planted.")]
     question: str
     expect: Annotated[str, about("What an answer must hold, letter case aside.")]
@@ -152,15 +152,11 @@ def known_needles(path: str, run: NeedleRun) -> list[NeedleCell]:
             cell.scores = {layer: finite_floats(row, "scores") for layer, row in cell.scores.items()}
             cells.append(cell)
         for key in NeedleRun.__struct_fields__:
-            if key != "attnctl" and not _is_same(getattr(cell, key), getattr(run, key)):
+            was, now = getattr(cell, key), getattr(run, key)
+            if key == "model":  # the same by what tells models apart
+                was, now = ([model.name, model.sha256, model.revision] for model in (was, now))
+            if key != "attnctl" and was != now:
                 raise AttnctlError(f"{where} is of another {key}: name a new file with -o")
     if whole != data:  # the run was stopped in the middle of a line
         write_whole(path, whole)
     return cells
-
-
-def _is_same(found: object, wanted: object) -> bool:
-    """Whether two values of a run are the same; of models those that say so: name, weights file, revision."""
-    if isinstance(found, DocumentModel):
-        return all(getattr(found, key) == getattr(wanted, key) for key in ("name", "sha256", "revision"))
-    return found == wanted

@@ -11,7 +11,7 @@ import numpy as np
 from attnctl.arrays import Floats
 from attnctl.commands.sources.parts import NEGLIGIBLE
 from attnctl.document_fields import Box, Correlation, Index, Part, Share, about
-from attnctl.formats.documents.json_documents import DocumentModel, DocumentToken, JsonDocument
+from attnctl.formats.documents.json_documents import DocumentToken, JsonDocument, ResultModel
 from attnctl.readings.effects import kendall_tau
 from attnctl.text import counted, quoted_beginning
 
@@ -68,7 +68,7 @@ class AnswerSources(JsonDocument, kw_only=True, tag="attnctl.sources/1"):
 
     id: Annotated[str | int | None, about("The item's own name, in a batch.")] = None
     prompt: Annotated[str, about("The prompt as the model read it.")]
-    model: DocumentModel
+    model: ResultModel
     answer: Answer
     parts: Annotated[tuple[PartSource, ...], about("What matters most first.")]
     apart: Annotated[dict[str, Share], about("Attention that no part has, by name.")]

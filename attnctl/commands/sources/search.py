@@ -30,7 +30,7 @@ from attnctl.commands.sources.result import (
 )
 from attnctl.errors import AttnctlError, UsageError
 from attnctl.formats.chat import Conversation
-from attnctl.formats.documents.json_documents import model_document, token_documents
+from attnctl.formats.documents.json_documents import token_documents
 from attnctl.models.huggingface.answers import AnsweredPrompt
 from attnctl.models.huggingface.checkpoint import Checkpoint
 from attnctl.models.huggingface.contributions import writes_by_token
@@ -210,7 +210,7 @@ class SourceSearch:
             )
         return AnswerSources(
             prompt=self.prompt.text,
-            model=model_document(self.model.info),
+            model=self.model.info,
             answer=self._known_answer(first_sources(parts, changes, len(self.base))),
             parts=parts,
             apart=self._shares_apart(),

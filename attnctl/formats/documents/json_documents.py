@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeVar, cast, get_type_hints
 import numpy as np
 import numpy.typing as npt
 from msgspec import Meta, Struct, ValidationError, convert, defstruct, field, to_builtins
-from msgspec.structs import asdict
+from msgspec.structs import asdict, replace
 from orjson import Fragment
 
 from attnctl import __version__, document_fields
@@ -95,10 +95,14 @@ _OFF = Annotated[str, about("Heads whose context goes nowhere, layer.head: 1.2, 
 class DocumentModel(Made):
     """What the numbers come from."""
 
-    @property
-    def citation(self) -> str:
-        """The program, the model and its weights, as the metadata of a picture say them."""
-        return _read_model(self).citation
+
+# in a result that is a document: what Python has, and what `plain` makes of it
+if TYPE_CHECKING:
+    ResultModel = ModelInfo
+    ResultTokens = tuple[Token, ...]
+else:
+    ResultModel = DocumentModel
+    ResultTokens = tuple[DocumentToken, ...]
 
 
 # --- documents of a text -----------------------------------------------------------------------------------------
@@ -205,7 +209,8 @@ def read_tokens(entries: tuple[DocumentToken, ...]) -> tuple[Token, ...]:
 
 def plain(document: Struct) -> Document:
     """The JSON object of a document, arrays still arrays, what is absent left out."""
-    found: Document = to_builtins(document, builtin_types=WRITTEN_BY_ORJSON)
+    values = {name: _in_document(getattr(document, name)) for name in document.__struct_fields__}
+    found: Document = to_builtins(replace(document, **values), builtin_types=WRITTEN_BY_ORJSON)
     return found
 
 

@@ -8,6 +8,8 @@ from typing import Any
 
 import pytest
 
+pytest.importorskip("transformers", reason="attnctl[hf] is not installed")
+
 from attnctl.commands.needle.compute import NeedleAsker, random_heads
 from attnctl.commands.needle.haystack import NEEDLE
 from attnctl.commands.needle.result import retrieval_scores

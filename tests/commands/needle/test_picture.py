@@ -6,14 +6,13 @@ from typing import Any
 
 from attnctl.commands.needle.picture import needle_drawing
 from attnctl.commands.needle.result import NeedleCell, Needles
-from attnctl.formats.documents.json_documents import model_document
 from attnctl.trace.model_info import ModelInfo
 from tests.tools.figures import texts_within
 
 
 def test_cells_say_shares_and_what_was_not_answered_is_hatched() -> None:
     run: dict[str, Any] = {
-        "model": model_document(ModelInfo("tiny", "checkpoint")), "needle": "n", "question": "q", "expect": "e",
+        "model": ModelInfo("tiny", "checkpoint"), "needle": "n", "question": "q", "expect": "e",
     }  # fmt: skip
     cells = [
         NeedleCell(**run, length=96, depth=0.0, tokens=96, answer="no", answered=False, found=0.17, scores={}),

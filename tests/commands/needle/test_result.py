@@ -10,6 +10,8 @@ from typing import Any
 import numpy as np
 import pytest
 
+pytest.importorskip("transformers", reason="attnctl[hf] is not installed")
+
 from attnctl.commands.needle.compute import NeedleAsker
 from attnctl.commands.needle.haystack import NEEDLE, filler_sentences, sentences_of
 from attnctl.commands.needle.result import (
@@ -22,11 +24,10 @@ from attnctl.commands.needle.result import (
     retrieval_scores,
 )
 from attnctl.errors import AttnctlError
-from attnctl.formats.documents.json_documents import model_document
 from attnctl.trace.model_info import ModelInfo
 
 RUN: dict[str, Any] = {
-    "model": model_document(ModelInfo("m", "checkpoint")), "needle": "n", "question": "q", "expect": "e",
+    "model": ModelInfo("m", "checkpoint"), "needle": "n", "question": "q", "expect": "e",
 }  # fmt: skip
 
 

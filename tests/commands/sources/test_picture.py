@@ -6,7 +6,6 @@ import pytest
 
 from attnctl.commands.sources.picture import sources_drawing
 from attnctl.commands.sources.result import Answer, AnswerSources, PartSource
-from attnctl.formats.documents.json_documents import model_document
 from attnctl.trace.model_info import ModelInfo
 from tests.tools.figures import texts_within
 
@@ -18,7 +17,7 @@ def test_the_bars_of_sources_have_their_numbers_and_are_not_cut(writes: float | 
         PartSource(name=name, start=0, end=1, looks=0.3, matters=at - 1.5, alone=True, writes=writes)
         for at, name in enumerate(("a long name of a document that goes on and on", "[b]"))
     )
-    model = model_document(ModelInfo("tiny", "checkpoint"))
+    model = ModelInfo("tiny", "checkpoint")
     answer = Answer("yes", False, (), -0.5)
     found = AnswerSources(
         prompt="a b", model=model, answer=answer, parts=parts, apart={}, agreement={}, forwards=2, notes=()

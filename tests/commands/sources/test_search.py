@@ -8,8 +8,11 @@ import re
 from pathlib import Path
 from typing import Any
 
-import jsonschema
 import pytest
+
+pytest.importorskip("transformers", reason="attnctl[hf] is not installed")
+
+import jsonschema
 
 import attnctl
 from attnctl.commands.schema.documents import SCHEMAS
