@@ -6,6 +6,7 @@ import pytest
 
 pytest.importorskip("transformers", reason="attnctl[hf] is not installed")
 
+from tests.cli.test_without_torch import answers
 from tests.conftest import Run
 from tests.tools.screen import rows_below
 
@@ -21,3 +22,9 @@ def test_the_parts_stand_by_what_they_matter_with_the_numbers_of_the_json(at_ter
     told = " ".join(screen.split())
     assert all(f"{name} {100 * share:.1f} %" in told for name, share in document["apart"].items())
     assert sum(part["looks"] for part in parts) + sum(document["apart"].values()) == pytest.approx(1, abs=1e-3)
+
+
+def test_without_torch_it_says_what_to_name_and_then_what_to_install() -> None:
+    first, then = answers((["sources", "Alice will eat"], ["sources", "Alice will eat", "--model", "gpt2"]))
+    assert first[0] == 2 and "name a checkpoint with --model" in str(first[1])
+    assert then == [1, "attnctl: checkpoints need transformers: pip install 'attnctl[hf]'\n"]
