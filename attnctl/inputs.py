@@ -184,7 +184,7 @@ def open_prompt(
     if conversation is not None and (text is not None or file is not None):
         raise UsageError(f"give the text, {option_name('file')}, or {option_name('chat')}: one of them")
     said = "" if conversation is not None else text_of(text, file)
-    from attnctl.models.huggingface.prompts import Prompt, chat_prompt  # torch
+    from attnctl.models.huggingface.prompts import Prompt, chat_prompt
 
     model: Any = open_model()
     if model.info.kind != "checkpoint":

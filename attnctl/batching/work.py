@@ -13,9 +13,10 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
-from attnctl import limits
+from attnctl import find_named, limits
 from attnctl.argument_types import model_arguments
 from attnctl.batching.items import Item, Pending, Result, given, item_indices, item_options, rendered
+from attnctl.commands import BATCH_FORMATS
 from attnctl.errors import AttnctlError, UsageError, error_place, option_name, options_as_flags
 from attnctl.files import need_pyarrow
 from attnctl.formats.pictures import format_names, heatmap_bytes
@@ -58,16 +59,21 @@ class Work:
     measure: str | None = None  # what stands in place of the weights
     steps: tuple[str, ...] | None = None  # the steps whose arrays a trace keeps; None for all
     precision: int | None = None  # decimals of its numbers; None for all
-    prompts: OptionValues = field(default_factory=dict)  # of sources: spans, most, budget, remove
+    prompts: OptionValues = field(default_factory=dict)  # of those that are answered: spans, most, budget, remove
     is_named: bool = True  # `options` name the model; else it was opened by others, and they are none
 
     def task(self, model: Model | None = None) -> Task:
         """What a worker is asked for."""
-        if "sources" in self.formats:
-            from attnctl.batching.prompt_sources import Sources
-
-            return Sources(self.options, self.prompts, model)
+        for form in self.formats:
+            if form in BATCH_FORMATS:
+                task: Task = find_named(BATCH_FORMATS[form]).task(self.options, self.prompts, model)
+                return task
         return Traces(self, model)
+
+    @property
+    def answers_prompts(self) -> bool:
+        """Whether the texts are prompts, of which a command's format keeps what it found of the answers."""
+        return any(form in BATCH_FORMATS for form in self.formats)
 
     def said(self) -> dict[str, Any]:
         """What run.json says of it: prompts, steps and precision where they were given."""
@@ -93,11 +99,13 @@ class Work:
     @property
     def draws_pictures(self) -> bool:
         """Whether pictures are drawn, which takes longer than everything else together."""
-        return any(form in (*PICTURES, "contact-sheet", "statistics", "effects", "sources") for form in self.formats)
+        return any(
+            form in (*PICTURES, "contact-sheet", "statistics", "effects", *BATCH_FORMATS) for form in self.formats
+        )
 
 
 class Task(Protocol):
-    """What a worker is asked for: traces, sources of answers, counts of a census."""
+    """What a worker is asked for: traces, or what a command makes of texts."""
 
     @property
     def model(self) -> Model:
@@ -427,7 +435,7 @@ def open_work_model(work: Work) -> Model:
     model = open_named_model(**work.options)
     for spec, count, what in ((work.layer, model.info.n_layers, "layer"), (work.head, model.info.n_heads, "head")):
         item_indices(spec, count, what, model.info.name)
-    if "sources" in work.formats and not (
+    if work.answers_prompts and not (
         model.info.kind == "checkpoint" and getattr(model, "kind", "") == "self" and model.info.causal
     ):
         raise UsageError(f"{model.info.name} answers no prompts: name a checkpoint that continues texts (smollm2, …)")

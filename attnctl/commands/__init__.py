@@ -17,6 +17,8 @@ class CommandPackage(NamedTuple):
     module: str  # with the function under @command
     functions: Mapping[str, str] = {}  # attnctl.NAME, for Python → its module
     documents: Mapping[str, str] = {}  # attnctl schema NAME → "module:Struct"
+    batch_formats: Mapping[str, str] = {}  # attnctl batch --format NAME → "module:class" of what answers prompts
+    pages: Mapping[str, str] = {}  # attnctl view --NAME → "module:function" of a text, a file and PromptOptions
 
 
 LOOK, LEARN, MODELS, SETTINGS = "Look", "Learn", "Models", "Settings"
@@ -51,17 +53,19 @@ COMMANDS = {
     "sources": CommandPackage(
         LOOK,
         "which part of a prompt an answer came from",
-        "attnctl.commands.sources",
-        functions={"sources": "attnctl.api"},
-        documents={"sources": "attnctl.formats.documents.readings_json:SourcesDocument"},
+        "attnctl.commands.sources.command",
+        functions={"sources": "attnctl.commands.sources.compute"},
+        documents={"sources": "attnctl.commands.sources.result:AnswerSources"},
+        batch_formats={"sources": "attnctl.commands.sources.batch:PromptSources"},
+        pages={"sources": "attnctl.commands.sources.command:page_of_answer"},
     ),
     "needle": CommandPackage(
         LOOK,
         "whether a planted fact is found, and by which heads",
-        "attnctl.commands.needle",
+        "attnctl.commands.needle.command",
         documents={
-            "needle": "attnctl.formats.documents.readings_json:NeedleDocument",
-            "needles": "attnctl.formats.documents.readings_json:NeedlesDocument",
+            "needle": "attnctl.commands.needle.result:NeedleCell",
+            "needles": "attnctl.commands.needle.result:Needles",
         },
     ),
     "align": CommandPackage(
@@ -143,3 +147,6 @@ COMMANDS = {
     "docs": CommandPackage(SETTINGS, "the documentation: lesson, guides, reference", "attnctl.commands.docs"),
     "schema": CommandPackage(SETTINGS, "the JSON Schema of what attnctl writes", "attnctl.commands.schema.command"),
 }
+
+BATCH_FORMATS = {name: place for one in COMMANDS.values() for name, place in one.batch_formats.items()}
+PAGES = {name: place for one in COMMANDS.values() for name, place in one.pages.items()}

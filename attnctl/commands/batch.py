@@ -42,6 +42,7 @@ from attnctl.cli.groups import (
 from attnctl.cli.output import picture_look, put_bytes, say_unless_quiet
 from attnctl.cli.progress import items_progress
 from attnctl.cli.suggestions import completing
+from attnctl.commands import BATCH_FORMATS
 from attnctl.errors import DONE, PARTIAL, AttnctlError, UsageError, print_complaint
 from attnctl.formats.pictures import format_names
 from attnctl.text import either
@@ -56,7 +57,8 @@ if TYPE_CHECKING:
 
 PICTURES = format_names()
 OF_WEIGHTS = ("json", "npz", "parquet", *PICTURES, "contact-sheet")
-FORMATS = (*OF_WEIGHTS, "statistics", "effects", "sources")
+FORMATS = (*OF_WEIGHTS, "statistics", "effects", *BATCH_FORMATS)
+OF_PROMPTS = f" ({', '.join(BATCH_FORMATS)})" if BATCH_FORMATS else ""  # in a help
 NOTES = 100  # different ones that are said: each text may have its own
 # names of options → the formats that use them
 USED_BY: dict[tuple[str, ...], tuple[str, ...]] = {
@@ -67,7 +69,7 @@ USED_BY: dict[tuple[str, ...], tuple[str, ...]] = {
     ("precision",): ("json",),
     ("cmap",): ("contact-sheet", *PICTURES),
     ("drop", "renormalise", *(one.name for one in dataclasses.fields(PictureOptions) if one.name != "cmap")): PICTURES,
-    ("spans", "budget", "remove"): ("sources",),
+    ("spans", "budget", "remove"): tuple(BATCH_FORMATS),
 }
 
 
@@ -202,7 +204,7 @@ def batch_command(
         int,
         Option(
             "--budget",
-            help="Forwards for a prompt (sources): more parts than these are left out in groups.",
+            help=f"Forwards for a prompt{OF_PROMPTS}: more parts than these are left out in groups.",
             metavar="N",
             parser=whole(limits.BUDGET),
             envvar="ATTNCTL_BUDGET",
@@ -213,7 +215,7 @@ def batch_command(
         bool,
         Option(
             "--remove",
-            help="Render the prompt without each part, too (sources).",
+            help=f"Render the prompt without each part, too{OF_PROMPTS}.",
             envvar="ATTNCTL_REMOVE",
             rich_help_panel=LOOK,
         ),
@@ -259,7 +261,7 @@ def batch_command(
     texts = opened_stream(str(model.chat if source is None else source), input, column, id_column)
     of_model = dataclasses.replace(model, chat=None)
     prompts: OptionValues = {}
-    if "sources" in formats:
+    if formats[0] in BATCH_FORMATS:
         prompts = {"spans": spans, "budget": budget, "remove": remove, "most": model.generate}
         of_model = dataclasses.replace(of_model, generate=None)
     work = Work(
@@ -279,7 +281,7 @@ def batch_command(
         prompts=prompts,
     )
     opened = open_work_model(work)  # raises what is wrong for every text alike
-    if "sources" in formats or opened.info.kind != "checkpoint":
+    if work.answers_prompts or opened.info.kind != "checkpoint":
         work = dataclasses.replace(work, batch_size=1)
     folder = None if output == "-" else output
     if replace and folder is None:
@@ -303,8 +305,9 @@ def _chosen_formats(asked: str, output: str | None) -> tuple[str, ...]:
         raise UsageError(
             f"-o {output}: a batch writes a folder; for lines in one file leave -o out, and write > {output}"
         )
-    if "sources" in formats and len(formats) > 1:
-        raise UsageError("--format sources goes alone: it answers each prompt, and keeps no traces of it")
+    alone = next((name for name in formats if name in BATCH_FORMATS), None)
+    if alone is not None and len(formats) > 1:
+        raise UsageError(f"--format {alone} goes alone: it answers each prompt, and keeps no traces of it")
     return formats
 
 
@@ -314,11 +317,11 @@ def _refuse_unused_by(context: Context, formats: tuple[str, ...]) -> None:
         if not set(users) & set(formats):
             kinds = [f"--format {name}" for name in users if name not in PICTURES]
             kinds += ["a picture"] if PICTURES[0] in users else []
-            refuse_unused(context, *names, because=f"it goes with {either(kinds)}")
-    if formats == ("sources",):
+            refuse_unused(context, *names, because=f"it goes with {either(kinds)}" if kinds else "no format uses it")
+    if formats[0] in BATCH_FORMATS:
         alone = {one.name for one in dataclasses.fields(PromptOptions)}
         others = [one.name for one in dataclasses.fields(ModelOptions) if one.name not in alone]
-        because = "--format sources asks a checkpoint, one prompt after the other"
+        because = f"--format {formats[0]} asks a checkpoint, one prompt after the other"
         refuse_unused(context, "batch_size", *others, because=because)
 
 

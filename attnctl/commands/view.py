@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 
 from typer import Argument, Context, Option
 
+from attnctl import find_named
 from attnctl.cli.browser import show_in_browser
 from attnctl.cli.command import command, refuse_unused
 from attnctl.cli.groups import (
@@ -38,6 +39,7 @@ from attnctl.cli.groups import (
 )
 from attnctl.cli.opening import model_of, open_source
 from attnctl.cli.output import page_notes, print_lines, put_bytes
+from attnctl.commands import PAGES
 from attnctl.errors import UsageError
 from attnctl.files import check_writable
 
@@ -125,7 +127,7 @@ def view_command(
     if sources:
         because = "--sources shows the parts of a prompt"
         refuse_unused(context, *OF_WEIGHTS, WeightOptions, *OF_NO_PROMPT, "image", because=because)
-        _write_page(_page_of_answer(source, file, model), "sources", output, no_open)
+        _write_page(_page_of_answer("sources", source, file, model), "sources", output, no_open)
         return
     if run is not None or other is not None:
         refuse_unused(context, "effects", "against", because="it goes with one source")
@@ -168,11 +170,10 @@ def view_command(
     _write_page(html, name, output, no_open)
 
 
-def _page_of_answer(source: str | None, file: str | None, model: ModelOptions) -> str:
-    """Return the page of the parts of a prompt that the model's answer came from."""
-    from attnctl.commands.sources import find_sources
-    from attnctl.render.page.reading_pages import sources_page
-
+def _page_of_answer(name: str, source: str | None, file: str | None, model: ModelOptions) -> str:
+    """Return the page that a command makes of a prompt and the answer to it. Raises UsageError without that command."""
+    if name not in PAGES:
+        raise UsageError(f"--{name} needs the command {name}, which this attnctl does not have")
     asked = PromptOptions(
         model=model.model,
         dtype=model.dtype,
@@ -185,7 +186,8 @@ def _page_of_answer(source: str | None, file: str | None, model: ModelOptions) -
         truncate=model.truncate,
         image=model.image,
     )
-    return sources_page(find_sources(source, file, asked)[0])
+    page: str = find_named(PAGES[name])(source, file, asked)
+    return page
 
 
 def _steps_of_run(

@@ -19,7 +19,7 @@ WORKS = (
 )  # fmt: skip
 NEEDS = (
     ["heads", "--file", str(SAMPLES / "story.txt")], ["train", "--explain"],
-    ["explain", "Alice will eat", "--device", "cuda"], ["sources", "Alice will eat"], ["train", "-o", "run"],
+    ["explain", "Alice will eat", "--device", "cuda"], ["train", "-o", "run"],
 )  # fmt: skip
 RUN = """
 import sys

@@ -4,13 +4,10 @@ from __future__ import annotations
 
 import csv
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
 
-from attnctl.batching.prompt_sources import tally_of_prompt
-from attnctl.batching.tallies import tally_csv
 from tests.conftest import Run
 
 FORMULAS = ("=cmd|' /C calc'!A0", "+1+1", "-x()", "@SUM(1)")
@@ -36,12 +33,3 @@ def test_tokens_of_a_matrix_and_labels_of_a_corpus(run: Run, tmp_path: Path, mon
     assert run("evaluate", "f.conllu", "-m", "random", "-o", "f.csv").code == 0
     assert "'=cmd()" in Path("f.csv").read_text()
     check_cells(Path("f.csv").read_text(), ",")
-
-
-def test_names_of_documents() -> None:
-    parts: list[dict[str, Any]] = [
-        {"name": name, "start": 0, "alone": True, "looks": 0.25, "matters": 0.1} for name in FORMULAS
-    ]
-    table = tally_csv(tally_of_prompt({"parts": parts}), ["looks", "matters"], "standard_error")
-    assert FORMULAS[0] in table
-    check_cells(table, ",")

@@ -1,44 +1,33 @@
-"""Figures that are no heatmaps: effects, sources, needles, comparisons, statistics of heads, a census."""
+"""Figures that are no heatmaps: effects, comparisons, statistics of heads, a census."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.colors import CenteredNorm, Normalize
-from matplotlib.figure import Figure
 
 from attnctl import __version__
 from attnctl.attention import Array
-from attnctl.document_fields import Box
-from attnctl.formats.pictures import CMAP, DPI, PLAIN, Look
+from attnctl.formats.pictures import PLAIN, Look
 from attnctl.readings.census.census_table import ALL, FEWEST, CensusTable, Relation
 from attnctl.readings.census.words import DOWN, TO_ANTECEDENT, UP
 from attnctl.readings.comparison import Comparison
 from attnctl.readings.effects import EdgeEffect, Effects, SpanEffect
-from attnctl.readings.effects.answer_sources import AnswerSources, PartSource
-from attnctl.readings.effects.needle import Needles
 from attnctl.readings.head_statistics import STATISTICS, HeadStatistics
-from attnctl.render.figure.drawing import INK, QUIET
+from attnctl.render.figure.bars import Bars, bar_drawing
 from attnctl.render.figure.heatmap import colour_map, drawing_of
-from attnctl.render.figure.labels import LONGEST, Labels
-from attnctl.render.figure.layout import Drawing, Grids, Panel, Scale, colour_norm
-from attnctl.render.figure.photograph import RegionValues, draw_regions
-from attnctl.render.figure.saving import plain_settings
+from attnctl.render.figure.layout import LEAST, Drawing, Grids, Panel, Scale, colour_norm
+from attnctl.render.figure.photograph import draw_looks_and_effects
 from attnctl.render.forms import CHANGE
-from attnctl.text import percent, probability_text, shortened, visible_text
+from attnctl.text import percent, visible_text
 
 if TYPE_CHECKING:
     from PIL.Image import Image
 
-LEAST = 1e-6  # a scale's extent where all numbers are 0
 MORE, LESS = "#b35806", "#542788"  # the ends of the map: for more, for less
-BAR, GAP = 0.26, 0.35  # inches from bar to bar, and between two sets of them
-SOURCE_UNIT = "Δ log p(answer)"
-LOOKS, AGAINST, FOR = "#8fa8c8", "#b2182b", "#2166ac"
 DONE = {"zero": "set to 0", "mean": "replaced by its mean", "resample": "replaced by another text's"}
 
 
@@ -49,23 +38,7 @@ def effects_drawing(found: Effects, photograph: Image | None = None) -> Drawing:
         return _draw_heads(found) if found.heads else _draw_bars(found)
     said = [_effects_title(found), f"Left: share of the attention. Right: {_effect_unit(found)} with the region cut."]
     looks, does = [one.looked_at for one in boxes.values()], [one.signed_size for one in boxes.values()]
-    return _draw_looks_and_effects(
-        list(boxes), looks, does, _effect_unit(found), photograph, said, found.model.citation
-    )
-
-
-def _draw_looks_and_effects(
-    boxes: Sequence[Box], looks: Sequence[float], does: Sequence[float], unit: str, photograph: Image,
-    said: Sequence[str], cited: str, between: Sequence[RegionValues] = (),
-) -> Drawing:  # fmt: skip
-    """How much is looked at each region, and what its loss does, beside each other over the photograph."""
-    furthest = max(*map(abs, does), LEAST)
-    panels = (
-        RegionValues("looked at", looks, ".1%", Normalize(0, max(*looks, LEAST)), colour_map(CMAP)),
-        *between,
-        RegionValues(unit, does, "+.2f", CenteredNorm(halfrange=furthest), colour_map(CHANGE)),
-    )
-    return draw_regions(boxes, panels, photograph, said, cited)
+    return draw_looks_and_effects(list(boxes), looks, does, _effect_unit(found), photograph, said, found.model.citation)
 
 
 def _effect_unit(found: Effects) -> str:
@@ -116,53 +89,9 @@ def _draw_bars(found: Effects) -> Drawing:
     values, told = [one.signed_size for one in cuts], ".4f" if found.target is None else "+.2f"
     bars = Bars(_effect_unit(found), values, [MORE if value > 0 else LESS for value in values], told)
     said = f"{_effect_unit(found)} with {'each edge' if found.edges else 'each part'} cut"
-    return _bar_drawing(
+    return bar_drawing(
         _effects_title(found), said, [_bar_label(found, one) for one in cuts], [bars], found.model.citation
     )
-
-
-class Bars(NamedTuple):
-    """Bars beneath each other: what they are, their values and colours, and how a value is told."""
-
-    heading: str
-    values: Sequence[float | None]  # None: there is no bar
-    colours: Sequence[str]
-    told: str = "+.2f"
-
-
-def _bar_drawing(title: str, said: str, names: Sequence[str], several: Sequence[Bars], cited: str) -> Drawing:
-    """Named bars, several sets of them beside each other, each to the left for less than 0 and to the right for more."""
-    labels = Labels([title, said, *names])
-    names = [labels.axis_label(name, LONGEST + 12) for name in names]
-    left = 0.35 + max(labels.text_width(name, 9) for name in names)
-    wide, high = 3.6 if len(several) == 1 else 2.4, BAR * len(names)
-    width, height = max(left + (wide + GAP) * len(several) + 0.4, 5.0), high + 1.35
-    with plain_settings():
-        figure: Any = Figure(figsize=(width, height), dpi=DPI, facecolor="white", label=cited)
-        FigureCanvasAgg(figure)
-        for at, bars in enumerate(several):
-            place = (left + at * (wide + GAP)) / width, 0.55 / height, wide / width, high / height
-            axes = figure.add_axes(place)
-            values = [value or 0.0 for value in bars.values]
-            low, most = min(0.0, *values), max(LEAST, *values)
-            room = 0.25 * (most - low)  # for the numbers
-            drawn = axes.barh(range(len(values)), values, height=0.72, color=bars.colours)
-            numbers = ["" if value is None else f"{value:{bars.told}}" for value in bars.values]
-            axes.bar_label(drawn, numbers, padding=2.7, fontsize=8, color=INK)
-            axes.set(xlim=(low - room * (low < 0), most + room), ylim=(len(values) - 0.5, -0.5))
-            axes.axvline(0, color=QUIET, linewidth=0.8)
-            axes.set_yticks(range(len(names)), names if at == 0 else [""] * len(names))
-            for text in axes.get_yticklabels():
-                text.set(parse_math=False, family=labels.family, fontsize=9)
-            axes.tick_params(length=0)
-            axes.tick_params(axis="x", labelsize=8, colors=QUIET)
-            axes.set_xlabel(bars.heading, fontsize=9, color=QUIET)
-            axes.spines[:].set_visible(False)
-        head = labels.cut_to_width(labels.drawable(title), 11.5, width - 0.3)
-        for text, size, colour, down in ((head, 11.5, INK, 0.25), (said, 9, QUIET, 0.5)):
-            how = {"fontsize": size, "color": colour, "va": "center", "parse_math": False, "family": labels.family}
-            figure.text(0.15 / width, 1 - down / height, text, **how)
-    return Drawing(figure, labels.missing_characters)
 
 
 def _bar_label(found: Effects, one: EdgeEffect | SpanEffect) -> str:
@@ -172,74 +101,6 @@ def _bar_label(found: Effects, one: EdgeEffect | SpanEffect) -> str:
         return "together"
     key = f"{found.key_axis[one.key].text} {one.key}"
     return key if one.query is None else f"{found.tokens[one.query].text} {one.query} → {key}"
-
-
-MOST = 30  # parts, unless told otherwise: more cannot be read
-
-
-def _draw_source_regions(found: AnswerSources, regions: Mapping[Box, PartSource], photograph: Image) -> Drawing:
-    answer = shortened(" ".join(found.answer.split()), 60)
-    said = [
-        f"{found.model.name}: “{answer}”",
-        f"Left: share of the attention. Right: {SOURCE_UNIT} without the region.",
-    ]
-    if len(regions) < len(found.parts):
-        said.append(f"{len(found.parts) - len(regions)} more regions are not drawn")
-    looks, does = [one.looks for one in regions.values()], [one.matters for one in regions.values()]
-    times = [one.relative for one in regions.values() if one.relative is not None]
-    between = []
-    if len(times) == len(regions):
-        said[1] = said[1].replace("Right", "Middle: relative to a neutral prompt. Right")
-        between = [RegionValues("relative attention", times, ".2f", Normalize(0, max(times)), colour_map(CMAP))]
-    cited = found.model.citation
-    return _draw_looks_and_effects(list(regions), looks, does, SOURCE_UNIT, photograph, said, cited, between)
-
-
-def sources_drawing(found: AnswerSources, top: int | None = None, photograph: Image | None = None) -> Drawing:
-    """The parts, what matters most on top; bars to the left are losses of log-probability, in nats.
-
-    Regions of a picture are drawn over the photograph.
-    """
-    parts = found.parts[: top or MOST]
-    regions = {one.box: one for one in parts if one.box is not None and one.alone}
-    if photograph is not None and regions:
-        return _draw_source_regions(found, regions, photograph)
-    looks = Bars("looks (% of attention)", [100 * one.looks for one in parts], [LOOKS] * len(parts), ".1f")
-    several = [looks]
-    if all(one.writes is not None for one in parts):
-        written = [one.writes or 0.0 for one in parts]
-        several.append(Bars("writes (nats)", written, [FOR if value > 0 else AGAINST for value in written]))
-    losses = [one.matters if one.alone else None for one in parts]
-    several.append(Bars("matters (nats)", losses, [FOR if one.matters < 0 else AGAINST for one in parts]))
-    answer = shortened(" ".join(found.answer.split()), 60)
-    said = f"probability {probability_text(found.log_probability)}; matters: {SOURCE_UNIT} without the part"
-    if len(parts) < len(found.parts):
-        said += f"; {len(found.parts) - len(parts)} more parts are not drawn"
-    names = [one.name for one in parts]
-    return _bar_drawing(f"{found.model.name}: “{answer}”", said, names, several, found.model.citation)
-
-
-SHARE = "share of the answer's attention on the needle"
-
-
-def needle_drawing(found: Needles) -> Drawing:
-    """All needles at the left, at the right those that were answered, the others hatched; colours and numbers are shares."""
-    shares, lengths, depths = found.depth_grid("found")  # (depths, lengths)
-    asked = np.isfinite(shares)  # (depths, lengths)
-    answered = asked & (found.depth_grid("answered")[0] == 1)  # (depths, lengths)
-    shares = np.where(asked, shares, 0)  # (depths, lengths)
-    grids = Grids(
-        panels=(Panel(0, 0, "asked", shares, asked), Panel(0, 1, "answered", shares, answered)),
-        rows=tuple(f"{100 * depth:g} %" for depth in depths),
-        columns=tuple(f"{length:,}" for length in lengths),
-        scales=(Scale(Normalize(0, float(shares.max()) or 1.0), colour_map(CMAP), "share"),),
-        title=f"{found.run.model.name}: {found.answered_count} of {len(found.cells)} needles answered",
-        said=(SHARE,),
-        axes=("depth of the needle", "tokens of the prompt"),
-        hidden="not answered" if asked.all() else "not answered, or not asked",
-        cited=found.run.model.citation,
-    )
-    return drawing_of(grids)
 
 
 def comparison_panels(pair: Comparison, layer: int, head: int, look: Look = PLAIN) -> Drawing:

@@ -1,4 +1,4 @@
-"""Pages of readings: of any, its forms; the sources of an answer (its prompt shaded by what matters), and a census."""
+"""Pages of readings: of any, its forms; and a census."""
 
 from __future__ import annotations
 
@@ -8,35 +8,10 @@ from attnctl import __version__
 from attnctl.formats.census_table import census_document
 from attnctl.formats.documents.json_documents import plain
 from attnctl.readings.census.census_table import CensusTable, HeadRow
-from attnctl.readings.effects.answer_sources import AnswerSources
 from attnctl.render.forms import Form, Grid, Line, Table, piece_parts
 from attnctl.render.page import as_data, document_page, escaped_html, filled_template, page_colours
 from attnctl.render.told.census import census_heading, layers_table, left_out, positional_heads, trees_text
-from attnctl.render.told.sources import parts_table, sources_sentences
-from attnctl.text import percent, probability_text, visible_text
-
-HUES = 7  # colours of the page's style that can be told apart
-
-
-def sources_page(found: AnswerSources) -> str:
-    """One HTML file that needs no other. Every text of the prompt is escaped, its control characters made visible."""
-    said = "".join(f"<p>{escaped_html(sentence)}</p>" for sentence in sources_sentences(found))
-    notes = "".join(f"<p class=quiet>{escaped_html(note)}</p>" for note in found.notes)
-    given = "The answer given" if found.given else "The answer"
-    body = filled_template(
-        "answer_sources.html",
-        facts=f"{escaped_html(found.model.name)}, {len(found.parts)} parts of the prompt",
-        answer=f"{given}: <b>“{escaped_html(found.answer.strip())}”</b> "
-        f"probability {probability_text(found.log_probability)}",
-        said=said + notes,
-        parts=table_html(parts_table(found), "part"),
-        tokens=_answer_html(found),
-        prompt=_shaded_prompt(found),
-        data=as_data(page_colours()),
-    )
-    cited = f"attnctl {__version__}, {visible_text(found.model.name)}"
-    scripts = ["dom.js", "colour.js", "answer_sources.js"]
-    return document_page(body, ["page.css", "answer_sources.css"], scripts, "attnctl sources", cited)
+from attnctl.text import percent, visible_text
 
 
 def reading_page(forms: Iterable[Form], title: str, cited: str = "") -> str:
@@ -130,39 +105,6 @@ def table_html(table: Table, what: str = "") -> str:
     whole = f"<thead><tr>{head}</thead><tbody>{''.join(rows)}</tbody>{f'<tfoot><tr>{foot}</tfoot>' * bool(foot)}"
     below = "".join(f"<p class=lead>{said}</p>" for said in (escaped_html(table.rest), about) if said)
     return f"<div class=scroll><table{' class=rows' * bool(what)}>{whole}</table></div>{below}"
-
-
-def _answer_html(found: AnswerSources) -> str:
-    cells, hues = [], _hues(found)
-    for token, first in zip(found.answer_tokens, found.first_sources(), strict=True):
-        title = "no part" if first is None else escaped_html(found.parts[first].name)
-        data = "" if first is None else f" data-first={first} data-hue={hues[first]} tabindex=0"
-        cells.append(f"<span title='{title}'{data}>{escaped_html(token.text)}</span>")
-    named = "".join(
-        f"<li><i data-hue={hue}></i>{escaped_html(found.parts[first].name)}</li>" for first, hue in hues.items()
-    )
-    return f"<p class=tokens>{''.join(cells)}</p><ul class='small controls'>{named}</ul>"
-
-
-def _hues(found: AnswerSources) -> dict[int, int]:
-    """The colour of each part that is some answer token's first source, by its place; of very many the last share one."""
-    firsts = dict.fromkeys(first for first in found.first_sources() if first is not None)
-    return {first: min(hue, HUES - 1) for hue, first in enumerate(firsts)}
-
-
-def _shaded_prompt(found: AnswerSources) -> str:
-    """The prompt; each part's `matters`, from -1 (for the answer) to 1 (against it), is 1 where it matters most."""
-    hues, pieces, at = _hues(found), [], 0
-    worst = max((abs(one.matters) for one in found.parts if one.alone), default=0) or 1
-    for number, one in sorted(enumerate(found.parts), key=lambda item: item[1].start or 0):
-        if (start := one.start) is None or (end := one.end) is None:
-            continue  # a region of a picture
-        hue = f" data-hue={hues[number]}" if number in hues else ""
-        strength = one.matters / worst if one.alone else 0
-        before, text = (escaped_html(found.prompt[first:past]) for first, past in ((at, start), (start, end)))
-        pieces.append(f"{before}<span data-part={number}{hue} data-matters={strength:.3f}>{text}</span>")
-        at = end
-    return "".join([*pieces, escaped_html(found.prompt[at:])])
 
 
 def census_page(census: CensusTable) -> str:

@@ -198,3 +198,18 @@ def test_a_model_whose_files_changed_is_opened_anew(run: Run, monkeypatch: pytes
     first, second, third = (json.loads(line) for line in run("shell", "a b").out.splitlines())
     assert first == second == before != third and opened == ["w.safetensors"] * 2
     assert third == run("explain", "a b", *asked.split()[1:]).json
+
+
+def test_a_shell_about_a_conversation(run: Run, room: Path) -> None:
+    """Every text, typed or set by `text`, was refused beside the conversation; `use` forgot it."""
+    folder = room / "llama"
+    Path("chat.json").write_text(json.dumps([{"role": "user", "content": "Who?"}]))
+    Path("other.txt").write_text("Rome is old.")
+    grid = "heatmap --layer 0 --head 0 --quiet"
+    lines = f"text\n{grid}\n{grid} Paris\nuse {folder}\n{grid}\nfile other.txt\n{grid}\ntext Hello there\n{grid}\n"
+    made = run("shell", "--chat", "chat.json", "--model", folder, stdin=lines.encode())
+    assert (made.code, made.err) == (0, ""), made
+    sources = (("--chat", "chat.json"), ("Paris",), ("--file", "other.txt"), ("Hello there",))
+    conversation, paris, rome, hello = (run(*grid.split(), *of, "--model", folder).out for of in sources)
+    told = f"the conversation in chat.json\n{conversation}{paris}{folder}\n{conversation}"
+    assert made.out == f"{told}Rome is old.\n{rome}Hello there\n{hello}"

@@ -169,3 +169,12 @@ def test_too_much_for_a_page_is_said_before(refused: Refused, monkeypatch: pytes
     monkeypatch.setattr("attnctl.limits.PAGE_NUMBERS", 15)
     said = refused("view", TEXT, "--model", "random", "--no-open", "-o", "page.html")
     assert "16 weights are too many" in said and not Path("page.html").exists()
+
+
+def test_the_page_of_a_command_that_was_taken_out_is_refused(
+    refused: Refused, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """`--sources` shows a page of another command, which the list of commands names."""
+    monkeypatch.setattr("attnctl.commands.view.PAGES", {})
+    said = refused("view", "Alice", "--sources", "-o", tmp_path / "x.html", code=2)
+    assert "--sources needs the command sources" in said and not (tmp_path / "x.html").exists()

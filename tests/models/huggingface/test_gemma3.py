@@ -14,7 +14,7 @@ import torch
 
 import attnctl
 from attnctl.models import open_model
-from attnctl.models.huggingface.prompts import Prompt, SourceSearch
+from attnctl.models.huggingface.prompts import Prompt
 from attnctl.source import record_trace
 
 TEXT = " ".join(f"Mary gave {number} apples to John, and he thanked her." for number in range(45))
@@ -72,6 +72,9 @@ PROMPT = "[one] Paris is big.\n[two] The code of the vault is 7391.\n[three] Osl
 
 
 def test_the_document_with_the_answer_is_named(model: Any) -> None:
+    pytest.importorskip("attnctl.commands.sources", reason="the command was taken out")
+    from attnctl.commands.sources.search import SourceSearch
+
     search = SourceSearch(model, Prompt(PROMPT, ()), kind="documents", answer=" 7391")
     list(search.measure_all())
     found = search.found_so_far()

@@ -577,7 +577,7 @@ def test_sources_of_one_token_are_the_effects_of_the_same_regions(
         monkeypatch.setattr(transformers.AutoProcessor, "from_pretrained", lambda *_, **how: processor)
     effects = attnctl.ablate("Is it?", str(folder), target="y", image=picture, spans="regions")
     found = attnctl.sources("Is it?", str(folder), answer="y", image=picture)
-    assert found.log_probability == pytest.approx(effects.baseline.log_probability, abs=1e-4)
+    assert found.answer.log_probability == pytest.approx(effects.baseline.log_probability, abs=1e-4)
     known = {one.name: one for one in effects.spans}
     assert len(found.parts) == len(known) >= 4 and found.forwards == len(known)
     for part in found.parts:
@@ -595,7 +595,7 @@ def test_sources_of_one_token_are_the_effects_of_the_same_regions(
     with torch.inference_mode():
         said = model.network.generate(**given, max_new_tokens=5, do_sample=False)[0, given["input_ids"].shape[1] :]
     longer = attnctl.sources("Is it?", str(folder), generate=5, image=picture)
-    assert [token.id for token in longer.answer_tokens] == said.tolist()
+    assert [token.id for token in longer.answer.tokens] == said.tolist()
 
 
 def test_a_region_is_hidden_from_patches_before_it(

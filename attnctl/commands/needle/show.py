@@ -2,22 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
-from attnctl.readings.effects.needle import RETRIEVAL, Needles
+from attnctl.commands.needle.result import RETRIEVAL, NeedleCell, Needles, depth_grid
 from attnctl.render.forms import Column, Form, Table
 from attnctl.text import percent, visible_text
 
 MOST = 12  # retrieval heads that are listed
 
 
-def needles_forms(found: Needles) -> Iterator[Form]:
+def needles_forms(found: Needles, cells: Sequence[NeedleCell]) -> Iterator[Form]:
     """The grid, the heads, and what it comes to."""
-    yield f"{visible_text(found.run.model.name)} answers {found.answered_count} of {len(found.cells)} needles"
+    yield f"{visible_text(found.model.name)} answers {found.answered} of {found.asked} needles"
     yield "✓ answered, with the share of the answer's attention that goes to the needle", "dim"
     yield ""
-    answered, lengths, depths = found.depth_grid("answered")
-    shares, _, _ = found.depth_grid("found")
+    answered, lengths, depths = depth_grid(cells, "answered")
+    shares, _, _ = depth_grid(cells, "found")
     columns = [Column("depth", [percent(depth) for depth in depths])]
     for at, length in enumerate(lengths):
         asked = [float(share) if share == share else None for share in shares[:, at]]
@@ -29,20 +29,21 @@ def needles_forms(found: Needles) -> Iterator[Form]:
         columns.append(Column(f"{length:,}", told, "heat", shade=asked))
     yield Table(columns)
     yield ""
-    if not found.answered_count:
+    if not found.answered:
         yield "No needle was answered, so nothing can be said of its heads: try shorter prompts, or a larger model."
         return
-    heads = found.retrieval_heads()
+    heads = found.retrieval_heads
     yield (
         f"{len(heads)} retrieval heads: on at least {percent(RETRIEVAL)} of the answer's tokens they look at that very "
         "token inside the needle (Wu et al. 2024)"
     )
     if heads:
-        places, scores = list(heads)[:MOST], list(heads.values())[:MOST]
+        listed = heads[:MOST]
+        scores = [head.score for head in listed]
         yield Table(
             [
-                Column("layer", [layer for layer, _ in places]),
-                Column("head", [head for _, head in places]),
+                Column("layer", [head.layer for head in listed]),
+                Column("head", [head.head for head in listed]),
                 Column("score", scores, told=".2f"),
                 Column("", scores, "bar", most=20),
             ]
@@ -57,9 +58,8 @@ def needles_forms(found: Needles) -> Iterator[Form]:
             yield f"With {off} switched off, {done}."
 
 
-def needle_cells(found: Needles) -> Table:
+def needle_cells(cells: Sequence[NeedleCell]) -> Table:
     """A row a needle."""
-    cells = found.cells
     return Table(
         [
             Column("length", [cell.length for cell in cells]),

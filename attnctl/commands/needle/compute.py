@@ -6,10 +6,24 @@ import math
 import random
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from hashlib import sha256
 from itertools import cycle
 
+from msgspec.structs import asdict
+
+from attnctl.commands.needle.haystack import NEEDLE, filler_sentences, sentences_of
+from attnctl.commands.needle.result import (
+    RETRIEVAL,
+    HeadsOff,
+    NeedleCell,
+    NeedleRun,
+    Needles,
+    RetrievalHead,
+    is_answered,
+    mean_scores,
+    retrieval_scores,
+)
 from attnctl.errors import AttnctlError
 from attnctl.formats.chat import Conversation, Message
 from attnctl.interventions import Intervention
@@ -17,16 +31,6 @@ from attnctl.models.huggingface.answers import AnsweredPrompt
 from attnctl.models.huggingface.checkpoint import Checkpoint
 from attnctl.models.huggingface.intervention import apply_interventions
 from attnctl.models.huggingface.prompts import Prompt, chat_prompt, ids_of, prompt_tokens
-from attnctl.readings.effects.needle import (
-    NEEDLE,
-    HeadsOff,
-    NeedleCell,
-    NeedleRun,
-    Needles,
-    filler_sentences,
-    retrieval_scores,
-    sentences_of,
-)
 from attnctl.readings.head_place import HeadPlace
 from attnctl.tokens import Token
 
@@ -49,7 +53,11 @@ class NeedleAsker:
         self._sentences = None if self.haystack is None else sentences_of(self.haystack)
         digest = None if self.haystack is None else sha256(self.haystack.encode()).hexdigest()
         self._answers: list[int] = []  # tokens of the answers so far, each behind the end of its prompt
-        self.run = NeedleRun(self.model.info, *self.needle, digest, self.seed)
+        needle, question, expect = self.needle
+        self.run = NeedleRun(
+            model=self.model.info, needle=needle, question=question, expect=expect, haystack=digest,
+            seed=self.seed,
+        )  # fmt: skip
 
     def check_length(self, length: int) -> None:
         """Raise AttnctlError for a prompt that is longer than the model reads."""
@@ -75,22 +83,31 @@ class NeedleAsker:
     def _asked_needle(self, length: int, depth: float, haystack: AnsweredPrompt | None) -> NeedleCell:
         prompt, tokens, where = self._prompt_of_length(length, depth)
         read, answer = self._answer(tokens, haystack)
-        if not read.answer:
-            return NeedleCell(length, depth, len(tokens), "", False, 0.0)
-        answered = self.run.is_answered(answer)
-        looks = read.answer_looks()
-        found = float(looks.mass_of_keys()[slice(*where)].sum())
-        scores = retrieval_scores(looks.strongest, read.prompt, read.answer, where) if answered else {}
-        return NeedleCell(length, depth, len(tokens), answer, answered, found, scores)
+        cell = NeedleCell(
+            **asdict(self.run), length=length, depth=depth, tokens=len(tokens), answer=answer,
+            answered=bool(read.answer) and is_answered(answer, self.run.expect), found=0.0, scores={},
+        )  # fmt: skip
+        if read.answer:
+            looks = read.answer_looks()
+            cell.found = float(looks.mass_of_keys()[slice(*where)].sum())
+            if cell.answered:
+                scores = retrieval_scores(looks.strongest, read.prompt, read.answer, where)
+                cell.scores = {str(layer): row for layer, row in scores.items()}
+        return cell
 
     def needles_of(self, cells: Sequence[NeedleCell], off: int = 0) -> Needles:
         """All that `cells` say, and how many are answered still without the `off` best heads, and without as many others."""
-        found = Needles(self.run, tuple(cells))
-        best = list(found.retrieval_heads())[:off]
-        if not best:
-            return found
-        others = random_heads(list(found.retrieval_scores()), best, len(best), self.seed)
-        return replace(found, off=self.answered_without(best, cells), random_off=self.answered_without(others, cells))
+        scores = mean_scores(cells)
+        heads = tuple(RetrievalHead(*place, score) for place, score in scores.items() if score >= RETRIEVAL)
+        found = Needles(
+            **asdict(self.run), asked=len(cells), answered=sum(cell.answered for cell in cells), retrieval_heads=heads,
+            notes=(),
+        )  # fmt: skip
+        best = [(head.layer, head.head) for head in heads[:off]]
+        if best:
+            others = random_heads(list(scores), best, len(best), self.seed)
+            found.off, found.random_off = (self.answered_without(which, cells) for which in (best, others))
+        return found
 
     def answered_without(self, heads: Sequence[tuple[int, int]], cells: Sequence[NeedleCell]) -> HeadsOff:
         """How many of the answered needles are still answered with these heads' outputs set to 0."""
@@ -101,7 +118,7 @@ class NeedleAsker:
         with apply_interventions(self.model.network, [Intervention(off)]):
             haystack = self._read_haystack(asked)
             answers = [self._answer(self._prompt_of_length(*place)[1], haystack)[1] for place in asked]
-            still = sum(map(self.run.is_answered, answers))
+            still = sum(is_answered(answer, self.run.expect) for answer in answers)
         return HeadsOff(tuple(HeadPlace(*place) for place in heads), still, len(asked))
 
     def _answer(self, tokens: Sequence[Token], haystack: AnsweredPrompt | None) -> tuple[AnsweredPrompt, str]:

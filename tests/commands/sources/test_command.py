@@ -6,6 +6,7 @@ import pytest
 
 pytest.importorskip("transformers", reason="attnctl[hf] is not installed")
 
+from tests.cli.test_without_torch import answers
 from tests.conftest import Run
 from tests.tools.screen import rows_below
 
@@ -23,13 +24,7 @@ def test_the_parts_stand_by_what_they_matter_with_the_numbers_of_the_json(at_ter
     assert sum(part["looks"] for part in parts) + sum(document["apart"].values()) == pytest.approx(1, abs=1e-3)
 
 
-def test_links_of_an_alignment_are_those_of_the_json(at_terminal: Run) -> None:
-    asked = ("align", "a will eat", "--model", "t5", "--target", "at will", "--words")
-    made, document = at_terminal(*asked), at_terminal(*asked, "--json").json
-    table = rows_below(made.out, ["target", "source", "weight"])[:2]
-    assert table == [[link["text"], link["source_text"], f"{link['weight']:.2f}"] for link in document["links"]]
-    for row, link in zip(document["weights"], document["links"], strict=True):
-        assert max(row) == row[link["source"]] == pytest.approx(link["weight"], rel=1e-6)
-    assert "the target is given" in made.out and "Pieces are merged into words" in made.err
-    best = " ".join(f"{one['layer']}.{one['head']} ({one['score']:.2f})" for one in document["found_heads"])
-    assert best in " ".join(made.out.split())
+def test_without_torch_it_says_what_to_name_and_then_what_to_install() -> None:
+    first, then = answers((["sources", "Alice will eat"], ["sources", "Alice will eat", "--model", "gpt2"]))
+    assert first[0] == 2 and "name a checkpoint (smollm2" in str(first[1])
+    assert then == [1, "attnctl: checkpoints need transformers: pip install 'attnctl[hf]'\n"]

@@ -29,8 +29,8 @@ from attnctl.files import lock_file
 from attnctl.formats.pictures import format_names, suffixes_listed
 
 if TYPE_CHECKING:
-    from attnctl.models.huggingface.needles import NeedleAsker
-    from attnctl.readings.effects.needle import Needles
+    from attnctl.commands.needle.compute import NeedleAsker
+    from attnctl.commands.needle.result import NeedleCell, Needles
 
 LENGTHS = "512,1024,2048"  # as an example in a message
 
@@ -126,7 +126,7 @@ def needle_command(
     A head's retrieval score is the share of the answer's tokens for which it looks at that very token inside the needle
     (Wu et al. 2024). The check: are needles still answered without the best heads, and without as many others?
     """
-    from attnctl.readings.effects.needle import NEEDLE
+    from attnctl.commands.needle.haystack import NEEDLE
 
     form = output_format("needle", output, ("jsonl", *format_names()), "jsonl" if json else "")
     output = None if output == "-" else output
@@ -140,7 +140,7 @@ def needle_command(
     opened = model_of(option_values(model) | {"seed": None})
     if opened.info.kind != "checkpoint":
         raise UsageError(f"{opened.info.name} answers no questions: name a checkpoint with --model (smollm2, a folder)")
-    from attnctl.models.huggingface.needles import NeedleAsker
+    from attnctl.commands.needle.compute import NeedleAsker
 
     asker = NeedleAsker(opened, own, text, model.seed or 0)
     # two runs on one file would ask, and write, everything twice
@@ -154,8 +154,8 @@ def _ask_needles(
     asker: NeedleAsker, tokens: list[int], shares: list[int], switch_off: int, form: str, output: str | None
 ) -> None:
     """Ask the needles that the file of -o does not hold yet, and write what is known of all."""
+    from attnctl.commands.needle.result import known_needles
     from attnctl.formats.documents.json_documents import write_json
-    from attnctl.formats.documents.readings_json import cell_document, known_needles
 
     cells = known_needles(output, asker.run) if form == "jsonl" and output is not None else []
     if cells:
@@ -169,16 +169,16 @@ def _ask_needles(
             for cell in asker.ask_needles(left):
                 cells.append(cell)
                 if form == "jsonl":
-                    _write_line(write_json(cell_document(cell, asker.run), "needle"), output)
+                    _write_line(write_json(cell, "needle"), output)
                 tick(_tokens_read(cell.length, cell.depth) / sum(_tokens_read(*place) for place in left))
         found = asker.needles_of(cells, switch_off)
     except KeyboardInterrupt:
         say_notes(("interrupted: this is what is known so far",))
         found, interrupted = asker.needles_of(cells), True
-    _write_needles(found, form, output)
+    _write_needles(found, cells, form, output)
     if interrupted:
         raise typer.Exit(INTERRUPTED)
-    if not found.answered_count:
+    if not found.answered:
         raise AttnctlError(f"{asker.model.info.name} answers none of the {len(cells)} needles")
 
 
@@ -202,20 +202,19 @@ def _write_line(line: bytes, output: str | None) -> None:
         file.write(line + b"\n")
 
 
-def _write_needles(found: Needles, form: str, output: str | None) -> None:
+def _write_needles(found: Needles, cells: list[NeedleCell], form: str, output: str | None) -> None:
+    from attnctl.commands.needle.show import needle_cells, needles_forms
     from attnctl.formats.documents.json_documents import write_json
-    from attnctl.formats.documents.readings_json import needles_document
     from attnctl.render.terminal.console import Shown
-    from attnctl.render.told.needles import needle_cells, needles_forms
 
     if form == "jsonl" and output is None:
-        put_bytes(write_json(needles_document(found), "result") + b"\n")
+        put_bytes(write_json(found, "result") + b"\n")
     elif form in ("terminal", "jsonl"):
         if form == "terminal" and not safe_console().is_terminal:
-            print_lines(needle_cells(found).as_csv(delimiter="\t").rstrip("\n"))
+            print_lines(needle_cells(cells).as_csv(delimiter="\t").rstrip("\n"))
             return
-        show_renderable(Shown(needles_forms(found)))
+        show_renderable(Shown(needles_forms(found, cells)))
     else:
-        from attnctl.render.figure.charts import needle_drawing
+        from attnctl.commands.needle.picture import needle_drawing
 
-        write_drawing(needle_drawing(found), form, output)
+        write_drawing(needle_drawing(found, cells), form, output)

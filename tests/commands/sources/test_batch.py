@@ -13,9 +13,12 @@ pytest.importorskip("transformers", reason="attnctl[hf] is not installed")
 
 import jsonschema
 
+from attnctl.batching.tallies import tally_csv
 from attnctl.commands.schema.documents import SCHEMAS
+from attnctl.commands.sources.batch import tally_of_prompt
 from tests.batching.test_groups import rows_of
 from tests.conftest import Run
+from tests.formats.test_formulas import FORMULAS, check_cells
 from tests.tools import folders
 
 CHATML = "{% for m in messages %}<|{{ m.role }}|>{{ m.content }}\n{% endfor %}{% if add_generation_prompt %}<|assistant|>{% endif %}"
@@ -63,14 +66,10 @@ def test_a_row_a_prompt_and_means_over_them(run: Run, folder: Path, tmp_path: Pa
     assert "6 there before" in again.err
 
 
-def test_conversations_are_read_by_every_format(run: Run, folder: Path, tmp_path: Path) -> None:
-    messages = [{"role": "user", "content": "Which is old?"}]
-    (tmp_path / "in.jsonl").write_text(json.dumps(messages) + "\n" + json.dumps({"messages": messages}) + "\n")
-    made = run("batch", "--chat", tmp_path / "in.jsonl", "--model", folder, "--layer", "0")
-    assert made.code == 0, made.err
-    first, second = (json.loads(line) for line in made.out.splitlines())
-    assert first["text"] == second["text"] == "<|user|>Which is old?\n<|assistant|>"
-    chat = tmp_path / "chat.json"
-    chat.write_text(json.dumps(messages))
-    alone = run("explain", "--chat", chat, "--model", folder, "--layer", "0", "--json").json
-    assert alone["layers"][0]["heads"][0]["weights"] == first["layers"][0]["heads"][0]["weights"]
+def test_names_of_documents() -> None:
+    parts: list[dict[str, Any]] = [
+        {"name": name, "start": 0, "alone": True, "looks": 0.25, "matters": 0.1} for name in FORMULAS
+    ]
+    table = tally_csv(tally_of_prompt({"parts": parts}), ["looks", "matters"], "standard_error")
+    assert FORMULAS[0] in table
+    check_cells(table, ",")

@@ -61,10 +61,10 @@ class Sources:
 
     def _document(self, item: Item) -> tuple[Document, int, tuple[str, ...]]:
         """The document of one prompt, with its number and id; its tokens; notes."""
+        from attnctl.commands.sources.search import ANSWER, SourceSearch
         from attnctl.formats.chat import conversation_of
         from attnctl.formats.documents.json_documents import plain
-        from attnctl.formats.documents.readings_json import sources_document
-        from attnctl.models.huggingface.prompts import ANSWER, Prompt, SourceSearch, chat_prompt
+        from attnctl.models.huggingface.prompts import Prompt, chat_prompt
         from attnctl.tokens import checked_text
 
         if item.error is not None:
@@ -87,13 +87,13 @@ class Sources:
             pass
         found = search.found_so_far()
         named: Document = {} if item.id is None else {"id": item.id}
-        return {"number": item.number, **named, **plain(sources_document(found))}, len(search.tokens), found.notes
+        return {"number": item.number, **named, **plain(found)}, len(search.tokens), found.notes
 
 
 class PromptSources(SharedFormat):
     """`sources.jsonl`, a document a prompt; `sources.csv`, a row a prompt; `sources-means.csv`, means over the prompts."""
 
-    form, prefix = FORM, ".sources/"
+    form, prefix, task = FORM, ".sources/", Sources
 
     def __init__(self) -> None:
         self._lines: list[bytes] = []

@@ -1,4 +1,4 @@
-"""Conversations and documents that `sources` and the shell read."""
+"""Conversations and documents that `sources` reads."""
 
 from __future__ import annotations
 
@@ -32,17 +32,3 @@ def test_a_tools_json_is_read_as_it_is(run: Run, folder: Path) -> None:
     assert made.code == 0, made.err
     (part,) = [part for part in made.json["parts"] if part["name"] == "2 tool"]
     assert json.loads(made.json["prompt"][part["start"] : part["end"]]) == found
-
-
-def test_a_shell_about_a_conversation(run: Run, folder: Path) -> None:
-    """Every text, typed or set by `text`, was refused beside the conversation; `use` forgot it."""
-    Path("chat.json").write_text(json.dumps([USER]))
-    Path("other.txt").write_text("Rome is old.")
-    grid = "heatmap --layer 0 --head 0 --quiet"
-    lines = f"text\n{grid}\n{grid} Paris\nuse {folder}\n{grid}\nfile other.txt\n{grid}\ntext Hello there\n{grid}\n"
-    made = run("shell", "--chat", "chat.json", "--model", folder, stdin=lines.encode())
-    assert (made.code, made.err) == (0, ""), made
-    sources = (("--chat", "chat.json"), ("Paris",), ("--file", "other.txt"), ("Hello there",))
-    conversation, paris, rome, hello = (run(*grid.split(), *of, "--model", folder).out for of in sources)
-    told = f"the conversation in chat.json\n{conversation}{paris}{folder}\n{conversation}"
-    assert made.out == f"{told}Rome is old.\n{rome}Hello there\n{hello}"

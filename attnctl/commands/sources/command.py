@@ -36,7 +36,7 @@ from attnctl.errors import INTERRUPTED
 from attnctl.formats.pictures import format_names, suffixes_listed
 
 if TYPE_CHECKING:
-    from attnctl.readings.effects.answer_sources import AnswerSources
+    from attnctl.commands.sources.search import SourceSearch
     from attnctl.source import Model
 
 SAID_SECONDS = 5.0  # from which the cost is told beforehand
@@ -106,8 +106,8 @@ def sources_command(
         refuse_unused(context, "top", "image", because="the page has every part, and no picture")
     if answer is not None:
         refuse_unused(context, "generate", because="the answer is given")
-    sources, interrupted = find_sources(text, file, model, answer=answer, spans=spans, budget=budget, remove=remove)
-    _write_sources(sources, form, output, top, model.image)
+    search, interrupted = find_sources(text, file, model, answer=answer, spans=spans, budget=budget, remove=remove)
+    _write_sources(search, form, output, top, model.image)
     if interrupted:
         raise Exit(INTERRUPTED)
 
@@ -121,18 +121,17 @@ def find_sources(
     spans: str | None = None,
     budget: int = 20,
     remove: bool = False,
-) -> tuple[AnswerSources, bool]:
-    """Return what is known of the sources, the cost told beforehand; and whether Ctrl-C ended the search early."""
-    from attnctl import api, inputs
+) -> tuple[SourceSearch, bool]:
+    """Return the search for the sources, the cost told beforehand; and whether Ctrl-C ended it early."""
+    from attnctl import inputs
+    from attnctl.commands.sources.compute import search_sources
 
     def open_model() -> Model:
         opened: Model = model_of(replace(model, chat=None, generate=None))
         return opened
 
     prompt = inputs.open_prompt(text, file, model.chat, open_model)
-    steps = api.search_sources(
-        *prompt, answer=answer, spans=spans, budget=budget, remove=remove, generate=model.generate
-    )
+    steps = search_sources(*prompt, answer=answer, spans=spans, budget=budget, remove=remove, generate=model.generate)
     search, interrupted = next(steps), False
     parts, told, done = len(search.parts), search.read_seconds > SAID_SECONDS, 0.0
     say_notes(search.cost_notes(remove, SAID_SECONDS) if told else ())
@@ -147,30 +146,37 @@ def find_sources(
     except KeyboardInterrupt:
         say_notes(("interrupted: this is what is known so far",))
         interrupted = True
-    sources = search.found_so_far()
-    say_notes(sources.notes)
-    return sources, interrupted
+    say_notes(search.found_so_far().notes)
+    return search, interrupted
 
 
-def _write_sources(sources: AnswerSources, form: str, output: str | None, top: int | None, image: str | None) -> None:
+def page_of_answer(text: str | None, file: str | None, model: PromptOptions) -> str:
+    """Return the page of the parts of a prompt that the model's answer came from, for `attnctl view --sources`."""
+    from attnctl.commands.sources.show import sources_page
+
+    return sources_page(find_sources(text, file, model)[0].found_so_far())
+
+
+def _write_sources(search: SourceSearch, form: str, output: str | None, top: int | None, image: str | None) -> None:
     """Write the sources in this format."""
-    from attnctl.formats.documents.json_documents import write_json
-    from attnctl.formats.documents.readings_json import sources_document
-    from attnctl.render.page.reading_pages import sources_page
-    from attnctl.render.terminal.console import Shown
-    from attnctl.render.told.sources import parts_table, sources_forms
+    from msgspec.structs import replace as changed
 
+    from attnctl.commands.sources.show import parts_table, sources_forms, sources_page
+    from attnctl.formats.documents.json_documents import write_json
+    from attnctl.render.terminal.console import Shown
+
+    sources = search.found_so_far()
     if form == "json":
-        put_bytes(write_json(sources_document(sources, top), "result") + b"\n", output)
+        put_bytes(write_json(changed(sources, parts=sources.parts[:top]), "result") + b"\n", output)
     elif form == "html":
         put_bytes(sources_page(sources).encode(), output)
     elif form != "terminal":
         from attnctl import inputs
-        from attnctl.render.figure.charts import sources_drawing
+        from attnctl.commands.sources.picture import sources_drawing
 
         photograph = inputs.photograph_named(None, image)
         write_drawing(sources_drawing(sources, top, photograph), form, output)
     elif safe_console().is_terminal:
-        show_renderable(Shown(sources_forms(sources, top)))
+        show_renderable(Shown(sources_forms(sources, search.token_costs(), top)))
     else:
         print_lines(parts_table(sources, top).as_csv(delimiter="\t").rstrip("\n"))

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from attnctl.commands.sources.parts import NEGLIGIBLE, Found, prompt_parts, search_parts
 from attnctl.errors import AttnctlError
-from attnctl.readings.effects.answer_sources import NEGLIGIBLE, Found, prompt_parts, search_parts
 from attnctl.tokens import split_words
 
 

@@ -1,0 +1,1 @@
+"""Whether a fact planted in filler is found, and which heads fetch it."""

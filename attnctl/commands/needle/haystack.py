@@ -1,0 +1,49 @@
+"""What a needle is planted in, and the needle where none is given."""
+
+from __future__ import annotations
+
+import random
+import re
+from collections.abc import Iterator
+
+from attnctl.errors import AttnctlError
+
+# what is planted, what is asked, and what the answer must hold, where nothing else is given
+NEEDLE = (
+    "The key to the old lighthouse lies under the blue flowerpot by the door.",
+    "Where does the key to the old lighthouse lie? Answer with the place alone.",
+    "blue flowerpot",
+)
+
+_PLACES = (
+    "harbour", "market", "library", "station", "garden", "museum", "bakery", "workshop", "orchard", "mill",
+    "school", "theatre", "bridge", "square",
+)  # fmt: skip
+_PEOPLE = (
+    "gardener", "baker", "teacher", "sailor", "carpenter", "painter", "clerk", "doctor", "farmer", "weaver",
+    "printer", "singer", "miller", "guide",
+)  # fmt: skip
+_DEEDS = (
+    "repaired a fence", "read the newspaper", "counted the boats", "painted a wall", "sold apples", "wrote a long letter",
+    "waited for the rain to stop", "swept the steps", "talked about the weather", "mended a coat", "drank a cup of tea",
+    "looked for a lost glove", "carried a basket of bread", "watched the birds", "listened to the bells", "fed the hens",
+)  # fmt: skip
+_TIMES = (
+    "In the morning", "Before noon", "Late in the afternoon", "On Monday", "On a cold day", "After the storm", "In spring",
+    "Toward evening", "On the first of the month", "During the holidays", "At six o'clock", "Once a week",
+)  # fmt: skip
+
+
+def filler_sentences(seed: int) -> Iterator[str]:
+    """Sentences without end, the same for the same seed: nothing in them has to do with a needle."""
+    rng = random.Random(seed)
+    while True:
+        yield f"{rng.choice(_TIMES)} the {rng.choice(_PEOPLE)} at the {rng.choice(_PLACES)} {rng.choice(_DEEDS)}."
+
+
+def sentences_of(text: str) -> list[str]:
+    """A haystack's sentences, in order. Raises AttnctlError where it has none."""
+    found = [part.strip() for part in re.split(r"(?<=[.!?…])\s+", text) if part.strip()]
+    if not found:
+        raise AttnctlError("the haystack holds no sentences")
+    return found

@@ -1,0 +1,35 @@
+"""The needles of a haystack as a picture."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+from matplotlib.colors import Normalize
+
+from attnctl.commands.needle.result import NeedleCell, Needles, depth_grid
+from attnctl.formats.pictures import CMAP
+from attnctl.render.figure.heatmap import colour_map, drawing_of
+from attnctl.render.figure.layout import Drawing, Grids, Panel, Scale
+
+SHARE = "share of the answer's attention on the needle"
+
+
+def needle_drawing(found: Needles, cells: Sequence[NeedleCell]) -> Drawing:
+    """All needles at the left, at the right those that were answered, the others hatched; colours and numbers are shares."""
+    shares, lengths, depths = depth_grid(cells, "found")  # (depths, lengths)
+    asked = np.isfinite(shares)  # (depths, lengths)
+    answered = asked & (depth_grid(cells, "answered")[0] == 1)  # (depths, lengths)
+    shares = np.where(asked, shares, 0)  # (depths, lengths)
+    grids = Grids(
+        panels=(Panel(0, 0, "asked", shares, asked), Panel(0, 1, "answered", shares, answered)),
+        rows=tuple(f"{100 * depth:g} %" for depth in depths),
+        columns=tuple(f"{length:,}" for length in lengths),
+        scales=(Scale(Normalize(0, float(shares.max()) or 1.0), colour_map(CMAP), "share"),),
+        title=f"{found.model.name}: {found.answered} of {found.asked} needles answered",
+        said=(SHARE,),
+        axes=("depth of the needle", "tokens of the prompt"),
+        hidden="not answered" if asked.all() else "not answered, or not asked",
+        cited=found.model.citation,
+    )
+    return drawing_of(grids)

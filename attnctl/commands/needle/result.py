@@ -1,0 +1,162 @@
+"""Needles: a fact planted in filler at several depths and lengths, whether a model finds it, and which heads fetch it.
+
+The retrieval score of a head is that of Wu et al. 2024 (Retrieval Head Mechanistically Explains Long-Context Factuality):
+the share of the answer's tokens for which the head attends most to that very token inside the needle, over all needles
+that were found. Heads with 0.1 and more are called retrieval heads there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import numpy as np
+from msgspec import field
+
+from attnctl.arrays import Floats
+from attnctl.document_fields import ALWAYS, Index, Part, Portion, Sha256, Share, Vector, Whole, about
+from attnctl.errors import AttnctlError
+from attnctl.files import parse_json, read_bytes, write_whole
+from attnctl.formats.documents.json_documents import JsonDocument, ResultModel, document_read
+from attnctl.formats.validation import finite_floats
+from attnctl.readings.head_place import HeadPlace
+
+if TYPE_CHECKING:
+    from attnctl.attention import Array
+
+RETRIEVAL = 0.1  # a head's score from which Wu et al. call it a retrieval head
+
+
+class NeedleRun(JsonDocument, kw_only=True):
+    """What the needles of one run share."""
+
+    model: ResultModel
+    needle: Annotated[str, about("The fact that was planted.")]
+    question: str
+    expect: Annotated[str, about("What an answer must hold, letter case aside.")]
+    haystack: Annotated[Sha256 | None, about("SHA-256 of the haystack's text; absent: made sentences.")] = None
+    seed: Annotated[Whole, about("Of the made sentences, and of the heads switched off at random."), ALWAYS] = field(
+        default_factory=int
+    )
+
+
+class NeedleCell(NeedleRun, kw_only=True, tag="attnctl.needle/1"):
+    """A fact planted in a prompt, and what came of it; a run writes one a line."""
+
+    length: Annotated[Index, about("Tokens of the prompt that were asked for.")]
+    depth: Annotated[Portion, about("Where the needle stands: 0 first, 1 last.")]
+    tokens: Annotated[Index, about("Tokens of the prompt as it was.")]
+    answer: str
+    answered: bool
+    found: Annotated[Share, about("Share of the answer's attention on the needle, over all heads and layers.")]
+    scores: Annotated[
+        dict[str, Vector],
+        about(
+            "Of each layer, each head's retrieval score on this needle (Wu et al. 2024); empty where it was not answered.",
+            propertyNames={"pattern": "^[0-9]+$"},
+        ),
+    ]
+
+
+class HeadsOff(Part):
+    """How many needles are still answered with these heads switched off."""
+
+    heads: tuple[HeadPlace, ...]
+    answered: Index
+    asked: Index
+
+
+class RetrievalHead(HeadPlace):
+    """A head that fetches the answer."""
+
+    score: Share
+
+
+class Needles(NeedleRun, kw_only=True, tag="attnctl.needles/1"):
+    """What the needles of one run come to: which heads fetch them; the last line of `needle --json`."""
+
+    asked: Index
+    answered: Index
+    retrieval_heads: Annotated[
+        tuple[RetrievalHead, ...],
+        about(
+            "Heads that on 10 % of the answers' tokens or more look at that very token inside the needle, best first."
+        ),
+    ]
+    notes: tuple[str, ...]
+    off: Annotated[
+        HeadsOff | None, about("Answered needles asked again with the best of these heads switched off.")
+    ] = None
+    random_off: Annotated[HeadsOff | None, about("The same with as many other heads, drawn at random.")] = None
+
+
+def is_answered(answer: str, expect: str) -> bool:
+    """Return whether an answer holds what is expected."""
+    return " ".join(expect.casefold().split()) in " ".join(answer.casefold().split())
+
+
+def mean_scores(cells: Sequence[NeedleCell]) -> dict[tuple[int, int], float]:
+    """Return (layer, head) → retrieval score, the mean over the needles that were answered, highest first."""
+    known = [cell for cell in cells if cell.answered and cell.scores]
+    if not known:
+        return {}
+    mean = {int(layer): np.mean([cell.scores[layer] for cell in known], axis=0) for layer in known[0].scores}
+    every = {(layer, head): float(score) for layer, row in mean.items() for head, score in enumerate(row)}
+    return dict(sorted(every.items(), key=lambda item: -item[1]))
+
+
+def depth_grid(cells: Sequence[NeedleCell], what: str) -> tuple[Floats, list[int], list[float]]:
+    """Return `answered` or `found` as (depths, lengths), NaN where it was not asked; and the lengths and depths."""
+    lengths = sorted({cell.length for cell in cells})
+    depths = sorted({cell.depth for cell in cells})
+    values = np.full((len(depths), len(lengths)), np.nan, np.float32)  # (depths, lengths)
+    for cell in cells:
+        values[depths.index(cell.depth), lengths.index(cell.length)] = float(getattr(cell, what))
+    return values, lengths, depths
+
+
+def retrieval_scores(
+    strongest: dict[int, Array], prompt: Sequence[int], answer: Sequence[int], needle: tuple[int, int]
+) -> dict[int, Floats]:
+    """Layer → each head's retrieval score on one answer: (heads,).
+
+    `strongest` is layer → the key that each head attends to most when it predicts each answer token (heads, m); `prompt`
+    and `answer` are ids, `needle` the prompt's tokens [a, b).
+    """
+    a, b = needle
+    ids = np.asarray([*prompt, *answer])  # (n + m,)
+    scores = {}
+    for layer, keys in strongest.items():
+        inside = (keys >= a) & (keys < b)  # (heads, m)
+        same = ids[keys] == np.asarray(answer)  # (heads, m)
+        scores[layer] = (inside & same).mean(-1).astype(np.float32)  # (heads,)
+    return scores
+
+
+def known_needles(path: str, run: NeedleRun) -> list[NeedleCell]:
+    """The needles that the file of JSON lines of an earlier run holds; [] where there is none.
+
+    A last line that was cut off is taken out of the file. Raises AttnctlError for a file of something else, or of another
+    run.
+    """
+    data = read_bytes(path) if Path(path).is_file() else b""
+    whole = data[: data.rfind(b"\n") + 1]
+    cells = []
+    for number, line in enumerate(filter(bytes.strip, whole.split(b"\n")), 1):
+        where = f"{path}, line {number}"
+        said = parse_json(line, where)
+        if isinstance(said, dict) and said.get("schema") == Needles.__struct_config__.tag:
+            continue
+        with document_read(NeedleCell, said, where, "a needle", "damaged") as cell:
+            cell.scores = {layer: finite_floats(row, "scores") for layer, row in cell.scores.items()}
+            cells.append(cell)
+        for key in NeedleRun.__struct_fields__:
+            was, now = getattr(cell, key), getattr(run, key)
+            if key == "model":  # the same by what tells models apart
+                was, now = ([model.name, model.sha256, model.revision] for model in (was, now))
+            if key != "attnctl" and was != now:
+                raise AttnctlError(f"{where} is of another {key}: name a new file with -o")
+    if whole != data:  # the run was stopped in the middle of a line
+        write_whole(path, whole)
+    return cells

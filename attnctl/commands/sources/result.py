@@ -1,0 +1,109 @@
+"""What is known of the sources of an answer: the document that `attnctl sources --json` writes."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import combinations
+from typing import Annotated
+
+import numpy as np
+
+from attnctl.arrays import Floats
+from attnctl.commands.sources.parts import NEGLIGIBLE
+from attnctl.document_fields import Box, Correlation, Index, Part, Share, about
+from attnctl.formats.documents.json_documents import DocumentToken, JsonDocument, ResultModel
+from attnctl.readings.effects import kendall_tau
+from attnctl.text import counted, quoted_beginning
+
+_CHANGE = "Change of the answer's log-probability, after minus before, nats."
+
+
+class PartSource(Part, kw_only=True):
+    """What one part of the prompt does for the answer."""
+
+    name: str
+    start: Annotated[
+        Index | None, about("First character of the rendered prompt; absent of a region of a picture.")
+    ] = None
+    end: Annotated[Index | None, about("One past the last.")] = None
+    box: Annotated[Box | None, about("Of a region of a picture: left, top, right, bottom in its pixels.")] = None
+    looks: Annotated[Share, about("Share of the answer's attention, over all heads and layers.")]
+    relative: Annotated[
+        float | None,
+        about(
+            "Of a region of a picture: share of the attention of the prompt's last token, with which the answer begins, "
+            "over the share that it has where the prompt asks for a general description instead (Zhang et al. 2025)."
+        ),
+    ] = None
+    matters: Annotated[float, about(f"{_CHANGE} Nothing behind the part can see it.")]
+    alone: Annotated[bool, about("False: measured with its neighbours, together they do not matter.")]
+    writes: Annotated[
+        float | None,
+        about(
+            "What all heads add to the answer's log-probability by reading the part directly, nats, to first order. Absent "
+            "where the architecture's logits are no sum over its heads."
+        ),
+    ] = None
+    removed: Annotated[float | None, about(f"{_CHANGE} The prompt is rendered without the part.")] = None
+
+
+class AnswerToken(DocumentToken, kw_only=True):
+    """A token of the answer."""
+
+    log_probability: float
+    source: Annotated[Index | None, about("The part, by its place in parts, whose loss costs this token most.")] = None
+
+
+class Answer(Part):
+    """The answer whose sources are looked for."""
+
+    text: str
+    given: Annotated[bool, about("False: the model's own, the likeliest token each time.")]
+    tokens: tuple[AnswerToken, ...]
+    log_probability: Annotated[float, about("Of the whole answer, nats.")]
+
+
+class AnswerSources(JsonDocument, kw_only=True, tag="attnctl.sources/1"):
+    """Which part of a prompt an answer came from: what is looked at, and what matters."""
+
+    id: Annotated[str | int | None, about("The item's own name, in a batch.")] = None
+    prompt: Annotated[str, about("The prompt as the model read it.")]
+    model: ResultModel
+    answer: Answer
+    parts: Annotated[tuple[PartSource, ...], about("What matters most first.")]
+    apart: Annotated[dict[str, Share], about("Attention that no part has, by name.")]
+    agreement: Annotated[dict[str, Correlation], about("Kendall's τ between two columns.")]
+    forwards: Annotated[Index, about("Passes through the network beside the first.")]
+    notes: tuple[str, ...]
+
+    def __repr__(self) -> str:
+        held = f"{counted(len(self.parts), 'part')}, {counted(self.forwards, 'forward')}"
+        return f"AnswerSources of {quoted_beginning(self.answer.text)} by {self.model.name}: {held}"
+
+
+def rank_agreement(parts: Sequence[PartSource]) -> dict[str, float]:
+    """Return Kendall's τ between columns, each the larger the more it is for the answer, where it is defined."""
+    columns: dict[str, list[float]] = {
+        "looks": [part.looks for part in parts],
+        "writes": [part.writes or 0.0 for part in parts],
+        "matters": [-part.matters for part in parts],
+    }
+    if any(part.writes is None for part in parts):
+        del columns["writes"]
+    if all(part.removed is not None for part in parts):
+        columns["removed"] = [-(part.removed or 0.0) for part in parts]
+    taus = {f"{a}-{b}": kendall_tau(columns[a], columns[b]) for a, b in combinations(columns, 2)}
+    return {name: tau for name, tau in taus.items() if tau is not None}
+
+
+def first_sources(parts: Sequence[PartSource], changes: Sequence[Floats], count: int) -> tuple[int | None, ...]:
+    """Return for each of `count` answer tokens the place of the part whose loss costs it most; None where none costs any.
+
+    `changes` are what `matters` of each part is for each token of the answer: (count,).
+    """
+    if not parts:
+        return (None,) * count
+    both = zip(parts, changes, strict=True)
+    costs = np.array([np.where(part.alone, change, 0) for part, change in both], np.float64)  # (parts, count)
+    worst, least = costs.argmin(axis=0).tolist(), costs.min(axis=0)  # (count,) each
+    return tuple(at if cost < -NEGLIGIBLE else None for at, cost in zip(worst, least, strict=True))

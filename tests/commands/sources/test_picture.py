@@ -1,0 +1,25 @@
+"""The picture of sources: bars with their numbers, nothing cut at an edge."""
+
+from __future__ import annotations
+
+import pytest
+
+from attnctl.commands.sources.picture import sources_drawing
+from attnctl.commands.sources.result import Answer, AnswerSources, PartSource
+from attnctl.trace.model_info import ModelInfo
+from tests.tools.figures import texts_within
+
+
+@pytest.mark.parametrize("writes", [None, 0.2])
+def test_the_bars_of_sources_have_their_numbers_and_are_not_cut(writes: float | None) -> None:
+    """With three sets of bars the name of the last was cut at the edge."""
+    parts = tuple(
+        PartSource(name=name, start=0, end=1, looks=0.3, matters=at - 1.5, alone=True, writes=writes)
+        for at, name in enumerate(("a long name of a document that goes on and on", "[b]"))
+    )
+    model = ModelInfo("tiny", "checkpoint")
+    answer = Answer("yes", False, (), -0.5)
+    found = AnswerSources(
+        prompt="a b", model=model, answer=answer, parts=parts, apart={}, agreement={}, forwards=2, notes=()
+    )
+    assert texts_within(sources_drawing(found).figure) >= {"matters (nats)", "-1.50", "-0.50", "30.0"}

