@@ -24,6 +24,7 @@ from attnctl.trace import Trace
 
 if TYPE_CHECKING:
     from attnctl.blockwise import Tick
+    from attnctl.commands.evaluate.result import CensusTable
     from attnctl.formats.chat import Conversation
     from attnctl.formats.documents.model_documents import RelationDocument
     from attnctl.formats.pictures import Look
@@ -32,7 +33,6 @@ if TYPE_CHECKING:
     from attnctl.models.huggingface.leaks import LeakSearch
     from attnctl.models.huggingface.prompts import Prompt, SourceSearch
     from attnctl.readings.alignment import AlignedSpeech
-    from attnctl.readings.census.census_table import CensusTable
     from attnctl.readings.comparison import Comparison
     from attnctl.readings.effects import Effects
     from attnctl.readings.effects.ablation import EffectRequest, Watched
@@ -74,7 +74,7 @@ def heads(
     >>> [(head.layer, head.head) for head in measured]
     [(0, 0), (0, 1)]
     """
-    from attnctl.readings.census.census_table import CensusTable as Table
+    from attnctl.commands.evaluate.result import CensusTable as Table
 
     if census is not None:
         require_type("heads", "census", census, Table)
@@ -129,7 +129,7 @@ def _known_names(info: ModelInfo, census: CensusTable | None) -> tuple[Names, Na
 
     Raises UsageError for the census of a model of other sizes.
     """
-    from attnctl.readings.census.census_table import head_names
+    from attnctl.commands.evaluate.result import head_names
     from attnctl.readings.questions.headline import roles_of_heads
 
     if census is None:
@@ -672,11 +672,11 @@ def evaluate(
         raise UsageError("--text-pair does not go with a corpus: each sentence is read alone")
     opened = opened_model("evaluate", model, options)
     if corpus is None:
-        from attnctl.training.relations import measure_relations
+        from attnctl.commands.evaluate.bundled import measure_relations
 
         return measure_relations(opened, count=sentences)
-    from attnctl.batching.census_work import CensusWork, count_corpus, open_census_model, renamed_relations
-    from attnctl.batching.treebank import Treebank
+    from attnctl.commands.evaluate.compute import CensusWork, count_corpus, open_census_model, renamed_relations
+    from attnctl.commands.evaluate.treebank import Treebank
 
     limits.JOBS.check_value("jobs", jobs)
     paths = [corpus] if isinstance(corpus, (str, os.PathLike)) else corpus
@@ -722,7 +722,7 @@ def census_bytes(found: CensusTable, suffix: str, look: Look | None = None, say:
 
     `look` is that of a picture, of which `say` hears what its reader must know.
     """
-    from attnctl.formats.census_table import census_csv, census_document, census_parquet
+    from attnctl.commands.evaluate.document import census_csv, census_document, census_parquet
     from attnctl.formats.documents.json_documents import write_json
     from attnctl.formats.pictures import figure_bytes
 

@@ -120,10 +120,10 @@ COMMANDS = {
     "evaluate": CommandPackage(
         MODELS,
         "which words each head finds, beside simple rules",
-        "attnctl.commands.evaluate",
+        "attnctl.commands.evaluate.command",
         functions={"evaluate": "attnctl.api"},
         documents={
-            "census": "attnctl.formats.census_table:CensusDocument",
+            "census": "attnctl.commands.evaluate.document:CensusDocument",
             "relation": "attnctl.formats.documents.model_documents:RelationDocument",
         },
     ),

@@ -51,7 +51,7 @@ from attnctl.errors import UsageError
 from attnctl.formats.pictures import format_names, suffixes_listed
 
 if TYPE_CHECKING:
-    from attnctl.readings.census.census_table import CensusTable
+    from attnctl.commands.evaluate.result import CensusTable
     from attnctl.readings.overview import Overview
     from attnctl.source import Changes, Source
 
@@ -231,7 +231,7 @@ def _write_heads(
     output: str | None,
 ) -> None:
     """Write the heads, sorted and cut as is asked: as CSV, JSON, a page, or on the terminal."""
-    from attnctl.formats.census_table import read_census
+    from attnctl.commands.evaluate.document import read_census
     from attnctl.formats.documents.overview_json import overview_to_json
     from attnctl.render.terminal.console import Shown
     from attnctl.render.told.heads import heads_table, names_origin, ranked_by

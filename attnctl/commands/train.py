@@ -263,7 +263,7 @@ def _show_live(training: Training, run: TrainingRun, eye: Watch) -> None:
 
 def _finish_run(training: Training, run: TrainingRun, eye: Watch) -> None:
     """Say where the weights are; of the grammar, also what the heads learned."""
-    from attnctl.training.relations import measure_run
+    from attnctl.commands.evaluate.bundled import measure_run
 
     table = measure_run(training, run)
     if table is not None and sys.stdout.isatty():

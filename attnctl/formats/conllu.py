@@ -11,8 +11,8 @@ from itertools import chain
 from typing import IO, Any
 
 from attnctl import limits
+from attnctl.commands.evaluate.words import HALVES, BadSentenceError, Mention, ParsedSentence
 from attnctl.errors import AttnctlError, in_one_line
-from attnctl.readings.census.words import HALVES, BadSentenceError, Mention, ParsedSentence
 
 LEFT_OUT = dict.fromkeys(("lemma", "feats", "deps"), lambda line, at: None)  # columns that nobody here reads
 

@@ -19,7 +19,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from attnctl.readings.census.words import HALVES
+from attnctl.commands.evaluate.words import HALVES
 from attnctl.training.corpus import Corpus, table_of
 
 FOLDER = files("attnctl.training")

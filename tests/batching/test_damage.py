@@ -13,8 +13,8 @@ from typing import Any
 import pytest
 
 from attnctl import models
-from attnctl.batching import census_work
 from attnctl.batching import folder as folder_module
+from attnctl.commands.evaluate import compute
 from tests.batching.test_resume import check_whole, contents
 from tests.conftest import Refused, Run
 
@@ -126,7 +126,7 @@ def test_a_damaged_part_is_named_and_made_anew(
     """Each ended in a traceback of the library that read it, and later in a line that asked to take the file away."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(folder_module, "GROUP", 2)
-    monkeypatch.setattr(census_work, "TOGETHER", 2)
+    monkeypatch.setattr(compute, "TOGETHER", 2)
     Path("in.txt").write_text("one two\nthree four\nfive six\nseven eight\n")
     Path("in.conllu").write_text(TREES)
     assert run(*command.split(), "-o", "out").code == 0

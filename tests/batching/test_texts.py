@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from attnctl.batching.items import Item, slug_of
 from attnctl.batching.texts import TextStream
-from attnctl.batching.treebank import Treebank
+from attnctl.commands.evaluate.treebank import Treebank
 from attnctl.errors import AttnctlError, UsageError
 from attnctl.files import parse_json
 from tests.conftest import SAMPLES, Run

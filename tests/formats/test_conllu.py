@@ -10,11 +10,11 @@ from pathlib import Path
 
 import pytest
 
-from attnctl.batching.treebank import Treebank, sentence_of
+from attnctl.commands.evaluate.treebank import Treebank, sentence_of
+from attnctl.commands.evaluate.words import BadSentenceError, Mention, ParsedSentence
 from attnctl.errors import AttnctlError
 from attnctl.formats.conllu import comment_value, mentions_of, parsed_sentence, sentence_blocks
 from attnctl.limits import SENTENCE_LINES
-from attnctl.readings.census.words import BadSentenceError, Mention, ParsedSentence
 from tests.conftest import SAMPLES
 
 DOCUMENTS = SAMPLES / "documents.conllu"

@@ -15,8 +15,8 @@ from typing import Any
 import numpy as np
 import pytest
 
+from attnctl.commands.evaluate.document import read_census
 from attnctl.errors import AttnctlError
-from attnctl.formats.census_table import read_census
 from attnctl.formats.documents.overview_json import overview_from_document
 from attnctl.formats.documents.readings_json import known_needles
 from attnctl.formats.documents.trace_json import trace_from_document

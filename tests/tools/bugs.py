@@ -69,7 +69,7 @@ BUGS = (
     ),
     Bug(
         "the untrained network beside one with heads off had all of them",
-        "attnctl/batching/census_work.py",
+        "attnctl/commands/evaluate/compute.py",
         "    return fresh\n",
         '    return __import__("dataclasses").replace(fresh, intervention=None)\n',
         ("tests/cli/test_off.py",),

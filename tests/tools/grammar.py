@@ -12,9 +12,9 @@ from pathlib import Path
 
 import pytest
 
+from attnctl.commands.evaluate.bundled import GOALS
 from attnctl.training import english
 from attnctl.training.english import SENTENCES, written_blocks
-from attnctl.training.relations import GOALS
 from samples.english import grammar, treebank
 from samples.english.draft import Draw, Sentence
 from samples.english.grammar import held_out, sentences

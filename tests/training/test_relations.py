@@ -13,6 +13,7 @@ import pytest
 from safetensors import safe_open
 
 from attnctl.attention import Call
+from attnctl.commands.evaluate.bundled import GOALS, measure_relations
 from attnctl.errors import AttnctlError
 from attnctl.layer.computed import ComputedLayer
 from attnctl.models import open_model
@@ -21,7 +22,6 @@ from attnctl.tokens import Token, split_words
 from attnctl.trace.model_info import ModelInfo
 from attnctl.trace.run import Run
 from attnctl.training import english
-from attnctl.training.relations import GOALS, measure_relations
 from samples.english.draft import Sentence
 from samples.english.marked import read_marked
 

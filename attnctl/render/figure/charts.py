@@ -13,11 +13,11 @@ from matplotlib.figure import Figure
 
 from attnctl import __version__
 from attnctl.attention import Array
+from attnctl.commands.evaluate.result import ALL, FEWEST, CensusTable, Relation
+from attnctl.commands.evaluate.words import DOWN, TO_ANTECEDENT, UP
 from attnctl.document_fields import Box
 from attnctl.formats.pictures import CMAP, DPI, PLAIN, Look
 from attnctl.readings.alignment import FRAME_SECONDS, AlignedSpeech, heads_listed
-from attnctl.readings.census.census_table import ALL, FEWEST, CensusTable, Relation
-from attnctl.readings.census.words import DOWN, TO_ANTECEDENT, UP
 from attnctl.readings.comparison import Comparison
 from attnctl.readings.effects import EdgeEffect, Effects, SpanEffect
 from attnctl.readings.effects.answer_sources import AnswerSources, PartSource

@@ -143,7 +143,7 @@ def page_colours() -> Document:
 def document_page(body: str, styles: Sequence[str], scripts: Sequence[str], title: str, cited: str = "") -> str:
     """One HTML file that needs no other: `body`, from its <body> on, in the frame that every page has.
 
-    `styles` and `scripts` are files of web/, in their order; the policy allows these alone, and no connection.
+    `styles` and `scripts` are files as of `web_source`, in their order; the policy allows these alone, and no connection.
     """
     style, script = "".join(map(web_source, styles)), "\n".join(map(web_source, scripts))
     return filled_template(
@@ -163,7 +163,7 @@ def escaped_html(text: str) -> str:
 
 
 def filled_template(name: str, **parts: str) -> str:
-    """A file of web/ with each ${name} in it put in; what was put in is never searched again."""
+    """A file as of `web_source` with each ${name} in it put in; what was put in is never searched again."""
     return Template(web_source(name)).substitute(parts)
 
 
@@ -187,8 +187,10 @@ def as_data(document: Document) -> str:
 
 @cache
 def web_source(name: str) -> str:
-    """A file of web/: a style, a script, a template."""
-    return files("attnctl.render.page").joinpath("web", name).read_text(encoding="utf-8")
+    """A file of web/, or PACKAGE:FILE of a command: a style, a script, a template."""
+    package, _, name = name.rpartition(":")
+    folder = files(package) if package else files("attnctl.render.page") / "web"
+    return (folder / name).read_text(encoding="utf-8")
 
 
 FRAME_HEIGHT = 760  # pixels

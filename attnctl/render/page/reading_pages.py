@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from attnctl import __version__
-from attnctl.formats.census_table import census_document
+from attnctl.commands.evaluate.document import census_document
+from attnctl.commands.evaluate.result import CensusTable, HeadRow
+from attnctl.commands.evaluate.show import census_heading, layers_table, left_out, positional_heads, trees_text
 from attnctl.formats.documents.json_documents import plain
-from attnctl.readings.census.census_table import CensusTable, HeadRow
 from attnctl.readings.effects.answer_sources import AnswerSources
 from attnctl.render.forms import Form, Grid, Line, Table, piece_parts
 from attnctl.render.page import as_data, document_page, escaped_html, filled_template, page_colours
-from attnctl.render.told.census import census_heading, layers_table, left_out, positional_heads, trees_text
 from attnctl.render.told.sources import parts_table, sources_sentences
 from attnctl.text import percent, probability_text, visible_text
 
@@ -187,13 +187,15 @@ def census_page(census: CensusTable) -> str:
         "cited": cited,
     }
     body = filled_template(
-        "census.html",
+        "attnctl.commands.evaluate:census.html",
         data=as_data(document),
         layers=table_html(layers_table(census)),
         **{name: escaped_html(text) for name, text in parts.items()},
     )
-    scripts = ["dom.js", "colour.js", "census.js"]
-    return document_page(body, ["page.css", "census.css"], scripts, f"{title} · attnctl", cited)
+    scripts = ["dom.js", "colour.js", "attnctl.commands.evaluate:census.js"]
+    return document_page(
+        body, ["page.css", "attnctl.commands.evaluate:census.css"], scripts, f"{title} · attnctl", cited
+    )
 
 
 def _spaced(direction: str) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from attnctl.readings.census.census_table import CensusTable, head_names
+from attnctl.commands.evaluate.result import CensusTable, head_names
 from attnctl.readings.head_statistics import LEAST_TOKENS, STATISTICS, HeadStatistics, Statistic
 from attnctl.readings.questions.headline import roles_of_heads
 from attnctl.render.forms import Column, Table

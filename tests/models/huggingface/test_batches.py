@@ -13,9 +13,9 @@ import torch
 
 import attnctl
 from attnctl.arrays import as_numpy
-from attnctl.batching import census_work
 from attnctl.batching.items import Item
 from attnctl.batching.work import SharedPasses, Work, Worker
+from attnctl.commands.evaluate import compute
 from attnctl.errors import AttnctlError
 from attnctl.layer import LayerAttention
 from attnctl.models import open_model
@@ -171,7 +171,7 @@ def test_tokens_of_a_pass_are_counted_with_their_padding(shelf: Shelf) -> None:
 def test_a_census_tries_padding_behind_sentences_of_one_length(
     shelf: Shelf, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    monkeypatch.setattr(census_work, "FIRST_TOGETHER", 2)
+    monkeypatch.setattr(compute, "FIRST_TOGETHER", 2)
     tried: list[int] = []
     monkeypatch.setattr(padded_batch, "padding_changes_weights", lambda _, short, long: not tried.append(len(long)))
     sentence = "1\tBob\tBob\tNOUN\t_\t_\t0\troot\t_\t_\n"

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import attnctl
-from attnctl.formats.census_table import read_census
+from attnctl.commands.evaluate.document import read_census
 from attnctl.readings.heatmap import SINK_TAKES_PART, of_overview
 from attnctl.source.cells import read_heatmap
 from tests.conftest import Refused, Run

@@ -13,9 +13,9 @@ from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers
 from transformers import PreTrainedTokenizerFast
 
 import attnctl
+from attnctl.commands.evaluate.words import ParsedSentence, align_words
 from attnctl.formats.documents.trace_json import trace_to_json
 from attnctl.models.huggingface.tokenizer import Pieces
-from attnctl.readings.census.words import ParsedSentence, align_words
 from attnctl.source import Changes, TraceSource, prepare
 from attnctl.tokens import Token, from_encoding
 from attnctl.trace import word_groups

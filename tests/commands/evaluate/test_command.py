@@ -12,8 +12,8 @@ from typing import Any
 import jsonschema
 import pytest
 
-from attnctl.batching.census_work import TOGETHER, census_chunks
 from attnctl.batching.items import Item
+from attnctl.commands.evaluate.compute import TOGETHER, census_chunks
 from attnctl.commands.schema.documents import SCHEMAS
 from attnctl.training.english import treebank_text
 from tests.conftest import SAMPLES, Run, process
@@ -119,7 +119,7 @@ def test_every_number_as_csv_parquet_json_and_pictures(run: Run) -> None:
 
 def test_an_interrupted_folder_goes_on_and_ends_the_same(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("attnctl.batching.folder.GROUP", 4)
-    monkeypatch.setattr("attnctl.batching.census_work.TOGETHER", 4)
+    monkeypatch.setattr("attnctl.commands.evaluate.compute.TOGETHER", 4)
     Path("a.conllu").write_text(Path(SENTENCES).read_text())
     args = ("evaluate", "a.conllu", "--json")
     whole, again = run(*args).out, (*args, "-o", "a")
@@ -222,8 +222,8 @@ def test_a_ray_cluster_counts_the_same(run: Run, grammar: Path, tmp_path: Path) 
 
 def test_a_long_run_says_how_long_it_will_take(run: Run, grammar: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert "a second" not in run("evaluate", SENTENCES, "--json").err
-    monkeypatch.setattr("attnctl.batching.census_work.LONG_SECONDS", 0)
-    monkeypatch.setattr("attnctl.batching.census_work.ALONE_SECONDS", 0)
+    monkeypatch.setattr("attnctl.commands.evaluate.compute.LONG_SECONDS", 0)
+    monkeypatch.setattr("attnctl.commands.evaluate.compute.ALONE_SECONDS", 0)
     told = run("evaluate", grammar).err
     said = re.search(r"about ([\d,]+) sentences: about \d+ s, [\d,]+ a second; with -o FOLDER", told)
     count = grammar.read_text().count("# text")

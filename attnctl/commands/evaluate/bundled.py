@@ -14,14 +14,14 @@ from typing import TYPE_CHECKING
 
 from msgspec import structs
 
+from attnctl.commands.evaluate.counting import count_sentence, tally_shape
+from attnctl.commands.evaluate.tally import CensusTally, table_of_tally
+from attnctl.commands.evaluate.words import HALVES, UP, AlignedSentence, ParsedSentence, TreeQuestion, align_words
 from attnctl.errors import AttnctlError
 from attnctl.files import write_whole
 from attnctl.formats.documents.model_documents import RelationDocument
 from attnctl.models import open_named_model
 from attnctl.models.builtin.stack import Stack
-from attnctl.readings.census.census import count_sentence, tally_shape
-from attnctl.readings.census.census_tally import CensusTally, table_of_tally
-from attnctl.readings.census.words import HALVES, UP, AlignedSentence, ParsedSentence, TreeQuestion, align_words
 from attnctl.training import english, network
 from attnctl.training.english import HELD_OUT, Link, links_said, written_blocks
 from attnctl.training.recipe import GRAMMAR, Recipe

@@ -16,12 +16,8 @@ from attnctl.batching.engines import LOCAL, Engine, chunks_of_items
 from attnctl.batching.folder import Folder, NamedFiles, SharedFormat
 from attnctl.batching.items import Item, Pending, Result
 from attnctl.batching.manifest import input_paths
-from attnctl.batching.treebank import DOCUMENT, Treebank, sentence_of
 from attnctl.batching.work import reason_of
-from attnctl.errors import AttnctlError, TooLongError, UsageError
-from attnctl.files import decode_text, read_bytes
-from attnctl.models import Model, open_named_model
-from attnctl.readings.census.census import (
+from attnctl.commands.evaluate.counting import (
     Census,
     count_sentence,
     joined_sentences,
@@ -29,15 +25,19 @@ from attnctl.readings.census.census import (
     tally_shape,
     windows_of_sizes,
 )
-from attnctl.readings.census.census_table import CensusTable
-from attnctl.readings.census.census_tally import (
+from attnctl.commands.evaluate.result import CensusTable
+from attnctl.commands.evaluate.tally import (
     CensusTally,
     pack_tally,
     table_of_tally,
     tally_of_skip,
     unpack_tally,
 )
-from attnctl.readings.census.words import AlignedSentence, BadSentenceError, ParsedSentence, align_words
+from attnctl.commands.evaluate.treebank import DOCUMENT, Treebank, sentence_of
+from attnctl.commands.evaluate.words import AlignedSentence, BadSentenceError, ParsedSentence, align_words
+from attnctl.errors import AttnctlError, TooLongError, UsageError
+from attnctl.files import decode_text, read_bytes
+from attnctl.models import Model, open_named_model
 from attnctl.text import duration_text
 from attnctl.tokens import Token, checked_text
 
@@ -207,7 +207,7 @@ def untrained_of(model: Any, seed: int) -> Any:
         from attnctl.models.huggingface.opening import untrained_checkpoint
 
         return untrained_checkpoint(model, seed)
-    from attnctl.training.relations import before_training
+    from attnctl.commands.evaluate.bundled import before_training
 
     fresh = before_training(model, seed)
     if fresh is None:

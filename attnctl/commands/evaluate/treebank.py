@@ -9,10 +9,10 @@ from pathlib import Path
 from attnctl import limits
 from attnctl.batching.items import Item
 from attnctl.batching.texts import DAMAGE, InputFiles, numbered
+from attnctl.commands.evaluate.words import BadSentenceError, ParsedSentence
 from attnctl.errors import AttnctlError, in_one_line
 from attnctl.files import said_plainly
 from attnctl.formats.conllu import Block, comment_value, document_begun, parsed_sentence, sentence_blocks
-from attnctl.readings.census.words import BadSentenceError, ParsedSentence
 
 PARSE = "parse"  # the option under which an item carries its parse
 DOCUMENT = "document"  # the option under which an item carries the sentences of a document, for what spans them

@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING, Annotated
 
 from msgspec import field
 
+from attnctl.commands.evaluate.counting import MENTION_COUNTS
+from attnctl.commands.evaluate.result import Best, CensusTable, HeadRow, LayerRow, Relation, Trees
 from attnctl.document_fields import ALWAYS, Count, Index, Part, about
 from attnctl.files import need_pyarrow, parse_json, read_bytes
 from attnctl.formats.documents.json_documents import DocumentModel, JsonDocument, document_of, document_read, reading_of
-from attnctl.readings.census.census import MENTION_COUNTS
-from attnctl.readings.census.census_table import Best, CensusTable, HeadRow, LayerRow, Relation, Trees
 from attnctl.text import csv_table
 
 if TYPE_CHECKING:

@@ -34,10 +34,10 @@ from attnctl.files import check_writable, need_pyarrow
 from attnctl.formats.pictures import format_names, picture_format, suffixes_listed
 
 if TYPE_CHECKING:
-    from attnctl.batching.census_work import CensusWork
     from attnctl.batching.engines import Engine
-    from attnctl.batching.treebank import Treebank
-    from attnctl.readings.census.census_table import CensusTable
+    from attnctl.commands.evaluate.compute import CensusWork
+    from attnctl.commands.evaluate.result import CensusTable
+    from attnctl.commands.evaluate.treebank import Treebank
 
 FILES = (".json", ".csv", ".parquet", ".html", *(f".{name}" for name in format_names()))
 # options of the work of counting, and of what is counted
@@ -197,11 +197,11 @@ def evaluate_command(
         refuse_unused(context, MapOptions, because="it goes with a picture")
 
     from attnctl.api import census_bytes
-    from attnctl.batching.census_work import CensusWork, renamed_relations
-    from attnctl.batching.treebank import Treebank
-    from attnctl.formats.census_table import read_census
+    from attnctl.commands.evaluate.compute import CensusWork, renamed_relations
+    from attnctl.commands.evaluate.document import read_census
+    from attnctl.commands.evaluate.show import census_forms
+    from attnctl.commands.evaluate.treebank import Treebank
     from attnctl.render.terminal.console import Shown
-    from attnctl.render.told.census import census_forms
 
     drawn = picture_look(look)
     if any(map(picture_format, output or ())):
@@ -248,10 +248,10 @@ def _write_sentences(count: int, causal: bool, path: str) -> None:
 
 def _evaluate_bundled(options: dict[str, object], count: int, json: bool) -> None:
     """Measure the heads of a model on the bundled corpus, and show the table."""
+    from attnctl.commands.evaluate.bundled import measure_relations
     from attnctl.formats.documents.json_documents import write_json
     from attnctl.render.terminal.console import Shown
     from attnctl.render.told.training import relations_forms
-    from attnctl.training.relations import measure_relations
 
     table = measure_relations(model_of(options), count=count)
     if json:
@@ -266,15 +266,15 @@ def _counted_census(
     """Return the census of a corpus. Raises AttnctlError if no sentence could be used."""
     from dataclasses import replace
 
-    from attnctl.batching import census_work
+    from attnctl.commands.evaluate import compute
 
-    model = census_work.open_census_model(work)
+    model = compute.open_census_model(work)
     if model.info.kind != "checkpoint":
         work = replace(work, batch_size=1)
     with items_progress(treebank.share_read) as tick:
         alone = by.engine == "local" and jobs == 1
-        told = census_work.CensusProgress(treebank, folder is not None, alone, tick, say_note, print_complaint)
-        found = census_work.count_corpus(
+        told = compute.CensusProgress(treebank, folder is not None, alone, tick, say_note, print_complaint)
+        found = compute.count_corpus(
             work,
             treebank,
             model,

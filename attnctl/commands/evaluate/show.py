@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from attnctl.readings.census.census_table import ALL, FEWEST, Best, CensusTable, Relation, Rule, Trees
-from attnctl.readings.census.words import COREFERENCE, DOWN, TO_ANTECEDENT, UP
+from attnctl.commands.evaluate.result import ALL, FEWEST, Best, CensusTable, Relation, Rule, Trees
+from attnctl.commands.evaluate.words import COREFERENCE, DOWN, TO_ANTECEDENT, UP
 from attnctl.render.forms import ABSENT, Column, Form, Line, Table
 from attnctl.text import counted, number_list, visible_text
 

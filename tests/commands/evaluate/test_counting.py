@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from attnctl.readings.census.census import Census
-from attnctl.readings.census.census_table import CensusTable, head_names
-from attnctl.readings.census.census_tally import (
+from attnctl.commands.evaluate.counting import Census
+from attnctl.commands.evaluate.result import CensusTable, head_names
+from attnctl.commands.evaluate.tally import (
     CensusTally,
     best_of,
     pack_tally,
@@ -19,7 +19,7 @@ from attnctl.readings.census.census_tally import (
     unpack_tally,
     wilson_interval,
 )
-from attnctl.readings.census.words import DOWN, UP, BadSentenceError, Mention, ParsedSentence, align_words
+from attnctl.commands.evaluate.words import DOWN, UP, BadSentenceError, Mention, ParsedSentence, align_words
 from attnctl.tokens import Token
 from tests.tools.census_reference import counts as reference_counts
 

@@ -17,7 +17,7 @@ from msgspec.structs import replace
 
 from attnctl import limits
 from attnctl.attention import Array
-from attnctl.readings.census.census_table import (
+from attnctl.commands.evaluate.result import (
     ALL,
     FEWEST,
     Best,
@@ -31,7 +31,7 @@ from attnctl.readings.census.census_table import (
     Rule,
     Trees,
 )
-from attnctl.readings.census.words import COREFERENCE, DOWN, FARTHEST, SIDES, TO_ANTECEDENT, UP
+from attnctl.commands.evaluate.words import COREFERENCE, DOWN, FARTHEST, SIDES, TO_ANTECEDENT, UP
 
 Label = tuple[str, str]  # relation as the corpus labels it, direction
 # half (0: of sentences to choose heads on, 1: of those to score them on), what is counted, and more to tell it apart by
