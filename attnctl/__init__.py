@@ -30,8 +30,9 @@ from typing import TYPE_CHECKING, Any
 __version__ = "0.1.0"
 
 if TYPE_CHECKING:
-    from attnctl.api import ablate, align, compare, evaluate, heads, sources, spans, view
+    from attnctl.api import ablate, align, compare, heads, sources, spans, view
     from attnctl.batching import batch
+    from attnctl.commands.evaluate.compute import evaluate
     from attnctl.errors import AttnctlError
     from attnctl.formats.storage import load
     from attnctl.models import attend, open_model

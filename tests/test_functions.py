@@ -17,6 +17,7 @@ import numpy as np
 import pytest
 
 import attnctl
+from attnctl.commands.evaluate.show import census_bytes
 from attnctl.errors import AttnctlError
 from attnctl.formats.documents.readings_json import effects_to_json
 from tests.conftest import SAMPLES, Run
@@ -149,7 +150,7 @@ def test_evaluate_takes_relations_processes_and_a_folder(tmp_path: Path) -> None
     renamed.write_text("nsubj,subject\nobj,\n")
     alone = attnctl.evaluate(CORPUS, "demo", relations=renamed)
     again = attnctl.evaluate(CORPUS, "demo", relations=renamed, jobs=2, output=tmp_path / "census")
-    said = [attnctl.api.census_bytes(one, ".json") for one in (alone, again)]
+    said = [census_bytes(one, ".json") for one in (alone, again)]
     assert said[0] == said[1] and (tmp_path / "census/manifest.jsonl").is_file()
     named = {one.relation for one in alone.relations}
     assert any("subject" in name for name in named) and not any("obj" in name.split() for name in named), named

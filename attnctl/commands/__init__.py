@@ -17,6 +17,9 @@ class CommandPackage(NamedTuple):
     module: str  # with the function under @command
     functions: Mapping[str, str] = {}  # attnctl.NAME, for Python → its module
     documents: Mapping[str, str] = {}  # attnctl schema NAME → "module:Struct"
+    # "module:function" of what one command alone can do for others, which do without it where it is deleted
+    measures_training: str = ""  # train: what the heads of a model learned, a Struct a relation
+    names_heads: str = ""  # heads: a file → a `NamesHeads`
 
 
 LOOK, LEARN, MODELS, SETTINGS = "Look", "Learn", "Models", "Settings"
@@ -121,11 +124,13 @@ COMMANDS = {
         MODELS,
         "which words each head finds, beside simple rules",
         "attnctl.commands.evaluate.command",
-        functions={"evaluate": "attnctl.api"},
+        functions={"evaluate": "attnctl.commands.evaluate.compute"},
         documents={
             "census": "attnctl.commands.evaluate.document:CensusDocument",
-            "relation": "attnctl.formats.documents.model_documents:RelationDocument",
+            "relation": "attnctl.commands.evaluate.result:RelationDocument",
         },
+        measures_training="attnctl.commands.evaluate.bundled:measure_relations",
+        names_heads="attnctl.commands.evaluate.document:read_census",
     ),
     "softmax": CommandPackage(
         LEARN,

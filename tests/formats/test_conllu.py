@@ -11,9 +11,16 @@ from pathlib import Path
 import pytest
 
 from attnctl.commands.evaluate.treebank import Treebank, sentence_of
-from attnctl.commands.evaluate.words import BadSentenceError, Mention, ParsedSentence
 from attnctl.errors import AttnctlError
-from attnctl.formats.conllu import comment_value, mentions_of, parsed_sentence, sentence_blocks
+from attnctl.formats.conllu import (
+    BadSentenceError,
+    Mention,
+    ParsedSentence,
+    comment_value,
+    mentions_of,
+    parsed_sentence,
+    sentence_blocks,
+)
 from attnctl.limits import SENTENCE_LINES
 from tests.conftest import SAMPLES
 

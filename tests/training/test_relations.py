@@ -13,7 +13,7 @@ import pytest
 from safetensors import safe_open
 
 from attnctl.attention import Call
-from attnctl.commands.evaluate.bundled import GOALS, measure_relations
+from attnctl.commands.evaluate.bundled import measure_relations
 from attnctl.errors import AttnctlError
 from attnctl.layer.computed import ComputedLayer
 from attnctl.models import open_model
@@ -162,7 +162,7 @@ def test_everyday_sentences_are_read_right() -> None:
     model: Any = open_model("demo")
     card, wrong = figures("demo"), []
     links = [(s, link) for s in EVERYDAY for link in s.links]
-    assert len(EVERYDAY) >= 130 and len(links) >= 360 and {link.relation for _, link in links} == set(GOALS)
+    assert len(EVERYDAY) >= 130 and len(links) >= 360 and {link.relation for _, link in links} == set(english.GOALS)
     for s, link in links:
         row = _row_of_head(model, s, card[link.relation], link.query)
         if row.argmax() != link.key:

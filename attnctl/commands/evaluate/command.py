@@ -196,10 +196,9 @@ def evaluate_command(
     if not any(map(picture_format, output or ())):
         refuse_unused(context, MapOptions, because="it goes with a picture")
 
-    from attnctl.api import census_bytes
     from attnctl.commands.evaluate.compute import CensusWork, renamed_relations
     from attnctl.commands.evaluate.document import read_census
-    from attnctl.commands.evaluate.show import census_forms
+    from attnctl.commands.evaluate.show import census_bytes, census_forms
     from attnctl.commands.evaluate.treebank import Treebank
     from attnctl.render.terminal.console import Shown
 
@@ -241,13 +240,15 @@ def evaluate_command(
 
 def _write_sentences(count: int, causal: bool, path: str) -> None:
     """Write the held-out sentences of the bundled corpus."""
-    from attnctl.training.english import treebank_text
+    from attnctl.commands.evaluate.bundled import treebank_text
 
     put_bytes(treebank_text(count, causal).encode(), path)
 
 
 def _evaluate_bundled(options: dict[str, object], count: int, json: bool) -> None:
     """Measure the heads of a model on the bundled corpus, and show the table."""
+    from msgspec import structs
+
     from attnctl.commands.evaluate.bundled import measure_relations
     from attnctl.formats.documents.json_documents import write_json
     from attnctl.render.terminal.console import Shown
@@ -257,7 +258,7 @@ def _evaluate_bundled(options: dict[str, object], count: int, json: bool) -> Non
     if json:
         put_bytes(b"".join(write_json(measured, "relation") + b"\n" for measured in table))
     else:
-        show_renderable(Shown(relations_forms(table)), soft_wrap=True)
+        show_renderable(Shown(relations_forms([structs.asdict(measured) for measured in table])), soft_wrap=True)
 
 
 def _counted_census(

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import csv
+import os
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Unpack
 
 import numpy as np
 
 from attnctl import limits
+from attnctl.argument_types import ModelOptions, with_model_options
 from attnctl.batching.engines import LOCAL, Engine, chunks_of_items
 from attnctl.batching.folder import Folder, NamedFiles, SharedFormat
 from attnctl.batching.items import Item, Pending, Result
@@ -34,15 +36,18 @@ from attnctl.commands.evaluate.tally import (
     unpack_tally,
 )
 from attnctl.commands.evaluate.treebank import DOCUMENT, Treebank, sentence_of
-from attnctl.commands.evaluate.words import AlignedSentence, BadSentenceError, ParsedSentence, align_words
-from attnctl.errors import AttnctlError, TooLongError, UsageError
+from attnctl.commands.evaluate.words import AlignedSentence, align_words
+from attnctl.errors import AttnctlError, TooLongError, UsageError, in_one_line
 from attnctl.files import decode_text, read_bytes
-from attnctl.models import Model, open_named_model
+from attnctl.formats.conllu import BadSentenceError, ParsedSentence
+from attnctl.models import DEFAULT, Model, open_named_model, opened_model
 from attnctl.text import duration_text
 from attnctl.tokens import Token, checked_text
 
 if TYPE_CHECKING:
     from attnctl.argument_types import OptionValues
+    from attnctl.commands.evaluate.result import RelationDocument
+    from attnctl.models import ModelArgument
 
 
 FORM = "census"  # under which a result carries a sentence's counts
@@ -207,7 +212,7 @@ def untrained_of(model: Any, seed: int) -> Any:
         from attnctl.models.huggingface.opening import untrained_checkpoint
 
         return untrained_checkpoint(model, seed)
-    from attnctl.commands.evaluate.bundled import before_training
+    from attnctl.training.network import before_training
 
     fresh = before_training(model, seed)
     if fresh is None:
@@ -297,6 +302,59 @@ def count_corpus(
         untrained=work.untrained,
     )
     return replace(found, info=model.info)
+
+
+# --- for Python -----------------------------------------------------------------------------------------------
+
+
+@with_model_options
+def evaluate(
+    corpus: str | os.PathLike[str] | Sequence[str] | None = None,
+    model: ModelArgument = DEFAULT,
+    *,
+    sentences: int = 1000,
+    relations: str | os.PathLike[str] | None = None,
+    max_tokens: int = 512,
+    untrained: bool = False,
+    jobs: int = 1,
+    output: str | os.PathLike[str] | None = None,
+    replace_results: bool = False,
+    **options: Unpack[ModelOptions],
+) -> CensusTable | list[RelationDocument]:
+    """Which words each head finds, beside rules that need no attention: over CoNLL-U files, or the bundled corpus.
+
+    With a corpus the answer is the table that the command writes; sentences that cannot be used are counted in its
+    `skipped`. `relations` is a file that renames them, `output` a folder in which an interrupted run is gone on with;
+    several `jobs` are processes, which open the model by its name. Without a corpus, `sentences` of each part of the bundled
+    one are read, by a built-in model, and the answer is a list.
+    """
+    if options.get("text_pair") is not None:
+        raise UsageError("--text-pair does not go with a corpus: each sentence is read alone")
+    opened = opened_model("evaluate", model, options)
+    if corpus is None:
+        from attnctl.commands.evaluate.bundled import measure_relations
+
+        return measure_relations(opened, count=sentences)
+    limits.JOBS.check_value("jobs", jobs)
+    paths = [corpus] if isinstance(corpus, (str, os.PathLike)) else corpus
+    if not isinstance(paths, Sequence) or not all(isinstance(path, (str, os.PathLike)) for path in paths):
+        raise TypeError(f"evaluate(): corpus is a path or a list of paths, not {type(corpus).__name__}")
+    named = isinstance(model, (str, os.PathLike))
+    if not named and (jobs > 1 or output is not None):
+        raise UsageError("several jobs, and a folder to go on in, need a model by its name")
+    if replace_results and output is None:
+        raise UsageError("--replace is for a folder: name it with -o")
+    try:
+        treebank = Treebank(tuple(os.fspath(path) for path in paths))
+    except (OSError, ValueError) as error:  # a name that no file can have
+        raise AttnctlError(f"evaluate(): no corpus {str(corpus)[:80]!r}: {in_one_line(error)[:80]}") from error
+    renamed = renamed_relations(None if relations is None else os.fspath(relations))
+    given = {"name": os.fspath(model), **options} if isinstance(model, (str, os.PathLike)) else {}
+    together = 32 if opened.info.kind == "checkpoint" else 1
+    work = CensusWork(given, renamed, untrained=untrained, max_tokens=max_tokens, batch_size=together)
+    folder = None if output is None else os.fspath(output)
+    opened = open_census_model(work, opened)
+    return count_corpus(work, treebank, opened, jobs=jobs, folder=folder, start_anew=replace_results)
 
 
 # --- what is told of it ------------------------------------------------------------------------------------------

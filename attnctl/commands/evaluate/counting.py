@@ -17,8 +17,9 @@ import numpy as np
 from attnctl.arrays import as_numpy, place_array
 from attnctl.attention import Array, array_namespace
 from attnctl.commands.evaluate.tally import CensusTally, Label
-from attnctl.commands.evaluate.words import FARTHEST, AlignedSentence, Mention, ParsedSentence
+from attnctl.commands.evaluate.words import FARTHEST, AlignedSentence
 from attnctl.errors import AttnctlError
+from attnctl.formats.conllu import Mention, ParsedSentence
 
 # of the mentions of documents: the first of their entity, those whose antecedents stand before the window, those not read
 MENTION_COUNTS = ("documents", "windows", "mentions", "new", "outside", "unread")

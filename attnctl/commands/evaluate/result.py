@@ -9,10 +9,13 @@ import numpy as np
 
 from attnctl.attention import Array
 from attnctl.document_fields import Amount, Counts, Index, Part, Portion, Share, about
+from attnctl.formats.documents.json_documents import JsonDocument
+from attnctl.readings.head_names import HeadNames, Names
 from attnctl.text import counted
 from attnctl.trace.model_info import ModelInfo
 
 ALL = "all"  # every relation but punctuation
+LEGEND = "With a share: what the census found, and how often it was right there; nothing of this text."
 FEWEST = 20  # cases below which nothing is said of a head
 FOUND = "Cases in which a head finds the word: [[count a head] a layer]; 0 of heads that are not in heads."
 
@@ -177,13 +180,42 @@ class CensusTable:
         """Sentences in the corpus."""
         return self.used + sum(self.skipped.values())
 
+    def head_names(self) -> HeadNames:
+        """Return what heads may be called: after the relations that they are best at, and better than every rule."""
+        names: Names = {}
+        for relation in self.relations:
+            best = relation.best
+            if best is not None and relation.beats_rules and not relation.subtype and relation.relation != ALL:
+                place, name = (
+                    (best.layer, best.head),
+                    f"{relation.relation} {relation.direction} {100 * best.accuracy:.0f}%",
+                )
+                names[place] = (*names.get(place, ()), name)
+        return HeadNames(self.model, self.head_grid, names, LEGEND)
 
-def head_names(census: CensusTable) -> dict[tuple[int, int], tuple[str, ...]]:
-    """What heads may be called: after the relations that they are best at, and better than every rule; (layer, head) →."""
-    names: dict[tuple[int, int], tuple[str, ...]] = {}
-    for relation in census.relations:
-        if relation.best is not None and relation.beats_rules and not relation.subtype and relation.relation != ALL:
-            at = relation.best.layer, relation.best.head
-            name = f"{relation.relation} {relation.direction} {100 * relation.best.accuracy:.0f}%"
-            names[at] = (*names.get(at, ()), name)
-    return names
+
+# --- of the bundled corpus ---
+
+
+class RelationDocument(JsonDocument, kw_only=True, tag="attnctl.relation/1"):
+    """How often one head finds the word that a relation of the bundled corpus joins; `evaluate` writes one a line.
+
+    Shares of its links where the word found is the right one.
+    """
+
+    model: str
+    relation: str
+    layer: Index
+    head: Annotated[Index, about("The head that did best on the validation sentences.")]
+    validation: Annotated[Portion, about("Share of links whose word it finds, on those sentences.")]
+    held_out: Annotated[Portion, about("No subject-verb-object combination was in training.")]
+    unseen: Annotated[Portion, about("Nor were the names and nouns.")]
+    by_hand: Annotated[Portion | None, about("On the sentences that were marked by hand.")]
+    untrained: Annotated[Portion | None, about("The best head of the same network before training.")]
+    offset: Annotated[int, about("The fixed offset that fits the validation sentences best.")]
+    by_offset: Portion
+    by_nearest: Annotated[Portion, about("The nearest word of the right kind.")]
+    by_first: Portion
+    links: Annotated[Index, about("In the held-out sentences.")]
+    links_by_hand: Index
+    goal: Portion | None

@@ -1,13 +1,27 @@
-"""A census: a line a relation and direction, the best head beside the rules it should beat."""
+"""A census as tables, a picture and a page: relations and directions, the best head beside the rules it should beat."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING
 
-from attnctl.commands.evaluate.result import ALL, FEWEST, Best, CensusTable, Relation, Rule, Trees
+import numpy as np
+
+from attnctl import __version__
+from attnctl.attention import Array
+from attnctl.commands.evaluate.document import census_csv, census_document, census_parquet
+from attnctl.commands.evaluate.result import ALL, FEWEST, Best, CensusTable, HeadRow, Relation, Rule, Trees
 from attnctl.commands.evaluate.words import COREFERENCE, DOWN, TO_ANTECEDENT, UP
+from attnctl.formats.documents.json_documents import plain, write_json
+from attnctl.formats.pictures import PLAIN, Look, figure_bytes
 from attnctl.render.forms import ABSENT, Column, Form, Line, Table
-from attnctl.text import counted, number_list, visible_text
+from attnctl.render.page import as_data, document_page, escaped_html, filled_template, page_colours
+from attnctl.render.page.reading_pages import table_html
+from attnctl.text import counted, number_list, percent, visible_text
+
+if TYPE_CHECKING:
+    from attnctl.render.figure.layout import Drawing
+    from attnctl.source import Say
 
 ARROWS = {UP: "→ head", DOWN: "→ dep"}
 MOST_HEADS = 12  # that are listed as positional, or syntactic
@@ -211,3 +225,145 @@ def _document_line(counts: dict[str, int]) -> str:
         f"{counts['outside']:,} have no antecedent in their window"
     )
     return f"{said}, {counts['unread']:,} were not read." if counts["unread"] else f"{said}."
+
+
+# --- as a picture ------------------------------------------------------------
+
+MOST_MAPS = 24  # maps of relations in a picture
+ACROSS = 4
+WAYS = {UP: "→ its head", DOWN: "→ its dependents", TO_ANTECEDENT: "→ antecedent"}
+READ = "how often a head's largest weight is on the right word; a ring around the best head"
+Map = tuple[str, Array, tuple[int, int] | None]  # its name in two lines, shares (layers, heads), the best head
+
+
+def census_drawing(census: CensusTable, look: Look = PLAIN) -> Drawing:
+    """The maps of the relations with most cases, and that of the trees, all on one scale from 0 to 1."""
+    from matplotlib.colors import Normalize
+
+    from attnctl.render.figure.heatmap import colour_map, drawing_of
+    from attnctl.render.figure.layout import Grids, Panel, Scale
+
+    maps = _relation_maps(census)
+    layers, heads = census.head_grid
+    panels = tuple(
+        Panel(*divmod(at, ACROSS), name, np.where(census.attends, share, 0), census.attends, ring=best)
+        for at, (name, share, best) in enumerate(maps)
+    )
+    heading = f"{visible_text(census.model)} on {visible_text(census.corpus)}: {census.used:,} sentences"
+    grids = Grids(
+        panels=panels,
+        rows=tuple(map(str, range(layers))),
+        columns=tuple(map(str, range(heads))),
+        scales=(Scale(Normalize(0, 1), colour_map(look.cmap), "share of cases"),),
+        title=heading if look.title is None else visible_text(look.title),
+        said=(*(maps[0][0].split("\n") if len(maps) == 1 else ()), READ),
+        axes=("layer", "head"),
+        hidden="no attention",
+        cited=f"attnctl {__version__}, {census.model} on {census.corpus}",
+    )
+    return drawing_of(grids, look)
+
+
+def _relation_maps(census: CensusTable) -> list[Map]:
+    found = [one for one in census.relations if one.best and one.best.scored_on >= FEWEST and not one.subtype]
+    names = list(dict.fromkeys(relation.relation for relation in found))[: MOST_MAPS // 2]
+    maps = [_relation_map(relation) for relation in found if relation.relation in names]
+    trees = census.trees
+    if trees.edges and trees.best_head is not None:
+        best = trees.best_head
+        below = f"{best.layer}.{best.head}: {percent(best.accuracy)}; right-branch {percent(trees.right_branching)}"
+        maps.append((f"spanning trees (UUAS)\n{below}", trees.correct / trees.edges, (best.layer, best.head)))
+    return maps or [("no relation has enough cases", np.zeros(census.head_grid), None)]
+
+
+def _relation_map(relation: Relation) -> Map:
+    best, rule_name = relation.best, relation.best_rule
+    assert best is not None
+    below = f"{best.layer}.{best.head}: {percent(best.accuracy)}"
+    if rule_name is not None:
+        rule = relation.rules[rule_name]
+        more = {"offset": f" {rule.sentence(rule_name)}", "nearest": f" {rule.tag or rule_name}"}
+        said = rule_name + more.get(rule_name, "")
+        below += f"; {said} {percent(rule.accuracy)}"
+    name = "all relations" if relation.relation == ALL else visible_text(relation.relation)
+    title = f"{name} {WAYS[relation.direction]}"
+    return f"{title}\n{below}", relation.correct / relation.cases, (best.layer, best.head)
+
+
+# --- as a page ------------------------------------------------------------
+
+HERE = "attnctl.commands.evaluate"  # with the page's style, script and template
+
+
+def census_page(census: CensusTable) -> str:
+    """The HTML: it needs nothing else, and connects nowhere."""
+    relations = plain(census_document(census))["relations"]
+    for relation, said in zip(census.relations, relations, strict=True):
+        said["rule_texts"] = {name: visible_text(rule.sentence(name)) for name, rule in relation.rules.items()}
+        said["relation"] = visible_text(said["relation"])
+        said["direction"] = _spaced(said["direction"])
+        said["best_rule"] = relation.best_rule
+    heads = [{"layer": head.layer, "head": head.head, "told": _head_told(head)} for head in census.heads]
+    document = {"relations": relations, "heads": heads, "untrained": census.untrained} | page_colours()
+    title = f"{visible_text(census.model)} on {visible_text(census.corpus)}"
+    cited = f"attnctl {__version__}, {title}"
+    syntactic = [f"{h.layer}.{h.head}: {_findings(h)}" for h in census.heads if h.syntactic]
+    out, trees = left_out(census), trees_text(census.trees)
+    parts = {
+        "facts": census_heading(census) + (f"; left out: {', '.join(out)}" if out else ""),
+        "trees": f"Maximum spanning trees, undirected attachment (UUAS, %): {trees or 'the corpus has no edges'}.",
+        "positional": ", ".join(positional_heads(census)) or "none",
+        "syntactic": "; ".join(syntactic) or "none",
+        "cited": cited,
+    }
+    body = filled_template(
+        f"{HERE}:census.html",
+        data=as_data(document),
+        layers=table_html(layers_table(census)),
+        **{name: escaped_html(text) for name, text in parts.items()},
+    )
+    scripts = ["dom.js", "colour.js", f"{HERE}:census.js"]
+    return document_page(body, ["page.css", f"{HERE}:census.css"], scripts, f"{title} · attnctl", cited)
+
+
+def _spaced(direction: str) -> str:
+    return direction.replace("→", " → ")
+
+
+def _findings(head: HeadRow) -> str:
+    return ", ".join(
+        f"{visible_text(one.relation)}, {_spaced(one.direction)} ({percent(one.accuracy)})" for one in head.syntactic
+    )
+
+
+def _head_told(head: HeadRow) -> str:
+    """What a head does over the whole corpus, in words."""
+    said = (
+        f"Over the whole corpus: entropy {head.entropy:.2f} nats, mean distance {head.distance:.1f} words, "
+        f"{percent(head.own)} on the word itself, {percent(head.special)} on special tokens, "
+        f"{percent(head.dependency_mass)} of the rest on words joined by a dependency"
+    )
+    said += "." if head.uuas is None else f", UUAS {percent(head.uuas, 1)}."
+    if head.positional is not None:
+        said += f" Positional: {percent(head.positional.share)} at {head.positional.offset:+d}."
+    return said + (f" Syntactic: {_findings(head)}." if head.syntactic else "")
+
+
+# --- as a file ------------------------------------------------------------
+
+
+def census_bytes(found: CensusTable, suffix: str, look: Look = PLAIN, say: Say | None = None) -> bytes:
+    """Return a census as the bytes of a file that ends in `suffix`: .json, .csv, .parquet, .html, or a picture.
+
+    `look` is that of a picture, of which `say` hears what its reader must know.
+    """
+    if suffix == ".json":
+        return write_json(census_document(found), "census") + b"\n"
+    if suffix in (".csv", ".parquet"):
+        return census_csv(found) if suffix == ".csv" else census_parquet(found)
+    if suffix == ".html":
+        return census_page(found).encode()
+    drawing = census_drawing(found, look)
+    if say is not None:
+        say(drawing.notes)
+    return figure_bytes(drawing.figure, suffix[1:])

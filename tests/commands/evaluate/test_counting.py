@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from attnctl.commands.evaluate.counting import Census
-from attnctl.commands.evaluate.result import CensusTable, head_names
+from attnctl.commands.evaluate.result import CensusTable
 from attnctl.commands.evaluate.tally import (
     CensusTally,
     best_of,
@@ -19,7 +19,8 @@ from attnctl.commands.evaluate.tally import (
     unpack_tally,
     wilson_interval,
 )
-from attnctl.commands.evaluate.words import DOWN, UP, BadSentenceError, Mention, ParsedSentence, align_words
+from attnctl.commands.evaluate.words import DOWN, UP, align_words
+from attnctl.formats.conllu import BadSentenceError, Mention, ParsedSentence
 from attnctl.tokens import Token
 from tests.tools.census_reference import counts as reference_counts
 
@@ -119,7 +120,7 @@ def test_a_planted_head_is_found_and_its_tree_is_the_gold_one() -> None:
     assert up.beats_rules and up.cases == up.correct[1, 2]
     assert said.trees.best_head is not None and said.trees.best_head.accuracy == 1.0
     assert said.trees.edges == said.trees.correct[1, 2] and said.trees.right_branching < 0.5
-    assert any("nsubj dependent→head 100%" in name for name in head_names(said)[1, 2])
+    assert any("nsubj dependent→head 100%" in name for name in said.head_names().by_head[1, 2])
     assert [(h.layer, h.head) for h in said.heads if h.syntactic] == [(1, 2)]
     head = said.heads[1 * HEADS + 2]
     assert head.own < 0.2 < head.dependency_mass
@@ -249,7 +250,7 @@ def test_a_column_of_something_else_does_not_fill_the_memory(monkeypatch: pytest
 
 
 def written(said: CensusTable) -> bytes:
-    from attnctl.api import census_bytes
+    from attnctl.commands.evaluate.show import census_bytes
 
     return census_bytes(said, ".json")
 

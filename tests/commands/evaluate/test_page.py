@@ -9,8 +9,8 @@ from msgspec import structs
 
 from attnctl.commands.evaluate.compute import CensusWork, count_corpus, open_census_model
 from attnctl.commands.evaluate.result import CensusTable
+from attnctl.commands.evaluate.show import census_page
 from attnctl.commands.evaluate.treebank import Treebank
-from attnctl.render.page.reading_pages import census_page
 from tests.conftest import SAMPLES
 from tests.render.page.conftest import Tab
 

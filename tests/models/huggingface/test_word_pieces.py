@@ -13,7 +13,8 @@ from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers
 from transformers import PreTrainedTokenizerFast
 
 import attnctl
-from attnctl.commands.evaluate.words import ParsedSentence, align_words
+from attnctl.commands.evaluate.words import align_words
+from attnctl.formats.conllu import ParsedSentence
 from attnctl.formats.documents.trace_json import trace_to_json
 from attnctl.models.huggingface.tokenizer import Pieces
 from attnctl.source import Changes, TraceSource, prepare
