@@ -16,6 +16,7 @@ from attnctl.batching.items import Item
 from attnctl.commands.evaluate.bundled import treebank_text
 from attnctl.commands.evaluate.compute import TOGETHER, census_chunks
 from attnctl.commands.schema.documents import SCHEMAS
+from tests.batching.test_damage import check_a_damaged_part
 from tests.conftest import SAMPLES, Run, process
 from tests.formats.test_conllu import GOOD
 from tests.tools.census_reference import counts, differences, eager, read
@@ -315,3 +316,16 @@ def test_rare_rows_are_counted_where_they_are_left_out(run: Run) -> None:
     (out,) = re.findall(r"^(\d+) rarer rows are left out", short, re.MULTILINE)
     (never,) = re.findall(r"^(\d+) rarer rows are left out", whole, re.MULTILINE)
     assert rows[1] == 2 and int(out) - int(never) == rows[0] - rows[1] > 20
+
+
+TREES = "".join(
+    f"# sent_id = {number}\n1\tAlice\t_\tPROPN\t_\t_\t2\tnsubj\t_\t_\n2\teats\t_\tVERB\t_\t_\t0\troot\t_\t_\n\n"
+    for number in range(4)
+)
+
+
+def test_a_damaged_part_is_named_and_made_anew(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("attnctl.batching.folder.GROUP", 2)
+    monkeypatch.setattr("attnctl.commands.evaluate.compute.TOGETHER", 2)
+    Path("in.conllu").write_text(TREES)
+    check_a_damaged_part("evaluate in.conllu -m random --least 1", ".tallies", "census.json", run)
