@@ -1,4 +1,6 @@
-"""What cannot be is refused: tests/refusals.txt holds the command lines, their exit codes and a part of what is said.
+"""What cannot be is refused: refusals.txt holds the command lines, their exit codes and a part of what is said.
+
+One table is beside this file, others in the folders of tests/commands: each has what its command alone refuses.
 
 NAME=VALUE before a command is a variable of its environment, `< FILE` after it its standard input. A line `file NAME VALUE` is
 a file that they read: bytes as Python writes them, the numbers of an .npy file, or the metadata of small weights.
@@ -18,7 +20,9 @@ from safetensors.numpy import save_file
 
 from tests.conftest import Refused
 
-LINES = Path(__file__).with_name("refusals.txt").read_text(encoding="utf-8").splitlines()
+TESTS = Path(__file__).parent
+TABLES = [TESTS / "refusals.txt", *sorted(TESTS.glob("commands/*/refusals.txt"))]
+LINES = [line for table in TABLES for line in table.read_text(encoding="utf-8").splitlines()]
 
 
 @pytest.fixture(scope="session")
