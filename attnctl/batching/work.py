@@ -97,7 +97,7 @@ class Work:
 
 
 class Task(Protocol):
-    """What a worker is asked for: traces, sources of answers, counts of a census."""
+    """What a worker is asked for: traces, or what a command makes of texts."""
 
     @property
     def model(self) -> Model:

@@ -223,7 +223,7 @@ def untrained_of(model: Any, seed: int) -> Any:
 class Tallies(SharedFormat):
     """`.tallies/NUMBER.json.z`: the counts of a group of sentences."""
 
-    form, prefix = FORM, ".tallies/"
+    form, prefix, summary = FORM, ".tallies/", "census.json"
 
     def __init__(self, shape: tuple[int, int]) -> None:
         self.shape = shape

@@ -17,7 +17,7 @@ from attnctl.commands.evaluate.bundled import treebank_text
 from attnctl.commands.evaluate.compute import TOGETHER, census_chunks
 from attnctl.commands.schema.documents import SCHEMAS
 from tests.batching.test_damage import check_a_damaged_part
-from tests.conftest import SAMPLES, Run, process
+from tests.conftest import SAMPLES, Refused, Run, process
 from tests.formats.test_conllu import GOOD
 from tests.tools.census_reference import counts, differences, eager, read
 from tests.tools.screen import cells
@@ -329,3 +329,14 @@ def test_a_damaged_part_is_named_and_made_anew(run: Run, monkeypatch: pytest.Mon
     monkeypatch.setattr("attnctl.commands.evaluate.compute.TOGETHER", 2)
     Path("in.conllu").write_text(TREES)
     check_a_damaged_part("evaluate in.conllu -m random --least 1", ".tallies", "census.json", run)
+
+
+def test_a_run_anew_leaves_no_census_of_the_run_before(run: Run, refused: Refused) -> None:
+    Path("in.conllu").write_text(TREES)
+    Path("empty.conllu").write_text("")
+    assert run("evaluate", "in.conllu", "-m", "random", "-o", "made").code == 0
+    Path("made/census.json").rename("made/.census.json.0123abcd.part")  # as a run leaves it that is killed
+    assert run("evaluate", "in.conllu", "-m", "random", "-o", "made").code == 0
+    assert sorted(path.name for path in Path("made").glob("*census*")) == ["census.json"]
+    refused("evaluate", "empty.conllu", "-m", "random", "-o", "made", "--replace")
+    assert not Path("made/census.json").exists()

@@ -239,7 +239,7 @@ def test_tallies_add_up_and_travel() -> None:
 
 def test_a_column_of_something_else_does_not_fill_the_memory(monkeypatch: pytest.MonkeyPatch) -> None:
 
-    monkeypatch.setattr("attnctl.limits.CENSUS_LABELS", 6)
+    monkeypatch.setattr("attnctl.commands.evaluate.tally.MOST_LABELS", 6)
     draw = np.random.default_rng(6)
     sentences = [replace(sentence(draw, 5), relations=tuple(f"word{at}-{n}" for n in range(5))) for at in range(20)]
     tally = counted(sentences, planted)
