@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 import attnctl
+from attnctl.commands.evaluate.bundled import treebank_text
 from attnctl.commands.evaluate.show import census_bytes
 from attnctl.errors import AttnctlError, UsageError
 from tests.conftest import SAMPLES, Run
@@ -50,3 +51,13 @@ def test_the_untrained_network_beside_it_has_the_same_heads_off(run: Run) -> Non
     assert found[1]["uuas"]["untrained"]
     whole, without = ([row.get("untrained") for row in one["relations"]] for one in found)
     assert whole != without
+
+
+def test_heads_are_called_after_what_a_table_found(tmp_path: Path) -> None:
+    (tmp_path / "grammar.conllu").write_text(treebank_text(60), encoding="utf-8")
+    table = attnctl.evaluate(tmp_path / "grammar.conllu", "demo")
+    (place, names), *_ = table.head_names().by_head.items()
+    named = {(one.layer, one.head): one.names for one in attnctl.heads("Alice will eat", "demo", census=table)}
+    assert named[place][-len(names) :] == names and all("%" in name for name in names)
+    with pytest.raises(TypeError, match="census is NamesHeads, not str"):
+        attnctl.heads("Alice will eat", census="census.json")
