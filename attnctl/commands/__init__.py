@@ -126,11 +126,11 @@ COMMANDS = {
         "attnctl.commands.evaluate.command",
         functions={"evaluate": "attnctl.commands.evaluate.compute"},
         documents={
-            "census": "attnctl.commands.evaluate.document:CensusDocument",
+            "census": "attnctl.commands.evaluate.result:CensusDocument",
             "relation": "attnctl.commands.evaluate.result:RelationDocument",
         },
         measures_training="attnctl.commands.evaluate.bundled:measure_relations",
-        names_heads="attnctl.commands.evaluate.document:read_census",
+        names_heads="attnctl.commands.evaluate.result:read_census",
     ),
     "softmax": CommandPackage(
         LEARN,

@@ -53,6 +53,27 @@ class ParsedSentence:
     half: str | None = None  # of a corpus in two parts: the one that it is in
 
 
+def joined_sentences(sentences: Sequence[ParsedSentence]) -> ParsedSentence:
+    """Several sentences as one text, a space between them, their mentions in order; of their trees nothing is left."""
+    spans, mentions, start, words = [], [], 0, 0
+    for sentence in sentences:
+        spans += [(start + a, start + b) for a, b in sentence.spans]
+        mentions += [
+            Mention(one.entity, words + one.first, words + one.last, words + one.head) for one in sentence.mentions
+        ]
+        start, words = start + len(sentence.text) + 1, words + len(sentence.forms)
+    return ParsedSentence(
+        " ".join(sentence.text for sentence in sentences),
+        tuple(spans),
+        tuple(form for sentence in sentences for form in sentence.forms),
+        tuple(tag for sentence in sentences for tag in sentence.tags),
+        (-1,) * words,
+        ("root",) * words,
+        tuple(mentions),
+        sentences[0].half,
+    )
+
+
 @dataclass(frozen=True)
 class Block:
     """The lines of a sentence as they stand in a file; `line` is the number of the first, `error` says what is wrong."""

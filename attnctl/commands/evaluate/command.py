@@ -180,7 +180,9 @@ def evaluate_command(
         refuse_unused(context, *COUNTING, *COUNTED, "json", *others, because="--write-corpus writes sentences alone")
         if paths:
             raise UsageError("--write-corpus writes the held-out sentences of the bundled corpus: it reads no corpus")
-        _write_sentences(sentences, bool(model_of(options).info.causal), write_corpus)
+        from attnctl.commands.evaluate.bundled import treebank_text
+
+        put_bytes(treebank_text(sentences, bool(model_of(options).info.causal)).encode(), write_corpus)
         return DONE
     if not paths:
         refuse_unused(context, *COUNTING, *COUNTED, because="it goes with a corpus of your own")
@@ -197,7 +199,7 @@ def evaluate_command(
         refuse_unused(context, MapOptions, because="it goes with a picture")
 
     from attnctl.commands.evaluate.compute import CensusWork, renamed_relations
-    from attnctl.commands.evaluate.document import read_census
+    from attnctl.commands.evaluate.result import read_census
     from attnctl.commands.evaluate.show import census_bytes, census_forms
     from attnctl.commands.evaluate.treebank import Treebank
     from attnctl.render.terminal.console import Shown
@@ -238,13 +240,6 @@ def evaluate_command(
     return PARTIAL if found.skipped and not stored else DONE
 
 
-def _write_sentences(count: int, causal: bool, path: str) -> None:
-    """Write the held-out sentences of the bundled corpus."""
-    from attnctl.commands.evaluate.bundled import treebank_text
-
-    put_bytes(treebank_text(count, causal).encode(), path)
-
-
 def _evaluate_bundled(options: dict[str, object], count: int, json: bool) -> None:
     """Measure the heads of a model on the bundled corpus, and show the table."""
     from msgspec import structs
@@ -265,13 +260,9 @@ def _counted_census(
     treebank: Treebank, work: CensusWork, folder: str | None, by: Engine, jobs: int, *, start_anew: bool
 ) -> CensusTable:
     """Return the census of a corpus. Raises AttnctlError if no sentence could be used."""
-    from dataclasses import replace
-
     from attnctl.commands.evaluate import compute
 
     model = compute.open_census_model(work)
-    if model.info.kind != "checkpoint":
-        work = replace(work, batch_size=1)
     with items_progress(treebank.share_read) as tick:
         alone = by.engine == "local" and jobs == 1
         told = compute.CensusProgress(treebank, folder is not None, alone, tick, say_note, print_complaint)

@@ -22,7 +22,6 @@ from attnctl.batching.work import reason_of
 from attnctl.commands.evaluate.counting import (
     Census,
     count_sentence,
-    joined_sentences,
     mention_counts,
     tally_shape,
     windows_of_sizes,
@@ -39,7 +38,7 @@ from attnctl.commands.evaluate.treebank import DOCUMENT, Treebank, sentence_of
 from attnctl.commands.evaluate.words import AlignedSentence, align_words
 from attnctl.errors import AttnctlError, TooLongError, UsageError, in_one_line
 from attnctl.files import decode_text, read_bytes
-from attnctl.formats.conllu import BadSentenceError, ParsedSentence
+from attnctl.formats.conllu import BadSentenceError, ParsedSentence, joined_sentences
 from attnctl.models import DEFAULT, Model, open_named_model, opened_model
 from attnctl.text import duration_text
 from attnctl.tokens import Token, checked_text
@@ -176,22 +175,14 @@ def counts_of(model: Any, sentences: Sequence[AlignedSentence]) -> list[CensusTa
     Raises AttnctlError where the weights are no numbers, or the model cannot read a sentence.
     """
     with np.errstate(all="ignore"):
-        if not _has_own_way(model):
-            return [count_sentence(model, sentences[0])]
-        from attnctl.models.huggingface.padded_batch import weights_of_several
+        if model.info.kind == "checkpoint":
+            from attnctl.models.huggingface.padded_batch import can_batch, weights_of_several
 
-        census = Census(sentences, tally_shape(model))
-        weights_of_several(model, [sentence.tokens for sentence in sentences], census.count_layer)
-        return census.tallies()
-
-
-def _has_own_way(model: Any) -> bool:
-    """Whether the model is a checkpoint whose weights can be read as it goes."""
-    if model.info.kind != "checkpoint":
-        return False
-    from attnctl.models.huggingface.padded_batch import can_batch
-
-    return can_batch(model)
+            if can_batch(model):
+                census = Census(sentences, tally_shape(model))
+                weights_of_several(model, [sentence.tokens for sentence in sentences], census.count_layer)
+                return census.tallies()
+        return [count_sentence(model, sentences[0])]
 
 
 def open_census_model(work: CensusWork, opened: Model | None = None) -> Model:
@@ -270,6 +261,8 @@ def count_corpus(
     `hear` is called with the results of each chunk, `say` with what a user must know of the folder.
     """
     tallies = Tallies(tally_shape(model))
+    if model.info.kind != "checkpoint":  # built-in models read one sentence at a time
+        work = replace(work, batch_size=1)
 
     def results_of(items: Iterable[Item]) -> Iterator[list[Result]]:
         return by.results(work, census_chunks(items), None if jobs == 1 else jobs, model)
@@ -350,11 +343,11 @@ def evaluate(
         raise AttnctlError(f"evaluate(): no corpus {str(corpus)[:80]!r}: {in_one_line(error)[:80]}") from error
     renamed = renamed_relations(None if relations is None else os.fspath(relations))
     given = {"name": os.fspath(model), **options} if isinstance(model, (str, os.PathLike)) else {}
-    together = 32 if opened.info.kind == "checkpoint" else 1
-    work = CensusWork(given, renamed, untrained=untrained, max_tokens=max_tokens, batch_size=together)
+    work = CensusWork(given, renamed, untrained=untrained, max_tokens=max_tokens, batch_size=32)
     folder = None if output is None else os.fspath(output)
-    opened = open_census_model(work, opened)
-    return count_corpus(work, treebank, opened, jobs=jobs, folder=folder, start_anew=replace_results)
+    return count_corpus(
+        work, treebank, open_census_model(work, opened), jobs=jobs, folder=folder, start_anew=replace_results
+    )
 
 
 # --- what is told of it ------------------------------------------------------------------------------------------

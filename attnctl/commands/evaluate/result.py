@@ -1,4 +1,4 @@
-"""What a census says: for each relation and direction the best head, beside rules that need no attention."""
+"""What a census says: for each relation and direction the best head, beside rules that need no attention; its JSON."""
 
 from __future__ import annotations
 
@@ -6,10 +6,12 @@ from dataclasses import dataclass, field
 from typing import Annotated
 
 import numpy as np
+from msgspec import field as document_field
 
 from attnctl.attention import Array
-from attnctl.document_fields import Amount, Counts, Index, Part, Portion, Share, about
-from attnctl.formats.documents.json_documents import JsonDocument
+from attnctl.document_fields import ALWAYS, Amount, Count, Counts, Index, Part, Portion, Share, about
+from attnctl.files import parse_json, read_bytes
+from attnctl.formats.documents.json_documents import DocumentModel, JsonDocument, document_of, document_read, reading_of
 from attnctl.readings.head_names import HeadNames, Names
 from attnctl.text import counted
 from attnctl.trace.model_info import ModelInfo
@@ -17,6 +19,8 @@ from attnctl.trace.model_info import ModelInfo
 ALL = "all"  # every relation but punctuation
 LEGEND = "With a share: what the census found, and how often it was right there; nothing of this text."
 FEWEST = 20  # cases below which nothing is said of a head
+# of the mentions of documents: the first of their entity, those whose antecedents stand before the window, those not read
+MENTION_COUNTS = ("documents", "windows", "mentions", "new", "outside", "unread")
 FOUND = "Cases in which a head finds the word: [[count a head] a layer]; 0 of heads that are not in heads."
 
 
@@ -192,6 +196,73 @@ class CensusTable:
                 )
                 names[place] = (*names.get(place, ()), name)
         return HeadNames(self.model, self.head_grid, names, LEGEND)
+
+
+# --- as JSON ------------------------------------------------------------
+
+
+class SentencesRead(Part, kw_only=True):
+    """Sentences of the corpus; of those skipped, how many for each reason."""
+
+    read: Annotated[Index | None, ALWAYS] = None
+    used: Index
+    skipped: dict[str, Count]
+
+
+class WordCounts(Part):
+    """Words, those that share a piece taken together, and dependencies inside of one, which no head can show."""
+
+    used: Index
+    dependencies_within: Index
+
+
+class CensusDocument(JsonDocument, kw_only=True, tag="attnctl.census/1"):
+    """Which words each head finds in a corpus of parsed sentences, for every relation and direction.
+
+    The best head is chosen on one half of the sentences, and scored on the other as the rules beside it are.
+    """
+
+    model: str
+    corpus: str
+    causal: bool
+    sentences: SentencesRead
+    words: WordCounts
+    relations: tuple[Relation, ...]
+    trees: Trees = document_field(name="uuas")
+    layers: tuple[LayerRow, ...]
+    heads: tuple[HeadRow, ...]
+    untrained: bool = document_field(name="compared_with_untrained")
+    mentions: Annotated[
+        dict[str, Index],
+        about(
+            "Of documents that were read in windows, for coreference: new are the first of their entity, outside those "
+            "whose antecedents stand before the window, unread those of sentences that are too long.",
+            propertyNames={"enum": list(MENTION_COUNTS)},
+            required=list(MENTION_COUNTS),
+        ),
+    ] = document_field(default_factory=dict)
+    info: DocumentModel | None = document_field(name="model_info", default=None)
+
+
+def census_document(census: CensusTable) -> CensusDocument:
+    """The document of a census."""
+    sentences = SentencesRead(read=census.sentences_read, used=census.used, skipped=census.skipped)
+    return document_of(CensusDocument, census, sentences=sentences, words=WordCounts(census.words, census.within))
+
+
+def read_census(path: str) -> CensusTable:
+    """The census in a file that `evaluate` wrote. Raises AttnctlError where it is none or is damaged."""
+    source = "standard input" if path == "-" else path
+    document = parse_json(read_bytes(path), source)
+    with document_read(CensusDocument, document, source, "a census", "damaged") as told:
+        return reading_of(
+            CensusTable,
+            told,
+            used=told.sentences.used,
+            skipped=told.sentences.skipped,
+            words=told.words.used,
+            within=told.words.dependencies_within,
+        )
 
 
 # --- of the bundled corpus ---

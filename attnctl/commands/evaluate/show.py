@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
@@ -9,19 +10,31 @@ import numpy as np
 
 from attnctl import __version__
 from attnctl.attention import Array
-from attnctl.commands.evaluate.document import census_csv, census_document, census_parquet
-from attnctl.commands.evaluate.result import ALL, FEWEST, Best, CensusTable, HeadRow, Relation, Rule, Trees
+from attnctl.commands.evaluate.result import (
+    ALL,
+    FEWEST,
+    Best,
+    CensusTable,
+    HeadRow,
+    Relation,
+    Rule,
+    Trees,
+    census_document,
+)
 from attnctl.commands.evaluate.words import COREFERENCE, DOWN, TO_ANTECEDENT, UP
+from attnctl.files import need_pyarrow
 from attnctl.formats.documents.json_documents import plain, write_json
 from attnctl.formats.pictures import PLAIN, Look, figure_bytes
 from attnctl.render.forms import ABSENT, Column, Form, Line, Table
 from attnctl.render.page import as_data, document_page, escaped_html, filled_template, page_colours
 from attnctl.render.page.reading_pages import table_html
-from attnctl.text import counted, number_list, percent, visible_text
+from attnctl.text import counted, csv_table, number_list, percent, visible_text
 
 if TYPE_CHECKING:
+    from attnctl.arrays import Ints
     from attnctl.render.figure.layout import Drawing
     from attnctl.source import Say
+    from attnctl.text import Document
 
 ARROWS = {UP: "→ head", DOWN: "→ dep"}
 MOST_HEADS = 12  # that are listed as positional, or syntactic
@@ -347,6 +360,84 @@ def _head_told(head: HeadRow) -> str:
     if head.positional is not None:
         said += f" Positional: {percent(head.positional.share)} at {head.positional.offset:+d}."
     return said + (f" Syntactic: {_findings(head)}." if head.syntactic else "")
+
+
+# --- as a table ---------------------------------------------------------------------------------------------------
+
+# name, kind: what each head finds, then what is the same for all heads of a relation and direction
+TEXT, WHOLE, REAL, TRUTH = "text", "whole", "real", "truth"
+COLUMNS = {
+    "relation": TEXT, "direction": TEXT, "layer": WHOLE, "head": WHOLE, "cases": WHOLE, "correct": WHOLE, "accuracy": REAL,
+    "best": TRUTH, "best_scored_on": WHOLE, "best_accuracy": REAL, "best_low": REAL, "best_high": REAL, "beats_rules": TRUTH,
+    "best_rule": TEXT, "best_rule_accuracy": REAL, "offset": WHOLE, "offset_accuracy": REAL, "nearest_tag": TEXT,
+    "nearest_side": TEXT, "nearest_accuracy": REAL, "head_match_accuracy": REAL, "first_accuracy": REAL,
+    "untrained_best": REAL,
+}  # fmt: skip
+UUAS = "(tree)"  # under this relation stand the edges that each head's maximum spanning tree finds
+
+
+def census_rows(census: CensusTable) -> Iterator[Document]:
+    """One row a relation, direction, layer and head; `best` says whether it is the head chosen."""
+    for relation in census.relations:
+        about = _best_columns(relation.best, relation.untrained) | _rule_columns(relation)
+        yield from _head_rows(relation.relation, relation.direction, relation.cases, relation.correct, about)
+    trees = census.trees
+    about = _best_columns(trees.best_head, trees.untrained)
+    about |= {"best_rule": "right-branching", "best_rule_accuracy": trees.right_branching}
+    if trees.best_head is not None:
+        about["beats_rules"] = trees.best_head.interval[0] > trees.right_branching
+    yield from _head_rows(UUAS, "undirected", trees.edges, trees.correct, about)
+
+
+def _head_rows(relation: str, direction: str, cases: int, correct: Ints, about: Document) -> Iterator[Document]:
+    """A row a head; `about` holds what they share, `best` in it the layer and head chosen."""
+    for layer, heads in enumerate(correct.tolist()):
+        for head, count in enumerate(heads):
+            own = {"relation": relation, "direction": direction, "layer": layer, "head": head, "cases": cases}
+            own |= {"correct": count, "accuracy": count / cases if cases else None}
+            yield dict.fromkeys(COLUMNS) | about | own | {"best": about["best"] == (layer, head)}
+
+
+def _best_columns(best: Best | None, untrained: Best | None) -> Document:
+    """The head chosen, and how well it does on the other half."""
+    about: Document = {"best": None, "untrained_best": None if untrained is None else untrained.accuracy}
+    if best is not None:
+        about |= {"best": (best.layer, best.head), "best_scored_on": best.scored_on, "best_accuracy": best.accuracy}
+        about |= {"best_low": best.interval[0], "best_high": best.interval[1]}
+    return about
+
+
+def _rule_columns(relation: Relation) -> Document:
+    """Every rule beside a relation."""
+    best = relation.best_rule
+    about: Document = {} if relation.best is None else {"beats_rules": relation.beats_rules}
+    about |= {} if best is None else {"best_rule": best, "best_rule_accuracy": relation.rules[best].accuracy}
+    for name, rule in relation.rules.items():
+        about[f"{name}_accuracy"] = rule.accuracy
+        if rule.offset is not None:
+            about["offset"] = rule.offset
+        if rule.tag is not None:
+            about |= {"nearest_tag": rule.tag, "nearest_side": rule.side}
+    return about
+
+
+def census_csv(census: CensusTable) -> bytes:
+    """The table as CSV; what has no value is empty."""
+    rows = ([row[name] for name in COLUMNS] for row in census_rows(census))
+    return csv_table(COLUMNS, rows, digits=6).encode()
+
+
+def census_parquet(census: CensusTable) -> bytes:
+    """The table as Parquet. Raises AttnctlError where pyarrow is not installed."""
+    need_pyarrow("Parquet")
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    kinds = {TEXT: pa.string(), WHOLE: pa.int64(), REAL: pa.float64(), TRUTH: pa.bool_()}
+    schema = pa.schema([(name, kinds[kind]) for name, kind in COLUMNS.items()])
+    out = io.BytesIO()
+    pq.write_table(pa.Table.from_pylist(list(census_rows(census)), schema), out, compression="zstd")
+    return out.getvalue()
 
 
 # --- as a file ------------------------------------------------------------

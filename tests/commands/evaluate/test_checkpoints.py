@@ -9,7 +9,7 @@ import pytest
 
 import attnctl
 from attnctl.commands.evaluate import compute
-from attnctl.commands.evaluate.document import read_census
+from attnctl.commands.evaluate.result import read_census
 from attnctl.commands.evaluate.words import align_words
 from attnctl.errors import UsageError
 from attnctl.formats.conllu import ParsedSentence

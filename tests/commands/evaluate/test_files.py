@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from attnctl import __version__
-from attnctl.commands.evaluate.document import read_census
+from attnctl.commands.evaluate.result import read_census
 from attnctl.errors import AttnctlError
 from tests.conftest import SAMPLES, Run
 from tests.formats.test_formulas import check_cells
