@@ -30,9 +30,10 @@ from typing import TYPE_CHECKING, Any
 __version__ = "0.1.0"
 
 if TYPE_CHECKING:
-    from attnctl.api import ablate, compare, evaluate, heads, spans, view
+    from attnctl.api import ablate, compare, heads, spans, view
     from attnctl.batching import batch
     from attnctl.commands.align.compute import align
+    from attnctl.commands.evaluate.compute import evaluate
     from attnctl.commands.leaks.compute import leaks
     from attnctl.commands.sources.compute import sources
     from attnctl.errors import AttnctlError

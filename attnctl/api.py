@@ -1,4 +1,4 @@
-"""The commands as functions: heads, compare, spans, view, ablate, evaluate, each answering a value.
+"""The commands as functions: heads, compare, spans, view, ablate, each answering a value.
 
 Where a function takes `text`, it may be a trace (of `attend`, `load`, `capture`) instead, whose numbers are there already.
 Models and options are those of `attend`.
@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Unpack, cast
 
 from attnctl import limits
 from attnctl.argument_types import ModelOptions, checked, checked_selection, require_type, with_model_options
-from attnctl.errors import AttnctlError, UsageError, in_one_line, option_name
+from attnctl.errors import UsageError, option_name
 from attnctl.measures import joins_heads, needs_of
 from attnctl.models import DEFAULT, opened_model
 from attnctl.source import NO_CHANGES, Changes, prepare, reader_of, selected_indices
@@ -23,13 +23,11 @@ from attnctl.trace import Trace
 
 if TYPE_CHECKING:
     from attnctl.blockwise import Tick
-    from attnctl.formats.documents.model_documents import RelationDocument
-    from attnctl.formats.pictures import Look
     from attnctl.models import Model, ModelArgument
-    from attnctl.readings.census.census_table import CensusTable
     from attnctl.readings.comparison import Comparison
     from attnctl.readings.effects import Effects
     from attnctl.readings.effects.ablation import EffectRequest, Watched
+    from attnctl.readings.head_names import HeadNames, NamesHeads
     from attnctl.readings.head_statistics import HeadStatistics
     from attnctl.readings.overview import Overview
     from attnctl.readings.questions.quiz import QuizQuestion
@@ -37,7 +35,6 @@ if TYPE_CHECKING:
     from attnctl.source import Prepared, Say, Source
     from attnctl.source import Selection as Chosen
     from attnctl.trace.consistency import CheckFinding
-    from attnctl.trace.model_info import ModelInfo
 
 Selection = int | Sequence[int] | None
 
@@ -54,36 +51,37 @@ def heads(
     drop: str | list[str] | tuple[str, ...] | None = None,
     renormalise: bool = False,
     probe: bool = False,
-    census: CensusTable | None = None,
+    census: NamesHeads | None = None,
     **options: Unpack[ModelOptions],
 ) -> tuple[HeadStatistics, ...]:
     """What each head does over a text, long or short: `values` by statistic (entropy, first, previous, …), and `names`.
 
-    `census` is a table of `evaluate`, or of `load`.
+    `census` is the table of a corpus that `evaluate` returns, after which heads are called.
 
     >>> from attnctl import heads
     >>> measured = heads("Alice will eat pizza", model="random", n_heads=2)
     >>> [(head.layer, head.head) for head in measured]
     [(0, 0), (0, 1)]
     """
-    from attnctl.readings.census.census_table import CensusTable as Table
+    from attnctl.readings.head_names import NamesHeads
 
     if census is not None:
-        require_type("heads", "census", census, Table)
+        require_type("heads", "census", census, NamesHeads)
     changes = _changes("heads", measure, words, renormalise, drop)
     source = _source("heads", text, model, options)
     given = prepare(source, changes, *_selected("heads", layer, head), keeps_columns=True)
-    return measure_heads(given, probe, census).head_statistics
+    return measure_heads(given, probe, None if census is None else census.head_names()).head_statistics
 
 
 def measure_heads(
-    given: Prepared, probe: bool = False, census: CensusTable | None = None, tick: Tick | None = None
+    given: Prepared, probe: bool = False, names: HeadNames | None = None, tick: Tick | None = None
 ) -> Overview:
     """The statistics of the heads of a source that was prepared with `keeps_columns`.
 
-    With `probe`, induction and duplicates are those of random tokens said twice; `census` names heads after what they find.
+    With `probe`, induction and duplicates are those of random tokens said twice; `names` stand behind those of the text.
     Raises UsageError where these cannot be.
     """
+    from attnctl.readings.head_names import names_around
     from attnctl.readings.head_statistics import name_head
     from attnctl.readings.heatmap import OverviewReading
     from attnctl.readings.statistics_reading import HeadStatisticsReading
@@ -94,7 +92,7 @@ def measure_heads(
     if probe and source.measure is not None:
         why = f"it does not go with {source.measure}"
         raise UsageError(f"measures the weights of single heads: {why}", option="probe")
-    if census is not None and joins_heads(source.measure):
+    if names is not None and joins_heads(source.measure):
         raise UsageError(f"names single heads, and {source.measure} is of all heads together", option="census")
     statistics = HeadStatisticsReading(source.tokens, source.key_tokens)
     found: Overview = given.read(OverviewReading(statistics=statistics), tick)
@@ -106,34 +104,12 @@ def measure_heads(
         for at, one in enumerate(measured):
             probed = dict(zip(("induction", "duplicate"), scores[one.layer, one.head], strict=True))
             measured[at] = name_head(replace(one, values={**one.values, **probed}), len(found.tokens), probed)
-    before, after = _known_names(found.model, census)
+    before, after = names_around(found.model, names)
     named = (
         replace(one, names=(*before.get((one.layer, one.head), ()), *one.names, *after.get((one.layer, one.head), ())))
         for one in measured
     )
     return replace(found, head_statistics=tuple(named))
-
-
-Names = dict[tuple[int, int], tuple[str, ...]]
-
-
-def _known_names(info: ModelInfo, census: CensusTable | None) -> tuple[Names, Names]:
-    """(layer, head) → names that stand first, and last: what the model's own evaluation, or a census, found.
-
-    Raises UsageError for the census of a model of other sizes.
-    """
-    from attnctl.readings.census.census_table import head_names
-    from attnctl.readings.questions.headline import roles_of_heads
-
-    if census is None:
-        return roles_of_heads(info), {}
-    if census.head_grid != (info.n_layers, info.n_heads):
-        layers, heads = census.head_grid
-        raise UsageError(
-            f"is of {census.model}, {layers} layers of {heads} heads: {info.name} has {info.n_layers} of {info.n_heads}",
-            option="census",
-        )
-    return {}, head_names(census)
 
 
 @with_model_options
@@ -453,59 +429,6 @@ def questions_of_trace(
     return asked if found is None else [*asked[:-1], found]
 
 
-@with_model_options
-def evaluate(
-    corpus: str | os.PathLike[str] | Sequence[str] | None = None,
-    model: ModelArgument = DEFAULT,
-    *,
-    sentences: int = 1000,
-    relations: str | os.PathLike[str] | None = None,
-    max_tokens: int = 512,
-    untrained: bool = False,
-    jobs: int = 1,
-    output: str | os.PathLike[str] | None = None,
-    replace_results: bool = False,
-    **options: Unpack[ModelOptions],
-) -> CensusTable | list[RelationDocument]:
-    """Which words each head finds, beside rules that need no attention: over CoNLL-U files, or the bundled corpus.
-
-    With a corpus the answer is the table that the command writes; sentences that cannot be used are counted in its
-    `skipped`. `relations` is a file that renames them, `output` a folder in which an interrupted run is gone on with;
-    several `jobs` are processes, which open the model by its name. Without a corpus, `sentences` of each part of the bundled
-    one are read, by a built-in model, and the answer is a list.
-    """
-    if options.get("text_pair") is not None:
-        raise UsageError("does not go with a corpus: each sentence is read alone", option="text_pair")
-    opened = opened_model("evaluate", model, options)
-    if corpus is None:
-        from attnctl.training.relations import measure_relations
-
-        return measure_relations(opened, count=sentences)
-    from attnctl.batching.census_work import CensusWork, count_corpus, open_census_model, renamed_relations
-    from attnctl.batching.treebank import Treebank
-
-    limits.JOBS.check_value("jobs", jobs)
-    paths = [corpus] if isinstance(corpus, (str, os.PathLike)) else corpus
-    if not isinstance(paths, Sequence) or not all(isinstance(path, (str, os.PathLike)) for path in paths):
-        raise TypeError(f"evaluate(): corpus is a path or a list of paths, not {type(corpus).__name__}")
-    named = isinstance(model, (str, os.PathLike))
-    if not named and (jobs > 1 or output is not None):
-        raise UsageError("several jobs, and a folder to go on in, need a model by its name")
-    if replace_results and output is None:
-        raise UsageError("is for a folder: name one for the output", option="replace")
-    try:
-        treebank = Treebank(tuple(os.fspath(path) for path in paths))
-    except (OSError, ValueError) as error:  # a name that no file can have
-        raise AttnctlError(f"evaluate(): no corpus {str(corpus)[:80]!r}: {in_one_line(error)[:80]}") from error
-    renamed = renamed_relations(None if relations is None else os.fspath(relations))
-    given = {"name": os.fspath(model), **options} if isinstance(model, (str, os.PathLike)) else {}
-    together = 32 if opened.info.kind == "checkpoint" else 1
-    work = CensusWork(given, renamed, untrained=untrained, max_tokens=max_tokens, batch_size=together)
-    folder = None if output is None else os.fspath(output)
-    opened = open_census_model(work, opened)
-    return count_corpus(work, treebank, opened, jobs=jobs, folder=folder, start_anew=replace_results)
-
-
 def findings_of(given: Prepared) -> list[CheckFinding]:
     """What comes out where the weights of a text, a trace or a matrix are recomputed by other means.
 
@@ -522,32 +445,6 @@ def findings_of(given: Prepared) -> list[CheckFinding]:
     if given.model is None:
         return list(findings_of_trace(given.trace(predictions=False)))
     return list(check_attention(given.model, given.source.input_text, given.layers, given.heads))
-
-
-def census_bytes(found: CensusTable, suffix: str, look: Look | None = None, say: Say | None = None) -> bytes:
-    """A census as the bytes of a file that ends in `suffix`: .json, .csv, .parquet, .html, or a picture.
-
-    `look` is that of a picture, of which `say` hears what its reader must know.
-    """
-    from attnctl.formats.census_table import census_csv, census_document, census_parquet
-    from attnctl.formats.documents.json_documents import write_json
-    from attnctl.formats.pictures import figure_bytes
-
-    if suffix == ".json":
-        return write_json(census_document(found), "census") + b"\n"
-    if suffix in (".csv", ".parquet"):
-        return census_csv(found) if suffix == ".csv" else census_parquet(found)
-    if suffix == ".html":
-        from attnctl.render.page.reading_pages import census_page
-
-        return census_page(found).encode()
-    from attnctl.formats.pictures import PLAIN
-    from attnctl.render.figure.charts import census_drawing
-
-    drawing = census_drawing(found, look or PLAIN)
-    if say is not None:
-        say(drawing.notes)
-    return figure_bytes(drawing.figure, suffix[1:])
 
 
 def _source(function: str, text: str | Trace, model: ModelArgument, options: ModelOptions) -> Source:

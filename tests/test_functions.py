@@ -87,8 +87,6 @@ WRONG_VALUES: list[tuple[Callable[[], object], str]] = [
     (lambda: attnctl.sources(TEXT, "demo"), "demo answers no prompts"),
     (lambda: attnctl.spans(TEXT, "no-such-file"), "no-such-file"),
     (lambda: attnctl.spans(TEXT, "headings"), "(any text has paragraphs)"),
-    (lambda: attnctl.evaluate("gone.conllu", "random"), "gone.conllu"),
-    (lambda: attnctl.evaluate(CORPUS, attnctl.open_model("demo"), jobs=2), "need a model by its name"),
     (lambda: made().figure(vmin=3, vmax=1), "vmin=3: it is not below vmax=1"),
 ]
 
@@ -146,28 +144,14 @@ def test_python_ablates_as_the_command_does(run: Run, tmp_path: Path) -> None:
         assert shown.out == f"{effects_to_json(found).decode()}\n", more
 
 
-def test_evaluate_takes_relations_processes_and_a_folder(tmp_path: Path) -> None:
-    """The command had them, and the function did not."""
-    renamed = tmp_path / "relations.csv"
-    renamed.write_text("nsubj,subject\nobj,\n")
-    alone = attnctl.evaluate(CORPUS, "demo", relations=renamed)
-    again = attnctl.evaluate(CORPUS, "demo", relations=renamed, jobs=2, output=tmp_path / "census")
-    said = [attnctl.api.census_bytes(one, ".json") for one in (alone, again)]
-    assert said[0] == said[1] and (tmp_path / "census/manifest.jsonl").is_file()
-    named = {one.relation for one in alone.relations}
-    assert any("subject" in name for name in named) and not any("obj" in name.split() for name in named), named
-
-
 def test_every_value_shows_itself_in_one_short_line() -> None:
     trace = attnctl.attend("Alice", "random", n_heads=2)
-    table = attnctl.evaluate(CORPUS, "demo")
     for value, expected in (
         (trace, "Trace of 'Alice' by random: 1 token, 1 layer, 2 heads"),
         (attnctl.spans("A b.\n" * 20, "lines", "random"), r"Overview of 'A b.\nA b."),
         (attnctl.spans("a b c", model="random"), "Overview of 'a b c' by random: 3 tokens, a grid"),
         (attnctl.compare(trace, trace), "Comparison of random and random, 2 heads of both: 'Alice'"),
         (attnctl.open_model("demo"), "Stack demo: 2 layers, 6 heads"),
-        (table, "CensusTable of sentences.conllu by demo: 12 sentences, 130 words, "),
     ):
         assert repr(value).startswith(expected) and len(repr(value)) < 200 and "\n" not in repr(value)
 

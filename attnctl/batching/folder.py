@@ -47,7 +47,7 @@ FILES = (*format_names(), "npz")  # formats with a file an item
 SHARING = "|".join([r"traces\.parquet|contact-sheet|\.tallies|\.effects", *(rf"\.{name}" for name in BATCH_FORMATS)])
 OWN_NAME = re.compile(
     rf"(\d{{7,}}/)?\d{{7,}}(-[a-z0-9-]+)?\.({'|'.join(FILES)})|({SHARING})/\d{{7,}}[-.][a-z0-9.]+"
-    r"|traces\.jsonl|statistics\.csv|effects\.csv|contact-sheet\.pdf|census\.json"
+    r"|traces\.jsonl|statistics\.csv|effects\.csv|contact-sheet\.pdf"
     + "".join(rf"|{name}\.jsonl|{name}(-means)?\.csv" for name in BATCH_FORMATS)
 )
 OWN_FOLDER = re.compile(rf"\d{{7,}}|{SHARING}")
@@ -60,6 +60,7 @@ class SharedFormat:
 
     form = prefix = ""
     task: Any = None  # of a format that is of no traces: the class of what makes it, as Work.task wants it
+    summary = ""  # the file that a command makes of all of them, if OWN_NAME has no such name
     first: int | None = None  # number of the first item that is not in a file yet
 
     def take(self, number: int, made: Any) -> NamedFiles:
@@ -186,12 +187,15 @@ class Folder:
             for path in self.path.glob(pattern):
                 written = TEMPORARY.fullmatch(path.name)
                 name = path.with_name(written[1]).relative_to(self.path).as_posix() if written else ""
-                if name in (MANIFEST, RUN) or OWN_NAME.fullmatch(name):
+                if name in (MANIFEST, RUN) or self._is_own(name):
                     path.unlink(missing_ok=True)
+
+    def _is_own(self, name: str) -> bool:
+        return OWN_NAME.fullmatch(name) is not None or name in {shared.summary for shared in self.shared}
 
     def _remove_results(self) -> None:
         for path in self.path.rglob("*"):
-            if OWN_NAME.fullmatch(path.relative_to(self.path).as_posix()) and not path.is_dir():
+            if self._is_own(path.relative_to(self.path).as_posix()) and not path.is_dir():
                 path.unlink()
         for name in (MANIFEST, RUN):  # last: with them the folder is known for what it is
             (self.path / name).unlink(missing_ok=True)

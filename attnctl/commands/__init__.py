@@ -19,6 +19,9 @@ class CommandPackage(NamedTuple):
     documents: Mapping[str, str] = {}  # attnctl schema NAME → "module:Struct"
     batch_formats: Mapping[str, str] = {}  # attnctl batch --format NAME → "module:class" of what answers prompts
     pages: Mapping[str, str] = {}  # attnctl view --NAME → "module:function" of a text, a file and PromptOptions
+    # "module:function" of what one command alone can do for others, which do without it where it is deleted
+    measures_training: str = ""  # train: what the heads of a model learned, a Struct a relation
+    names_heads: str = ""  # heads: a file → a `NamesHeads`
 
 
 LOOK, LEARN, MODELS, SETTINGS = "Look", "Learn", "Models", "Settings"
@@ -124,12 +127,14 @@ COMMANDS = {
     "evaluate": CommandPackage(
         MODELS,
         "which words each head finds, beside simple rules",
-        "attnctl.commands.evaluate",
-        functions={"evaluate": "attnctl.api"},
+        "attnctl.commands.evaluate.command",
+        functions={"evaluate": "attnctl.commands.evaluate.compute"},
         documents={
-            "census": "attnctl.formats.census_table:CensusDocument",
-            "relation": "attnctl.formats.documents.model_documents:RelationDocument",
+            "census": "attnctl.commands.evaluate.result:CensusDocument",
+            "relation": "attnctl.commands.evaluate.result:RelationDocument",
         },
+        measures_training="attnctl.commands.evaluate.bundled:measure_relations",
+        names_heads="attnctl.commands.evaluate.result:read_census",
     ),
     "softmax": CommandPackage(
         LEARN,

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 from typer import Context, Option
 
-from attnctl import limits
+from attnctl import find_named, limits
 from attnctl.cli.command import command, refuse_unused
 from attnctl.cli.groups import (
     CHANGED,
@@ -47,11 +47,12 @@ from attnctl.cli.output import (
 )
 from attnctl.cli.progress import cost_progress, heads_over_tokens
 from attnctl.cli.suggestions import completing
+from attnctl.commands import COMMANDS
 from attnctl.errors import UsageError
 from attnctl.formats.pictures import format_names, suffixes_listed
 
 if TYPE_CHECKING:
-    from attnctl.readings.census.census_table import CensusTable
+    from attnctl.readings.head_names import HeadNames, NamesHeads
     from attnctl.readings.overview import Overview
     from attnctl.source import Changes, Source
 
@@ -192,7 +193,7 @@ def _measure_heads(
     layer: str | None,
     head: str | None,
     probe: bool,
-    census: CensusTable | None = None,
+    names: HeadNames | None = None,
 ) -> Overview:
     """Return the statistics of the heads, the cost told beforehand, the notes afterwards."""
     from attnctl import api
@@ -204,7 +205,7 @@ def _measure_heads(
     given = prepare(opened, changes, layer, head, keeps_columns=True, say=say_notes)
     say_cost(cost_of_heads(opened, given.head_count))
     with cost_progress(heads_over_tokens(given)) as tick:
-        measured = api.measure_heads(given, probe, census, tick)
+        measured = api.measure_heads(given, probe, names, tick)
     say_notes(measured.notes)
     say_unknown(given.source.tokens)
     return measured
@@ -223,7 +224,7 @@ def _draw_statistic(measure: Callable[[], Overview], by: str, look: PictureOptio
 
 
 def _write_heads(
-    measure: Callable[[CensusTable | None], Overview],
+    measure: Callable[[HeadNames | None], Overview],
     by: str | None,
     top: int | None,
     census: str | None,
@@ -231,13 +232,12 @@ def _write_heads(
     output: str | None,
 ) -> None:
     """Write the heads, sorted and cut as is asked: as CSV, JSON, a page, or on the terminal."""
-    from attnctl.formats.census_table import read_census
     from attnctl.formats.documents.overview_json import overview_to_json
     from attnctl.render.terminal.console import Shown
     from attnctl.render.told.heads import heads_table, names_origin, ranked_by
 
-    found_in_corpus = None if census is None else read_census(census)
-    measured = measure(found_in_corpus)
+    names = None if census is None else _names_in_file(census)
+    measured = measure(names)
     order = by if by or top is None else TOP_BY
     ranked = ranked_by(measured.head_statistics, order)[:top]
     if form == "csv":
@@ -245,8 +245,17 @@ def _write_heads(
     elif form == "json":
         put_bytes(overview_to_json(replace(measured, head_statistics=tuple(ranked))) + b"\n", output)
     else:
-        table = Shown([heads_table(ranked, order, names_origin(measured.model, ranked, found_in_corpus))])
+        table = Shown([heads_table(ranked, order, names_origin(measured.model, ranked, names))])
         write_renderable(table, form, output, _title_of(measured), measured.model.citation, soft_wrap=True)
+
+
+def _names_in_file(path: str) -> HeadNames:
+    """Return what a file of another command calls the heads. Raises UsageError if that command is not there."""
+    reader = next((one.names_heads for one in COMMANDS.values() if one.names_heads), None)
+    if reader is None:
+        raise UsageError("--census: this attnctl has no command that writes such a file")
+    table: NamesHeads = find_named(reader)(path)
+    return table.head_names()
 
 
 def _title_of(measured: Overview) -> str:

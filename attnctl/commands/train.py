@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 from typer import Argument, Context, Option
 
-from attnctl import interrupts, limits
+from attnctl import find_named, interrupts, limits
 from attnctl.cli.command import command, refuse_unused
 from attnctl.cli.groups import (
     INPUT,
@@ -34,6 +34,7 @@ from attnctl.cli.output import (
     show_renderable,
 )
 from attnctl.cli.suggestions import TOKENS, completing
+from attnctl.commands import COMMANDS
 from attnctl.errors import DONE, INTERRUPTED, UsageError, print_complaint
 from attnctl.text import Document, for_pasting
 
@@ -261,9 +262,10 @@ def _show_live(training: Training, run: TrainingRun, eye: Watch) -> None:
 
 def _finish_run(training: Training, run: TrainingRun, eye: Watch) -> None:
     """Say where the weights are; of the grammar, also what the heads learned."""
-    from attnctl.training.relations import measure_run
+    from attnctl.training.run import measure_run
 
-    table = measure_run(training, run)
+    measure = next((one.measures_training for one in COMMANDS.values() if one.measures_training), None)
+    table = None if measure is None else measure_run(training, run, find_named(measure))
     if table is not None and sys.stdout.isatty():
         from attnctl.render.terminal.console import Shown
         from attnctl.render.told.training import relations_forms

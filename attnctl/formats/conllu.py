@@ -12,7 +12,6 @@ from typing import IO, Any
 
 from attnctl import limits
 from attnctl.errors import AttnctlError, in_one_line
-from attnctl.readings.census.words import HALVES, BadSentenceError, Mention, ParsedSentence
 
 LEFT_OUT = dict.fromkeys(("lemma", "feats", "deps"), lambda line, at: None)  # columns that nobody here reads
 
@@ -24,6 +23,55 @@ PIECE = re.compile(r"(.+)\[(\d{1,9})/(\d{1,9})\]")  # of a mention in several pi
 
 Row = dict[str, Any]  # a line of a sentence, its columns by their names
 Node = tuple[str, int | None]  # its Entity, "" where there is none; its word, None of an empty node
+
+
+@dataclass(frozen=True)
+class Mention:
+    """Words `first` to `last` (both of it, from 0), which speak of an entity; `head` is the word that stands for them."""
+
+    entity: str
+    first: int
+    last: int
+    head: int
+
+
+class BadSentenceError(AttnctlError):
+    """A sentence that cannot be used: `reason: detail`; reasons are few, so that they can be counted."""
+
+
+@dataclass(frozen=True)
+class ParsedSentence:
+    """A sentence and its dependency tree; words count from 0, spans are characters of `text`."""
+
+    text: str
+    spans: tuple[tuple[int, int], ...]
+    forms: tuple[str, ...]
+    tags: tuple[str, ...]  # UPOS, or XPOS where there is none; "" where there is neither
+    heads: tuple[int, ...]  # -1 for the root
+    relations: tuple[str, ...]
+    mentions: tuple[Mention, ...] = ()
+    half: str | None = None  # of a corpus in two parts: the one that it is in
+
+
+def joined_sentences(sentences: Sequence[ParsedSentence]) -> ParsedSentence:
+    """Several sentences as one text, a space between them, their mentions in order; of their trees nothing is left."""
+    spans, mentions, start, words = [], [], 0, 0
+    for sentence in sentences:
+        spans += [(start + a, start + b) for a, b in sentence.spans]
+        mentions += [
+            Mention(one.entity, words + one.first, words + one.last, words + one.head) for one in sentence.mentions
+        ]
+        start, words = start + len(sentence.text) + 1, words + len(sentence.forms)
+    return ParsedSentence(
+        " ".join(sentence.text for sentence in sentences),
+        tuple(spans),
+        tuple(form for sentence in sentences for form in sentence.forms),
+        tuple(tag for sentence in sentences for tag in sentence.tags),
+        (-1,) * words,
+        ("root",) * words,
+        tuple(mentions),
+        sentences[0].half,
+    )
 
 
 @dataclass(frozen=True)
@@ -116,7 +164,6 @@ def parsed_sentence(block: Block, entity_parts: str = "") -> ParsedSentence:
     heads = _word_heads(words)
     text, spans = _word_spans(block, tokens, words)
     tags = [word["upos"] if word["upos"] != "_" else word["xpos"] or "" for word in words]
-    half = comment_value(block.lines, "census")
     nodes: list[Node] = []  # words, from 0, and empty nodes, with what they say of entities
     for token in tokens:
         is_word = isinstance(token["id"], int)
@@ -130,7 +177,6 @@ def parsed_sentence(block: Block, entity_parts: str = "") -> ParsedSentence:
         tuple(heads),
         tuple(word["deprel"] for word in words),
         mentions_of(nodes, heads, entity_parts),
-        half if half in HALVES else None,
     )
 
 

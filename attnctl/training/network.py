@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -15,10 +16,11 @@ from attnctl import attention
 from attnctl.attention import Array, Attended
 from attnctl.models.builtin import stack
 from attnctl.models.builtin.vocabulary import SHAPES, letter_pieces
+from attnctl.training.recipe import Recipe
 
 if TYPE_CHECKING:
     from attnctl.arrays import Floats
-    from attnctl.training.recipe import Recipe
+    from attnctl.source import Model
 
 Parameters = Mapping[str, Array]
 
@@ -102,3 +104,31 @@ def output_of_words(p: Parameters, rows: Array, weights: Array, head: int) -> Ar
     values = rows @ last["W_V"][head]  # (..., n, d_v)
     d_v = last["W_V"].shape[-1]
     return weights[..., head, :, :] @ values @ last["W_O"][head * d_v : (head + 1) * d_v]  # (..., n, d_model)
+
+
+def before_training(model: Model, seed: int) -> Model | None:
+    """Return the same network with the random parameters that training starts from; None if the model is no such network."""
+    if not isinstance(model, stack.Stack) or model.unembedding is None:
+        return None
+    info = model.info
+    recipe = Recipe(
+        layers=len(model.layers),
+        heads=info.n_heads or 1,
+        d_model=info.d_model or 1,
+        d_k=info.d_k,
+        bias="b_Q" in model.layers[0],
+        rope_theta=None if model.positions is not None else info.rope_theta or 1.0,  # else positions are learned
+        tied=model.tied,
+        pieces=model.letter_rows,
+        seed=seed,
+    )
+    parameters = initial(recipe, len(model.vocabulary), 0 if model.positions is None else len(model.positions))
+    return replace(
+        model,
+        layers=tuple(layers_of(parameters)),
+        embed=lambda tokens: sentence_rows(
+            parameters, [token.id or 0 for token in tokens], [token.text for token in tokens]
+        ),
+        positions=parameters.get("positions"),
+        unembedding=None,
+    )

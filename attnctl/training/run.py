@@ -8,7 +8,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, fields, replace
 from pathlib import Path
@@ -16,10 +16,12 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import orjson
+from msgspec import structs
 
 from attnctl import __version__, limits
 from attnctl.errors import AttnctlError, UsageError, in_one_line, option_name, options_as_flags
 from attnctl.files import LOCK, lock_folder, open_to_append, read_bytes, said_plainly, write_whole
+from attnctl.models import open_named_model
 from attnctl.text import as_json
 from attnctl.training import corpus as corpora
 from attnctl.training import network
@@ -218,6 +220,24 @@ def weights_file(training: Training, **more: object) -> bytes:
             for name, array in arrays.items()
         }
     return _header_in_order(save(arrays, about))
+
+
+MEASURED_FROM = 1000  # a run of fewer steps has learned nothing worth measuring
+
+
+def measure_run(training: Training, run: TrainingRun, measure: Callable[..., Sequence[Any]]) -> list[Document] | None:
+    """Write what the heads of a finished run on the grammar learned into its weights, and return it; None for another run.
+
+    `measure` is called with the model and `untrained_seed`, and returns a Struct for each relation.
+    """
+    if training.recipe.corpus != GRAMMAR or training.step < MEASURED_FROM:
+        return None
+    weights = run.path / "weights.safetensors"
+    measured = measure(open_named_model(str(weights)), untrained_seed=training.recipe.seed)
+    table = [structs.asdict(one) for one in measured]
+    figures = {row["relation"]: row for row in table}
+    write_whole(weights, weights_file(training, figures=figures), inside=run.path)
+    return table
 
 
 def _header_in_order(data: bytes) -> bytes:

@@ -13,7 +13,6 @@ from typing import Any
 import pytest
 
 from attnctl import models
-from attnctl.batching import census_work
 from attnctl.batching import folder as folder_module
 from tests.batching.test_resume import check_whole, contents
 from tests.conftest import Refused, Run
@@ -106,18 +105,11 @@ def test_other_weights_at_the_same_path_are_refused(run: Run, refused: Refused, 
         assert refused(*args, code=2) == said
 
 
-TREES = "".join(
-    f"# sent_id = {number}\n1\tAlice\t_\tPROPN\t_\t_\t2\tnsubj\t_\t_\n2\teats\t_\tVERB\t_\t_\t0\troot\t_\t_\n\n"
-    for number in range(4)
-)
-
-
 @pytest.mark.parametrize(
     ("command", "parts", "made"),
     [
         ("batch in.txt --format statistics -m random --jobs 1", ".tallies", "statistics.csv"),
         ("batch in.txt --format contact-sheet -m random --jobs 1", "contact-sheet", "contact-sheet.pdf"),
-        ("evaluate in.conllu -m random --least 1", ".tallies", "census.json"),
     ],
 )
 def test_a_damaged_part_is_named_and_made_anew(
@@ -126,9 +118,12 @@ def test_a_damaged_part_is_named_and_made_anew(
     """Each ended in a traceback of the library that read it, and later in a line that asked to take the file away."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(folder_module, "GROUP", 2)
-    monkeypatch.setattr(census_work, "TOGETHER", 2)
     Path("in.txt").write_text("one two\nthree four\nfive six\nseven eight\n")
-    Path("in.conllu").write_text(TREES)
+    check_a_damaged_part(command, parts, made, run)
+
+
+def check_a_damaged_part(command: str, parts: str, made: str, run: Run) -> None:
+    """Assert that a run which goes on in a folder names a damaged part, and makes it anew."""
     assert run(*command.split(), "-o", "out").code == 0
     wanted = contents(Path("out"))
     part = sorted(Path("out", parts).iterdir())[0]

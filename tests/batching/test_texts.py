@@ -15,10 +15,9 @@ from hypothesis import strategies as st
 
 from attnctl.batching.items import Item, slug_of
 from attnctl.batching.texts import TextStream
-from attnctl.batching.treebank import Treebank
 from attnctl.errors import AttnctlError, UsageError
 from attnctl.files import parse_json
-from tests.conftest import SAMPLES, Run
+from tests.conftest import Run
 
 
 def texts(path: Path, **how: str) -> list[tuple[int, str | None, str]]:
@@ -139,18 +138,6 @@ def test_what_stands_before_a_damage_is_read_and_the_damage_told(tmp_path: Path)
     put(tmp_path / "in/b.txt", "another")
     damaged, whole = TextStream(str(tmp_path / "in"))
     assert str(damaged.error).startswith("the file is damaged: ") and whole.text == "another"
-
-
-@pytest.mark.parametrize("form", ["gz", "zst"])
-def test_a_damaged_treebank_gives_its_sentences_up_to_the_damage(form: str, tmp_path: Path) -> None:
-    first, mark, rest = (SAMPLES / "sentences.conllu").read_bytes().partition(b"\n\n")
-    # a frame of zstd gives nothing until its block is whole: the second is the damaged one
-    packed = compressed(rest, form) + compressed(first + mark, form)
-    for data, count, lost in ((packed, 12, 0), (packed + b"junk", 12, 1), (packed[:-20], 11, 1)):
-        items = list(Treebank([str(put(tmp_path / f"corpus.conllu.{form}", data))]))
-        told = [item.error for item in items if item.error is not None]
-        assert len(told) == lost and all(error.startswith("damaged: ") for error in told)
-        assert len(items) - lost in (count, count - 1) if lost else len(items) == count
 
 
 def test_memory_does_not_grow_with_the_input(tmp_path: Path) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import replace
 from pathlib import Path
 
@@ -12,7 +11,7 @@ import pytest
 import attnctl
 from attnctl.formats.storage import from_json
 from attnctl.trace.steps import walk_steps
-from tests.conftest import SAMPLES, Run
+from tests.conftest import Run
 
 TEXT = "Alice will eat"
 
@@ -65,18 +64,6 @@ def test_what_is_shown_of_a_head_that_is_off_adds_up(run: Run) -> None:
     np.testing.assert_allclose(side_by_side @ trace.layers[1].parameters["W_O"], output, atol=1e-4)
     assert step.sentence.endswith("Heads 2 and 4 are off: 0 stands in their place.")
     assert "is off" not in run("explain", "Alice will eat pizza", "--off", "1.2", "--layer", "0").out
-
-
-def test_the_untrained_network_beside_it_has_the_same_heads_off(run: Run) -> None:
-    off = ("--off", "0.1,0.2,0.3,0.4,0.5,1.0")
-    found = [run("evaluate", "--sentences", "60", "--json", *more).out.splitlines() for more in ((), off)]
-    whole, without = ([json.loads(line)["untrained"] for line in lines] for lines in found)
-    assert None not in without and whole != without
-    corpus = str(SAMPLES / "sentences.conllu")
-    found = [run("evaluate", corpus, "--untrained", "--json", *more).json for more in ((), off)]
-    assert found[1]["uuas"]["untrained"]
-    whole, without = ([row.get("untrained") for row in one["relations"]] for one in found)
-    assert whole != without
 
 
 def test_a_copy_of_a_model_keeps_its_heads_off() -> None:

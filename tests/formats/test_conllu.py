@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
-import gzip
 import io
 import re
 import tracemalloc
-from pathlib import Path
 
 import pytest
 
-from attnctl.batching.treebank import Treebank, sentence_of
 from attnctl.errors import AttnctlError
-from attnctl.formats.conllu import comment_value, mentions_of, parsed_sentence, sentence_blocks
+from attnctl.formats.conllu import (
+    BadSentenceError,
+    Mention,
+    ParsedSentence,
+    comment_value,
+    mentions_of,
+    parsed_sentence,
+    sentence_blocks,
+)
 from attnctl.limits import SENTENCE_LINES
-from attnctl.readings.census.words import BadSentenceError, Mention, ParsedSentence
 from tests.conftest import SAMPLES
 
 DOCUMENTS = SAMPLES / "documents.conllu"
@@ -181,23 +185,6 @@ def test_mentions_of_corefud() -> None:
             ]
             found[block.sentence_id] = ", ".join(told)
     assert found == MENTIONS
-
-
-def test_several_files_are_one_corpus_and_one_that_ends_early_leaves_the_others(tmp_path: Path) -> None:
-    import pyarrow as pa
-
-    data = f"{GOOD}\n\n".encode()
-    cut = gzip.compress(data * 500, compresslevel=0)
-    files = {"a": data, "b.gz": gzip.compress(data + b"nonsense\n\n" + data), "c.gz": cut[: len(cut) // 2]}
-    for name, packed in (files | {"d": pa.compress(data, "zstd", asbytes=True)}).items():
-        (tmp_path / name).write_bytes(packed)
-    bank = Treebank([str(tmp_path / name) for name in ("a", "b.gz", "c.gz", "d")])
-    items = list(bank)
-    assert [item.number for item in items] == list(range(len(items))) and bank.share_read() == 1.0
-    assert [item.error is None for item in items[:4]] == [True, True, False, True] and len(items) > 100
-    assert items[1].where == f"{tmp_path / 'b.gz'}, line 1" and items[0].id == "s1"
-    assert (items[-2].error or "").startswith("damaged: ")
-    assert {sentence_of(item) for item in items if item.error is None} == {read(GOOD)}
 
 
 def test_a_line_that_does_not_end(monkeypatch: pytest.MonkeyPatch) -> None:

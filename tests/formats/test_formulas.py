@@ -21,15 +21,10 @@ def check_cells(text: str, delimiter: str) -> None:
             float(cell)  # a number may be negative
 
 
-def test_tokens_of_a_matrix_and_labels_of_a_corpus(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_tokens_of_a_matrix(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     np.savez("f.npz", weights=np.eye(4), tokens=np.array(FORMULAS))
     for line in ("heatmap f.npz", "heads f.npz --csv", "compare f.npz f.npz", "explain f.npz --top 2"):
         result = run(*line.split())
         assert result.code == 0
         check_cells(result.out, "," if "--csv" in line else "\t")
-    tree = "1\t=a()\t_\t=PR\t_\t_\t2\t=cmd()\t_\t_\n2\t+eats\t_\t@V\t_\t_\t0\troot\t_\t_\n3\t-x\t_\t-N\t_\t_\t2\t@obj:=x\t_\t_\n\n"
-    Path("f.conllu").write_text(tree * 30)
-    assert run("evaluate", "f.conllu", "-m", "random", "-o", "f.csv").code == 0
-    assert "'=cmd()" in Path("f.csv").read_text()
-    check_cells(Path("f.csv").read_text(), ",")

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from attnctl import __version__
-from tests.conftest import SAMPLES, Run
+from tests.conftest import Run
 
 TEXT = "Alice will eat pizza"
 CITED = f"attnctl {__version__}, demo: bundled with attnctl {__version__}"
@@ -22,7 +22,6 @@ CITED = f"attnctl {__version__}, demo: bundled with attnctl {__version__}"
         (("compare", "demo", "random", TEXT), ("x.png", "x.svg"), CITED),
         (("view", TEXT, "--no-open"), ("x.html",), CITED),
         (("explain", TEXT), ("x.svg",), CITED),
-        (("evaluate", SAMPLES / "sentences.conllu"), ("x.png", "x.html"), f"attnctl {__version__}, demo on sentences"),
         (("batch", "in.txt", "--format", "contact-sheet"), ("folder",), f"attnctl {__version__}, "),
     ],
     ids=lambda one: one[0] if isinstance(one, tuple) else "",

@@ -16,13 +16,12 @@ import numpy as np
 import pytest
 
 from attnctl.errors import AttnctlError
-from attnctl.formats.census_table import read_census
 from attnctl.formats.documents.overview_json import overview_from_document
 from attnctl.formats.documents.trace_json import trace_from_document
 from attnctl.formats.storage import from_json, trace_from_npz, trace_to_npz
 from attnctl.formats.validation import read_npy, read_npz
 from attnctl.trace import word_groups
-from tests.conftest import SAMPLES, Run, attend, process
+from tests.conftest import attend, process
 
 
 def document() -> Any:
@@ -150,26 +149,3 @@ def test_one_query_with_very_many_links_does_not_fill_the_memory(monkeypatch: py
         overview_from_document(document, "x")
     document["heads"][0]["links"][0] = [[3, 0.5]]
     assert overview_from_document(document, "x").links[0, 0].keys.shape == (100, 1)
-
-
-@pytest.mark.parametrize(
-    ("path", "value", "says"),
-    [
-        ("uuas.correct.0.0", None, r"uuas.correct\[0\]\[0\] is 'None', not a whole number$"),
-        ("uuas.correct.0", [1], "uuas.correct: the counts are no table of layers and heads$"),
-        ("relations.0.correct", [[-1]], r"relations\[0\].correct\[0\]\[0\] is '-1', not a whole number from 0 up$"),
-        ("relations.0.best", 5, r"relations\[0\].best is '5', not an object$"),
-        ("heads.0.syntactic", [{"relation": "a"}], r"heads\[0\].syntactic\[0\]: 'direction' is missing$"),
-        ("model_info.rope_pairs", " - at `$.x`", r"model_info.rope_pairs is ' - at `\$.x`', which it cannot be$"),
-        ("sentences.skipped", {"long": 0}, r"sentences.skipped\[...\]: not a whole number from 1 up$"),
-    ],
-)
-def test_a_damaged_census_says_where(path: str, value: Any, says: str, tmp_path: Path, run: Run) -> None:
-    """Rows of different lengths, and counts that are none, were errors of ours."""
-    small = ["--model", "random", "--layers", "2", "--heads", "2", "--d-model", "8"]
-    assert run("evaluate", SAMPLES / "sentences.conllu", *small, "-o", tmp_path / "c.json").code == 0
-    damaged = json.loads((tmp_path / "c.json").read_text())
-    put(damaged, path, value)
-    (tmp_path / "c.json").write_text(json.dumps(damaged))
-    with pytest.raises(AttnctlError, match=f"c.json is damaged: {says}"):
-        read_census(str(tmp_path / "c.json"))

@@ -69,10 +69,10 @@ BUGS = (
     ),
     Bug(
         "the untrained network beside one with heads off had all of them",
-        "attnctl/batching/census_work.py",
+        "attnctl/commands/evaluate/compute.py",
         "    return fresh\n",
         '    return __import__("dataclasses").replace(fresh, intervention=None)\n',
-        ("tests/cli/test_off.py",),
+        ("tests/commands/evaluate/test_compute.py",),
     ),
     Bug(
         "modules that were frozen in evaluation mode were put back into training",

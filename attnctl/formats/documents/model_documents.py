@@ -1,4 +1,4 @@
-"""What is told of models and batches as JSON: sizes, cards, relations, reports, a lesson, what a batch was asked for."""
+"""What is told of models and batches as JSON: sizes, cards, reports, a lesson, what a batch was asked for."""
 
 from __future__ import annotations
 
@@ -84,30 +84,6 @@ class CardDocument(JsonDocument, kw_only=True, tag="attnctl.card/1"):
         Free,
         about("Entries of the file's own metadata: text, and recipe, figures and tokens as the JSON in them."),
     ]
-
-
-class RelationDocument(JsonDocument, kw_only=True, tag="attnctl.relation/1"):
-    """How often one head finds the word that a relation of the bundled corpus joins; `evaluate` writes one a line.
-
-    Shares of its links where the word found is the right one.
-    """
-
-    model: str
-    relation: str
-    layer: Index
-    head: Annotated[Index, about("The head that did best on the validation sentences.")]
-    validation: Annotated[Portion, about("Share of links whose word it finds, on those sentences.")]
-    held_out: Annotated[Portion, about("No subject-verb-object combination was in training.")]
-    unseen: Annotated[Portion, about("Nor were the names and nouns.")]
-    by_hand: Annotated[Portion | None, about("On the sentences that were marked by hand.")]
-    untrained: Annotated[Portion | None, about("The best head of the same network before training.")]
-    offset: Annotated[int, about("The fixed offset that fits the validation sentences best.")]
-    by_offset: Portion
-    by_nearest: Annotated[Portion, about("The nearest word of the right kind.")]
-    by_first: Portion
-    links: Annotated[Index, about("In the held-out sentences.")]
-    links_by_hand: Index
-    goal: Portion | None
 
 
 class WatchedWord(TypedDict):

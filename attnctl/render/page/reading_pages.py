@@ -1,17 +1,11 @@
-"""Pages of readings: of any, its forms; and a census."""
+"""Pages of readings: of any, its forms."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 
-from attnctl import __version__
-from attnctl.formats.census_table import census_document
-from attnctl.formats.documents.json_documents import plain
-from attnctl.readings.census.census_table import CensusTable, HeadRow
 from attnctl.render.forms import Form, Grid, Line, Table, piece_parts
-from attnctl.render.page import as_data, document_page, escaped_html, filled_template, page_colours
-from attnctl.render.told.census import census_heading, layers_table, left_out, positional_heads, trees_text
-from attnctl.text import percent, visible_text
+from attnctl.render.page import as_data, document_page, escaped_html, page_colours
 
 
 def reading_page(forms: Iterable[Form], title: str, cited: str = "") -> str:
@@ -105,57 +99,3 @@ def table_html(table: Table, what: str = "") -> str:
     whole = f"<thead><tr>{head}</thead><tbody>{''.join(rows)}</tbody>{f'<tfoot><tr>{foot}</tfoot>' * bool(foot)}"
     below = "".join(f"<p class=lead>{said}</p>" for said in (escaped_html(table.rest), about) if said)
     return f"<div class=scroll><table{' class=rows' * bool(what)}>{whole}</table></div>{below}"
-
-
-def census_page(census: CensusTable) -> str:
-    """The HTML: it needs nothing else, and connects nowhere."""
-    relations = plain(census_document(census))["relations"]
-    for relation, said in zip(census.relations, relations, strict=True):
-        said["rule_texts"] = {name: visible_text(rule.sentence(name)) for name, rule in relation.rules.items()}
-        said["relation"] = visible_text(said["relation"])
-        said["direction"] = _spaced(said["direction"])
-        said["best_rule"] = relation.best_rule
-    heads = [{"layer": head.layer, "head": head.head, "told": _head_told(head)} for head in census.heads]
-    document = {"relations": relations, "heads": heads, "untrained": census.untrained} | page_colours()
-    title = f"{visible_text(census.model)} on {visible_text(census.corpus)}"
-    cited = f"attnctl {__version__}, {title}"
-    syntactic = [f"{h.layer}.{h.head}: {_findings(h)}" for h in census.heads if h.syntactic]
-    out, trees = left_out(census), trees_text(census.trees)
-    parts = {
-        "facts": census_heading(census) + (f"; left out: {', '.join(out)}" if out else ""),
-        "trees": f"Maximum spanning trees, undirected attachment (UUAS, %): {trees or 'the corpus has no edges'}.",
-        "positional": ", ".join(positional_heads(census)) or "none",
-        "syntactic": "; ".join(syntactic) or "none",
-        "cited": cited,
-    }
-    body = filled_template(
-        "census.html",
-        data=as_data(document),
-        layers=table_html(layers_table(census)),
-        **{name: escaped_html(text) for name, text in parts.items()},
-    )
-    scripts = ["dom.js", "colour.js", "census.js"]
-    return document_page(body, ["page.css", "census.css"], scripts, f"{title} · attnctl", cited)
-
-
-def _spaced(direction: str) -> str:
-    return direction.replace("→", " → ")
-
-
-def _findings(head: HeadRow) -> str:
-    return ", ".join(
-        f"{visible_text(one.relation)}, {_spaced(one.direction)} ({percent(one.accuracy)})" for one in head.syntactic
-    )
-
-
-def _head_told(head: HeadRow) -> str:
-    """What a head does over the whole corpus, in words."""
-    said = (
-        f"Over the whole corpus: entropy {head.entropy:.2f} nats, mean distance {head.distance:.1f} words, "
-        f"{percent(head.own)} on the word itself, {percent(head.special)} on special tokens, "
-        f"{percent(head.dependency_mass)} of the rest on words joined by a dependency"
-    )
-    said += "." if head.uuas is None else f", UUAS {percent(head.uuas, 1)}."
-    if head.positional is not None:
-        said += f" Positional: {percent(head.positional.share)} at {head.positional.offset:+d}."
-    return said + (f" Syntactic: {_findings(head)}." if head.syntactic else "")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from attnctl.errors import option_name
-from attnctl.readings.census.census_table import CensusTable, head_names
+from attnctl.readings.head_names import HeadNames
 from attnctl.readings.head_statistics import LEAST_TOKENS, STATISTICS, HeadStatistics, Statistic
 from attnctl.readings.questions.headline import roles_of_heads
 from attnctl.render.forms import Column, Table
@@ -65,11 +65,11 @@ def _statistic_column(one: Statistic, heads: Sequence[HeadStatistics], own: bool
     )
 
 
-def names_origin(model: ModelInfo, heads: Sequence[HeadStatistics], census: CensusTable | None) -> str:
+def names_origin(model: ModelInfo, heads: Sequence[HeadStatistics], names: HeadNames | None) -> str:
     """Where the names of heads come from that are not read off this text; empty where there are none."""
-    if census is not None:
-        named = not head_names(census).keys().isdisjoint((one.layer, one.head) for one in heads)
-        return " With a share: what the census found, and how often it was right there; nothing of this text." * named
+    if names is not None:
+        named = not names.by_head.keys().isdisjoint((one.layer, one.head) for one in heads)
+        return f" {names.legend}" * named
     known = roles_of_heads(model)
     first = next((known[place][0] for one in heads if (place := (one.layer, one.head)) in known), None)
     if first is None:

@@ -7,14 +7,13 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from msgspec import structs
 
 from attnctl.render.forms import Column, Form, Line, Table, bar_columns, token_label
 from attnctl.text import percent
 
 if TYPE_CHECKING:
     from attnctl.arrays import Floats
-    from attnctl.formats.documents.model_documents import Lesson, RelationDocument, WatchedWord
+    from attnctl.formats.documents.model_documents import Lesson, WatchedWord
     from attnctl.text import Document
 
 BLOCKS = " ▁▂▃▄▅▆▇█"
@@ -162,13 +161,13 @@ NOTE = (
 )
 
 
-def relations_forms(table: Sequence[RelationDocument]) -> list[Form]:
+def relations_forms(rows: Sequence[Mapping[str, Any]]) -> list[Form]:
     """What the heads have learned, and how to read it."""
-    return [relations_table([structs.asdict(measured) for measured in table]), "", (NOTE, "dim")]
+    return [relations_table(rows), "", (NOTE, "dim")]
 
 
 def relations_table(rows: Sequence[Mapping[str, Any]], indent: int = 0) -> Table:
-    """A line a relation; the rows have the fields of RelationDocument."""
+    """A line a relation; the rows are those that `measure_run` writes into weights."""
 
     def column(heading: str, name: str, rank: int | None = None) -> Column:
         return Column(heading, [row.get(name) for row in rows], "share", rank=rank)

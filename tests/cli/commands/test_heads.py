@@ -7,10 +7,11 @@ from pathlib import Path
 import pytest
 from rich.cells import cell_len
 
+from attnctl.commands import COMMANDS
 from attnctl.models import open_model
 from attnctl.models.watching import ProbeReading, probe_text
 from attnctl.readings.head_statistics import STATISTICS
-from tests.conftest import Run
+from tests.conftest import Refused, Run
 from tests.tools.screen import cells, told
 
 
@@ -119,3 +120,10 @@ def test_what_cannot_be_trusted_is_noted(asked: tuple[str, ...], notes: list[str
     assert made.code == 0 and all(note in made.err for note in notes)
     said = " ".join(run("heads", *asked, "--by", "sink-kind").out.split())
     assert "No head has brings" in said  # on a text without a sink
+
+
+def test_a_census_is_refused_where_no_command_reads_one(refused: Refused, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, package in COMMANDS.items():
+        monkeypatch.setitem(COMMANDS, name, package._replace(names_heads=""))
+    said = refused("heads", "Alice will eat", "--census", "census.json", code=2)
+    assert said == "--census: this attnctl has no command that writes such a file"

@@ -13,7 +13,6 @@ import torch
 
 import attnctl
 from attnctl.arrays import as_numpy
-from attnctl.batching import census_work
 from attnctl.batching.items import Item
 from attnctl.batching.work import SharedPasses, Work, Worker
 from attnctl.errors import AttnctlError
@@ -168,19 +167,6 @@ def test_tokens_of_a_pass_are_counted_with_their_padding(shelf: Shelf) -> None:
         assert passes.next_size([["token"] * size for size in sizes]) == most
 
 
-def test_a_census_tries_padding_behind_sentences_of_one_length(
-    shelf: Shelf, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    monkeypatch.setattr(census_work, "FIRST_TOGETHER", 2)
-    tried: list[int] = []
-    monkeypatch.setattr(padded_batch, "padding_changes_weights", lambda _, short, long: not tried.append(len(long)))
-    sentence = "1\tBob\tBob\tNOUN\t_\t_\t0\troot\t_\t_\n"
-    longer = sentence + "2\teats\teat\tVERB\t_\t_\t1\tdep\t_\t_\n"
-    (tmp_path / "some.conllu").write_text("\n".join([sentence, sentence, sentence, longer, ""]))
-    attnctl.evaluate(tmp_path / "some.conllu", open_model(shelf("llama")))
-    assert len(tried) == 1
-
-
 SHORT, LONG = "the cat sat", "the cat sat on the mat because it was warm"
 
 
@@ -262,7 +248,7 @@ def batch_weights(model: Any) -> np.ndarray:
     return [trace.layers[-1].weights for trace in attnctl.batch([TEXT] * 4, model)][0]
 
 
-def census_weights(model: Any) -> np.ndarray:
+def several_weights(model: Any) -> np.ndarray:
     kept: list[np.ndarray] = []
     weights_of_several(model, [model.tokenize(TEXT)] * 4, lambda _, weights: kept.append(as_numpy(weights)[0]))
     return kept[-1]
@@ -273,7 +259,7 @@ def part_measures(model: Any) -> np.ndarray:
     return np.array([found.log_probability, *(part.matters for part in found.parts)], dtype=float)
 
 
-@pytest.mark.parametrize("measure", [batch_weights, census_weights, part_measures])
+@pytest.mark.parametrize("measure", [batch_weights, several_weights, part_measures])
 def test_a_network_changed_in_place_is_read_as_it_is_now(tmp_path: Path, measure: Callable[[Any], np.ndarray]) -> None:
     """Not with the weights of the first run; `.data` changes a tensor without raising its version."""
     model: Any = open_model(str(folders.write(tmp_path / "model", "llama")))

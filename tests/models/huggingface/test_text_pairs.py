@@ -214,8 +214,6 @@ def test_pairs_are_refused_where_one_text_is_read(folder: Callable[[str], Path],
     assert said == "--text-pair is empty: it is the second of two texts"
     with pytest.raises(UsageError, match="^text_pair is for checkpoints: demo reads one text"):
         attnctl.attend("a", attnctl.open_model("demo"), text_pair="b")
-    with pytest.raises(UsageError, match="does not go with a corpus"):
-        attnctl.evaluate("corpus.conllu", path, text_pair="b")
     with pytest.raises(TypeError, match="text_pair goes with a text"):
         attnctl.compare(attnctl.attend("a"), attnctl.attend("a"), text_pair="b")
     batch = run("batch", "-", "--model", "demo", stdin=b'{"text": "a", "text_pair": "b"}\n')

@@ -15,7 +15,6 @@ from transformers import PreTrainedTokenizerFast
 import attnctl
 from attnctl.formats.documents.trace_json import trace_to_json
 from attnctl.models.huggingface.tokenizer import Pieces
-from attnctl.readings.census.words import ParsedSentence, align_words
 from attnctl.source import Changes, TraceSource, prepare
 from attnctl.tokens import Token, from_encoding
 from attnctl.trace import word_groups
@@ -147,10 +146,3 @@ def test_words_of_a_trace_in_a_file_are_those_of_the_model(tmp_path: Path) -> No
     columns = [trace.layers[0].weights[..., np.array(word_ids) == word].sum(-1) for word in range(6)]  # (heads, n) each
     rows = [np.stack(columns, -1)[:, np.array(word_ids) == word].mean(1) for word in range(6)]
     np.testing.assert_allclose(merged.layers[0].weights, np.stack(rows, 1), rtol=0, atol=1e-6)
-
-
-def test_a_census_counts_a_space_marker_with_the_word_that_it_begins() -> None:
-    text = "我 爱"
-    sentence = ParsedSentence(text, ((0, 1), (2, 3)), ("我", "爱"), ("PRON", "VERB"), (1, -1), ("nsubj", "root"))
-    pool = align_words(sentence, tokens_of(unigram(), text)).pool
-    assert pool.T.tolist() == [[True, True, False, False], [False, False, True, True]]

@@ -13,14 +13,14 @@ from collections.abc import Sequence
 from itertools import islice
 from typing import Any
 
-from attnctl.batching.census_work import CensusWork, census_chunks
 from attnctl.batching.engines import LOCAL
 from attnctl.batching.items import Item
-from attnctl.batching.treebank import Treebank, sentence_of
+from attnctl.commands.evaluate.compute import CensusWork, census_chunks
+from attnctl.commands.evaluate.counting import Census, tally_shape
+from attnctl.commands.evaluate.tally import CensusTally
+from attnctl.commands.evaluate.treebank import Treebank, sentence_of
+from attnctl.commands.evaluate.words import align_words
 from attnctl.models import open_model
-from attnctl.readings.census.census import Census, tally_shape
-from attnctl.readings.census.census_tally import CensusTally
-from attnctl.readings.census.words import align_words
 
 
 def eager_rates(model: Any, items: Sequence[Item]) -> dict[str, float]:

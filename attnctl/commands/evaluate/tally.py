@@ -15,9 +15,8 @@ from typing import Any
 import numpy as np
 from msgspec.structs import replace
 
-from attnctl import limits
 from attnctl.attention import Array
-from attnctl.readings.census.census_table import (
+from attnctl.commands.evaluate.result import (
     ALL,
     FEWEST,
     Best,
@@ -31,12 +30,14 @@ from attnctl.readings.census.census_table import (
     Rule,
     Trees,
 )
-from attnctl.readings.census.words import COREFERENCE, DOWN, FARTHEST, SIDES, TO_ANTECEDENT, UP
+from attnctl.commands.evaluate.words import COREFERENCE, DOWN, FARTHEST, SIDES, TO_ANTECEDENT, UP
 
 Label = tuple[str, str]  # relation as the corpus labels it, direction
 # half (0: of sentences to choose heads on, 1: of those to score them on), what is counted, and more to tell it apart by
 Key = tuple[Any, ...]
 OTHER = "(other labels)"
+MOST_LABELS = 2000  # relations in both directions: a column of something else has more, and the memory ends
+MOST_TAGS = 500  # of the targets of one relation
 
 POSITIONAL = 0.9  # share of words whose largest weight stands at one offset (Voita et al. 2019, section 5)
 SYNTACTIC = 0.1  # by how much a head's accuracy exceeds that of the best fixed offset (Voita et al. 2019, section 5.2)
@@ -79,10 +80,10 @@ class CensusTally:
 
     def _known_key(self, half: int, what: str, relation: str, direction: str, *tag: str) -> Key:
         """The key of a relation and direction, and a tag where it has one, as this tally tells them apart."""
-        if (relation, direction) not in self._tags and len(self._tags) >= limits.CENSUS_LABELS:
+        if (relation, direction) not in self._tags and len(self._tags) >= MOST_LABELS:
             relation = OTHER
         known = self._tags.setdefault((relation, direction), set())
-        if tag and tag[0] not in known and len(known) >= limits.CENSUS_TAGS:
+        if tag and tag[0] not in known and len(known) >= MOST_TAGS:
             tag = ("",)
         known.update(tag)
         return half, what, relation, direction, *tag

@@ -12,11 +12,12 @@ from typing import Any
 import jsonschema
 import pytest
 
-from attnctl.batching.census_work import TOGETHER, census_chunks
 from attnctl.batching.items import Item
+from attnctl.commands.evaluate.bundled import treebank_text
+from attnctl.commands.evaluate.compute import TOGETHER, census_chunks
 from attnctl.commands.schema.documents import SCHEMAS
-from attnctl.training.english import treebank_text
-from tests.conftest import SAMPLES, Run, process
+from tests.batching.test_damage import check_a_damaged_part
+from tests.conftest import SAMPLES, Refused, Run, process
 from tests.formats.test_conllu import GOOD
 from tests.tools.census_reference import counts, differences, eager, read
 from tests.tools.screen import cells
@@ -119,7 +120,7 @@ def test_every_number_as_csv_parquet_json_and_pictures(run: Run) -> None:
 
 def test_an_interrupted_folder_goes_on_and_ends_the_same(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("attnctl.batching.folder.GROUP", 4)
-    monkeypatch.setattr("attnctl.batching.census_work.TOGETHER", 4)
+    monkeypatch.setattr("attnctl.commands.evaluate.compute.TOGETHER", 4)
     Path("a.conllu").write_text(Path(SENTENCES).read_text())
     args = ("evaluate", "a.conllu", "--json")
     whole, again = run(*args).out, (*args, "-o", "a")
@@ -222,8 +223,8 @@ def test_a_ray_cluster_counts_the_same(run: Run, grammar: Path, tmp_path: Path) 
 
 def test_a_long_run_says_how_long_it_will_take(run: Run, grammar: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert "a second" not in run("evaluate", SENTENCES, "--json").err
-    monkeypatch.setattr("attnctl.batching.census_work.LONG_SECONDS", 0)
-    monkeypatch.setattr("attnctl.batching.census_work.ALONE_SECONDS", 0)
+    monkeypatch.setattr("attnctl.commands.evaluate.compute.LONG_SECONDS", 0)
+    monkeypatch.setattr("attnctl.commands.evaluate.compute.ALONE_SECONDS", 0)
     told = run("evaluate", grammar).err
     said = re.search(r"about ([\d,]+) sentences: about \d+ s, [\d,]+ a second; with -o FOLDER", told)
     count = grammar.read_text().count("# text")
@@ -315,3 +316,27 @@ def test_rare_rows_are_counted_where_they_are_left_out(run: Run) -> None:
     (out,) = re.findall(r"^(\d+) rarer rows are left out", short, re.MULTILINE)
     (never,) = re.findall(r"^(\d+) rarer rows are left out", whole, re.MULTILINE)
     assert rows[1] == 2 and int(out) - int(never) == rows[0] - rows[1] > 20
+
+
+TREES = "".join(
+    f"# sent_id = {number}\n1\tAlice\t_\tPROPN\t_\t_\t2\tnsubj\t_\t_\n2\teats\t_\tVERB\t_\t_\t0\troot\t_\t_\n\n"
+    for number in range(4)
+)
+
+
+def test_a_damaged_part_is_named_and_made_anew(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("attnctl.batching.folder.GROUP", 2)
+    monkeypatch.setattr("attnctl.commands.evaluate.compute.TOGETHER", 2)
+    Path("in.conllu").write_text(TREES)
+    check_a_damaged_part("evaluate in.conllu -m random --least 1", ".tallies", "census.json", run)
+
+
+def test_a_run_anew_leaves_no_census_of_the_run_before(run: Run, refused: Refused) -> None:
+    Path("in.conllu").write_text(TREES)
+    Path("empty.conllu").write_text("")
+    assert run("evaluate", "in.conllu", "-m", "random", "-o", "made").code == 0
+    Path("made/census.json").rename("made/.census.json.0123abcd.part")  # as a run leaves it that is killed
+    assert run("evaluate", "in.conllu", "-m", "random", "-o", "made").code == 0
+    assert sorted(path.name for path in Path("made").glob("*census*")) == ["census.json"]
+    refused("evaluate", "empty.conllu", "-m", "random", "-o", "made", "--replace")
+    assert not Path("made/census.json").exists()

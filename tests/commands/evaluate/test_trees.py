@@ -8,7 +8,7 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from attnctl.readings.census.census import edges_found, maximum_spanning_trees, right_branching
+from attnctl.commands.evaluate.counting import edges_found, maximum_spanning_trees, right_branching
 
 
 def heaviest(weights: np.ndarray, words: list[int]) -> float:

@@ -16,12 +16,11 @@ import numpy as np
 
 from attnctl.arrays import as_numpy, place_array
 from attnctl.attention import Array, array_namespace
+from attnctl.commands.evaluate.result import MENTION_COUNTS
+from attnctl.commands.evaluate.tally import CensusTally, Label
+from attnctl.commands.evaluate.words import FARTHEST, AlignedSentence
 from attnctl.errors import AttnctlError
-from attnctl.readings.census.census_tally import CensusTally, Label
-from attnctl.readings.census.words import FARTHEST, AlignedSentence, Mention, ParsedSentence
-
-# of the mentions of documents: the first of their entity, those whose antecedents stand before the window, those not read
-MENTION_COUNTS = ("documents", "windows", "mentions", "new", "outside", "unread")
+from attnctl.formats.conllu import ParsedSentence
 
 
 def windows_of_sizes(sizes: Sequence[int], most: int) -> list[range]:
@@ -34,27 +33,6 @@ def windows_of_sizes(sizes: Sequence[int], most: int) -> list[range]:
             start, room = (at, most) if size <= most else (at + 1, most)
         room -= size if size <= most else 0
     return [window for window in (*windows, range(start, len(sizes))) if window]
-
-
-def joined_sentences(sentences: Sequence[ParsedSentence]) -> ParsedSentence:
-    """Several sentences as one text, a space between them, their mentions in order; of their trees nothing is left."""
-    spans, mentions, start, words = [], [], 0, 0
-    for sentence in sentences:
-        spans += [(start + a, start + b) for a, b in sentence.spans]
-        mentions += [
-            Mention(one.entity, words + one.first, words + one.last, words + one.head) for one in sentence.mentions
-        ]
-        start, words = start + len(sentence.text) + 1, words + len(sentence.forms)
-    return ParsedSentence(
-        " ".join(sentence.text for sentence in sentences),
-        tuple(spans),
-        tuple(form for sentence in sentences for form in sentence.forms),
-        tuple(tag for sentence in sentences for tag in sentence.tags),
-        (-1,) * words,
-        ("root",) * words,
-        tuple(mentions),
-        sentences[0].half,
-    )
 
 
 def mention_counts(sentences: Sequence[ParsedSentence], windows: Sequence[range]) -> dict[str, int]:

@@ -1,4 +1,4 @@
-"""What a census says: for each relation and direction the best head, beside rules that need no attention."""
+"""What a census says: for each relation and direction the best head, beside rules that need no attention; its JSON."""
 
 from __future__ import annotations
 
@@ -6,14 +6,21 @@ from dataclasses import dataclass, field
 from typing import Annotated
 
 import numpy as np
+from msgspec import field as document_field
 
 from attnctl.attention import Array
-from attnctl.document_fields import Amount, Counts, Index, Part, Portion, Share, about
+from attnctl.document_fields import ALWAYS, Amount, Count, Counts, Index, Part, Portion, Share, about
+from attnctl.files import parse_json, read_bytes
+from attnctl.formats.documents.json_documents import DocumentModel, JsonDocument, document_of, document_read, reading_of
+from attnctl.readings.head_names import HeadNames, Names
 from attnctl.text import counted
 from attnctl.trace.model_info import ModelInfo
 
 ALL = "all"  # every relation but punctuation
+LEGEND = "With a share: what the census found, and how often it was right there; nothing of this text."
 FEWEST = 20  # cases below which nothing is said of a head
+# of the mentions of documents: the first of their entity, those whose antecedents stand before the window, those not read
+MENTION_COUNTS = ("documents", "windows", "mentions", "new", "outside", "unread")
 FOUND = "Cases in which a head finds the word: [[count a head] a layer]; 0 of heads that are not in heads."
 
 
@@ -177,13 +184,109 @@ class CensusTable:
         """Sentences in the corpus."""
         return self.used + sum(self.skipped.values())
 
+    def head_names(self) -> HeadNames:
+        """Return what heads may be called: after the relations that they are best at, and better than every rule."""
+        names: Names = {}
+        for relation in self.relations:
+            best = relation.best
+            if best is not None and relation.beats_rules and not relation.subtype and relation.relation != ALL:
+                place, name = (
+                    (best.layer, best.head),
+                    f"{relation.relation} {relation.direction} {100 * best.accuracy:.0f}%",
+                )
+                names[place] = (*names.get(place, ()), name)
+        return HeadNames(self.model, self.head_grid, names, LEGEND)
 
-def head_names(census: CensusTable) -> dict[tuple[int, int], tuple[str, ...]]:
-    """What heads may be called: after the relations that they are best at, and better than every rule; (layer, head) →."""
-    names: dict[tuple[int, int], tuple[str, ...]] = {}
-    for relation in census.relations:
-        if relation.best is not None and relation.beats_rules and not relation.subtype and relation.relation != ALL:
-            at = relation.best.layer, relation.best.head
-            name = f"{relation.relation} {relation.direction} {100 * relation.best.accuracy:.0f}%"
-            names[at] = (*names.get(at, ()), name)
-    return names
+
+# --- as JSON ------------------------------------------------------------
+
+
+class SentencesRead(Part, kw_only=True):
+    """Sentences of the corpus; of those skipped, how many for each reason."""
+
+    read: Annotated[Index | None, ALWAYS] = None
+    used: Index
+    skipped: dict[str, Count]
+
+
+class WordCounts(Part):
+    """Words, those that share a piece taken together, and dependencies inside of one, which no head can show."""
+
+    used: Index
+    dependencies_within: Index
+
+
+class CensusDocument(JsonDocument, kw_only=True, tag="attnctl.census/1"):
+    """Which words each head finds in a corpus of parsed sentences, for every relation and direction.
+
+    The best head is chosen on one half of the sentences, and scored on the other as the rules beside it are.
+    """
+
+    model: str
+    corpus: str
+    causal: bool
+    sentences: SentencesRead
+    words: WordCounts
+    relations: tuple[Relation, ...]
+    trees: Trees = document_field(name="uuas")
+    layers: tuple[LayerRow, ...]
+    heads: tuple[HeadRow, ...]
+    untrained: bool = document_field(name="compared_with_untrained")
+    mentions: Annotated[
+        dict[str, Index],
+        about(
+            "Of documents that were read in windows, for coreference: new are the first of their entity, outside those "
+            "whose antecedents stand before the window, unread those of sentences that are too long.",
+            propertyNames={"enum": list(MENTION_COUNTS)},
+            required=list(MENTION_COUNTS),
+        ),
+    ] = document_field(default_factory=dict)
+    info: DocumentModel | None = document_field(name="model_info", default=None)
+
+
+def census_document(census: CensusTable) -> CensusDocument:
+    """The document of a census."""
+    sentences = SentencesRead(read=census.sentences_read, used=census.used, skipped=census.skipped)
+    return document_of(CensusDocument, census, sentences=sentences, words=WordCounts(census.words, census.within))
+
+
+def read_census(path: str) -> CensusTable:
+    """The census in a file that `evaluate` wrote. Raises AttnctlError where it is none or is damaged."""
+    source = "standard input" if path == "-" else path
+    document = parse_json(read_bytes(path), source)
+    with document_read(CensusDocument, document, source, "a census", "damaged") as told:
+        return reading_of(
+            CensusTable,
+            told,
+            used=told.sentences.used,
+            skipped=told.sentences.skipped,
+            words=told.words.used,
+            within=told.words.dependencies_within,
+        )
+
+
+# --- of the bundled corpus ---
+
+
+class RelationDocument(JsonDocument, kw_only=True, tag="attnctl.relation/1"):
+    """How often one head finds the word that a relation of the bundled corpus joins; `evaluate` writes one a line.
+
+    Shares of its links where the word found is the right one.
+    """
+
+    model: str
+    relation: str
+    layer: Index
+    head: Annotated[Index, about("The head that did best on the validation sentences.")]
+    validation: Annotated[Portion, about("Share of links whose word it finds, on those sentences.")]
+    held_out: Annotated[Portion, about("No subject-verb-object combination was in training.")]
+    unseen: Annotated[Portion, about("Nor were the names and nouns.")]
+    by_hand: Annotated[Portion | None, about("On the sentences that were marked by hand.")]
+    untrained: Annotated[Portion | None, about("The best head of the same network before training.")]
+    offset: Annotated[int, about("The fixed offset that fits the validation sentences best.")]
+    by_offset: Portion
+    by_nearest: Annotated[Portion, about("The nearest word of the right kind.")]
+    by_first: Portion
+    links: Annotated[Index, about("In the held-out sentences.")]
+    links_by_hand: Index
+    goal: Portion | None

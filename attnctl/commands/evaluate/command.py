@@ -34,10 +34,10 @@ from attnctl.files import check_writable, need_pyarrow
 from attnctl.formats.pictures import format_names, picture_format, suffixes_listed
 
 if TYPE_CHECKING:
-    from attnctl.batching.census_work import CensusWork
     from attnctl.batching.engines import Engine
-    from attnctl.batching.treebank import Treebank
-    from attnctl.readings.census.census_table import CensusTable
+    from attnctl.commands.evaluate.compute import CensusWork
+    from attnctl.commands.evaluate.result import CensusTable
+    from attnctl.commands.evaluate.treebank import Treebank
 
 FILES = (".json", ".csv", ".parquet", ".html", *(f".{name}" for name in format_names()))
 # options of the work of counting, and of what is counted
@@ -180,7 +180,9 @@ def evaluate_command(
         refuse_unused(context, *COUNTING, *COUNTED, "json", *others, because="--write-corpus writes sentences alone")
         if paths:
             raise UsageError("--write-corpus writes the held-out sentences of the bundled corpus: it reads no corpus")
-        _write_sentences(sentences, bool(model_of(options).info.causal), write_corpus)
+        from attnctl.commands.evaluate.bundled import treebank_text
+
+        put_bytes(treebank_text(sentences, bool(model_of(options).info.causal)).encode(), write_corpus)
         return DONE
     if not paths:
         refuse_unused(context, *COUNTING, *COUNTED, because="it goes with a corpus of your own")
@@ -196,12 +198,11 @@ def evaluate_command(
     if not any(map(picture_format, output or ())):
         refuse_unused(context, MapOptions, because="it goes with a picture")
 
-    from attnctl.api import census_bytes
-    from attnctl.batching.census_work import CensusWork, renamed_relations
-    from attnctl.batching.treebank import Treebank
-    from attnctl.formats.census_table import read_census
+    from attnctl.commands.evaluate.compute import CensusWork, renamed_relations
+    from attnctl.commands.evaluate.result import read_census
+    from attnctl.commands.evaluate.show import census_bytes, census_forms
+    from attnctl.commands.evaluate.treebank import Treebank
     from attnctl.render.terminal.console import Shown
-    from attnctl.render.told.census import census_forms
 
     drawn = picture_look(look)
     if any(map(picture_format, output or ())):
@@ -239,42 +240,33 @@ def evaluate_command(
     return PARTIAL if found.skipped and not stored else DONE
 
 
-def _write_sentences(count: int, causal: bool, path: str) -> None:
-    """Write the held-out sentences of the bundled corpus."""
-    from attnctl.training.english import treebank_text
-
-    put_bytes(treebank_text(count, causal).encode(), path)
-
-
 def _evaluate_bundled(options: dict[str, object], count: int, json: bool) -> None:
     """Measure the heads of a model on the bundled corpus, and show the table."""
+    from msgspec import structs
+
+    from attnctl.commands.evaluate.bundled import measure_relations
     from attnctl.formats.documents.json_documents import write_json
     from attnctl.render.terminal.console import Shown
     from attnctl.render.told.training import relations_forms
-    from attnctl.training.relations import measure_relations
 
     table = measure_relations(model_of(options), count=count)
     if json:
         put_bytes(b"".join(write_json(measured, "relation") + b"\n" for measured in table))
     else:
-        show_renderable(Shown(relations_forms(table)), soft_wrap=True)
+        show_renderable(Shown(relations_forms([structs.asdict(measured) for measured in table])), soft_wrap=True)
 
 
 def _counted_census(
     treebank: Treebank, work: CensusWork, folder: str | None, by: Engine, jobs: int, *, start_anew: bool
 ) -> CensusTable:
     """Return the census of a corpus. Raises AttnctlError if no sentence could be used."""
-    from dataclasses import replace
+    from attnctl.commands.evaluate import compute
 
-    from attnctl.batching import census_work
-
-    model = census_work.open_census_model(work)
-    if model.info.kind != "checkpoint":
-        work = replace(work, batch_size=1)
+    model = compute.open_census_model(work)
     with items_progress(treebank.share_read) as tick:
         alone = by.engine == "local" and jobs == 1
-        told = census_work.CensusProgress(treebank, folder is not None, alone, tick, say_note, print_complaint)
-        found = census_work.count_corpus(
+        told = compute.CensusProgress(treebank, folder is not None, alone, tick, say_note, print_complaint)
+        found = compute.count_corpus(
             work,
             treebank,
             model,

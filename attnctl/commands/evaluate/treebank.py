@@ -9,11 +9,20 @@ from pathlib import Path
 from attnctl import limits
 from attnctl.batching.items import Item
 from attnctl.batching.texts import DAMAGE, InputFiles, numbered
+from attnctl.commands.evaluate.words import HALVES
 from attnctl.errors import AttnctlError, in_one_line
 from attnctl.files import said_plainly
-from attnctl.formats.conllu import Block, comment_value, document_begun, parsed_sentence, sentence_blocks
-from attnctl.readings.census.words import BadSentenceError, ParsedSentence
+from attnctl.formats.conllu import (
+    BadSentenceError,
+    Block,
+    ParsedSentence,
+    comment_value,
+    document_begun,
+    parsed_sentence,
+    sentence_blocks,
+)
 
+HALF = "census"  # the comment that tells in which of HALVES a sentence is
 PARSE = "parse"  # the option under which an item carries its parse
 DOCUMENT = "document"  # the option under which an item carries the sentences of a document, for what spans them
 
@@ -98,6 +107,8 @@ def item_of(block: Block, name: str, entity_parts: str = "", document: _Document
         sentence = parsed_sentence(block, entity_parts)
     except BadSentenceError as error:
         return Item(0, where, id=block.sentence_id, error=str(error))
+    half = comment_value(block.lines, HALF)
+    sentence = replace(sentence, half=half if half in HALVES else None)
     if document is not None and document.id is not None:
         document.append_sentence(sentence, block.line)
         sentence = replace(sentence, mentions=())

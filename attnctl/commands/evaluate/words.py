@@ -1,4 +1,4 @@
-"""A parsed sentence, whatever file it came from, and the places of its words among a model's tokens."""
+"""The places of a parsed sentence's words among a model's tokens, and what heads are asked of them."""
 
 from __future__ import annotations
 
@@ -6,53 +6,16 @@ import zlib
 from bisect import bisect_left, bisect_right
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
 from attnctl.attention import Array
-from attnctl.errors import AttnctlError
+from attnctl.formats.conllu import BadSentenceError, ParsedSentence
 from attnctl.text import visible_text
 from attnctl.tokens import Token
 
-if TYPE_CHECKING:
-    pass
-
-
 HALVES = ("choose", "score")  # where the best head is chosen, and where it is scored
-
-
-@dataclass(frozen=True)
-class Mention:
-    """Words `first` to `last` (both of it, from 0), which speak of an entity; `head` is the word that stands for them."""
-
-    entity: str
-    first: int
-    last: int
-    head: int
-
-
-class BadSentenceError(AttnctlError):
-    """A sentence that cannot be used: `reason: detail`; reasons are few, so that they can be counted."""
-
-
-@dataclass(frozen=True)
-class ParsedSentence:
-    """A sentence and its dependency tree; words count from 0, spans are characters of `text`."""
-
-    text: str
-    spans: tuple[tuple[int, int], ...]
-    forms: tuple[str, ...]
-    tags: tuple[str, ...]  # UPOS, or XPOS where there is none; "" where there is neither
-    heads: tuple[int, ...]  # -1 for the root
-    relations: tuple[str, ...]
-    mentions: tuple[Mention, ...] = ()
-    half: str | None = None  # one of HALVES, where the corpus says so
-
-    @property
-    def scored_half(self) -> int:
-        """0 where the sentence is one to choose heads on, 1 where it is one to score them on; by a hash of its text."""
-        return zlib.crc32(self.text.encode()) & 1 if self.half is None else HALVES.index(self.half)
 
 
 UP, DOWN = "dependent→head", "head→dependent"
@@ -62,6 +25,11 @@ COREFERENCE = "coreference"
 MENTION_KINDS = {"PRON": "pronoun", "DET": "pronoun", "PROPN": "proper"}
 FARTHEST = 5  # words: fixed offsets go from -5 to 5
 SIDES = ("before", "behind", "either")  # where the nearest word of a tag is looked for
+
+
+def scored_half(sentence: ParsedSentence) -> int:
+    """Return 0 for a sentence to choose heads on, 1 for one to score them on; by a hash of its text, or its `half`."""
+    return zlib.crc32(sentence.text.encode()) & 1 if sentence.half is None else HALVES.index(sentence.half)
 
 
 class TreeQuestion(NamedTuple):
@@ -136,7 +104,7 @@ def align_words(
     ahead = tuple((one.relation, one.direction) for one in asked if causal and one.target > one.query)
     seen = [one for one in asked if not causal or one.target < one.query]
     questions = (*seen, *_coreference_questions(sentence, unit_of))
-    return AlignedSentence(tuple(tokens), pool, questions, edges, kept, linked, within, sentence.scored_half, ahead)
+    return AlignedSentence(tuple(tokens), pool, questions, edges, kept, linked, within, scored_half(sentence), ahead)
 
 
 def _word_units(sentence: ParsedSentence, tokens: Sequence[Token]) -> tuple[list[int], Array]:

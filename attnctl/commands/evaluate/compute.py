@@ -3,46 +3,50 @@
 from __future__ import annotations
 
 import csv
+import os
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Unpack
 
 import numpy as np
 
 from attnctl import limits
+from attnctl.argument_types import ModelOptions, with_model_options
 from attnctl.batching.engines import LOCAL, Engine, chunks_of_items
 from attnctl.batching.folder import Folder, NamedFiles, SharedFormat
 from attnctl.batching.items import Item, Pending, Result
 from attnctl.batching.manifest import input_paths
-from attnctl.batching.treebank import DOCUMENT, Treebank, sentence_of
 from attnctl.batching.work import reason_of
-from attnctl.errors import AttnctlError, TooLongError, UsageError, option_name
-from attnctl.files import decode_text, read_bytes
-from attnctl.models import Model, open_named_model
-from attnctl.readings.census.census import (
+from attnctl.commands.evaluate.counting import (
     Census,
     count_sentence,
-    joined_sentences,
     mention_counts,
     tally_shape,
     windows_of_sizes,
 )
-from attnctl.readings.census.census_table import CensusTable
-from attnctl.readings.census.census_tally import (
+from attnctl.commands.evaluate.result import CensusTable
+from attnctl.commands.evaluate.tally import (
     CensusTally,
     pack_tally,
     table_of_tally,
     tally_of_skip,
     unpack_tally,
 )
-from attnctl.readings.census.words import AlignedSentence, BadSentenceError, ParsedSentence, align_words
+from attnctl.commands.evaluate.treebank import DOCUMENT, Treebank, sentence_of
+from attnctl.commands.evaluate.words import AlignedSentence, align_words
+from attnctl.errors import AttnctlError, TooLongError, UsageError, in_one_line, option_name
+from attnctl.files import decode_text, read_bytes
+from attnctl.formats.conllu import BadSentenceError, ParsedSentence, joined_sentences
+from attnctl.models import DEFAULT, Model, open_named_model, opened_model
 from attnctl.text import duration_text
 from attnctl.tokens import Token, checked_text
 
 if TYPE_CHECKING:
     from attnctl.argument_types import OptionValues
+    from attnctl.commands.evaluate.result import RelationDocument
+    from attnctl.models import ModelArgument
 
 
 FORM = "census"  # under which a result carries a sentence's counts
@@ -171,22 +175,14 @@ def counts_of(model: Any, sentences: Sequence[AlignedSentence]) -> list[CensusTa
     Raises AttnctlError where the weights are no numbers, or the model cannot read a sentence.
     """
     with np.errstate(all="ignore"):
-        if not _has_own_way(model):
-            return [count_sentence(model, sentences[0])]
-        from attnctl.models.huggingface.padded_batch import weights_of_several
+        if model.info.kind == "checkpoint":
+            from attnctl.models.huggingface.padded_batch import can_batch, weights_of_several
 
-        census = Census(sentences, tally_shape(model))
-        weights_of_several(model, [sentence.tokens for sentence in sentences], census.count_layer)
-        return census.tallies()
-
-
-def _has_own_way(model: Any) -> bool:
-    """Whether the model is a checkpoint whose weights can be read as it goes."""
-    if model.info.kind != "checkpoint":
-        return False
-    from attnctl.models.huggingface.padded_batch import can_batch
-
-    return can_batch(model)
+            if can_batch(model):
+                census = Census(sentences, tally_shape(model))
+                weights_of_several(model, [sentence.tokens for sentence in sentences], census.count_layer)
+                return census.tallies()
+        return [count_sentence(model, sentences[0])]
 
 
 def open_census_model(work: CensusWork, opened: Model | None = None) -> Model:
@@ -206,7 +202,7 @@ def untrained_of(model: Any, seed: int) -> Any:
         from attnctl.models.huggingface.opening import untrained_checkpoint
 
         return untrained_checkpoint(model, seed)
-    from attnctl.training.relations import before_training
+    from attnctl.training.network import before_training
 
     fresh = before_training(model, seed)
     if fresh is None:
@@ -217,7 +213,7 @@ def untrained_of(model: Any, seed: int) -> Any:
 class Tallies(SharedFormat):
     """`.tallies/NUMBER.json.z`: the counts of a group of sentences."""
 
-    form, prefix = FORM, ".tallies/"
+    form, prefix, summary = FORM, ".tallies/", "census.json"
 
     def __init__(self, shape: tuple[int, int]) -> None:
         self.shape = shape
@@ -264,6 +260,8 @@ def count_corpus(
     `hear` is called with the results of each chunk, `say` with what a user must know of the folder.
     """
     tallies = Tallies(tally_shape(model))
+    if model.info.kind != "checkpoint":  # built-in models read one sentence at a time
+        work = replace(work, batch_size=1)
 
     def results_of(items: Iterable[Item]) -> Iterator[list[Result]]:
         return by.results(work, census_chunks(items), None if jobs == 1 else jobs, model)
@@ -296,6 +294,59 @@ def count_corpus(
         untrained=work.untrained,
     )
     return replace(found, info=model.info)
+
+
+# --- for Python -----------------------------------------------------------------------------------------------
+
+
+@with_model_options
+def evaluate(
+    corpus: str | os.PathLike[str] | Sequence[str] | None = None,
+    model: ModelArgument = DEFAULT,
+    *,
+    sentences: int = 1000,
+    relations: str | os.PathLike[str] | None = None,
+    max_tokens: int = 512,
+    untrained: bool = False,
+    jobs: int = 1,
+    output: str | os.PathLike[str] | None = None,
+    replace_results: bool = False,
+    **options: Unpack[ModelOptions],
+) -> CensusTable | list[RelationDocument]:
+    """Which words each head finds, beside rules that need no attention: over CoNLL-U files, or the bundled corpus.
+
+    With a corpus the answer is the table that the command writes; sentences that cannot be used are counted in its
+    `skipped`. `relations` is a file that renames them, `output` a folder in which an interrupted run is gone on with;
+    several `jobs` are processes, which open the model by its name. Without a corpus, `sentences` of each part of the bundled
+    one are read, by a built-in model, and the answer is a list.
+    """
+    if options.get("text_pair") is not None:
+        raise UsageError("does not go with a corpus: each sentence is read alone", option="text_pair")
+    opened = opened_model("evaluate", model, options)
+    if corpus is None:
+        from attnctl.commands.evaluate.bundled import measure_relations
+
+        return measure_relations(opened, count=sentences)
+    limits.JOBS.check_value("jobs", jobs)
+    paths = [corpus] if isinstance(corpus, (str, os.PathLike)) else corpus
+    if not isinstance(paths, Sequence) or not all(isinstance(path, (str, os.PathLike)) for path in paths):
+        raise TypeError(f"evaluate(): corpus is a path or a list of paths, not {type(corpus).__name__}")
+    named = isinstance(model, (str, os.PathLike))
+    if not named and (jobs > 1 or output is not None):
+        raise UsageError("several jobs, and a folder to go on in, need a model by its name")
+    if replace_results and output is None:
+        raise UsageError("is for a folder: name one for the output", option="replace")
+    try:
+        treebank = Treebank(tuple(os.fspath(path) for path in paths))
+    except (OSError, ValueError) as error:  # a name that no file can have
+        raise AttnctlError(f"evaluate(): no corpus {str(corpus)[:80]!r}: {in_one_line(error)[:80]}") from error
+    renamed = renamed_relations(None if relations is None else os.fspath(relations))
+    given = {"name": os.fspath(model), **options} if isinstance(model, (str, os.PathLike)) else {}
+    work = CensusWork(given, renamed, untrained=untrained, max_tokens=max_tokens, batch_size=32)
+    folder = None if output is None else os.fspath(output)
+    return count_corpus(
+        work, treebank, open_census_model(work, opened), jobs=jobs, folder=folder, start_anew=replace_results
+    )
 
 
 # --- what is told of it ------------------------------------------------------------------------------------------

@@ -7,10 +7,10 @@ from dataclasses import replace
 import pytest
 from msgspec import structs
 
-from attnctl.batching.census_work import CensusWork, count_corpus, open_census_model
-from attnctl.batching.treebank import Treebank
-from attnctl.readings.census.census_table import CensusTable
-from attnctl.render.page.reading_pages import census_page
+from attnctl.commands.evaluate.compute import CensusWork, count_corpus, open_census_model
+from attnctl.commands.evaluate.result import CensusTable
+from attnctl.commands.evaluate.show import census_page
+from attnctl.commands.evaluate.treebank import Treebank
 from tests.conftest import SAMPLES
 from tests.render.page.conftest import Tab
 

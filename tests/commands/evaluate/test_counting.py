@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from attnctl.readings.census.census import Census
-from attnctl.readings.census.census_table import CensusTable, head_names
-from attnctl.readings.census.census_tally import (
+from attnctl.commands.evaluate.counting import Census
+from attnctl.commands.evaluate.result import CensusTable
+from attnctl.commands.evaluate.tally import (
     CensusTally,
     best_of,
     pack_tally,
@@ -19,7 +19,8 @@ from attnctl.readings.census.census_tally import (
     unpack_tally,
     wilson_interval,
 )
-from attnctl.readings.census.words import DOWN, UP, BadSentenceError, Mention, ParsedSentence, align_words
+from attnctl.commands.evaluate.words import DOWN, UP, align_words
+from attnctl.formats.conllu import BadSentenceError, Mention, ParsedSentence
 from attnctl.tokens import Token
 from tests.tools.census_reference import counts as reference_counts
 
@@ -119,7 +120,7 @@ def test_a_planted_head_is_found_and_its_tree_is_the_gold_one() -> None:
     assert up.beats_rules and up.cases == up.correct[1, 2]
     assert said.trees.best_head is not None and said.trees.best_head.accuracy == 1.0
     assert said.trees.edges == said.trees.correct[1, 2] and said.trees.right_branching < 0.5
-    assert any("nsubj dependent→head 100%" in name for name in head_names(said)[1, 2])
+    assert any("nsubj dependent→head 100%" in name for name in said.head_names().by_head[1, 2])
     assert [(h.layer, h.head) for h in said.heads if h.syntactic] == [(1, 2)]
     head = said.heads[1 * HEADS + 2]
     assert head.own < 0.2 < head.dependency_mass
@@ -238,7 +239,7 @@ def test_tallies_add_up_and_travel() -> None:
 
 def test_a_column_of_something_else_does_not_fill_the_memory(monkeypatch: pytest.MonkeyPatch) -> None:
 
-    monkeypatch.setattr("attnctl.limits.CENSUS_LABELS", 6)
+    monkeypatch.setattr("attnctl.commands.evaluate.tally.MOST_LABELS", 6)
     draw = np.random.default_rng(6)
     sentences = [replace(sentence(draw, 5), relations=tuple(f"word{at}-{n}" for n in range(5))) for at in range(20)]
     tally = counted(sentences, planted)
@@ -249,7 +250,7 @@ def test_a_column_of_something_else_does_not_fill_the_memory(monkeypatch: pytest
 
 
 def written(said: CensusTable) -> bytes:
-    from attnctl.api import census_bytes
+    from attnctl.commands.evaluate.show import census_bytes
 
     return census_bytes(said, ".json")
 
