@@ -30,18 +30,23 @@ from typing import TYPE_CHECKING, Any
 __version__ = "0.1.0"
 
 if TYPE_CHECKING:
-    from attnctl.api import ablate, compare, evaluate, heads, sources, spans, view
+    from attnctl.api import evaluate, sources
     from attnctl.batching import batch
+    from attnctl.commands.ablate.compute import ablate
+    from attnctl.commands.ablate.network import effects
     from attnctl.commands.align.compute import align
+    from attnctl.commands.compare.compute import compare
+    from attnctl.commands.heads.compute import heads
     from attnctl.commands.leaks.compute import leaks
+    from attnctl.commands.view.compute import view
     from attnctl.errors import AttnctlError
     from attnctl.formats.storage import load
     from attnctl.models import attend, open_model
     from attnctl.models.huggingface.attention_log import AttentionLog
     from attnctl.models.huggingface.capture import capture
     from attnctl.models.huggingface.intervention import intervene
-    from attnctl.models.huggingface.model_effects import effects
     from attnctl.readings.overview import Overview
+    from attnctl.text_parts import spans
     from attnctl.trace import Trace
 
 __all__ = [
@@ -74,14 +79,13 @@ _PUBLIC = {
     "AttnctlError": "attnctl.errors",
     "Overview": "attnctl.readings.overview",
     "Trace": "attnctl.trace",
-    "spans": "attnctl.api",
     "attend": "attnctl.models",
     "batch": "attnctl.batching",
     "capture": "attnctl.models.huggingface.capture",
-    "effects": "attnctl.models.huggingface.model_effects",
     "intervene": "attnctl.models.huggingface.intervention",
     "load": "attnctl.formats.storage",
     "open_model": "attnctl.models",
+    "spans": "attnctl.text_parts",
 }
 
 

@@ -18,7 +18,7 @@ import pytest
 
 import attnctl
 from attnctl.errors import AttnctlError
-from attnctl.formats.documents.readings_json import effects_to_json
+from attnctl.watched.effects import effects_to_json
 from tests.conftest import SAMPLES, Run
 
 TEXT = "Alice will eat pizza"
@@ -37,7 +37,12 @@ def test_help_and_dir_show_the_api() -> None:
         assert all(parameter.kind is not parameter.VAR_KEYWORD for parameter in parameters.values())
 
 
-@pytest.mark.parametrize("name", ["api", "models", "batching", "trace", "readings.overview", "formats.storage"])
+COMPUTED = [f"commands.{name}.compute" for name in ("ablate", "compare", "heads", "view")]
+
+
+@pytest.mark.parametrize(
+    "name", ["text_parts", "models", "batching", "trace", "readings.overview", "formats.storage", *COMPUTED]
+)
 def test_examples_of_docstrings_run(name: str) -> None:
     module: Any = import_module(f"attnctl.{name}")
     assert doctest.testmod(module, extraglobs={"attnctl": attnctl}, optionflags=doctest.ELLIPSIS).failed == 0

@@ -31,6 +31,7 @@ from attnctl.batching.manifest import (
     read_line,
     sealed_line,
 )
+from attnctl.commands import BATCH_FORMATS
 from attnctl.errors import AttnctlError, UsageError
 from attnctl.files import LOCK, TEMPORARY, check_no_links, lock_folder, said_plainly, write_whole
 from attnctl.formats.documents.model_documents import ManifestFile, ManifestLine
@@ -43,12 +44,13 @@ GROUP = 192  # items that are done or not done together, where a format holds ma
 LINES = "traces.jsonl"  # of the format json, which grows by a line an item
 FILES = (*format_names(), "npz")  # formats with a file an item
 # what a batch calls its files: of an item (Item.file_stem), of several, and what is made of all at the end of a run
+SHARING = "|".join([r"traces\.parquet|contact-sheet|\.tallies|\.sources", *(rf"\.{name}" for name in BATCH_FORMATS)])
 OWN_NAME = re.compile(
-    rf"(\d{{7,}}/)?\d{{7,}}(-[a-z0-9-]+)?\.({'|'.join(FILES)})"
-    r"|(traces\.parquet|contact-sheet|\.tallies|\.effects|\.sources)/\d{7,}[-.][a-z0-9.]+"
-    r"|traces\.jsonl|statistics\.csv|effects\.csv|contact-sheet\.pdf|census\.json|sources\.jsonl|sources(-means)?\.csv"
+    rf"(\d{{7,}}/)?\d{{7,}}(-[a-z0-9-]+)?\.({'|'.join(FILES)})|({SHARING})/\d{{7,}}[-.][a-z0-9.]+"
+    r"|traces\.jsonl|statistics\.csv|contact-sheet\.pdf|census\.json|sources\.jsonl|sources(-means)?\.csv"
+    + "".join(rf"|{name}\.csv" for name in BATCH_FORMATS)
 )
-OWN_FOLDER = re.compile(r"\d{7,}|traces\.parquet|contact-sheet|\.tallies|\.effects|\.sources")
+OWN_FOLDER = re.compile(rf"\d{{7,}}|{SHARING}")
 
 NamedFiles = list[tuple[str, bytes]]
 

@@ -13,9 +13,10 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
-from attnctl import limits
+from attnctl import find_named, limits
 from attnctl.argument_types import model_arguments
 from attnctl.batching.items import Item, Pending, Result, given, item_indices, item_options, rendered
+from attnctl.commands import BATCH_FORMATS
 from attnctl.errors import AttnctlError, UsageError, error_place, option_name, options_as_flags
 from attnctl.files import need_pyarrow
 from attnctl.formats.pictures import format_names, heatmap_bytes
@@ -93,7 +94,9 @@ class Work:
     @property
     def draws_pictures(self) -> bool:
         """Whether pictures are drawn, which takes longer than everything else together."""
-        return any(form in (*PICTURES, "contact-sheet", "statistics", "effects", "sources") for form in self.formats)
+        return any(
+            form in (*PICTURES, "contact-sheet", "statistics", "sources", *BATCH_FORMATS) for form in self.formats
+        )
 
 
 class Task(Protocol):
@@ -392,11 +395,9 @@ class Traces:
             from attnctl.batching.tallies import statistics_of_trace
 
             return statistics_of_trace(trace)
-        if form == "effects":
-            from attnctl.batching.tallies import effects_on_text
-
+        if form in BATCH_FORMATS:
             model = self.model_of_item(item)
-            return effects_on_text(model, item, *self._item_selection(item, model))
+            return find_named(BATCH_FORMATS[form]).measure(model, item, *self._item_selection(item, model))
         raise ValueError(form)
 
     def _picture_of_trace(self, form: str, item: Item, trace: Trace, notes: list[str]) -> bytes:
@@ -420,7 +421,7 @@ def open_work_model(work: Work) -> Model:
     """Open the model. Raises what a mistake in the options would raise for every single item."""
     check_names(work.steps or ())
     check_measure(work.measure, chosen_heads=work.head is not None)
-    own = next((form for form in ("effects", "statistics") if form in work.formats), None)
+    own = next((form for form in (*BATCH_FORMATS, "statistics") if form in work.formats), None)
     if own is not None and (work.words or work.measure is not None):
         what = f"{option_name('format', own)}, which is of the model's own weights"
         raise UsageError(f"does not go with {what}", option="words" if work.words else "measure")

@@ -17,6 +17,7 @@ class CommandPackage(NamedTuple):
     module: str  # with the function under @command
     functions: Mapping[str, str] = {}  # attnctl.NAME, for Python → its module
     documents: Mapping[str, str] = {}  # attnctl schema NAME → "module:Struct"
+    batch_formats: Mapping[str, str] = {}  # attnctl batch --format NAME → "module:class", a MeasuredMeans of each text
 
 
 LOOK, LEARN, MODELS, SETTINGS = "Look", "Learn", "Models", "Settings"
@@ -31,22 +32,22 @@ COMMANDS = {
     "heads": CommandPackage(
         LOOK,
         "what each head does over a text, and what kind it is",
-        "attnctl.commands.heads",
-        functions={"heads": "attnctl.api"},
+        "attnctl.commands.heads.command",
+        functions={"heads": "attnctl.commands.heads.compute"},
     ),
     "ablate": CommandPackage(
         LOOK,
         "what each head, edge or part of a text does for a prediction",
-        "attnctl.commands.ablate",
-        functions={"ablate": "attnctl.api"},
-        documents={"effects": "attnctl.formats.documents.readings_json:EffectsDocument"},
+        "attnctl.commands.ablate.command",
+        functions={"ablate": "attnctl.commands.ablate.compute", "effects": "attnctl.commands.ablate.network"},
+        batch_formats={"effects": "attnctl.commands.ablate.batch:EffectMeans"},
     ),
     "compare": CommandPackage(
         LOOK,
         "two models, traces or texts, and their difference",
-        "attnctl.commands.compare",
-        functions={"compare": "attnctl.api"},
-        documents={"comparison": "attnctl.formats.documents.readings_json:ComparisonDocument"},
+        "attnctl.commands.compare.command",
+        functions={"compare": "attnctl.commands.compare.compute"},
+        documents={"comparison": "attnctl.commands.compare.result:ComparisonDocument"},
     ),
     "sources": CommandPackage(
         LOOK,
@@ -84,8 +85,8 @@ COMMANDS = {
     "view": CommandPackage(
         LOOK,
         "one HTML page to explore attention in a browser",
-        "attnctl.commands.view",
-        functions={"view": "attnctl.api"},
+        "attnctl.commands.view.command",
+        functions={"view": "attnctl.commands.view.compute"},
     ),
     "shell": CommandPackage(
         "Many questions", "many questions about one text, its model loaded once", "attnctl.commands.shell"
@@ -143,3 +144,5 @@ COMMANDS = {
     "docs": CommandPackage(SETTINGS, "the documentation: lesson, guides, reference", "attnctl.commands.docs"),
     "schema": CommandPackage(SETTINGS, "the JSON Schema of what attnctl writes", "attnctl.commands.schema.command"),
 }
+
+BATCH_FORMATS = {name: place for one in COMMANDS.values() for name, place in one.batch_formats.items()}

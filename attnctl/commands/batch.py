@@ -42,6 +42,7 @@ from attnctl.cli.groups import (
 from attnctl.cli.output import picture_look, put_bytes, say_unless_quiet
 from attnctl.cli.progress import items_progress
 from attnctl.cli.suggestions import completing
+from attnctl.commands import BATCH_FORMATS
 from attnctl.errors import DONE, PARTIAL, AttnctlError, UsageError, print_complaint
 from attnctl.formats.pictures import format_names
 from attnctl.text import either
@@ -56,11 +57,11 @@ if TYPE_CHECKING:
 
 PICTURES = format_names()
 OF_WEIGHTS = ("json", "npz", "parquet", *PICTURES, "contact-sheet")
-FORMATS = (*OF_WEIGHTS, "statistics", "effects", "sources")
+FORMATS = (*OF_WEIGHTS, "statistics", *BATCH_FORMATS, "sources")
 NOTES = 100  # different ones that are said: each text may have its own
 # names of options → the formats that use them
 USED_BY: dict[tuple[str, ...], tuple[str, ...]] = {
-    ("layer", "head"): (*OF_WEIGHTS, "statistics", "effects"),
+    ("layer", "head"): (*OF_WEIGHTS, "statistics", *BATCH_FORMATS),
     ("query",): (*OF_WEIGHTS, "statistics"),
     ("words", "measure"): OF_WEIGHTS,
     ("steps", "parameters", "predict"): ("json", "npz"),

@@ -65,7 +65,7 @@ BUGS = (
         "attnctl/source/__init__.py",
         "causal=None, finds=None)",
         "causal=None)",
-        ("tests/cli/commands/test_heads.py", "tests/readings"),
+        ("tests/commands/heads", "tests/readings"),
     ),
     Bug(
         "the untrained network beside one with heads off had all of them",
@@ -132,7 +132,7 @@ BUGS = (
     ),
     Bug(
         "view --sources passed over the options of other pages",
-        "attnctl/commands/view.py",
+        "attnctl/commands/view/command.py",
         "refuse_unused(context, *OF_WEIGHTS, WeightOptions, *OF_NO_PROMPT,",
         "refuse_unused(context, *OF_NO_PROMPT,",
         ("tests/test_refusals.py", "tests/cli/test_pairs.py"),

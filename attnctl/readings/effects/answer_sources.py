@@ -112,7 +112,7 @@ class AnswerSources:
 
     def rank_agreement(self) -> dict[str, float]:
         """Kendall's τ over parts between the columns, each the larger the more it is for the answer; where it is defined."""
-        from attnctl.readings.effects import kendall_tau
+        from attnctl.readings.rank_correlation import kendall_tau
 
         columns: dict[str, list[float]] = {
             "looks": [part.looks for part in self.parts],

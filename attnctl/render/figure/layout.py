@@ -16,6 +16,7 @@ from attnctl.formats.pictures import Look
 from attnctl.render.figure.labels import LONGEST, Labels
 from attnctl.tokens import Token
 
+LEAST = 1e-6  # a scale's extent where all numbers are 0
 UNKNOWN = "† not among the words the model knows"
 
 

@@ -8,18 +8,21 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.cm import ScalarMappable
+from matplotlib.colors import CenteredNorm, Normalize
 from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
 
 from attnctl.arrays import Floats
+from attnctl.document_fields import Box
 from attnctl.errors import AttnctlError, UsageError
-from attnctl.formats.pictures import DPI, Look
+from attnctl.formats.pictures import CMAP, DPI, Look
 from attnctl.readings.overview import LongRow
 from attnctl.readings.picture_heat import heading_of_row, heat_of_boxes, sentences_of_row
 from attnctl.render.figure.heatmap import colour_map
 from attnctl.render.figure.labels import Labels
-from attnctl.render.figure.layout import Drawing, colour_norm
+from attnctl.render.figure.layout import LEAST, Drawing, colour_norm
 from attnctl.render.figure.saving import plain_settings
+from attnctl.render.forms import CHANGE
 
 if TYPE_CHECKING:
     from PIL.Image import Image
@@ -122,6 +125,20 @@ def draw_regions(
             axes.set_title(panel.heading, fontsize=8.5, loc="left", pad=3)
         _write_heading(figure, labels, said, (width, height))
     return Drawing(figure, labels.missing_characters)
+
+
+def draw_looks_and_effects(
+    boxes: Sequence[Box], looks: Sequence[float], does: Sequence[float], unit: str, photograph: Image,
+    said: Sequence[str], cited: str, between: Sequence[RegionValues] = (),
+) -> Drawing:  # fmt: skip
+    """How much is looked at each region, and what its loss does, beside each other over the photograph."""
+    furthest = max(*map(abs, does), LEAST)
+    panels = (
+        RegionValues("looked at", looks, ".1%", Normalize(0, max(*looks, LEAST)), colour_map(CMAP)),
+        *between,
+        RegionValues(unit, does, "+.2f", CenteredNorm(halfrange=furthest), colour_map(CHANGE)),
+    )
+    return draw_regions(boxes, panels, photograph, said, cited)
 
 
 def _pale_picture(photograph: Image) -> Floats:

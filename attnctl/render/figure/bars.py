@@ -1,0 +1,61 @@
+"""Named bars, one set of them or several beside each other."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.figure import Figure
+
+from attnctl.formats.pictures import DPI
+from attnctl.render.figure.drawing import INK, QUIET
+from attnctl.render.figure.labels import LONGEST, Labels
+from attnctl.render.figure.layout import LEAST, Drawing
+from attnctl.render.figure.saving import plain_settings
+
+BAR, GAP = 0.26, 0.35  # inches from bar to bar, and between two sets of them
+
+
+class Bars(NamedTuple):
+    """Bars beneath each other: what they are, their values and colours, and how a value is told."""
+
+    heading: str
+    values: Sequence[float | None]  # None: there is no bar
+    colours: Sequence[str]
+    told: str = "+.2f"
+
+
+def bar_drawing(title: str, said: str, names: Sequence[str], several: Sequence[Bars], cited: str) -> Drawing:
+    """Named bars, several sets of them beside each other, each to the left for less than 0 and to the right for more."""
+    labels = Labels([title, said, *names])
+    names = [labels.axis_label(name, LONGEST + 12) for name in names]
+    left = 0.35 + max(labels.text_width(name, 9) for name in names)
+    wide, high = 3.6 if len(several) == 1 else 2.4, BAR * len(names)
+    width, height = max(left + (wide + GAP) * len(several) + 0.4, 5.0), high + 1.35
+    with plain_settings():
+        figure: Any = Figure(figsize=(width, height), dpi=DPI, facecolor="white", label=cited)
+        FigureCanvasAgg(figure)
+        for at, bars in enumerate(several):
+            place = (left + at * (wide + GAP)) / width, 0.55 / height, wide / width, high / height
+            axes = figure.add_axes(place)
+            values = [value or 0.0 for value in bars.values]
+            low, most = min(0.0, *values), max(LEAST, *values)
+            room = 0.25 * (most - low)  # for the numbers
+            drawn = axes.barh(range(len(values)), values, height=0.72, color=bars.colours)
+            numbers = ["" if value is None else f"{value:{bars.told}}" for value in bars.values]
+            axes.bar_label(drawn, numbers, padding=2.7, fontsize=8, color=INK)
+            axes.set(xlim=(low - room * (low < 0), most + room), ylim=(len(values) - 0.5, -0.5))
+            axes.axvline(0, color=QUIET, linewidth=0.8)
+            axes.set_yticks(range(len(names)), names if at == 0 else [""] * len(names))
+            for text in axes.get_yticklabels():
+                text.set(parse_math=False, family=labels.family, fontsize=9)
+            axes.tick_params(length=0)
+            axes.tick_params(axis="x", labelsize=8, colors=QUIET)
+            axes.set_xlabel(bars.heading, fontsize=9, color=QUIET)
+            axes.spines[:].set_visible(False)
+        head = labels.cut_to_width(labels.drawable(title), 11.5, width - 0.3)
+        for text, size, colour, down in ((head, 11.5, INK, 0.25), (said, 9, QUIET, 0.5)):
+            how = {"fontsize": size, "color": colour, "va": "center", "parse_math": False, "family": labels.family}
+            figure.text(0.15 / width, 1 - down / height, text, **how)
+    return Drawing(figure, labels.missing_characters)

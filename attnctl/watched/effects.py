@@ -1,0 +1,222 @@
+"""How far an intervention moves a prediction: every head ablated in turn, every edge cut, and what that changes."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Annotated, Literal, TypeVar
+
+from msgspec import field
+from msgspec.structs import replace
+
+from attnctl.argument_types import checked
+from attnctl.document_fields import Box, Correlation, Count, Index, Part, Share, about
+from attnctl.formats.documents.json_documents import JsonDocument, ResultModel, ResultTokens, write_json
+from attnctl.text import counted, quoted_beginning
+from attnctl.trace import WithAxes
+
+
+class Word(Part):
+    """What is predicted: a text, the id of its first token, and of all where it is several."""
+
+    text: str
+    id: Index
+    ids: Annotated[tuple[Index, ...], about("Where it is several tokens.")] = ()
+
+    @property
+    def all_ids(self) -> tuple[int, ...]:
+        """The ids that spell it, one or several."""
+        return self.ids or (self.id,)
+
+
+def spelled_word(text: str, ids: Sequence[int]) -> Word:
+    """The word that these ids spell."""
+    return Word(text, ids[0], tuple(ids) if len(ids) > 1 else ())
+
+
+class LikelyToken(Part):
+    """The likeliest first token."""
+
+    text: str
+    probability: Share
+
+
+DISTANCE = about("1 - cosine of the final states, where nothing is predicted.")
+
+
+class Outcome(Part):
+    """A prediction as it stands; the log-probability in nats, the sum over the target's tokens where it has several."""
+
+    log_probability: float | None = None
+    probability: Annotated[Share | None, about("Of the target.")] = None
+    logit: float | None = None
+    logit_difference: float | None = None
+    distance: Annotated[float | None, DISTANCE] = None
+    best: LikelyToken | None = None
+
+
+class Effect(Part, kw_only=True):
+    """What one intervention does: after minus before."""
+
+    log_probability: Annotated[float | None, about("After minus before, in nats.")] = None
+    logit_difference: Annotated[float | None, about("After minus before.")] = None
+    distance: Annotated[float | None, DISTANCE] = None
+    probability: Annotated[Share | None, about("Of the target, under the intervention.")] = None
+    best: Annotated[LikelyToken | None, about("The likeliest first token, under the intervention.")] = None
+
+    @property
+    def absolute_size(self) -> float:
+        """How much it does: of the logit difference, the log-probability, or the distance, whichever is measured."""
+        return abs(self.signed_size)
+
+    @property
+    def signed_size(self) -> float:
+        """The signed number that heads are ranked and coloured by."""
+        measured = (self.logit_difference, self.log_probability, self.distance)
+        return next((value for value in measured if value is not None), 0.0)
+
+
+class Looks(Part):
+    """The key that a head looks at most."""
+
+    key: Index
+    weight: Share
+
+
+class HeadEffect(Effect):
+    """One head ablated: where it looks from the watched position, what it writes to the prediction."""
+
+    layer: Index
+    head: Index
+    looks: Looks
+    writes: Annotated[float | None, about("Direct contribution to the logit, or the logit difference.")] = None
+
+
+class EdgeEffect(Effect):
+    """One key cut from one query, the watched one unless another is named; together: all the edges named."""
+
+    key: Index | None = None
+    query: Index | None = None
+    together: bool = False
+
+
+class SpanEffect(Effect):
+    """One part of the text or picture hidden from every token beside it, or from the watched query alone.
+
+    Its tokens lie within [start, end); those of a region of a picture are not all that lie there.
+    """
+
+    name: str
+    start: Index
+    end: Count
+    token_count: Count
+    looked_at: Annotated[Share, about("Of the watched query's weight on it, a mean over all layers and heads.")]
+    box: Box | None = None
+
+
+class Agreement(Part):
+    """How far where heads look agrees with what they do."""
+
+    kendall_tau: Correlation | None = None
+
+
+class Approximation(Part):
+    """How far the approximation agrees with exact ablation, over so many heads."""
+
+    rank_correlation: float
+    heads: Count
+
+
+class ContributionPart(Part, kw_only=True):
+    """What one part adds to a logit: the embedding, a head, an MLP, a bias, under the final norm's scale on this text."""
+
+    part: Literal["embedding", "head", "mlp", "bias"]
+    layer: Index | None = None
+    head: Index | None = None
+    value: float
+    # weight · value · W_O · unembedding
+    keys: Annotated[tuple[float, ...] | None, about("Of a head, by source token.")] = None
+
+
+class Contributions(Part):
+    """The logit taken apart: what the model says, what the parts add up to, and the parts."""
+
+    logit: Annotated[float, about("The model's own, as in baseline.")]
+    sum_of_parts: float = field(name="sum")
+    parts: tuple[ContributionPart, ...]
+    logit_before_cap: Annotated[float | None, about("Where the model caps its logits: what the parts add up to.")] = (
+        None
+    )
+
+    @property
+    def summed_logit(self) -> float:
+        """The logit that the parts add up to."""
+        return self.logit if self.logit_before_cap is None else self.logit_before_cap
+
+
+def summed_contributions(
+    logit: float, parts: Sequence[ContributionPart], logit_before_cap: float | None = None
+) -> Contributions:
+    """Return the logit of a word (minus that of another) beside the sum of its parts."""
+    return Contributions(logit, math.fsum(part.value for part in parts), tuple(parts), logit_before_cap)
+
+
+_Tokens = Annotated[ResultTokens, about("", minItems=1)]
+
+
+class Effects(WithAxes, JsonDocument, kw_only=True, tag="attnctl.effects/1"):
+    """What the attention over one text does for one prediction.
+
+    Each head ablated in turn, each edge cut, parts of the text cut off. Δ is after minus before, in nats. What was not
+    measured is absent.
+    """
+
+    text: str
+    tokens: _Tokens
+    model: ResultModel
+    key_tokens: Annotated[
+        _Tokens | None, about("The tokens of the key axis, where it is another text's (cross attention).")
+    ] = None
+    how: Annotated[str, about("", enum=["mean", "resample", "zero"])]
+    query: Annotated[Index, about("The watched position.")]
+    target: Word | None = None
+    against: Word | None = None
+    baseline: Outcome
+    heads: tuple[HeadEffect, ...] = ()
+    edges: tuple[EdgeEffect, ...] = ()
+    spans: tuple[SpanEffect, ...] = ()
+    agreement: Agreement | None = None
+    approximation: Approximation | None = None
+    contributions: Contributions | None = None
+    notes: tuple[str, ...]
+
+    def __repr__(self) -> str:
+        measured = (("head", self.heads), ("edge", self.edges), ("span", self.spans))
+        held = ", ".join(counted(len(found), name) for name, found in measured if found) or "nothing measured"
+        return f"Effects in {quoted_beginning(self.text)} by {self.model.name}: {held}"
+
+    @checked
+    def strongest(self, top: int | None = None) -> tuple[HeadEffect, ...]:
+        """The heads, those that do most first; with `top` only so many."""
+        return tuple(sorted(self.heads, key=lambda one: (-one.absolute_size, one.layer, one.head)))[:top]
+
+    def ordered(self, top: int | None = None) -> Effects:
+        """The same as it is written: heads strongest first, `top` heads, edges and spans of them (None: all)."""
+        edges, spans = strongest_cuts(self.edges, top), strongest_cuts(self.spans, top)
+        return replace(self, heads=self.strongest(top), edges=edges, spans=spans)
+
+
+CutEffect = TypeVar("CutEffect", EdgeEffect, SpanEffect)
+
+
+def strongest_cuts(rows: Sequence[CutEffect], top: int | None) -> tuple[CutEffect, ...]:
+    """The `top` edges or spans that do most (None: all), in the order they have."""
+    if top is None:
+        return tuple(rows)
+    most = sorted(range(len(rows)), key=lambda at: (-rows[at].absolute_size, at))[:top]
+    return tuple(rows[at] for at in sorted(most))
+
+
+def effects_to_json(effects: Effects, top: int | None = None) -> bytes:
+    """One line of JSON, without the newline, of effects as `Effects.ordered`."""
+    return write_json(effects.ordered(top), "table of effects")
