@@ -76,7 +76,7 @@ BUGS = (
     ),
     Bug(
         "modules that were frozen in evaluation mode were put back into training",
-        "attnctl/models/huggingface/attention_log.py",
+        "attnctl/log.py",
         "trained = [module for module in network.modules() if module.training]",
         "trained = list(network.modules())",
         ("tests/models/huggingface/files/test_wrapped.py",),
@@ -90,7 +90,7 @@ BUGS = (
     ),
     Bug(
         "an encoder of which no layer can be shown was missing without a word",
-        "attnctl/models/huggingface/capture.py",
+        "attnctl/capturing.py",
         "if recording.traces.unseen:",
         "if False:",
         ("tests/models/huggingface/test_capture.py",),
