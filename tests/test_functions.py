@@ -5,6 +5,7 @@ from __future__ import annotations
 import doctest
 import inspect
 import pickle
+import pkgutil
 import pydoc
 import re
 from collections.abc import Callable
@@ -35,6 +36,11 @@ def test_help_and_dir_show_the_api() -> None:
         parameters = inspect.signature(getattr(attnctl, name)).parameters
         assert {"seed", "n_heads", "device"} <= set(parameters)
         assert all(parameter.kind is not parameter.VAR_KEYWORD for parameter in parameters.values())
+
+
+def test_no_module_bears_the_name_of_a_function() -> None:
+    """Its import would put it in place of the function."""
+    assert not {module.name for module in pkgutil.iter_modules(attnctl.__path__)} & set(attnctl.__all__)
 
 
 COMPUTED = [f"commands.{name}.compute" for name in ("ablate", "compare", "heads", "view")]
