@@ -30,20 +30,24 @@ from typing import TYPE_CHECKING, Any
 __version__ = "0.1.0"
 
 if TYPE_CHECKING:
-    from attnctl.api import ablate, compare, heads, spans, view
     from attnctl.batching import batch
+    from attnctl.capturing import capture
+    from attnctl.commands.ablate.compute import ablate
+    from attnctl.commands.ablate.network import effects
     from attnctl.commands.align.compute import align
+    from attnctl.commands.compare.compute import compare
     from attnctl.commands.evaluate.compute import evaluate
+    from attnctl.commands.heads.compute import heads
     from attnctl.commands.leaks.compute import leaks
     from attnctl.commands.sources.compute import sources
+    from attnctl.commands.view.compute import view
     from attnctl.errors import AttnctlError
     from attnctl.formats.storage import load
+    from attnctl.intervening import intervene
+    from attnctl.log import AttentionLog
     from attnctl.models import attend, open_model
-    from attnctl.models.huggingface.attention_log import AttentionLog
-    from attnctl.models.huggingface.capture import capture
-    from attnctl.models.huggingface.intervention import intervene
-    from attnctl.models.huggingface.model_effects import effects
     from attnctl.readings.overview import Overview
+    from attnctl.text_parts import spans
     from attnctl.trace import Trace
 
 __all__ = [
@@ -72,18 +76,17 @@ __all__ = [
 
 # the API costs an import only when it is used: `attnctl --version` needs none of it
 _PUBLIC = {
-    "AttentionLog": "attnctl.models.huggingface.attention_log",
+    "AttentionLog": "attnctl.log",
     "AttnctlError": "attnctl.errors",
     "Overview": "attnctl.readings.overview",
     "Trace": "attnctl.trace",
-    "spans": "attnctl.api",
     "attend": "attnctl.models",
     "batch": "attnctl.batching",
-    "capture": "attnctl.models.huggingface.capture",
-    "effects": "attnctl.models.huggingface.model_effects",
-    "intervene": "attnctl.models.huggingface.intervention",
+    "capture": "attnctl.capturing",
+    "intervene": "attnctl.intervening",
     "load": "attnctl.formats.storage",
     "open_model": "attnctl.models",
+    "spans": "attnctl.text_parts",
 }
 
 

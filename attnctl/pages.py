@@ -8,11 +8,9 @@ from typing import TYPE_CHECKING
 from attnctl import limits
 from attnctl.errors import AttnctlError, UsageError
 from attnctl.formats.documents.json_documents import plain
-from attnctl.formats.documents.readings_json import effects_document
 from attnctl.formats.photographs import read_photograph
 from attnctl.measures import check_measure
 from attnctl.models.watching import watched_text
-from attnctl.readings.effects.ablation import EffectRequest, measure_effects
 from attnctl.readings.overview import LongRow, Overview
 from attnctl.readings.picture_heat import query_of_picture
 from attnctl.readings.questions.headline import headline
@@ -23,6 +21,7 @@ from attnctl.source.cells import survey_text
 from attnctl.text import Document, counted
 from attnctl.tokens import find_token
 from attnctl.trace import Trace, reads_itself
+from attnctl.watched.measure import EffectRequest, measure_effects
 
 if TYPE_CHECKING:
     from PIL.Image import Image
@@ -81,7 +80,7 @@ def page_of_sources(
         watched = watched_text(source.model, source.input_text, query)
         if not watched.predicts_words or not reads_itself(watched.tokens, watched.key_tokens, watched.info):
             raise UsageError(f"follows a prediction, and {watched.info.name} makes none here", option="effects")
-        document = plain(effects_document(measure_effects(watched, effects)))
+        document = plain(measure_effects(watched, effects).ordered())
     _check_traces(traces, changes)
     first = traces[0] if len(traces) == 2 and not over_training else traces[-1]
     query = query if document is None else str(document["query"])

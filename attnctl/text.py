@@ -68,6 +68,11 @@ def quoted_beginning(text: str) -> str:
     return repr(shortened(text, 60))
 
 
+def bare_word(text: str) -> str:
+    """A predicted word for a sentence, without the space before it."""
+    return f"“{visible_text(text.strip() or text)}”"
+
+
 def for_pasting(text: str) -> str:
     """One word of a command that a message prints and that users paste into a shell, quoted where it needs that.
 

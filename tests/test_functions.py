@@ -5,6 +5,7 @@ from __future__ import annotations
 import doctest
 import inspect
 import pickle
+import pkgutil
 import pydoc
 import re
 from collections.abc import Callable
@@ -18,7 +19,7 @@ import pytest
 
 import attnctl
 from attnctl.errors import AttnctlError
-from attnctl.formats.documents.readings_json import effects_to_json
+from attnctl.watched.effects import effects_to_json
 from tests.conftest import SAMPLES, Run
 
 TEXT = "Alice will eat pizza"
@@ -37,7 +38,17 @@ def test_help_and_dir_show_the_api() -> None:
         assert all(parameter.kind is not parameter.VAR_KEYWORD for parameter in parameters.values())
 
 
-@pytest.mark.parametrize("name", ["api", "models", "batching", "trace", "readings.overview", "formats.storage"])
+def test_no_module_bears_the_name_of_a_function() -> None:
+    """Its import would put it in place of the function."""
+    assert not {module.name for module in pkgutil.iter_modules(attnctl.__path__)} & set(attnctl.__all__)
+
+
+COMPUTED = [f"commands.{name}.compute" for name in ("ablate", "compare", "heads", "view")]
+
+
+@pytest.mark.parametrize(
+    "name", ["text_parts", "models", "batching", "trace", "readings.overview", "formats.storage", *COMPUTED]
+)
 def test_examples_of_docstrings_run(name: str) -> None:
     module: Any = import_module(f"attnctl.{name}")
     assert doctest.testmod(module, extraglobs={"attnctl": attnctl}, optionflags=doctest.ELLIPSIS).failed == 0

@@ -31,7 +31,7 @@ from attnctl.batching.manifest import (
     read_line,
     sealed_line,
 )
-from attnctl.commands import BATCH_FORMATS
+from attnctl.commands import BATCH_FORMATS, PROMPT_FORMATS
 from attnctl.errors import AttnctlError, UsageError
 from attnctl.files import LOCK, TEMPORARY, check_no_links, lock_folder, said_plainly, write_whole
 from attnctl.formats.documents.model_documents import ManifestFile, ManifestLine
@@ -44,11 +44,12 @@ GROUP = 192  # items that are done or not done together, where a format holds ma
 LINES = "traces.jsonl"  # of the format json, which grows by a line an item
 FILES = (*format_names(), "npz")  # formats with a file an item
 # what a batch calls its files: of an item (Item.file_stem), of several, and what is made of all at the end of a run
-SHARING = "|".join([r"traces\.parquet|contact-sheet|\.tallies|\.effects", *(rf"\.{name}" for name in BATCH_FORMATS)])
+OF_COMMANDS = (*BATCH_FORMATS, *PROMPT_FORMATS)
+SHARING = "|".join([r"traces\.parquet|contact-sheet|\.tallies", *(rf"\.{name}" for name in OF_COMMANDS)])
 OWN_NAME = re.compile(
     rf"(\d{{7,}}/)?\d{{7,}}(-[a-z0-9-]+)?\.({'|'.join(FILES)})|({SHARING})/\d{{7,}}[-.][a-z0-9.]+"
-    r"|traces\.jsonl|statistics\.csv|effects\.csv|contact-sheet\.pdf"
-    + "".join(rf"|{name}\.jsonl|{name}(-means)?\.csv" for name in BATCH_FORMATS)
+    r"|traces\.jsonl|statistics\.csv|contact-sheet\.pdf"
+    + "".join(rf"|{name}\.jsonl|{name}(-means)?\.csv" for name in OF_COMMANDS)
 )
 OWN_FOLDER = re.compile(rf"\d{{7,}}|{SHARING}")
 

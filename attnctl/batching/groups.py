@@ -16,10 +16,10 @@ from attnctl import find_named
 from attnctl.batching.engines import SHARED
 from attnctl.batching.folder import Folder, NamedFiles, SharedFormat
 from attnctl.batching.manifest import input_paths
-from attnctl.batching.tallies import MEASURES, MeanTallies
+from attnctl.batching.tallies import MeanTallies
 from attnctl.batching.texts import TextStream
 from attnctl.batching.work import Work
-from attnctl.commands import BATCH_FORMATS
+from attnctl.commands import BATCH_FORMATS, PROMPT_FORMATS
 from attnctl.files import write_whole
 from attnctl.models import DEFAULT
 from attnctl.readings.head_statistics import STATISTICS
@@ -110,9 +110,10 @@ def batch_folder(work: Work, source: TextStream, path: str, *, start_anew: bool 
         "parquet": Tables,
         "contact-sheet": partial(Contacts, f"{name}, {work.options.get('name', DEFAULT)}"),
         "statistics": partial(MeanTallies, "statistics", ".tallies/", tuple(STATISTICS), "spread"),
-        "effects": partial(MeanTallies, "effects", ".effects/", MEASURES, "standard_error"),
     }
-    made |= {form: find_named(place) for form, place in BATCH_FORMATS.items() if form in work.formats}
+    made |= {
+        form: find_named(place) for form, place in (BATCH_FORMATS | PROMPT_FORMATS).items() if form in work.formats
+    }
     shared: list[SharedFormat] = [made[form]() for form in work.formats if form in made]
     together = SHARED if work.batch_size > 1 else 1
     return Folder(path, said, work.formats, shared, together, start_anew=start_anew)

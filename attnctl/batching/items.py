@@ -143,7 +143,7 @@ def _known(model: Any, name: str) -> Token:
 
 NUMBER = (int, float)
 CHOICES = {"layer": (str, int, list), "head": (str, int, list), "query": (str, int), "title": (str,)}
-WORDS = {"word": (str,), "against": (str,)}  # what --format effects watches
+WORDS = {"word": (str,), "against": (str,)}  # whose prediction is watched
 # what an item may say for itself of a model: how it attends, but not where numbers are read from
 OWN: dict[str, tuple[type, ...]] = {
     **dict.fromkeys(("d_model", "d_k", "n_heads", "n_kv_heads", "n_layers", "seed", "window"), (int,)),

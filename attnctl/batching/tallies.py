@@ -1,4 +1,4 @@
-"""What adds up over the texts of a batch: means of each head's statistics, of what its removal does, of parts of prompts."""
+"""What adds up over the texts of a batch: means of what is measured of each head, or of parts of prompts."""
 
 from __future__ import annotations
 
@@ -9,7 +9,6 @@ from typing import Any
 
 from attnctl.batching.folder import NamedFiles, SharedFormat
 from attnctl.batching.items import Item
-from attnctl.errors import AttnctlError
 from attnctl.files import write_whole
 from attnctl.readings.head_statistics import STATISTICS, head_statistics
 from attnctl.text import as_json, csv_table
@@ -17,9 +16,6 @@ from attnctl.trace import Trace
 
 # layer, head, measure (or what else is told apart) → n, mean, sum of squares around it
 Tally = dict[tuple[Any, Any, str], tuple[int, float, float]]
-
-# of each head: what it looks at most, what it writes, what its removal does (after minus before; nats, logits, 1 - cosine)
-MEASURES = ("weight", "writes", "log_probability", "logit_difference", "distance")
 
 
 def tally_of_values(values: Iterable[tuple[Any, Any, str, float | None]]) -> Tally:
@@ -78,6 +74,15 @@ class MeanTallies(SharedFormat):
         write_whole(folder / f"{self.form}.csv", tally_csv(tally, self.measures, self.spread).encode(), inside=folder)
 
 
+class MeasuredMeans(MeanTallies):
+    """The means of a format that a command measures of each text, with the model, instead of reading its trace."""
+
+    @staticmethod
+    def measure(model: Any, item: Item, layers: list[int] | None, heads: list[int] | None) -> Tally:
+        """What is measured of the chosen heads over one text."""
+        raise NotImplementedError
+
+
 def statistics_of_trace(trace: Trace) -> Tally:
     """STATISTICS of every head of a trace. Raises AttnctlError where it does not hold every query's weights."""
     return tally_of_values(
@@ -85,26 +90,4 @@ def statistics_of_trace(trace: Trace) -> Tally:
         for layer in trace.layers
         for one in head_statistics(layer, trace.tokens, trace.key_tokens)
         for name in STATISTICS
-    )
-
-
-def effects_on_text(model: Any, item: Item, layers: list[int] | None, heads: list[int] | None) -> Tally:
-    """MEASURES of every head ablated in turn over one text.
-
-    The word watched is the item's own `word`, less its `against`, or the likeliest. Raises AttnctlError where the item is a
-    trace: its numbers are computed already.
-    """
-    from attnctl.models.watching import watched_text
-    from attnctl.readings.effects.ablation import EffectRequest, measure_effects
-    from attnctl.tokens import checked_text
-
-    if item.trace is not None:
-        raise AttnctlError("a trace has no heads to switch off: give its text")
-    options = item.options
-    ask = EffectRequest(options.get("word"), options.get("against"), layers=layers, heads=heads)
-    found = measure_effects(watched_text(model, checked_text(item.text), options.get("query")), ask)
-    return tally_of_values(
-        (one.layer, one.head, name, one.looks.weight if name == "weight" else getattr(one, name))
-        for one in found.heads
-        for name in MEASURES
     )

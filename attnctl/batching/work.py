@@ -16,7 +16,7 @@ import numpy as np
 from attnctl import find_named, limits
 from attnctl.argument_types import model_arguments
 from attnctl.batching.items import Item, Pending, Result, given, item_indices, item_options, rendered
-from attnctl.commands import BATCH_FORMATS
+from attnctl.commands import BATCH_FORMATS, PROMPT_FORMATS
 from attnctl.errors import AttnctlError, UsageError, error_place, option_name, options_as_flags
 from attnctl.files import need_pyarrow
 from attnctl.formats.pictures import format_names, heatmap_bytes
@@ -65,15 +65,15 @@ class Work:
     def task(self, model: Model | None = None) -> Task:
         """What a worker is asked for."""
         for form in self.formats:
-            if form in BATCH_FORMATS:
-                task: Task = find_named(BATCH_FORMATS[form]).task(self.options, self.prompts, model)
+            if form in PROMPT_FORMATS:
+                task: Task = find_named(PROMPT_FORMATS[form]).task(self.options, self.prompts, model)
                 return task
         return Traces(self, model)
 
     @property
     def answers_prompts(self) -> bool:
         """Whether the texts are prompts, of which a command's format keeps what it found of the answers."""
-        return any(form in BATCH_FORMATS for form in self.formats)
+        return any(form in PROMPT_FORMATS for form in self.formats)
 
     def said(self) -> dict[str, Any]:
         """What run.json says of it: prompts, steps and precision where they were given."""
@@ -99,9 +99,8 @@ class Work:
     @property
     def draws_pictures(self) -> bool:
         """Whether pictures are drawn, which takes longer than everything else together."""
-        return any(
-            form in (*PICTURES, "contact-sheet", "statistics", "effects", *BATCH_FORMATS) for form in self.formats
-        )
+        slow = {*PICTURES, "contact-sheet", "statistics", *BATCH_FORMATS, *PROMPT_FORMATS}
+        return not slow.isdisjoint(self.formats)
 
 
 class Task(Protocol):
@@ -400,11 +399,9 @@ class Traces:
             from attnctl.batching.tallies import statistics_of_trace
 
             return statistics_of_trace(trace)
-        if form == "effects":
-            from attnctl.batching.tallies import effects_on_text
-
+        if form in BATCH_FORMATS:
             model = self.model_of_item(item)
-            return effects_on_text(model, item, *self._item_selection(item, model))
+            return find_named(BATCH_FORMATS[form]).measure(model, item, *self._item_selection(item, model))
         raise ValueError(form)
 
     def _picture_of_trace(self, form: str, item: Item, trace: Trace, notes: list[str]) -> bytes:
@@ -428,7 +425,7 @@ def open_work_model(work: Work) -> Model:
     """Open the model. Raises what a mistake in the options would raise for every single item."""
     check_names(work.steps or ())
     check_measure(work.measure, chosen_heads=work.head is not None)
-    own = next((form for form in ("effects", "statistics") if form in work.formats), None)
+    own = next((form for form in (*BATCH_FORMATS, "statistics") if form in work.formats), None)
     if own is not None and (work.words or work.measure is not None):
         what = f"{option_name('format', own)}, which is of the model's own weights"
         raise UsageError(f"does not go with {what}", option="words" if work.words else "measure")

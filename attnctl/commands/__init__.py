@@ -17,7 +17,8 @@ class CommandPackage(NamedTuple):
     module: str  # with the function under @command
     functions: Mapping[str, str] = {}  # attnctl.NAME, for Python → its module
     documents: Mapping[str, str] = {}  # attnctl schema NAME → "module:Struct"
-    batch_formats: Mapping[str, str] = {}  # attnctl batch --format NAME → "module:class" of what answers prompts
+    batch_formats: Mapping[str, str] = {}  # batch --format NAME → "module:class", a MeasuredMeans of each text
+    prompt_formats: Mapping[str, str] = {}  # batch --format NAME → "module:class" of what answers prompts
     pages: Mapping[str, str] = {}  # attnctl view --NAME → "module:function" of a text, a file and PromptOptions
     # "module:function" of what one command alone can do for others, which do without it where it is deleted
     measures_training: str = ""  # train: what the heads of a model learned, a Struct a relation
@@ -36,22 +37,22 @@ COMMANDS = {
     "heads": CommandPackage(
         LOOK,
         "what each head does over a text, and what kind it is",
-        "attnctl.commands.heads",
-        functions={"heads": "attnctl.api"},
+        "attnctl.commands.heads.command",
+        functions={"heads": "attnctl.commands.heads.compute"},
     ),
     "ablate": CommandPackage(
         LOOK,
         "what each head, edge or part of a text does for a prediction",
-        "attnctl.commands.ablate",
-        functions={"ablate": "attnctl.api"},
-        documents={"effects": "attnctl.formats.documents.readings_json:EffectsDocument"},
+        "attnctl.commands.ablate.command",
+        functions={"ablate": "attnctl.commands.ablate.compute", "effects": "attnctl.commands.ablate.network"},
+        batch_formats={"effects": "attnctl.commands.ablate.batch:EffectMeans"},
     ),
     "compare": CommandPackage(
         LOOK,
         "two models, traces or texts, and their difference",
-        "attnctl.commands.compare",
-        functions={"compare": "attnctl.api"},
-        documents={"comparison": "attnctl.formats.documents.readings_json:ComparisonDocument"},
+        "attnctl.commands.compare.command",
+        functions={"compare": "attnctl.commands.compare.compute"},
+        documents={"comparison": "attnctl.commands.compare.result:ComparisonDocument"},
     ),
     "sources": CommandPackage(
         LOOK,
@@ -59,7 +60,7 @@ COMMANDS = {
         "attnctl.commands.sources.command",
         functions={"sources": "attnctl.commands.sources.compute"},
         documents={"sources": "attnctl.commands.sources.result:AnswerSources"},
-        batch_formats={"sources": "attnctl.commands.sources.batch:PromptSources"},
+        prompt_formats={"sources": "attnctl.commands.sources.batch:PromptSources"},
         pages={"sources": "attnctl.commands.sources.command:page_of_answer"},
     ),
     "needle": CommandPackage(
@@ -91,8 +92,8 @@ COMMANDS = {
     "view": CommandPackage(
         LOOK,
         "one HTML page to explore attention in a browser",
-        "attnctl.commands.view",
-        functions={"view": "attnctl.api"},
+        "attnctl.commands.view.command",
+        functions={"view": "attnctl.commands.view.compute"},
     ),
     "shell": CommandPackage(
         "Many questions", "many questions about one text, its model loaded once", "attnctl.commands.shell"
@@ -154,4 +155,5 @@ COMMANDS = {
 }
 
 BATCH_FORMATS = {name: place for one in COMMANDS.values() for name, place in one.batch_formats.items()}
+PROMPT_FORMATS = {name: place for one in COMMANDS.values() for name, place in one.prompt_formats.items()}
 PAGES = {name: place for one in COMMANDS.values() for name, place in one.pages.items()}

@@ -42,7 +42,7 @@ from attnctl.cli.groups import (
 from attnctl.cli.output import picture_look, put_bytes, say_unless_quiet
 from attnctl.cli.progress import items_progress
 from attnctl.cli.suggestions import completing
-from attnctl.commands import BATCH_FORMATS
+from attnctl.commands import BATCH_FORMATS, PROMPT_FORMATS
 from attnctl.errors import DONE, PARTIAL, AttnctlError, UsageError, print_complaint
 from attnctl.formats.pictures import format_names
 from attnctl.text import either
@@ -57,19 +57,19 @@ if TYPE_CHECKING:
 
 PICTURES = format_names()
 OF_WEIGHTS = ("json", "npz", "parquet", *PICTURES, "contact-sheet")
-FORMATS = (*OF_WEIGHTS, "statistics", "effects", *BATCH_FORMATS)
-OF_PROMPTS = f" ({', '.join(BATCH_FORMATS)})" if BATCH_FORMATS else ""  # in a help
+FORMATS = (*OF_WEIGHTS, "statistics", *BATCH_FORMATS, *PROMPT_FORMATS)
+OF_PROMPTS = f" ({', '.join(PROMPT_FORMATS)})" if PROMPT_FORMATS else ""  # in a help
 NOTES = 100  # different ones that are said: each text may have its own
 # names of options → the formats that use them
 USED_BY: dict[tuple[str, ...], tuple[str, ...]] = {
-    ("layer", "head"): (*OF_WEIGHTS, "statistics", "effects"),
+    ("layer", "head"): (*OF_WEIGHTS, "statistics", *BATCH_FORMATS),
     ("query",): (*OF_WEIGHTS, "statistics"),
     ("words", "measure"): OF_WEIGHTS,
     ("steps", "parameters", "predict"): ("json", "npz"),
     ("precision",): ("json",),
     ("cmap",): ("contact-sheet", *PICTURES),
     ("drop", "renormalise", *(one.name for one in dataclasses.fields(PictureOptions) if one.name != "cmap")): PICTURES,
-    ("spans", "budget", "remove"): tuple(BATCH_FORMATS),
+    ("spans", "budget", "remove"): tuple(PROMPT_FORMATS),
 }
 
 
@@ -261,7 +261,7 @@ def batch_command(
     texts = opened_stream(str(model.chat if source is None else source), input, column, id_column)
     of_model = dataclasses.replace(model, chat=None)
     prompts: OptionValues = {}
-    if formats[0] in BATCH_FORMATS:
+    if formats[0] in PROMPT_FORMATS:
         prompts = {"spans": spans, "budget": budget, "remove": remove, "most": model.generate}
         of_model = dataclasses.replace(of_model, generate=None)
     work = Work(
@@ -305,7 +305,7 @@ def _chosen_formats(asked: str, output: str | None) -> tuple[str, ...]:
         raise UsageError(
             f"-o {output}: a batch writes a folder; for lines in one file leave -o out, and write > {output}"
         )
-    alone = next((name for name in formats if name in BATCH_FORMATS), None)
+    alone = next((name for name in formats if name in PROMPT_FORMATS), None)
     if alone is not None and len(formats) > 1:
         raise UsageError(f"--format {alone} goes alone: it answers each prompt, and keeps no traces of it")
     return formats
@@ -318,7 +318,7 @@ def _refuse_unused_by(context: Context, formats: tuple[str, ...]) -> None:
             kinds = [f"--format {name}" for name in users if name not in PICTURES]
             kinds += ["a picture"] if PICTURES[0] in users else []
             refuse_unused(context, *names, because=f"it goes with {either(kinds)}" if kinds else "no format uses it")
-    if formats[0] in BATCH_FORMATS:
+    if formats[0] in PROMPT_FORMATS:
         alone = {one.name for one in dataclasses.fields(PromptOptions)}
         others = [one.name for one in dataclasses.fields(ModelOptions) if one.name not in alone]
         because = f"--format {formats[0]} asks a checkpoint, one prompt after the other"

@@ -51,6 +51,7 @@ if TYPE_CHECKING:
     from attnctl.render.terminal.console import Shown
     from attnctl.source import Changes, Prepared, Source
     from attnctl.trace import Trace
+    from attnctl.trace.consistency import CheckFinding
 
 
 # Imports inside functions are of what one branch needs: --help imports no NumPy, --json no rich; a start is counted in ms.
@@ -244,13 +245,30 @@ def _explain_steps(
 
 def _print_check(given: Prepared) -> int:
     """Print what was checked and found; return FINDING where anything is off."""
-    from attnctl.api import findings_of
     from attnctl.render.terminal.console import Shown
     from attnctl.render.told.models import findings_table
 
-    findings = findings_of(given)
+    findings = _findings_of(given)
     show_renderable(Shown([findings_table(findings)]), soft_wrap=True)
     return FINDING if any(finding.holds is False for finding in findings) else DONE
+
+
+def _findings_of(given: Prepared) -> list[CheckFinding]:
+    """Return what comes out where the weights of a text, a trace or a matrix are recomputed by other means.
+
+    Raises UsageError for an overview.
+    """
+    from attnctl.models.huggingface.check import check_attention
+    from attnctl.source import OverviewSource
+    from attnctl.trace.consistency import findings_of_trace
+
+    if isinstance(given.source, OverviewSource):
+        name = given.source.name
+        why = f"{name} holds an overview, of which nothing can be recomputed: give the text"
+        raise UsageError(f"needs every weight: {why}", option="check")
+    if given.model is None:
+        return list(findings_of_trace(given.trace(predictions=False)))
+    return list(check_attention(given.model, given.source.input_text, given.layers, given.heads))
 
 
 def _write_trace(trace: Trace, query: str | None, names: Sequence[str] | None, output: str | None) -> None:
@@ -287,21 +305,20 @@ def _explain_contributions(
 ) -> None:
     """Write the sum for the word of --target, else for the model's own best."""
     from attnctl import inputs
-    from attnctl.formats.documents.readings_json import effects_to_json
     from attnctl.models.watching import watched_text
-    from attnctl.readings.effects.ablation import EffectRequest, measure_contributions
     from attnctl.render.terminal.console import Shown
-    from attnctl.render.told.effects import contributions_forms
+    from attnctl.render.told.contributions import contributions_forms
     from attnctl.tokens import checked_text
+    from attnctl.watched.effects import effects_to_json
+    from attnctl.watched.measure import EffectRequest, measure_contributions
 
     text = inputs.text_of(source, file)
     if form == "npz":
         raise UsageError("--steps contributions is written as .json, .txt or .svg")
     ask = EffectRequest(target=model.target, against=against)
     watched = watched_text(model_of(replace(model, target=None)), checked_text(text), query)
-    found = measure_contributions(watched, ask)
-    assert found.contributions is not None
-    say_notes((*watched.notes, *found.contributions.notes))
+    found, notes = measure_contributions(watched, ask)
+    say_notes((*watched.notes, *notes))
     if form == "json":
         put_bytes(effects_to_json(found) + b"\n", output)
     else:

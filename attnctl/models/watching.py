@@ -14,12 +14,12 @@ from attnctl.attention import Array
 from attnctl.errors import AttnctlError, UsageError
 from attnctl.interventions import Intervention, checked_heads, heads_off
 from attnctl.layer import LayerAttention
-from attnctl.readings.effects.ablation import Watched
 from attnctl.source import Model, TextSource
 from attnctl.text import spoken_heads
 from attnctl.tokens import Token, named_tokens
 from attnctl.trace.model_info import ModelInfo
 from attnctl.trace.run import Run
+from attnctl.watched.measure import Watched
 
 
 def watched_text(model: Any, text: str, query: str | None = None, base: Intervention | None = None) -> Watched:

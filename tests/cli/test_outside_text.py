@@ -114,7 +114,7 @@ def test_no_argument_of_any_command_steers(
     name: str, at: int | None, flag: str, run: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """What is written goes through one door (below), and an option is the same in every command (test_one_word.py)."""
-    monkeypatch.setattr("attnctl.commands.view.show_in_browser", lambda page: None)
+    monkeypatch.setattr("attnctl.commands.view.command.show_in_browser", lambda page: None)
     Path("in.txt").write_text("Alice will eat\nBob will eat\n")
     long = ("x" * 5000,) if at is not None else ("9" * 5000, "0-" + "9" * 5000)
     for text in (HOSTILE, "\udcff\u2066", "", *long):

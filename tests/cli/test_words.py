@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from attnctl.formats.documents.readings_json import comparison_to_json
+from attnctl.commands.compare.result import comparison_to_json
 from attnctl.readings.comparison import compare_traces
 from attnctl.trace.run import Prediction
 from attnctl.trace.steps import walk_steps

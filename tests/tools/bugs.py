@@ -65,7 +65,7 @@ BUGS = (
         "attnctl/source/__init__.py",
         "causal=None, finds=None)",
         "causal=None)",
-        ("tests/cli/commands/test_heads.py", "tests/readings"),
+        ("tests/commands/heads", "tests/readings"),
     ),
     Bug(
         "the untrained network beside one with heads off had all of them",
@@ -76,7 +76,7 @@ BUGS = (
     ),
     Bug(
         "modules that were frozen in evaluation mode were put back into training",
-        "attnctl/models/huggingface/attention_log.py",
+        "attnctl/log.py",
         "trained = [module for module in network.modules() if module.training]",
         "trained = list(network.modules())",
         ("tests/models/huggingface/files/test_wrapped.py",),
@@ -90,7 +90,7 @@ BUGS = (
     ),
     Bug(
         "an encoder of which no layer can be shown was missing without a word",
-        "attnctl/models/huggingface/capture.py",
+        "attnctl/capturing.py",
         "if recording.traces.unseen:",
         "if False:",
         ("tests/models/huggingface/test_capture.py",),
@@ -132,7 +132,7 @@ BUGS = (
     ),
     Bug(
         "view --sources passed over the options of other pages",
-        "attnctl/commands/view.py",
+        "attnctl/commands/view/command.py",
         "refuse_unused(context, *OF_WEIGHTS, WeightOptions, *OF_NO_PROMPT,",
         "refuse_unused(context, *OF_NO_PROMPT,",
         ("tests/test_refusals.py", "tests/cli/test_option_effects.py"),

@@ -179,7 +179,7 @@ def _hear(
     """A window heard: its tokens (or those of `target`), every head's weights; and the language that is spoken."""
     import torch
 
-    from attnctl.models.huggingface.capture import capture
+    from attnctl.capturing import capture
 
     network: Any = speech.network
     heard_here = replace(speech, sound=speech.heard_of(samples))

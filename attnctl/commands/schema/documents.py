@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 _CORE = {
     "trace": "attnctl.formats.documents.trace_json:TraceDocument",
     "overview": "attnctl.formats.documents.overview_json:OverviewDocument",
+    "effects": "attnctl.watched.effects:Effects",
 }
 DOCUMENTS = _CORE | {name: place for command in COMMANDS.values() for name, place in command.documents.items()}
 

@@ -12,7 +12,7 @@ from attnctl.arrays import Floats
 from attnctl.commands.sources.parts import NEGLIGIBLE
 from attnctl.document_fields import Box, Correlation, Index, Part, Share, about
 from attnctl.formats.documents.json_documents import DocumentToken, JsonDocument, ResultModel
-from attnctl.readings.effects import kendall_tau
+from attnctl.readings.rank_correlation import kendall_tau
 from attnctl.text import counted, quoted_beginning
 
 _CHANGE = "Change of the answer's log-probability, after minus before, nats."

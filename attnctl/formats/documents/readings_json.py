@@ -1,147 +1,22 @@
-"""Readings as JSON: effects, comparisons, a softmax, a quiz."""
+"""Readings as JSON: a softmax, a quiz."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from typing import Annotated, Any
 
-import numpy as np
 from msgspec import field
 
-from attnctl.document_fields import Amount, Index, Mask, Matrix, Part, Share, Vector, about
+from attnctl.document_fields import Amount, Part, Share, Vector, about
 from attnctl.formats.documents.json_documents import (
     DocumentModel,
     JsonDocument,
-    TextDocument,
     document_of,
-    fields_from,
-    fields_of,
     write_json,
 )
-from attnctl.readings.comparison import AlignedTokens, Comparison
-from attnctl.readings.effects import ContributionPart, Effects, strongest_cuts
 from attnctl.readings.questions.quiz import QuizQuestion
 from attnctl.readings.questions.softmax import SoftmaxSteps
 from attnctl.trace.model_info import ModelInfo
-
-# --- effects -----------------------------------------------------------------------------------------------------
-
-
-class ContributionsEntry(Part):
-    """The logit taken apart: what the model says, what the parts add up to, and the parts."""
-
-    logit: Annotated[float, about("The model's own, as in baseline.")]
-    sum_of_parts: float = field(name="sum")
-    parts: tuple[ContributionPart, ...]
-    logit_before_cap: Annotated[float | None, about("Where the model caps its logits: what the parts add up to.")] = (
-        None
-    )
-
-
-_TEXT = TextDocument.__struct_fields__
-
-
-@fields_from(own for own in fields_of(Effects, contributions=ContributionsEntry | None) if own[0] not in _TEXT)
-class EffectsDocument(TextDocument, tag="attnctl.effects/1"):
-    """What the attention over one text does for one prediction.
-
-    Each head ablated in turn, each edge cut, parts of the text cut off. Δ is after minus before, in nats. What was not
-    measured is absent.
-    """
-
-
-def effects_to_json(effects: Effects, top: int | None = None) -> bytes:
-    """One line of JSON, without the newline; heads strongest first, `top` of them (None: all)."""
-    return write_json(effects_document(effects, top), "table of effects")
-
-
-def effects_document(effects: Effects, top: int | None = None) -> EffectsDocument:
-    """Effects as a document, `top` heads, edges and spans of them (None: all)."""
-    parts = effects.contributions and document_of(ContributionsEntry, effects.contributions)
-    edges, spans = strongest_cuts(effects.edges, top), strongest_cuts(effects.spans, top)
-    return document_of(
-        EffectsDocument, effects, heads=effects.strongest(top), edges=edges, spans=spans, contributions=parts
-    )
-
-
-# --- comparisons -------------------------------------------------------------------------------------------------
-
-
-class ComparedRun(Part):
-    """One side of a comparison."""
-
-    name: str
-    text: str
-    model: DocumentModel
-
-
-class LargestDifference(Part):
-    """Where the two differ most."""
-
-    layer: Index
-    head: Index
-    query: Index
-    key: Index
-    a: float
-    b: float
-    difference: float
-
-
-class ComparedHead(Part):
-    """The weights of one head on both sides."""
-
-    head: Index
-    a: Annotated[Matrix, about("Weights of A (rows, columns).")]
-    b: Annotated[Matrix, about("Weights of B.")]
-    difference: Annotated[Matrix, about("B minus A.")]
-    hidden_in_one: Annotated[Mask | None, about("True where one of the two alone hides the key.")] = None
-
-
-class ComparedLayer(Part):
-    """The heads of a layer that both have."""
-
-    layer: Index
-    heads: tuple[ComparedHead, ...]
-
-
-class ComparisonDocument(JsonDocument, kw_only=True, tag="attnctl.comparison/1"):
-    """The weights of two runs, and their difference: B minus A, for each head that both have."""
-
-    a: ComparedRun
-    b: ComparedRun
-    aligned: Annotated[
-        AlignedTokens | None,
-        about("Which tokens are compared, where some are not with the one at their own place."),
-    ] = None
-    tokens: Annotated[tuple[str, ...], about("What a row of a grid is: the token, or A's/B's where they differ.")]
-    key_tokens: Annotated[tuple[str, ...], about("What its columns are.")]
-    largest: LargestDifference
-    layers: tuple[ComparedLayer, ...]
-
-
-def comparison_to_json(pair: Comparison) -> bytes:
-    """Two runs side by side as one line of JSON, without the newline."""
-    layer, head, i, j = pair.largest_difference()
-    x, y = (float(weights[i, j]) for weights in pair.both_weights(layer, head))
-    layers: dict[int, list[ComparedHead]] = {}
-    for at_layer, at_head in pair.places:
-        u, v = pair.both_weights(at_layer, at_head)
-        a, b, difference = (np.ascontiguousarray(grid, np.float32) for grid in (u, v, v - u))
-        compared = ComparedHead(at_head, a, b, difference, pair.hidden_in_one(at_layer))
-        layers.setdefault(at_layer, []).append(compared)
-    rows, columns = pair.axis_labels()
-    document = document_of(
-        ComparisonDocument,
-        pair,
-        a=document_of(ComparedRun, pair.a, name=pair.names[0]),
-        b=document_of(ComparedRun, pair.b, name=pair.names[1]),
-        tokens=tuple(rows),
-        key_tokens=tuple(columns),
-        largest=LargestDifference(layer, head, i, j, x, y, y - x),
-        layers=tuple(ComparedLayer(at, tuple(heads)) for at, heads in layers.items()),
-    )
-    return write_json(document, "comparison")
-
 
 # --- a softmax, a quiz -------------------------------------------------------------------------------------------
 

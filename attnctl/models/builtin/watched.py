@@ -12,9 +12,9 @@ from attnctl.errors import AttnctlError, UsageError, option_name
 from attnctl.interventions import Intervention
 from attnctl.layer.computed import ComputedLayer
 from attnctl.models.builtin.stack import Stack, changed_visit
-from attnctl.readings.effects import ContributionPart, Contributions, Word
-from attnctl.readings.effects.ablation import FirstOrder
 from attnctl.tokens import BLANKS, Token, find_token
+from attnctl.watched.effects import ContributionPart, Contributions, Word, summed_contributions
+from attnctl.watched.measure import FirstOrder
 
 
 @dataclass
@@ -87,8 +87,8 @@ class WatchedStack:
         why = f"is for checkpoints: {self.info.name} is small enough to be exact"
         raise UsageError(why, option="approximate")
 
-    def contributions(self, target: Word, against: Word | None) -> Contributions:
-        """The logit as a sum over the embedding, every head by source token, and biases."""
+    def contributions(self, target: Word, against: Word | None) -> tuple[Contributions, tuple[str, ...]]:
+        """The logit as a sum over the embedding, every head by source token, and biases; no notes."""
         u = self.model.unembedding
         if u is None or not self.model.residual:
             raise AttnctlError(f"{self.info.name} has no residual stream from which words are predicted")
@@ -103,7 +103,7 @@ class WatchedStack:
                     ContributionPart(part="bias", layer=layer.layer, value=float(parameters["b_O"] @ direction))
                 )
         logit = float(self._final_state(self.base)[self.query] @ direction)
-        return Contributions(logit, tuple(parts))
+        return summed_contributions(logit, parts), ()
 
 
 def _written_parts(

@@ -31,7 +31,7 @@ from attnctl.models.huggingface.attention_sites import Site, blocks_of
 from attnctl.models.huggingface.intervention import apply_interventions
 from attnctl.models.huggingface.network import running_network
 from attnctl.models.huggingface.replay import first_of
-from attnctl.readings.effects import ContributionPart, Contributions
+from attnctl.watched.effects import ContributionPart, Contributions, summed_contributions
 
 if TYPE_CHECKING:
     from torch.nn import Module
@@ -69,9 +69,10 @@ class TargetLogit(NamedTuple):
 
 def taken_apart(
     network: PreTrainedModel, inputs: dict[str, object], logit: TargetLogit, base: Intervention
-) -> Contributions:
-    """A logit as a sum over the model's parts. Raises AttnctlError, naming the architecture, where its logits are no
-    such sum.
+) -> tuple[Contributions, tuple[str, ...]]:
+    """A logit as a sum over the model's parts, and notes.
+
+    Raises AttnctlError, naming the architecture, where its logits are no such sum.
     """
     with _refusing_by_name(network):
         forward = RecordedForward(network, logit.tail, logit.query)
@@ -227,14 +228,14 @@ def stream_direction(forward: RecordedForward, mix: Array) -> tuple[Array, float
     return direction, (linear.constant(way) + bias) * scale, _along(mix, made), notes
 
 
-def _sum_of_parts(forward: RecordedForward, mix: Array) -> Contributions:
+def _sum_of_parts(forward: RecordedForward, mix: Array) -> tuple[Contributions, tuple[str, ...]]:
     direction, bias, logit, notes = stream_direction(forward, mix)
     parts = [ContributionPart(part="embedding", value=_along(forward.blocks[0].stream.given, direction))]
     for block in forward.blocks:
         parts += _block_parts(block, direction, forward.network.config)
     parts.append(ContributionPart(part="bias", value=bias))
     own = _along(mix, forward.logits)
-    return Contributions(own, tuple(parts), notes, None if logit == own else logit)
+    return summed_contributions(own, parts, None if logit == own else logit), notes
 
 
 def _along(x: Array, direction: Array) -> float:

@@ -21,8 +21,8 @@ from attnctl.models.huggingface.attention_interface import WatchOptions, watch_a
 from attnctl.models.huggingface.attention_sites import Site
 from attnctl.models.huggingface.family_traits import output_projections
 from attnctl.models.huggingface.intervention import apply_interventions
-from attnctl.readings.effects import Word
-from attnctl.readings.effects.ablation import FirstOrder
+from attnctl.watched.effects import Word
+from attnctl.watched.measure import FirstOrder
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel

@@ -22,12 +22,12 @@ from attnctl.models.huggingface.key_slots import KeySlots
 from attnctl.models.huggingface.library_tokenizer import LibraryTokenizer
 from attnctl.models.huggingface.network import running_network
 from attnctl.models.huggingface.replay import Replay, logits_of
-from attnctl.readings.effects import Contributions, Word, spelled_word
-from attnctl.readings.effects.ablation import FirstOrder
 from attnctl.readings.picture_heat import query_of_picture
 from attnctl.text import visible_text
 from attnctl.tokens import Token, find_token
 from attnctl.trace.model_info import ModelInfo
+from attnctl.watched.effects import Contributions, Word, spelled_word
+from attnctl.watched.measure import FirstOrder
 
 if TYPE_CHECKING:
     from tokenizers import Tokenizer
@@ -166,8 +166,8 @@ class WatchedNetwork:
                 logits = logits_of(self.network(**self.inputs(target.all_ids[:-1])))  # (1, positions, vocabulary)
             return forward.effects(self.watched_logits(logits, len(target.all_ids) - 1)[0], target, against)
 
-    def contributions(self, target: Word, against: Word | None) -> Contributions:
-        """The logit taken apart. Raises AttnctlError, naming the architecture, where it is no such sum."""
+    def contributions(self, target: Word, against: Word | None) -> tuple[Contributions, tuple[str, ...]]:
+        """The logit taken apart, and notes. Raises AttnctlError, naming the architecture, where it is no such sum."""
         from attnctl.models.huggingface.contributions import TargetLogit, taken_apart
 
         name = type(self.network).__name__

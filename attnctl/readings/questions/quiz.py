@@ -15,12 +15,12 @@ import numpy.typing as npt
 from attnctl import attention
 from attnctl.errors import AttnctlError
 from attnctl.layer import LayerTrace
-from attnctl.readings.effects import Effects, HeadEffect
 from attnctl.readings.questions.headline import ROLES, headline
 from attnctl.text import counted, number_text, percent, visible_text
 from attnctl.tokens import BLANKS
 from attnctl.trace import Headline, Trace
 from attnctl.trace.steps import is_default_scale, reach_of_mask
+from attnctl.watched.effects import Effects, HeadEffect
 
 if TYPE_CHECKING:
     from attnctl.tokens import Token

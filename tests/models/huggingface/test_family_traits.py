@@ -14,11 +14,11 @@ import torch
 
 from attnctl import attention
 from attnctl.attention import Call
+from attnctl.capturing import capture
 from attnctl.commands.schema.documents import SCHEMAS
 from attnctl.errors import AttnctlError, UsageError
 from attnctl.formats.storage import load, save_value
 from attnctl.models.huggingface.attention_interface import WatchOptions, watch_attention
-from attnctl.models.huggingface.capture import capture
 from attnctl.models.huggingface.check import check_attention
 from attnctl.models.huggingface.checkpoint import Checkpoint
 from attnctl.models.huggingface.family_traits import ContextReaders

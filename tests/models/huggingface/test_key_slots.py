@@ -14,9 +14,9 @@ from attnctl.models.huggingface.check import check_attention
 from attnctl.models.huggingface.checkpoint import Checkpoint
 from attnctl.models.huggingface.key_slots import slot_spans
 from attnctl.models.huggingface.watched import watch_network
-from attnctl.readings.effects.ablation import EffectRequest, measure_effects
 from attnctl.readings.statistics_reading import HeadStatisticsReading
 from attnctl.source import TextSource, record_trace
+from attnctl.watched.measure import EffectRequest, measure_effects
 from tests.conftest import Run
 from tests.models.huggingface.conftest import FamilyTrace, Shelf
 from tests.tools.sweep.checkpoints import TEXT, opened

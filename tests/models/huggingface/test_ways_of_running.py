@@ -14,9 +14,9 @@ import torch
 from transformers.modeling_utils import AttentionInterface
 
 import attnctl
+from attnctl.capturing import capture
 from attnctl.errors import AttnctlError
 from attnctl.models import attend
-from attnctl.models.huggingface.capture import capture
 from tests.models.huggingface.conftest import Shelf
 from tests.models.huggingface.test_capture import assert_as_eager
 from tests.tools import architectures as zoo

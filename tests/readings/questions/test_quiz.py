@@ -197,7 +197,9 @@ def test_the_last_question_is_which_head_s_removal_costs_most() -> None:
     assert question.answer in question.choices and len(question.facts) == len(question.choices)
     assert removal_question(attnctl.effects("demo", "Alice will ____ pizza"), random.Random(1)) is None  # none matters
     same = tuple(structs.replace(found.heads[0], layer=one.layer, head=one.head) for one in found.heads)
-    assert removal_question(replace(found, heads=same), random.Random(1)) is None  # which nobody could tell apart
+    assert (
+        removal_question(structs.replace(found, heads=same), random.Random(1)) is None
+    )  # which nobody could tell apart
     trace = attend(TEXT, model="demo")
     asked, plain = (questions_of_trace(trace, 5, 1, model=each) for each in (open_model("demo"), None))
     assert asked[:4] == plain[:4] and [asked[4].kind == "removal", plain[4].kind == "removal"] == [True, False]

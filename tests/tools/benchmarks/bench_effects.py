@@ -14,8 +14,8 @@ import torch
 
 from attnctl.models import open_model
 from attnctl.models.watching import watched_text
-from attnctl.readings.effects import spearman_rho
-from attnctl.readings.effects.ablation import EffectRequest, measure_effects
+from attnctl.readings.rank_correlation import spearman_rho
+from attnctl.watched.measure import EffectRequest, measure_effects
 
 TEXT = "<|endoftext|>When Mary and John went to the store, John gave a drink to"
 TARGET, AGAINST = " Mary", " John"

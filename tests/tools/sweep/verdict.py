@@ -11,8 +11,8 @@ from typing import Any
 
 import torch
 
+from attnctl.capturing import Captured, capture
 from attnctl.errors import AttnctlError, UsageError
-from attnctl.models.huggingface.capture import Captured, capture
 from tests.tools.sweep.checkpoints import trace_of
 from tests.tools.sweep.families import Family, build
 from tests.tools.sweep.modes import Mode, NotMeantError

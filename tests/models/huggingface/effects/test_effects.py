@@ -11,12 +11,12 @@ import torch
 import transformers
 
 import attnctl
+from attnctl.commands.ablate.network import watch_given_network
 from attnctl.errors import AttnctlError, UsageError
 from attnctl.interventions import Intervention
 from attnctl.models.huggingface.contributions import TargetLogit, taken_apart
-from attnctl.models.huggingface.model_effects import watch_given_network
-from attnctl.readings.effects import ContributionPart, Contributions
-from attnctl.readings.effects.ablation import EffectRequest, measure_effects
+from attnctl.watched.effects import ContributionPart, Contributions
+from attnctl.watched.measure import EffectRequest, measure_effects
 from tests.conftest import Run
 from tests.models.huggingface.conftest import Shelf
 from tests.tools import architectures as zoo
@@ -171,7 +171,7 @@ TARGET, AGAINST = 5, 7
 
 def apart(model: Any, given: dict[str, Any], query: int = 8, **how: Any) -> Contributions:
     target = TargetLogit(given["input_ids"].shape[1] - query, query, TARGET, AGAINST)
-    return taken_apart(model, given, target, Intervention(**how))
+    return taken_apart(model, given, target, Intervention(**how))[0]
 
 
 def part_of(found: Contributions, layer: int, head: int) -> ContributionPart:
@@ -182,8 +182,7 @@ def part_of(found: Contributions, layer: int, head: int) -> ContributionPart:
 def test_the_parts_add_up_to_the_models_own_logit(case: str) -> None:
     model, given, query = zoo.build(case), zoo.inputs(case), 5
     parts, logits = apart(model, given, query), model(**given).logits[0, query]
-    if not parts.notes:  # else they are of the logits before a cap
-        assert parts.logit == pytest.approx(float(logits[TARGET] - logits[AGAINST]), abs=1e-5)
+    assert parts.logit == pytest.approx(float(logits[TARGET] - logits[AGAINST]), abs=1e-5)
     assert parts.sum_of_parts == pytest.approx(parts.logit, rel=1e-4, abs=1e-5)
     heads = [part for part in parts.parts if part.part == "head"]
     assert len(heads) == 4 * (1 if case in zoo.SPARSE else 2)
@@ -211,8 +210,9 @@ def test_a_head_of_llama_by_the_formula() -> None:
 def test_capped_logits_are_taken_apart_before_the_cap_which_is_said_and_without_the_heads_that_are_off() -> None:
     model = zoo.build("gemma2, soft cap and window", final_logit_softcapping=0.5)
     given = zoo.inputs("llama")
-    parts, logits = apart(model, given), model(**given).logits[0, -1]
-    assert "caps its logits at ±0.5" in parts.notes[0]
+    parts, notes = taken_apart(model, given, TargetLogit(1, 8, TARGET, AGAINST), Intervention())
+    assert "caps its logits at ±0.5" in notes[0]
+    logits = model(**given).logits[0, -1]
     assert parts.logit == pytest.approx(float(logits[TARGET] - logits[AGAINST]), rel=1e-4)
     before = model.lm_head(model.model(**given).last_hidden_state)[0, -1]
     assert parts.logit_before_cap == pytest.approx(float(before[TARGET] - before[AGAINST]), rel=1e-4)

@@ -14,11 +14,12 @@ import torch
 import attnctl
 from attnctl import attention
 from attnctl.errors import AttnctlError
+from attnctl.intervening import intervene
 from attnctl.interventions import Cut, Intervention, cut_edges
 from attnctl.models import open_model
 from attnctl.models.huggingface import attention_call
 from attnctl.models.huggingface.family_traits import output_projections
-from attnctl.models.huggingface.intervention import apply_interventions, intervene
+from attnctl.models.huggingface.intervention import apply_interventions
 from attnctl.models.huggingface.replay import Replay, blocks_of, first_of, logits_of
 from attnctl.models.watching import reference_contexts
 from attnctl.source import Changes, TextSource, prepare

@@ -16,7 +16,7 @@ import pytest
 import torch
 from safetensors.numpy import load_file, save_file
 
-from attnctl.api import ablate, heads
+from attnctl import ablate, heads
 from attnctl.errors import AttnctlError
 from attnctl.models import attend, open_model
 from tests.models.huggingface.conftest import Shelf

@@ -11,7 +11,7 @@ from transformers import Trainer, TrainingArguments
 
 import attnctl
 from attnctl.errors import AttnctlError
-from attnctl.models.huggingface.attention_log import AttentionLog, head_measures
+from attnctl.log import AttentionLog, head_measures
 from tests.models.huggingface.conftest import Shelf
 from tests.tools import architectures as zoo
 from tests.tools.folders import VOCABULARY, tokenizer

@@ -1,4 +1,4 @@
-"""`capture`: the attention of any forward of a transformers model, recorded as its layers compute it, and as a Trace."""
+"""`attnctl.capture`: the attention of any forward of a transformers model, as its layers compute it, and as a Trace."""
 
 from __future__ import annotations
 

@@ -12,9 +12,9 @@ import pytest
 from jsonschema import Draft202012Validator
 
 import attnctl
+from attnctl.commands.ablate.figure import effects_drawing
 from attnctl.commands.schema.documents import SCHEMAS
-from attnctl.readings.effects import kendall_tau
-from attnctl.render.figure.charts import effects_drawing
+from attnctl.readings.rank_correlation import kendall_tau
 from attnctl.text import sentence_percent
 from tests.conftest import Run
 from tests.tools.screen import rows_below

@@ -134,8 +134,8 @@ def view_command(
     elif not effects:
         refuse_unused(context, "against", because="it goes with --effects")
     from attnctl.pages import page_of_sources
-    from attnctl.readings.effects.ablation import EffectRequest
     from attnctl.source import Changes
+    from attnctl.watched.measure import EffectRequest
 
     ask = EffectRequest(target=model.target, against=against, every_edge=True) if effects else None
     if effects:  # --target is the word that is watched, and no text of a decoder

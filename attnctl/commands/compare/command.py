@@ -93,7 +93,7 @@ def compare_command(
     refuse_unused(context, "chat", because="compare reads texts, no conversations")
     model = replace(model, chat=None)
 
-    from attnctl.api import chosen_places
+    from attnctl.commands.compare.compute import chosen_places
     from attnctl.measures import check_measure
 
     how = picture_look(look)
@@ -105,18 +105,18 @@ def compare_command(
         pair = _pair_of_models(a, b, text, file, shown, model)
     places = chosen_places(pair, layer, head)
     if form == "json":
-        from attnctl.formats.documents.readings_json import comparison_to_json
+        from attnctl.commands.compare.result import comparison_to_json
 
         put_bytes(comparison_to_json(pair) + b"\n", output)
     elif drawn:
-        from attnctl.render.figure.charts import comparison_panels
+        from attnctl.commands.compare.figure import comparison_panels
 
         if len(places) > 1:
             raise UsageError("a picture shows one head: choose it with --layer and --head")
         write_drawing(comparison_panels(pair, *places[0], how), form, output)
     else:
+        from attnctl.commands.compare.show import comparison_forms
         from attnctl.render.terminal.console import Shown
-        from attnctl.render.told.comparison import comparison_forms
 
         forms = comparison_forms(pair, places, 2 if precision is None else precision)
         write_renderable(Shown(forms), form, output)
@@ -166,7 +166,7 @@ def _pair_of_models(
 
 def _compared(sides: Sequence[Source], names: tuple[str, str], shown: WeightOptions) -> Comparison:
     """Return the sides compared, and say what a user must know of them."""
-    from attnctl.api import compare_sources
+    from attnctl.commands.compare.compute import compare_sources
     from attnctl.source import Changes
 
     changes = Changes(shown.measure, shown.words, shown.renormalise, shown.drop or None)

@@ -9,14 +9,20 @@ from typing import Any, Protocol
 
 import numpy as np
 from msgspec.structs import asdict
-from msgspec.structs import replace as with_field
+from msgspec.structs import replace as with_fields
 
 from attnctl.arrays import Floats
 from attnctl.attention import Array
 from attnctl.blockwise import Tick
 from attnctl.errors import AttnctlError, UsageError, option_name
 from attnctl.interventions import Cut, Intervention
-from attnctl.readings.effects import (
+from attnctl.readings.rank_correlation import kendall_tau, spearman_rho
+from attnctl.readings.spans import box_of
+from attnctl.text import number_list
+from attnctl.tokens import Token
+from attnctl.trace import reads_itself
+from attnctl.trace.model_info import ModelInfo
+from attnctl.watched.effects import (
     Agreement,
     Approximation,
     Contributions,
@@ -29,14 +35,7 @@ from attnctl.readings.effects import (
     Outcome,
     SpanEffect,
     Word,
-    kendall_tau,
-    spearman_rho,
 )
-from attnctl.readings.spans import box_of
-from attnctl.text import number_list
-from attnctl.tokens import Token
-from attnctl.trace import reads_itself
-from attnctl.trace.model_info import ModelInfo
 
 
 @dataclass
@@ -85,8 +84,8 @@ class Watched(Protocol):
     def gradients(self, target: Word, against: Word | None) -> FirstOrder:
         """First-order effects of every head and every edge."""
 
-    def contributions(self, target: Word, against: Word | None) -> Contributions:
-        """The logit taken apart. Raises AttnctlError, naming the architecture, where it cannot be."""
+    def contributions(self, target: Word, against: Word | None) -> tuple[Contributions, tuple[str, ...]]:
+        """The logit taken apart, and notes. Raises AttnctlError, naming the architecture, where it cannot be."""
 
 
 @dataclass(frozen=True)
@@ -115,15 +114,19 @@ def with_heads(found: Effects, watched: Watched, jobs: Sequence[tuple[int, int]]
         key = int(row.argmax())
         heads.append(HeadEffect(layer, head, Looks(key, float(row[key])), **asdict(effect)))
     tau = kendall_tau([one.looks.weight for one in heads], [one.absolute_size for one in heads])
-    return with_contributions(replace(found, heads=tuple(heads), agreement=Agreement(tau)), watched)
+    return with_contributions(with_fields(found, heads=tuple(heads), agreement=Agreement(tau)), watched)
 
 
-def measure_contributions(watched: Watched, ask: EffectRequest) -> Effects:
-    """The logit of the target as a sum over the parts of the model. Raises UsageError where no words are predicted."""
+def measure_contributions(watched: Watched, ask: EffectRequest) -> tuple[Effects, tuple[str, ...]]:
+    """The logit of the target as a sum over the parts of the model, and notes.
+
+    Raises UsageError where no words are predicted.
+    """
     found = Gauge.of_request(watched, ask).found
     if found.target is None:
         raise UsageError(f"{watched.info.name} predicts no words: there is no logit to take apart")
-    return replace(found, contributions=watched.contributions(found.target, found.against))
+    parts, notes = watched.contributions(found.target, found.against)
+    return with_fields(found, contributions=parts), notes
 
 
 def with_contributions(found: Effects, watched: Watched) -> Effects:
@@ -132,14 +135,14 @@ def with_contributions(found: Effects, watched: Watched) -> Effects:
         return found
     if any(word.ids for word in (found.target, found.against) if word is not None):
         note = "Direct contributions are those to one token: of several, what each head writes is not told."
-        return replace(found, notes=(*found.notes, note))
+        return with_fields(found, notes=(*found.notes, note))
     try:
-        parts = watched.contributions(found.target, found.against)
+        parts, notes = watched.contributions(found.target, found.against)
     except AttnctlError as why:
-        return replace(found, notes=(*found.notes, f"{why}."))
+        return with_fields(found, notes=(*found.notes, f"{why}."))
     written = {(part.layer, part.head): part.value for part in parts.parts if part.part == "head"}
-    heads = tuple(with_field(one, writes=written.get((one.layer, one.head))) for one in found.heads)
-    return replace(found, heads=heads, contributions=parts, notes=(*found.notes, *parts.notes))
+    heads = tuple(with_fields(one, writes=written.get((one.layer, one.head))) for one in found.heads)
+    return with_fields(found, heads=heads, contributions=parts, notes=(*found.notes, *notes))
 
 
 def chosen_heads(watched: Watched, ask: EffectRequest) -> list[tuple[int, int]]:
@@ -203,7 +206,7 @@ class Gauge:
         for word in (target, against):
             notes += [] if word is None else _spaced_note(watched, word, first[0])
         gauge = cls(watched, ask, begun(target=target, against=against, baseline=Outcome(), notes=tuple(notes)))
-        return replace(gauge, found=replace(gauge.found, baseline=next(gauge.outcomes_under([watched.base]))))
+        return replace(gauge, found=with_fields(gauge.found, baseline=next(gauge.outcomes_under([watched.base]))))
 
     def effects_of_changes(self, interventions: Sequence[Intervention]) -> Iterator[Effect]:
         """What each intervention does, in their order."""
@@ -305,7 +308,7 @@ def measure_effects(watched: Watched, ask: EffectRequest, tick: Tick = lambda sh
     places = (("layer", ask.layers), ("head", ask.heads))
     named = [f"{name}{'s' * (len(some) > 1)} {number_list(some)}" for name, some in places if some is not None]
     note = (f"Cut in {', '.join(named)} alone: elsewhere the key is seen.",) if named and rest else ()
-    return replace(
+    return with_fields(
         found,
         notes=(*found.notes, *note),
         edges=tuple(
@@ -380,14 +383,14 @@ def approximate_effects(gauge: Gauge, tick: Tick) -> Effects:
     slopes = watched.gradients(found.target, found.against)
     effects = [Effect(**_numbers_at(head, slopes.heads[layer])) for layer, head in jobs]
     found = with_heads(found, watched, jobs, effects)
-    found = replace(found, edges=_edge_effects(found, ask, slopes))
+    found = with_fields(found, edges=_edge_effects(found, ask, slopes))
     first = sorted(found.strongest(CHECKED), key=lambda one: (one.layer, one.head))
     exact = []
     for effect in gauge.effects_of_changes([watched.base.with_head(one.layer, one.head) for one in first]):
         exact.append(effect.signed_size)
         tick(1 / len(first))
     rank = spearman_rho([one.signed_size for one in first], exact)
-    return replace(found, approximation=None if rank is None else Approximation(rank, len(first)))
+    return with_fields(found, approximation=None if rank is None else Approximation(rank, len(first)))
 
 
 def _edge_effects(found: Effects, ask: EffectRequest, slopes: FirstOrder) -> tuple[EdgeEffect, ...]:

@@ -196,7 +196,7 @@ def _measure_heads(
     names: HeadNames | None = None,
 ) -> Overview:
     """Return the statistics of the heads, the cost told beforehand, the notes afterwards."""
-    from attnctl import api
+    from attnctl.commands.heads.compute import measure_heads
     from attnctl.source import check_attention_weights, prepare
     from attnctl.source.cells import cost_of_heads
 
@@ -205,7 +205,7 @@ def _measure_heads(
     given = prepare(opened, changes, layer, head, keeps_columns=True, say=say_notes)
     say_cost(cost_of_heads(opened, given.head_count))
     with cost_progress(heads_over_tokens(given)) as tick:
-        measured = api.measure_heads(given, probe, names, tick)
+        measured = measure_heads(given, probe, names, tick)
     say_notes(measured.notes)
     say_unknown(given.source.tokens)
     return measured
@@ -213,7 +213,7 @@ def _measure_heads(
 
 def _draw_statistic(measure: Callable[[], Overview], by: str, look: PictureOptions, form: str, output: str) -> None:
     """Draw one statistic of every head as a picture."""
-    from attnctl.render.figure.charts import statistic_grid
+    from attnctl.commands.heads.figure import statistic_grid
     from attnctl.render.figure.heatmap import colour_map
 
     drawn_as = picture_look(look)
@@ -232,9 +232,9 @@ def _write_heads(
     output: str | None,
 ) -> None:
     """Write the heads, sorted and cut as is asked: as CSV, JSON, a page, or on the terminal."""
+    from attnctl.commands.heads.show import heads_table, names_origin, ranked_by
     from attnctl.formats.documents.overview_json import overview_to_json
     from attnctl.render.terminal.console import Shown
-    from attnctl.render.told.heads import heads_table, names_origin, ranked_by
 
     names = None if census is None else _names_in_file(census)
     measured = measure(names)

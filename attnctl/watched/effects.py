@@ -4,18 +4,16 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Annotated, Literal, TypeVar
 
-import numpy as np
+from msgspec import field
+from msgspec.structs import replace
 
 from attnctl.argument_types import checked
-from attnctl.attention import Array
-from attnctl.document_fields import ALWAYS, Box, Correlation, Count, Index, Part, Share, about
+from attnctl.document_fields import Box, Correlation, Count, Index, Part, Share, about
+from attnctl.formats.documents.json_documents import JsonDocument, ResultModel, ResultTokens, write_json
 from attnctl.text import counted, quoted_beginning
-from attnctl.tokens import Token
 from attnctl.trace import WithAxes
-from attnctl.trace.model_info import ModelInfo
 
 
 class Word(Part):
@@ -140,36 +138,45 @@ class ContributionPart(Part, kw_only=True):
     keys: Annotated[tuple[float, ...] | None, about("Of a head, by source token.")] = None
 
 
-@dataclass(frozen=True)
-class Contributions:
-    """The logit of a word (minus that of another), by the model itself and as the sum of its parts.
+class Contributions(Part):
+    """The logit taken apart: what the model says, what the parts add up to, and the parts."""
 
-    Where the model caps its logits, the sum is that of `logit_before_cap`; elsewhere this is None.
-    """
-
-    logit: float
+    logit: Annotated[float, about("The model's own, as in baseline.")]
+    sum_of_parts: float = field(name="sum")
     parts: tuple[ContributionPart, ...]
-    notes: tuple[str, ...] = ()
-    logit_before_cap: float | None = None
+    logit_before_cap: Annotated[float | None, about("Where the model caps its logits: what the parts add up to.")] = (
+        None
+    )
 
     @property
     def summed_logit(self) -> float:
         """The logit that the parts add up to."""
         return self.logit if self.logit_before_cap is None else self.logit_before_cap
 
-    @property
-    def sum_of_parts(self) -> float:
-        """What the parts add up to."""
-        return math.fsum(part.value for part in self.parts)
+
+def summed_contributions(
+    logit: float, parts: Sequence[ContributionPart], logit_before_cap: float | None = None
+) -> Contributions:
+    """Return the logit of a word (minus that of another) beside the sum of its parts."""
+    return Contributions(logit, math.fsum(part.value for part in parts), tuple(parts), logit_before_cap)
 
 
-@dataclass(frozen=True, kw_only=True)
-class Effects(WithAxes):
-    """What the attention over one text does for one prediction."""
+_Tokens = Annotated[ResultTokens, about("", minItems=1)]
+
+
+class Effects(WithAxes, JsonDocument, kw_only=True, tag="attnctl.effects/1"):
+    """What the attention over one text does for one prediction.
+
+    Each head ablated in turn, each edge cut, parts of the text cut off. Δ is after minus before, in nats. What was not
+    measured is absent.
+    """
 
     text: str
-    tokens: tuple[Token, ...]
-    model: ModelInfo
+    tokens: _Tokens
+    model: ResultModel
+    key_tokens: Annotated[
+        _Tokens | None, about("The tokens of the key axis, where it is another text's (cross attention).")
+    ] = None
     how: Annotated[str, about("", enum=["mean", "resample", "zero"])]
     query: Annotated[Index, about("The watched position.")]
     target: Word | None = None
@@ -181,8 +188,7 @@ class Effects(WithAxes):
     agreement: Agreement | None = None
     approximation: Approximation | None = None
     contributions: Contributions | None = None
-    key_tokens: tuple[Token, ...] | None = None
-    notes: Annotated[tuple[str, ...], ALWAYS] = ()
+    notes: tuple[str, ...]
 
     def __repr__(self) -> str:
         measured = (("head", self.heads), ("edge", self.edges), ("span", self.spans))
@@ -193,6 +199,11 @@ class Effects(WithAxes):
     def strongest(self, top: int | None = None) -> tuple[HeadEffect, ...]:
         """The heads, those that do most first; with `top` only so many."""
         return tuple(sorted(self.heads, key=lambda one: (-one.absolute_size, one.layer, one.head)))[:top]
+
+    def ordered(self, top: int | None = None) -> Effects:
+        """The same as it is written: heads strongest first, `top` heads, edges and spans of them (None: all)."""
+        edges, spans = strongest_cuts(self.edges, top), strongest_cuts(self.spans, top)
+        return replace(self, heads=self.strongest(top), edges=edges, spans=spans)
 
 
 CutEffect = TypeVar("CutEffect", EdgeEffect, SpanEffect)
@@ -206,27 +217,6 @@ def strongest_cuts(rows: Sequence[CutEffect], top: int | None) -> tuple[CutEffec
     return tuple(rows[at] for at in sorted(most))
 
 
-def kendall_tau(one: Sequence[float], other: Sequence[float]) -> float | None:
-    """Kendall's τ-b of two rankings (Kendall 1945), ties counted; None for fewer than two, or where one is all ties."""
-    x, y = np.asarray(one, dtype=np.float64), np.asarray(other, dtype=np.float64)  # (n,)
-    both = x_pairs = y_pairs = 0.0
-    for at in range(1, len(x)):
-        a, b = np.sign(x[at] - x[:at]), np.sign(y[at] - y[:at])  # (at,)
-        both += float((a * b).sum())
-        x_pairs += float(np.abs(a).sum())
-        y_pairs += float(np.abs(b).sum())
-    return None if not x_pairs or not y_pairs else both / float(np.sqrt(x_pairs * y_pairs))
-
-
-def spearman_rho(one: Sequence[float], other: Sequence[float]) -> float | None:
-    """Spearman's rank correlation, ties sharing their mean rank; None for fewer than two, or where one is all ties."""
-    a, b = _mean_ranks(one), _mean_ranks(other)  # (n,)
-    if len(a) < 2 or not a.std() or not b.std():
-        return None
-    return float(np.corrcoef(a, b)[0, 1])
-
-
-def _mean_ranks(values: Sequence[float]) -> Array:
-    _, place, count = np.unique(np.asarray(values, dtype=np.float64), return_inverse=True, return_counts=True)
-    ends = np.cumsum(count)  # (distinct,)
-    return (ends - (count - 1) / 2)[place]  # (n,)
+def effects_to_json(effects: Effects, top: int | None = None) -> bytes:
+    """One line of JSON, without the newline, of effects as `Effects.ordered`."""
+    return write_json(effects.ordered(top), "table of effects")

@@ -9,8 +9,8 @@ from transformers import TrainerCallback
 
 from attnctl.argument_types import check_tensors, checked, checked_selection
 from attnctl.attention import Array
+from attnctl.capturing import capture
 from attnctl.errors import UsageError
-from attnctl.models.huggingface.capture import capture
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel, TrainerState

@@ -23,14 +23,14 @@ from attnctl.models.huggingface.attention_interface import architecture_name
 from attnctl.models.huggingface.checkpoint import classes_of_network
 from attnctl.models.huggingface.network import network_info
 from attnctl.models.huggingface.watched import WatchedNetwork, check_switchable
-from attnctl.readings.effects import Effects, Word, spelled_word
-from attnctl.readings.effects.ablation import EffectRequest, measure_effects
 from attnctl.tokens import Token, checked_text
+from attnctl.watched.effects import Effects, Word, spelled_word
+from attnctl.watched.measure import EffectRequest, measure_effects
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
-    from attnctl.readings.effects.ablation import Watched
+    from attnctl.watched.measure import Watched
 
 
 Target = str | int | Sequence[int]

@@ -62,9 +62,9 @@ from attnctl.formats.pictures import format_names, suffixes_listed
 from attnctl.text import counted
 
 if TYPE_CHECKING:
-    from attnctl.readings.effects import Effects
-    from attnctl.readings.effects.ablation import EffectRequest, Watched
     from attnctl.source import Model
+    from attnctl.watched.effects import Effects
+    from attnctl.watched.measure import EffectRequest, Watched
 
 
 @dataclass(frozen=True)
@@ -233,14 +233,15 @@ def ablate_command(
     if how == "zero":
         refuse_unused(context, "reference", because="it goes with --how mean or resample")
 
-    from attnctl import api, inputs
+    from attnctl import inputs
+    from attnctl.commands.ablate.compute import ablation_of_text
 
     def open_model() -> Model:
         opened: Model = model_of(replace(model, chat=None))
         return opened
 
     words, reader = inputs.text_or_conversation(text, file, model.chat, open_model)
-    watched, request = api.ablation_of_text(
+    watched, request = ablation_of_text(
         words,
         lambda: open_model() if reader is None else reader,
         layer=layer,
@@ -265,8 +266,8 @@ def ablate_command(
 
 def _measured_effects(watched: Watched, request: EffectRequest) -> Effects:
     """Return what is asked for, the cost of exact passes told beforehand."""
-    from attnctl.readings.effects.ablation import chosen_heads, measure_effects
     from attnctl.source.cells import LESS_HEADS, cost_of_passes
+    from attnctl.watched.measure import chosen_heads, measure_effects
 
     n = len(watched.tokens)
     if not request.approximate:
@@ -284,17 +285,17 @@ def _write_effects(
 ) -> None:
     """Write the effects in this format."""
     if form == "json":
-        from attnctl.formats.documents.readings_json import effects_to_json
+        from attnctl.watched.effects import effects_to_json
 
         put_bytes(effects_to_json(found, top) + b"\n", output)
     elif form in format_names():
         from attnctl import inputs
-        from attnctl.render.figure.charts import effects_drawing
+        from attnctl.commands.ablate.figure import effects_drawing
 
         photograph = inputs.photograph_named(text, image)
         write_drawing(effects_drawing(found, photograph), form, output)
     else:
+        from attnctl.commands.ablate.show import effects_forms
         from attnctl.render.terminal.console import Shown
-        from attnctl.render.told.effects import effects_forms
 
         write_renderable(Shown(effects_forms(found, top)), form, output, "attnctl ablate", found.model.citation)

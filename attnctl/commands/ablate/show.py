@@ -1,4 +1,4 @@
-"""Effects of heads and edges, and what heads and MLPs add to a logit."""
+"""Effects of heads, edges and parts as tables, and what they come to in words."""
 
 from __future__ import annotations
 
@@ -6,19 +6,11 @@ from collections.abc import Iterator, Sequence
 
 from attnctl.errors import option_name
 from attnctl.interventions import TOLD
-from attnctl.readings.effects import (
-    ContributionPart,
-    EdgeEffect,
-    Effect,
-    Effects,
-    HeadEffect,
-    SpanEffect,
-    strongest_cuts,
-)
-from attnctl.render.forms import ABSENT, Column, Form, Line, Table, listed, shaded_tokens, token_label
-from attnctl.text import counted, number_text, sentence_percent, visible_text
+from attnctl.render.forms import ABSENT, Column, Form, Line, Table, shaded_tokens, token_label
+from attnctl.text import bare_word, counted, number_text, sentence_percent, visible_text
+from attnctl.watched.effects import EdgeEffect, Effect, Effects, HeadEffect, SpanEffect, strongest_cuts
 
-SHOWN = 10  # heads, or heads and MLPs, in a table, unless told otherwise
+SHOWN = 10  # heads in a table, unless told otherwise
 LOOKS = 20  # cells of the key's name and weight
 WHY = {
     "zero": "the default, as it needs no other text and leaves nothing of the head; it also takes a head far off its usual "
@@ -200,74 +192,3 @@ def _without_what(found: Effects, one: HeadEffect) -> str:
     if was == now:
         return f"{head} {word} stays at {was}."
     return f"{head} {word} {'falls' if after < before else 'rises'} from {was} to {now}."
-
-
-def bare_word(text: str) -> str:
-    """A predicted word for a sentence, without the space before it."""
-    return f"“{visible_text(text.strip() or text)}”"
-
-
-TOKENS = 4  # that a head writes from
-KINDS = (("embedding", "embedding"), ("head", "heads"), ("mlp", "MLPs"), ("bias", "biases"))
-
-
-def contributions_forms(found: Effects, top: int | None = None) -> Iterator[Form]:
-    """The logit as a sum: a line for each kind of part, the total beside the model's own, the strongest parts."""
-    parts = found.contributions
-    assert parts is not None and found.target is not None
-    yield f"{found.model.name}, {counted(len(found.tokens), 'token')}", "bold"
-    above = "" if found.against is None else f", above that of {bare_word(found.against.text)},"
-    at = f"{token_label(found.tokens[found.query], 24)} ({found.query})"
-    yield (
-        f"The logit of {bare_word(found.target.text)} ({sentence_percent(found.baseline.probability)}){above} "
-        f"{'after' if found.model.causal else 'at'} {at}, as a sum."
-    )
-    yield ""
-    sums = []
-    for kind, name in KINDS:
-        values = [part.value for part in parts.parts if part.part == kind]
-        if values and (kind != "bias" or any(values)):
-            sums.append((f"{name} ({len(values)})" if kind in ("head", "mlp") else name, f"{sum(values):+.4f}"))
-    own = f"the model's own {'difference' if found.against else 'logit'}"
-    sums += [("sum", f"{parts.sum_of_parts:.4f}")]
-    if parts.logit_before_cap is not None:
-        sums.append((f"{own}, before its cap", f"{parts.logit_before_cap:.4f}"))
-    sums.append((own, f"{parts.logit:.4f}"))
-    columns = [Column("", [name for name, _ in sums], "text"), Column("", [number for _, number in sums])]
-    yield Table(columns, strong=[name == "sum" for name, _ in sums])
-    yield ""
-    strongest = sorted((one for one in parts.parts if one.part in ("head", "mlp")), key=lambda part: -abs(part.value))
-    shown, largest = strongest[: top or SHOWN], abs(strongest[0].value) if strongest else 1.0
-    names = [f"head {one.head}" if one.part == "head" else "MLP" for one in shown]
-    layers = ["" if one.layer is None else f" of layer {one.layer}" for one in shown]
-    yield Table(
-        [
-            Column("strongest parts", list(map("{}{}".format, names, layers)), "text"),
-            Column(
-                "writes",
-                [one.value for one in shown],
-                "change",
-                "+.3f",
-                shade=[one.value / (largest or 1) for one in shown],
-            ),
-            Column("from", [_source_tokens(found, one) for one in shown], "text", rank=0, cut="end", tone="dim"),
-        ]
-    )
-    if len(strongest) > len(shown):
-        yield (
-            f"{len(strongest) - len(shown)} more parts write less: see {option_name('top')}, or {option_name('json')}",
-            "dim",
-        )
-    yield ""
-    along = "the word's row" if found.against is None else "the difference of the two words' rows"
-    yield (
-        f"Each part is what it added to the residual stream, along {along} of the unembedding, any final norm "
-        "held at its scale on this text. A head's is Σ weight · value · W_O over the tokens that it looks at."
-    )
-
-
-def _source_tokens(found: Effects, part: ContributionPart) -> Line:
-    values = part.keys or ()
-    keys = sorted(range(len(values)), key=lambda at: -abs(values[at]))[:TOKENS]
-    said = [f"{token_label(found.key_axis[key], 12)} {values[key]:+.2f}" for key in keys]
-    return listed(said)

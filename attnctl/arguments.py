@@ -1,0 +1,43 @@
+"""What functions for Python are given: a text or a trace with its model, layers and heads, changes of the weights."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from attnctl.argument_types import ModelOptions, checked_selection, require_type
+from attnctl.models import opened_model
+from attnctl.source import Changes, TextSource, TraceSource
+from attnctl.trace import Trace
+
+if TYPE_CHECKING:
+    from attnctl.models import ModelArgument
+    from attnctl.source import Source
+
+Selection = int | Sequence[int] | None
+
+
+def source_of_argument(function: str, text: str | Trace, model: ModelArgument, options: ModelOptions) -> Source:
+    """Return the source that a text or a trace is. Raises TypeError, naming the function, for anything else."""
+    if isinstance(text, Trace):
+        return TraceSource(text)
+    if text is None:
+        raise TypeError(f"{function}(): text is a str or a Trace, not None")
+    require_type(function, "text", text, str)
+    return TextSource(opened_model(function, model, options), text)
+
+
+def selected_places(
+    function: str, layer: Selection, head: Selection
+) -> tuple[Sequence[int] | None, Sequence[int] | None]:
+    """Return the layers and heads that are named; None for all. Raises TypeError, naming the function, for no numbers."""
+    return checked_selection(function, "layer", layer), checked_selection(function, "head", head)
+
+
+def changes_of_arguments(
+    function: str, measure: str | None, words: bool, renormalise: bool, drop: str | Sequence[str] | None
+) -> Changes:
+    """Return what is done to the weights. Raises TypeError, naming the function, where `drop` is no texts."""
+    for one in drop or ():
+        require_type(function, "each of drop", one, str)
+    return Changes(measure, words, renormalise, drop)

@@ -1,0 +1,1 @@
+"""`attnctl ablate`: what each head, edge or part of a text does for a prediction."""

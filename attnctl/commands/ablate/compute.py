@@ -1,0 +1,147 @@
+"""`attnctl.ablate`: what each head, edge or part of a text does for a prediction."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, cast
+
+from attnctl import limits
+from attnctl.argument_types import ModelOptions, require_type, with_model_options
+from attnctl.arguments import Selection, selected_places
+from attnctl.errors import UsageError, option_name
+from attnctl.interventions import HOW, Intervention
+from attnctl.models import DEFAULT, opened_model
+from attnctl.models.watching import by_cross_attention, off_heads, reference_contexts, watched_text
+from attnctl.readings.spans import REST, SPECIAL, parts_of
+from attnctl.source import reader_of, selected_indices
+from attnctl.tokens import checked_text, find_token
+from attnctl.watched.measure import EffectRequest, measure_effects
+
+if TYPE_CHECKING:
+    from attnctl.models import Model, ModelArgument
+    from attnctl.source import Selection as Chosen
+    from attnctl.watched.effects import Effects
+    from attnctl.watched.measure import Watched
+
+
+@with_model_options
+def ablate(
+    text: str,
+    model: ModelArgument = DEFAULT,
+    *,
+    target: str | None = None,
+    against: str | None = None,
+    query: int | str | None = None,
+    layer: Selection = None,
+    head: Selection = None,
+    how: str = "zero",
+    reference: str | os.PathLike[str] | None = None,
+    edges: bool = False,
+    edge: str | list[str] | tuple[str, ...] | None = None,
+    spans: str | None = None,
+    off: str | None = None,
+    approximate: bool = False,
+    batch_size: int | None = None,
+    **options: Any,
+) -> Effects:
+    """What each head, or with `edges` each key, does for a prediction: every one is taken away in turn, as the command does.
+
+    With `edge` ("gave→Mary") or `spans` these are cut instead. For a transformers model that runs in your own code see
+    `attnctl.effects`.
+
+    >>> from attnctl import ablate
+    >>> len(ablate("Alice will eat", model="demo").heads) > 0
+    True
+    """
+    checked_text(text)
+    for one in edge or ():
+        require_type("ablate", "each of edge", one, str)
+    layers, heads = selected_places("ablate", layer, head)
+    if batch_size is not None:
+        limits.BATCH_SIZE.check_value("batch_size", batch_size)
+    watched, ask = ablation_of_text(
+        text,
+        lambda: opened_model("ablate", model, cast(ModelOptions, options)),
+        layer=layers,
+        head=heads,
+        query=None if query is None else str(query),
+        how=how,
+        reference=None if reference is None else os.fspath(reference),
+        edges=edges,
+        edge=[edge] if isinstance(edge, str) else edge,
+        spans=spans,
+        off=off,
+        cross=options.get("attention") is None,
+        target=target,
+        against=against,
+        approximate=approximate,
+        batch_size=batch_size,
+    )
+    return measure_effects(watched, ask)
+
+
+def ablation_of_text(
+    text: str,
+    open_model: Callable[[], Model],
+    *,
+    layer: Chosen = None,
+    head: Chosen = None,
+    query: str | None = None,
+    how: str = "zero",
+    reference: str | None = None,
+    edges: bool = False,
+    edge: Sequence[str] | None = None,
+    spans: str | None = None,
+    off: str | None = None,
+    target: str | None = None,
+    against: str | None = None,
+    approximate: bool = False,
+    batch_size: int | None = None,
+    cross: bool = True,
+) -> tuple[Watched, EffectRequest]:
+    """What `measure_effects` is asked over a text, by the options of `attnctl ablate`.
+
+    `cross` looks into an encoder-decoder by its cross attention. Raises UsageError for what does not go together.
+    """
+    if how not in HOW:
+        raise UsageError(f"it is {', '.join(HOW)}", option="how", value=how)
+    if how == "resample" and reference is None:
+        why = f"it takes each head's output from another text: name one with {option_name('reference')}"
+        raise UsageError(why, option="how", value=how)
+    model = reader_of(open_model(), checked_text(text))
+    model = by_cross_attention(model) if cross else model
+    info = model.info
+    base = Intervention(how=how, reference=reference_contexts(model, text, how, reference))
+    if off is not None:
+        base = replace(base, heads=off_heads(info, off))
+    layers = selected_indices(layer, info.n_layers or 1, "layer", info.name)
+    heads = selected_indices(head, info.n_heads or 1, "head", info.name)
+    watched = watched_text(model, text, query, base)
+    keys = watched.tokens if watched.key_tokens is None else watched.key_tokens
+    pairs = []
+    for spec in edge or ():
+        parts = re.split(r"\s*(?:→|->|>)\s*", spec)
+        if len(parts) != 2 or not all(part.strip() for part in parts):
+            raise UsageError('it reads QUERY→KEY, as "gave→Mary" or "11>2"', option="edge", value=spec)
+        pairs.append((find_token(watched.tokens, parts[0]), find_token(keys, parts[1])))
+    cut = [
+        (part.name, tuple(at for a, b in part.ranges for at in range(a, b)))
+        for part in (() if spans is None else parts_of(spans, watched.text, keys))
+        if part.name not in (REST, SPECIAL)
+    ]
+    return watched, EffectRequest(
+        how=how,
+        sweep_heads=not (edges or edge or spans),
+        layers=layers,
+        heads=heads,
+        every_edge=edges,
+        edges=pairs,
+        spans=cut,
+        target=target,
+        against=against,
+        approximate=approximate,
+        batch_size=batch_size,
+    )

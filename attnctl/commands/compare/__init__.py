@@ -1,0 +1,1 @@
+"""`attnctl compare`: two models on one text, two traces, or two texts, side by side."""

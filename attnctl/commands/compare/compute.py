@@ -1,0 +1,98 @@
+"""`attnctl.compare`: two models on one text, two traces, or two texts, and which of their heads to show."""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING, Any
+
+from attnctl.argument_types import ModelOptions, checked
+from attnctl.arguments import changes_of_arguments, source_of_argument
+from attnctl.errors import UsageError
+from attnctl.measures import needs_of
+from attnctl.models import DEFAULT
+from attnctl.readings.comparison import Comparison, compare_traces
+from attnctl.source import NO_CHANGES, Changes, prepare, selected_indices
+from attnctl.trace import Trace
+
+if TYPE_CHECKING:
+    from attnctl.source import Say, Selection, Source
+
+
+@checked
+def compare(
+    a: Any,
+    b: Any,
+    text: str | None = None,
+    *,
+    text_pair: str | None = None,
+    names: tuple[str, str] | None = None,
+    measure: str | None = None,
+    words: bool = False,
+    drop: str | list[str] | tuple[str, ...] | None = None,
+    renormalise: bool = False,
+) -> Comparison:
+    """Two traces, or with `text` two models on it: `both_weights(layer, head)`, `largest_difference()`.
+
+    With `text_pair` both models read that as the second of two texts.
+
+    >>> from attnctl import compare
+    >>> compare("demo", "random", "Alice will eat pizza").names
+    ('demo', 'random')
+    """
+    if names is not None and (len(names) != 2 or not all(isinstance(name, str) for name in names)):
+        raise TypeError(f"compare(): names is two names, not {names!r}")
+    if text_pair is not None and text is None:
+        raise TypeError("compare(): text_pair goes with a text")
+    changes = changes_of_arguments("compare", measure, words, renormalise, drop)
+    sides = []
+    for name, side in (("a", a), ("b", b)):
+        if text is None and not isinstance(side, Trace):
+            raise TypeError(f"compare(): {name} is a Trace where there is no text, not {type(side).__name__}")
+        if text is not None and not (
+            isinstance(side, (str, os.PathLike)) or hasattr(side, "run") or hasattr(side, "config")
+        ):
+            raise TypeError(f"compare(): {name} is a model where there is a text, not {type(side).__name__}")
+        how: ModelOptions = {"text_pair": text_pair}
+        sides.append(
+            source_of_argument("compare", side, DEFAULT, {})
+            if text is None
+            else source_of_argument("compare", text, side, how)
+        )
+    said = tuple(side if isinstance(side, str) else sides[at].info.name for at, side in enumerate((a, b)))
+    return compare_sources(sides[0], sides[1], names or (said[0], said[1]), changes)
+
+
+def compare_sources(
+    a: Source, b: Source, names: tuple[str, str], changes: Changes = NO_CHANGES, say: Say | None = None
+) -> Comparison:
+    """Two sources side by side, with the same changes; `say` hears what a large one takes."""
+    instead = "compare needs them all: take a shorter text, or attnctl heatmap of each side"
+    every_layer = needs_of(changes.measure) == "layers"
+    traces = [
+        prepare(source, changes, range(source.counts[0]) if every_layer else None, say=say).trace(instead=instead)
+        for source in (a, b)
+    ]
+    return compare_traces(traces[0], traces[1], names)
+
+
+def chosen_places(pair: Comparison, layer: Selection, head: Selection) -> list[tuple[int, int]]:
+    """The (layer, head) to show of two: those named, or the one where most has changed.
+
+    Raises UsageError for one that the two do not share.
+    """
+    of_both = "what {} and {} share".format(*pair.names)
+    layers = selected_indices(layer, 1 + max(at for at, _ in pair.places), "layer", of_both)
+    heads = selected_indices(head, 1 + max(at for _, at in pair.places), "head", of_both)
+    chosen = [
+        (at, number)
+        for at, number in pair.places
+        if (layers is None or at in layers) and (heads is None or number in heads)
+    ]
+    if not chosen:
+        held = ", ".join(f"{at}.{number}" for at, number in pair.places[:8])
+        raise UsageError(f"no such layer and head in {of_both}: it has {held}{', …' * (len(pair.places) > 8)}")
+    if layer is None and head is None:
+        return [pair.largest_difference()[:2]]
+    # where one of the two is named, the other is chosen, unless it says all
+    one_is_open = layer is None or head is None
+    return [max(chosen, key=pair.gap_of_head)] if one_is_open and "all" not in (layer, head) else chosen

@@ -1,0 +1,39 @@
+"""Two traces compared as a figure: the weights of A and B at one place, and their difference."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+from matplotlib.colors import CenteredNorm
+
+from attnctl.formats.pictures import PLAIN, Look
+from attnctl.readings.comparison import Comparison
+from attnctl.render.figure.heatmap import colour_map, drawing_of
+from attnctl.render.figure.layout import LEAST, Drawing, Grids, Panel, Scale, colour_norm
+from attnctl.render.forms import CHANGE
+
+
+def comparison_panels(pair: Comparison, layer: int, head: int, look: Look = PLAIN) -> Drawing:
+    """The weights of A and B at one place, and their difference."""
+    a, b = pair.both_weights(layer, head)  # (n_q, n_k) each
+    rows, columns = pair.axis_labels()
+    masks = pair.both_masks(layer)
+    hidden = pair.hidden_in_one(layer)
+    change_of = b - a if hidden is None else np.where(hidden, 0, b - a)  # (n_q, n_k)
+    top = max(float(a.max()), float(b.max()), LEAST) if look.vmax is None else look.vmax
+    weights = Scale(colour_norm(look.vmin or 0.0, top), colour_map(look.cmap), "weight")
+    furthest = max(float(np.abs(change_of).max()), LEAST)
+    change = Scale(CenteredNorm(halfrange=furthest), colour_map(CHANGE), "difference")
+    names = f"A  {pair.names[0]}", f"B  {pair.names[1]}", "B - A"
+    arrays = zip(names, (a, b, change_of), (0, 0, 1), masks, strict=True)
+    grids = Grids(
+        panels=tuple(Panel(0, at, name, array, mask, scale) for at, (name, array, scale, mask) in enumerate(arrays)),
+        rows=tuple(rows),
+        columns=tuple(columns),
+        scales=(weights, change),
+        said=(said,) if (said := pair.unmatched_tokens()) else (),
+        title=f"layer {layer}, head {head}" if look.title is None else look.title,
+        cited=f"A {pair.a.model.citation}; B {pair.b.model.citation}",
+    )
+    return drawing_of(grids, replace(look, log=False))

@@ -1,0 +1,95 @@
+"""`attnctl.heads`: what each head does over a text, and what kind it is."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING, Unpack
+
+from attnctl.argument_types import ModelOptions, require_type, with_model_options
+from attnctl.arguments import Selection, changes_of_arguments, selected_places, source_of_argument
+from attnctl.errors import UsageError
+from attnctl.measures import joins_heads
+from attnctl.models import DEFAULT
+from attnctl.source import prepare
+from attnctl.trace import Trace
+
+if TYPE_CHECKING:
+    from attnctl.blockwise import Tick
+    from attnctl.models import ModelArgument
+    from attnctl.readings.head_names import HeadNames, NamesHeads
+    from attnctl.readings.head_statistics import HeadStatistics
+    from attnctl.readings.overview import Overview
+    from attnctl.source import Prepared
+
+
+@with_model_options
+def heads(
+    text: str | Trace,
+    model: ModelArgument = DEFAULT,
+    *,
+    layer: Selection = None,
+    head: Selection = None,
+    measure: str | None = None,
+    words: bool = False,
+    drop: str | list[str] | tuple[str, ...] | None = None,
+    renormalise: bool = False,
+    probe: bool = False,
+    census: NamesHeads | None = None,
+    **options: Unpack[ModelOptions],
+) -> tuple[HeadStatistics, ...]:
+    """What each head does over a text, long or short: `values` by statistic (entropy, first, previous, …), and `names`.
+
+    `census` is the table of a corpus that `evaluate` returns, after which heads are called.
+
+    >>> from attnctl import heads
+    >>> measured = heads("Alice will eat pizza", model="random", n_heads=2)
+    >>> [(head.layer, head.head) for head in measured]
+    [(0, 0), (0, 1)]
+    """
+    from attnctl.readings.head_names import NamesHeads
+
+    if census is not None:
+        require_type("heads", "census", census, NamesHeads)
+    changes = changes_of_arguments("heads", measure, words, renormalise, drop)
+    source = source_of_argument("heads", text, model, options)
+    given = prepare(source, changes, *selected_places("heads", layer, head), keeps_columns=True)
+    return measure_heads(given, probe, None if census is None else census.head_names()).head_statistics
+
+
+def measure_heads(
+    given: Prepared, probe: bool = False, names: HeadNames | None = None, tick: Tick | None = None
+) -> Overview:
+    """The statistics of the heads of a source that was prepared with `keeps_columns`.
+
+    With `probe`, induction and duplicates are those of random tokens said twice; `names` stand behind those of the text.
+    Raises UsageError where these cannot be.
+    """
+    from attnctl.readings.head_names import names_around
+    from attnctl.readings.head_statistics import name_head
+    from attnctl.readings.heatmap import OverviewReading
+    from attnctl.readings.statistics_reading import HeadStatisticsReading
+
+    source = given.source
+    if probe and given.model is None:
+        raise UsageError(f"runs a model: {source.name} holds numbers that have been computed already", option="probe")
+    if probe and source.measure is not None:
+        why = f"it does not go with {source.measure}"
+        raise UsageError(f"measures the weights of single heads: {why}", option="probe")
+    if names is not None and joins_heads(source.measure):
+        raise UsageError(f"names single heads, and {source.measure} is of all heads together", option="census")
+    statistics = HeadStatisticsReading(source.tokens, source.key_tokens)
+    found: Overview = given.read(OverviewReading(statistics=statistics), tick)
+    measured = list(found.head_statistics)
+    if probe:
+        from attnctl.models.watching import ProbeReading, probe_text
+
+        scores = probe_text(given.model).read(ProbeReading(), given.layers, given.heads)
+        for at, one in enumerate(measured):
+            probed = dict(zip(("induction", "duplicate"), scores[one.layer, one.head], strict=True))
+            measured[at] = name_head(replace(one, values={**one.values, **probed}), len(found.tokens), probed)
+    before, after = names_around(found.model, names)
+    named = (
+        replace(one, names=(*before.get((one.layer, one.head), ()), *one.names, *after.get((one.layer, one.head), ())))
+        for one in measured
+    )
+    return replace(found, head_statistics=tuple(named))

@@ -1,0 +1,66 @@
+"""`attnctl.view`: the page of a text or trace, or of two side by side."""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING, Unpack
+
+from attnctl.argument_types import ModelOptions, require_type, with_model_options
+from attnctl.arguments import Selection, changes_of_arguments, selected_places, source_of_argument
+from attnctl.errors import UsageError, option_name
+from attnctl.files import write_whole
+from attnctl.models import DEFAULT
+from attnctl.pages import page_of_sources
+from attnctl.render.page import Page
+from attnctl.trace import Trace
+from attnctl.watched.measure import EffectRequest
+
+if TYPE_CHECKING:
+    from attnctl.models import ModelArgument
+
+
+@with_model_options
+def view(
+    text: str | Trace,
+    other: Trace | None = None,
+    model: ModelArgument = DEFAULT,
+    *,
+    layer: Selection = None,
+    head: Selection = None,
+    query: int | str | None = None,
+    measure: str | None = None,
+    words: bool = False,
+    drop: str | list[str] | tuple[str, ...] | None = None,
+    renormalise: bool = False,
+    log: bool = False,
+    effects: bool = False,
+    against: str | None = None,
+    output: str | os.PathLike[str] | None = None,
+    **options: Unpack[ModelOptions],
+) -> Page:
+    """Return the page of a text or trace, or of two traces side by side: its HTML, which a notebook shows.
+
+    It is written to `output` as well if one is named.
+
+    `query` is chosen at first, and `words`, `drop`, `renormalise` and `log` say how the page begins. With `effects` the
+    tokens are shaded by what they do for a prediction: that of `target` of the options, above that of `against`.
+
+    >>> from attnctl import view
+    >>> view("Alice will eat pizza", model="random")[:15]
+    '<!doctype html>'
+    """
+    if other is not None:
+        require_type("view", "other", other, Trace)
+    changes = changes_of_arguments("view", measure, words, renormalise, drop)
+    layers, heads = selected_places("view", layer, head)
+    if against is not None and not effects:
+        raise UsageError(f"goes with {option_name('effects')}", option="against")
+    ask = EffectRequest(target=options.pop("target", None), against=against, every_edge=True) if effects else None
+    sides = [source_of_argument("view", text, model, options)] + (
+        [] if other is None else [source_of_argument("view", other, model, options)]
+    )
+    named = None if query is None else str(query)
+    html = Page(page_of_sources(sides, changes, layers, heads, query=named, log=log, effects=ask))
+    if output is not None:
+        write_whole(os.fspath(output), html.encode())
+    return html

@@ -1,0 +1,79 @@
+"""`attnctl.intervene`: heads ablated and edges cut inside a transformers model of yours, while it runs."""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+from attnctl.argument_types import check_network, checked, checked_pairs, checked_selection, require_type
+from attnctl.attention import Array
+from attnctl.interventions import Cut, Intervention, checked_heads
+from attnctl.models.huggingface.attention_interface import architecture_name
+from attnctl.models.huggingface.intervention import apply_interventions
+from attnctl.models.huggingface.network import network_info
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedModel
+
+
+@checked
+@contextmanager
+def intervene(
+    model: PreTrainedModel,
+    heads: Mapping[int, int | Sequence[int]] | None = None,
+    edges: Sequence[tuple[int, int]] | None = None,
+    *,
+    how: str = "zero",
+    reference: Mapping[int, Array] | None = None,
+    layer: int | Sequence[int] | None = None,
+    edge_heads: int | Sequence[int] | None = None,
+    attention: str | None = None,
+) -> Iterator[Intervention]:
+    """Ablate heads and cut edges in any forward or generate call of `model` within the context; put back afterwards.
+
+    >>> with attnctl.intervene(model, heads={23: [3]}, edges=[(-1, 2)]):  # doctest: +SKIP
+    ...     model.generate(**inputs)
+
+    `heads` maps a layer to the heads whose context is replaced: by 0 (`how="zero"`), by its mean over positions ("mean":
+    of `reference`, layer → (heads, d_v), or without one of the text itself; in generation, of the prompt), or by another
+    text's ("resample": `reference`, layer → (heads, n, d_v)). Where a learned gate multiplies the context (Qwen3-Next),
+    these are of what the gate lets through, which is what the head adds. Each of `edges` is (query, key), hidden before
+    the softmax in `layer` and `edge_heads` (None: all, an empty list: none); a query that would lose its only key keeps
+    itself. Negative layers, heads and positions count from the end, positions from that of the text as each forward finds
+    it. `attention` picks encoder, decoder or cross (None: all of them). Raises UsageError for a layer or head that is not
+    there, AttnctlError as `capture` does; contexts nest, and `capture` shows what is so changed.
+    """
+    check_network("intervene", model)
+    pairs = () if edges is None else checked_pairs("intervene", "edges", edges)
+    some_layers = _selection_or_none("layer", layer)
+    some_heads = _selection_or_none("edge_heads", edge_heads)
+    name = architecture_name(model)
+    info = network_info(model, name, attention or "self")
+    n_layers = info.n_layers or 1
+    off = checked_heads(_heads_by_layer(heads or {}), n_layers, info.n_heads or 1, name)
+    window = None
+    if some_layers is not None:
+        window = frozenset(checked_heads(dict.fromkeys(some_layers, (0,)), n_layers, 1, name))
+    several = None if some_heads is None else frozenset(some_heads)
+    cuts = tuple(Cut((key,), (query,), window, several) for query, key in pairs)
+    intervention = Intervention(off, cuts, how, reference)
+    with apply_interventions(model, [intervention], attention):
+        yield intervention
+
+
+def _heads_by_layer(heads: Mapping[int, int | Sequence[int]]) -> dict[int, tuple[int, ...]]:
+    """Layer → heads of the argument `heads`. Raises TypeError, naming the argument, for what are no whole numbers."""
+    found = {}
+    for layer, several in heads.items():
+        require_type("intervene", "a layer of heads", layer, int)
+        require_type("intervene", f"heads[{layer}]", several, int, Sequence)
+        found[operator.index(layer)] = _selection_or_none(f"heads[{layer}]", several) or ()
+    return found
+
+
+def _selection_or_none(name: str, value: object) -> tuple[int, ...] | None:
+    """As `checked_selection`, but that an empty list selects nothing, and is no error: an intervention may be empty."""
+    empty = isinstance(value, Sequence) and not isinstance(value, (str, bytes)) and not value
+    return () if empty else checked_selection("intervene", name, value)

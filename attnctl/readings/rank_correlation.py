@@ -1,0 +1,35 @@
+"""How far two rankings agree."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from attnctl.attention import Array
+
+
+def kendall_tau(one: Sequence[float], other: Sequence[float]) -> float | None:
+    """Kendall's τ-b of two rankings (Kendall 1945), ties counted; None for fewer than two, or where one is all ties."""
+    x, y = np.asarray(one, dtype=np.float64), np.asarray(other, dtype=np.float64)  # (n,)
+    both = x_pairs = y_pairs = 0.0
+    for at in range(1, len(x)):
+        a, b = np.sign(x[at] - x[:at]), np.sign(y[at] - y[:at])  # (at,)
+        both += float((a * b).sum())
+        x_pairs += float(np.abs(a).sum())
+        y_pairs += float(np.abs(b).sum())
+    return None if not x_pairs or not y_pairs else both / float(np.sqrt(x_pairs * y_pairs))
+
+
+def spearman_rho(one: Sequence[float], other: Sequence[float]) -> float | None:
+    """Spearman's rank correlation, ties sharing their mean rank; None for fewer than two, or where one is all ties."""
+    a, b = _mean_ranks(one), _mean_ranks(other)  # (n,)
+    if len(a) < 2 or not a.std() or not b.std():
+        return None
+    return float(np.corrcoef(a, b)[0, 1])
+
+
+def _mean_ranks(values: Sequence[float]) -> Array:
+    _, place, count = np.unique(np.asarray(values, dtype=np.float64), return_inverse=True, return_counts=True)
+    ends = np.cumsum(count)  # (distinct,)
+    return (ends - (count - 1) / 2)[place]  # (n,)

@@ -1,0 +1,76 @@
+"""What heads and MLPs add to a logit."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from attnctl.errors import option_name
+from attnctl.render.forms import Column, Form, Line, Table, listed, token_label
+from attnctl.text import bare_word, counted, sentence_percent
+from attnctl.watched.effects import ContributionPart, Effects
+
+SHOWN = 10  # heads and MLPs in a table, unless told otherwise
+TOKENS = 4  # that a head writes from
+KINDS = (("embedding", "embedding"), ("head", "heads"), ("mlp", "MLPs"), ("bias", "biases"))
+
+
+def contributions_forms(found: Effects, top: int | None = None) -> Iterator[Form]:
+    """The logit as a sum: a line for each kind of part, the total beside the model's own, the strongest parts."""
+    parts = found.contributions
+    assert parts is not None and found.target is not None
+    yield f"{found.model.name}, {counted(len(found.tokens), 'token')}", "bold"
+    above = "" if found.against is None else f", above that of {bare_word(found.against.text)},"
+    at = f"{token_label(found.tokens[found.query], 24)} ({found.query})"
+    yield (
+        f"The logit of {bare_word(found.target.text)} ({sentence_percent(found.baseline.probability)}){above} "
+        f"{'after' if found.model.causal else 'at'} {at}, as a sum."
+    )
+    yield ""
+    sums = []
+    for kind, name in KINDS:
+        values = [part.value for part in parts.parts if part.part == kind]
+        if values and (kind != "bias" or any(values)):
+            sums.append((f"{name} ({len(values)})" if kind in ("head", "mlp") else name, f"{sum(values):+.4f}"))
+    own = f"the model's own {'difference' if found.against else 'logit'}"
+    sums += [("sum", f"{parts.sum_of_parts:.4f}")]
+    if parts.logit_before_cap is not None:
+        sums.append((f"{own}, before its cap", f"{parts.logit_before_cap:.4f}"))
+    sums.append((own, f"{parts.logit:.4f}"))
+    columns = [Column("", [name for name, _ in sums], "text"), Column("", [number for _, number in sums])]
+    yield Table(columns, strong=[name == "sum" for name, _ in sums])
+    yield ""
+    strongest = sorted((one for one in parts.parts if one.part in ("head", "mlp")), key=lambda part: -abs(part.value))
+    shown, largest = strongest[: top or SHOWN], abs(strongest[0].value) if strongest else 1.0
+    names = [f"head {one.head}" if one.part == "head" else "MLP" for one in shown]
+    layers = ["" if one.layer is None else f" of layer {one.layer}" for one in shown]
+    yield Table(
+        [
+            Column("strongest parts", list(map("{}{}".format, names, layers)), "text"),
+            Column(
+                "writes",
+                [one.value for one in shown],
+                "change",
+                "+.3f",
+                shade=[one.value / (largest or 1) for one in shown],
+            ),
+            Column("from", [_source_tokens(found, one) for one in shown], "text", rank=0, cut="end", tone="dim"),
+        ]
+    )
+    if len(strongest) > len(shown):
+        yield (
+            f"{len(strongest) - len(shown)} more parts write less: see {option_name('top')}, or {option_name('json')}",
+            "dim",
+        )
+    yield ""
+    along = "the word's row" if found.against is None else "the difference of the two words' rows"
+    yield (
+        f"Each part is what it added to the residual stream, along {along} of the unembedding, any final norm "
+        "held at its scale on this text. A head's is Σ weight · value · W_O over the tokens that it looks at."
+    )
+
+
+def _source_tokens(found: Effects, part: ContributionPart) -> Line:
+    values = part.keys or ()
+    keys = sorted(range(len(values)), key=lambda at: -abs(values[at]))[:TOKENS]
+    said = [f"{token_label(found.key_axis[key], 12)} {values[key]:+.2f}" for key in keys]
+    return listed(said)

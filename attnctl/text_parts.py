@@ -1,0 +1,47 @@
+"""`attnctl.spans`: attention between the parts of a text."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Unpack
+
+from attnctl.argument_types import ModelOptions, with_model_options
+from attnctl.arguments import Selection, changes_of_arguments, selected_places, source_of_argument
+from attnctl.models import DEFAULT
+from attnctl.readings.heatmap import GridReading, OverviewReading
+from attnctl.readings.spans import parts_of
+from attnctl.source import prepare
+from attnctl.trace import Trace
+
+if TYPE_CHECKING:
+    from attnctl.models import ModelArgument
+    from attnctl.readings.overview import Overview
+
+
+@with_model_options
+def spans(
+    text: str | Trace,
+    kind: str = "paragraphs",
+    model: ModelArgument = DEFAULT,
+    *,
+    layer: Selection = None,
+    head: Selection = None,
+    measure: str | None = None,
+    words: bool = False,
+    drop: str | list[str] | tuple[str, ...] | None = None,
+    renormalise: bool = False,
+    **options: Unpack[ModelOptions],
+) -> Overview:
+    r"""Attention between the parts of a text, as `grid.weights[layer, head]` (parts, parts), rows summing to 1.
+
+    `kind` is paragraphs, lines, headings, documents, or a file of name,start,end.
+
+    >>> from attnctl import spans
+    >>> spans("One line.\nAnother line.", "lines", model="random").grid.weights[0, 0].shape
+    (2, 2)
+    """
+    changes = changes_of_arguments("spans", measure, words, renormalise, drop)
+    source = source_of_argument("spans", text, model, options)
+    given = prepare(source, changes, *selected_places("spans", layer, head))
+    rows = parts_of(kind, given.source.text, given.source.tokens)
+    columns = parts_of(kind, given.source.text, given.source.key_tokens)
+    return given.read(OverviewReading(GridReading(rows, columns, "mass")))
