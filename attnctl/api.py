@@ -24,6 +24,7 @@ from attnctl.trace import Trace
 
 if TYPE_CHECKING:
     from attnctl.blockwise import Tick
+    from attnctl.commands.quiz.compute import QuizQuestion
     from attnctl.formats.chat import Conversation
     from attnctl.formats.documents.model_documents import RelationDocument
     from attnctl.formats.pictures import Look
@@ -37,7 +38,6 @@ if TYPE_CHECKING:
     from attnctl.readings.effects.answer_sources import AnswerSources
     from attnctl.readings.head_statistics import HeadStatistics
     from attnctl.readings.overview import Overview
-    from attnctl.readings.questions.quiz import QuizQuestion
     from attnctl.render.page import Page
     from attnctl.source import Prepared, Say, Source
     from attnctl.source import Selection as Chosen
@@ -441,9 +441,9 @@ def questions_of_trace(
     The last of three or more is on what matters, where `model`, the built-in one that the trace is of, makes a prediction
     that one head carries. Raises AttnctlError where there is nothing to ask.
     """
+    from attnctl.commands.quiz.compute import quiz_questions, removal_question
     from attnctl.models.watching import watched_text
     from attnctl.readings.effects.ablation import EffectRequest, measure_effects
-    from attnctl.readings.questions.quiz import quiz_questions, removal_question
     from attnctl.tokens import BLANKS
 
     asked, text = quiz_questions(trace, count, seed, query), trace.text

@@ -130,13 +130,13 @@ COMMANDS = {
     "softmax": CommandPackage(
         LEARN,
         "the softmax of a few scores, worked out",
-        "attnctl.commands.softmax",
+        "attnctl.commands.softmax.command",
         documents={"softmax": "attnctl.formats.documents.readings_json:SoftmaxDocument"},
     ),
     "quiz": CommandPackage(
         LEARN,
         "questions about the attention of a sentence",
-        "attnctl.commands.quiz",
+        "attnctl.commands.quiz.command",
         documents={"quiz": "attnctl.formats.documents.readings_json:QuizDocument"},
     ),
     "config": CommandPackage(SETTINGS, "defaults of your own", "attnctl.commands.config"),

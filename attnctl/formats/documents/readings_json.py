@@ -11,6 +11,8 @@ import numpy as np
 from msgspec import field
 from msgspec.structs import asdict
 
+from attnctl.commands.quiz.compute import QuizQuestion
+from attnctl.commands.softmax.result import SoftmaxSteps
 from attnctl.document_fields import Amount, Correlation, Index, Mask, Matrix, Part, Share, Vector, about
 from attnctl.errors import AttnctlError
 from attnctl.files import parse_json, read_bytes, write_whole
@@ -33,8 +35,6 @@ from attnctl.readings.effects import ContributionPart, Effects, strongest_cuts
 from attnctl.readings.effects.answer_sources import AnswerSources, PartSource
 from attnctl.readings.effects.needle import HeadsOff, NeedleCell, NeedleRun, Needles
 from attnctl.readings.head_place import HeadPlace
-from attnctl.readings.questions.quiz import QuizQuestion
-from attnctl.readings.questions.softmax import SoftmaxSteps
 from attnctl.trace.model_info import ModelInfo
 
 # --- effects -----------------------------------------------------------------------------------------------------

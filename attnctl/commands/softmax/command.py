@@ -77,9 +77,9 @@ def softmax_command(
     """Work out the softmax of a few scores: the arithmetic, the weights as bars, other scales, plain division."""
     import numpy as np
 
+    from attnctl.commands.softmax.result import SoftmaxSteps, factor_of, scores_of
     from attnctl.files import decode_text, read_bytes
     from attnctl.inputs import token_names
-    from attnctl.readings.questions.softmax import SoftmaxSteps, factor_of, scores_of
 
     if json:
         refuse_unused(context, "precision", because="JSON holds every digit")
@@ -98,7 +98,7 @@ def softmax_command(
 
         put_bytes(softmax_to_json(steps) + b"\n")
     else:
+        from attnctl.commands.softmax.show import softmax_forms
         from attnctl.render.terminal.console import Shown
-        from attnctl.render.told.softmax import softmax_forms
 
         show_renderable(Shown(softmax_forms(steps, precision)))

@@ -31,7 +31,7 @@ from attnctl.errors import UsageError
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from attnctl.readings.questions.quiz import QuizQuestion
+    from attnctl.commands.quiz.compute import QuizQuestion
 
 
 @command(example='attnctl quiz "Alice will eat pizza"', more=(MATHEMATICS, MADE, CHECKPOINT))
@@ -71,9 +71,9 @@ def quiz_command(
     Answers are read from standard input, one a line: a letter, a token, or a number. An empty line passes.
     """
     from attnctl import api
+    from attnctl.commands.quiz.show import beginning_forms
     from attnctl.readings.questions.headline import headline
     from attnctl.render.terminal.console import Shown
-    from attnctl.render.told.quiz import beginning_forms
     from attnctl.source import check_attention_weights, prepare
     from attnctl.text import visible_text
     from attnctl.tokens import find_token
@@ -102,9 +102,9 @@ def quiz_command(
 
 def run_quiz(page: Console, asked: Sequence[QuizQuestion]) -> None:
     """Ask, mark and count; a stream that ends early ends the quiz with what was answered."""
-    from attnctl.readings.questions.quiz import is_right
+    from attnctl.commands.quiz.compute import is_right
+    from attnctl.commands.quiz.show import answer_forms, question_forms, score_forms
     from attnctl.render.terminal.console import Shown
-    from attnctl.render.told.quiz import answer_forms, question_forms, score_forms
 
     marks: list[bool] = []
     for number, question in enumerate(asked, 1):
@@ -119,7 +119,7 @@ def run_quiz(page: Console, asked: Sequence[QuizQuestion]) -> None:
 
 def read_answer(page: Console, question: QuizQuestion) -> str | None:
     """Return one line of standard input, None at its end. At a terminal, ask again if the line is no answer."""
-    from attnctl.readings.questions.quiz import is_right
+    from attnctl.commands.quiz.compute import is_right
 
     at_terminal = sys.stdin.isatty()
     while True:

@@ -7,9 +7,9 @@ import math
 import numpy as np
 import pytest
 
-from attnctl.readings.questions.softmax import SoftmaxSteps
+from attnctl.commands.softmax.result import SoftmaxSteps
+from attnctl.commands.softmax.show import softmax_forms
 from attnctl.render.terminal.console import Shown, as_text
-from attnctl.render.told.softmax import softmax_forms
 from tests.conftest import Run
 from tests.tools.screen import cells, marked, rows_below, told
 

@@ -16,8 +16,8 @@ from msgspec import structs
 import attnctl
 from attnctl import attention
 from attnctl.api import questions_of_trace
+from attnctl.commands.quiz.compute import MAKERS, QuizQuestion, is_right, number_in, quiz_questions, removal_question
 from attnctl.models import attend, open_model
-from attnctl.readings.questions.quiz import MAKERS, QuizQuestion, is_right, number_in, quiz_questions, removal_question
 from tests.conftest import Result, spawned
 
 TEXT = "Alice will eat pizza"
@@ -86,7 +86,7 @@ def test_names_are_made_once_for_all_rows(monkeypatch: pytest.MonkeyPatch) -> No
         made.append(text)
         return text
 
-    monkeypatch.setattr("attnctl.readings.questions.quiz.visible_text", counted)
+    monkeypatch.setattr("attnctl.commands.quiz.compute.visible_text", counted)
     assert quiz_questions(attend("word " * 60, model="random", causal=True, n_heads=4), 2)
     assert len(made) < 3 * 60
 

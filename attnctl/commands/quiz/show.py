@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from attnctl.commands.quiz.compute import QuizQuestion
 from attnctl.errors import option_name
-from attnctl.readings.questions.quiz import QuizQuestion
 from attnctl.render.forms import Form, Line, Piece
 from attnctl.text import number_text, visible_text
 from attnctl.trace import Headline

@@ -7,7 +7,7 @@ from functools import partial
 
 import numpy as np
 
-from attnctl.readings.questions.softmax import Doubles, SoftmaxSteps
+from attnctl.commands.softmax.result import Doubles, SoftmaxSteps
 from attnctl.render.forms import Column, Form, Grid, Line, Table, exponential_heading, token_label
 from attnctl.text import number_text
 
