@@ -137,7 +137,7 @@ COMMANDS = {
         LEARN,
         "questions about the attention of a sentence",
         "attnctl.commands.quiz.command",
-        documents={"quiz": "attnctl.formats.documents.readings_json:QuizDocument"},
+        documents={"quiz": "attnctl.commands.quiz.result:Quiz"},
     ),
     "config": CommandPackage(SETTINGS, "defaults of your own", "attnctl.commands.config"),
     "docs": CommandPackage(SETTINGS, "the documentation: lesson, guides, reference", "attnctl.commands.docs"),

@@ -31,7 +31,7 @@ from attnctl.errors import UsageError
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from attnctl.commands.quiz.compute import QuizQuestion
+    from attnctl.commands.quiz.result import QuizQuestion
 
 
 @command(example='attnctl quiz "Alice will eat pizza"', more=(MATHEMATICS, MADE, CHECKPOINT))
@@ -70,7 +70,7 @@ def quiz_command(
 
     Answers are read from standard input, one a line: a letter, a token, or a number. An empty line passes.
     """
-    from attnctl import api
+    from attnctl.commands.quiz.compute import questions_of_trace
     from attnctl.commands.quiz.show import beginning_forms
     from attnctl.readings.questions.headline import headline
     from attnctl.render.terminal.console import Shown
@@ -86,11 +86,15 @@ def quiz_command(
     say_unknown(trace.tokens, notes=trace.notes)
     place = None if query is None else find_token(trace.tokens, query)
     whole_model = prepared.model if layer is None and head is None else None
-    asked = api.questions_of_trace(trace, questions, model.seed or 0, place, whole_model)
+    asked = questions_of_trace(trace, questions, model.seed or 0, place, whole_model)
     if json:
-        from attnctl.formats.documents.readings_json import quiz_to_json
+        from msgspec import convert
 
-        put_bytes(quiz_to_json(trace.text, trace.model, asked) + b"\n")
+        from attnctl.commands.quiz.result import QuestionEntry, Quiz
+        from attnctl.formats.documents.json_documents import write_json
+
+        entries = convert(asked, tuple[QuestionEntry, ...], from_attributes=True)
+        put_bytes(write_json(Quiz(text=trace.text, model=trace.model, questions=entries), "quiz") + b"\n")
         return
     page = safe_console()
     if (first := headline(trace, query=place)) is not None and first.reason:
@@ -102,7 +106,7 @@ def quiz_command(
 
 def run_quiz(page: Console, asked: Sequence[QuizQuestion]) -> None:
     """Ask, mark and count; a stream that ends early ends the quiz with what was answered."""
-    from attnctl.commands.quiz.compute import is_right
+    from attnctl.commands.quiz.result import is_right
     from attnctl.commands.quiz.show import answer_forms, question_forms, score_forms
     from attnctl.render.terminal.console import Shown
 
@@ -119,7 +123,7 @@ def run_quiz(page: Console, asked: Sequence[QuizQuestion]) -> None:
 
 def read_answer(page: Console, question: QuizQuestion) -> str | None:
     """Return one line of standard input, None at its end. At a terminal, ask again if the line is no answer."""
-    from attnctl.commands.quiz.compute import is_right
+    from attnctl.commands.quiz.result import is_right
 
     at_terminal = sys.stdin.isatty()
     while True:

@@ -1,4 +1,4 @@
-"""Questions about one row of attention, made from the numbers of an actual trace, and their marking."""
+"""Questions about one row of attention, made from the numbers of an actual trace."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from attnctl import attention
+from attnctl.commands.quiz.result import QuizQuestion
 from attnctl.errors import AttnctlError
 from attnctl.layer import LayerTrace
 from attnctl.readings.effects import Effects, HeadEffect
@@ -23,6 +24,7 @@ from attnctl.trace import Headline, Trace
 from attnctl.trace.steps import is_default_scale, reach_of_mask
 
 if TYPE_CHECKING:
+    from attnctl.source import Model
     from attnctl.tokens import Token
 
 
@@ -30,40 +32,6 @@ Doubles = npt.NDArray[np.float64]
 
 TRIVIAL = 0.05  # a weight nearer to 0 or 1 can be guessed
 MOST_KEYS = 12  # rows longer than this are no exercise for the head
-
-
-@dataclass(frozen=True)
-class QuizQuestion:
-    """A question; its answer is one of `choices`, or a number to within `tolerance` where there are none."""
-
-    kind: str
-    text: str
-    answer: str
-    why: str
-    facts: tuple[str, ...] = ()  # the numbers that it takes
-    choices: tuple[str, ...] = ()
-    tolerance: float | None = None
-
-
-def is_right(question: QuizQuestion, given: str) -> bool | None:
-    """Whether an answer is right; None where it is none at all (no such choice, not a number)."""
-    given = given.strip()
-    if not question.choices:
-        number = number_in(given)
-        return None if number is None else abs(number - float(question.answer)) <= (question.tolerance or 0)
-    meant = [choice for choice in question.choices if choice.casefold() == given.casefold()]
-    if len(given) == 1 and 0 <= (at := ord(given.casefold()) - ord("a")) < len(question.choices):
-        meant.append(question.choices[at])  # "a" may name the first choice, or be a token: both are taken
-    return question.answer in meant if meant else None
-
-
-def number_in(text: str) -> float | None:
-    """A number as people write it: 0.42, ,42, 42 %, −1.5; None for anything else."""
-    text = text.replace("−", "-").replace(",", ".").strip()
-    try:
-        return float(text.removesuffix("%")) / (100 if text.endswith("%") else 1)
-    except ValueError:
-        return None
 
 
 # --- making them -------------------------------------------------------------------------------------------------
@@ -99,6 +67,29 @@ class QuizRow:
         """Each key with its number, one of them left out."""
         pairs = zip(self.names, numbers, strict=True)
         return tuple(f"{name} {'?' if at == but else number_text(x, 2)}" for at, (name, x) in enumerate(pairs))
+
+
+def questions_of_trace(
+    trace: Trace, count: int = 5, seed: int = 0, query: int | None = None, model: Model | None = None
+) -> list[QuizQuestion]:
+    """`count` questions about a trace, as `attnctl quiz` asks them; the same seed asks the same.
+
+    The last of three or more is on what matters, where `model`, the built-in one that the trace is of, makes a prediction
+    that one head carries. Raises AttnctlError where there is nothing to ask.
+    """
+    from attnctl.models.watching import watched_text
+    from attnctl.readings.effects.ablation import EffectRequest, measure_effects
+
+    asked, text = quiz_questions(trace, count, seed, query), trace.text
+    if len(asked) < 3 or model is None or getattr(model, "unembedding", None) is None:
+        return asked
+    tokens = model.tokenize(text)
+    if not model.info.causal and not any(token.text in BLANKS for token in tokens):
+        # a model that sees both sides predicts what is hidden: the last word
+        last = next((token for token in reversed(tokens) if token.text.isalpha()), tokens[-1])
+        text = f"{text[: last.start]}{BLANKS[0]}{text[last.end :]}"
+    found = removal_question(measure_effects(watched_text(model, text), EffectRequest()), random.Random(seed))
+    return asked if found is None else [*asked[:-1], found]
 
 
 def quiz_questions(trace: Trace, count: int = 5, seed: int = 0, query: int | None = None) -> list[QuizQuestion]:
@@ -180,9 +171,10 @@ def _ask_prediction(row: QuizRow, line: Headline | None) -> QuizQuestion | None:
         "prediction",
         f"Before you see a number: “{row.trace.text}”. Where will “{row.query}” look most{_row_name(row)}? This head "
         f"usually links {ROLES.get(line.role, line.role)}.",
+        (),
         row.names[row.largest_key],
-        f"Its attention: {shares}.",
-        choices=row.names,
+        row.names,
+        why=f"Its attention: {shares}.",
     )
 
 
@@ -195,10 +187,10 @@ def _ask_strongest(row: QuizRow) -> QuizQuestion | None:
     return QuizQuestion(
         "strongest",
         f"{said} does “{row.query}” attend to most{_row_name(row)}?",
-        row.names[row.largest_key],
-        f"The largest score takes the largest weight: {row.names[row.largest_key]}, {row.weights[row.largest_key]:.2f}.",
         facts,
+        row.names[row.largest_key],
         row.names,
+        why=f"The largest score takes the largest weight: {row.names[row.largest_key]}, {row.weights[row.largest_key]:.2f}.",
     )
 
 
@@ -218,10 +210,10 @@ def _ask_softmax(row: QuizRow) -> QuizQuestion | None:
     return QuizQuestion(
         "softmax",
         f"“{row.query}” has these scaled scores{_row_name(row)}. What is its weight on “{row.names[j]}”?",
-        f"{float(attention.softmax(rounded)[j]):.6f}",
-        f"exp({number_text(rounded[j], 2)}) / Σ exp = {np.exp(rounded[j]):.2f} / {total:.2f} = {row.weights[j]:.2f}.",
         row.keys_with_numbers(row.scaled_scores),
+        round(float(attention.softmax(rounded)[j]), 6),
         tolerance=0.0151,
+        why=f"exp({number_text(rounded[j], 2)}) / Σ exp = {np.exp(rounded[j]):.2f} / {total:.2f} = {row.weights[j]:.2f}.",
     )
 
 
@@ -235,10 +227,10 @@ def _ask_missing(row: QuizRow) -> QuizQuestion | None:
     return QuizQuestion(
         "sum",
         f"One weight in the row of “{row.query}” is missing{_row_name(row)}. What is its weight on “{row.names[j]}”?",
-        f"{1 - rest:.6f}",
-        f"A row sums to 1, so 1 - {rest:.2f} = {1 - rest:.2f}.",
         row.keys_with_numbers(row.weights, but=j),
+        round(1 - rest, 6),
         tolerance=0.0101,
+        why=f"A row sums to 1, so 1 - {rest:.2f} = {1 - rest:.2f}.",
     )
 
 
@@ -258,9 +250,10 @@ def _ask_division(row: QuizRow) -> QuizQuestion | None:
         "scaled",
         f"The score of “{row.query}” with “{row.names[j]}” is {number_text(score, 2)}, and d_k is {d_k}. "
         f"What is the scaled score{_row_name(row)}?",
-        f"{score / np.sqrt(d_k):.6f}",
-        f"{number_text(score, 2)} / √{d_k} = {number_text(score / np.sqrt(d_k), 2)}.",
+        (),
+        round(score / math.sqrt(d_k), 6),
         tolerance=max(0.0151, 0.01 * abs(score / math.sqrt(d_k))),
+        why=f"{number_text(score, 2)} / √{d_k} = {number_text(score / math.sqrt(d_k), 2)}.",
     )
 
 
@@ -298,7 +291,7 @@ def _ask_moved(row: QuizRow, kind: str, text: str, after: float, reason: str) ->
         return None  # too little to tell
     word = "larger" if after > before else "smaller"
     return QuizQuestion(
-        kind, text, word, f"{reason}: {before:.2f} becomes {after:.2f}.", choices=("larger", "smaller", "the same")
+        kind, text, (), word, ("larger", "smaller", "the same"), why=f"{reason}: {before:.2f} becomes {after:.2f}."
     )
 
 
@@ -319,8 +312,9 @@ def _ask_visible(row: QuizRow) -> QuizQuestion | None:
         "mask",
         f"Of {n} tokens, counted from 0, “{row.query}” is number {at}; {', and '.join(rules)}. At how many tokens may it "
         f"look, itself among them{_row_name(row)}?",
-        str(len(row.keys)),
-        f"At {len(row.keys)}: {seen}.",
+        (),
+        float(len(row.keys)),
+        why=f"At {len(row.keys)}: {seen}.",
     )
 
 
@@ -338,10 +332,10 @@ def _ask_mixed(row: QuizRow) -> QuizQuestion | None:
         "context",
         f"What is dimension {d}, counted from 0, of the context of “{row.query}”{_row_name(row)}, given its weights and "
         f"that dimension of each value?",
-        f"{float(w @ v):.6f}",
-        f"{terms} = {number_text(float(w @ v), 2)}.",
         tuple(f"{name} {x:.2f} × {y}" for name, x, y in zip(row.names, w, told, strict=True)),
+        round(float(w @ v), 6),
         tolerance=0.0201,
+        why=f"{terms} = {number_text(float(w @ v), 2)}.",
     )
 
 
@@ -383,11 +377,11 @@ def removal_question(found: Effects, dice: random.Random) -> QuizQuestion | None
         "removal",
         f"{place} the model expects “{word}” with {percent(before.probability or 0)}. Which "
         "of these heads, switched off, brings that down most?",
-        _head_name(first),
-        f"Without {_head_name(first)} it is {percent(first.probability or 0, 1)}{instead}: attnctl ablate measures it. "
-        "What a head writes is a hint, but later layers and the softmax answer to it.",
         tuple(_removal_fact(found, one) for one in several),
+        _head_name(first),
         tuple(_head_name(one) for one in several),
+        why=f"Without {_head_name(first)} it is {percent(first.probability or 0, 1)}{instead}: attnctl ablate measures it. "
+        "What a head writes is a hint, but later layers and the softmax answer to it.",
     )
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from attnctl.commands.quiz.compute import QuizQuestion
+from attnctl.commands.quiz.result import QuizQuestion
 from attnctl.errors import option_name
 from attnctl.render.forms import Form, Line, Piece
 from attnctl.text import number_text, visible_text
@@ -33,9 +33,9 @@ def answer_forms(question: QuizQuestion, given: str, good: bool) -> Iterator[For
     """What became of an answer, and why."""
     if good:
         return _beside("right", "bold accent", question.why)
-    whole = question.choices or not question.tolerance
-    answer = question.answer if whole else number_text(float(question.answer), 2)
-    return _beside("wrong" if given else "passed", "bold", f"It is {visible_text(answer)}. {question.why}")
+    said, decimals = question.answer, 2 if question.tolerance else 0
+    answer = visible_text(said) if isinstance(said, str) else number_text(said, decimals)
+    return _beside("wrong" if given else "passed", "bold", f"It is {answer}. {question.why}")
 
 
 def beginning_forms(line: Headline, query: str, where: str) -> Iterator[Form]:

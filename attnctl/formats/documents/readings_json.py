@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import fields, replace
 from pathlib import Path
 from typing import Annotated, Any
@@ -11,9 +10,8 @@ import numpy as np
 from msgspec import field
 from msgspec.structs import asdict
 
-from attnctl.commands.quiz.compute import QuizQuestion
 from attnctl.commands.softmax.result import SoftmaxSteps
-from attnctl.document_fields import Amount, Correlation, Index, Mask, Matrix, Part, Share, Vector, about
+from attnctl.document_fields import Correlation, Index, Mask, Matrix, Part, Share, Vector, about
 from attnctl.errors import AttnctlError
 from attnctl.files import parse_json, read_bytes, write_whole
 from attnctl.formats.documents.json_documents import (
@@ -35,7 +33,6 @@ from attnctl.readings.effects import ContributionPart, Effects, strongest_cuts
 from attnctl.readings.effects.answer_sources import AnswerSources, PartSource
 from attnctl.readings.effects.needle import HeadsOff, NeedleCell, NeedleRun, Needles
 from attnctl.readings.head_place import HeadPlace
-from attnctl.trace.model_info import ModelInfo
 
 # --- effects -----------------------------------------------------------------------------------------------------
 
@@ -329,30 +326,3 @@ def softmax_to_json(steps: SoftmaxSteps) -> bytes:
     scales = tuple(ScaledWeights(scale, steps.weights_scaled_by(scale)) for scale in steps.scales_compared)
     document = document_of(SoftmaxDocument, steps, sum=float(steps.exponentials.sum()), scales=scales)
     return write_json(document, "softmax")
-
-
-class QuestionEntry(Part, kw_only=True):
-    """A question and its answer."""
-
-    kind: Annotated[str, about("What is asked for: a weight, the strongest key, …")]
-    text: str = field(name="question")
-    facts: Annotated[tuple[str, ...], about("The numbers that it takes.")]
-    answer: Annotated[str | float, about("One of choices, or a number.")]
-    choices: tuple[str, ...] = ()
-    tolerance: Annotated[Amount | None, about("How far off a number may be.")] = None
-
-
-class QuizDocument(JsonDocument, kw_only=True, tag="attnctl.quiz/1"):
-    """Questions about the attention of a sentence, each with its answer."""
-
-    text: str
-    model: DocumentModel
-    questions: tuple[QuestionEntry, ...]
-
-
-def quiz_to_json(text: str, info: ModelInfo, questions: Sequence[QuizQuestion]) -> bytes:
-    """The questions of a quiz as one line of JSON, without the newline."""
-    entries = tuple(
-        document_of(QuestionEntry, one, answer=one.answer if one.choices else float(one.answer)) for one in questions
-    )
-    return write_json(document_of(QuizDocument, text=text, model=info, questions=entries), "quiz")

@@ -15,8 +15,8 @@ from msgspec import structs
 
 import attnctl
 from attnctl import attention
-from attnctl.api import questions_of_trace
-from attnctl.commands.quiz.compute import MAKERS, QuizQuestion, is_right, number_in, quiz_questions, removal_question
+from attnctl.commands.quiz.compute import MAKERS, questions_of_trace, quiz_questions, removal_question
+from attnctl.commands.quiz.result import QuizQuestion, is_right, number_in
 from attnctl.models import attend, open_model
 from tests.conftest import Result, spawned
 
@@ -50,7 +50,7 @@ def test_every_kind_is_asked_and_true() -> None:
             worked = np.exp(told)[j] / np.exp(told).sum() if q.kind == "softmax" else 1 - np.nansum(told)
             assert float(q.answer) == pytest.approx(worked, abs=1e-6)
         elif q.kind == "mask":
-            assert q.answer == str(i + 1)
+            assert q.answer == i + 1
         elif q.kind == "unscaled":
             bare = attention.softmax(scores[head, i].astype(np.float64)[: i + 1]).max()
             assert q.answer == ("larger" if bare > row.max() else "smaller")
@@ -98,9 +98,9 @@ def test_what_cannot_be_asked_is_not() -> None:
     assert "mask" not in {q.kind for q in quiz_questions(replace(bare, layers=(odd,)), 20)}  # nobody could count it
 
 
-CHOICE = QuizQuestion("k", "?", "eat", "", choices=("Alice", "eat", "a"))
-THE = QuizQuestion("k", "?", "The", "", choices=("The", "dog", "saw", "a"))
-NUMBER = QuizQuestion("k", "?", "0.42", "", tolerance=0.015)
+CHOICE = QuizQuestion("k", "?", (), "eat", ("Alice", "eat", "a"), why="")
+THE = QuizQuestion("k", "?", (), "The", ("The", "dog", "saw", "a"), why="")
+NUMBER = QuizQuestion("k", "?", (), 0.42, tolerance=0.015, why="")
 
 
 @pytest.mark.parametrize(
@@ -110,8 +110,8 @@ NUMBER = QuizQuestion("k", "?", "0.42", "", tolerance=0.015)
         (CHOICE, "a", False), (CHOICE, "d", None), (CHOICE, "pizza", None), (CHOICE, "", None),
         (NUMBER, "0.42", True), (NUMBER, ".43", True), (NUMBER, "0,41", True), (NUMBER, "42 %", True), (NUMBER, "42%", True),
         # "a" is what a reader types for the first choice, and a word of many sentences
-        (THE, "a", True), (replace(THE, answer="a"), "a", True), (replace(THE, answer="a"), "d", True),
-        (replace(THE, answer="dog"), "a", False),
+        (THE, "a", True), (structs.replace(THE, answer="a"), "a", True), (structs.replace(THE, answer="a"), "d", True),
+        (structs.replace(THE, answer="dog"), "a", False),
         (NUMBER, "0.45", False), (NUMBER, "−0.42", False), (NUMBER, "nan", False), (NUMBER, "much", None), (NUMBER, "", None),
     ],
 )  # fmt: skip
@@ -173,7 +173,7 @@ def test_what_a_mask_leaves_can_be_counted_from_the_question(how: dict[str, Any]
     for q in asked:
         at = int(q.text.partition("is number ")[2].partition(";")[0])
         seen = [j for j in range(6) if (j <= at or "causal" not in how) and abs(at - j) < how.get("window", 6)]
-        assert q.answer == str(len(seen))
+        assert q.answer == len(seen)
 
 
 def test_a_missing_weight_is_never_below_zero() -> None:
