@@ -131,7 +131,7 @@ COMMANDS = {
         LEARN,
         "the softmax of a few scores, worked out",
         "attnctl.commands.softmax.command",
-        documents={"softmax": "attnctl.formats.documents.readings_json:SoftmaxDocument"},
+        documents={"softmax": "attnctl.commands.softmax.result:Softmax"},
     ),
     "quiz": CommandPackage(
         LEARN,

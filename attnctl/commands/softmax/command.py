@@ -77,7 +77,7 @@ def softmax_command(
     """Work out the softmax of a few scores: the arithmetic, the weights as bars, other scales, plain division."""
     import numpy as np
 
-    from attnctl.commands.softmax.result import SoftmaxSteps, factor_of, scores_of
+    from attnctl.commands.softmax.compute import factor_of, scores_of, work_out_softmax
     from attnctl.files import decode_text, read_bytes
     from attnctl.inputs import token_names
 
@@ -92,13 +92,13 @@ def softmax_command(
     else:
         numbers = scores_of(" ".join(scores))
     names = None if tokens is None else tuple(token_names(tokens))
-    steps = SoftmaxSteps(np.asarray(numbers), names, factor_of(scale, d_k), temperature)
+    worked = work_out_softmax(np.asarray(numbers), names, factor_of(scale, d_k), temperature)
     if json:
-        from attnctl.formats.documents.readings_json import softmax_to_json
+        from attnctl.formats.documents.json_documents import write_json
 
-        put_bytes(softmax_to_json(steps) + b"\n")
+        put_bytes(write_json(worked, "softmax") + b"\n")
     else:
         from attnctl.commands.softmax.show import softmax_forms
         from attnctl.render.terminal.console import Shown
 
-        show_renderable(Shown(softmax_forms(steps, precision)))
+        show_renderable(Shown(softmax_forms(worked, precision)))

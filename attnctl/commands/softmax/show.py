@@ -7,7 +7,8 @@ from functools import partial
 
 import numpy as np
 
-from attnctl.commands.softmax.result import Doubles, SoftmaxSteps
+from attnctl.commands.softmax.compute import Doubles, scores_times, unmasked_scores
+from attnctl.commands.softmax.result import Softmax
 from attnctl.render.forms import Column, Form, Grid, Line, Table, exponential_heading, token_label
 from attnctl.text import number_text
 
@@ -15,7 +16,7 @@ INDENT = 2
 Step = tuple[str, Doubles, str]  # title, numbers, what stands below them
 
 
-def softmax_forms(worked: SoftmaxSteps, precision: int = 2) -> Iterator[Form]:
+def softmax_forms(worked: Softmax, precision: int = 2) -> Iterator[Form]:
     """Softmax weights worked out."""
     number = partial(_number, precision=precision)
     scores = [f"{x:g}" if np.isfinite(x) else "-∞" for x in worked.scores]
@@ -23,39 +24,37 @@ def softmax_forms(worked: SoftmaxSteps, precision: int = 2) -> Iterator[Form]:
     table = partial(_share_table, names, "score" if worked.labels is None else "", number)
     given: list[Step] = [] if worked.labels is None else [("score", worked.scores, "")]
     yield from _section("softmax", "weights = exp(scaled scores) / Σ exp(scaled scores)")
-    steps, shift = list(given), worked.exponent_shift
+    steps, shift, shares = list(given), worked.exponent_shift, np.array(worked.weights)
     if worked.scale != 1.0:
-        steps.append((scale_factor(worked.scale), worked.scaled_scores, ""))
+        steps.append((scale_factor(worked.scale), scores_times(worked.scores, worked.scale), ""))
     if worked.temperature != 1.0:
         steps.append((f"÷ {worked.temperature:g}", worked.scaled, ""))
-    e = worked.exponentials
-    steps.append((exponential_heading(shift, number), e, number(e.sum())))
-    yield table([*steps, ("÷ Σ", worked.weights, number(worked.weights.sum()))])
+    steps.append((exponential_heading(shift, number), worked.exponentials, number(worked.sum)))
+    yield table([*steps, ("÷ Σ", shares, number(shares.sum()))])
     if shift:
         said = f"{number(shift)}, the largest, is taken off each score before exp, so that none overflows: "
         yield Line(f"{said}the shares stay the same.", "dim", INDENT)
     yield ""
-    best = int(np.argmax(worked.weights))
+    best = int(np.argmax(shares))
     even = f"{np.exp(worked.entropy):.1f}"
-    said = f" takes {100 * worked.weights[best]:.3g} %; the whole is as even as {even} equal shares would be."
+    said = f" takes {100 * shares[best]:.3g} %; the whole is as even as {even} equal shares would be."
     yield Line([(names[best], "bold accent"), said], indent=INDENT)
     over = "" if worked.temperature == 1.0 else f" / {worked.temperature:g}"
     yield from _section("scale by scale", f"weights = softmax(scores × scale{over})")
-    scales = list(worked.scales_compared)
-    weights = np.stack([worked.weights_scaled_by(scale) for scale in scales])  # (scales, n)
-    marks = tuple(at for at, scale in enumerate(scales) if scale == worked.scale)
-    yield Grid(weights, [scale_factor(scale) for scale in scales], names, precision, heat=True, marks=marks)
+    scales = [row.scale for row in worked.scales]
+    weights = np.stack([row.weights for row in worked.scales])  # (scales, n)
+    yield Grid(weights, [*map(scale_factor, scales)], names, precision, heat=True, marks=(scales.index(worked.scale),))
     yield from _section("why not divide by the sum?", "scores / Σ scores")
-    divided = worked.divided_by_sum
-    if divided is None:
+    if worked.divided_by_sum is None:
         yield Line("The scores add up to 0: there is nothing to divide by.", indent=INDENT)
         yield Line("exp makes every score positive first.", "dim", INDENT)
         return
-    yield table([*given, (f"÷ {number(worked.unmasked_scores.sum())}", divided, number(1))])
+    divided = np.array(worked.divided_by_sum)
+    yield table([*given, (f"÷ {number(unmasked_scores(worked.scores).sum())}", divided, number(1))])
     yield ""
     if (divided < 0).any():
         yield Line("Shares below 0 or above 1 are no shares. exp makes every score positive first.", "dim", INDENT)
-    elif change := _change_by_shift(worked, number):
+    elif change := _change_by_shift(worked.scores, divided, number):
         yield Line(f"{change} here.", "dim", INDENT)
         yield Line("The softmax stays the same: what counts is by how much a score leads.", "dim", INDENT)
 
@@ -80,13 +79,12 @@ def _share_table(names: Sequence[str], heading: str, number: Callable[[float], s
     return Table([Column(heading, names, "text"), *columns, bars], foot=feet, indent=INDENT)
 
 
-def _change_by_shift(worked: SoftmaxSteps, number: Callable[[float], str]) -> str:
+def _change_by_shift(scores: Doubles, divided: Doubles, number: Callable[[float], str]) -> str:
     """How plain division changes where every score is larger, or smaller; empty where no such change can be seen."""
-    assert worked.divided_by_sum is not None
-    best = int(np.argmax(worked.divided_by_sum))
-    before, least = number(worked.divided_by_sum[best]), float(worked.scores[worked.visible].min())
+    best = int(np.argmax(divided))
+    before, least = number(divided[best]), float(scores[np.isfinite(scores)].min())
     for shift in (10.0, 1 - least):  # by which the least score is 1
-        shifted = np.where(worked.visible, worked.scores + shift, 0.0)  # (n,)
+        shifted = unmasked_scores(scores + shift)  # (n,)
         total = float(shifted.sum())
         if total > 0 and (after := number(float(shifted[best]) / total)) != before:
             done = f"Adding {shift:g} to" if shift > 0 else f"Taking {-shift:g} off"

@@ -1,16 +1,15 @@
-"""Readings as JSON: effects, sources, needles (which are read back), comparisons, a softmax, a quiz."""
+"""Readings as JSON: effects, sources, needles (which are read back), comparisons."""
 
 from __future__ import annotations
 
 from dataclasses import fields, replace
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import numpy as np
 from msgspec import field
 from msgspec.structs import asdict
 
-from attnctl.commands.softmax.result import SoftmaxSteps
 from attnctl.document_fields import Correlation, Index, Mask, Matrix, Part, Share, Vector, about
 from attnctl.errors import AttnctlError
 from attnctl.files import parse_json, read_bytes, write_whole
@@ -286,43 +285,3 @@ def comparison_to_json(pair: Comparison) -> bytes:
         layers=tuple(ComparedLayer(at, tuple(heads)) for at, heads in layers.items()),
     )
     return write_json(document, "comparison")
-
-
-# --- a softmax, a quiz -------------------------------------------------------------------------------------------
-
-NumbersOrNull = Annotated[Any, about("", type="array", items={"anyOf": [{"type": "number"}, {"type": "null"}]})]
-
-
-class ScaledWeights(Part):
-    """The weights under another factor."""
-
-    scale: float
-    weights: Vector
-
-
-class SoftmaxDocument(JsonDocument, kw_only=True, tag="attnctl.softmax/1"):
-    """The softmax of a few scores, step by step."""
-
-    labels: Annotated[tuple[str, ...] | None, about("Names of the scores.")] = None
-    scores: Annotated[NumbersOrNull, about("As they were given; null where masked.")]
-    scale: Annotated[float, about("The factor on the scores.")]
-    temperature: float
-    scaled: Annotated[NumbersOrNull, about("Scores × scale / temperature; null where masked.")] = field(
-        name="scaled_scores"
-    )
-    exponent_shift: Annotated[float, about("Taken off the scaled scores before the exponential.")] = field(name="shift")
-    exponentials: Vector
-    sum: Annotated[float, about("Of the exponentials.")]
-    weights: Annotated[tuple[Share, ...], about("The softmax.")]
-    entropy: Annotated[float, about("Of the weights, nats.")]
-    divided_by_sum: Annotated[
-        tuple[float, ...] | None, about("Each score divided by the plain sum; null where that is 0.")
-    ]
-    scales: Annotated[tuple[ScaledWeights, ...], about("The weights under other factors.")]
-
-
-def softmax_to_json(steps: SoftmaxSteps) -> bytes:
-    """A softmax as one line of JSON; infinite numbers, of masked scores, are null."""
-    scales = tuple(ScaledWeights(scale, steps.weights_scaled_by(scale)) for scale in steps.scales_compared)
-    document = document_of(SoftmaxDocument, steps, sum=float(steps.exponentials.sum()), scales=scales)
-    return write_json(document, "softmax")

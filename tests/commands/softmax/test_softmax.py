@@ -7,7 +7,7 @@ import math
 import numpy as np
 import pytest
 
-from attnctl.commands.softmax.result import SoftmaxSteps
+from attnctl.commands.softmax.compute import work_out_softmax
 from attnctl.commands.softmax.show import softmax_forms
 from attnctl.render.terminal.console import Shown, as_text
 from tests.conftest import Run
@@ -58,7 +58,7 @@ def test_scores_in_one_word_or_in_a_pipe_are_several(written: list[str], run: Ru
 
 
 def test_it_fits_any_width() -> None:
-    worked = SoftmaxSteps(np.linspace(-3, 4, 40), tuple(f"a long name {at} 日本語" for at in range(40)), 0.3, 1.5)
+    worked = work_out_softmax(np.linspace(-3, 4, 40), tuple(f"a long name {at} 日本語" for at in range(40)), 0.3, 1.5)
     for width in (30, 80, 200):
         lines = as_text(Shown(softmax_forms(worked, 4)), width).splitlines()
         assert len(lines) > 100 and max(map(len, lines)) <= width
