@@ -197,8 +197,8 @@ def sources_of_run(
     folder: str, text: str, open_model: Callable[[str], Model]
 ) -> tuple[Iterator[TextSource], dict[int, str]]:
     """The text under the weights of every kept step of a training run, one after another; step → its label."""
+    from attnctl.commands.train.run import TrainingRun
     from attnctl.models.builtin.weights import steps_of
-    from attnctl.training.run import TrainingRun
 
     reports = TrainingRun(folder).reports()
     losses = {report["step"]: report["loss"] for report in reports if report.get("loss") is not None}

@@ -111,7 +111,7 @@ COMMANDS = {
     "train": CommandPackage(
         MODELS,
         "train a small attention model and watch it learn",
-        "attnctl.commands.train",
+        "attnctl.commands.train.command",
         documents={
             "report": "attnctl.formats.documents.model_documents:ReportDocument",
             "lesson": "attnctl.formats.documents.model_documents:Lesson",

@@ -14,22 +14,23 @@ from typing import TYPE_CHECKING
 
 from msgspec import structs
 
+from attnctl import english
+from attnctl.commands.train.recipe import GRAMMAR, Recipe
+from attnctl.commands.train.run import TrainingRun, weights_file
+from attnctl.english import HELD_OUT, Link, links_said, written_blocks
 from attnctl.errors import AttnctlError
 from attnctl.files import write_whole
 from attnctl.formats.documents.model_documents import RelationDocument
 from attnctl.models import open_named_model
+from attnctl.models.builtin import network
 from attnctl.models.builtin.stack import Stack
 from attnctl.readings.census.census import count_sentence, tally_shape
 from attnctl.readings.census.census_tally import CensusTally, table_of_tally
 from attnctl.readings.census.words import HALVES, UP, AlignedSentence, ParsedSentence, TreeQuestion, align_words
-from attnctl.training import english, network
-from attnctl.training.english import HELD_OUT, Link, links_said, written_blocks
-from attnctl.training.recipe import GRAMMAR, Recipe
-from attnctl.training.run import TrainingRun, weights_file
 
 if TYPE_CHECKING:
+    from attnctl.commands.train.state import Training
     from attnctl.source import Model
-    from attnctl.training.state import Training
 
 GOALS = {
     english.VERB_SUBJECT: 0.95, english.PAST_OTHERS: 0.95, english.OBJECT_VERB: 0.95, english.PRONOUN: 0.95,

@@ -9,12 +9,12 @@ from typing import Any
 
 import pytest
 
+from attnctl.commands.train.recipe import DEFAULTS
+from attnctl.commands.train.run import TrainingRun
 from attnctl.errors import AttnctlError
 from attnctl.models import open_model
 from attnctl.readings.spans import parts_of
 from attnctl.tokens import split_words
-from attnctl.training.recipe import DEFAULTS
-from attnctl.training.run import TrainingRun
 from tests.conftest import Refused
 
 

@@ -8,8 +8,8 @@ from itertools import chain
 import numpy as np
 import pytest
 
-from attnctl.training import english
-from attnctl.training.english import HELD_OUT, SENTENCES, WORDS, bundled_corpus
+from attnctl import english
+from attnctl.english import HELD_OUT, SENTENCES, WORDS, bundled_corpus
 from samples.english import __main__ as command
 from samples.english.grammar import sentences
 from samples.english.language import word_lines

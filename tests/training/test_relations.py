@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 from safetensors import safe_open
 
+from attnctl import english
 from attnctl.attention import Call
 from attnctl.errors import AttnctlError
 from attnctl.layer.computed import ComputedLayer
@@ -20,7 +21,6 @@ from attnctl.models.builtin.weights import path_of
 from attnctl.tokens import Token, split_words
 from attnctl.trace.model_info import ModelInfo
 from attnctl.trace.run import Run
-from attnctl.training import english
 from attnctl.training.relations import GOALS, measure_relations
 from samples.english.draft import Sentence
 from samples.english.marked import read_marked

@@ -18,19 +18,19 @@ import numpy as np
 import orjson
 
 from attnctl import __version__, limits
+from attnctl.commands.train import corpus as corpora
+from attnctl.commands.train.corpus import read_lines
+from attnctl.commands.train.recipe import DEFAULTS, GRAMMAR, OWN_TEXT, Recipe
+from attnctl.english import FOLDER, SENTENCES, bundled_corpus
 from attnctl.errors import AttnctlError, UsageError, in_one_line, option_name, options_as_flags
 from attnctl.files import LOCK, lock_folder, open_to_append, read_bytes, said_plainly, write_whole
+from attnctl.models.builtin import network
 from attnctl.text import as_json
-from attnctl.training import corpus as corpora
-from attnctl.training import network
-from attnctl.training.corpus import read_lines
-from attnctl.training.english import FOLDER, SENTENCES, bundled_corpus
-from attnctl.training.recipe import DEFAULTS, GRAMMAR, OWN_TEXT, Recipe
 
 if TYPE_CHECKING:
     from attnctl.attention import Array
+    from attnctl.commands.train.state import Training
     from attnctl.text import Document
-    from attnctl.training.state import Training
 
 # of a vocabulary of more words than this, the tables are kept in half precision, and the matrices, which every trace
 # repeats, to so many decimals

@@ -16,8 +16,8 @@ import numpy as np
 import pexpect
 import pytest
 
+from attnctl.commands.train.show import live_forms
 from attnctl.render.terminal.console import Shown, as_text
-from attnctl.render.told.training import live_forms
 from tests.conftest import Run, spawned
 from tests.tools.screen import cells
 
@@ -154,6 +154,6 @@ def test_what_takes_long_is_told_beforehand(run: Run, monkeypatch: pytest.Monkey
     recipe = run("model", "bundled", "--json").json["metadata"]["recipe"]
     assert (recipe["corpus"], recipe["sentences"]) == ("grammar", 65_000)
     for name in ("MEASURED_SECONDS", "TOLD_SECONDS"):
-        monkeypatch.setattr(f"attnctl.training.train.{name}", 0.0)
+        monkeypatch.setattr(f"attnctl.commands.train.compute.{name}", 0.0)
     told = trained(run, 4).err.splitlines()
     assert len(told) == 2 and told[0].startswith("attnctl: note: 3 steps to go: about 0 s (Ctrl-C saves"), told

@@ -15,17 +15,17 @@ import torch
 from torch import Tensor
 
 from attnctl.arrays import torch_device
+from attnctl.commands.train.corpus import UNKNOWN, Corpus
+from attnctl.commands.train.objectives import Batch, Batches
+from attnctl.commands.train.recipe import GRAMMAR, Recipe
+from attnctl.commands.train.run import TrainingRun, initial_arrays, read_corpus
+from attnctl.commands.train.state import Training
+from attnctl.english import QUESTIONS
 from attnctl.errors import AttnctlError, UsageError, option_name
+from attnctl.models.builtin import network
 from attnctl.models.builtin.vocabulary import letter_pieces, vocabulary_tokenizer
 from attnctl.text import duration_text
 from attnctl.tokens import find_token, split_words
-from attnctl.training import network
-from attnctl.training.corpus import UNKNOWN, Corpus
-from attnctl.training.english import QUESTIONS
-from attnctl.training.objectives import Batch, Batches
-from attnctl.training.recipe import GRAMMAR, Recipe
-from attnctl.training.run import TrainingRun, initial_arrays, read_corpus
-from attnctl.training.state import Training
 
 if TYPE_CHECKING:
     from attnctl.arrays import Floats

@@ -12,17 +12,17 @@ import pytest
 import torch
 
 from attnctl import attend, limits
+from attnctl.commands.train.compute import Watch, begin_training, learning_rate, rows_of_words, train_network
+from attnctl.commands.train.corpus import encode_sentences, read_lines, split_lines
+from attnctl.commands.train.objectives import FIRST_WORD, MASK_ID, UNKNOWN_ID, Batches
+from attnctl.commands.train.recipe import DEFAULTS, Recipe
+from attnctl.commands.train.run import TrainingRun, read_corpus, weights_file
+from attnctl.commands.train.state import Training
+from attnctl.english import QUESTIONS, bundled_corpus
 from attnctl.errors import AttnctlError
 from attnctl.models import open_model
+from attnctl.models.builtin import network
 from attnctl.models.builtin.stack import unembed_rows
-from attnctl.training import network
-from attnctl.training.corpus import encode_sentences, read_lines, split_lines
-from attnctl.training.english import QUESTIONS, bundled_corpus
-from attnctl.training.objectives import FIRST_WORD, MASK_ID, UNKNOWN_ID, Batches
-from attnctl.training.recipe import DEFAULTS, Recipe
-from attnctl.training.run import TrainingRun, read_corpus, weights_file
-from attnctl.training.state import Training
-from attnctl.training.train import Watch, begin_training, learning_rate, rows_of_words, train_network
 
 LINES = ["the cat sat on the mat", "the dog ran home", "a bird sang", "the cat ran on the mat today"]
 SMALL = Recipe(d_model=8, heads=2, layers=2)

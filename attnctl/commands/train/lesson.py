@@ -7,14 +7,14 @@ from typing import Any
 
 import torch
 
+from attnctl.commands.train.compute import Watch, begin_training, watched_sentence
+from attnctl.commands.train.objectives import FIRST_WORD
+from attnctl.commands.train.run import read_corpus, recipe_of
+from attnctl.commands.train.state import Training
 from attnctl.formats.documents.model_documents import Lesson
+from attnctl.models.builtin import network
 from attnctl.models.builtin.stack import unembed_rows
 from attnctl.tokens import split_words
-from attnctl.training import network
-from attnctl.training.objectives import FIRST_WORD
-from attnctl.training.run import read_corpus, recipe_of
-from attnctl.training.state import Training
-from attnctl.training.train import Watch, begin_training, watched_sentence
 
 LESSON_RATE = 1.0  # plain gradient descent on one sentence takes a far larger step than Adam on many
 

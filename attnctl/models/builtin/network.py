@@ -18,7 +18,7 @@ from attnctl.models.builtin.vocabulary import SHAPES, letter_pieces
 
 if TYPE_CHECKING:
     from attnctl.arrays import Floats
-    from attnctl.training.recipe import Recipe
+    from attnctl.commands.train.recipe import Recipe
 
 Parameters = Mapping[str, Array]
 

@@ -38,10 +38,10 @@ from attnctl.errors import DONE, INTERRUPTED, UsageError, print_complaint
 from attnctl.text import Document, for_pasting
 
 if TYPE_CHECKING:  # it imports torch, which neither a mistake in the options nor the first line need wait for
+    from attnctl.commands.train.compute import Watch
+    from attnctl.commands.train.run import TrainingRun
+    from attnctl.commands.train.state import Training
     from attnctl.formats.documents.model_documents import Lesson
-    from attnctl.training.run import TrainingRun
-    from attnctl.training.state import Training
-    from attnctl.training.train import Watch
 
 
 @command(example="attnctl train mytext.txt -o run")
@@ -197,7 +197,7 @@ def train_command(
     given = {name: value for name, value in given.items() if value is not None}
     if explain:
         refuse_unused(context, "output", "resume", "max_steps", "batch_size", because="--explain makes one step")
-        from attnctl.training.lesson import first_step
+        from attnctl.commands.train.lesson import first_step
 
         given.pop("steps", None)
         _show_lesson(first_step(corpus, given, watch, query), json)
@@ -207,14 +207,14 @@ def train_command(
     if resume:
         kept = ("corpus", "objective", "n_layers", "n_heads", "d_model", "batch_size", "lr", "seed")
         refuse_unused(context, *kept, because="--resume goes on with the recipe of the run")
-    from attnctl.training.run import TrainingRun, recipe_to_train
+    from attnctl.commands.train.run import TrainingRun, recipe_to_train
 
     run = TrainingRun(output)
     with contextlib.ExitStack() as held:
         recipe, lines = recipe_to_train(run, resume, corpus, given, held)
         if lines is None:
             say_note("reading the sentences of the bundled corpus")
-        from attnctl.training.train import open_training
+        from attnctl.commands.train.compute import open_training
 
         training, eye = open_training(run, recipe, lines, watch, query, held, resume=resume)
         if training.step >= training.recipe.steps:
@@ -236,7 +236,7 @@ def train_command(
 
 def _reports(training: Training, run: TrainingRun, eye: Watch) -> Generator[Document, None, None]:
     """The reports of a training as it goes on; Ctrl-C ends it after the step in progress."""
-    from attnctl.training.train import announce_time, train_network
+    from attnctl.commands.train.compute import announce_time, train_network
 
     with interrupts.asked_to_end() as stop:
         asked = announce_time(training, stop, say_note)
@@ -248,8 +248,8 @@ def _show_live(training: Training, run: TrainingRun, eye: Watch) -> None:
     """Show the state of a training as it goes on."""
     from rich.live import Live
 
+    from attnctl.commands.train.show import live_forms
     from attnctl.render.terminal.console import Shown
-    from attnctl.render.told.training import live_forms
 
     page = safe_console()
     seen = run.reports()
@@ -265,8 +265,8 @@ def _finish_run(training: Training, run: TrainingRun, eye: Watch) -> None:
 
     table = measure_run(training, run)
     if table is not None and sys.stdout.isatty():
+        from attnctl.commands.train.show import relations_forms
         from attnctl.render.terminal.console import Shown
-        from attnctl.render.told.training import relations_forms
 
         print_lines("")
         show_renderable(Shown(relations_forms(table)), soft_wrap=True)
@@ -281,7 +281,7 @@ def _show_lesson(step: Lesson, json: bool) -> None:
 
         put_bytes(write_json(step, "lesson") + b"\n")
         return
+    from attnctl.commands.train.show import lesson_forms
     from attnctl.render.terminal.console import Shown
-    from attnctl.render.told.training import lesson_forms
 
     show_renderable(Shown(lesson_forms(step)))

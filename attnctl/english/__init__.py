@@ -19,10 +19,10 @@ from typing import NamedTuple
 
 import numpy as np
 
+from attnctl.commands.train.corpus import Corpus, table_of
 from attnctl.readings.census.words import HALVES
-from attnctl.training.corpus import Corpus, table_of
 
-FOLDER = files("attnctl.training")
+FOLDER = files("attnctl.english")
 WORDS, SENTENCES, HELD_OUT = "words.tsv", "sentences.conllu.xz", "held-out.conllu.xz"
 PART = "# newdoc id = "  # a comment that begins a part of the sentences
 NOT_ASKED = "Asked=No"  # in MISC: a word whose links are not all noted

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
-from attnctl.training.corpus import Corpus
-from attnctl.training.objectives import Batches
-from attnctl.training.recipe import Recipe
+from attnctl.commands.train.corpus import Corpus
+from attnctl.commands.train.objectives import Batches
+from attnctl.commands.train.recipe import Recipe
 
 if TYPE_CHECKING:
     from attnctl.attention import Array
