@@ -17,6 +17,8 @@ class CommandPackage(NamedTuple):
     module: str  # with the function under @command
     functions: Mapping[str, str] = {}  # attnctl.NAME, for Python → its module
     documents: Mapping[str, str] = {}  # attnctl schema NAME → "module:Struct"
+    # "module:function" of what one command alone can do for others, which do without it where it is deleted
+    measures_training: str = ""  # train: what the heads of a model learned, a Struct a relation
 
 
 LOOK, LEARN, MODELS, SETTINGS = "Look", "Learn", "Models", "Settings"
@@ -113,8 +115,8 @@ COMMANDS = {
         "train a small attention model and watch it learn",
         "attnctl.commands.train.command",
         documents={
-            "report": "attnctl.formats.documents.model_documents:ReportDocument",
-            "lesson": "attnctl.formats.documents.model_documents:Lesson",
+            "report": "attnctl.commands.train.result:ReportDocument",
+            "lesson": "attnctl.commands.train.result:Lesson",
         },
     ),
     "evaluate": CommandPackage(
@@ -126,6 +128,7 @@ COMMANDS = {
             "census": "attnctl.formats.census_table:CensusDocument",
             "relation": "attnctl.formats.documents.model_documents:RelationDocument",
         },
+        measures_training="attnctl.training.relations:measure_relations",
     ),
     "softmax": CommandPackage(
         LEARN,

@@ -241,23 +241,25 @@ def evaluate_command(
 
 def _write_sentences(count: int, causal: bool, path: str) -> None:
     """Write the held-out sentences of the bundled corpus."""
-    from attnctl.english import treebank_text
+    from attnctl.training.relations import treebank_text
 
     put_bytes(treebank_text(count, causal).encode(), path)
 
 
 def _evaluate_bundled(options: dict[str, object], count: int, json: bool) -> None:
     """Measure the heads of a model on the bundled corpus, and show the table."""
-    from attnctl.commands.train.show import relations_forms
+    from msgspec import structs
+
     from attnctl.formats.documents.json_documents import write_json
     from attnctl.render.terminal.console import Shown
+    from attnctl.render.told.relations import relations_forms
     from attnctl.training.relations import measure_relations
 
     table = measure_relations(model_of(options), count=count)
     if json:
         put_bytes(b"".join(write_json(measured, "relation") + b"\n" for measured in table))
     else:
-        show_renderable(Shown(relations_forms(table)), soft_wrap=True)
+        show_renderable(Shown(relations_forms([structs.asdict(measured) for measured in table])), soft_wrap=True)
 
 
 def _counted_census(

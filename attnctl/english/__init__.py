@@ -11,16 +11,9 @@ from __future__ import annotations
 
 import lzma
 from collections.abc import Iterator
-from dataclasses import replace
 from functools import cache
 from importlib.resources import files
-from itertools import islice
 from typing import NamedTuple
-
-import numpy as np
-
-from attnctl.commands.train.corpus import Corpus, table_of
-from attnctl.readings.census.words import HALVES
 
 FOLDER = files("attnctl.english")
 WORDS, SENTENCES, HELD_OUT = "words.tsv", "sentences.conllu.xz", "held-out.conllu.xz"
@@ -31,6 +24,12 @@ VERB_SUBJECT, PAST_OTHERS, OBJECT_VERB = "verb → subject", "verb → subject p
 PRONOUN, MEANING = "pronoun → antecedent", "it → its noun, by meaning"
 ADJECTIVE, DETERMINER, PREPOSITION = "adjective → noun", "determiner → noun", "preposition → what it belongs to"
 CLOSING, INDUCTION = "closing mark → opening mark", "induction"
+# what the bundled models are to find, and in how many of its links
+GOALS = {
+    VERB_SUBJECT: 0.95, PAST_OTHERS: 0.95, OBJECT_VERB: 0.95, PRONOUN: 0.95,
+    MEANING: 0.85, ADJECTIVE: 0.85, DETERMINER: 0.85, PREPOSITION: 0.85,
+    CLOSING: 0.95, INDUCTION: 0.9,
+}  # fmt: skip
 # relations that are learned beside these ten, and not measured
 INFINITIVE, SUBJECT_VERB, HELPER = "infinitive → subject", "subject → verb", "helper → verb"
 REFERENCE, MODIFIER, WITHIN = "reference → noun", "modifier → word", "noun → preposition"
@@ -113,54 +112,3 @@ def links_said(deps: str) -> tuple[tuple[str, int], ...]:
 
 
 _RELATIONS = {label: relation for relation, label in LABELS.items()}
-_HEADS = [question.head for question in QUESTIONS]
-_FIRST = np.array([_HEADS.index(head) for head in _HEADS])  # (questions,), the first question of each one's head
-
-
-def bundled_corpus(objective: str) -> Corpus:
-    """The sentences to train on, in the proportions for this objective.
-
-    A word is asked the questions that its links answer; a head that has no other question for it is asked, as its first
-    question, for the word itself, unless not all its links are noted.
-    """
-    pieces: list[list[str]] = []
-    deps: list[str] = []  # of every word of every sentence
-    misc: list[str] = []
-    for block in written_blocks(SENTENCES, "both", objective):
-        columns = block.split()
-        pieces.append(columns[1::10])
-        deps += columns[8::10]
-        misc += columns[9::10]
-    known = words()
-    corpus = table_of(pieces, [word.text for word in known], {word.text: word.open for word in known})
-    real = corpus.ids >= 0  # (sentences, length)
-    own = np.nonzero(real)[1]  # (words,), the place of each
-    distinct = {said: number for number, said in enumerate(dict.fromkeys(deps))}
-    told = np.full((len(distinct), len(QUESTIONS)), -1, np.int8)  # (distinct, questions)
-    for said, number in distinct.items():
-        for relation, place in links_said(said):
-            told[number, QUESTION_OF[relation]] = place
-    asked_of = told[[distinct[said] for said in deps]]  # (words, questions)
-    loose = np.array([said == NOT_ASKED for said in misc])  # (words,)
-    for first in np.unique(_FIRST):
-        idle = (asked_of[:, first == _FIRST] < 0).all(1) & ~loose  # (words,)
-        asked_of[idle, first] = own[idle]
-    answers = np.full((*corpus.ids.shape, len(QUESTIONS)), -1, np.int8)  # (sentences, length, questions)
-    answers[real] = asked_of
-    special = len(corpus.vocabulary) - len(known)
-    asked = np.array([0.0] * special + [word.asked for word in known], dtype=np.float32)  # (vocabulary,)
-    return replace(corpus, answers=answers, asked=asked)
-
-
-def treebank_text(count: int, causal: bool = False) -> str:
-    """`count` sentences to choose heads on and `count`, held out of training, to score them on, as CoNLL-U.
-
-    They are those of `attnctl evaluate`'s own table, for a model that sees both sides or what came before (`causal`).
-    """
-    found = []
-    for half in HALVES:
-        blocks = written_blocks(HELD_OUT, f"{half} {'next-word' if causal else 'masked-word'}")
-        for number, block in enumerate(islice(blocks, count)):
-            said = " ".join(block.split()[1::10])
-            found.append(f"# sent_id = {half}-{number}\n# census = {half}\n# text = {said}\n{block}\n\n")
-    return "".join(found)

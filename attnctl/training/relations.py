@@ -12,31 +12,18 @@ from dataclasses import replace
 from itertools import accumulate, islice
 from typing import TYPE_CHECKING
 
-from msgspec import structs
-
 from attnctl import english
-from attnctl.commands.train.recipe import GRAMMAR, Recipe
-from attnctl.commands.train.run import TrainingRun, weights_file
 from attnctl.english import HELD_OUT, Link, links_said, written_blocks
 from attnctl.errors import AttnctlError
-from attnctl.files import write_whole
 from attnctl.formats.documents.model_documents import RelationDocument
-from attnctl.models import open_named_model
-from attnctl.models.builtin import network
-from attnctl.models.builtin.stack import Stack
+from attnctl.models.builtin.network import before_training
 from attnctl.readings.census.census import count_sentence, tally_shape
 from attnctl.readings.census.census_tally import CensusTally, table_of_tally
 from attnctl.readings.census.words import HALVES, UP, AlignedSentence, ParsedSentence, TreeQuestion, align_words
 
 if TYPE_CHECKING:
-    from attnctl.commands.train.state import Training
     from attnctl.source import Model
 
-GOALS = {
-    english.VERB_SUBJECT: 0.95, english.PAST_OTHERS: 0.95, english.OBJECT_VERB: 0.95, english.PRONOUN: 0.95,
-    english.MEANING: 0.85, english.ADJECTIVE: 0.85, english.DETERMINER: 0.85, english.PREPOSITION: 0.85,
-    english.CLOSING: 0.95, english.INDUCTION: 0.9,
-}  # fmt: skip
 LEAST_LINKS = 5  # of a relation in each part of the corpus: of fewer no head can be chosen
 
 NOUNS = ("NOUN", "PRON")
@@ -54,7 +41,7 @@ def measure_relations(model: Model, *, count: int = 1000, untrained_seed: int = 
     others = _count_parts(model, None, [f"unseen {objective}", "by hand"], count).cases()
     rows = {row.relation: row for row in table_of_tally(tally, "", "", untrained=fresh is not None).relations}
     found = []
-    for relation in (relation for relation in GOALS if relation in rows):
+    for relation in (relation for relation in english.GOALS if relation in rows):
         row, other = rows[relation], others.get((relation, UP))
         unseen, by_hand = (0, 0) if other is None else (int(links) for links in other.count_by_half)
         if other is None or row.best is None or min(row.best.chosen_on, row.best.scored_on, unseen) < LEAST_LINKS:
@@ -77,7 +64,7 @@ def measure_relations(model: Model, *, count: int = 1000, untrained_seed: int = 
                 by_first=row.rules["first"].accuracy,
                 links=row.best.scored_on,
                 links_by_hand=by_hand,
-                goal=GOALS[relation],
+                goal=english.GOALS[relation],
             )
         )
     return found
@@ -111,7 +98,7 @@ def _read_sentence(model: Model, block: str, half: str) -> AlignedSentence:
     seen = [
         link
         for link in links
-        if link.relation in GOALS
+        if link.relation in english.GOALS
         # what "it" is, is told after it
         and (not model.info.causal or (link.key < link.query and link.relation != english.MEANING))
     ]
@@ -142,43 +129,15 @@ def candidate_places(relation: str, sentence: ParsedSentence, query: int) -> Seq
     return sides or [-1]
 
 
-def before_training(model: Model, seed: int) -> Model | None:
-    """The same network with the random parameters that training starts from; None where the model is no such network."""
-    if not isinstance(model, Stack) or model.unembedding is None:
-        return None
-    info = model.info
-    recipe = Recipe(
-        layers=len(model.layers),
-        heads=info.n_heads or 1,
-        d_model=info.d_model or 1,
-        d_k=info.d_k,
-        bias="b_Q" in model.layers[0],
-        rope_theta=None if model.positions is not None else info.rope_theta or 1.0,  # else positions are learned
-        tied=model.tied,
-        pieces=model.letter_rows,
-        seed=seed,
-    )
-    parameters = network.initial(recipe, len(model.vocabulary), 0 if model.positions is None else len(model.positions))
-    return replace(
-        model,
-        layers=tuple(network.layers_of(parameters)),
-        embed=lambda tokens: network.sentence_rows(
-            parameters, [token.id or 0 for token in tokens], [token.text for token in tokens]
-        ),
-        positions=parameters.get("positions"),
-        unembedding=None,
-    )
+def treebank_text(count: int, causal: bool = False) -> str:
+    """`count` sentences to choose heads on and `count`, held out of training, to score them on, as CoNLL-U.
 
-
-MEASURED_FROM = 1000  # a run of fewer steps has learned nothing worth measuring
-
-
-def measure_run(training: Training, run: TrainingRun) -> list[RelationDocument] | None:
-    """What the heads of a finished run on the grammar learned, written into its weights; None for another run."""
-    if training.recipe.corpus != GRAMMAR or training.step < MEASURED_FROM:
-        return None
-    weights = run.path / "weights.safetensors"
-    table = measure_relations(open_named_model(str(weights)), untrained_seed=training.recipe.seed)
-    figures = {one.relation: structs.asdict(one) for one in table}
-    write_whole(weights, weights_file(training, figures=figures), inside=run.path)
-    return table
+    They are those of `attnctl evaluate`'s own table, for a model that sees both sides or what came before (`causal`).
+    """
+    found = []
+    for half in HALVES:
+        blocks = written_blocks(HELD_OUT, f"{half} {'next-word' if causal else 'masked-word'}")
+        for number, block in enumerate(islice(blocks, count)):
+            said = " ".join(block.split()[1::10])
+            found.append(f"# sent_id = {half}-{number}\n# census = {half}\n# text = {said}\n{block}\n\n")
+    return "".join(found)

@@ -14,7 +14,6 @@ import pytest
 
 from attnctl import english
 from attnctl.english import SENTENCES, written_blocks
-from attnctl.training.relations import GOALS
 from samples.english import grammar, treebank
 from samples.english.draft import Draw, Sentence
 from samples.english.grammar import held_out, sentences
@@ -142,7 +141,7 @@ def test_there_are_two_hundred_of_every_relation() -> None:
     marked = marked_sentences()
     assert len(marked) >= 200 and len({s.text for s in marked}) == len(marked)
     counts = Counter(link.relation for s in marked for link in s.links)
-    assert set(counts) == set(GOALS) and min(counts.values()) >= 15
+    assert set(counts) == set(english.GOALS) and min(counts.values()) >= 15
     for text in (
         "The cat sat on the mat because it is warm",
         "The trophy does not fit in the suitcase because it is too small",

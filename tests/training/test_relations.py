@@ -21,7 +21,7 @@ from attnctl.models.builtin.weights import path_of
 from attnctl.tokens import Token, split_words
 from attnctl.trace.model_info import ModelInfo
 from attnctl.trace.run import Run
-from attnctl.training.relations import GOALS, measure_relations
+from attnctl.training.relations import measure_relations
 from samples.english.draft import Sentence
 from samples.english.marked import read_marked
 
@@ -162,7 +162,7 @@ def test_everyday_sentences_are_read_right() -> None:
     model: Any = open_model("demo")
     card, wrong = figures("demo"), []
     links = [(s, link) for s in EVERYDAY for link in s.links]
-    assert len(EVERYDAY) >= 130 and len(links) >= 360 and {link.relation for _, link in links} == set(GOALS)
+    assert len(EVERYDAY) >= 130 and len(links) >= 360 and {link.relation for _, link in links} == set(english.GOALS)
     for s, link in links:
         row = _row_of_head(model, s, card[link.relation], link.query)
         if row.argmax() != link.key:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 from typer import Argument, Context, Option
 
-from attnctl import interrupts, limits
+from attnctl import find_named, interrupts, limits
 from attnctl.cli.command import command, refuse_unused
 from attnctl.cli.groups import (
     INPUT,
@@ -34,14 +34,15 @@ from attnctl.cli.output import (
     show_renderable,
 )
 from attnctl.cli.suggestions import TOKENS, completing
+from attnctl.commands import COMMANDS
 from attnctl.errors import DONE, INTERRUPTED, UsageError, print_complaint
 from attnctl.text import Document, for_pasting
 
 if TYPE_CHECKING:  # it imports torch, which neither a mistake in the options nor the first line need wait for
     from attnctl.commands.train.compute import Watch
+    from attnctl.commands.train.result import Lesson
     from attnctl.commands.train.run import TrainingRun
     from attnctl.commands.train.state import Training
-    from attnctl.formats.documents.model_documents import Lesson
 
 
 @command(example="attnctl train mytext.txt -o run")
@@ -249,10 +250,11 @@ def _show_live(training: Training, run: TrainingRun, eye: Watch) -> None:
     from rich.live import Live
 
     from attnctl.commands.train.show import live_forms
+    from attnctl.models.builtin.weights import reports_of
     from attnctl.render.terminal.console import Shown
 
     page = safe_console()
-    seen = run.reports()
+    seen = reports_of(run.path)
     with Live(console=page, auto_refresh=False) as view, contextlib.closing(_reports(training, run, eye)) as reports:
         for report in reports:
             seen.append(report)
@@ -261,12 +263,13 @@ def _show_live(training: Training, run: TrainingRun, eye: Watch) -> None:
 
 def _finish_run(training: Training, run: TrainingRun, eye: Watch) -> None:
     """Say where the weights are; of the grammar, also what the heads learned."""
-    from attnctl.training.relations import measure_run
+    from attnctl.commands.train.run import measure_run
 
-    table = measure_run(training, run)
+    measure = next((one.measures_training for one in COMMANDS.values() if one.measures_training), None)
+    table = None if measure is None else measure_run(training, run, find_named(measure))
     if table is not None and sys.stdout.isatty():
-        from attnctl.commands.train.show import relations_forms
         from attnctl.render.terminal.console import Shown
+        from attnctl.render.told.relations import relations_forms
 
         print_lines("")
         show_renderable(Shown(relations_forms(table)), soft_wrap=True)

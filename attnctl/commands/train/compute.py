@@ -16,13 +16,14 @@ from torch import Tensor
 
 from attnctl.arrays import torch_device
 from attnctl.commands.train.corpus import UNKNOWN, Corpus
+from attnctl.commands.train.network import output_of_words, residual
 from attnctl.commands.train.objectives import Batch, Batches
 from attnctl.commands.train.recipe import GRAMMAR, Recipe
 from attnctl.commands.train.run import TrainingRun, initial_arrays, read_corpus
 from attnctl.commands.train.state import Training
 from attnctl.english import QUESTIONS
 from attnctl.errors import AttnctlError, UsageError, option_name
-from attnctl.models.builtin import network
+from attnctl.models.builtin.network import sentence_rows
 from attnctl.models.builtin.vocabulary import letter_pieces, vocabulary_tokenizer
 from attnctl.text import duration_text
 from attnctl.tokens import find_token, split_words
@@ -30,7 +31,7 @@ from attnctl.tokens import find_token, split_words
 if TYPE_CHECKING:
     from attnctl.arrays import Floats
     from attnctl.attention import Array
-    from attnctl.formats.documents.model_documents import WatchedWord
+    from attnctl.commands.train.result import WatchedWord
     from attnctl.text import Document
 
 WARM_UP, FLOOR = 100, 0.02  # steps until the full learning rate; what is left of it at the end
@@ -79,7 +80,7 @@ def loss_of(training: Training, batch: Batch) -> Tensor:
     recipe, p = training.recipe, training.parameters
     rows = rows_of_words(training, batch.ids)  # (batch, n, d_model)
     padding = None if recipe.causal else batch.real  # it stands after the words: a causal network never sees it
-    x, steps = network.residual(p, rows, recipe, padding)  # (batch, n, d_model)
+    x, steps = residual(p, rows, recipe, padding)  # (batch, n, d_model)
     groups = [Predicted(1.0, x[batch.counted], batch.targets[batch.counted])]
     groups += _answers_to_questions(training, batch, rows, steps[-1].weights)
     groups = [group for group in groups if len(group.targets)]
@@ -121,7 +122,7 @@ def _answers_to_questions(training: Training, batch: Batch, rows: Tensor, weight
     groups, idle = [], []
     for number, question in enumerate(QUESTIONS):
         head = question.head % training.recipe.heads
-        found = network.output_of_words(training.parameters, rows, weights, head)  # (batch, n, d_model)
+        found = output_of_words(training.parameters, rows, weights, head)  # (batch, n, d_model)
         answers, own = batch.answers[..., number], batch.idle[..., number]  # (batch, n)
         asked = answers >= 0  # (batch, n)
         groups.append(Predicted(question.weights[training.recipe.causal], found[asked & ~own], answers[asked & ~own]))
@@ -314,8 +315,8 @@ class Watch:
                 option="watch",
                 value=self.sentence,
             )
-        rows = network.sentence_rows(parameters, self.ids, [token.text for token in self.tokens])  # (n, d_model)
-        _, layers = network.residual(parameters, rows, self.recipe)
+        rows = sentence_rows(parameters, self.ids, [token.text for token in self.tokens])  # (n, d_model)
+        _, layers = residual(parameters, rows, self.recipe)
         return np.stack([steps.weights for steps in layers])  # (layers, heads, n, n)
 
     def start(self, parameters: dict[str, Array]) -> None:

@@ -5,13 +5,14 @@ from __future__ import annotations
 import os
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
 
 from attnctl import limits
 from attnctl.arrays import Floats, Ids
+from attnctl.english import NOT_ASKED, QUESTION_OF, QUESTIONS, SENTENCES, links_said, words, written_blocks
 from attnctl.errors import AttnctlError
 from attnctl.files import check_size, decode_text, read_bytes, said_plainly
 from attnctl.models.builtin.vocabulary import SHAPES, shape_of
@@ -136,3 +137,44 @@ def _lines_of_text(text: str, where: str) -> list[str]:
                 "that a corpus may have in one: give it one sentence a line"
             )
     return [line for line in lines if line.strip()]
+
+
+# --- the bundled corpus -------------------------------------------------------------------------------------------
+
+_HEADS = [question.head for question in QUESTIONS]
+_FIRST = np.array([_HEADS.index(head) for head in _HEADS])  # (questions,), the first question of each one's head
+
+
+def bundled_corpus(objective: str) -> Corpus:
+    """The sentences to train on, in the proportions for this objective.
+
+    A word is asked the questions that its links answer; a head that has no other question for it is asked, as its first
+    question, for the word itself, unless not all its links are noted.
+    """
+    pieces: list[list[str]] = []
+    deps: list[str] = []  # of every word of every sentence
+    misc: list[str] = []
+    for block in written_blocks(SENTENCES, "both", objective):
+        columns = block.split()
+        pieces.append(columns[1::10])
+        deps += columns[8::10]
+        misc += columns[9::10]
+    known = words()
+    corpus = table_of(pieces, [word.text for word in known], {word.text: word.open for word in known})
+    real = corpus.ids >= 0  # (sentences, length)
+    own = np.nonzero(real)[1]  # (words,), the place of each
+    distinct = {said: number for number, said in enumerate(dict.fromkeys(deps))}
+    told = np.full((len(distinct), len(QUESTIONS)), -1, np.int8)  # (distinct, questions)
+    for said, number in distinct.items():
+        for relation, place in links_said(said):
+            told[number, QUESTION_OF[relation]] = place
+    asked_of = told[[distinct[said] for said in deps]]  # (words, questions)
+    loose = np.array([said == NOT_ASKED for said in misc])  # (words,)
+    for first in np.unique(_FIRST):
+        idle = (asked_of[:, first == _FIRST] < 0).all(1) & ~loose  # (words,)
+        asked_of[idle, first] = own[idle]
+    answers = np.full((*corpus.ids.shape, len(QUESTIONS)), -1, np.int8)  # (sentences, length, questions)
+    answers[real] = asked_of
+    special = len(corpus.vocabulary) - len(known)
+    asked = np.array([0.0] * special + [word.asked for word in known], dtype=np.float32)  # (vocabulary,)
+    return replace(corpus, answers=answers, asked=asked)

@@ -8,11 +8,12 @@ from typing import Any
 import torch
 
 from attnctl.commands.train.compute import Watch, begin_training, watched_sentence
+from attnctl.commands.train.network import residual
 from attnctl.commands.train.objectives import FIRST_WORD
+from attnctl.commands.train.result import Lesson
 from attnctl.commands.train.run import read_corpus, recipe_of
 from attnctl.commands.train.state import Training
-from attnctl.formats.documents.model_documents import Lesson
-from attnctl.models.builtin import network
+from attnctl.models.builtin.network import sentence_rows
 from attnctl.models.builtin.stack import unembed_rows
 from attnctl.tokens import split_words
 
@@ -61,13 +62,13 @@ def _sentence_loss(
     device = p["embedding"].device
     ids = torch.tensor(watch.ids, device=device)  # (n,)
     n = len(ids)
-    rows = network.sentence_rows(p, watch.ids, [token.text for token in watch.tokens])[None]  # (1, n, d_model)
+    rows = sentence_rows(p, watch.ids, [token.text for token in watch.tokens])[None]  # (1, n, d_model)
     if training.recipe.causal:
         rows, targets, at = rows[:, :-1], ids[1:], torch.arange(n - 1, device=device)
     else:
         hidden = torch.eye(n, dtype=torch.bool, device=device)[..., None]  # (n, n, 1), row i hides word i
         rows, targets, at = torch.where(hidden, p["embedding"][1], rows), ids, torch.arange(n, device=device)
-    x, _ = network.residual(p, rows, training.recipe)  # (batch, n, d_model)
+    x, _ = residual(p, rows, training.recipe)  # (batch, n, d_model)
     logits = unembed_rows(x, p)  # (batch, n, vocabulary)
     chosen = logits[0] if training.recipe.causal else logits[at, at]  # (words, vocabulary)
     logs = torch.log_softmax(chosen, dim=-1)[torch.arange(len(targets), device=device), targets]  # (words,)

@@ -8,23 +8,25 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import orjson
+from msgspec import structs
 
 from attnctl import __version__, limits
 from attnctl.commands.train import corpus as corpora
-from attnctl.commands.train.corpus import read_lines
+from attnctl.commands.train import network
+from attnctl.commands.train.corpus import bundled_corpus, read_lines
 from attnctl.commands.train.recipe import DEFAULTS, GRAMMAR, OWN_TEXT, Recipe
-from attnctl.english import FOLDER, SENTENCES, bundled_corpus
+from attnctl.english import FOLDER, SENTENCES
 from attnctl.errors import AttnctlError, UsageError, in_one_line, option_name, options_as_flags
 from attnctl.files import LOCK, lock_folder, open_to_append, read_bytes, said_plainly, write_whole
-from attnctl.models.builtin import network
+from attnctl.models import open_named_model
+from attnctl.models.builtin.weights import reports_of
 from attnctl.text import as_json
 
 if TYPE_CHECKING:
@@ -161,20 +163,8 @@ class TrainingRun:
                     training.losses = [float(loss) for loss in json.loads(told.get("losses", "[]"))]
             except (SafetensorError, RuntimeError, KeyError, IndexError, TypeError, ValueError) as error:
                 raise AttnctlError(f"{self.state} does not fit its recipe: {in_one_line(error)}") from error
-        kept = [line for line in self.reports() if line["step"] <= training.step]
+        kept = [line for line in reports_of(self.path) if line["step"] <= training.step]
         write_whole(self.path / "metrics.jsonl", b"".join(as_json(line) + b"\n" for line in kept), inside=self.path)
-
-    def reports(self) -> list[Document]:
-        """The reports so far; a line that is damaged, or was cut short by a kill, is left out."""
-        path = self.path / "metrics.jsonl"
-        found = []
-        for line in read_bytes(path).splitlines() if path.exists() else []:
-            try:
-                report = orjson.loads(line)  # which takes nothing that cannot be written again
-                found.append(report | {"step": int(report["step"])})
-            except (ValueError, TypeError, KeyError, OverflowError):
-                continue
-        return found
 
     def report(self, report: Document) -> Document:
         """Add a report to metrics.jsonl. → the report."""
@@ -218,6 +208,24 @@ def weights_file(training: Training, **more: object) -> bytes:
             for name, array in arrays.items()
         }
     return _header_in_order(save(arrays, about))
+
+
+MEASURED_FROM = 1000  # a run of fewer steps has learned nothing worth measuring
+
+
+def measure_run(training: Training, run: TrainingRun, measure: Callable[..., Sequence[Any]]) -> list[Document] | None:
+    """Write what the heads of a finished run on the grammar learned into its weights, and return it; None for another run.
+
+    `measure` is called with the model and `untrained_seed`, and returns a Struct for each relation.
+    """
+    if training.recipe.corpus != GRAMMAR or training.step < MEASURED_FROM:
+        return None
+    weights = run.path / "weights.safetensors"
+    measured = measure(open_named_model(str(weights)), untrained_seed=training.recipe.seed)
+    table = [structs.asdict(one) for one in measured]
+    figures = {row["relation"]: row for row in table}
+    write_whole(weights, weights_file(training, figures=figures), inside=run.path)
+    return table
 
 
 def _header_in_order(data: bytes) -> bytes:

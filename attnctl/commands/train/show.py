@@ -1,20 +1,18 @@
-"""Training: its live view, one gradient step in numbers, and what the heads learned."""
+"""Training: its live view, and one gradient step in numbers."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING
 
 import numpy as np
-from msgspec import structs
 
 from attnctl.render.forms import Column, Form, Line, Table, bar_columns, token_label
-from attnctl.text import percent
 
 if TYPE_CHECKING:
     from attnctl.arrays import Floats
-    from attnctl.formats.documents.model_documents import Lesson, RelationDocument, WatchedWord
+    from attnctl.commands.train.result import Lesson, WatchedWord
     from attnctl.text import Document
 
 BLOCKS = " ▁▂▃▄▅▆▇█"
@@ -150,44 +148,3 @@ def _fall_forms(step: Lesson) -> Iterator[Form]:
     if abs(fell - total) > 0.1 * (total or 1.0):
         said += f", not by {total:.4f}: the step is so long that the gradient changes on the way"
     yield Line(f"{said}.", "dim", 5)
-
-
-# --- what heads have learned ---------------------------------------------------------------------------------------
-
-NOTE = (
-    "How often a word's largest weight on another word is on the right one, in the one head (layer.head) that does "
-    "best on other sentences. held out: no subject-verb-object combination was in training; unseen: nor were the "
-    "names and nouns; by hand: sentences marked by hand before training, and kept out of it. Beside it: the network "
-    "before training, the best fixed offset, the nearest and the first word of the right kind."
-)
-
-
-def relations_forms(table: Sequence[RelationDocument]) -> list[Form]:
-    """What the heads have learned, and how to read it."""
-    return [relations_table([structs.asdict(measured) for measured in table]), "", (NOTE, "dim")]
-
-
-def relations_table(rows: Sequence[Mapping[str, Any]], indent: int = 0) -> Table:
-    """A line a relation; the rows have the fields of RelationDocument."""
-
-    def column(heading: str, name: str, rank: int | None = None) -> Column:
-        return Column(heading, [row.get(name) for row in rows], "share", rank=rank)
-
-    offsets = [f"{percent(row['by_offset'], 1)} ({row['offset']:+d})" for row in rows]
-    goals = ["" if row["goal"] is None else percent(row["goal"]) for row in rows]
-    return Table(
-        [
-            Column("relation", [row["relation"] for row in rows], "text", cut="below"),
-            Column("head", [f"{row['layer']}.{row['head']}" for row in rows]),
-            column("held out", "held_out"),
-            column("unseen", "unseen"),
-            column("by hand", "by_hand", 7),
-            Column("goal", goals, rank=5),
-            column("untrained", "untrained", 6),
-            Column("offset", offsets, rank=3),
-            column("nearest", "by_nearest", 4),
-            column("first", "by_first", 2),
-            Column("n", [row["links"] for row in rows], rank=1),
-        ],
-        indent=indent,
-    )

@@ -1,50 +1,60 @@
-"""The network that is trained: embeddings, the layers of `attnctl.models.builtin.stack`, a residual stream, an unembedding.
-
-The arrays decide the library: NumPy to look at it, torch to train it. Nothing about attention is written here.
-"""
+"""The parameters of a built-in network before it is trained, and what it reads of a sentence: NumPy or torch."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from attnctl import attention
-from attnctl.attention import Array, Attended
+from attnctl.attention import Array
 from attnctl.models.builtin import stack
 from attnctl.models.builtin.vocabulary import SHAPES, letter_pieces
 
 if TYPE_CHECKING:
     from attnctl.arrays import Floats
-    from attnctl.commands.train.recipe import Recipe
+    from attnctl.source import Model
 
 Parameters = Mapping[str, Array]
 
 
-def initial(recipe: Recipe, vocabulary: int, length: int) -> dict[str, Floats]:
+def random_parameters(
+    seed: int,
+    vocabulary: int,
+    length: int | None,
+    *,
+    layers: int,
+    heads: int,
+    d_model: int,
+    d_k: int | None,
+    bias: bool,
+    tied: bool,
+    pieces: int | None,
+) -> dict[str, Floats]:
     """Random parameters before training, float32 in NumPy: the same for the same seed on every machine.
 
-    `vocabulary` is the number of words, `length` that of learned positions.
-    """
-    random = np.random.default_rng(recipe.seed)
-    d, heads, d_k = recipe.d_model, recipe.heads, recipe.d_k or recipe.d_model // recipe.heads
+    `vocabulary` is the number of words, `length` that of learned positions (None: RoPE), `pieces` that of rows for letters.
+    """  # fmt: skip
+    random = np.random.default_rng(seed)
+    d, d_k = d_model, d_k or d_model // heads
 
     def normal(*shape: int, spread: float) -> Floats:
         return (random.standard_normal(shape) * spread).astype(np.float32)
 
     parameters = {"embedding": normal(vocabulary, d, spread=0.3)}  # (vocabulary, d_model)
-    if recipe.pieces:
-        parameters["pieces"] = normal(recipe.pieces, d, spread=0.3)  # (pieces, d_model)
-    if recipe.rope_theta is None:
+    if pieces:
+        parameters["pieces"] = normal(pieces, d, spread=0.3)  # (pieces, d_model)
+    if length is not None:
         parameters["positions"] = normal(length, d, spread=0.1)  # (length, d_model)
-    if not recipe.tied:
+    if not tied:
         parameters["unembedding"] = normal(d, vocabulary, spread=1 / math.sqrt(d))  # (d_model, vocabulary)
-    for at in range(recipe.layers):
+    for at in range(layers):
         for name in stack.PROJECTIONS:
             parameters[f"layers.{at}.{name}"] = normal(heads, d, d_k, spread=1 / math.sqrt(d))
-        if recipe.bias:
+        if bias:
             parameters[f"layers.{at}.b_Q"] = np.zeros((heads, d_k), dtype=np.float32)
         wide = heads * d_k
         parameters[f"layers.{at}.W_O"] = normal(wide, d, spread=1 / math.sqrt(wide))  # (heads · d_v, d_model)
@@ -72,33 +82,29 @@ def sentence_rows(p: Parameters, ids: Sequence[int], words: Sequence[str]) -> Ar
     return attention.array_namespace(table).stack(rows)  # (n, d_model)
 
 
-def residual(p: Parameters, rows: Array, recipe: Recipe, real: Array | None = None) -> tuple[Array, list[Attended]]:
-    """The residual stream after the last layer (..., n, d_model), and each layer's attention.
-
-    `rows` (..., n, d_model) are the words' embeddings, `real` (..., n) is false at padding.
-    """
-    x = rows + p["positions"][: rows.shape[-2]] if "positions" in p else rows  # (..., n, d_model)
-    mask = None if real is None else real[..., None, :]  # (..., 1, n)
-    angles: Array | None = None
-    steps: list[Attended] = []
-    for parameters in layers_of(p):
-        q, k, v = stack.project_rows(x, parameters, 1)  # (..., heads, n, d_k)
-        if recipe.rope_theta is not None:
-            angles = stack.row_angles(x, q.shape[-1], recipe.rope_theta) if angles is None else angles  # (n, d_k / 2)
-            q, k = attention.rotate_positions(q, angles), attention.rotate_positions(k, angles)  # (..., heads, n, d_k)
-        near = recipe.first_window if not steps else None
-        steps.append(attention.attend(q, k, v, causal=recipe.causal, mask=mask, window=near))
-        x = x + stack.mix_heads(steps[-1].context, parameters)  # (..., n, d_model)
-    return x, steps
-
-
-def output_of_words(p: Parameters, rows: Array, weights: Array, head: int) -> Array:
-    """Output of one head of the last layer, its values read from the words' embeddings alone: (..., n, d_model).
-
-    `weights` (..., heads, n, n) are that layer's, `rows` (..., n, d_model) the embeddings. What earlier layers gathered from
-    other words is not in it, so it holds an answer only where the head looks at the word that answers.
-    """
-    last = layers_of(p)[-1]
-    values = rows @ last["W_V"][head]  # (..., n, d_v)
-    d_v = last["W_V"].shape[-1]
-    return weights[..., head, :, :] @ values @ last["W_O"][head * d_v : (head + 1) * d_v]  # (..., n, d_model)
+def before_training(model: Model, seed: int) -> Model | None:
+    """Return the same network with the random parameters that training starts from; None if the model is no such network."""
+    if not isinstance(model, stack.Stack) or model.unembedding is None:
+        return None
+    info, positions = model.info, model.positions
+    parameters = random_parameters(
+        seed,
+        len(model.vocabulary),
+        None if positions is None else len(positions),
+        layers=len(model.layers),
+        heads=info.n_heads or 1,
+        d_model=info.d_model or 1,
+        d_k=info.d_k,
+        bias="b_Q" in model.layers[0],
+        tied=model.tied,
+        pieces=model.letter_rows,
+    )
+    return replace(
+        model,
+        layers=tuple(layers_of(parameters)),
+        embed=lambda tokens: sentence_rows(
+            parameters, [token.id or 0 for token in tokens], [token.text for token in tokens]
+        ),
+        positions=parameters.get("positions"),
+        unembedding=None,
+    )

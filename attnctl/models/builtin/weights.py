@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import orjson
 
 from attnctl import __version__, limits
 from attnctl.arrays import Floats
@@ -293,6 +294,19 @@ def steps_of(run: str) -> dict[int, Path]:
     }
     if not found:
         raise AttnctlError(f"{run} is no training run: it holds no step-*.safetensors (see attnctl train)")
+    return found
+
+
+def reports_of(run: str | Path) -> list[Document]:
+    """The reports of a training run so far; a line that is damaged, or was cut short by a kill, is left out."""
+    path = Path(run, "metrics.jsonl")
+    found = []
+    for line in read_bytes(path).splitlines() if path.exists() else []:
+        try:
+            report = orjson.loads(line)  # which takes nothing that cannot be written again
+            found.append(report | {"step": int(report["step"])})
+        except (ValueError, TypeError, KeyError, OverflowError):
+            continue
     return found
 
 

@@ -8,10 +8,10 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from attnctl.commands.train.show import relations_table
 from attnctl.errors import AttnctlError, in_one_line
 from attnctl.limits import bytes_text
 from attnctl.render.forms import Column, Form, Line, Table
+from attnctl.render.told.relations import relations_table
 from attnctl.text import counted
 
 if TYPE_CHECKING:

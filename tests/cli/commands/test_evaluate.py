@@ -15,7 +15,7 @@ import pytest
 from attnctl.batching.census_work import TOGETHER, census_chunks
 from attnctl.batching.items import Item
 from attnctl.commands.schema.documents import SCHEMAS
-from attnctl.english import treebank_text
+from attnctl.training.relations import treebank_text
 from tests.conftest import SAMPLES, Run, process
 from tests.formats.test_conllu import GOOD
 from tests.tools.census_reference import counts, differences, eager, read

@@ -16,9 +16,11 @@ import numpy as np
 import pexpect
 import pytest
 
+from attnctl.commands.train.recipe import DEFAULTS
+from attnctl.commands.train.run import TrainingRun
 from attnctl.commands.train.show import live_forms
 from attnctl.render.terminal.console import Shown, as_text
-from tests.conftest import Run, spawned
+from tests.conftest import Refused, Run, spawned
 from tests.tools.screen import cells
 
 LINES = "the cat sat on the mat\nthe dog ran home\na bird sang\nthe cat ran on the mat today\n"
@@ -157,3 +159,18 @@ def test_what_takes_long_is_told_beforehand(run: Run, monkeypatch: pytest.Monkey
         monkeypatch.setattr(f"attnctl.commands.train.compute.{name}", 0.0)
     told = trained(run, 4).err.splitlines()
     assert len(told) == 2 and told[0].startswith("attnctl: note: 3 steps to go: about 0 s (Ctrl-C saves"), told
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [("seed", -1), ("steps", 2**70), ("steps", "8000"), ("layers", 10**12), ("lr", None), ("bias", 5),
+     ("objective", ["next-word"]), ("objective", "odd"), ("batch_size", 1.5), ("min_length", -4), ("corpus", 7)],
+)  # fmt: skip
+def test_a_recipe_of_other_types_is_damaged(name: str, value: Any, refused: Refused) -> None:
+    TrainingRun(Path("run")).create(DEFAULTS["next-word"], None)
+    recipe = Path("run/recipe.json")
+    told = json.loads(recipe.read_text())
+    recipe.write_text(json.dumps(told | {name: value}))
+    assert "recipe.json is damaged: " in refused("train", "-o", "run", "--resume")
+    recipe.write_text(json.dumps({key: told[key] for key in told if key != name}))
+    assert refused("train", "-o", "run", "--resume").endswith(f"recipe.json is damaged: it says no {name}")

@@ -12,17 +12,19 @@ import pytest
 import torch
 
 from attnctl import attend, limits
+from attnctl.commands.train import network
 from attnctl.commands.train.compute import Watch, begin_training, learning_rate, rows_of_words, train_network
-from attnctl.commands.train.corpus import encode_sentences, read_lines, split_lines
+from attnctl.commands.train.corpus import bundled_corpus, encode_sentences, read_lines, split_lines
 from attnctl.commands.train.objectives import FIRST_WORD, MASK_ID, UNKNOWN_ID, Batches
 from attnctl.commands.train.recipe import DEFAULTS, Recipe
 from attnctl.commands.train.run import TrainingRun, read_corpus, weights_file
 from attnctl.commands.train.state import Training
-from attnctl.english import QUESTIONS, bundled_corpus
+from attnctl.english import QUESTIONS
 from attnctl.errors import AttnctlError
 from attnctl.models import open_model
-from attnctl.models.builtin import network
+from attnctl.models.builtin.network import layers_of, sentence_rows
 from attnctl.models.builtin.stack import unembed_rows
+from attnctl.models.builtin.weights import reports_of
 
 LINES = ["the cat sat on the mat", "the dog ran home", "a bird sang", "the cat ran on the mat today"]
 SMALL = Recipe(d_model=8, heads=2, layers=2)
@@ -66,7 +68,7 @@ def finished(tmp_path_factory: pytest.TempPathFactory) -> tuple[Training, Traini
 
 def test_the_loss_falls_and_weights_on_the_way_are_kept(finished: tuple[Training, TrainingRun]) -> None:
     run = finished[1]
-    losses = [report["loss"] for report in run.reports()]
+    losses = [report["loss"] for report in reports_of(run.path)]
     assert losses[-1] < 0.8 * losses[0]
     assert open_model(str(run.path / "step-000000.safetensors")).info.n_layers == 2  # untrained
     steps = sorted(int(path.stem.split("-")[1]) for path in run.path.glob("step-*.safetensors"))
@@ -86,7 +88,7 @@ def test_a_stopped_run_goes_on_to_the_same_weights(tmp_path: Path, finished: tup
     assert training.step == 13
     train(training, run)
     assert_same_weights(finished[0], training)
-    assert [report["step"] for report in run.reports()] == list(range(1, 31))
+    assert [report["step"] for report in reports_of(run.path)] == list(range(1, 31))
 
 
 def test_a_kill_costs_only_the_steps_since_the_last_save(tmp_path: Path) -> None:
@@ -95,7 +97,7 @@ def test_a_kill_costs_only_the_steps_since_the_last_save(tmp_path: Path) -> None
     with (tmp_path / "run" / "metrics.jsonl").open("a") as file:
         file.write('{"step": 11, "loss": 1.0}\n{"step": 12, "lo')
     training, run = resumed(tmp_path / "run")
-    assert training.step == 10 and run.reports()[-1]["step"] == 10
+    assert training.step == 10 and reports_of(run.path)[-1]["step"] == 10
     begun(tmp_path / "killed before its first step")
     assert resumed(tmp_path / "killed before its first step")[0].step == 0
 
@@ -104,7 +106,7 @@ LONG = replace(RECIPE, steps=300)  # a report every three steps, a state at 50, 
 
 
 def losses_of(run: TrainingRun) -> list[tuple[int, float]]:
-    return [(report["step"], report["loss"]) for report in run.reports()]
+    return [(report["step"], report["loss"]) for report in reports_of(run.path)]
 
 
 @pytest.fixture(scope="module")
@@ -144,7 +146,7 @@ def test_a_damaged_report_takes_no_other_away(tmp_path: Path) -> None:
     lines = path.read_text().splitlines()
     path.write_text("\n".join(["{", *lines[:3], "5", '{"step": "x"}', *lines[4:]]) + "\n")
     resumed(tmp_path / "run")
-    assert [report["step"] for report in run.reports()] == [1, 2, 3, 5, 6, 7, 8, 9, 10]
+    assert [report["step"] for report in reports_of(run.path)] == [1, 2, 3, 5, 6, 7, 8, 9, 10]
 
 
 def test_a_run_does_not_go_on_with_another_corpus(tmp_path: Path) -> None:
@@ -240,7 +242,7 @@ def test_what_a_head_brings_is_read_from_the_words_themselves() -> None:
     parameters, rows = small_network(1, 6)
     weights = torch.eye(6).roll(1, 0).expand(1, 2, 6, 6)  # each looks at the one before
     found = network.output_of_words(parameters, rows, weights, 1)
-    last = network.layers_of(parameters)[-1]
+    last = layers_of(parameters)[-1]
     torch.testing.assert_close(found[0], rows[0].roll(1, 0) @ last["W_V"][1] @ last["W_O"][4:])
 
 
@@ -255,11 +257,11 @@ def test_an_unknown_word_is_learned_by_its_letters(tmp_path: Path) -> None:
     words, at = training.corpus.vocabulary, training.corpus.vocabulary.index("umbrella")
     p, ids = training.parameter_arrays(), [at, int(training.corpus.shapes[at])]
     rows = rows_of_words(training, torch.tensor([at, len(words) + at])).detach().numpy()  # (2, d_model)
-    np.testing.assert_allclose(rows, network.sentence_rows(p, ids, ["umbrella"] * 2), atol=1e-6)
+    np.testing.assert_allclose(rows, sentence_rows(p, ids, ["umbrella"] * 2), atol=1e-6)
     assert (training.batches.at(2).ids >= len(words)).any()
     model: Any = open_model(str(tmp_path / "run"))
     tokens = model.tokenize("umbrella Zorblax")
-    own = network.sentence_rows(p, [token.id or 0 for token in tokens], [token.text for token in tokens])
+    own = sentence_rows(p, [token.id or 0 for token in tokens], [token.text for token in tokens])
     np.testing.assert_allclose(model.embed(tokens), own, atol=5e-3)  # kept in half precision
 
 
