@@ -104,7 +104,7 @@ COMMANDS = {
     "model": CommandPackage(
         MODELS,
         "how large a model's attention is; a trained one's card",
-        "attnctl.commands.model",
+        "attnctl.commands.model.command",
         documents={
             "sizes": "attnctl.formats.documents.model_documents:SizesDocument",
             "card": "attnctl.formats.documents.model_documents:CardDocument",

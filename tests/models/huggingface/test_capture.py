@@ -22,13 +22,13 @@ import transformers
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from attnctl import attention, limits
+from attnctl.commands.model.compute import sizes_of_settings
 from attnctl.errors import AttnctlError, UsageError
 from attnctl.formats.storage import load
 from attnctl.models import open_model
 from attnctl.models.huggingface import capture as capturing
 from attnctl.models.huggingface.attention_call import check_keywords, context_disagreement, mask_and_bias
 from attnctl.models.huggingface.capture import Captures, capture
-from attnctl.models.huggingface.configured_sizes import sizes_of_settings
 from attnctl.models.huggingface.intervention import intervene
 from attnctl.models.huggingface.network import network_info
 from attnctl.models.huggingface.put_out import from_window

@@ -15,7 +15,7 @@ from attnctl.render.told.relations import relations_table
 from attnctl.text import counted
 
 if TYPE_CHECKING:
-    from attnctl.models.huggingface.sizes import ModelSizes
+    from attnctl.commands.model.sizes import ModelSizes
     from attnctl.text import Document
     from attnctl.trace.consistency import CheckFinding
 

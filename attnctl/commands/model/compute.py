@@ -16,9 +16,9 @@ from importlib.resources import files
 from pathlib import Path
 
 from attnctl import limits
+from attnctl.commands.model.sizes import NAMES, AttentionLayers, ModelSizes, built_network, sizes_of_network
 from attnctl.errors import AttnctlError, UsageError, in_one_line
 from attnctl.models.huggingface.hub import KNOWN, find_checkpoint, is_checkpoint, read_json
-from attnctl.models.huggingface.sizes import NAMES, AttentionLayers, ModelSizes, built_network, sizes_of_network
 from attnctl.text import Document
 
 
@@ -32,9 +32,7 @@ def known_configurations() -> dict[str, Document]:
     nanoGPT: the other GPT-2s. Google's BERT README: BERT large. Copies of config.json: T5, BLOOM, Mistral, gpt-oss 20B, and
     the window of Phi-3. Brown et al. 2020, table 2.1: GPT-3.
     """
-    table: dict[str, Document] = json.loads(
-        files("attnctl.models.huggingface").joinpath("known.json").read_text("utf-8")
-    )
+    table: dict[str, Document] = json.loads(files("attnctl.commands.model").joinpath("known.json").read_text("utf-8"))
     return table
 
 

@@ -16,16 +16,16 @@ import pytest
 import torch
 import transformers
 
-from attnctl.errors import AttnctlError, UsageError
-from attnctl.models.huggingface import configured_sizes
-from attnctl.models.huggingface.configured_sizes import (
+from attnctl.commands.model import compute
+from attnctl.commands.model.compute import (
     known_configurations,
     model_sizes,
     sizes_of_settings,
     stated_sizes,
 )
+from attnctl.commands.model.sizes import usable_positions
+from attnctl.errors import AttnctlError, UsageError
 from attnctl.models.huggingface.hub import KNOWN
-from attnctl.models.huggingface.sizes import usable_positions
 from tests.conftest import Refused, Run
 from tests.tools.sweep.counted import attention_parameters, verdicts
 from tests.tools.sweep.families import Family, build, configuration
@@ -110,7 +110,7 @@ def test_a_known_model_in_windows_of_every_width(run: Run, name: str, monkeypatc
     if built.built and built.per_head() is not None:
         stated = stated_sizes(known_configurations()[name], name, "")
         assert (stated.in_all(), stated.layers) == (built.in_all(), built.layers)
-    monkeypatch.setattr(configured_sizes, "sizes_of_settings", lambda *_: built)  # laid out once
+    monkeypatch.setattr(compute, "sizes_of_settings", lambda *_: built)  # laid out once
     narrow, wide = (run("model", name, columns=columns).out for columns in (60, 200))
     assert max(map(len, narrow.splitlines())) <= 60
     narrow = re.sub(r"  left out for width: .*\n", "", narrow)
@@ -184,7 +184,7 @@ def test_the_largest_sizes_can_be_said(run: Run, told: Told, tmp_path: Path) -> 
 @pytest.mark.parametrize("key", ["num_local_experts", "decoder_layers", "num_mem_blocks", "n_layer"])
 def test_parts_without_end_are_not_built(monkeypatch: pytest.MonkeyPatch, key: str) -> None:
     """A configuration of a billion experts would fill the memory with modules that have none."""
-    monkeypatch.setattr(configured_sizes, "built_network", lambda *_: pytest.fail("it was built"))
+    monkeypatch.setattr(compute, "built_network", lambda *_: pytest.fail("it was built"))
     endless = SMALL | {"model_type": "jetmoe", key: 10**9}
     for settings in (endless, SMALL | {"text_config": endless}):
         assert sizes_of_settings(settings, "x", "").layers == 2

@@ -22,7 +22,7 @@ def model_command(
         Argument(
             help="A known name, a checkpoint's folder or .gguf file, owner/name; demo, a weights file or a run.",
             metavar="[NAME]",
-            autocompletion=completing("attnctl.models.huggingface.configured_sizes:known_configurations"),
+            autocompletion=completing("attnctl.commands.model.compute:known_configurations"),
         ),
     ] = None,
     *,
@@ -43,10 +43,10 @@ def model_command(
     Of a model that attnctl trained, print its card: data, objective, and what its heads have learned. Without a name, list
     the configurations that are known offline.
     """
+    from attnctl.commands.model.compute import known_configurations, model_sizes
+    from attnctl.commands.model.show import card_forms, sizes_forms
     from attnctl.models.builtin.weights import read_weights, trained_file
-    from attnctl.models.huggingface.configured_sizes import known_configurations, model_sizes
     from attnctl.render.terminal.console import Shown
-    from attnctl.render.told.models import card_forms, sizes_forms
 
     if name is None:
         refuse_unused(context, "length", "json", because="without a name the known configurations are listed")
