@@ -106,8 +106,8 @@ COMMANDS = {
         "how large a model's attention is; a trained one's card",
         "attnctl.commands.model.command",
         documents={
-            "sizes": "attnctl.formats.documents.model_documents:SizesDocument",
-            "card": "attnctl.formats.documents.model_documents:CardDocument",
+            "sizes": "attnctl.commands.model.result:Sizes",
+            "card": "attnctl.commands.model.result:Card",
         },
     ),
     "train": CommandPackage(

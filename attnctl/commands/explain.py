@@ -245,8 +245,8 @@ def _explain_steps(
 def _print_check(given: Prepared) -> int:
     """Print what was checked and found; return FINDING where anything is off."""
     from attnctl.api import findings_of
-    from attnctl.commands.model.show import findings_table
     from attnctl.render.terminal.console import Shown
+    from attnctl.render.told.findings import findings_table
 
     findings = findings_of(given)
     show_renderable(Shown([findings_table(findings)]), soft_wrap=True)

@@ -10,7 +10,7 @@ from typer import Argument, Context, Option
 from attnctl import limits
 from attnctl.cli.command import command, refuse_unused
 from attnctl.cli.groups import MODEL, JsonOption, whole
-from attnctl.cli.output import print_lines, put_json, show_renderable
+from attnctl.cli.output import print_lines, put_bytes, show_renderable
 from attnctl.cli.suggestions import completing
 
 
@@ -43,8 +43,9 @@ def model_command(
     Of a model that attnctl trained, print its card: data, objective, and what its heads have learned. Without a name, list
     the configurations that are known offline.
     """
-    from attnctl.commands.model.compute import known_configurations, model_sizes
+    from attnctl.commands.model.compute import known_configurations, model_card, model_sizes
     from attnctl.commands.model.show import card_forms, sizes_forms
+    from attnctl.formats.documents.json_documents import plain, write_json
     from attnctl.models.builtin.weights import read_weights, trained_file
     from attnctl.render.terminal.console import Shown
 
@@ -56,13 +57,13 @@ def model_command(
         refuse_unused(context, "length", because=f"{name} is a trained model, whose card is printed")
         file = read_weights(path)
         if json:
-            put_json(file.card_document(name), schema="card")
+            put_bytes(write_json(model_card(name, file), "card") + b"\n")
             return
         show_renderable(Shown(card_forms(name, file.metadata, file.shapes, path.stat().st_size)), soft_wrap=True)
     else:
         sizes = model_sizes(name)
         n = length or sizes.context or 1024
         if json:
-            print_lines(dumps(sizes.sizes_document(n)))  # numbers beyond 64 bits, too
+            print_lines(dumps(plain(sizes.document(n))))  # numbers beyond 64 bits, too
             return
         show_renderable(Shown(sizes_forms(sizes, n)))

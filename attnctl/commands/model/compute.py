@@ -14,12 +14,17 @@ from contextlib import contextmanager
 from functools import cache
 from importlib.resources import files
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from attnctl import limits
+from attnctl.commands.model.result import Card
 from attnctl.commands.model.sizes import NAMES, AttentionLayers, ModelSizes, built_network, sizes_of_network
 from attnctl.errors import AttnctlError, UsageError, in_one_line
 from attnctl.models.huggingface.hub import KNOWN, find_checkpoint, is_checkpoint, read_json
 from attnctl.text import Document
+
+if TYPE_CHECKING:
+    from attnctl.models.builtin.weights import WeightFile
 
 
 @cache
@@ -201,3 +206,17 @@ def stated_sizes(settings: Document, name: str, source: str) -> ModelSizes:
         None if vocabulary is None else vocabulary * d_model,
         source=source,
     )
+
+
+def model_card(name: str, file: WeightFile) -> Card:
+    """Return the card of a trained model: shapes, and the metadata with what is JSON in it read.
+
+    Raises AttnctlError if that is damaged.
+    """
+    metadata: Document = dict(file.metadata)
+    for key in {"recipe", "figures", "tokens"} & set(metadata):
+        try:
+            metadata[key] = json.loads(metadata[key])
+        except (ValueError, RecursionError) as error:
+            raise AttnctlError(f"the card of {name} is damaged: {key} is not JSON: {in_one_line(error)}") from error
+    return Card(name=name, shapes={key: tuple(shape) for key, shape in file.shapes.items()}, metadata=metadata)

@@ -17,7 +17,6 @@ from attnctl.text import counted
 if TYPE_CHECKING:
     from attnctl.commands.model.sizes import ModelSizes
     from attnctl.text import Document
-    from attnctl.trace.consistency import CheckFinding
 
 
 def parameter_text(count: float) -> str:
@@ -199,12 +198,3 @@ def _card_forms(name: str, metadata: dict[str, str], shapes: Mapping[str, Sequen
         for part in LIMITS:
             yield ""
             yield Line(part, indent=2)
-
-
-MARKS = {True: "✓", False: "✗", None: "·"}  # of a check: it holds, it does not, it could not be checked
-
-
-def findings_table(findings: Sequence[CheckFinding]) -> Table:
-    """What a check recomputed, a line a finding: whether it holds, what it is of, and what was found."""
-    what = Column("", [f"{MARKS[one.holds]} {one.what}" for one in findings], "text", cut="below")
-    return Table([what, Column("", [one.found for one in findings], "text", cut="below")], in_full=True)

@@ -8,14 +8,16 @@ import re
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from attnctl import __version__
+from msgspec import structs
+
+from attnctl.commands.model.result import AttentionGroup, CachedLayers, Parameters, Sizes
 from attnctl.errors import AttnctlError, in_one_line
 from attnctl.light_import import complete_torch, import_lightly
 from attnctl.models.huggingface.hub import check_extra, import_extra
-from attnctl.models.huggingface.network import quiet_library
+from attnctl.models.huggingface.network import quiet_library, usable_positions
 from attnctl.text import counted, number_list
 
 if TYPE_CHECKING:
@@ -49,30 +51,6 @@ class AttentionLayers:
         sizes = f", d_k {self.d_k}" + (f", d_v {self.d_v}" if self.d_v != self.d_k else "")
         each = f"{self.parameter_count():,} parameters" + (" each" if len(self.layers) > 1 else "")
         return f"{kind}{number_list(self.layers)}: {counted(self.heads, 'head')}{shared}{sizes}; {each}"
-
-
-@dataclass(frozen=True)
-class CachedLayers:
-    """Layers of which a cache keeps the same for each token: keys, values, and an indexer's key where there is one."""
-
-    layers: int
-    heads: int
-    d_k: int
-    d_v: int
-    indexer: int = 0  # numbers of the key by which an indexer finds a token
-    window: int | None = None  # tokens that are kept; None: all of them
-    of_source: bool = False  # of the text that an encoder read
-
-    def cache_bytes(self, n: int) -> int:
-        """Bytes that the layers keep of n tokens, 16 bits a number."""
-        kept = n if self.window is None else min(n, self.window)
-        return 2 * self.layers * (self.heads * (self.d_k + self.d_v) + self.indexer) * kept
-
-    def kept_sentence(self) -> str:
-        """What the layers keep, for a table: "20 layers × 2 heads × (256 + 256)"."""
-        heads = f"{counted(self.layers, 'layer')} × {counted(self.heads, 'head')} × ({self.d_k} + {self.d_v})"
-        indexer = f" + {self.indexer} of an indexer" if self.indexer else ""
-        return heads + indexer + ("" if self.window is None else f" of the last {self.window:,} tokens")
 
 
 @dataclass(frozen=True)
@@ -152,36 +130,39 @@ class ModelSizes:
         """Bytes of n × n × d_model × d_model: a matrix of its own for every two tokens, which queries and keys spare us."""
         return self.bytes_of_grid(n) * self.d_model * self.d_model
 
-    def sizes_document(self, n: int) -> Document:
-        """The sizes as JSON, and what follows from them for a text of n tokens; bytes are integers, beyond 64 bits, too."""
-        head = self.per_head()
-        parameters = {"all": self.in_all(), "layer": self.per_layer()} | ({} if head is None else {"head": head})
-        groups = [asdict(part) | {"matrices": dict(part.matrices), "layers": len(part.layers)} for part in self.groups]
-        main = {name: getattr(self.main_layers, name) for name in ("heads", "kv_heads", "d_k", "d_v")}
-        known = {
-            "name": self.name,
-            "architecture": self.architecture,
-            "layers": self.layers,
-            **main,
-            "d_model": self.d_model,
-            "vocabulary": self.vocabulary,
-            "context": self.context,
-            "window": self.window,
-            "source": self.source or None,
-            "built": self.built,
-            "groups": groups,
-            "cache": None if self.cache is None else [asdict(part) for part in self.cache],
-            "parameters": parameters,
-            "embedding": self.embedding,
-            "cache_bytes_per_token": self.cache_bytes(1),
-            "tokens": n,
-            "cache_bytes": self.cache_bytes(n),
-            "cross_cache_bytes": self.cache_bytes(n, of_source=True) or None,
-            "grid_bytes": self.bytes_of_grid(n),
-            "grids_bytes": self.bytes_of_grids(n),
-            "unfactored_bytes": self.bytes_unfactored(n),
-        }
-        return {"schema": "attnctl.sizes/2", "attnctl": __version__} | {k: v for k, v in known.items() if v is not None}
+    def document(self, n: int) -> Sizes:
+        """The sizes, and what follows from them for a text of n tokens; bytes may need more than 64 bits."""
+        main, cross = self.main_layers, self.cache_bytes(n, of_source=True)
+        groups = (
+            AttentionGroup(**vars(part) | {"layers": len(part.layers), "matrices": dict(part.matrices)})
+            for part in self.groups
+        )
+        return Sizes(
+            name=self.name,
+            architecture=self.architecture,
+            layers=self.layers,
+            heads=main.heads,
+            kv_heads=main.kv_heads,
+            d_k=main.d_k,
+            d_v=main.d_v,
+            d_model=self.d_model,
+            vocabulary=self.vocabulary,
+            context=self.context,
+            window=self.window,
+            source=self.source or None,
+            built=self.built,
+            groups=tuple(groups),
+            cache=self.cache,
+            parameters=Parameters(all=self.in_all(), layer=self.per_layer(), head=self.per_head()),
+            embedding=self.embedding,
+            cache_bytes_per_token=self.cache_bytes(1),
+            tokens=n,
+            cache_bytes=self.cache_bytes(n),
+            cross_cache_bytes=cross or None,
+            grid_bytes=self.bytes_of_grid(n),
+            grids_bytes=self.bytes_of_grids(n),
+            unfactored_bytes=self.bytes_unfactored(n),
+        )
 
 
 # the names under which configurations keep one thing
@@ -290,16 +271,6 @@ def sizes_of_network(network: PreTrainedModel, name: str, source: str) -> ModelS
         built=True,
         source=source,
     )
-
-
-def usable_positions(network: PreTrainedModel, longest: int | None) -> int | None:
-    """How many tokens a table of `longest` positions is for: some begin after the padding token's id (RoBERTa's)."""
-    for name, part in network.named_modules():
-        padding = getattr(part, "padding_idx", None)
-        if longest is not None and isinstance(padding, int) and name.endswith("position_embeddings"):
-            ahead = 1 if network.config.model_type == "prophetnet" else 0  # it looks one position ahead
-            return max(longest - padding - 1 - ahead, 1)
-    return longest
 
 
 def attention_layers(network: PreTrainedModel) -> tuple[AttentionLayers, ...]:
@@ -425,4 +396,4 @@ def _layers_of_cache(kept: Any) -> tuple[CachedLayers, ...] | None:
         window = getattr(layer, "sliding_window", None)
         of_source = source is not None and any(layer is one for one in source.layers)
         counts[CachedLayers(1, heads, d_k, d_v, 0 if indexer is None else indexer.numel(), window, of_source)] += 1
-    return tuple(replace(one, layers=count) for one, count in counts.items())
+    return tuple(structs.replace(one, layers=count) for one, count in counts.items())

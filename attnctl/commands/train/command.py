@@ -27,7 +27,6 @@ from attnctl.cli.groups import (
 from attnctl.cli.output import (
     print_lines,
     put_bytes,
-    put_json,
     safe_console,
     say_note,
     say_unless_quiet,
@@ -36,7 +35,7 @@ from attnctl.cli.output import (
 from attnctl.cli.suggestions import TOKENS, completing
 from attnctl.commands import COMMANDS
 from attnctl.errors import DONE, INTERRUPTED, UsageError, print_complaint
-from attnctl.text import Document, for_pasting
+from attnctl.text import Document, as_json, for_pasting
 
 if TYPE_CHECKING:  # it imports torch, which neither a mistake in the options nor the first line need wait for
     from attnctl.commands.train.compute import Watch
@@ -224,7 +223,7 @@ def train_command(
         if json or not sys.stdout.isatty():
             with contextlib.closing(_reports(training, run, eye)) as reports:
                 for report in reports:
-                    put_json(report)
+                    put_bytes(as_json(report) + b"\n")
                     sys.stdout.flush()
         else:
             _show_live(training, run, eye)

@@ -1,89 +1,13 @@
-"""What is told of models and batches as JSON: sizes, cards, relations, reports, a lesson, what a batch was asked for."""
+"""What is told of models and batches as JSON: relations, what a batch was asked for, what became of its texts."""
 
 from __future__ import annotations
 
 from typing import Annotated, Any, Literal
 
-from attnctl.document_fields import ALWAYS, Amount, Count, Index, Part, Portion, Sha256, Whole, about
+from attnctl.document_fields import ALWAYS, Amount, Index, Part, Portion, Sha256, Whole, about
 from attnctl.formats.documents.json_documents import JsonDocument
 
-Named = dict[str, Whole]
 Free = Annotated[dict[str, Any], about("", additionalProperties=True)]
-
-
-class AttentionGroup(Part):
-    """Layers of the same sizes."""
-
-    layers: Annotated[Count, about("How many.")]
-    kind: Literal["self", "encoder", "decoder", "cross"]
-    heads: Count
-    kv_heads: Count
-    d_k: Count
-    d_v: Count
-    matrices: Annotated[Named, about("Parameters of one layer, by the name of the matrix.")]
-    distinct: Annotated[Index, about("How many layers have parameters of their own.")]
-
-
-class CacheGroup(Part):
-    """Layers of which a cache keeps the same for each token."""
-
-    layers: Annotated[Count, about("How many.")]
-    heads: Count
-    d_k: Count
-    d_v: Count
-    indexer: Annotated[Index, about("Numbers of the key by which an indexer finds a token.")]
-    window: Annotated[int | None, about("Tokens that are kept; null: all.")]
-    of_source: Annotated[bool, about("Whether of the text that an encoder read.")]
-
-
-class Parameters(Part):
-    """Parameters by the name of the matrix."""
-
-    all: Named
-    head: Named | None = None
-    layer: Named | None = None
-
-
-class SizesDocument(JsonDocument, kw_only=True, tag="attnctl.sizes/2"):
-    """The sizes of a model's attention, from its configuration, and what follows from them."""
-
-    name: str
-    architecture: str
-    layers: Annotated[Count, about("Calls of attention, one on another; one that reads an encoder is another.")]
-    heads: Count
-    kv_heads: Count
-    d_model: Count
-    d_k: Count
-    d_v: Count
-    vocabulary: Count | None = None
-    context: Annotated[Whole | None, about("Tokens of the longest text.")] = None
-    window: Count | None = None
-    source: Annotated[str | None, about("Where the configuration stands.")] = None
-    built: Annotated[bool, about("Of a network that transformers built; else of four matrices a layer.")]
-    groups: Annotated[tuple[AttentionGroup, ...], about("The layers, those of the same sizes together.")]
-    cache: Annotated[tuple[CacheGroup, ...] | None, about("What it keeps of each token; absent: not counted.")] = None
-    embedding: Annotated[Whole | None, about("Parameters of the table.")] = None
-    parameters: Annotated[
-        Parameters, about("Of the whole model, one head, one layer, by the name of the matrix; without biases.")
-    ]
-    cache_bytes_per_token: Annotated[Whole | None, about("16 bits a number.")] = None
-    tokens: Annotated[Whole, about("For how many the bytes below are.")]
-    cache_bytes: Whole | None = None
-    cross_cache_bytes: Annotated[Whole | None, about("What cross attention keeps of a text of so many tokens.")] = None
-    grid_bytes: Annotated[Whole | None, about("Of one n × n, 32 bits a number.")] = None
-    grids_bytes: Annotated[Whole | None, about("Of every head's.")] = None
-    unfactored_bytes: Annotated[Whole | None, about("Of a d_model × d_model matrix for every two tokens.")] = None
-
-
-class CardDocument(JsonDocument, kw_only=True, tag="attnctl.card/1"):
-    """What a file of weights says of itself."""
-
-    name: str
-    shapes: Annotated[dict[str, tuple[Index, ...]], about("Of each tensor.")]
-    metadata: Annotated[
-        Free,
-        about("Entries of the file's own metadata: text, and recipe, figures and tokens as the JSON in them."),
-    ]
 
 
 class RelationDocument(JsonDocument, kw_only=True, tag="attnctl.relation/1"):

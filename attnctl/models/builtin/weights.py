@@ -83,19 +83,6 @@ class WeightFile:
         """Tensor → its shape."""
         return {name: list(tensor.shape) for name, tensor in self.tensors.items()}
 
-    def card_document(self, name: str) -> Document:
-        """The card of a trained model as JSON: shapes, and the metadata with what is JSON in it read.
-
-        Raises AttnctlError where that is damaged.
-        """
-        metadata: Document = dict(self.metadata)
-        for key in {"recipe", "figures", "tokens"} & set(metadata):
-            try:
-                metadata[key] = json.loads(metadata[key])
-            except (ValueError, RecursionError) as error:
-                raise AttnctlError(f"the card of {name} is damaged: {key} is not JSON: {in_one_line(error)}") from error
-        return {"name": name, "shapes": self.shapes, "metadata": metadata}
-
 
 def read_weights(path: str | Path) -> WeightFile:
     """Read a weights file. Raises AttnctlError where it is missing, damaged, or holds NaN or infinity."""

@@ -9,14 +9,20 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from attnctl.argument_types import instead_of
-from attnctl.commands.model.sizes import usable_positions
 from attnctl.errors import AttnctlError, UsageError, in_one_line, option_name
 from attnctl.light_import import import_lightly
 from attnctl.models.huggingface.attention_sites import merges_source
 from attnctl.models.huggingface.checkpoint import Checkpoint
 from attnctl.models.huggingface.hub import check_extra, find_checkpoint, import_extra, read_json
 from attnctl.models.huggingface.library_tokenizer import LibraryTokenizer
-from attnctl.models.huggingface.network import class_of, load_network, network_info, origin_of, says_direction
+from attnctl.models.huggingface.network import (
+    class_of,
+    load_network,
+    network_info,
+    origin_of,
+    says_direction,
+    usable_positions,
+)
 from attnctl.models.huggingface.tokenizer import Pieces, open_pieces
 from attnctl.tokens import Token
 

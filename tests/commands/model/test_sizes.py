@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import torch
 import transformers
 
 from attnctl.commands.model import compute
@@ -23,13 +22,12 @@ from attnctl.commands.model.compute import (
     sizes_of_settings,
     stated_sizes,
 )
-from attnctl.commands.model.sizes import usable_positions
 from attnctl.errors import AttnctlError, UsageError
 from attnctl.models.huggingface.hub import KNOWN
 from tests.conftest import Refused, Run
+from tests.tools import architectures as zoo
 from tests.tools.sweep.counted import attention_parameters, verdicts
 from tests.tools.sweep.families import Family, build, configuration
-from tests.tools.sweep.modes import ids
 
 SMALL = {"model_type": "llama", "num_hidden_layers": 2, "num_attention_heads": 4, "hidden_size": 32}
 UNKNOWN = SMALL | {"model_type": "unheard-of"}
@@ -253,6 +251,8 @@ def test_windows_of_llama_4_and_layers_of_albert(told: Told, tmp_path: Path) -> 
     albert = model_sizes(str(tmp_path))
     assert albert.in_all() == albert.per_layer() and albert.layers == 2
     assert "(2 layers share the parameters of 1)" in text
+    several = zoo.build("albert, one layer shared", inner_group_num=2).config  # layers of a group
+    assert sizes_of_settings(several.to_dict(), "albert", "").layers == 4
 
 
 @pytest.mark.parametrize(
@@ -300,18 +300,3 @@ def test_what_files_leave_out() -> None:
     falcon = {"model_type": "falcon", "hidden_size": 8192, "num_attention_heads": 128, "num_kv_heads": 8}
     falcon |= {"num_hidden_layers": 2, "multi_query": True, "new_decoder_architecture": True}
     assert sizes_of_settings(falcon, "", "").main_layers.kv_heads == 8
-
-
-AFTER_PADDING = ["camembert", "esm", "ibert", "longformer", "luke", "mpnet", "prophetnet", "roberta", "xmod"]
-
-
-@pytest.mark.parametrize("kind", [*AFTER_PADDING, "bert", "biogpt", "gpt2", "opt"])
-def test_positions_that_begin_after_the_padding_tokens_id(kind: str) -> None:
-    """A text as long as is said is read, and one a token longer is not."""
-    network = build(Family(kind, "causal" if kind in ("prophetnet", "biogpt") else "base"))
-    longest = usable_positions(network, network.config.max_position_embeddings) or 0
-    assert (longest < network.config.max_position_embeddings) is (kind in AFTER_PADDING)
-    with torch.no_grad():
-        network(input_ids=ids(1, longest))
-        with pytest.raises(Exception, match=r"index|size|expand|shape"):
-            network(input_ids=ids(1, longest + 1))

@@ -10,10 +10,10 @@ import sys
 import tempfile
 import warnings
 from collections.abc import Iterable
-from dataclasses import replace
 from typing import Any
 
 import torch
+from msgspec.structs import replace
 
 from attnctl.commands.model.compute import model_sizes
 from attnctl.commands.model.sizes import NO_MATRIX, ModelSizes, _text_attentions, attention_layers
