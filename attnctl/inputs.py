@@ -197,11 +197,9 @@ def sources_of_run(
     folder: str, text: str, open_model: Callable[[str], Model]
 ) -> tuple[Iterator[TextSource], dict[int, str]]:
     """The text under the weights of every kept step of a training run, one after another; step → its label."""
-    from attnctl.models.builtin.weights import steps_of
-    from attnctl.training.run import TrainingRun
+    from attnctl.models.builtin.weights import reports_of, steps_of
 
-    reports = TrainingRun(folder).reports()
-    losses = {report["step"]: report["loss"] for report in reports if report.get("loss") is not None}
+    losses = {report["step"]: report["loss"] for report in reports_of(folder) if report.get("loss") is not None}
     steps = steps_of(folder)
     labels = {step: f"step {step:,}" + (f", loss {losses[step]:.2f}" if step in losses else "") for step in steps}
     return (TextSource(open_model(str(path)), text) for path in steps.values()), labels

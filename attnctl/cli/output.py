@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from shutil import get_terminal_size
 from textwrap import wrap
 from typing import TYPE_CHECKING, Any
 
-from attnctl import __version__
 from attnctl.errors import UsageError, print_complaint, waiting
 from attnctl.files import check_writable, write_whole
-from attnctl.text import as_json, either, harmless_text
+from attnctl.text import either, harmless_text
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -114,12 +113,6 @@ def put_bytes(data: bytes, output: str | None = None) -> None:
         sys.stdout.buffer.write(data)
         return
     write_whole(output, data)
-
-
-def put_json(document: Mapping[str, object], output: str | None = None, schema: str = "") -> None:
-    """A document as one line of JSON, to a file or to standard output; it begins with its schema, where that is named."""
-    opening = {"schema": f"attnctl.{schema}/1", "attnctl": __version__} if schema else {}
-    put_bytes(as_json({**opening, **document}) + b"\n", output)
 
 
 def output_format(command: str, output: str | None, suffixes: Sequence[str], asked: str = "", hint: str = "") -> str:

@@ -110,19 +110,19 @@ COMMANDS = {
     "model": CommandPackage(
         MODELS,
         "how large a model's attention is; a trained one's card",
-        "attnctl.commands.model",
+        "attnctl.commands.model.command",
         documents={
-            "sizes": "attnctl.formats.documents.model_documents:SizesDocument",
-            "card": "attnctl.formats.documents.model_documents:CardDocument",
+            "sizes": "attnctl.commands.model.result:Sizes",
+            "card": "attnctl.commands.model.result:Card",
         },
     ),
     "train": CommandPackage(
         MODELS,
         "train a small attention model and watch it learn",
-        "attnctl.commands.train",
+        "attnctl.commands.train.command",
         documents={
-            "report": "attnctl.formats.documents.model_documents:ReportDocument",
-            "lesson": "attnctl.formats.documents.model_documents:Lesson",
+            "report": "attnctl.commands.train.result:ReportDocument",
+            "lesson": "attnctl.commands.train.result:Lesson",
         },
     ),
     "evaluate": CommandPackage(
@@ -140,14 +140,14 @@ COMMANDS = {
     "softmax": CommandPackage(
         LEARN,
         "the softmax of a few scores, worked out",
-        "attnctl.commands.softmax",
-        documents={"softmax": "attnctl.formats.documents.readings_json:SoftmaxDocument"},
+        "attnctl.commands.softmax.command",
+        documents={"softmax": "attnctl.commands.softmax.result:Softmax"},
     ),
     "quiz": CommandPackage(
         LEARN,
         "questions about the attention of a sentence",
-        "attnctl.commands.quiz",
-        documents={"quiz": "attnctl.formats.documents.readings_json:QuizDocument"},
+        "attnctl.commands.quiz.command",
+        documents={"quiz": "attnctl.commands.quiz.result:Quiz"},
     ),
     "config": CommandPackage(SETTINGS, "defaults of your own", "attnctl.commands.config"),
     "docs": CommandPackage(SETTINGS, "the documentation: lesson, guides, reference", "attnctl.commands.docs"),

@@ -246,7 +246,7 @@ def _explain_steps(
 def _print_check(given: Prepared) -> int:
     """Print what was checked and found; return FINDING where anything is off."""
     from attnctl.render.terminal.console import Shown
-    from attnctl.render.told.models import findings_table
+    from attnctl.render.told.findings import findings_table
 
     findings = _findings_of(given)
     show_renderable(Shown([findings_table(findings)]), soft_wrap=True)

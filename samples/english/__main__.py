@@ -2,7 +2,7 @@
 
     python -m samples.english [FOLDER [COUNT]]
 
-FOLDER is attnctl/training unless told otherwise; COUNT sentences for each objective, 65,000 of which fit into a package. The
+FOLDER is attnctl/english unless told otherwise; COUNT sentences for each objective, 65,000 of which fit into a package. The
 compressed files are the same bytes with the same version of liblzma, their text with every one.
 """
 
@@ -14,7 +14,7 @@ import sys
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
-from attnctl.training.english import HELD_OUT, SENTENCES, WORDS
+from attnctl.english import HELD_OUT, SENTENCES, WORDS
 from samples.english.grammar import KINDS, KINDS_CAUSAL, Kinds, sentences
 from samples.english.language import word_lines
 from samples.english.marked import marked_sentences
@@ -66,7 +66,7 @@ def text_of(parts: Iterable[tuple[str, Iterator[str]]]) -> str:
 def main() -> None:
     """Write the three files."""
     told = sys.argv[1:]
-    folder = Path(told[0] if told else "attnctl/training")
+    folder = Path(told[0] if told else "attnctl/english")
     count = int(told[1]) if len(told) > 1 else TRAINED
     (folder / WORDS).write_text(word_lines(), encoding="utf-8")
     for name, parts in ((SENTENCES, trained_parts(count)), (HELD_OUT, measured_parts())):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from attnctl.training.english import (
+from attnctl.english import (
     ADJECTIVE,
     DETERMINER,
     HELPER,

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from attnctl.training.english import (
+from attnctl.english import (
     INFINITIVE,
     OBJECT_VERB,
     PREPOSITION,

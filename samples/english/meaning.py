@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from attnctl.training.english import (
+from attnctl.english import (
     ADJECTIVE,
     MEANING,
     MODIFIER,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from attnctl.training.english import CLOSING, INDUCTION, INFINITIVE, SUBJECT_VERB
+from attnctl.english import CLOSING, INDUCTION, INFINITIVE, SUBJECT_VERB
 from samples.english import clauses
 from samples.english.draft import Draw, Sentence
 from samples.english.language import function_words

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from attnctl.training.english import (
+from attnctl.english import (
     ADJECTIVE,
     DETERMINER,
     MODIFIER,

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import csv
-import json
 from pathlib import Path
 from typing import Any
 
@@ -11,11 +10,9 @@ import pytest
 
 from attnctl.errors import AttnctlError
 from attnctl.models import open_model
+from attnctl.models.builtin.weights import reports_of
 from attnctl.readings.spans import parts_of
 from attnctl.tokens import split_words
-from attnctl.training.recipe import DEFAULTS
-from attnctl.training.run import TrainingRun
-from tests.conftest import Refused
 
 
 @pytest.mark.parametrize("how", [{"n_heads": True}, {"d_model": 8.5}], ids=str)
@@ -24,26 +21,10 @@ def test_a_number_of_another_type_is_named(how: dict[str, Any]) -> None:
         open_model("random", **how)
 
 
-@pytest.mark.parametrize(
-    ("name", "value"),
-    [("seed", -1), ("steps", 2**70), ("steps", "8000"), ("layers", 10**12), ("lr", None), ("bias", 5),
-     ("objective", ["next-word"]), ("objective", "odd"), ("batch_size", 1.5), ("min_length", -4), ("corpus", 7)],
-)  # fmt: skip
-def test_a_recipe_of_other_types_is_damaged(name: str, value: Any, refused: Refused) -> None:
-    TrainingRun(Path("run")).create(DEFAULTS["next-word"], None)
-    recipe = Path("run/recipe.json")
-    told = json.loads(recipe.read_text())
-    recipe.write_text(json.dumps(told | {name: value}))
-    assert "recipe.json is damaged: " in refused("train", "-o", "run", "--resume")
-    recipe.write_text(json.dumps({key: told[key] for key in told if key != name}))
-    assert refused("train", "-o", "run", "--resume").endswith(f"recipe.json is damaged: it says no {name}")
-
-
 @pytest.mark.parametrize("line", [b"5", b'{"step": "x"}', b"[1]", b'{"step": null}', b"\xff", b"[" * 5000])
 def test_a_line_that_is_no_report_takes_no_other_away(line: bytes) -> None:
-    run = TrainingRun(Path())
     Path("metrics.jsonl").write_bytes(b'{"step": 1, "loss": 2.0}\n' + line + b'\n{"step": 3}\n')
-    assert run.reports() == [{"step": 1, "loss": 2.0}, {"step": 3}]
+    assert reports_of("") == [{"step": 1, "loss": 2.0}, {"step": 3}]
 
 
 @pytest.mark.parametrize("limit", [131_072, 1 << 26])  # of a field: batch raises it for its texts

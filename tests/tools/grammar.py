@@ -12,8 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from attnctl.training import english
-from attnctl.training.english import SENTENCES, written_blocks
+from attnctl import english
+from attnctl.english import SENTENCES, written_blocks
 from samples.english import grammar, treebank
 from samples.english.draft import Draw, Sentence
 from samples.english.grammar import held_out, sentences

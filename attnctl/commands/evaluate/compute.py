@@ -202,7 +202,7 @@ def untrained_of(model: Any, seed: int) -> Any:
         from attnctl.models.huggingface.opening import untrained_checkpoint
 
         return untrained_checkpoint(model, seed)
-    from attnctl.training.network import before_training
+    from attnctl.models.builtin.network import before_training
 
     fresh = before_training(model, seed)
     if fresh is None:

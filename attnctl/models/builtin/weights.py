@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import orjson
 
 from attnctl import __version__, limits
 from attnctl.arrays import Floats
@@ -81,19 +82,6 @@ class WeightFile:
     def shapes(self) -> dict[str, list[int]]:
         """Tensor → its shape."""
         return {name: list(tensor.shape) for name, tensor in self.tensors.items()}
-
-    def card_document(self, name: str) -> Document:
-        """The card of a trained model as JSON: shapes, and the metadata with what is JSON in it read.
-
-        Raises AttnctlError where that is damaged.
-        """
-        metadata: Document = dict(self.metadata)
-        for key in {"recipe", "figures", "tokens"} & set(metadata):
-            try:
-                metadata[key] = json.loads(metadata[key])
-            except (ValueError, RecursionError) as error:
-                raise AttnctlError(f"the card of {name} is damaged: {key} is not JSON: {in_one_line(error)}") from error
-        return {"name": name, "shapes": self.shapes, "metadata": metadata}
 
 
 def read_weights(path: str | Path) -> WeightFile:
@@ -293,6 +281,19 @@ def steps_of(run: str) -> dict[int, Path]:
     }
     if not found:
         raise AttnctlError(f"{run} is no training run: it holds no step-*.safetensors (see attnctl train)")
+    return found
+
+
+def reports_of(run: str | Path) -> list[Document]:
+    """The reports of a training run so far; a line that is damaged, or was cut short by a kill, is left out."""
+    path = Path(run, "metrics.jsonl")
+    found = []
+    for line in read_bytes(path).splitlines() if path.exists() else []:
+        try:
+            report = orjson.loads(line)  # which takes nothing that cannot be written again
+            found.append(report | {"step": int(report["step"])})
+        except (ValueError, TypeError, KeyError, OverflowError):
+            continue
     return found
 
 

@@ -459,3 +459,13 @@ def _sizes_differ(name: str, key: str, stored: Sequence[int], configured: Sequen
     return AttnctlError(
         f"cannot read {name}: {key} is {tuple(stored)} in its file and {tuple(configured)} by its config.json"
     )
+
+
+def usable_positions(network: PreTrainedModel, longest: int | None) -> int | None:
+    """How many tokens a table of `longest` positions is for: some begin after the padding token's id (RoBERTa's)."""
+    for name, part in network.named_modules():
+        padding = getattr(part, "padding_idx", None)
+        if longest is not None and isinstance(padding, int) and name.endswith("position_embeddings"):
+            ahead = 1 if network.config.model_type == "prophetnet" else 0  # it looks one position ahead
+            return max(longest - padding - 1 - ahead, 1)
+    return longest

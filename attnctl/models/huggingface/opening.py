@@ -15,8 +15,14 @@ from attnctl.models.huggingface.attention_sites import merges_source
 from attnctl.models.huggingface.checkpoint import Checkpoint
 from attnctl.models.huggingface.hub import check_extra, find_checkpoint, import_extra, read_json
 from attnctl.models.huggingface.library_tokenizer import LibraryTokenizer
-from attnctl.models.huggingface.network import class_of, load_network, network_info, origin_of, says_direction
-from attnctl.models.huggingface.sizes import usable_positions
+from attnctl.models.huggingface.network import (
+    class_of,
+    load_network,
+    network_info,
+    origin_of,
+    says_direction,
+    usable_positions,
+)
 from attnctl.models.huggingface.tokenizer import Pieces, open_pieces
 from attnctl.tokens import Token
 

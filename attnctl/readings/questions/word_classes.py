@@ -129,7 +129,7 @@ def is_name(word: str) -> bool:
 
 @cache
 def _list_of_words() -> str:
-    return files("attnctl.training").joinpath("words.tsv").read_text(encoding="utf-8")
+    return files("attnctl.english").joinpath("words.tsv").read_text(encoding="utf-8")
 
 
 def _is_listed(word: str) -> bool:

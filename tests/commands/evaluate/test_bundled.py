@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from attnctl import english
 from attnctl.attention import Call
 from attnctl.commands import COMMANDS
 from attnctl.commands.evaluate.bundled import measure_relations
@@ -21,7 +22,6 @@ from attnctl.models.builtin.weights import path_of
 from attnctl.tokens import Token, split_words
 from attnctl.trace.model_info import ModelInfo
 from attnctl.trace.run import Run as TraceRun
-from attnctl.training import english
 from tests.conftest import Run
 from tests.training.test_bundled_models import figures
 
@@ -100,7 +100,7 @@ def test_a_card_says_what_evaluate_prints(name: str, page: str) -> None:
 
 def test_a_finished_run_keeps_what_its_heads_learned(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     """In its weights, for its card; without this command a training ends without it."""
-    monkeypatch.setattr("attnctl.training.run.MEASURED_FROM", 1)
+    monkeypatch.setattr("attnctl.commands.train.run.MEASURED_FROM", 1)
     monkeypatch.setitem(measure_relations.__kwdefaults__, "count", 60)
     small = ("--max-steps", "1", "--d-model", "12", "--heads", "6", "--layers", "1")
     assert run("train", "-o", "run", *small).code == 0

@@ -10,13 +10,13 @@ import sys
 import tempfile
 import warnings
 from collections.abc import Iterable
-from dataclasses import replace
 from typing import Any
 
 import torch
+from msgspec.structs import replace
 
-from attnctl.models.huggingface.configured_sizes import model_sizes
-from attnctl.models.huggingface.sizes import NO_MATRIX, ModelSizes, _text_attentions, attention_layers
+from attnctl.commands.model.compute import model_sizes
+from attnctl.commands.model.sizes import NO_MATRIX, ModelSizes, _text_attentions, attention_layers
 from tests.tools.sweep.families import Family, build, families
 from tests.tools.sweep.modes import N, given
 

@@ -1,0 +1,69 @@
+"""`attnctl model`: how large a model's attention is, from its configuration alone; the card of a trained one."""
+
+from __future__ import annotations
+
+from json import dumps
+from typing import Annotated
+
+from typer import Argument, Context, Option
+
+from attnctl import limits
+from attnctl.cli.command import command, refuse_unused
+from attnctl.cli.groups import MODEL, JsonOption, whole
+from attnctl.cli.output import print_lines, put_bytes, show_renderable
+from attnctl.cli.suggestions import completing
+
+
+@command(example="attnctl model gpt2")
+def model_command(
+    context: Context,
+    name: Annotated[
+        str | None,
+        Argument(
+            help="A known name, a checkpoint's folder or .gguf file, owner/name; demo, a weights file or a run.",
+            metavar="[NAME]",
+            autocompletion=completing("attnctl.commands.model.compute:known_configurations"),
+        ),
+    ] = None,
+    *,
+    length: Annotated[
+        int | None,
+        Option(
+            help="Tokens of the text [default: the context].",
+            metavar="N",
+            parser=whole(limits.LENGTH),
+            envvar="ATTNCTL_LENGTH",
+            rich_help_panel=MODEL,
+        ),
+    ] = None,
+    json: JsonOption = False,
+) -> None:
+    """Say how large a model's attention is: heads, parameters, the n × n, the cache. No weights are read.
+
+    Of a model that attnctl trained, print its card: data, objective, and what its heads have learned. Without a name, list
+    the configurations that are known offline.
+    """
+    from attnctl.commands.model.compute import known_configurations, model_card, model_sizes
+    from attnctl.commands.model.show import card_forms, sizes_forms
+    from attnctl.formats.documents.json_documents import plain, write_json
+    from attnctl.models.builtin.weights import read_weights, trained_file
+    from attnctl.render.terminal.console import Shown
+
+    if name is None:
+        refuse_unused(context, "length", "json", because="without a name the known configurations are listed")
+        width = max(map(len, known_configurations()))
+        print_lines(*(f"{key:{width}}  {entry['title']}" for key, entry in known_configurations().items()))
+    elif (path := trained_file(name)) is not None:
+        refuse_unused(context, "length", because=f"{name} is a trained model, whose card is printed")
+        file = read_weights(path)
+        if json:
+            put_bytes(write_json(model_card(name, file), "card") + b"\n")
+            return
+        show_renderable(Shown(card_forms(name, file.metadata, file.shapes, path.stat().st_size)), soft_wrap=True)
+    else:
+        sizes = model_sizes(name)
+        n = length or sizes.context or 1024
+        if json:
+            print_lines(dumps(plain(sizes.document(n))))  # numbers beyond 64 bits, too
+            return
+        show_renderable(Shown(sizes_forms(sizes, n)))

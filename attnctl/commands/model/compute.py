@@ -1,0 +1,222 @@
+"""How large a model's attention is, from its configuration alone: no weights are read.
+
+The network is built without memory and counted. Where that cannot be, four matrices a layer are what the
+configuration states, and the output says so.
+"""
+
+from __future__ import annotations
+
+import difflib
+import json
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import cache
+from importlib.resources import files
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from attnctl import limits
+from attnctl.commands.model.result import Card
+from attnctl.commands.model.sizes import NAMES, AttentionLayers, ModelSizes, built_network, sizes_of_network
+from attnctl.errors import AttnctlError, UsageError, in_one_line
+from attnctl.models.huggingface.hub import KNOWN, find_checkpoint, is_checkpoint, read_json
+from attnctl.text import Document
+
+if TYPE_CHECKING:
+    from attnctl.models.builtin.weights import WeightFile
+
+
+@cache
+def known_configurations() -> dict[str, Document]:
+    """The configurations that come with attnctl, by name.
+
+    Each was held against a copy of its numbers, in November 2026. transformers' defaults: GPT-2 small, BERT base, RoBERTa,
+    GPT-NeoX, Gemma 2 2B, gpt-oss 120B. The files of packages: all-MiniLM-L6-v2, SmolLM2. LitGPT's `config.py`: Falcon,
+    Phi, Llama, Mixtral, Qwen, Gemma 2, OLMo 2. Google's gemma_pytorch: Gemma 3. DeepSeek's `config_671B.json`: DeepSeek-V3.
+    nanoGPT: the other GPT-2s. Google's BERT README: BERT large. Copies of config.json: T5, BLOOM, Mistral, gpt-oss 20B, and
+    the window of Phi-3. Brown et al. 2020, table 2.1: GPT-3.
+    """
+    table: dict[str, Document] = json.loads(files("attnctl.commands.model").joinpath("known.json").read_text("utf-8"))
+    return table
+
+
+def model_sizes(name: str) -> ModelSizes:
+    """The sizes of a model by a known name, a hub id, a checkpoint's folder or its GGUF file.
+
+    Raises UsageError where there is no such model, AttnctlError where its configuration does not say enough.
+    """
+    from attnctl.models import REGISTRY
+
+    table = known_configurations()
+    by_id = {str(entry.get("hub_id", "")).lower(): key for key, entry in table.items()}
+    key = name.lower() if name.lower() in table else by_id.get(name.lower())
+    if key is not None and not Path(name).exists():
+        settings = {what: value for what, value in table[key].items() if what not in ("title", "hub_id")}
+        return sizes_of_settings(settings, str(table[key]["title"]), "a configuration that comes with attnctl")
+    if is_checkpoint(name):
+        path = find_checkpoint(name, weights=False)
+        if path.suffix.lower() == ".gguf":
+            return sizes_of_settings(_gguf_settings(path), path.stem, str(path))
+        return sizes_of_settings(read_json(path / "config.json"), path.name if Path(name).exists() else name, str(path))
+    if name in REGISTRY or (Path(name).suffix.lower() in (".safetensors", ".npz") and Path(name).exists()):
+        raise UsageError(f"{name} has no configuration to read: attnctl explain shows all there is", value=name)
+    if Path(name).exists():
+        raise UsageError(f"{name} is no model: it is a known name, a checkpoint's folder or .gguf file, or owner/name")
+    near = difflib.get_close_matches(name.lower(), [*table, *KNOWN], n=1)
+    hint = (
+        f"did you mean {near[0]}?" if near else "`attnctl model` lists the known ones, or give a folder, or owner/name"
+    )
+    raise UsageError(f"no model {name!r}: {hint}", value=name)
+
+
+def _gguf_settings(path: Path) -> Document:
+    """What a GGUF file's metadata says, under the names of a config.json."""
+    from attnctl.models.huggingface.gguf_header import read_header
+
+    header = read_header(path)
+    kind = header.entries.get("general.architecture")
+    if not isinstance(kind, str):
+        raise AttnctlError(f"cannot read {path}: it does not say its architecture")
+    names = {
+        "num_hidden_layers": "block_count",
+        "num_attention_heads": "attention.head_count",
+        "num_key_value_heads": "attention.head_count_kv",
+        "hidden_size": "embedding_length",
+        "head_dim": "attention.key_length",
+        "v_head_dim": "attention.value_length",
+        "kv_lora_rank": "attention.kv_lora_rank",
+        "max_position_embeddings": "context_length",
+        "vocab_size": "vocab_size",
+        "sliding_window": "attention.sliding_window",
+    }
+    said = {to: value for to, name in names.items() if (value := header.entries.get(f"{kind}.{name}")) is not None}
+    if "vocab_size" not in said and "tokenizer.ggml.tokens" in header.lengths:
+        said["vocab_size"] = header.lengths["tokenizer.ggml.tokens"]
+    return {"model_type": kind} | said
+
+
+MAY_BE_0 = ("sliding_window", "kv_lora_rank", "qk_nope_head_dim", "qk_rope_head_dim")  # where there is no such thing
+# what says that layers differ, that some do not attend, or that they have other matrices than four
+OTHERWISE = (
+    *("layer_types", "layers_block_type", "block_types", "attn_layer_period", "attn_layer_indices"),
+    *("kv_lora_rank", "num_kv_shared_layers", "num_hidden_groups", "per_layer_config", "state_size"),
+)
+
+
+def sizes_of_settings(settings: Document, name: str, source: str) -> ModelSizes:
+    """The sizes of the network that a config.json describes, built without memory where that can be.
+
+    Raises AttnctlError where its sizes cannot be, or where it cannot be built and does not say enough.
+    """
+    with _errors_said(name):
+        _check_sizes(settings)
+        layers, experts = (
+            _most_parts(settings, kind) for kind in ("(n_layer|layers|blocks|cycles|stages|depth)$", "experts$")
+        )
+        if layers > limits.LAYERS_BUILT or layers * experts > limits.EXPERTS_BUILT:
+            return stated_sizes(settings, name, source)
+        network = built_network(settings, name)
+        return stated_sizes(settings, name, source) if network is None else sizes_of_network(network, name, source)
+
+
+@contextmanager
+def _errors_said(name: str) -> Iterator[None]:
+    """Within this, a configuration that cannot be is an AttnctlError."""
+    try:
+        yield
+    except (KeyError, TypeError, ValueError, ArithmeticError) as error:
+        what = f"it lacks {error}" if isinstance(error, KeyError) else in_one_line(error)
+        raise AttnctlError(f"the configuration of {name} cannot be read: {what}") from error
+
+
+def _check_sizes(settings: Document) -> None:
+    """Raise ValueError where a size, here or in a part, is none."""
+    for key, value in settings.items():
+        if isinstance(value, dict):
+            _check_sizes(value)
+        elif value is not None and key in MAY_BE_0:
+            checked_size(key, value, least=1 if value is False or value else 0)
+        elif value is not None and any(key in names for names in NAMES.values()):
+            checked_size(key, value)
+    heads, kv_heads = (
+        next((settings[k] for k in NAMES[name] if settings.get(k)), None) for name in ("heads", "kv_heads")
+    )
+    if heads and kv_heads and heads % kv_heads:
+        raise ValueError(f"{heads} heads cannot share {kv_heads} key/value heads evenly")
+
+
+def checked_size(key: str, value: object, least: int = 1) -> int:
+    """A number of a configuration that counts something; 1200.0 is 1200. Raises ValueError where it cannot."""
+    if isinstance(value, float) and value.is_integer():
+        value = int(value)
+    if not isinstance(value, int) or isinstance(value, bool) or not least <= value <= limits.CONFIGURED_SIZE:
+        span = f"from {least} to {limits.CONFIGURED_SIZE:,}"
+        raise ValueError(f"{key} is {json.dumps(value)[:40]}, not a whole number {span}")
+    return value
+
+
+def _most_parts(settings: Document, kind: str) -> int:
+    """The largest count that a configuration states under a key of this kind (a pattern): each part would be built."""
+    several = [_most_parts(part, kind) for part in settings.values() if isinstance(part, dict)]
+    stated = [value for key, value in settings.items() if isinstance(value, int) and re.search(kind, key)]
+    return max([0, *several, *stated])
+
+
+def stated_sizes(settings: Document, name: str, source: str) -> ModelSizes:
+    """The sizes that a config.json states, of four matrices in each layer; a cache is not counted.
+
+    Raises AttnctlError where it does not state its layers, heads and d_model, or states that its layers are otherwise.
+    """
+    inner = settings.get("text_config")
+    settings = settings | inner if isinstance(inner, dict) else settings
+    said = {
+        what: next((settings[k] for k in keys if settings.get(k) is not None), None) for what, keys in NAMES.items()
+    }
+    layers, heads, d_model = (said[what] for what in ("layers", "heads", "d_model"))
+    if layers is None or heads is None or d_model is None:
+        raise AttnctlError(f"the configuration of {name} does not say its layers, heads and d_model")
+    if unlike := [key for key in OTHERWISE if settings.get(key)]:
+        raise AttnctlError(
+            f"the sizes of {name} cannot be told: by its {unlike[0]} it needs transformers that builds it"
+        )
+    kv_heads = said["kv_heads"] or heads
+    if said["d_k"] is None and d_model % heads:
+        raise ValueError(f"d_model {d_model} does not divide by {heads} heads, and no head_dim is given")
+    d_k = said["d_k"] or d_model // heads
+    d_v = said["d_v"] or d_k
+    sizes = {"W_Q": heads * d_k, "W_K": kv_heads * d_k, "W_V": kv_heads * d_v, "W_O": heads * d_v}
+    matrices = tuple((name, d_model * size) for name, size in sizes.items())
+    counts = {"self": layers}
+    if settings.get("is_encoder_decoder"):
+        decoding = said["decoder_layers"] or layers
+        counts = {"encoder": layers, "decoder": decoding, "cross": decoding}
+    groups = (
+        AttentionLayers(range(count), kind, heads, kv_heads, d_k, d_v, matrices, count)
+        for kind, count in counts.items()
+    )
+    vocabulary = said["vocabulary"]
+    return ModelSizes(
+        name,
+        str(settings.get("model_type") or "unknown"),
+        tuple(groups),
+        d_model,
+        vocabulary,
+        said["context"],
+        None if vocabulary is None else vocabulary * d_model,
+        source=source,
+    )
+
+
+def model_card(name: str, file: WeightFile) -> Card:
+    """Return the card of a trained model: shapes, and the metadata with what is JSON in it read.
+
+    Raises AttnctlError if that is damaged.
+    """
+    metadata: Document = dict(file.metadata)
+    for key in {"recipe", "figures", "tokens"} & set(metadata):
+        try:
+            metadata[key] = json.loads(metadata[key])
+        except (ValueError, RecursionError) as error:
+            raise AttnctlError(f"the card of {name} is damaged: {key} is not JSON: {in_one_line(error)}") from error
+    return Card(name=name, shapes={key: tuple(shape) for key, shape in file.shapes.items()}, metadata=metadata)

@@ -1,0 +1,399 @@
+"""How large a network's attention is, counted on torch's meta device, without memory; and what follows from that."""
+
+from __future__ import annotations
+
+import inspect
+import json
+import re
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+from msgspec import structs
+
+from attnctl.commands.model.result import AttentionGroup, CachedLayers, Parameters, Sizes
+from attnctl.errors import AttnctlError, in_one_line
+from attnctl.light_import import complete_torch, import_lightly
+from attnctl.models.huggingface.hub import check_extra, import_extra
+from attnctl.models.huggingface.network import quiet_library, usable_positions
+from attnctl.text import counted, number_list
+
+if TYPE_CHECKING:
+    from torch.nn import Module
+    from transformers import PreTrainedConfig, PreTrainedModel
+
+    from attnctl.text import Document
+
+
+@dataclass(frozen=True)
+class AttentionLayers:
+    """Layers of the same sizes; parameters without biases and norms."""
+
+    layers: Sequence[int]
+    kind: str  # self, or of an encoder-decoder encoder, decoder, cross
+    heads: int
+    kv_heads: int
+    d_k: int
+    d_v: int
+    matrices: tuple[tuple[str, int], ...]  # of one layer: a matrix's name, its parameters
+    distinct: int  # how many layers have parameters of their own
+
+    def parameter_count(self) -> int:
+        """Parameters of one layer."""
+        return sum(count for _, count in self.matrices)
+
+    def layers_sentence(self) -> str:
+        """The layers for a table: "2: 8 heads, 2 of keys, d_k 64; 1,024 parameters each"."""
+        kind = "" if self.kind == "self" else f"{self.kind} "
+        shared = f", {self.kv_heads} of keys" if self.kv_heads != self.heads else ""
+        sizes = f", d_k {self.d_k}" + (f", d_v {self.d_v}" if self.d_v != self.d_k else "")
+        each = f"{self.parameter_count():,} parameters" + (" each" if len(self.layers) > 1 else "")
+        return f"{kind}{number_list(self.layers)}: {counted(self.heads, 'head')}{shared}{sizes}; {each}"
+
+
+@dataclass(frozen=True)
+class ModelSizes:
+    """The sizes of a model's attention, and what follows from them; parameters without biases and norms."""
+
+    name: str
+    architecture: str
+    groups: tuple[AttentionLayers, ...]
+    d_model: int
+    vocabulary: int | None = None
+    context: int | None = None
+    embedding: int | None = None  # parameters of the table
+    cache: tuple[CachedLayers, ...] | None = None  # None: not counted
+    built: bool = False  # of a network that transformers built; else of four matrices a layer
+    source: str = ""
+
+    @property
+    def layers(self) -> int:
+        """Calls of attention, one on another; a decoder layer that also reads an encoder counts as two."""
+        return sum(len(group.layers) for group in self.groups)
+
+    @property
+    def main_layers(self) -> AttentionLayers:
+        """The layers of the commonest sizes."""
+        return max(self.groups, key=lambda group: len(group.layers))
+
+    @property
+    def window(self) -> int | None:
+        """Tokens that the cache keeps in the layers with a window; None where none has one."""
+        return max((part.window for part in self.cache or () if part.window is not None), default=None)
+
+    def per_head(self) -> dict[str, int] | None:
+        """Parameters of one head: W_Q, W_K (d_model × d_k), W_V, W_O (d_model × d_v); None where layers have others."""
+        main, d = self.main_layers, self.d_model
+        one = {"W_Q": d * main.d_k, "W_K": d * main.d_k, "W_V": d * main.d_v, "W_O": d * main.d_v}
+        heads = {"W_Q": main.heads, "W_K": main.kv_heads, "W_V": main.kv_heads, "W_O": main.heads}
+        together = sum(one[name] * heads[name] for name in one)
+        sizes = (main.heads, main.kv_heads, main.d_k, main.d_v, together)
+        each = {(part.heads, part.kv_heads, part.d_k, part.d_v, part.parameter_count()) for part in self.groups}
+        return one if each == {sizes} else None
+
+    def per_layer(self) -> dict[str, int]:
+        """Parameters of one layer of the commonest sizes: the four matrices, else those that it has, by their names."""
+        main = self.main_layers
+        if (head := self.per_head()) is None:
+            return dict(main.matrices)
+        heads = {"W_Q": main.heads, "W_K": main.kv_heads, "W_V": main.kv_heads, "W_O": main.heads}
+        return {name: size * heads[name] for name, size in head.items()}
+
+    def in_all(self) -> dict[str, int]:
+        """Parameters of all layers; those that several layers share count once."""
+        counts: Counter[str] = Counter()
+        for part in self.groups:
+            one = dict(part.matrices) if self.per_head() is None else self.per_layer()
+            counts.update({name: size * part.distinct for name, size in one.items()})
+        return dict(counts)
+
+    def cache_bytes(self, n: int, of_source: bool = False) -> int | None:
+        """Bytes of the key/value cache of n tokens, 16 bits a number; None where it is not counted.
+
+        Of an encoder-decoder, what its decoder keeps of n tokens of its own, or `of_source`, of n that the encoder read.
+        """
+        if self.cache is None:
+            return None
+        return sum(part.cache_bytes(n) for part in self.cache if part.of_source is of_source)
+
+    def bytes_of_grid(self, n: int) -> int:
+        """Bytes of one n × n, 32 bits a number."""
+        return 4 * n * n
+
+    def bytes_of_grids(self, n: int) -> int:
+        """Bytes of every layer's and head's n × n."""
+        return self.bytes_of_grid(n) * sum(len(part.layers) * part.heads for part in self.groups)
+
+    def bytes_unfactored(self, n: int) -> int:
+        """Bytes of n × n × d_model × d_model: a matrix of its own for every two tokens, which queries and keys spare us."""
+        return self.bytes_of_grid(n) * self.d_model * self.d_model
+
+    def document(self, n: int) -> Sizes:
+        """The sizes, and what follows from them for a text of n tokens; bytes may need more than 64 bits."""
+        main, cross = self.main_layers, self.cache_bytes(n, of_source=True)
+        groups = (
+            AttentionGroup(**vars(part) | {"layers": len(part.layers), "matrices": dict(part.matrices)})
+            for part in self.groups
+        )
+        return Sizes(
+            name=self.name,
+            architecture=self.architecture,
+            layers=self.layers,
+            heads=main.heads,
+            kv_heads=main.kv_heads,
+            d_k=main.d_k,
+            d_v=main.d_v,
+            d_model=self.d_model,
+            vocabulary=self.vocabulary,
+            context=self.context,
+            window=self.window,
+            source=self.source or None,
+            built=self.built,
+            groups=tuple(groups),
+            cache=self.cache,
+            parameters=Parameters(all=self.in_all(), layer=self.per_layer(), head=self.per_head()),
+            embedding=self.embedding,
+            cache_bytes_per_token=self.cache_bytes(1),
+            tokens=n,
+            cache_bytes=self.cache_bytes(n),
+            cross_cache_bytes=cross or None,
+            grid_bytes=self.bytes_of_grid(n),
+            grids_bytes=self.bytes_of_grids(n),
+            unfactored_bytes=self.bytes_unfactored(n),
+        )
+
+
+# the names under which configurations keep one thing
+NAMES = {
+    "layers": ("num_hidden_layers", "n_layer", "num_layers", "n_layers", "encoder_layers"),
+    "heads": ("num_attention_heads", "n_head", "num_heads", "n_heads", "encoder_attention_heads", "attention_heads"),
+    "d_model": ("hidden_size", "n_embd", "d_model", "dim", "emb_dim"),
+    "kv_heads": ("kv_n_heads", "num_key_value_heads", "num_kv_heads"),
+    "d_k": ("head_dim", "d_kv", "attention_head_dim"),
+    "d_v": ("v_head_dim",),
+    "vocabulary": ("vocab_size",),
+    "context": ("max_position_embeddings", "n_positions", "max_seq_len", "seq_length"),
+    "decoder_layers": ("num_decoder_layers", "decoder_layers"),
+}
+OTHER_INPUT = re.compile(r"vision|visual|image|audio|speech|vqmodel", re.IGNORECASE)  # encoders of other inputs
+OTHER_ATTENTION = re.compile(r"Delta|Lightning|^(?!KimiLinear).*Linear|Rwkv|AttentionResidual|AttentionStructure")
+NO_MATRIX = re.compile(r"norm|bias", re.IGNORECASE)
+WHOLE = re.compile(r"(Attention|Attn|AttentionLayer)$")  # classes of one attention with its output projection
+HEADS = ("num_heads", "num_attention_heads", "n_heads", "n_head")
+KV_HEADS = ("num_key_value_heads", "num_kv_heads", "kv_heads")
+SIZES = ("qk_head_dim", "head_dim", "attention_head_size", "d_head", "dim_head", "head_size", "key_value_proj_dim")
+
+
+def built_network(settings: Document, name: str) -> PreTrainedModel | None:
+    """The network that a config.json describes, on the meta device; None without transformers, or of no family of its.
+
+    Raises AttnctlError where transformers cannot build it.
+    """
+
+    def lay_out_network() -> PreTrainedModel | None:
+        transformers = import_extra("transformers")
+        import torch
+
+        complete_torch()
+        families, kind = transformers.CONFIG_MAPPING, str(settings.get("model_type"))
+        if kind not in families:
+            return None
+        with quiet_library(), torch.device("meta"):
+            config = families[kind].from_dict(_with_floats(settings))
+            text = config.get_text_config()
+            if text is not config and "num_hidden_layers" in settings:  # a text model's own (a GGUF file's Gemma 3)
+                config = text = type(text).from_dict(settings | {"model_type": text.model_type})
+            chosen = {"attn_implementation": "eager", "dtype": torch.bfloat16}  # which more families run with here
+            try:
+                network: Any = _class_of(transformers, settings, config)._from_config(config, **chosen)
+            except ImportError:  # what its other inputs need
+                network = _class_of(transformers, {}, text)._from_config(text, **chosen)
+            laid_out: PreTrainedModel = network.eval()
+            return laid_out
+
+    try:
+        check_extra()
+        return import_lightly(lay_out_network)
+    except AttnctlError:  # it, or torch, is not installed
+        return None
+    except Exception as error:  # whatever a configuration of any kind makes of its class
+        for key in re.findall(r'"(\w+)": null', json.dumps(settings)):  # some may be null, as a window
+            if f"'{key}'" in str(error):
+                raise AttnctlError(f"the configuration of {name} cannot be read: {key} is null") from error
+        raise AttnctlError(f"transformers cannot build the network of {name}: {in_one_line(error)}") from error
+
+
+def _with_floats(value: Any) -> Any:
+    """A value of a config.json with the numbers that JSON has none for, which transformers writes as objects."""
+    if isinstance(value, dict) and value.keys() == {"__float__"}:
+        return float(value["__float__"])
+    if isinstance(value, dict):
+        return {key: _with_floats(part) for key, part in value.items()}
+    return [_with_floats(part) for part in value] if isinstance(value, list) else value
+
+
+def _class_of(transformers: Any, settings: Document, config: PreTrainedConfig) -> Any:
+    """The class that a configuration names, else the plain one of its family."""
+    from transformers.models.auto.modeling_auto import MODEL_MAPPING
+
+    named = settings.get("architectures")
+    known = getattr(transformers, str(named[0]), None) if isinstance(named, list) and named else None
+    if hasattr(known, "_can_set_attn_implementation") and known is not None and isinstance(config, known.config_class):
+        return known
+    return MODEL_MAPPING[type(config)]
+
+
+def sizes_of_network(network: PreTrainedModel, name: str, source: str) -> ModelSizes:
+    """The sizes of a network on the meta device. Raises AttnctlError where none of its layers is softmax attention."""
+    groups = attention_layers(network)
+    if not groups:
+        raise AttnctlError(f"{name} has no layers of softmax attention, by its configuration")
+    config = network.config
+    text = config.get_text_config(decoder=True)
+    d_model = stated_number(text, NAMES["d_model"])
+    if d_model is None:  # of parts that have configurations of their own (BLT) the widest
+        d_model = max((stated_number(part, NAMES["d_model"]) or 0 for part in vars(config).values()), default=0)
+    reads_text: Any = getattr(network, "text_model", network)  # one of two towers (CLIP)
+    table = None
+    with suppress(NotImplementedError):  # that of a network without one (DETR)
+        table = getattr(reads_text.get_input_embeddings(), "weight", None)
+    return ModelSizes(
+        name,
+        str(config.model_type),
+        groups,
+        d_model,
+        stated_number(text, NAMES["vocabulary"]),
+        usable_positions(network, stated_number(text, NAMES["context"])),
+        None if table is None else table.numel(),
+        cached_layers(network),
+        built=True,
+        source=source,
+    )
+
+
+def attention_layers(network: PreTrainedModel) -> tuple[AttentionLayers, ...]:
+    """The layers of a network that attend to text, those of the same sizes together, in the order of the network."""
+    from attnctl.models.huggingface.attention_sites import layer_count, sites_of_modules
+
+    sites, found = sites_of_modules(network), dict[AttentionLayers, AttentionLayers]()
+    counted_before: set[int] = set()  # ids of parameters: modules may be copies that share them (Zamba)
+    sizes = network.config.get_text_config()
+    for module, whole in _text_attentions(network):
+        own = sites[id(module)]
+        matrices = {key: p for key, p in whole.named_parameters() if p.ndim >= 2 and not NO_MATRIX.search(key)}
+        named = tuple((key.removesuffix(".weight"), p.numel()) for key, p in matrices.items())
+        ids = set(map(id, matrices.values()))
+        alike = AttentionLayers((), own[0].kind, *_sizes_of_heads(module, sizes), named, 0)
+        before = found.get(alike, alike)
+        found[alike] = replace(
+            alike,
+            layers=(*before.layers, *(site.layer for site in own)),
+            distinct=before.distinct + (not ids <= counted_before),
+        )
+        counted_before |= ids
+    if hasattr(network.config, "num_hidden_groups"):  # a few modules stand for all layers (ALBERT)
+        return tuple(replace(one, layers=range(layer_count(network, one.kind))) for one in found.values())
+    return tuple(found.values())
+
+
+def _text_parts(network: PreTrainedModel) -> list[Any]:
+    """The parts of a network that its text configuration describes; all of it where it has none for text alone."""
+    text = getattr(network.config, "text_config", network.config)
+    return [part for part in network.modules() if getattr(part, "config", None) is text] or [network]
+
+
+def _text_attentions(network: PreTrainedModel) -> Iterator[tuple[Module, Module]]:
+    """Each module that attends to text, and the one that holds it with its output projection."""
+    from attnctl.models.huggingface.attention_sites import attention_modules
+
+    inside = {id(part) for root in _text_parts(network) for part in root.modules()}
+    for name, part in attention_modules(network).items():
+        if id(part) in inside and not OTHER_INPUT.search(name) and not OTHER_ATTENTION.search(type(part).__name__):
+            yield part, _with_projection(network, name)
+
+
+def _with_projection(network: PreTrainedModel, name: str) -> Module:
+    """The module itself, or the one around it that holds its output projection beside (BERT's, Reformer's)."""
+    module = network.get_submodule(name)
+    while "." in name:
+        name = name.rpartition(".")[0]
+        holder = network.get_submodule(name)
+        if not WHOLE.search(type(holder).__name__) or re.search("Cross.*Decoder|Layer$", type(holder).__name__):
+            break
+        module = holder
+    return module
+
+
+def _sizes_of_heads(module: Module, sizes: PreTrainedConfig) -> tuple[int, int, int, int]:
+    """Heads, key/value heads, d_k and d_v of a module, as it says them itself, or its configuration does."""
+    own = getattr(module, "config", sizes)
+    heads = stated_number(module, HEADS) or stated_number(own, HEADS) or 0
+    shared = getattr(module, "num_key_value_groups", None)
+    kv_heads = heads // shared if isinstance(shared, int) and shared > 0 else stated_number(module, KV_HEADS)
+    d_k = stated_number(module, SIZES) or stated_number(own, SIZES)
+    d_k = d_k or (stated_number(own, NAMES["d_model"]) or 0) // max(heads, 1)
+    return heads, kv_heads or heads, d_k, stated_number(module, ("v_head_dim",)) or d_k
+
+
+def stated_number(whose: object, names: tuple[str, ...]) -> int | None:
+    """The first of these attributes that is a number above 0; one that differs from layer to layer is none."""
+    for name in names:
+        try:
+            value = getattr(whose, name, None)
+        except Exception:  # of transformers' own: "is a per-layer attribute"
+            continue
+        if isinstance(value, int) and value > 0:
+            return value
+    return None
+
+
+def cached_layers(network: PreTrainedModel) -> tuple[CachedLayers, ...] | None:
+    """What the network keeps of a text, by a forward of one token; None where that fails, or keeps anything else.
+
+    Counted are keys, values and an indexer's keys, in layers of transformers' own cache: it keeps all tokens, or the last
+    of a window. What does not grow with the text (states of recurrent layers) is none of it.
+    """
+    import torch
+
+    part = _text_parts(network)[0]
+    parameters = inspect.signature(part.forward).parameters
+    takes_cache = "cache" in parameters and "Cache" in str(parameters["cache"].annotation)  # from transformers 5.24 on
+    if not takes_cache and not {"past_key_values", "use_cache", "use_mems"} & parameters.keys():
+        return ()
+    token = torch.ones(1, 1, dtype=torch.long, device="meta")
+    given = {"input_ids": token} | ({"decoder_input_ids": token} if part.config.is_encoder_decoder else {})
+    # a mask of four axes, whose numbers no code that makes masks asks for
+    seen = torch.ones(1, 1, 1, 1, dtype=torch.bfloat16, device="meta")  # (batch, heads, n, n)
+    for more in ({"attention_mask": seen, "use_cache": True}, {"use_cache": True}, {}):
+        try:
+            with torch.no_grad(), quiet_library():
+                output = part(**given, **more)
+        except Exception:  # whatever a forward without numbers runs into
+            continue
+        if (kept := getattr(output, "past_key_values", None)) is None:  # BERT's kin keep none but as decoders
+            return () if getattr(part.config, "is_decoder", None) is False else None
+        return _layers_of_cache(kept)
+    return None
+
+
+def _layers_of_cache(kept: Any) -> tuple[CachedLayers, ...] | None:
+    """The layers of a cache that has read one token, alike ones together; None where one is of a family's own kind."""
+    source = getattr(kept, "cross_attention_cache", None)
+    own = getattr(kept, "self_attention_cache", kept)
+    counts: Counter[CachedLayers] = Counter()
+    for layer in (*getattr(own, "layers", ()), *getattr(source, "layers", ())):
+        if type(layer).__module__ != "transformers.cache_utils":
+            return None
+        keys, values = getattr(layer, "keys", None), getattr(layer, "values", None)
+        if keys is None or values is None:  # it keeps states, or reads another layer's keys
+            continue
+        (batch, heads, tokens, d_k), d_v = keys.shape, values.shape[-1]
+        if (batch, tokens) != (1, 1) or values.shape[:3] != keys.shape[:3]:  # tokens of the model's own (CPM-Ant)
+            return None
+        indexer = getattr(layer, "indexer_keys", None)
+        window = getattr(layer, "sliding_window", None)
+        of_source = source is not None and any(layer is one for one in source.layers)
+        counts[CachedLayers(1, heads, d_k, d_v, 0 if indexer is None else indexer.numel(), window, of_source)] += 1
+    return tuple(structs.replace(one, layers=count) for one, count in counts.items())

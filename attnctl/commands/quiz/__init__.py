@@ -1,0 +1,1 @@
+"""`attnctl quiz`: questions made from the actual numbers of a sentence."""

@@ -1,0 +1,139 @@
+"""`attnctl quiz`: questions made from the actual numbers of a sentence."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Annotated
+
+from typer import Context, Option
+
+from attnctl import limits
+from attnctl.cli.command import command
+from attnctl.cli.groups import (
+    CHECKPOINT,
+    LOOK,
+    MADE,
+    MATHEMATICS,
+    OUTPUT,
+    FileOption,
+    HeadOption,
+    LayerOption,
+    QueryOption,
+    TextArgument,
+    WeightsModelOptions,
+    whole,
+)
+from attnctl.cli.opening import open_source
+from attnctl.cli.output import put_bytes, safe_console, say_notes, say_unknown
+from attnctl.errors import UsageError
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from attnctl.commands.quiz.result import QuizQuestion
+
+
+@command(example='attnctl quiz "Alice will eat pizza"', more=(MATHEMATICS, MADE, CHECKPOINT))
+def quiz_command(
+    context: Context,
+    text: TextArgument = None,
+    *,
+    file: FileOption = None,
+    layer: LayerOption = None,
+    head: HeadOption = None,
+    query: QueryOption = None,
+    questions: Annotated[
+        int,
+        Option(
+            "--questions",
+            "-n",
+            help="How many questions.",
+            metavar="N",
+            parser=whole(limits.QUESTIONS),
+            envvar="ATTNCTL_QUESTIONS",
+            rich_help_panel=LOOK,
+        ),
+    ] = 5,
+    json: Annotated[
+        bool,
+        Option(
+            "--json",
+            help="Write JSON: questions and answers; nothing is asked.",
+            envvar="ATTNCTL_JSON",
+            rich_help_panel=OUTPUT,
+        ),
+    ] = False,
+    model: WeightsModelOptions,
+) -> None:
+    """Ask questions about the attention of a sentence, mark the answers, give a score.
+
+    Answers are read from standard input, one a line: a letter, a token, or a number. An empty line passes.
+    """
+    from attnctl.commands.quiz.compute import questions_of_trace
+    from attnctl.commands.quiz.show import beginning_forms
+    from attnctl.readings.questions.headline import headline
+    from attnctl.render.terminal.console import Shown
+    from attnctl.source import check_attention_weights, prepare
+    from attnctl.text import visible_text
+    from attnctl.tokens import find_token
+
+    if "-" in (text, file) and not json:
+        raise UsageError("standard input is where the answers come from: give the text in quotes or as --file FILE")
+    prepared = prepare(open_source(context, text, file, model), layer=layer, head=head, say=say_notes)
+    check_attention_weights(prepared.source, "quiz")
+    trace = prepared.trace(predictions=False)
+    say_unknown(trace.tokens, notes=trace.notes)
+    place = None if query is None else find_token(trace.tokens, query)
+    whole_model = prepared.model if layer is None and head is None else None
+    asked = questions_of_trace(trace, questions, model.seed or 0, place, whole_model)
+    if json:
+        from msgspec import convert
+
+        from attnctl.commands.quiz.result import QuestionEntry, Quiz
+        from attnctl.formats.documents.json_documents import write_json
+
+        entries = convert(asked, tuple[QuestionEntry, ...], from_attributes=True)
+        put_bytes(write_json(Quiz(text=trace.text, model=trace.model, questions=entries), "quiz") + b"\n")
+        return
+    page = safe_console()
+    if (first := headline(trace, query=place)) is not None and first.reason:
+        many = (trace.model.n_layers or 1) * (trace.model.n_heads or 1) > 1
+        where = f"layer {first.layer}, head {first.head}" if many else ""
+        page.print(Shown(beginning_forms(first, visible_text(trace.tokens[first.query].text), where)))
+    run_quiz(page, asked)
+
+
+def run_quiz(page: Console, asked: Sequence[QuizQuestion]) -> None:
+    """Ask, mark and count; a stream that ends early ends the quiz with what was answered."""
+    from attnctl.commands.quiz.result import is_right
+    from attnctl.commands.quiz.show import answer_forms, question_forms, score_forms
+    from attnctl.render.terminal.console import Shown
+
+    marks: list[bool] = []
+    for number, question in enumerate(asked, 1):
+        page.print(Shown(question_forms(question, number, len(asked))))
+        line = read_answer(page, question)
+        if line is None:
+            break
+        marks.append(bool(line) and bool(is_right(question, line)))
+        page.print(Shown(answer_forms(question, line, marks[-1])))
+    page.print(Shown(score_forms(sum(marks), len(marks), len(asked))))
+
+
+def read_answer(page: Console, question: QuizQuestion) -> str | None:
+    """Return one line of standard input, None at its end. At a terminal, ask again if the line is no answer."""
+    from attnctl.commands.quiz.result import is_right
+
+    at_terminal = sys.stdin.isatty()
+    while True:
+        if at_terminal:
+            page.print("  > ", end="")
+        line = sys.stdin.readline()
+        if not line:
+            page.print()
+            return None
+        if not at_terminal or not line.strip() or is_right(question, line) is not None:
+            return line.strip()
+        wanted = "one of the letters" if question.choices else "a number, such as 0.42"
+        page.print(f"  That is no answer: give {wanted}, or an empty line to pass.")

@@ -1,0 +1,399 @@
+"""Questions about one row of attention, made from the numbers of an actual trace."""
+
+from __future__ import annotations
+
+import math
+import random
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
+
+from attnctl import attention
+from attnctl.commands.quiz.result import QuizQuestion
+from attnctl.errors import AttnctlError
+from attnctl.layer import LayerTrace
+from attnctl.readings.questions.headline import ROLES, headline
+from attnctl.text import counted, number_text, percent, visible_text
+from attnctl.tokens import BLANKS
+from attnctl.trace import Headline, Trace
+from attnctl.trace.steps import is_default_scale, reach_of_mask
+from attnctl.watched.effects import Effects, HeadEffect
+
+if TYPE_CHECKING:
+    from attnctl.source import Model
+    from attnctl.tokens import Token
+
+
+Doubles = npt.NDArray[np.float64]
+
+TRIVIAL = 0.05  # a weight nearer to 0 or 1 can be guessed
+MOST_KEYS = 12  # rows longer than this are no exercise for the head
+
+
+# --- making them -------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class QuizRow:
+    """One query of one head: what a question may ask about. Arrays (n,), over the keys that the query may see."""
+
+    trace: Trace
+    layer: LayerTrace
+    at: int  # of the head in the layer's arrays
+    row: int
+    place: tuple[int, int, int]  # layer, head, query
+    dice: random.Random
+    query: str
+    keys: list[int]
+    names: tuple[str, ...]
+    weights: Doubles
+    scaled_scores: Doubles | None
+    scores: Doubles | None
+
+    @property
+    def largest_key(self) -> int:
+        """The place of the largest weight."""
+        return int(np.argmax(self.weights))
+
+    def some_key(self) -> int:
+        """Some key's place."""
+        return self.dice.randrange(len(self.keys))
+
+    def keys_with_numbers(self, numbers: Doubles, but: int | None = None) -> tuple[str, ...]:
+        """Each key with its number, one of them left out."""
+        pairs = zip(self.names, numbers, strict=True)
+        return tuple(f"{name} {'?' if at == but else number_text(x, 2)}" for at, (name, x) in enumerate(pairs))
+
+
+def questions_of_trace(
+    trace: Trace, count: int = 5, seed: int = 0, query: int | None = None, model: Model | None = None
+) -> list[QuizQuestion]:
+    """`count` questions about a trace, as `attnctl quiz` asks them; the same seed asks the same.
+
+    The last of three or more is on what matters, where `model`, the built-in one that the trace is of, makes a prediction
+    that one head carries. Raises AttnctlError where there is nothing to ask.
+    """
+    from attnctl.models.watching import watched_text
+    from attnctl.watched.measure import EffectRequest, measure_effects
+
+    asked, text = quiz_questions(trace, count, seed, query), trace.text
+    if len(asked) < 3 or model is None or getattr(model, "unembedding", None) is None:
+        return asked
+    tokens = model.tokenize(text)
+    if not model.info.causal and not any(token.text in BLANKS for token in tokens):
+        # a model that sees both sides predicts what is hidden: the last word
+        last = next((token for token in reversed(tokens) if token.text.isalpha()), tokens[-1])
+        text = f"{text[: last.start]}{BLANKS[0]}{text[last.end :]}"
+    found = removal_question(measure_effects(watched_text(model, text), EffectRequest()), random.Random(seed))
+    return asked if found is None else [*asked[:-1], found]
+
+
+def quiz_questions(trace: Trace, count: int = 5, seed: int = 0, query: int | None = None) -> list[QuizQuestion]:
+    """`count` questions about `trace`, of as many kinds as its numbers allow; the same seed asks the same.
+
+    Raises AttnctlError where the trace has no weights, or no row with two keys to choose from.
+    """
+    dice = random.Random(seed)
+    rows = _telling_rows(trace, dice, query)
+    if not rows:
+        raise AttnctlError(
+            f"there is nothing to ask: no query here sees 2 to {MOST_KEYS} keys; take a sentence of a few words"
+        )
+    asked = [first] if (first := _ask_prediction(rows[0], headline(trace, query=query))) is not None else []
+    for _ in range(24):
+        if len(asked) == count:
+            return asked
+        makers, before = list(MAKERS), len(asked)
+        dice.shuffle(makers)
+        for make in makers:
+            question = make(rows[len(asked) % len(rows)])
+            if question is not None and question.text not in [q.text for q in asked]:
+                asked.append(question)
+            if len(asked) == count:
+                return asked
+        if len(asked) == before:
+            dice.shuffle(rows)
+            if before and len(rows) == 1:
+                break
+    return asked
+
+
+def _telling_rows(trace: Trace, dice: random.Random, query: int | None) -> list[QuizRow]:
+    """Rows worth asking about, the most telling one first, then others in any order."""
+    found = headline(trace, query=query)
+    places = [
+        (layer, at, row)
+        for layer in trace.layers
+        if layer.weights is not None
+        for at in range(len(layer.heads))
+        for row in range(layer.weights.shape[1])
+    ]
+    dice.shuffle(places)
+    queries, names = _distinct_labels(trace.tokens), _distinct_labels(trace.key_axis)
+    rows = []
+    for layer, at, row in places:
+        keys = [j for j in range(len(names)) if layer.mask is None or layer.mask[row, j]]
+        i = row if layer.rows is None else layer.rows[row]
+        if not 2 <= len(keys) <= MOST_KEYS or query not in (None, i):
+            continue
+        arrays = {name: getattr(layer, name) for name in ("weights", "scaled_scores", "scores")}
+        own: dict[str, Any] = {
+            name: None if there is None else there[at, row, keys].astype(np.float64) for name, there in arrays.items()
+        }
+        place = layer.layer, layer.heads[at], i
+        rows.append(QuizRow(trace, layer, at, row, place, dice, queries[i], keys, tuple(names[j] for j in keys), **own))
+    chosen = None if found is None else (found.layer, found.head, found.query)
+    return sorted(rows, key=lambda row: row.place == chosen, reverse=True)
+
+
+def _distinct_labels(tokens: Sequence[Token]) -> list[str]:
+    """Labels of tokens, told apart: the place is added to those that stand more than once."""
+    labels = [visible_text(token.text) for token in tokens]
+    times = Counter(labels)
+    return [f"{name}({at})" if times[name] > 1 else name for at, name in enumerate(labels)]
+
+
+def _row_name(row: QuizRow) -> str:
+    many = (row.trace.model.n_heads or 1) > 1 or (row.trace.model.n_layers or 1) > 1
+    return f" (layer {row.place[0]}, head {row.place[1]})" if many else ""
+
+
+def _ask_prediction(row: QuizRow, line: Headline | None) -> QuizQuestion | None:
+    """Return a question to answer before any number is shown; None where the row is not the headline's, or has no role."""
+    if line is None or not line.role or row.place != (line.layer, line.head, line.query):
+        return None
+    shares = ", ".join(f"{name} {weight:.2f}" for name, weight in zip(row.names, row.weights, strict=True))
+    return QuizQuestion(
+        "prediction",
+        f"Before you see a number: “{row.trace.text}”. Where will “{row.query}” look most{_row_name(row)}? This head "
+        f"usually links {ROLES.get(line.role, line.role)}.",
+        (),
+        row.names[row.largest_key],
+        row.names,
+        why=f"Its attention: {shares}.",
+    )
+
+
+def _ask_strongest(row: QuizRow) -> QuizQuestion | None:
+    by_size = np.sort(row.weights)
+    if len(by_size) < 3 or by_size[-1] - by_size[-2] < 0.01:
+        return None
+    facts = row.keys_with_numbers(row.scaled_scores) if row.scaled_scores is not None else ()
+    said = "From these scaled scores, which token" if facts else "Which token"
+    return QuizQuestion(
+        "strongest",
+        f"{said} does “{row.query}” attend to most{_row_name(row)}?",
+        facts,
+        row.names[row.largest_key],
+        row.names,
+        why=f"The largest score takes the largest weight: {row.names[row.largest_key]}, {row.weights[row.largest_key]:.2f}.",
+    )
+
+
+def _ask_softmax(row: QuizRow) -> QuizQuestion | None:
+    if (
+        row.scaled_scores is None
+        or not _is_plain_softmax(row)
+        or abs(row.weights.sum() - 1) > 1e-3
+        or np.abs(row.scaled_scores).max() > 20
+    ):
+        return None
+    j = row.some_key()
+    if not TRIVIAL <= row.weights[j] <= 1 - TRIVIAL:
+        return None
+    rounded = np.round(row.scaled_scores, 2)  # (n,): what the reader is given to work with
+    total = float(np.exp(rounded).sum())
+    return QuizQuestion(
+        "softmax",
+        f"“{row.query}” has these scaled scores{_row_name(row)}. What is its weight on “{row.names[j]}”?",
+        row.keys_with_numbers(row.scaled_scores),
+        round(float(attention.softmax(rounded)[j]), 6),
+        tolerance=0.0151,
+        why=f"exp({number_text(rounded[j], 2)}) / Σ exp = {np.exp(rounded[j]):.2f} / {total:.2f} = {row.weights[j]:.2f}.",
+    )
+
+
+def _ask_missing(row: QuizRow) -> QuizQuestion | None:
+    if abs(row.weights.sum() - 1) > 1e-3:
+        return None
+    j = row.some_key()
+    rest = round(float(np.delete(np.round(row.weights, 2), j).sum()), 2)
+    if not TRIVIAL <= rest <= 1 - TRIVIAL:  # "1 - 1.00" teaches nothing
+        return None
+    return QuizQuestion(
+        "sum",
+        f"One weight in the row of “{row.query}” is missing{_row_name(row)}. What is its weight on “{row.names[j]}”?",
+        row.keys_with_numbers(row.weights, but=j),
+        round(1 - rest, 6),
+        tolerance=0.0101,
+        why=f"A row sums to 1, so 1 - {rest:.2f} = {1 - rest:.2f}.",
+    )
+
+
+def _ask_division(row: QuizRow) -> QuizQuestion | None:
+    d_k = row.trace.model.d_k
+    if (
+        row.scores is None
+        or row.scaled_scores is None
+        or not is_default_scale(row.trace)
+        or not _is_plain_softmax(row)
+        or d_k is None
+    ):
+        return None
+    j = row.some_key()
+    score = round(float(row.scores[j]), 2)
+    return QuizQuestion(
+        "scaled",
+        f"The score of “{row.query}” with “{row.names[j]}” is {number_text(score, 2)}, and d_k is {d_k}. "
+        f"What is the scaled score{_row_name(row)}?",
+        (),
+        round(score / math.sqrt(d_k), 6),
+        tolerance=max(0.0151, 0.01 * abs(score / math.sqrt(d_k))),
+        why=f"{number_text(score, 2)} / √{d_k} = {number_text(score / math.sqrt(d_k), 2)}.",
+    )
+
+
+def _ask_unscaled(row: QuizRow) -> QuizQuestion | None:
+    if row.scores is None or not _is_plain_softmax(row) or row.trace.model.scale in (None, 1.0):
+        return None
+    without = attention.softmax(row.scores / (row.trace.model.temperature or 1.0))  # (n,)
+    return _ask_moved(
+        row,
+        "unscaled",
+        f"Without the scaling, would the largest weight in the row of “{row.query}” be larger, smaller or the same"
+        f"{_row_name(row)}?",
+        float(without.max()),
+        f"Unscaled scores lie {'farther apart' if abs(row.trace.model.scale) < 1 else 'closer together'}",
+    )
+
+
+def _ask_warmer(row: QuizRow) -> QuizQuestion | None:
+    if row.scaled_scores is None or not _is_plain_softmax(row):
+        return None
+    t = row.trace.model.temperature or 1.0
+    return _ask_moved(
+        row,
+        "temperature",
+        f"At twice the temperature, would the largest weight in the row of “{row.query}” be larger, smaller or the same"
+        f"{_row_name(row)}?",
+        float(attention.softmax(row.scaled_scores / (2 * t)).max()),
+        "Scores divided by more lie closer together",
+    )
+
+
+def _ask_moved(row: QuizRow, kind: str, text: str, after: float, reason: str) -> QuizQuestion | None:
+    before = float(row.weights.max())
+    if abs(after - before) < 0.005:
+        return None  # too little to tell
+    word = "larger" if after > before else "smaller"
+    return QuizQuestion(
+        kind, text, (), word, ("larger", "smaller", "the same"), why=f"{reason}: {before:.2f} becomes {after:.2f}."
+    )
+
+
+def _ask_visible(row: QuizRow) -> QuizQuestion | None:
+    mask, n = row.layer.mask, len(row.trace.tokens)
+    if mask is None or mask.shape[1] != n or not row.trace.reads_itself:
+        return None
+    causal, reach = bool(row.trace.model.causal), reach_of_mask(row.trace, row.layer)
+    rules = ["no token may look at the ones after it"] * causal
+    if reach is not None:
+        rules.append(f"none may look {counted(reach + 1, 'token')} away or farther")
+    elif not causal or not bool((mask == np.tri(n, dtype=bool)[list(row.layer.rows or range(n))]).all()):
+        return None  # nobody could count what another mask leaves
+    at = row.place[2]
+    others = "those" if reach is None else f"up to {reach}"
+    seen = f"itself and {others} {'before it' if causal else 'on either side'}"
+    return QuizQuestion(
+        "mask",
+        f"Of {n} tokens, counted from 0, “{row.query}” is number {at}; {', and '.join(rules)}. At how many tokens may it "
+        f"look, itself among them{_row_name(row)}?",
+        (),
+        float(len(row.keys)),
+        why=f"At {len(row.keys)}: {seen}.",
+    )
+
+
+def _ask_mixed(row: QuizRow) -> QuizQuestion | None:
+    if row.layer.values is None or row.layer.dropped_weights is not None or not 2 <= len(row.keys) <= 5:
+        return None
+    if row.weights.max() > 1 - TRIVIAL:
+        return None
+    values = row.layer.values[row.at, list(row.keys)].astype(np.float64)  # (n, d_v)
+    d = row.dice.randrange(values.shape[1])
+    w, v = np.round(row.weights, 2), np.round(values[:, d], 2)  # (n,), (n,)
+    told = [number_text(y, 2) for y in v]
+    terms = " + ".join(f"{x:.2f}×{f'({y})' if y.startswith('-') else y}" for x, y in zip(w, told, strict=True))
+    return QuizQuestion(
+        "context",
+        f"What is dimension {d}, counted from 0, of the context of “{row.query}”{_row_name(row)}, given its weights and "
+        f"that dimension of each value?",
+        tuple(f"{name} {x:.2f} × {y}" for name, x, y in zip(row.names, w, told, strict=True)),
+        round(float(w @ v), 6),
+        tolerance=0.0201,
+        why=f"{terms} = {number_text(float(w @ v), 2)}.",
+    )
+
+
+def _is_plain_softmax(row: QuizRow) -> bool:
+    """Whether the weights follow from scores, scale and softmax alone."""
+    model = row.trace.model
+    return not model.caps_scores and row.layer.bias is None and model.temperature in (None, 1.0)
+
+
+MAKERS: tuple[Callable[[QuizRow], QuizQuestion | None], ...] = (
+    _ask_strongest, _ask_softmax, _ask_missing, _ask_division, _ask_unscaled, _ask_warmer, _ask_visible, _ask_mixed,
+)  # fmt: skip
+
+
+CHOICES = 4  # heads to choose from
+CLEAR = 1.25  # times the next largest drop, below which nobody could tell
+
+
+def removal_question(found: Effects, dice: random.Random) -> QuizQuestion | None:
+    """The question; None where no head's removal clearly costs the prediction most."""
+    drops = sorted(
+        (one for one in found.heads if _lost_probability(one) > 0.05), key=lambda one: -_lost_probability(one)
+    )
+    if found.target is None or len(found.heads) < 2 or not drops:
+        return None
+    first = drops[0]
+    if len(drops) > 1 and _lost_probability(first) < CLEAR * _lost_probability(drops[1]):
+        return None
+    others = [one for one in found.heads if one is not first]
+    several = sorted(
+        [first, *dice.sample(others, min(CHOICES - 1, len(others)))], key=lambda one: (one.layer, one.head)
+    )
+    word, before, best = visible_text(found.target.text.strip()), found.baseline, first.best
+    turned = best is not None and before.best is not None and best.text != before.best.text
+    instead = f", and the likeliest word is “{visible_text(best.text.strip())}”" if best is not None and turned else ""
+    text, blank = visible_text(found.text), next((blank for blank in BLANKS if blank in found.text), None)
+    place = f"After “{text}”" if blank is None else f"At {blank} in “{text}”"
+    return QuizQuestion(
+        "removal",
+        f"{place} the model expects “{word}” with {percent(before.probability or 0)}. Which "
+        "of these heads, switched off, brings that down most?",
+        tuple(_removal_fact(found, one) for one in several),
+        _head_name(first),
+        tuple(_head_name(one) for one in several),
+        why=f"Without {_head_name(first)} it is {percent(first.probability or 0, 1)}{instead}: attnctl ablate measures it. "
+        "What a head writes is a hint, but later layers and the softmax answer to it.",
+    )
+
+
+def _lost_probability(one: HeadEffect) -> float:
+    return -(one.log_probability or 0.0)
+
+
+def _head_name(one: HeadEffect) -> str:
+    return f"head {one.head} of layer {one.layer}"
+
+
+def _removal_fact(found: Effects, one: HeadEffect) -> str:
+    writes = "" if one.writes is None else f", writes {one.writes:+.2f} to the logit"
+    key = visible_text(found.key_axis[one.looks.key].text)
+    return f"{_head_name(one)} looks at {key} with {one.looks.weight:.2f}{writes}"

@@ -1,0 +1,56 @@
+"""A quiz: questions with their answers, and how an answer is marked."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from msgspec import field
+
+from attnctl.document_fields import Amount, Part, about
+from attnctl.formats.documents.json_documents import JsonDocument, ResultModel
+
+
+class QuestionEntry(Part):
+    """A question and its answer."""
+
+    kind: Annotated[str, about("What is asked for: a weight, the strongest key, …")]
+    text: str = field(name="question")
+    facts: Annotated[tuple[str, ...], about("The numbers that it takes.")]
+    answer: Annotated[str | float, about("One of choices, or a number.")]
+    choices: tuple[str, ...] = ()
+    tolerance: Annotated[Amount | None, about("How far off a number may be.")] = None
+
+
+class QuizQuestion(QuestionEntry, kw_only=True):
+    """A question as it is asked: once it is answered, the reader is told why."""
+
+    why: str
+
+
+class Quiz(JsonDocument, kw_only=True, tag="attnctl.quiz/1"):
+    """Questions about the attention of a sentence, each with its answer."""
+
+    text: str
+    model: ResultModel
+    questions: tuple[QuestionEntry, ...]
+
+
+def is_right(question: QuizQuestion, given: str) -> bool | None:
+    """Whether an answer is right; None where it is none at all (no such choice, not a number)."""
+    given = given.strip()
+    if not question.choices:
+        number = number_in(given)
+        return None if number is None else abs(number - float(question.answer)) <= (question.tolerance or 0)
+    meant = [choice for choice in question.choices if choice.casefold() == given.casefold()]
+    if len(given) == 1 and 0 <= (at := ord(given.casefold()) - ord("a")) < len(question.choices):
+        meant.append(question.choices[at])  # "a" may name the first choice, or be a token: both are taken
+    return question.answer in meant if meant else None
+
+
+def number_in(text: str) -> float | None:
+    """A number as people write it: 0.42, ,42, 42 %, −1.5; None for anything else."""
+    text = text.replace("−", "-").replace(",", ".").strip()
+    try:
+        return float(text.removesuffix("%")) / (100 if text.endswith("%") else 1)
+    except ValueError:
+        return None

@@ -1,0 +1,59 @@
+"""The questions of a quiz: a mark in the margin, and what is asked or answered beside it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from attnctl.commands.quiz.result import QuizQuestion
+from attnctl.errors import option_name
+from attnctl.render.forms import Form, Line, Piece
+from attnctl.text import number_text, visible_text
+from attnctl.trace import Headline
+
+MARGIN = 10  # cells
+
+
+def question_forms(question: QuizQuestion, number: int, count: int) -> Iterator[Form]:
+    """The question with the numbers it takes, and the choices by letter."""
+    exact = (
+        f" (two decimals: what is within {question.tolerance:.2g} is right)"
+        if question.tolerance
+        else " (a whole number)"
+    )
+    yield from _beside(f"{number}/{count}", "dim", (question.text + exact * (not question.choices), "bold"))
+    letters: list[Piece] = [f"{chr(ord('a') + at)}) {choice}" for at, choice in enumerate(question.choices)]
+    facts: list[Piece] = [*question.facts]
+    for parts in (facts, letters):
+        if parts:
+            yield ""
+            yield Line(parts, indent=MARGIN, between="   ")
+
+
+def answer_forms(question: QuizQuestion, given: str, good: bool) -> Iterator[Form]:
+    """What became of an answer, and why."""
+    if good:
+        return _beside("right", "bold accent", question.why)
+    said, decimals = question.answer, 2 if question.tolerance else 0
+    answer = visible_text(said) if isinstance(said, str) else number_text(said, decimals)
+    return _beside("wrong" if given else "passed", "bold", f"It is {answer}. {question.why}")
+
+
+def beginning_forms(line: Headline, query: str, where: str) -> Iterator[Form]:
+    """Which row the first question is about, and why; where the others come from."""
+    place = f"{query}{f' in {where}' if where else ''}"
+    said = f"The first question is about {place}: {line.reason}. "
+    options = ", ".join(map(option_name, ("layer", "head", "query")))
+    return _beside("", "", (f"{said}The others are drawn by {option_name('seed')} ({options} choose).", "dim"))
+
+
+def score_forms(correct: int, answered: int, count: int) -> Iterator[Form]:
+    """The score."""
+    yield ""
+    yield Line(
+        [(f"{correct} of {count} right", "bold accent"), f", {answered} answered" * (answered != count)], indent=2
+    )
+
+
+def _beside(mark: str, tone: str, said: Piece) -> Iterator[Form]:
+    yield ""
+    yield Line(said, mark=(mark.rjust(MARGIN - 2), tone), hanging=MARGIN)

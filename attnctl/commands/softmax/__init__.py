@@ -1,0 +1,1 @@
+"""`attnctl softmax`: what the softmax makes of a few scores, and why."""

@@ -1,0 +1,40 @@
+"""The softmax of a few scores, every step from the scores to the weights, and what plain division would give."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+from msgspec import field
+
+from attnctl.document_fields import Part, Share, Vector, about
+from attnctl.formats.documents.json_documents import JsonDocument
+
+NumbersOrNull = Annotated[Any, about("", type="array", items={"anyOf": [{"type": "number"}, {"type": "null"}]})]
+
+
+class ScaledWeights(Part):
+    """The weights under another factor."""
+
+    scale: float
+    weights: Vector
+
+
+class Softmax(JsonDocument, kw_only=True, eq=False, tag="attnctl.softmax/1"):
+    """The softmax of a few scores, step by step."""
+
+    labels: Annotated[tuple[str, ...] | None, about("Names of the scores.")] = None
+    scores: Annotated[NumbersOrNull, about("As they were given; null where masked.")]  # (n,), there -inf
+    scale: Annotated[float, about("The factor on the scores.")]
+    temperature: float
+    scaled: Annotated[NumbersOrNull, about("Scores × scale / temperature; null where masked.")] = field(
+        name="scaled_scores"
+    )
+    exponent_shift: Annotated[float, about("Taken off the scaled scores before the exponential.")] = field(name="shift")
+    exponentials: Vector
+    sum: Annotated[float, about("Of the exponentials.")]
+    weights: Annotated[tuple[Share, ...], about("The softmax.")]
+    entropy: Annotated[float, about("Of the weights, nats.")]
+    divided_by_sum: Annotated[
+        tuple[float, ...] | None, about("Each score divided by the plain sum; null where that is 0.")
+    ]
+    scales: Annotated[tuple[ScaledWeights, ...], about("The weights under other factors.")]

@@ -1,0 +1,289 @@
+"""`attnctl train`: train a small attention model to predict words, and watch its heads learn where to look."""
+
+from __future__ import annotations
+
+import contextlib
+import sys
+from collections.abc import Generator
+from typing import TYPE_CHECKING, Annotated, Literal
+
+from typer import Argument, Context, Option
+
+from attnctl import find_named, interrupts, limits
+from attnctl.cli.command import command, refuse_unused
+from attnctl.cli.groups import (
+    INPUT,
+    LOOK,
+    MADE,
+    MODEL,
+    OUTPUT,
+    WORK,
+    QueryOption,
+    SeedOption,
+    decimal,
+    output_option,
+    whole,
+)
+from attnctl.cli.output import (
+    print_lines,
+    put_bytes,
+    safe_console,
+    say_note,
+    say_unless_quiet,
+    show_renderable,
+)
+from attnctl.cli.suggestions import TOKENS, completing
+from attnctl.commands import COMMANDS
+from attnctl.errors import DONE, INTERRUPTED, UsageError, print_complaint
+from attnctl.text import Document, as_json, for_pasting
+
+if TYPE_CHECKING:  # it imports torch, which neither a mistake in the options nor the first line need wait for
+    from attnctl.commands.train.compute import Watch
+    from attnctl.commands.train.result import Lesson
+    from attnctl.commands.train.run import TrainingRun
+    from attnctl.commands.train.state import Training
+
+
+@command(example="attnctl train mytext.txt -o run")
+def train_command(
+    context: Context,
+    corpus: Annotated[
+        str | None,
+        Argument(
+            help='Text, one sentence a line: a file, a folder of .txt files, or "-". Default: the bundled corpus.',
+            show_default=False,
+        ),
+    ] = None,
+    *,
+    output: Annotated[str | None, output_option("Where to write: a folder, made for the run.")] = None,
+    watch: Annotated[
+        str | None,
+        Option(
+            "--watch",
+            help="A sentence whose attention is shown as it changes.",
+            metavar="TEXT",
+            autocompletion=completing(TOKENS),
+            envvar="ATTNCTL_WATCH",
+            rich_help_panel=LOOK,
+        ),
+    ] = None,
+    query: QueryOption = None,
+    resume: Annotated[
+        bool,
+        Option(
+            "--resume",
+            help="Go on with the run in the folder of -o.",
+            envvar="ATTNCTL_RESUME",
+            rich_help_panel=INPUT,
+        ),
+    ] = False,
+    explain: Annotated[
+        bool,
+        Option(
+            "--explain",
+            help="Print one gradient step of a fresh network, number by number.",
+            envvar="ATTNCTL_EXPLAIN",
+            rich_help_panel=LOOK,
+        ),
+    ] = False,
+    json: Annotated[
+        bool,
+        Option(
+            "--json",
+            help="Write JSON: a line a report, on a terminal too.",
+            envvar="ATTNCTL_JSON",
+            rich_help_panel=OUTPUT,
+        ),
+    ] = False,
+    objective: Annotated[
+        Literal["next-word", "masked-word"] | None,
+        Option(
+            "--objective",
+            help="masked-word (for the grammar the default), next-word (for your text).",
+            envvar="ATTNCTL_OBJECTIVE",
+            rich_help_panel=INPUT,
+        ),
+    ] = None,
+    n_layers: Annotated[
+        int | None,
+        Option(
+            "--n-layers",
+            "--layers",
+            help="Number of layers: 2 for the grammar, 1 for your text, unless told otherwise.",
+            metavar="N",
+            parser=whole(limits.LAYERS),
+            envvar="ATTNCTL_N_LAYERS",
+            rich_help_panel=MADE,
+        ),
+    ] = None,
+    n_heads: Annotated[
+        int | None,
+        Option(
+            "--n-heads",
+            "--heads",
+            help="Number of query heads in a layer: 6 for the grammar, 4 for your text, unless told otherwise.",
+            metavar="N",
+            parser=whole(limits.HEADS),
+            envvar="ATTNCTL_N_HEADS",
+            rich_help_panel=MADE,
+        ),
+    ] = None,
+    d_model: Annotated[
+        int | None,
+        Option(
+            "--d-model",
+            help="Length of an embedding: 64, for the next words of your text 32.",
+            metavar="N",
+            parser=whole(limits.SIZE),
+            envvar="ATTNCTL_D_MODEL",
+            rich_help_panel=MADE,
+        ),
+    ] = None,
+    max_steps: Annotated[
+        int | None,
+        Option(
+            "--max-steps",
+            help="Gradient steps in all: as the bundled models for the grammar; 8000 for your text.",
+            metavar="N",
+            parser=whole(limits.STEPS),
+            envvar="ATTNCTL_MAX_STEPS",
+            rich_help_panel=LOOK,
+        ),
+    ] = None,
+    batch_size: Annotated[
+        int | None,
+        Option(
+            "--batch-size",
+            help="How many share one pass: sentences of a step; 112 for the grammar, 128 for your text.",
+            metavar="N",
+            parser=whole(limits.BATCH_SIZE),
+            envvar="ATTNCTL_BATCH_SIZE",
+            rich_help_panel=WORK,
+        ),
+    ] = None,
+    lr: Annotated[
+        float | None,
+        Option(
+            "--lr",
+            help="Learning rate at its highest: 0.005 unless told otherwise.",
+            metavar="X",
+            parser=decimal(limits.LEARNING_RATE),
+            envvar="ATTNCTL_LR",
+            rich_help_panel=INPUT,
+        ),
+    ] = None,
+    seed: SeedOption = None,
+    device: Annotated[
+        str | None,
+        Option(
+            "--device",
+            help="Where to compute: auto (the CPU for a network this small), cpu, cuda, cuda:1 or mps.",
+            metavar="DEVICE",
+            autocompletion=completing("auto", "cpu", "cuda", "mps"),
+            envvar="ATTNCTL_DEVICE",
+            rich_help_panel=MODEL,
+        ),
+    ] = None,
+) -> int:
+    """Train a small attention model to predict words: the next word, or masked ones.
+
+    A terminal shows it live; a pipe gets one line of JSON a report. The folder holds weights.safetensors (for --model), the
+    weights of earlier steps, and metrics.jsonl. Ctrl-C saves; --resume goes on.
+    """
+    given: dict[str, object] = {"steps": max_steps, "device": device}  # as recipe.json calls them
+    if not resume or explain:
+        given |= {"objective": objective, "layers": n_layers, "heads": n_heads, "d_model": d_model}
+        given |= {"batch_size": batch_size, "lr": lr, "seed": seed}
+    given = {name: value for name, value in given.items() if value is not None}
+    if explain:
+        refuse_unused(context, "output", "resume", "max_steps", "batch_size", because="--explain makes one step")
+        from attnctl.commands.train.lesson import first_step
+
+        given.pop("steps", None)
+        _show_lesson(first_step(corpus, given, watch, query), json)
+        return DONE
+    if output is None:
+        raise UsageError("name the folder of the run: -o RUN")
+    if resume:
+        kept = ("corpus", "objective", "n_layers", "n_heads", "d_model", "batch_size", "lr", "seed")
+        refuse_unused(context, *kept, because="--resume goes on with the recipe of the run")
+    from attnctl.commands.train.run import TrainingRun, recipe_to_train
+
+    run = TrainingRun(output)
+    with contextlib.ExitStack() as held:
+        recipe, lines = recipe_to_train(run, resume, corpus, given, held)
+        if lines is None:
+            say_note("reading the sentences of the bundled corpus")
+        from attnctl.commands.train.compute import open_training
+
+        training, eye = open_training(run, recipe, lines, watch, query, held, resume=resume)
+        if training.step >= training.recipe.steps:
+            print_complaint(f"{output} has made all its {training.step} steps: --max-steps asks for more")
+            return DONE
+        if json or not sys.stdout.isatty():
+            with contextlib.closing(_reports(training, run, eye)) as reports:
+                for report in reports:
+                    put_bytes(as_json(report) + b"\n")
+                    sys.stdout.flush()
+        else:
+            _show_live(training, run, eye)
+        if training.step < training.recipe.steps:
+            print_complaint(f"step {training.step} is saved; to go on: attnctl train -o {for_pasting(output)} --resume")
+            return INTERRUPTED
+        _finish_run(training, run, eye)
+    return DONE
+
+
+def _reports(training: Training, run: TrainingRun, eye: Watch) -> Generator[Document, None, None]:
+    """The reports of a training as it goes on; Ctrl-C ends it after the step in progress."""
+    from attnctl.commands.train.compute import announce_time, train_network
+
+    with interrupts.asked_to_end() as stop:
+        asked = announce_time(training, stop, say_note)
+        with contextlib.closing(train_network(training, run, eye, asked)) as reports:
+            yield from reports
+
+
+def _show_live(training: Training, run: TrainingRun, eye: Watch) -> None:
+    """Show the state of a training as it goes on."""
+    from rich.live import Live
+
+    from attnctl.commands.train.show import live_forms
+    from attnctl.models.builtin.weights import reports_of
+    from attnctl.render.terminal.console import Shown
+
+    page = safe_console()
+    seen = reports_of(run.path)
+    with Live(console=page, auto_refresh=False) as view, contextlib.closing(_reports(training, run, eye)) as reports:
+        for report in reports:
+            seen.append(report)
+            view.update(Shown(live_forms(seen, training.recipe.steps, page.width)), refresh=True)
+
+
+def _finish_run(training: Training, run: TrainingRun, eye: Watch) -> None:
+    """Say where the weights are; of the grammar, also what the heads learned."""
+    from attnctl.commands.train.run import measure_run
+
+    measure = next((one.measures_training for one in COMMANDS.values() if one.measures_training), None)
+    table = None if measure is None else measure_run(training, run, find_named(measure))
+    if table is not None and sys.stdout.isatty():
+        from attnctl.render.terminal.console import Shown
+        from attnctl.render.told.relations import relations_forms
+
+        print_lines("")
+        show_renderable(Shown(relations_forms(table)), soft_wrap=True)
+    line = f"attnctl explain {for_pasting(eye.sentence)} --model {for_pasting(str(run.path))}"
+    say_unless_quiet(f"trained {training.step} steps: {line}")
+
+
+def _show_lesson(step: Lesson, json: bool) -> None:
+    """Show one gradient step, as text or as JSON."""
+    if json:
+        from attnctl.formats.documents.json_documents import write_json
+
+        put_bytes(write_json(step, "lesson") + b"\n")
+        return
+    from attnctl.commands.train.show import lesson_forms
+    from attnctl.render.terminal.console import Shown
+
+    show_renderable(Shown(lesson_forms(step)))

@@ -1,0 +1,180 @@
+"""Text to train on: sentences as rows of word ids, and the vocabulary that they draw on."""
+
+from __future__ import annotations
+
+import os
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import numpy as np
+
+from attnctl import limits
+from attnctl.arrays import Floats, Ids
+from attnctl.english import NOT_ASKED, QUESTION_OF, QUESTIONS, SENTENCES, links_said, words, written_blocks
+from attnctl.errors import AttnctlError
+from attnctl.files import check_size, decode_text, read_bytes, said_plainly
+from attnctl.models.builtin.vocabulary import SHAPES, shape_of
+from attnctl.tokens import split_words
+
+UNKNOWN, MASK = "[UNK]", "[MASK]"
+MAX_WORDS = 8192  # rarer words become [UNK]
+MAX_LENGTH = 64  # a longer sentence is cut into pieces
+
+# words of a larger share than this, like "the", are rather not the ones that a new text brings others for
+COMMON = 0.002
+
+
+@dataclass(frozen=True)
+class Corpus:
+    """Sentences as ids, and what the ids mean."""
+
+    ids: Ids  # (sentences, length), -1 after a sentence's end
+    vocabulary: tuple[str, ...]
+    open: Floats  # (vocabulary,) from 0 to 1: how readily a new word comes in this one's place
+    shapes: Ids  # (vocabulary,) what a word is read as where it is not known: the id of its shape
+    # (sentences, length, questions) the place of the word that answers each question asked of a word: its own where no
+    # other does, -1 where it is not asked
+    answers: Ids | None = None
+    asked: Floats | None = None  # (vocabulary,) how often a word is to be predicted where words are masked
+
+    @property
+    def length(self) -> int:
+        """How many words the longest sentence has."""
+        return int(self.ids.shape[1])
+
+    def first_sentence(self) -> str:
+        """The first sentence of 3 to 12 words, else the very first."""
+        lengths = (self.ids >= 0).sum(axis=1)  # (sentences,)
+        row = self.ids[int(np.argmax((lengths >= 3) & (lengths <= 12)))]  # (length,)
+        return " ".join(self.vocabulary[at] for at in row if at >= 0)
+
+
+def encode_sentences(sentences: Iterable[Sequence[str]]) -> Corpus:
+    """Sentences of words as a Corpus, of which a rare word is an open one.
+
+    Raises AttnctlError where there is nothing to learn from them.
+    """
+    pieces = [
+        list(sentence[at : at + MAX_LENGTH]) for sentence in sentences for at in range(0, len(sentence), MAX_LENGTH)
+    ]
+    pieces = [piece for piece in pieces if len(piece) > 1]  # one word alone predicts nothing
+    counts = Counter(word for piece in pieces for word in piece if word not in (UNKNOWN, MASK))
+    if len(counts) < 2:
+        found = f"only one word ({next(iter(counts))!r})" if counts else "no sentence of two words or more"
+        raise AttnctlError(f"the corpus has {found}: there is nothing to predict. Give it one sentence a line")
+    common = sorted(word for word, _ in counts.most_common(MAX_WORDS) if word not in SHAPES)
+    total = counts.total()
+    share = {word: min(1.0, COMMON * total / counts[word]) for word in common}
+    return table_of(pieces, common, share)
+
+
+def table_of(pieces: Sequence[Sequence[str]], words_of: Sequence[str], openness: Mapping[str, float]) -> Corpus:
+    """Pieces of text as a Corpus over a vocabulary of these words, the special ones before them."""
+    vocabulary = (UNKNOWN, MASK, *SHAPES, *words_of)
+    ids = {word: at for at, word in enumerate(vocabulary)}
+    table = np.full((len(pieces), max(map(len, pieces))), -1, dtype=np.int64)  # (sentences, length)
+    for row, piece in zip(table, pieces, strict=True):
+        row[: len(piece)] = [ids.get(word, 0) for word in piece]
+    shapes = [ids.get(shape_of(word) or UNKNOWN, 0) for word in words_of]
+    special = len(vocabulary) - len(words_of)
+    return Corpus(
+        table,
+        vocabulary,
+        np.array([0.0] * special + [openness.get(word, 0.0) for word in words_of], dtype=np.float32),
+        np.array([0] * special + shapes, dtype=np.int64),
+    )
+
+
+def split_lines(lines: Iterable[str]) -> list[list[str]]:
+    """Each line as its words; a word that stands often is kept once."""
+    known: dict[str, str] = {}
+    return [[known.setdefault(token.text, token.text) for token in split_words(line)] for line in lines]
+
+
+def _text_files(folder: str) -> Iterator[str]:
+    """Every .txt file of a folder and those in it. Raises AttnctlError where one may not be looked into."""
+
+    def refuse_folder(error: OSError) -> None:
+        with said_plainly("read", error.filename):
+            raise error
+
+    for where, _, names in os.walk(folder, onerror=refuse_folder):
+        yield from (str(Path(where, name)) for name in names if name.endswith(".txt"))
+
+
+def read_lines(source: str) -> list[str]:
+    """The lines of a file, of standard input for "-", or of every .txt file of a folder.
+
+    Raises AttnctlError where there is nothing to read, too much in all, or the text is not UTF-8.
+    """
+    if source != "-" and Path(source).is_dir():
+        files = sorted(_text_files(source))
+        if not files:
+            raise AttnctlError(f"{source} holds no .txt file to train on")
+    else:
+        files = [source]
+    lines: list[str] = []
+    size = 0  # bytes
+    for file in files:
+        data = read_bytes(file, limits.CORPUS_BYTES)
+        size += len(data)
+        check_size(size, limits.CORPUS_BYTES, source)
+        lines += _lines_of_text(decode_text(data, where := "standard input" if file == "-" else file), where)
+    if not lines:
+        raise AttnctlError(f"{'standard input' if source == '-' else source} is empty: give one sentence a line")
+    return lines
+
+
+def _lines_of_text(text: str, where: str) -> list[str]:
+    """The lines of a text that hold something. Raises AttnctlError for one that is no sentence, however many are joined."""
+    lines = text.splitlines()
+    for number, line in enumerate(lines, 1):
+        if len(line) > limits.CORPUS_LINE_CHARACTERS:
+            raise AttnctlError(
+                f"{where}, line {number:,} has {len(line):,} characters, of the {limits.CORPUS_LINE_CHARACTERS:,} "
+                "that a corpus may have in one: give it one sentence a line"
+            )
+    return [line for line in lines if line.strip()]
+
+
+# --- the bundled corpus -------------------------------------------------------------------------------------------
+
+_HEADS = [question.head for question in QUESTIONS]
+_FIRST = np.array([_HEADS.index(head) for head in _HEADS])  # (questions,), the first question of each one's head
+
+
+def bundled_corpus(objective: str) -> Corpus:
+    """The sentences to train on, in the proportions for this objective.
+
+    A word is asked the questions that its links answer; a head that has no other question for it is asked, as its first
+    question, for the word itself, unless not all its links are noted.
+    """
+    pieces: list[list[str]] = []
+    deps: list[str] = []  # of every word of every sentence
+    misc: list[str] = []
+    for block in written_blocks(SENTENCES, "both", objective):
+        columns = block.split()
+        pieces.append(columns[1::10])
+        deps += columns[8::10]
+        misc += columns[9::10]
+    known = words()
+    corpus = table_of(pieces, [word.text for word in known], {word.text: word.open for word in known})
+    real = corpus.ids >= 0  # (sentences, length)
+    own = np.nonzero(real)[1]  # (words,), the place of each
+    distinct = {said: number for number, said in enumerate(dict.fromkeys(deps))}
+    told = np.full((len(distinct), len(QUESTIONS)), -1, np.int8)  # (distinct, questions)
+    for said, number in distinct.items():
+        for relation, place in links_said(said):
+            told[number, QUESTION_OF[relation]] = place
+    asked_of = told[[distinct[said] for said in deps]]  # (words, questions)
+    loose = np.array([said == NOT_ASKED for said in misc])  # (words,)
+    for first in np.unique(_FIRST):
+        idle = (asked_of[:, first == _FIRST] < 0).all(1) & ~loose  # (words,)
+        asked_of[idle, first] = own[idle]
+    answers = np.full((*corpus.ids.shape, len(QUESTIONS)), -1, np.int8)  # (sentences, length, questions)
+    answers[real] = asked_of
+    special = len(corpus.vocabulary) - len(known)
+    asked = np.array([0.0] * special + [word.asked for word in known], dtype=np.float32)  # (vocabulary,)
+    return replace(corpus, answers=answers, asked=asked)

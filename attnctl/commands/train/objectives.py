@@ -1,0 +1,190 @@
+"""What is predicted from what: the next word from those before it, or masked words from both sides.
+
+Where the corpus says which word of a sentence answers which question about another (`Corpus.answers`), these words are
+predicted too.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from attnctl.commands.train.corpus import Corpus
+from attnctl.english import CLOSING, INDUCTION, QUESTION_OF
+from attnctl.models.builtin.vocabulary import SHAPES
+
+UNKNOWN_ID, MASK_ID, FIRST_WORD = 0, 1, 2 + len(SHAPES)
+
+# Masked words: of those chosen in a text, most become a word that fits there as well, few become [MASK]; the rest stay as
+# they are. Wrong words teach a word to doubt itself and to look at the others; [MASK] would teach that to [MASK] alone.
+CHOSEN, MASKED, WRONG = 0.3, 0.1, 0.6
+
+# Shares, for a corpus whose words are asked questions (`Corpus.answers`). A word is to be predicted with HIDDEN times its
+# share in `Corpus.asked`, shown as [MASK]; LEFT_VISIBLE of these are shown as they are: at a visible word, it is predicted.
+HIDDEN, LEFT_VISIBLE = 0.6, 0.15
+# Where a word stood before, the word after it is hidden this often: visible, it would give the answer away.
+FOLLOWING_HIDDEN = 0.75
+# A closing mark is shown as another one this often, so that its own form does not tell what it closes.
+MARKS_MISTAKEN = 0.15
+# A question to which a word has no other answer than itself is asked this often.
+IDLE_ASKED = 0.1
+
+# In this share of the sentences, words are read by their shape, so that a word never seen is linked by where it stands.
+UNKNOWN_SENTENCES, UNKNOWN_WORDS = 0.35, 0.4
+
+WINDOWS = 40  # a batch is drawn from one of so many parts of the sentences in the order of their length
+
+CLOSING_MARKS = (")", "]", "}", "”", "’", '"')
+
+
+class Batch(NamedTuple):
+    """Sentences to predict words of. An id past the vocabulary is that of a word, by its letters instead of its own row."""
+
+    ids: Tensor  # (batch, n), what the network sees
+    targets: Tensor  # (batch, n), the true words
+    counted: Tensor  # (batch, n), true where the prediction counts
+    real: Tensor  # (batch, n), false at padding
+    answers: Tensor | None = None  # (batch, n, questions), the words that answer questions, -1 where nothing is asked
+    idle: Tensor | None = None  # (batch, n, questions), true where a word has no other answer than itself
+
+
+class Batches:
+    """Batches of a corpus; the one of a step depends on the seed and the step alone, so that a run can be resumed."""
+
+    def __init__(self, corpus: Corpus, objective: str, size: int, seed: int, *, by_letters: bool = False) -> None:
+        self.by_letters = by_letters  # how unknown words are shown: by their shape alone, or by their letters too
+        self.ids = torch.from_numpy(corpus.ids)  # (sentences, length)
+        self.lengths = (self.ids >= 0).sum(1)  # (sentences,)
+        self.by_length = self.lengths.argsort(stable=True)  # (sentences,)
+        self.mean_length = float(self.lengths.float().mean())
+        self.shapes = torch.from_numpy(corpus.shapes)  # (vocabulary,)
+        # (sentences, length, questions)
+        self.answers = None if corpus.answers is None else torch.from_numpy(corpus.answers)
+        self.asked = None if corpus.asked is None else torch.from_numpy(corpus.asked)  # (vocabulary,)
+        marks = [at for at, word in enumerate(corpus.vocabulary) if word in CLOSING_MARKS]
+        self.marks = torch.tensor(marks)  # (marks,)
+        self.objective, self.size, self.seed = objective, size, seed
+        self.open = torch.from_numpy(corpus.open)  # (vocabulary,)
+        by_wrong_words = objective == "masked-word" and corpus.answers is None
+        self.neighbours = Neighbours(self.ids, len(corpus.vocabulary)) if by_wrong_words else None
+
+    def at(self, step: int) -> Batch:
+        """The batch of this step."""
+        random = torch.Generator().manual_seed((self.seed << 32) + step)
+        rows = self._sentence_rows(random)  # (batch,)
+        n = int(self.lengths[rows].max())
+        ids = self.ids[rows, :n].long()  # (batch, n)
+        if self.answers is None:
+            return self.corrupted(ids, random)
+        return self._asked(ids, self.answers[rows, :n].long(), random)
+
+    def _sentence_rows(self, random: torch.Generator) -> Tensor:
+        """Which sentences: of about the same length, so many that there are always about as many words → (batch,)."""
+        count = len(self.ids)
+        window = max(1, count // WINDOWS)
+        start = int(torch.randint(count - window + 1, (), generator=random))
+        longest = int(self.lengths[self.by_length[start + window - 1]])
+        size = max(1, round(self.size * self.mean_length / longest))
+        return self.by_length[start + torch.randint(window, (size,), generator=random)]
+
+    def corrupted(self, ids: Tensor, random: torch.Generator) -> Batch:
+        """Sentences ids (batch, n) as the objective shows them."""
+        true, real = ids.clamp(min=0), ids >= 0  # (batch, n)
+        seen = self._with_unknowns(true, random)  # (batch, n)
+        if self.objective == "next-word":
+            return _next_words(seen, true, real)
+        assert self.neighbours is not None
+        chosen = real & (true != UNKNOWN_ID) & (torch.rand(ids.shape, generator=random) < CHOSEN)  # (batch, n)
+        kind = torch.rand(ids.shape, generator=random)  # (batch, n)
+        wrong = self.neighbours.sample(ids, random)  # (batch, n)
+        shown = torch.where(kind < MASKED, MASK_ID, torch.where(kind < MASKED + WRONG, wrong, seen))  # (batch, n)
+        return Batch(torch.where(chosen, shown, seen), true, chosen, real)
+
+    def _asked(self, ids: Tensor, answers: Tensor, random: torch.Generator) -> Batch:
+        """Sentences ids (batch, n) with some words hidden, and what the others are asked.
+
+        `answers` (batch, n, questions) are the places of the words that answer, -1 where nothing is asked.
+        """
+        true, real = ids.clamp(min=0), ids >= 0  # (batch, n)
+        shown = self._with_unknowns(true, random)  # (batch, n)
+        closing = answers[..., QUESTION_OF[CLOSING]] >= 0  # (batch, n)
+        mistaken = self._share_drawn(closing, MARKS_MISTAKEN, random)  # (batch, n)
+        marks = self.marks[torch.randint(max(1, len(self.marks)), ids.shape, generator=random)]  # (batch, n)
+        shown = torch.where(mistaken, marks, shown)  # (batch, n)
+        hidden = torch.zeros_like(real)  # (batch, n)
+        n = ids.shape[1]
+        place = torch.arange(n)[:, None]  # (n, 1)
+        if self.objective == "masked-word":
+            assert self.asked is not None
+            hidden = self._share_drawn(real & (true != UNKNOWN_ID), HIDDEN * self.asked[true], random)  # (batch, n)
+            before = answers[..., QUESTION_OF[INDUCTION]]  # (batch, n), where the word stands that followed before
+            told = (before >= 0) & (before <= place[:, 0])  # (batch, n)
+            told &= true.gather(1, before.clamp(min=0)) == true.roll(-1, 1)  # (batch, n)
+            told[:, -1] = False
+            hidden |= self._share_drawn(told, FOLLOWING_HIDDEN, random).roll(1, 1) & real  # (batch, n)
+        shown = torch.where(hidden & ~self._share_drawn(hidden, LEFT_VISIBLE, random), MASK_ID, shown)  # (batch, n)
+        idle = answers == place  # (batch, n, questions)
+        open_to = (
+            (answers >= 0) & ~hidden[..., None] & (~idle | (torch.rand(idle.shape, generator=random) < IDLE_ASKED))
+        )
+        if self.objective == "next-word":
+            open_to &= answers <= place
+        words = shown.gather(1, answers.clamp(min=0).flatten(1)).view(answers.shape)  # (batch, n, questions)
+        words = torch.where(open_to & (words != MASK_ID), words, -1)  # (batch, n, questions)
+        if self.objective == "next-word":
+            return _next_words(shown, true, real)._replace(answers=words[:, :-1], idle=idle[:, :-1])
+        return Batch(shown, true, hidden, real, words, idle)
+
+    @staticmethod
+    def _share_drawn(some: Tensor, share: Tensor | float, random: torch.Generator) -> Tensor:
+        """A random share of the places that are true in `some` (batch, n) → (batch, n)."""
+        return some & (torch.rand(some.shape, generator=random) < share)
+
+    def _with_unknowns(self, ids: Tensor, random: torch.Generator) -> Tensor:
+        some = torch.rand((len(ids), 1), generator=random) < UNKNOWN_SENTENCES  # (batch, 1)
+        strange = torch.rand(ids.shape, generator=random) < UNKNOWN_WORDS * self.open[ids]  # (batch, n)
+        unknown = ids + len(self.shapes) if self.by_letters else self.shapes[ids]  # (batch, n)
+        return torch.where(some & strange, unknown, ids)  # (batch, n)
+
+
+def _next_words(seen: Tensor, true: Tensor, real: Tensor) -> Batch:
+    """What is seen (batch, n), and the word after each: → a Batch of (batch, n - 1)."""
+    return Batch(seen[:, :-1], true[:, 1:], real[:, 1:] & (true[:, 1:] != UNKNOWN_ID), real[:, :-1])
+
+
+class Neighbours:
+    """Which words the corpus has side by side: a wrong word drawn from them fits both words beside it.
+
+    So nothing near gives it away, and it takes a look at the words further off to tell that it is wrong.
+    """
+
+    tries = 8
+
+    def __init__(self, ids: Tensor, vocabulary: int) -> None:
+        self.edge = vocabulary  # stands for what is before the first word and after the last
+        before, after = self._words_beside(ids)  # (sentences, length)
+        real = ids >= 0  # (sentences, length)
+        order = before[real].argsort(stable=True)
+        self.words = ids[real][order]  # (words of the corpus,), sorted by the word before
+        self.count = torch.bincount(before[real], minlength=vocabulary + 1)  # (vocabulary + 1,)
+        self.first = self.count.cumsum(0) - self.count  # (vocabulary + 1,)
+        self.side_by_side = torch.zeros(vocabulary, vocabulary + 1, dtype=torch.bool)  # (word, the word after it)
+        self.side_by_side[ids[real], after[real]] = True
+
+    def _words_beside(self, ids: Tensor) -> tuple[Tensor, Tensor]:
+        """The words before and after each place: ids (batch, n), -1 at padding → (batch, n) twice."""
+        end = torch.full((len(ids), 1), -1)
+        before, after = torch.cat([end, ids[:, :-1]], dim=1), torch.cat([ids[:, 1:], end], dim=1)  # (batch, n)
+        return torch.where(before < 0, self.edge, before), torch.where(after < 0, self.edge, after)
+
+    def sample(self, ids: Tensor, random: torch.Generator) -> Tensor:
+        """A word that fits between its neighbours, for each place: ids (batch, n), -1 at padding → (batch, n)."""
+        before, after = self._words_beside(ids)  # (batch, n)
+        draw = torch.rand((self.tries, *ids.shape), generator=random, dtype=torch.float64)  # (tries, batch, n)
+        at = self.first[before] + (draw * self.count[before]).long()  # (tries, batch, n)
+        drawn = self.words[at.clamp(max=len(self.words) - 1)]  # (tries, batch, n)
+        fits = self.side_by_side[drawn, after] & (drawn != ids)  # (tries, batch, n)
+        best = fits.to(torch.uint8).argmax(dim=0, keepdim=True)  # (1, batch, n), the first that fits, else the first
+        return drawn.gather(0, best)[0]  # (batch, n)

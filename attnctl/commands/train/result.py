@@ -1,0 +1,56 @@
+"""What a training tells as JSON: its reports, what the words of the watched sentence look at, and one step as a lesson."""
+
+from __future__ import annotations
+
+from typing import Annotated, TypedDict
+
+from attnctl.document_fields import Amount, Count, Index, Matrix, Part, Portion, Share, Whole, about
+from attnctl.formats.documents.json_documents import JsonDocument
+
+
+class WatchedWord(TypedDict):
+    """Where the words of the watched sentence look."""
+
+    query: str
+    key: Annotated[str, about("The word on which the query's weight grew most.")]
+    layer: Index
+    head: Index
+    before: Annotated[Share, about("Its weight at the start.")]
+    weight: Annotated[Share, about("Its weight now.")]
+    tokens: tuple[str, ...]
+    row: Annotated[tuple[Share, ...], about("The query's weights now.")]
+
+
+class ReportDocument(Part, kw_only=True, tag_field="schema", tag="attnctl.report/1"):
+    """How training gets on; `attnctl train` writes one a line as JSON, and so does a run's metrics.jsonl."""
+
+    step: Whole
+    loss: Annotated[float | None, about("Mean since the last report; null where no word counted.")]
+    lr: float
+    tokens_per_second: Whole
+    seconds: Annotated[Amount, about("Since this run began.")]
+    watch: WatchedWord | None = None
+
+
+class Lesson(JsonDocument, kw_only=True, tag="attnctl.lesson/1"):
+    """One step of gradient descent on one sentence, with every number kept."""
+
+    sentence: str
+    vocabulary: Annotated[Count, about("How many words.")]
+    predictions: Annotated[
+        tuple[tuple[str, str, Portion], ...], about("What was seen, the true word, its probability.")
+    ]
+    loss: float
+    loss_after: float
+    lr: Annotated[float, about("The learning rate.")]
+    layer: Index
+    head: Index
+    gradient_norm: float
+    weights: Annotated[Matrix, about("W_Q of that layer and head (d_model, d_k).")]
+    gradient: Annotated[Matrix, about("Of W_Q (d_model, d_k).")]
+    after: Annotated[Matrix, about("W_Q after the step (d_model, d_k).")]
+    falls: Annotated[
+        dict[str, float],
+        about("Each tensor's part of the loss's fall, to first order: learning rate × |gradient|²."),
+    ]
+    watch: WatchedWord

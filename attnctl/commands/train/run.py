@@ -1,0 +1,297 @@
+"""A run's folder: its recipe, its corpus, its weights over time, its reports, and what it takes to go on.
+
+Everything is written whole or not at all, so that a kill at any moment costs at most the steps since the last checkpoint.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import asdict, fields, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from msgspec import structs
+
+from attnctl import __version__, limits
+from attnctl.commands.train import corpus as corpora
+from attnctl.commands.train import network
+from attnctl.commands.train.corpus import bundled_corpus, read_lines
+from attnctl.commands.train.recipe import DEFAULTS, GRAMMAR, OWN_TEXT, Recipe
+from attnctl.english import FOLDER, SENTENCES
+from attnctl.errors import AttnctlError, UsageError, in_one_line, option_name, options_as_flags
+from attnctl.files import LOCK, lock_folder, open_to_append, read_bytes, said_plainly, write_whole
+from attnctl.models import open_named_model
+from attnctl.models.builtin.weights import reports_of
+from attnctl.text import as_json
+
+if TYPE_CHECKING:
+    from attnctl.attention import Array
+    from attnctl.commands.train.state import Training
+    from attnctl.text import Document
+
+# of a vocabulary of more words than this, the tables are kept in half precision, and the matrices, which every trace
+# repeats, to so many decimals
+HALVED, DECIMALS = 4096, 3
+TABLES = ("embedding", "pieces", "unembedding")
+
+
+def read_corpus(recipe: Recipe, lines: list[str] | None) -> corpora.Corpus:
+    """The sentences of a recipe: `lines`, or the bundled ones."""
+    return bundled_corpus(recipe.objective) if lines is None else corpora.encode_sentences(corpora.split_lines(lines))
+
+
+def initial_arrays(recipe: Recipe, of: corpora.Corpus) -> dict[str, Array]:
+    """The parameters that this recipe starts from."""
+    return network.initial(recipe, len(of.vocabulary), max(of.length, recipe.min_length))
+
+
+class TrainingRun:
+    """The folder of one run."""
+
+    def __init__(self, path: str | Path) -> None:
+        self.path = Path(path)
+        self.state = self.path / "resume.safetensors"
+
+    def check_free(self) -> None:
+        """Raise AttnctlError where the folder is there already and not empty."""
+        if (self.path / "recipe.json").exists():
+            raise AttnctlError(
+                f"{self.path} holds a run already: go on with it ({option_name('resume')}), or name another folder"
+            )
+        with said_plainly("write", self.path):
+            others = self.path.is_dir() and any(path.name != LOCK for path in self.path.iterdir())
+            if others or (self.path.exists() and not self.path.is_dir()):
+                raise AttnctlError(f"{self.path} is there already, and is no run: name another folder")
+
+    @contextmanager
+    def held(self) -> Iterator[None]:
+        """The folder is there, and nobody else trains in it. Raises AttnctlError where somebody does."""
+        with said_plainly("write", self.path):
+            self.path.mkdir(parents=True, exist_ok=True)
+            lock = lock_folder(self.path)
+        try:
+            yield
+        finally:
+            lock.release()
+
+    def create(self, recipe: Recipe, lines: list[str] | None) -> None:
+        """Make the folder and write down what the run depends on. Raises AttnctlError where something is there."""
+        self.check_free()
+        with said_plainly("write", self.path):
+            self.path.mkdir(parents=True, exist_ok=True)
+        if lines is not None:
+            write_whole(self.path / "corpus.txt", ("\n".join(lines) + "\n").encode(), inside=self.path)
+        self.write_recipe(recipe)  # last, since a folder with a recipe is a run
+
+    def write_recipe(self, recipe: Recipe) -> None:
+        """Write down the recipe."""
+        told = asdict(recipe) | {"attnctl": __version__, "corpus_sha256": self._corpus_digest(recipe)}
+        write_whole(self.path / "recipe.json", (json.dumps(told, indent=2) + "\n").encode(), inside=self.path)
+
+    def recipe(self) -> tuple[Recipe, list[str] | None]:
+        """The recipe of the run and the lines of its corpus. Raises AttnctlError where the folder holds no run."""
+        from attnctl.formats.documents.json_documents import read_as
+
+        path = self.path / "recipe.json"
+        if not path.is_file():
+            raise AttnctlError(f"{self.path} holds no run to go on with: there is no recipe.json")
+        try:
+            told = json.loads(read_bytes(path, limits.SETTINGS_BYTES))
+            recipe = checked_recipe(read_as(Recipe, {field.name: told[field.name] for field in fields(Recipe)}))
+        except KeyError as error:
+            raise AttnctlError(f"{path} is damaged: it says no {error.args[0]}") from error
+        except (ValueError, TypeError, RecursionError, UsageError) as error:
+            with options_as_flags(None):  # they are fields of the file
+                raise AttnctlError(f"{path} is damaged: {in_one_line(error)}") from error
+        own = self.path / "corpus.txt"
+        if told.get("corpus_sha256") != self._corpus_digest(recipe):
+            corpus = "the bundled corpus" if recipe.corpus == GRAMMAR else own
+            raise AttnctlError(f"{corpus} is not what this run began with: give a new folder")
+        return recipe, None if recipe.corpus == GRAMMAR else read_lines(str(own))
+
+    def _corpus_digest(self, recipe: Recipe) -> str:
+        """SHA-256 of what the run learns from, in hexadecimal digits."""
+        bundled = recipe.corpus == GRAMMAR
+        data = (
+            (FOLDER / SENTENCES).read_bytes() if bundled else read_bytes(self.path / "corpus.txt", limits.CORPUS_BYTES)
+        )
+        return hashlib.sha256(data).hexdigest()
+
+    def checkpoint(self, training: Training) -> None:
+        """Keep the weights of this step, and all it takes to go on from it."""
+        weights = weights_file(training)
+        write_whole(self.path / f"step-{training.step:06d}.safetensors", weights, inside=self.path)
+        write_whole(self.path / "weights.safetensors", weights, inside=self.path)
+        self.save_state(training)
+
+    def save_state(self, training: Training) -> None:
+        """Keep all it takes to go on from this step."""
+        from safetensors.torch import save
+
+        tensors = {f"weight/{name}": p.detach().cpu().contiguous() for name, p in training.parameters.items()}
+        for name, parameter in training.parameters.items():
+            state = training.optimizer.state.get(parameter, {})
+            tensors |= {f"{kind}/{name}": value.cpu().contiguous() for kind, value in state.items()}
+        write_whole(
+            self.state,
+            save(tensors, {"step": str(training.step), "losses": json.dumps(training.losses)}),
+            inside=self.path,
+        )
+
+    def restore(self, training: Training) -> None:
+        """Bring a fresh training to where this run was last saved; reports made after that are forgotten."""
+        import torch
+        from safetensors import SafetensorError, safe_open
+
+        if self.state.is_file():  # else it was stopped before its first step
+            try:
+                with safe_open(str(self.state), framework="pt") as file, torch.no_grad():
+                    for name, parameter in training.parameters.items():
+                        parameter.copy_(file.get_tensor(f"weight/{name}"))
+                    for kind, _, name in (one.partition("/") for one in file.keys()):  # noqa: SIM118 - no dict
+                        value, parameter = file.get_tensor(f"{kind}/{name}"), training.parameters[name]
+                        if kind != "weight":  # the optimizer's: its steps stay on the CPU
+                            value = value if kind == "step" else value.to(parameter.device)
+                            training.optimizer.state[parameter][kind] = value
+                    told = file.metadata()
+                    training.step = int(told["step"])
+                    training.losses = [float(loss) for loss in json.loads(told.get("losses", "[]"))]
+            except (SafetensorError, RuntimeError, KeyError, IndexError, TypeError, ValueError) as error:
+                raise AttnctlError(f"{self.state} does not fit its recipe: {in_one_line(error)}") from error
+        kept = [line for line in reports_of(self.path) if line["step"] <= training.step]
+        write_whole(self.path / "metrics.jsonl", b"".join(as_json(line) + b"\n" for line in kept), inside=self.path)
+
+    def report(self, report: Document) -> Document:
+        """Add a report to metrics.jsonl. → the report."""
+        with said_plainly("write", self.path), open_to_append(self.path / "metrics.jsonl") as file:
+            file.write(as_json(report) + b"\n")
+        return report
+
+
+def weights_file(training: Training, **more: object) -> bytes:
+    """The weights as a file, with how to read them and where they came from."""
+    from safetensors.numpy import save
+
+    recipe = training.recipe
+    corpus = recipe.corpus if recipe.corpus == GRAMMAR else "text"
+    told = {
+        "tokens": list(training.corpus.vocabulary),
+        "unknown": corpora.UNKNOWN,
+        "n_heads": recipe.heads,
+        "causal": recipe.causal,
+        "scale": "auto",
+        "residual": True,
+        "objective": recipe.objective,
+        "step": training.step,
+        "recipe": asdict(replace(recipe, corpus=corpus)) | {"sentences": len(training.corpus.ids)},
+        "made_by": f"attnctl {__version__}",
+        "longest": training.corpus.length,
+        "rope_theta": recipe.rope_theta,
+        "tied": recipe.tied or None,
+        "first_window": recipe.first_window,
+        **more,
+    }
+    about = {
+        name: value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+        for name, value in told.items()
+        if value is not None
+    }
+    arrays = {name: np.ascontiguousarray(array) for name, array in training.parameter_arrays().items()}
+    if len(training.corpus.vocabulary) > HALVED:
+        arrays = {
+            name: array.astype(np.float16) if name in TABLES else np.round(array, DECIMALS)
+            for name, array in arrays.items()
+        }
+    return _header_in_order(save(arrays, about))
+
+
+MEASURED_FROM = 1000  # a run of fewer steps has learned nothing worth measuring
+
+
+def measure_run(training: Training, run: TrainingRun, measure: Callable[..., Sequence[Any]]) -> list[Document] | None:
+    """Write what the heads of a finished run on the grammar learned into its weights, and return it; None for another run.
+
+    `measure` is called with the model and `untrained_seed`, and returns a Struct for each relation.
+    """
+    if training.recipe.corpus != GRAMMAR or training.step < MEASURED_FROM:
+        return None
+    weights = run.path / "weights.safetensors"
+    measured = measure(open_named_model(str(weights)), untrained_seed=training.recipe.seed)
+    table = [structs.asdict(one) for one in measured]
+    figures = {row["relation"]: row for row in table}
+    write_whole(weights, weights_file(training, figures=figures), inside=run.path)
+    return table
+
+
+def _header_in_order(data: bytes) -> bytes:
+    """A safetensors file with its header sorted by name: the library writes metadata in another order each time."""
+    end = 8 + int.from_bytes(data[:8], "little")
+    header = json.dumps(json.loads(data[8:end]), ensure_ascii=False, sort_keys=True, separators=(",", ":")).encode()
+    header += b" " * (-len(header) % 8)  # the tensors begin at a multiple of eight bytes
+    return len(header).to_bytes(8, "little") + header + data[end:]
+
+
+RANGES = {
+    "layers": limits.TRAINED_LAYERS,
+    "heads": limits.HEADS,
+    "d_model": limits.SIZE,
+    "steps": limits.STEPS,
+    "batch_size": limits.STEP_SENTENCES,
+    "lr": limits.LEARNING_RATE,
+    "seed": limits.SEED,
+    "min_length": limits.POSITIONS,
+    "first_window": limits.WINDOW,
+    "d_k": limits.SIZE,
+    "rope_theta": limits.ROPE_THETA,
+    "candidates": limits.TABLE_ROWS,
+    "pieces": limits.TABLE_ROWS,
+}
+
+
+def checked_recipe(recipe: Recipe) -> Recipe:
+    """The recipe, if it can be followed. Raises UsageError naming the option that cannot."""
+    if recipe.objective not in DEFAULTS:
+        kinds = " or ".join(sorted(DEFAULTS, reverse=True))
+        raise UsageError(f"it is {kinds}", option="objective", value=recipe.objective)
+    for name, allowed in RANGES.items():
+        value = getattr(recipe, name)
+        if value is not None or getattr(Recipe, name) is not None:
+            allowed.check_value(name.removeprefix("first_"), value)
+    if recipe.rope_theta is not None and (recipe.d_k or recipe.d_model // recipe.heads) % 2:
+        why = "RoPE turns pairs of dimensions, so d_model / heads must be even"
+        raise UsageError(why, option="n_heads", value=recipe.heads)
+    numbers = 4 * recipe.layers * recipe.d_model * max(recipe.d_model, recipe.heads * (recipe.d_k or 0))
+    room = 16 * numbers  # each with its gradient and the two means of the optimiser
+    limits.check_memory(room, f"a network of {numbers:,} weights", "ask for a smaller d_model, or fewer layers")
+    return recipe
+
+
+# --- a run begun, or gone on with ---------------------------------------------------------------------------------
+
+
+def recipe_of(corpus: str | None, given: Mapping[str, Any]) -> tuple[Recipe, list[str] | None]:
+    """The recipe that the options ask for, and the lines of a corpus of one's own (None: the grammar)."""
+    objective = given.get("objective", "next-word" if corpus else "masked-word")
+    base = (OWN_TEXT if corpus else DEFAULTS).get(objective, OWN_TEXT["next-word"])
+    name = GRAMMAR if corpus is None else corpus if corpus == "-" else os.path.realpath(corpus)
+    recipe = checked_recipe(replace(base, corpus=name, **given))
+    return recipe, None if corpus is None else read_lines(corpus)
+
+
+def recipe_to_train(
+    run: TrainingRun, resume: bool, corpus: str | None, given: Mapping[str, Any], held: ExitStack
+) -> tuple[Recipe, list[str] | None]:
+    """The recipe and lines of a new run, or of the one that the folder holds, which is locked until `held` ends."""
+    if not resume:
+        recipe, lines = recipe_of(corpus, given)
+        run.check_free()  # before the corpus, which may take a while
+        return recipe, lines
+    recipe, lines = run.recipe()
+    held.enter_context(run.held())
+    changed = {name: value for name, value in given.items() if name in ("steps", "device")}
+    return checked_recipe(replace(recipe, **changed)), lines

@@ -1,0 +1,114 @@
+"""The bundled corpus: English sentences that a grammar wrote, what belongs to what in them, and the words that they use.
+
+`python -m samples.english` makes its three files again, byte for byte:
+
+    words.tsv               every word: its kinds, the usual gender of a name, how open it is, how often it is asked for
+    sentences.conllu.xz     sentences to train on, CoNLL-U; what a word belongs to is in the column DEPS, by LABELS
+    held-out.conllu.xz      sentences that training never meets, to measure what heads find, with their trees as well
+"""
+
+from __future__ import annotations
+
+import lzma
+from collections.abc import Iterator
+from functools import cache
+from importlib.resources import files
+from typing import NamedTuple
+
+FOLDER = files("attnctl.english")
+WORDS, SENTENCES, HELD_OUT = "words.tsv", "sentences.conllu.xz", "held-out.conllu.xz"
+PART = "# newdoc id = "  # a comment that begins a part of the sentences
+NOT_ASKED = "Asked=No"  # in MISC: a word whose links are not all noted
+
+VERB_SUBJECT, PAST_OTHERS, OBJECT_VERB = "verb → subject", "verb → subject past others", "object → verb"
+PRONOUN, MEANING = "pronoun → antecedent", "it → its noun, by meaning"
+ADJECTIVE, DETERMINER, PREPOSITION = "adjective → noun", "determiner → noun", "preposition → what it belongs to"
+CLOSING, INDUCTION = "closing mark → opening mark", "induction"
+# what the bundled models are to find, and in how many of its links
+GOALS = {
+    VERB_SUBJECT: 0.95, PAST_OTHERS: 0.95, OBJECT_VERB: 0.95, PRONOUN: 0.95,
+    MEANING: 0.85, ADJECTIVE: 0.85, DETERMINER: 0.85, PREPOSITION: 0.85,
+    CLOSING: 0.95, INDUCTION: 0.9,
+}  # fmt: skip
+# relations that are learned beside these ten, and not measured
+INFINITIVE, SUBJECT_VERB, HELPER = "infinitive → subject", "subject → verb", "helper → verb"
+REFERENCE, MODIFIER, WITHIN = "reference → noun", "modifier → word", "noun → preposition"
+
+# what DEPS calls the word that another belongs to
+LABELS = {
+    VERB_SUBJECT: "subject", PAST_OTHERS: "subject:past", INFINITIVE: "subject:infinitive",
+    OBJECT_VERB: "verb:object", SUBJECT_VERB: "verb:subject", HELPER: "verb:helper",
+    PRONOUN: "antecedent", MEANING: "antecedent:meaning", REFERENCE: "antecedent:reference",
+    ADJECTIVE: "noun:adjective", DETERMINER: "noun:determiner", MODIFIER: "modified",
+    PREPOSITION: "governor", WITHIN: "preposition", CLOSING: "opening", INDUCTION: "next",
+}  # fmt: skip
+
+
+class Question(NamedTuple):
+    """What a word can be asked in training; a word of the same sentence answers it."""
+
+    head: int  # the head of the last layer from which the answer is predicted
+    weights: tuple[float, float]  # how much it counts in the loss of masked words, of next words, however rarely asked
+    relations: tuple[str, ...]  # the links that answer it, from the word asked to the word that answers
+
+
+# hard relations are asked apart from easy ones, so that they are not lost in the mean
+QUESTIONS = (
+    Question(0, (1.0, 1.0), (VERB_SUBJECT, INFINITIVE)),
+    Question(0, (1.5, 1.5), (PAST_OTHERS,)),
+    Question(1, (1.0, 1.0), (OBJECT_VERB, SUBJECT_VERB, HELPER)),
+    Question(2, (1.0, 1.0), (PRONOUN,)),
+    Question(2, (1.0, 1.0), (MEANING,)),
+    Question(2, (1.0, 1.0), (REFERENCE,)),
+    Question(3, (1.0, 1.5), (ADJECTIVE, DETERMINER, MODIFIER)),
+    Question(4, (1.0, 1.0), (PREPOSITION, WITHIN)),
+    Question(4, (4.5, 3.0), (CLOSING,)),
+    Question(5, (12.0, 8.0), (INDUCTION,)),
+)
+QUESTION_OF = {relation: number for number, question in enumerate(QUESTIONS) for relation in question.relations}
+
+
+class Link(NamedTuple):
+    """In this sentence the word at `query` belongs to the word at `key`."""
+
+    relation: str
+    query: int
+    key: int
+
+
+class GrammarWord(NamedTuple):
+    """A word of the corpus, as a line of `words.tsv` says it."""
+
+    text: str
+    kinds: str  # its classes and forms, or of a little word itself; "_" of marks around which anything may stand
+    gender: str  # of a name: f, m, x for either; "_" of other words
+    open: float  # from 0 to 1: how readily a new word comes in this one's place
+    asked: float  # how often it is to be predicted where words are masked
+
+
+@cache
+def words() -> tuple[GrammarWord, ...]:
+    """Every word that the grammar knows, sorted."""
+    lines = FOLDER.joinpath(WORDS).read_text(encoding="utf-8").splitlines()
+    rows = (line.split("\t") for line in lines if not line.startswith("# "))
+    return tuple(
+        GrammarWord(text, kinds, gender, float(open_), float(asked)) for text, kinds, gender, open_, asked in rows
+    )
+
+
+def written_blocks(file: str, *parts: str) -> Iterator[str]:
+    """The sentences of some parts of a file, each as its lines of words."""
+    whole = lzma.decompress(FOLDER.joinpath(file).read_bytes()).decode()
+    found = dict(part.split("\n", 1) for part in whole.split(PART)[1:])
+    for part in parts:
+        yield from found[part].rstrip("\n").split("\n\n")
+
+
+@cache
+def links_said(deps: str) -> tuple[tuple[str, int], ...]:
+    """What a word's column DEPS says: relations, and the place of the word that it belongs to, from 0."""
+    said = [one.split(":", 1) for one in deps.split("|")] if deps != "_" else []
+    return tuple((_RELATIONS[label], int(place) - 1) for place, label in said)
+
+
+_RELATIONS = {label: relation for relation, label in LABELS.items()}
