@@ -115,7 +115,7 @@ import sys
 import jsonschema
 from attnctl import heads, load
 from attnctl.__main__ import main
-from attnctl.cli.suggestions import completions
+from attnctl.cli.app import load_command
 from attnctl.formats.documents.json_documents import read_as, write_json
 from attnctl.commands.schema.documents import make_schema, schema_of
 from attnctl.models import open_model
@@ -125,17 +125,22 @@ from attnctl.render.terminal.console import SafeConsole, Shown
 from attnctl.render.told.farthest import farthest_forms
 from attnctl.source import Changes, TextSource, prepare
 
-assert completions("measure", "even") == ["even-squares"]
+def completed(option, incomplete):
+    context = load_command("heads").make_context("heads", [], resilient_parsing=True)
+    (one,) = [one for one in load_command("heads").params if one.name == option]
+    return [item.value for item in one.shell_complete(context, incomplete)]
+
+assert completed("measure", "even") == ["even-squares"]
 assert heads("Alice will eat", measure="even-squares")
 measure = make_schema("trace")["properties"]["measure"]
 assert "even-squares" in measure["enum"] and "even-squares: Each squared." in measure["description"]
 
-assert completions("by", "vari") == ["variance"]
+assert completed("by", "vari") == ["variance"]
 assert all(0 < head["variance"] < 1 and "even" in " ".join(head.names) for head in heads("{TEXT}"))
 assert "variance of the weights of a query" in json.dumps(make_schema("overview"))
 
 for arguments in (
-    ["heatmap", "--help"],
+    ["heatmap", "--help-all"],
     ["heatmap", "Alice will eat", "--measure", "even-squares", "--layer", "0", "-o", "map.webp"],
     ["explain", "Alice will eat", "--measure", "even-squares", "--steps", "weights"],
     ["explain", "Alice will eat", "--measure", "even-squares", "-o", "trace.json"],
@@ -200,16 +205,16 @@ def asked(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str, str]:
 def test_a_measure_is_one_file(asked: tuple[Path, str, str]) -> None:
     folder, out, err = asked
     assert len(ADDED["a measure"]) == 1
-    assert "weights, even-squares, rollout, value-norm, value-zeroing." in " ".join(out.split())
+    assert "weights, even-squares, rollout, value-norm, value-zeroing." in " ".join(out.replace("│", "").split())
     assert "weight² ÷ Σ" in out and '"measure":"even-squares"' in out
     assert "Squares" in (folder / "page.html").read_text()
-    assert "no measure 'squares': it is weights, even-squares" in err
+    assert "--measure 'squares': it is one of weights, even-squares" in err
 
 
 def test_a_head_statistic_is_one_file(asked: tuple[Path, str, str]) -> None:
     folder, out, _ = asked
     assert len(ADDED["a head statistic"]) == 1
-    assert "Sorted by var" in out and "even: 1e-09 or more" in " ".join(out.split())
+    assert "Sorted by var" in out and "even: 1e-09 or more" in " ".join(out.replace("│", "").split())
     assert "variance" in (folder / "heads.csv").read_text().splitlines()[0]
     assert "variance" in (folder / "folder" / "statistics.csv").read_text()
 

@@ -17,10 +17,15 @@ DEPARTURES = {
         "align",
         "--heads",
     ): "which heads the times are read from; of models made on the spot it is a short form of --n-heads",
+    ("batch", "-o"): "a folder",
+    ("batch", "--output"): "as -o",
+    ("heatmap", "-q"): "a photograph's query may be a pixel",
+    ("heatmap", "--query"): "as -q",
     ("leaks", "--expect"): "who may see whom; of a needle, what an answer must hold",
 }
 # option → why its default is another in some commands, which the help of each says
 DEFAULTS = {
+    "--query": "of a photograph the token that stands for all of it, else the one that predicts",
     "--precision": "a table shows few, and a program reads all",
     "--layer": "all are computed and drawn; commands that show one place at a time say which",
     "--head": "as --layer",

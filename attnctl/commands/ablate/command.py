@@ -174,7 +174,7 @@ def ablate_command(
         str | None,
         Option(
             "--off",
-            help="Heads that are off throughout: 23.3,0.5.",
+            help="Heads that are off, layer.head: 23.3,0.5; throughout, while others are measured.",
             metavar="TEXT",
             envvar="ATTNCTL_OFF",
             rich_help_panel=LOOK,

@@ -21,7 +21,7 @@ from attnctl.commands.model.result import Card
 from attnctl.commands.model.sizes import NAMES, AttentionLayers, ModelSizes, built_network, sizes_of_network
 from attnctl.errors import AttnctlError, UsageError, in_one_line
 from attnctl.models.huggingface.hub import KNOWN, find_checkpoint, is_checkpoint, read_json
-from attnctl.text import Document
+from attnctl.text import Document, for_pasting
 
 if TYPE_CHECKING:
     from attnctl.models.builtin.weights import WeightFile
@@ -60,7 +60,8 @@ def model_sizes(name: str) -> ModelSizes:
             return sizes_of_settings(_gguf_settings(path), path.stem, str(path))
         return sizes_of_settings(read_json(path / "config.json"), path.name if Path(name).exists() else name, str(path))
     if name in REGISTRY or (Path(name).suffix.lower() in (".safetensors", ".npz") and Path(name).exists()):
-        raise UsageError(f"{name} has no configuration to read: attnctl explain shows all there is", value=name)
+        shown = f"attnctl explain --model {for_pasting(name)} shows all there is"
+        raise UsageError(f"{name} has no configuration to read: {shown}", value=name)
     if Path(name).exists():
         raise UsageError(f"{name} is no model: it is a known name, a checkpoint's folder or .gguf file, or owner/name")
     near = difflib.get_close_matches(name.lower(), [*table, *KNOWN], n=1)

@@ -86,19 +86,21 @@ def row_entropy(weights: Floats) -> float:
 
 def _surroundings(text: str, tokens: Sequence[Token]) -> list[Column]:
     """Tokens, each between what stands before and behind it in the text."""
-    before, after = [], []
+    before, names, after = [], [], []
     for token in tokens:
+        name = f"‹{token_label(token, 24)}›"  # marked where there is no colour, too
         start, end = token.start, token.end
         if not text or start is None or end is None or end <= start:
             before.append("")
+            names.append(name)
             after.append("")
             continue
         covered = text[start:end]
         start += (len(covered) - len(covered.lstrip())) * bool(covered.strip())  # a piece may begin with a space
-        before.append(_one_line(text[max(0, start - AROUND) : start]) + " " * text[:start][-1:].isspace())
+        before.append(_one_line(text[max(0, start - AROUND) : start]))
+        names.append(" " * text[:start][-1:].isspace() + name)  # a table cuts spaces off the end of a cell
         after.append(" " * text[end : end + 1].isspace() + _one_line(text[end : end + AROUND]))
-    names = [(f"‹{token_label(token, 24)}›", "accent") for token in tokens]  # marked where there is no colour, too
-    said = [Line([name, (text, "dim")]) for name, text in zip(names, after, strict=True)]
+    said = [Line([(name, "accent"), (text, "dim")]) for name, text in zip(names, after, strict=True)]
     return [Column("", before, "text", cut="start", tone="dim"), Column("", said, "text", cut="end", joined=True)]
 
 

@@ -90,7 +90,7 @@ MODELS = ("attnctl.models.builtin.random", "attnctl.models.builtin.weights", "at
 @pytest.mark.parametrize(
     ("arguments", "absent"),
     [
-        (["--help"], ("numpy", "rich", "msgspec", *HEAVY)),
+        (["--help"], ("numpy", "msgspec", *HEAVY)),
         (["explain", "--help"], ("numpy", "msgspec", *HEAVY)),
         (["explain", TEXT], ("msgspec", *HEAVY)),
         (["explain", TEXT, "--json"], ("rich", *HEAVY)),
