@@ -14,7 +14,16 @@ from typer import Context
 from attnctl import interrupts, limits
 from attnctl.cli.app import run_command
 from attnctl.cli.command import command, was_typed
-from attnctl.cli.groups import MADE, MATHEMATICS, FileOption, ModelOptions, TextArgument, option_values
+from attnctl.cli.groups import (
+    CHECKPOINT,
+    MADE,
+    MATHEMATICS,
+    NUMBERS,
+    FileOption,
+    ModelOptions,
+    TextArgument,
+    option_values,
+)
 from attnctl.cli.opening import model_of
 from attnctl.cli.output import print_lines, print_wrapped
 from attnctl.cli.session import Session, models_kept
@@ -31,7 +40,7 @@ WORDS = {
 WORDS_INDENT = 19  # columns before what a word does
 
 
-@command(example="attnctl shell --model smollm2 --file prompt.txt", more=(MATHEMATICS, MADE))
+@command(example="attnctl shell --model smollm2 --file prompt.txt", more=(NUMBERS, MATHEMATICS, MADE, CHECKPOINT))
 def shell_command(context: Context, text: TextArgument = None, *, file: FileOption = None, model: ModelOptions) -> int:
     """Ask one question after the other about a text: the commands and options of attnctl, without attnctl and the text.
 

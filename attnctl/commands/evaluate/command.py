@@ -14,8 +14,13 @@ from attnctl.argument_types import model_arguments
 from attnctl.cli.command import command, refuse_unused
 from attnctl.cli.engines import engine_of
 from attnctl.cli.groups import (
+    CHANGED,
+    CHECKPOINT,
     INPUT,
     LOOK,
+    MADE,
+    MATHEMATICS,
+    NUMBERS,
     OUTPUT,
     WORK,
     CorpusModelOptions,
@@ -45,7 +50,9 @@ COUNTING = ("relations", "untrained", "max_tokens", "batch_size", "jobs", "repla
 COUNTED = ("subtypes", "least", "output", MapOptions)
 
 
-@command(example="attnctl evaluate corpus.conllu --model minilm")
+@command(
+    example="attnctl evaluate corpus.conllu --model minilm", more=(NUMBERS, CHANGED, MATHEMATICS, MADE, CHECKPOINT)
+)
 def evaluate_command(
     context: Context,
     corpus: Annotated[
