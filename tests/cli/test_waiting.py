@@ -46,7 +46,7 @@ SLOW = """
 import importlib.util, sys, time
 class Slow:
     def find_spec(self, name, *_):
-        return importlib.util.spec_from_loader(name, self) if name == "attnctl.cli.commands.explain" else None
+        return importlib.util.spec_from_loader(name, self) if name == "attnctl.commands.explain" else None
     def create_module(self, spec):
         return None
     def exec_module(self, module):

@@ -92,7 +92,7 @@ def _surroundings(text: str, tokens: Sequence[Token]) -> list[Column]:
         start, end = token.start, token.end
         if not text or start is None or end is None or end <= start:
             before.append("")
-            names.append(name)
+            names.append(f" {name}")
             after.append("")
             continue
         covered = text[start:end]

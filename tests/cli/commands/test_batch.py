@@ -166,7 +166,7 @@ def test_options_of_a_text_change_the_model_that_was_given() -> None:
 
 def test_a_bar_on_a_terminal() -> None:
     child = spawned("batch", write("a.txt", *["Alice will eat pizza"] * 1000), "-o", "out", "--jobs", "1", columns=100)
-    child.expect(r"[\d,]+ done · [\d,.…]+ a second")
+    child.expect(r"[\d,]+ done, [\d,.]+ a second")
     child.expect("1,000 done: see")
     child.expect(pexpect.EOF)
 

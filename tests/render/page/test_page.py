@@ -633,7 +633,7 @@ def test_every_cell_of_a_saved_terminal_stands_at_its_column(tab: Tab, tmp_path:
     scale = frame / tab.js("return document.documentElement.viewBox.baseVal.width")
     rows: dict[float, list[float]] = {}
     for text, right, y in texts:
-        if re.fullmatch(r"-?\d+\.\d\d", text):
+        if re.fullmatch(r"-?\d+\.\d\d", text.strip()):
             rows.setdefault(y, []).append(right / scale)
     grid, shares = ([row for row in rows.values() if len(row) == many] for many in (6, 3))
     assert len(grid) == len(shares) == 5
