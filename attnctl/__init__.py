@@ -30,49 +30,26 @@ from typing import TYPE_CHECKING, Any
 __version__ = "0.1.0"
 
 if TYPE_CHECKING:
-    from attnctl.batching import batch
-    from attnctl.capturing import capture
-    from attnctl.commands.ablate.compute import ablate
-    from attnctl.commands.ablate.network import effects
-    from attnctl.commands.align.compute import align
-    from attnctl.commands.compare.compute import compare
-    from attnctl.commands.evaluate.compute import evaluate
-    from attnctl.commands.heads.compute import heads
-    from attnctl.commands.leaks.compute import leaks
-    from attnctl.commands.sources.compute import sources
-    from attnctl.commands.view.compute import view
-    from attnctl.errors import AttnctlError
-    from attnctl.formats.storage import load
-    from attnctl.intervening import intervene
-    from attnctl.log import AttentionLog
-    from attnctl.models import attend, open_model
-    from attnctl.readings.overview import Overview
-    from attnctl.text_parts import spans
-    from attnctl.trace import Trace
-
-__all__ = [
-    "AttentionLog",
-    "AttnctlError",
-    "Overview",
-    "Trace",
-    "__version__",
-    "ablate",
-    "align",
-    "attend",
-    "batch",
-    "capture",
-    "compare",
-    "effects",
-    "evaluate",
-    "heads",
-    "intervene",
-    "leaks",
-    "load",
-    "open_model",
-    "sources",
-    "spans",
-    "view",
-]
+    from attnctl.batching import batch as batch
+    from attnctl.capturing import capture as capture
+    from attnctl.commands.ablate.compute import ablate as ablate
+    from attnctl.commands.ablate.network import effects as effects
+    from attnctl.commands.align.compute import align as align
+    from attnctl.commands.compare.compute import compare as compare
+    from attnctl.commands.evaluate.compute import evaluate as evaluate
+    from attnctl.commands.heads.compute import heads as heads
+    from attnctl.commands.leaks.compute import leaks as leaks
+    from attnctl.commands.sources.compute import sources as sources
+    from attnctl.commands.view.compute import view as view
+    from attnctl.errors import AttnctlError as AttnctlError
+    from attnctl.formats.storage import load as load
+    from attnctl.intervening import intervene as intervene
+    from attnctl.log import AttentionLog as AttentionLog
+    from attnctl.models import attend as attend
+    from attnctl.models import open_model as open_model
+    from attnctl.readings.overview import Overview as Overview
+    from attnctl.text_parts import spans as spans
+    from attnctl.trace import Trace as Trace
 
 # the API costs an import only when it is used: `attnctl --version` needs none of it
 _PUBLIC = {
@@ -91,19 +68,19 @@ _PUBLIC = {
 
 
 def __getattr__(name: str) -> Any:
-    module = _PUBLIC.get(name)
-    if module is None:
-        from attnctl.commands import COMMANDS  # which lists those of commands
+    from attnctl.commands import COMMANDS  # which lists the functions of commands
 
-        module = next((one.functions[name] for one in COMMANDS.values() if name in one.functions), None)
-    if module is None:
+    modules = _PUBLIC | {name: module for one in COMMANDS.values() for name, module in one.functions.items()}
+    if name == "__all__":
+        return sorted([*modules, "__version__"])
+    if name not in modules:
         raise AttributeError(f"module 'attnctl' has no attribute {name!r}")
-    found = globals()[name] = getattr(import_module(module), name)
-    return found
+    value = globals()[name] = getattr(import_module(modules[name]), name)
+    return value
 
 
 def __dir__() -> list[str]:
-    return __all__
+    return list(__getattr__("__all__"))
 
 
 def call_named(target: str, /, *arguments: object, **options: object) -> Any:

@@ -1,0 +1,100 @@
+"""Each command can be deleted: its folder or file, and its entry in the list. Nothing else breaks.
+
+`explain` and `schema` are not deleted here: what other commands say points to them, and so does the reference of formats.
+"""
+
+from __future__ import annotations
+
+import ast
+import json
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import attnctl
+from attnctl.commands import COMMANDS
+
+PACKAGE = Path(attnctl.__file__).parent
+TEXT = "Alice will eat"
+LINES = (
+    ["--help"],
+    ["explain", TEXT],
+    ["heatmap", TEXT, "--layer", "0", "--head", "0"],
+    ["batch", "two.txt", "--model", "random"],
+)
+RUN = """
+import contextlib, io, json, sys
+import attnctl
+from attnctl.cli.app import run_command
+answers = []
+for words in json.loads(sys.argv[1]):
+    out, err = io.TextIOWrapper(io.BytesIO(), "utf-8"), io.StringIO()
+    with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
+        code = run_command(words)
+    out.flush()
+    answers.append([code, out.buffer.getvalue().decode(), err.getvalue()])
+print(json.dumps([attnctl.__file__, attnctl.__all__, answers]))
+"""
+
+
+def delete_command(package: Path, name: str) -> None:
+    """Delete a command of this copy of the package: its folder or file, and its entry in the list of commands."""
+    place = package / "commands" / name
+    shutil.rmtree(place) if place.is_dir() else place.with_suffix(".py").unlink()
+    register = package / "commands" / "__init__.py"
+    text = register.read_text(encoding="utf-8")
+    entries = [
+        (key.lineno, value.end_lineno)
+        for node in ast.walk(ast.parse(text))
+        if isinstance(node, ast.Dict)
+        for key, value in zip(node.keys, node.values, strict=True)
+        if isinstance(key, ast.Constant) and key.value == name and isinstance(value, ast.Call)
+    ]
+    [(first, last)] = entries
+    lines = text.splitlines(keepends=True)
+    register.write_text("".join(lines[: first - 1] + lines[last:]), encoding="utf-8")
+
+
+def run_python(folder: Path, *words: str) -> str:
+    """Run Python on the copy of the package in this folder; return what it prints."""
+    command = [sys.executable, "-c", *words]
+    done = subprocess.run(command, cwd=folder, capture_output=True, text=True, stdin=subprocess.DEVNULL)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+@pytest.mark.parametrize("name", [name for name in COMMANDS if name not in ("explain", "schema")])
+def test_a_command_can_be_deleted(name: str, tmp_path: Path) -> None:
+    package = tmp_path / "attnctl"
+    shutil.copytree(PACKAGE, package)
+    delete_command(package, name)
+    # the package's public names are for type checkers there: the program looks them up in the list
+    sources = [path for path in package.rglob("*.py") if path != package / "__init__.py"]
+    assert not [path for path in sources if re.search(rf"attnctl\.commands\.{name}\b", path.read_text("utf-8"))]
+
+    (tmp_path / "two.txt").write_text(f"{TEXT}\nBob ran home\n", encoding="utf-8")
+    lines = [words for words in LINES if words[0] != name]
+    file, public, answers = json.loads(run_python(tmp_path, RUN, json.dumps([*lines, [name, "--help"]])))
+    assert Path(file) == package / "__init__.py"
+    assert set(public) == set(attnctl.__all__) - set(COMMANDS[name].functions)
+    *done, (code, _, complaint) = answers
+    for words, (exit_code, out, err) in zip(lines, done, strict=True):
+        assert exit_code == 0 and out and "Traceback" not in err, (words, out, err)
+    assert not re.search(rf"^│ {name} ", done[0][1], re.MULTILINE)
+    assert code == 2 and complaint.startswith(f"attnctl: no such command '{name}'"), complaint
+    assert complaint.count("\n") == 1
+
+
+def test_all_names_of_the_package_can_be_imported_without_the_commands_that_have_functions(tmp_path: Path) -> None:
+    pytest.importorskip("transformers")  # of which AttentionLog is a class
+    shutil.copytree(PACKAGE, tmp_path / "attnctl")
+    for name, command in COMMANDS.items():
+        if command.functions:
+            delete_command(tmp_path / "attnctl", name)
+    names = run_python(tmp_path, "from attnctl import *; print(*dir())").split()
+    functions = {name for command in COMMANDS.values() for name in command.functions}
+    assert {name for name in names if not name.startswith("__")} == set(attnctl.__all__) - functions - {"__version__"}
