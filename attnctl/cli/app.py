@@ -9,11 +9,11 @@ import contextlib
 import io
 import os
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 import typer
-from typer.core import TyperGroup
+from typer.core import TyperCommand, TyperGroup
 
 from attnctl import __version__, interrupts
 from attnctl.cli.command import NOTES, Command, flag_of, load_module
@@ -45,28 +45,54 @@ PROGRAM = "attnctl"
 
 
 def load_command(name: str) -> Command:
-    """Return the command of this name, its module imported."""
-    return load_module(name, COMMANDS[name].module)
+    """Return the command of this name, its module imported. Raises AttnctlError for a plug-in that cannot be imported."""
+    if name in COMMANDS:
+        return load_module(name, COMMANDS[name].module)
+    from attnctl.plugins import load_plugin
+
+    return load_plugin(name)
 
 
 def all_commands() -> Iterator[Command]:
-    """Yield every command, its module imported."""
-    return map(load_command, COMMANDS)
+    """Yield every command, those of plug-ins too, its module imported."""
+    yield from map(load_command, COMMANDS)
+    from attnctl.plugins import working_plugins
+
+    yield from working_plugins().values()
 
 
 class Commands(TyperGroup):
-    """The group of commands: each stands in it as a line of `--help`, and its module is imported when it runs."""
+    """The group of commands: each stands in it as a line of `--help`, and its module is imported when it runs.
+
+    Those of plug-ins are put beside them when somebody asks for the help, or for a name that is none of ours.
+    """
 
     def get_help(self, ctx: Context) -> str:
-        """Return the help, no spinner beside it."""
+        """Return the help, no spinner beside it; a plug-in that cannot be imported is a warning."""
+        from attnctl.plugins import working_plugins
+
         waiting.close()
+        self._add_plugins(working_plugins())
         return super().get_help(ctx)
+
+    def _add_plugins(self, names: Collection[str]) -> None:
+        """Put these commands of plug-ins into the group."""
+        from attnctl.plugins import plugin_commands
+
+        for name, listed in plugin_commands().items():
+            if name in names:
+                about = listed.about.replace("[", r"\[")  # no markup
+                self.add_command(TyperCommand(name, help=about, rich_help_panel=listed.panel))
 
     def resolve_command(self, ctx: Context, args: list[str]) -> tuple[str | None, ClickCommand | None, list[str]]:
         """Return the command that the arguments begin with. Raises UsageError for a text in its place."""
         if args and len(args[0].split()) > 1 and not ctx.resilient_parsing:
             text = args[0][:60]
             raise UsageError(f"{text!r} is a text, and no command: {PROGRAM} explain {for_pasting(text)}")
+        if args and args[0] not in self.commands:
+            from attnctl.plugins import plugin_commands
+
+            self._add_plugins(plugin_commands())
         name, _, rest = super().resolve_command(ctx, args)
         command = None if name is None else load_command(name)
         if command is not None and not ctx.resilient_parsing:
@@ -128,7 +154,7 @@ def run_command(argv: Sequence[str] | None = None, session: Session | None = Non
     """
     typed = sys.argv[1:] if argv is None else list(argv)
     name = next((word for word in typed if not word.startswith("-")), "")
-    group = typer.main.get_command(app)
+    group: Any = typer.main.get_command(app)
     if f"_{PROGRAM.upper()}_COMPLETE" in os.environ:
         group.main(typed, PROGRAM)  # prints completions, and exits
     interrupts.forget_interrupt()
@@ -146,7 +172,7 @@ def run_command(argv: Sequence[str] | None = None, session: Session | None = Non
         except typer.Exit as end:
             return end.exit_code
         except (Exception, KeyboardInterrupt) as error:
-            return _report_error(error, name, session)
+            return _report_error(error, name if name in group.commands else "", session)  # plug-ins too
 
 
 def _report_error(error: BaseException, name: str, session: Session | None) -> int:
@@ -182,7 +208,7 @@ def _usage_message(error: Any, command: str) -> str:
     if type(error) is typer.BadParameter and name is not None and context is not None:
         message = f"{flag_of(context.command.params, name)} {error.message}"
     origin = default_origin(context, name) if context and name else ""
-    more = origin or f"see {PROGRAM} {f'{command} ' * (command in COMMANDS)}--help"
+    more = origin or f"see {PROGRAM} {f'{command} ' * bool(command)}--help"
     return f"{message[:1].lower()}{message[1:]} ({more})"
 
 

@@ -124,10 +124,11 @@ def flag_of(parameters: list[Parameter], name: str) -> str:
 def load_module(name: str, module: str) -> Command:
     """Import the module of a command and return the command as Typer makes it."""
     import_module(module)
+    if name not in _registered:
+        raise TypeError(f"{module} has no function {name.replace('-', '_')}_command under @command")
     info, more = _registered[name]
     made = typer.main.get_command_from_info(info, pretty_exceptions_short=False, rich_markup_mode="rich")
-    if not isinstance(made, Command):
-        raise TypeError(f"{module} has no command {name}")
+    assert isinstance(made, Command)
     made.more = more
     made.context_settings["terminal_width"] = help_width()  # Click itself takes 50 columns at least
     made.params += _shared_options()
@@ -241,7 +242,8 @@ class Command(TyperCommand):
                     plain.opts = [flag for flag in one.opts if flag not in long] + ["\n".join(long)]
                     plain.secondary_opts = []
                 shown.params.append(plain)
-        shown.params.sort(key=lambda one: PANELS.index(one.rich_help_panel or LOOK))  # type: ignore[attr-defined]
+        places = {panel: place for place, panel in enumerate(PANELS)}  # a panel of a plug-in's own is the last
+        shown.params.sort(key=lambda one: places.get(one.rich_help_panel or LOOK, len(places)))  # type: ignore[attr-defined]
         rich_utils.rich_format_help(obj=shown, ctx=ctx, markup_mode="rich")
 
     def format_options(self, ctx: Context, formatter: HelpFormatter) -> None:

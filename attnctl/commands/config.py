@@ -18,7 +18,6 @@ from attnctl.cli.command import command, refuse_unused
 from attnctl.cli.groups import OUTPUT
 from attnctl.cli.output import print_lines, print_wrapped, say_notes
 from attnctl.cli.suggestions import suggest_choice
-from attnctl.commands import COMMANDS
 from attnctl.errors import AttnctlError, UsageError
 from attnctl.files import lock_file, said_plainly, write_whole
 
@@ -133,8 +132,9 @@ def _options_named(name: str, command: str, key: str) -> list[TyperOption]:
 
     Raises UsageError if no command, or not the one that is named, has an option of this `name` that may have a default.
     """
-    if "." in name and command not in COMMANDS:
-        raise UsageError(f"no command {command!r}{suggest_choice(command, COMMANDS)}")
+    names = [one.name or "" for one in all_commands()]
+    if "." in name and command not in names:
+        raise UsageError(f"no command {command!r}{suggest_choice(command, names)}")
     if defaults.options_of_all(all_commands()).get(key) is False:
         raise UsageError(f"--{name.rpartition('.')[2]} has no default: it is given where it is meant")
     commands = [load_command(command)] if command else all_commands()

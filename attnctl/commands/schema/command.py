@@ -27,8 +27,15 @@ def schema_command(
     """Print the JSON Schema (draft 2020-12) of what attnctl writes."""
     import json
 
-    from attnctl.commands.schema.documents import SCHEMAS
+    from attnctl.commands.schema.documents import SCHEMAS, schema_of
 
-    if what not in SCHEMAS:
-        raise UsageError(f"no schema {what!r}: there is {', '.join(SCHEMAS)}")
-    print_lines(json.dumps(SCHEMAS[what](), indent=2, ensure_ascii=False))
+    if what in SCHEMAS:
+        schema = SCHEMAS[what]()
+    else:
+        from attnctl.plugins import load_document, plugin_documents
+
+        others = plugin_documents()
+        if what not in others:
+            raise UsageError(f"no schema {what!r}: there is {', '.join([*SCHEMAS, *others])}")
+        schema = schema_of(load_document(others[what]), what)
+    print_lines(json.dumps(schema, indent=2, ensure_ascii=False))

@@ -1,0 +1,100 @@
+"""`attnctl lookback`: whether each head looks at the context of a generated text, or at the text that is generated.
+
+Chuang et al. 2024, "Lookback Lens: Detecting and Mitigating Contextual Hallucinations in Large Language Models Using Only
+Attention Maps", arXiv:2407.07071.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Annotated
+
+import numpy as np
+from typer import Context
+
+from attnctl.cli.command import command
+from attnctl.cli.groups import FileOption, JsonOption, PromptOptions, TextArgument
+from attnctl.cli.opening import open_source
+from attnctl.cli.output import put_bytes, say_notes, show_renderable
+from attnctl.document_fields import Count, Index, Part, Share, about
+from attnctl.errors import UsageError
+from attnctl.formats.documents.json_documents import JsonDocument, ResultModel, ResultTokens, write_json
+from attnctl.layer import LayerAttention
+from attnctl.render.forms import Grid, Line
+from attnctl.render.terminal.console import Shown
+from attnctl.trace.run import Run
+
+TOKENS = 32  # generated where --generate is not given
+
+
+class HeadLookback(Part):
+    """The lookback ratio of one head."""
+
+    layer: Index
+    head: Index
+    ratio: Annotated[Share, about("Mean of the steps that wrote a token; 1: the head looks at the context alone.")]
+
+
+class Lookback(JsonDocument, kw_only=True, tag="attnctl-lookback/1"):
+    """Attention on the context, against that on the new tokens, of each head."""
+
+    model: ResultModel
+    tokens: ResultTokens
+    new: Annotated[Count, about("How many of the tokens are generated, the last ones.")]
+    heads: tuple[HeadLookback, ...]
+    notes: tuple[str, ...] = ()
+
+
+class LookbackReading:
+    """Of each layer that goes by, the ratio of its heads; all but the last of the `new` tokens wrote the next one."""
+
+    predicts = False
+
+    def __init__(self, n: int, new: int) -> None:
+        self.context, self.new, self.heads = n - new, new, list[HeadLookback]()
+
+    def take(self, layer: LayerAttention) -> None:
+        """Compare the mean weight of a token of the context with that of a new one, up to the token that looks."""
+        weights = layer.rows_of(range(self.context, self.context + self.new - 1))  # (heads, steps, keys)
+        context = weights[..., : self.context].mean(-1)  # (heads, steps)
+        new = weights[..., self.context :].sum(-1) / np.arange(1, self.new)  # (heads, steps)
+        ratios = (context / np.maximum(context + new, np.finfo(np.float32).tiny)).mean(-1)  # (heads,)
+        self.heads += [HeadLookback(layer.layer, *told) for told in zip(layer.heads, ratios.tolist(), strict=True)]
+
+    def value(self, run: Run) -> Lookback:
+        """Return the ratios of all layers."""
+        found = tuple(self.heads)
+        return Lookback(model=run.known_model, tokens=run.tokens, new=self.new, heads=found, notes=run.notes)
+
+
+@command(example='attnctl lookback "The cat sat on the mat because" --model smollm2 --generate 20')
+def lookback_command(
+    context: Context,
+    text: TextArgument = None,
+    *,
+    file: FileOption = None,
+    json: JsonOption = False,
+    model: PromptOptions,
+) -> None:
+    """Tell whether each head looks at the context, or at the new tokens, while a checkpoint continues a text.
+
+    The lookback ratio is A / (A + B): A the mean weight on a token of the context, B that on a token generated so far.
+    Heads with a low one go on from their own words (Chuang et al. 2024, arXiv:2407.07071).
+    """
+    if model.model is None:
+        raise UsageError("lookback wants a checkpoint that continues texts: name it with --model")
+    most = model.generate or TOKENS
+    source = open_source(context, text, file, replace(model, generate=most))
+    new = sum(token.start is None for token in source.tokens[-most:])  # a new token has no place in the text
+    if not 1 < new < len(source.tokens):
+        raise UsageError(f"the model wrote {new} new tokens behind the text, and two at least are compared")
+    found = source.read(LookbackReading(len(source.tokens), new))
+    say_notes(found.notes)
+    if json:
+        put_bytes(write_json(found, "lookback") + b"\n")
+        return
+    layers, heads = ({getattr(one, name): None for one in found.heads} for name in ("layer", "head"))
+    ratios = np.array([one.ratio for one in found.heads]).reshape(len(layers), len(heads))
+    title = f"{found.model.name}: lookback ratio of each head, {len(source.tokens) - new} tokens of context, {new} new"
+    grid = Grid(ratios, [f"layer {layer}" for layer in layers], [*map(str, heads)], heat=True, max_rows=len(layers))
+    show_renderable(Shown([Line(title, "accent"), grid]))
