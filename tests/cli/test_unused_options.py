@@ -281,10 +281,10 @@ def write_vision_model(room: Path) -> None:
 
 
 def test_each_command_has_branches() -> None:
-    assert {branch.line.split()[0] for branch in BRANCHES.values()} == set(NEW)
+    assert {branch.line.split()[0] for branch in BRANCHES.values()} >= set(NEW)
 
 
-@pytest.mark.parametrize("named", BRANCHES)
+@pytest.mark.parametrize("named", [named for named, branch in BRANCHES.items() if branch.line.split()[0] in COMMANDS])
 def test_a_typed_option_is_read_or_refused(
     named: str, run: Run, room: Path, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest
 ) -> None:

@@ -5,7 +5,6 @@
 
 from __future__ import annotations
 
-import ast
 import json
 import re
 import shutil
@@ -17,6 +16,7 @@ import pytest
 
 import attnctl
 from attnctl.commands import COMMANDS
+from tests.tools.delete_room import delete_command
 
 PACKAGE = Path(attnctl.__file__).parent
 TEXT = "Alice will eat"
@@ -39,24 +39,6 @@ for words in json.loads(sys.argv[1]):
     answers.append([code, out.buffer.getvalue().decode(), err.getvalue()])
 print(json.dumps([attnctl.__file__, attnctl.__all__, answers]))
 """
-
-
-def delete_command(package: Path, name: str) -> None:
-    """Delete a command of this copy of the package: its folder or file, and its entry in the list of commands."""
-    place = package / "commands" / name
-    shutil.rmtree(place) if place.is_dir() else place.with_suffix(".py").unlink()
-    register = package / "commands" / "__init__.py"
-    text = register.read_text(encoding="utf-8")
-    entries = [
-        (key.lineno, value.end_lineno)
-        for node in ast.walk(ast.parse(text))
-        if isinstance(node, ast.Dict)
-        for key, value in zip(node.keys, node.values, strict=True)
-        if isinstance(key, ast.Constant) and key.value == name and isinstance(value, ast.Call)
-    ]
-    [(first, last)] = entries
-    lines = text.splitlines(keepends=True)
-    register.write_text("".join(lines[: first - 1] + lines[last:]), encoding="utf-8")
 
 
 def run_python(folder: Path, *words: str) -> str:
