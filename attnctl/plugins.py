@@ -33,7 +33,7 @@ attnctl.trace.run                         Run
 
 VERSION rises where one of them changes so that a command from outside would break.
 
-Entry points are read for `attnctl --help`, for a command that is none of attnctl's own, for `attnctl schema`, and where the
+Entry points are read for the help of the program, for a command that is none of attnctl's own, for `attnctl schema`, and where the
 defaults of a user are checked: any other start does not pay for them.
 """
 
@@ -50,7 +50,7 @@ from attnctl.text import harmless_line, visible_text
 
 VERSION = 1
 
-PANEL = "Plug-ins"  # of `attnctl --help`
+PANEL = "Plug-ins"  # of the help of the program
 
 
 def plugin_commands() -> dict[str, CommandPackage]:

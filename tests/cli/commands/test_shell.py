@@ -105,12 +105,20 @@ def left(child: pexpect.spawn) -> None:
     assert child.exitstatus == 0
 
 
+def _interrupt(child: pexpect.spawn) -> None:
+    """Press Ctrl-C until the prompt comes: readline may miss one between its prompt and its first wait."""
+    for _ in range(5):
+        child.sendcontrol("c")
+        if child.expect(["demo> ", pexpect.TIMEOUT], timeout=5) == 0:
+            return
+    raise AssertionError(child.before)
+
+
 def test_at_a_terminal_ctrl_c_goes_back_and_ctrl_d_leaves() -> None:
     pytest.importorskip("readline")
     child = terminal()
     child.send("half a line")
-    child.sendcontrol("c")
-    child.expect("demo>")
+    _interrupt(child)
     child.send("expl\t")
     child.expect("ain")
     child.send(" --query piz\t")
@@ -126,10 +134,7 @@ def test_at_a_terminal_ctrl_c_goes_back_and_ctrl_d_leaves() -> None:
 @pytest.mark.parametrize("inherited", [signal.SIG_DFL, signal.SIG_IGN])  # ignored by what scripts start with &
 def test_without_readline_it_asks_plainly(inherited: signal.Handlers) -> None:
     child = terminal("readline", preexec_fn=lambda: signal.signal(signal.SIGINT, inherited))
-    for _ in range(5):  # readline may miss the one that comes between its prompt and its first wait
-        child.sendcontrol("c")
-        if child.expect(["demo> ", pexpect.TIMEOUT], timeout=5) == 0:
-            break
+    _interrupt(child)
     child.sendline("heatmap --layer 0 --head 0 --no-values")
     left(child)
 

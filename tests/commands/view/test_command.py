@@ -175,6 +175,6 @@ def test_the_page_of_a_command_that_was_taken_out_is_refused(
     refused: Refused, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     """`--sources` shows a page of another command, which the list of commands names."""
-    monkeypatch.setattr("attnctl.commands.view.PAGES", {})
+    monkeypatch.setattr("attnctl.commands.view.command.PAGES", {})
     said = refused("view", "Alice", "--sources", "-o", tmp_path / "x.html", code=2)
     assert "--sources needs the command sources" in said and not (tmp_path / "x.html").exists()

@@ -256,7 +256,7 @@ def several_weights(model: Any) -> np.ndarray:
 
 def part_measures(model: Any) -> np.ndarray:
     found = attnctl.sources("Alice eats pizza with Bob\n" * 2, model, answer="pizza", spans="lines")
-    return np.array([found.log_probability, *(part.matters for part in found.parts)], dtype=float)
+    return np.array([found.answer.log_probability, *(part.matters for part in found.parts)], dtype=float)
 
 
 @pytest.mark.parametrize("measure", [batch_weights, several_weights, part_measures])
