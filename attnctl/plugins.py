@@ -34,7 +34,7 @@ attnctl.trace.run                         Run
 VERSION rises where one of them changes so that a command from outside would break.
 
 Entry points are read for the help of the program, for a command that is none of attnctl's own, for `attnctl schema`, and
-where the defaults of a user are checked: any other start does not pay for them.
+where a user's default is none of the command's own options: any other start does not pay for them.
 """
 
 from __future__ import annotations

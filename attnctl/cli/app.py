@@ -131,10 +131,10 @@ def _root_command(
 
 
 def _ready_streams() -> None:
-    """Put what fails where output was closed, and nothing where the rest was; what an old encoding lacks is an escape."""
+    """Replace streams that are closed, and write as an escape what an old encoding lacks."""
     for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
         stream = getattr(sys, name)
-        if stream is None:  # a result that goes nowhere is an error, as of a full disk; a complaint has no other place
+        if stream is None:  # writing a result is an error then, as on a full disk; a complaint is lost
             flags = os.O_WRONLY if name == "stderr" else os.O_RDONLY
             setattr(sys, name, os.fdopen(os.open(os.devnull, flags), mode, encoding="utf-8"))
         elif mode == "w" and hasattr(stream, "reconfigure") and "utf" not in (stream.encoding or "").lower():
@@ -150,7 +150,7 @@ def run_command_line() -> None:
 def run_command(argv: Sequence[str] | None = None, session: Session | None = None) -> int:
     """Run one command, by these arguments or those of the process; return its exit code. An error is one line on stderr.
 
-    Raises BrokenPipeError in a `session`, whose shell ends then, and what is a fault of the program.
+    Raises BrokenPipeError in a `session`, whose shell ends then, and the error itself for a fault of the program.
     """
     typed = sys.argv[1:] if argv is None else list(argv)
     name = next((word for word in typed if not word.startswith("-")), "")
@@ -176,7 +176,7 @@ def run_command(argv: Sequence[str] | None = None, session: Session | None = Non
 
 
 def _report_error(error: BaseException, name: str, session: Session | None) -> int:
-    """Print an error as one line; return its exit code. Raises the error again if the traceback is what tells most."""
+    """Print an error as one line; return its exit code. Raises the error again if it is a fault of the program."""
     if isinstance(error, KeyboardInterrupt) or interrupts.came:  # which a library may turn into an error of its own
         interrupts.forget_interrupt()
         print_complaint("interrupted")
@@ -206,13 +206,13 @@ def _usage_message(error: Any, command: str) -> str:
     message = " ".join(error.format_message().split()).rstrip(".")
     context, name = error.ctx, getattr(getattr(error, "param", None), "name", None)
     if type(error) is typer.BadParameter and name is not None and context is not None:
-        message = f"{flag_of(context.command.params, name)} {error.message}"
+        message = f"{flag_of(context.command.params, name)} {error.message.rstrip('.')}"
     origin = default_origin(context, name) if context and name else ""
     more = origin or f"see {PROGRAM} {f'{command} ' * bool(command)}--help"
     return f"{message[:1].lower()}{message[1:]} ({more})"
 
 
 def _write_no_more() -> None:
-    """Send what is still buffered nowhere, so that Python's own farewell cannot fail on it."""
+    """Drop what is still buffered, so that Python does not fail on it when the process ends."""
     with contextlib.suppress(io.UnsupportedOperation):  # no file of the system: nothing is flushed at the end
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

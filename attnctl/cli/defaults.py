@@ -61,9 +61,9 @@ def read_defaults() -> Document:
 def default_map(command: ClickCommand, all_commands: Callable[[], Iterable[ClickCommand]]) -> dict[str, object]:
     """Return the defaults of a command's options, as Click reads them from a `default_map`.
 
-    `all_commands` yields every command of the program, and is called if the file holds something. Numbers and truth
-    values become text, which Typer checks as it checks the command line. Raises AttnctlError for a name that is no
-    option's, and for a value of another type.
+    `all_commands` yields every command of the program, and is called if the file holds a name that is no option of this
+    one. Numbers and truth values become text, which Typer checks as it checks the command line. Raises AttnctlError for a
+    name that is no option's, and for a value of another type.
     """
     stored = read_defaults() if _may_exist() else {}
     if not stored:
@@ -71,7 +71,7 @@ def default_map(command: ClickCommand, all_commands: Callable[[], Iterable[Click
     name = command.name or ""
     options = {one.name: one for one in command.params if isinstance(one, TyperOption) and one.envvar}
     if name != "config":  # which shows what the file holds, and takes out what is wrong
-        _check_names(stored, command, list(all_commands()))
+        _check_names(stored, command, all_commands)
     own = stored.get(name)
     values = {key: value for key, value in stored.items() if not isinstance(value, dict)}
     values |= own if isinstance(own, dict) else {}
@@ -92,21 +92,26 @@ def _as_typed(name: str, value: object, several: bool) -> object:
     return texts if several else texts[0]
 
 
-def _check_names(stored: Document, command: ClickCommand, all_commands: Iterable[ClickCommand]) -> None:
+def _check_names(stored: Document, command: ClickCommand, all_commands: Callable[[], Iterable[ClickCommand]]) -> None:
     """Raise AttnctlError for a name in the defaults file that is no option's, or of an option that has no default."""
-    commands = [one.name or "" for one in all_commands]
-    known = options_of_all(all_commands)
-    own = {one.name for one in command.params}
-    for name, value in stored.items():
-        if isinstance(value, dict) and value and name not in commands:
-            near = suggest_choice(name, commands)
-            raise AttnctlError(f"{config_path()}: [{name}]: no command is called so{near}")
-        for place in [f"{name}.{key}" for key in value] if isinstance(value, dict) else [name]:
-            wrong = why_no_default(place, known)
-            if not wrong and name == command.name and place.rpartition(".")[2].replace("-", "_") not in own:
-                wrong = f"{name} has no such option"
-            if wrong:
-                raise AttnctlError(f"{config_path()}: {place}: {wrong} (attnctl config --unset {for_pasting(place)})")
+    own = {one.name for one in command.params if isinstance(one, TyperOption) and one.envvar}
+    tables = {"": stored} | {name: value for name, value in stored.items() if isinstance(value, dict)}
+    places = [(table, key) for table, values in tables.items() for key in values if table or key not in tables]
+    others = [place for place in places if place[0] not in ("", command.name) or place[1].replace("-", "_") not in own]
+    if not others:
+        return  # a start does not pay for the modules of all commands
+    every = list(all_commands())
+    commands, known = [one.name or "" for one in every], options_of_all(every)
+    for table, key in others:
+        if table and table not in commands:
+            near = suggest_choice(table, commands)
+            raise AttnctlError(f"{config_path()}: [{table}]: no command is called so{near}")
+        place = f"{table}.{key}" if table else key
+        wrong = why_no_default(place, known)
+        if not wrong and table == command.name:
+            wrong = f"{table} has no such option"
+        if wrong:
+            raise AttnctlError(f"{config_path()}: {place}: {wrong} (attnctl config --unset {for_pasting(place)})")
 
 
 def why_no_default(name: str, known: Mapping[str, bool]) -> str:

@@ -8,18 +8,15 @@ from typer import Context
 
 from attnctl.cli.command import refuse_unused
 from attnctl.cli.groups import EngineOptions
-from attnctl.errors import UsageError
 
 if TYPE_CHECKING:
     from attnctl.batching.engines import Engine
 
 
 def engine_of(context: Context, options: EngineOptions) -> Engine:
-    """Return the engine. Raises UsageError for the name of none, and for options of the other that were typed."""
+    """Return the engine. Raises UsageError for options of Ray that were typed for the local one."""
     from attnctl.batching.engines import Engine
 
-    if options.engine not in ("local", "ray"):
-        raise UsageError(f"--engine {options.engine}: it is local or ray")
     if options.engine == "local":
         refuse_unused(context, "address", "gpus_per_worker", because="it goes with --engine ray")
     return Engine(options.engine, options.address, options.gpus_per_worker)

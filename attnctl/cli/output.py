@@ -1,4 +1,4 @@
-"""The one door to standard output, standard error, and the file that -o names: nothing passes it that steers a terminal."""
+"""Write to standard output, standard error and the file of -o; control characters of a text never reach a terminal."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _said: set[str] = set()  # notes that this command has written
 
 
 def say_unless_quiet(message: str) -> None:
-    """A line on standard error that is neither a result nor an error: nothing with --quiet."""
+    """Write a line on standard error that is neither a result nor an error; with --quiet nothing."""
     if not quiet:
         print_complaint(message)
 
@@ -72,13 +72,13 @@ def begin_output(*, quiet_command: bool) -> None:
 
 
 def print_lines(*texts: str) -> None:
-    """Lines of plain text on standard output."""
+    """Write lines of plain text on standard output."""
     waiting.close()
     sys.stdout.write("".join(f"{harmless_text(text)}\n" for text in texts))
 
 
 def print_wrapped(text: str, indent: int = 0) -> None:
-    """A line of plain text on standard output, cut between words on a terminal; lines after the first by `indent`."""
+    """Write a line of plain text on standard output; on a terminal wrap it, with `indent` columns before the later lines."""
     if not sys.stdout.isatty():
         print_lines(text)
         return
@@ -92,7 +92,7 @@ def help_width() -> int:
 
 
 def safe_console(*, stderr: bool = False, **how: object) -> SafeConsole:
-    """A console of rich for standard output, or standard error."""
+    """Return a console of rich for standard output, or standard error."""
     from attnctl.render.terminal.console import SafeConsole
 
     if not stderr:
@@ -101,12 +101,12 @@ def safe_console(*, stderr: bool = False, **how: object) -> SafeConsole:
 
 
 def show_renderable(renderable: RenderableType, **how: Any) -> None:
-    """A renderable of rich on standard output."""
+    """Write a renderable of rich on standard output."""
     safe_console(**how).print(renderable)
 
 
 def put_bytes(data: bytes, output: str | None = None) -> None:
-    """Bytes to the file that `output` names, whole or not at all; to standard output for None and "-"."""
+    """Write bytes to the file that `output` names, whole or not at all; to standard output for None and "-"."""
     if output is None or output == "-":
         waiting.close()
         sys.stdout.flush()
@@ -116,10 +116,10 @@ def put_bytes(data: bytes, output: str | None = None) -> None:
 
 
 def output_format(command: str, output: str | None, suffixes: Sequence[str], asked: str = "", hint: str = "") -> str:
-    """The format that the suffix of -o names, one of `suffixes`; of standard output what was `asked` for, or "terminal".
+    """Return the format that the suffix of -o names, one of `suffixes`; without a file what was `asked` for, or "terminal".
 
-    Raises UsageError, before any work, for another suffix than these, or than what was asked for; AttnctlError where the
-    file cannot be written.
+    Raises UsageError, before any work, for another suffix than these, or than what was asked for; AttnctlError if the file
+    cannot be written.
     """
     if output is None or output == "-":
         return asked or "terminal"
@@ -133,9 +133,9 @@ def output_format(command: str, output: str | None, suffixes: Sequence[str], ask
 def write_renderable(
     renderable: RenderableType, form: str, output: str | None, title: str = "", cited: str = "", **how: Any
 ) -> None:
-    """A renderable of rich on the terminal; or in a file as txt, or as svg: a picture of a terminal with this title.
+    """Write a renderable of rich on the terminal, or into a file: as txt, or as svg, a picture of a terminal.
 
-    Forms also as html: a page of them.
+    A value of forms is written as html too, a page.
     """
     if form == "terminal":
         show_renderable(renderable, **how)

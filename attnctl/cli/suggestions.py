@@ -17,7 +17,7 @@ TOKENS = "the words of the text"  # among the values of an option
 
 
 def suggest_choice(name: str, choices: Iterable[str]) -> str:
-    """The question whether a choice near to what was given was meant, as the end of a sentence; nothing where none is."""
+    """Return the end of a sentence that asks for the nearest choice, ": did you mean layer?"; "" if no choice is near."""
     near = get_close_matches(name.casefold(), list(choices), 1, 0.6)
     return f": did you mean {near[0]}?" if near else ""
 

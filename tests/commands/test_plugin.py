@@ -167,7 +167,7 @@ def test_a_broken_plugin_beside_defaults_of_a_user(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, run: Run, config_file: Path
 ) -> None:
     install(tmp_path, monkeypatch, "halting", "raise ValueError('halt')")
-    config_file.write_text("precision = 3\n")
+    config_file.write_text('precision = 3\ncmap = "magma"\n')  # softmax has no cmap: another command may
     told = run("softmax", "1", "2")
     assert told.code == 0 and "0.731" in told.out
     assert told.err.count("\n") == 1 and "the command halting of package-halting cannot be imported" in told.err

@@ -135,6 +135,7 @@ def run_command(command: str, room: Path) -> Ran:
     """Run a command in the folder: in this process where it is attnctl alone, else by the shell."""
     env = {k: v for k, v in os.environ.items() if k not in ("FORCE_COLOR", "NO_COLOR") and not k.startswith("ATTNCTL_")}
     env |= {"PATH": f"{room / 'bin'}:{os.environ['PATH']}", "PYTHONPATH": str(ROOT), "COLUMNS": COLUMNS}
+    env["XDG_CONFIG_HOME"] = str(room / "config")  # the defaults of whoever runs this stay as they are
     command = command.replace("\\\n", " ")
     words = [] if SHELL.search(command) and not only_quoted(command) else shlex.split(command)
     if words[:1] == ["attnctl"]:
