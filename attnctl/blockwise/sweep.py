@@ -155,17 +155,20 @@ def pool_between_parts(
     return joined_bins(measure_rows(call, wanted, tick=tick).pooled, queries, keys, how)
 
 
-def sweep_keys(call: Call, wanted: Wanted, *, fused: bool | None = None, tick: Tick | None = None) -> RowStatistics:
-    """One pass over the keys of a call of 3-D torch arrays; what `measure_rows` says, as torch arrays.
+def sweep_keys(call: Call, wanted: Wanted, *, tick: Tick | None = None) -> RowStatistics:
+    """Return what `measure_rows` returns, as torch arrays, of a call of 3-D torch arrays.
 
-    `fused` None takes a fused kernel for the masses where one is there and faster (see `is_fusible`).
+    Long calls on a CUDA device go through the fused kernels (see `is_fusible`), all others through one pass over the keys.
     """
     n_q, n_k = call.n_q, call.n_k
-    fused = (is_fusible(call) if fused is None else fused) and not wanted.rows and not wanted.peaks
+    if is_fusible(call):
+        from attnctl.blockwise.fused import fused_sweep
+
+        return fused_sweep(call, wanted, tick)
     edges = [0, n_k] if wanted.key_edges is None else list(wanted.key_edges)
     marks = None if wanted.marks is None else torch.as_tensor(np.asarray(wanted.marks), device=call.queries.device)
     size = KEYS.get(call.queries.device.type, 512)
-    cuts = edges if fused else block_cuts(edges, size)
+    cuts = block_cuts(edges, size)
     widest = max(b - a for a, b in neighbouring_edges(cuts))
     elements = max(ELEMENTS.get(call.queries.device.type, 1 << 26), widest)
     n_heads, step = call.queries.shape[0], max(1, elements // (widest * n_q))
@@ -177,7 +180,7 @@ def sweep_keys(call: Call, wanted: Wanted, *, fused: bool | None = None, tick: T
         for a, b in neighbouring_edges(cuts):
             if stop.is_set():
                 break
-            tally.take_keys(a, b, fused)
+            tally.take_keys(a, b)
             if tick is not None:
                 tick((b - a) / n_k * len(heads) / n_heads)
         return tally.finish_fields(wanted.row_edges if wanted.key_edges is not None else None)
@@ -234,8 +237,8 @@ class BlockTally:
         found = Rows.nothing(like, heads, n_q, len(marks)) if rows else None
         return cls(group, edges, spans, masses, tops, highest, marks, found)
 
-    def take_keys(self, a: int, b: int, fused: bool) -> None:
-        """Take in keys [a, b); with `fused` they are one bin."""
+    def take_keys(self, a: int, b: int) -> None:
+        """Take in keys [a, b)."""
         group = self.group
         first, last = bisect_right(self.edges, a) - 1, bisect_left(self.edges, b)  # the bins that the block touches
         inner = [(max(self.edges[at], a) - a, min(self.edges[at + 1], b) - a) for at in range(first, last)]
@@ -245,10 +248,6 @@ class BlockTally:
         most = max(1, len(group.buffers[0]) // (len(group.keys) * (b - a)))
         for lo, hi, whole in row_tiles(group.call, a, b, most):
             known, masses = self.tops[:, at_span, lo:hi], self.masses[:, touched, lo:hi]  # (heads, [bins,] rows)
-            if fused and whole:
-                top = group.fused_logsumexp(a, b, lo, hi)  # (heads, rows)
-                add_masses(known, masses, top, torch.ones_like(masses))
-                continue
             scores = group.masked_scores(a, b, lo, hi, whole)
             if self.peaks is not None:
                 for at, (x, y) in enumerate(inner, first):
@@ -282,14 +281,7 @@ class BlockTally:
             totals = torch.stack([self.masses[:, a:b].sum(1) for a, b in self.spans], 1)  # (heads, spans, n_q)
             lse = torch.logsumexp(totals.log_().add_(self.tops), 1).clamp_(min=FLOOR)  # (heads, n_q)
         seen = lse > FLOOR / 2  # (heads, n_q)
-        log_share = torch.zeros_like(lse)  # of the softmax that falls on keys: all of it, less what a sink takes
-        call, heads = self.group.call, self.group.heads
-        if call.sinks is not None:
-            own = call.sinks[:, None] if call.sinks.ndim == 1 else call.sinks  # (every head, 1 or n_q)
-            sinks = own[heads.start : heads.stop].to(lse.dtype) / call.temperature  # (heads, 1 or n_q)
-            log_share = -torch.nn.functional.softplus(sinks - lse)  # (heads, n_q)
-            lse = torch.logaddexp(lse, sinks)
-        share = log_share.exp() * seen  # (heads, n_q)
+        lse, log_share = share_with_sinks(self.group.call, self.group.heads, lse)
         pooled = None
         if row_edges is not None:
             weights = self.masses if self.peaks is None else self.peaks  # (heads, bins, n_q)
@@ -301,13 +293,28 @@ class BlockTally:
             weights.clamp_(max=1)  # above only by rounding
             parts = [weights[:, :, lo:hi] for lo, hi in neighbouring_edges(row_edges)]
             pooled = torch.stack([p.mean(-1) if self.peaks is None else p.amax(-1) for p in parts], 1)
-        known: tuple[Array | None, ...] = (None,) * 6
-        if (rows := self.rows) is not None:
-            entropy = (rows.entropy - log_share) * share  # (heads, n_q)
-            largest = (rows.top - lse).clamp(max=0).exp() * seen  # (heads, n_q), above 1 only by rounding
-            moments = rows.distance * seen, rows.variance.sqrt() * seen
-            known = (entropy, *moments, rows.marked * share[:, None], largest, share)
+        known = (None,) * 6 if self.rows is None else row_fields(self.rows, lse, log_share, seen)
         return lse.masked_fill(~seen, -math.inf), pooled, *known
+
+
+def share_with_sinks(call: Call, heads: range, lse: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    """Return the logsumexp with these heads' sinks in it, and the log of the keys' share: (heads, n_q) each."""
+    if call.sinks is None:
+        return lse, torch.zeros_like(lse)
+    sinks = call.sinks[:, None] if call.sinks.ndim == 1 else call.sinks  # (every head, 1 or n_q)
+    sinks = sinks[heads.start : heads.stop].to(lse.dtype) / call.temperature  # (heads, 1 or n_q)
+    return torch.logaddexp(lse, sinks), -torch.nn.functional.softplus(sinks - lse)
+
+
+def row_fields(rows: Rows, lse: torch.Tensor, log_share: torch.Tensor, seen: torch.Tensor) -> tuple[Array, ...]:
+    """Return entropy, distance, spread, marked, largest and kept, as `RowStatistics` has them.
+
+    `seen` (heads, n_q) is true for a row that sees a key.
+    """
+    share = log_share.exp() * seen  # (heads, n_q)
+    entropy = (rows.entropy - log_share) * share  # (heads, n_q)
+    largest = (rows.top - lse).clamp(max=0).exp() * seen  # (heads, n_q), above 1 only by rounding
+    return entropy, rows.distance * seen, rows.variance.sqrt() * seen, rows.marked * share[:, None], largest, share
 
 
 def add_masses(tops: torch.Tensor, masses: torch.Tensor, top: torch.Tensor, mass: torch.Tensor) -> None:

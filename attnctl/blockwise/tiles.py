@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import math
+import os
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from typing import Any
+from functools import cache
+from importlib.util import find_spec
+from shutil import which
 
 import numpy as np
 import torch
@@ -91,23 +94,23 @@ class HeadGroup:
             block.masked_fill_(hidden_keys(call, lo, hi, a, b), FLOOR)
         return block
 
-    def fused_logsumexp(self, a: int, b: int, lo: int, hi: int) -> torch.Tensor:
-        """What a fused kernel says of rows [lo, hi) on keys [a, b), nothing hidden → (heads, rows)."""
-        call, share = self.call, self.call.queries.shape[0] // self.call.keys.shape[0]
-        q = call.queries[list(self.heads), lo:hi][None]  # (1, heads, rows, d)
-        k = call.keys[[head // share for head in self.heads], a:b][None]  # (1, heads, keys, d)
-        kernel: Any = torch.ops.aten._scaled_dot_product_flash_attention
-        if q.device.type == "cpu":
-            kernel = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu
-        found = kernel(q, k, k, scale=call.effective_scale / call.temperature)[1]  # (1, heads, rows)
-        return found[0, :, : hi - lo].to(self.keys.dtype)  # type: ignore[no-any-return]
+
+FUSED_FROM = 1 << 22  # queries × keys: below that the compilation of a kernel takes longer than the sweep
 
 
 def is_fusible(call: Call) -> bool:
-    """Whether a fused kernel that tells its logsumexp is there and faster: half precision on a CUDA device."""
+    """Return whether the kernels of `blockwise.fused` take the call: a long one on a CUDA device, without bias or mask."""
     q = call.queries
-    half = q.dtype in (torch.float16, torch.bfloat16)
-    return q.is_cuda and half and q.shape[-1] <= 256 and q.shape[-1] % 8 == 0 and not call.bends_scores
+    if not q.is_cuda or q.dtype.itemsize > 4 or q.shape[-1] > 256 or call.n_q * call.n_k < FUSED_FROM:
+        return False
+    return call.bias is None and call.mask is None and has_triton()
+
+
+@cache
+def has_triton() -> bool:
+    """Return whether Triton is here, and the C compiler that it needs."""
+    compilers = (os.environ.get("CC", ""), "cc", "gcc", "clang")
+    return find_spec("triton") is not None and any(which(name) for name in compilers if name)
 
 
 def shaped_buffer(buffer: torch.Tensor, *shape: int) -> torch.Tensor:
