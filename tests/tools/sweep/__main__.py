@@ -11,6 +11,7 @@ import time
 from collections import Counter
 from pathlib import Path
 
+from tests.tools.sweep import families as families_module
 from tests.tools.sweep.families import families
 from tests.tools.sweep.modes import MODES
 from tests.tools.sweep.verdict import ERROR, EXACT, REFUSED, UNBUILT, WRONG, Verdict, verdicts
@@ -26,12 +27,16 @@ def main() -> None:
     parser.add_argument("--mode", help="modes, by comma (all): " + ", ".join(mode.name for mode in MODES))
     parser.add_argument("--all", action="store_true", help="print every line, the exact ones too")
     parser.add_argument("--page", type=Path, help="write the outcome as a page of the documentation")
+    parser.add_argument("--device", default="cpu", help="where the networks run (cpu)")
+    parser.add_argument("--part", default="1/1", help="K/N: the K-th of N parts of the families (1/1)")
     how = parser.parse_args()
+    families_module.DEVICE = how.device
+    part, parts = map(int, how.part.split("/"))
     torch.set_num_threads(1)
     transformers.logging.set_verbosity_error()
     modes = [mode for mode in MODES if how.mode is None or mode.name in how.mode.split(",")]
     started, found = time.monotonic(), []
-    for family in families():
+    for family in list(families())[part - 1 :: parts]:
         if how.words and not any(word in str(family) for word in how.words):
             continue
         for verdict in verdicts(family, modes):

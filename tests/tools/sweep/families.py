@@ -229,13 +229,16 @@ def _of_class(config: Any, config_class: type) -> Any:
     return parts[0] if parts else config.get_text_config() if not isinstance(config, config_class) else config
 
 
+DEVICE = "cpu"  # where the networks run; `--device` of the sweep sets it
+
+
 def build(family: Family, kernel: str = "eager", dtype: str = "float32") -> Any:
     """A random model of a family, its weights large enough that attention is peaky; the same each time."""
     import torch
 
     made = _made(family, kernel, dtype, str(NEEDS.get(family.kind)))
     torch.manual_seed(0)
-    return copy.deepcopy(made)
+    return copy.deepcopy(made).to(DEVICE)
 
 
 @lru_cache(maxsize=6)  # the kernels and types of numbers in which one family is run

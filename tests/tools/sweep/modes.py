@@ -37,9 +37,9 @@ def ids(batch: int = 1, n: int = N, seed: int = 1) -> torch.Tensor:
 
 def given(family: Family, model: Any, batch: int = 1) -> dict[str, Any]:
     """What a model of the family is called with."""
-    inputs: dict[str, Any] = {"input_ids": ids(batch)}
+    inputs: dict[str, Any] = {"input_ids": ids(batch).to(model.device)}
     if model.config.is_encoder_decoder:
-        inputs["decoder_input_ids"] = ids(batch, TARGET, 2)
+        inputs["decoder_input_ids"] = ids(batch, TARGET, 2).to(model.device)
     return inputs
 
 
@@ -58,7 +58,7 @@ def padded(side: str) -> Callable[[Family, Any], list[torch.Tensor]]:
         inputs = given(family, model, batch=2)
         there = torch.ones(2, N, dtype=torch.long)
         there[1, slice(0, 4) if side == "left" else slice(N - 4, N)] = 0
-        return tensors(model(**inputs, attention_mask=there))
+        return tensors(model(**inputs, attention_mask=there.to(model.device)))
 
     return run
 
@@ -69,7 +69,7 @@ def mask_4d(family: Family, model: Any) -> list[torch.Tensor]:
     mask = torch.tril(torch.ones(N, N))
     mask[N - 2, 3] = 0  # one edge is cut
     dark = torch.finfo(torch.float32).min
-    return tensors(model(**given(family, model), attention_mask=((1 - mask) * dark)[None, None]))
+    return tensors(model(**given(family, model), attention_mask=((1 - mask) * dark)[None, None].to(model.device)))
 
 
 def embedded(family: Family, model: Any) -> list[torch.Tensor]:
@@ -84,7 +84,7 @@ def generated(**how: Any) -> Callable[[Family, Any], list[torch.Tensor]]:
     def run(family: Family, model: Any) -> list[torch.Tensor]:
         if family.head not in ("causal", "seq2seq") or not model.can_generate():
             raise NotMeantError
-        text = ids(how.get("batch", 1))
+        text = ids(how.get("batch", 1)).to(model.device)
         settings = {name: value for name, value in how.items() if name != "batch"}
         made = model.generate(
             input_ids=text,
