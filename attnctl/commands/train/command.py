@@ -235,7 +235,7 @@ def train_command(
 
 
 def _reports(training: Training, run: TrainingRun, eye: Watch) -> Generator[Document, None, None]:
-    """The reports of a training as it goes on; Ctrl-C ends it after the step in progress."""
+    """Yield the reports of a training; Ctrl-C ends it after the current step."""
     from attnctl.commands.train.compute import announce_time, train_network
 
     with interrupts.asked_to_end() as stop:
@@ -245,7 +245,7 @@ def _reports(training: Training, run: TrainingRun, eye: Watch) -> Generator[Docu
 
 
 def _show_live(training: Training, run: TrainingRun, eye: Watch) -> None:
-    """Show the state of a training as it goes on."""
+    """Show the state of a training while it runs."""
     from rich.live import Live
 
     from attnctl.commands.train.show import live_forms
@@ -261,7 +261,7 @@ def _show_live(training: Training, run: TrainingRun, eye: Watch) -> None:
 
 
 def _finish_run(training: Training, run: TrainingRun, eye: Watch) -> None:
-    """Say where the weights are; of the grammar, also what the heads learned."""
+    """Say where the weights are and, for the grammar, what the heads learned."""
     from attnctl.commands.train.run import measure_run
 
     measure = next((one.measures_training for one in COMMANDS.values() if one.measures_training), None)

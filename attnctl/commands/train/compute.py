@@ -1,4 +1,4 @@
-"""The training loop: steps, reports, checkpoints, a run that can go on where it was stopped, and the sentence it watches."""
+"""The training loop: steps, reports, checkpoints, a run that can continue, and the sentence that it watches."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ SAVE_EVERY_SECONDS = 20.0
 
 
 def begin_training(recipe: Recipe, corpus: Corpus) -> Training:
-    """A network before its first step. Raises AttnctlError where the recipe's sizes do not fit."""
+    """Return a network before its first step. Raises AttnctlError if the recipe's sizes do not fit."""
     if recipe.d_k is None and recipe.d_model % recipe.heads:
         raise UsageError(f"it does not divide into {recipe.heads} heads", option="d_model", value=recipe.d_model)
     # a network this small is faster on the CPU than on the way to a GPU
@@ -61,14 +61,14 @@ def begin_training(recipe: Recipe, corpus: Corpus) -> Training:
 
 
 def learning_rate(step: int, recipe: Recipe) -> float:
-    """The rate of this step: a short rise, then half a cosine down to almost nothing."""
+    """Return the learning rate of this step: a short rise, then half a cosine down to almost 0."""
     rise = min(1.0, (step + 1) / min(WARM_UP, max(1, recipe.steps // 10)))
     fall = FLOOR + (1 - FLOOR) * 0.5 * (1 + math.cos(math.pi * step / recipe.steps))
     return recipe.lr * rise * fall
 
 
 class Predicted(NamedTuple):
-    """Words to predict whose losses are averaged together."""
+    """Words to predict; the mean of their losses is one term."""
 
     weight: float  # how much their mean counts
     x: Tensor  # (words, d_model), what they are predicted from
@@ -76,7 +76,7 @@ class Predicted(NamedTuple):
 
 
 def loss_of(training: Training, batch: Batch) -> Tensor:
-    """Mean cross-entropy of the words that count, and added to it, where questions are asked, their weighted mean → ()."""
+    """Return the mean cross-entropy of the predicted words plus, if questions are asked, their weighted mean → ()."""
     recipe, p = training.recipe, training.parameters
     rows = rows_of_words(training, batch.ids)  # (batch, n, d_model)
     padding = None if recipe.causal else batch.real  # it stands after the words: a causal network never sees it
@@ -97,7 +97,7 @@ def loss_of(training: Training, batch: Batch) -> Tensor:
 
 
 def rows_of_words(training: Training, ids: Tensor) -> Tensor:
-    """What the network reads, or predicts, for these ids (…): embeddings, or rows made of letters → (…, d_model)."""
+    """Return what the network reads or predicts for these ids (…): embeddings, or rows made of letters → (…, d_model)."""
     table = training.parameters["embedding"]
     if training.pieces is None:
         return torch.nn.functional.embedding(ids, table)
@@ -113,7 +113,7 @@ def rows_of_words(training: Training, ids: Tensor) -> Tensor:
 
 
 def _answers_to_questions(training: Training, batch: Batch, rows: Tensor, weights: Tensor) -> list[Predicted]:
-    """The words that answer, question by question; last, of all questions, those to which a word itself is the answer.
+    """Return the answers of each question; the last entry has the words that are their own answer.
 
     `rows` (batch, n, d_model) are the embeddings, `weights` (batch, heads, n, n) those of the last layer.
     """
@@ -132,7 +132,7 @@ def _answers_to_questions(training: Training, batch: Batch, rows: Tensor, weight
 
 
 def _cross_entropy(training: Training, x: Tensor, targets: Tensor) -> Tensor:
-    """Cross-entropy of each row of x (rows, d_model): among all words, or the recipe's candidates → (rows,).
+    """Return the cross-entropy of each row of x (rows, d_model) over all words, or the recipe's candidates → (rows,).
 
     A target that was shown by its letters is among them by its letters.
     """
@@ -147,7 +147,7 @@ def _cross_entropy(training: Training, x: Tensor, targets: Tensor) -> Tensor:
 
 
 def training_step(training: Training) -> float:
-    """One step of gradient descent. → its loss. Raises AttnctlError where that is no number any more."""
+    """Make one step of gradient descent and return its loss. Raises AttnctlError if the loss is not finite."""
     recipe = training.recipe
     device = training.parameters["embedding"].device
     batch = Batch._make(part if part is None else part.to(device) for part in training.batches.at(training.step))
@@ -172,7 +172,7 @@ def training_step(training: Training) -> float:
 
 @contextlib.contextmanager
 def few_threads(d_model: int) -> Iterator[None]:
-    """One thread for a small network: two would wait for each other more than they compute."""
+    """Use one thread for a small network: two threads would wait for each other more than they compute."""
     before = torch.get_num_threads()
     if d_model <= 256:
         torch.set_num_threads(1)
@@ -185,7 +185,7 @@ def few_threads(d_model: int) -> Iterator[None]:
 def train_network(
     training: Training, run: TrainingRun, watch: Watch | None = None, stop: Callable[[], bool] = lambda: False
 ) -> Generator[Document, None, None]:
-    """Train to the recipe's last step, or until `stop` says so, yielding a report now and then; all is saved as it goes.
+    """Train to the recipe's last step, or until `stop` returns true; yield reports and save the run on the way.
 
     A report holds step, loss (the mean since the last), lr, tokens_per_second, seconds, and what `watch` sees.
     """
@@ -251,7 +251,7 @@ def open_training(
     *,
     resume: bool = False,
 ) -> tuple[Training, Watch]:
-    """A fresh training, or the one that the folder holds, and what watches it; the folder is locked until `held` ends."""
+    """Return a new training, or the one in the folder, and its watch; the folder is locked until `held` ends."""
     training = begin_training(recipe, read_corpus(recipe, lines))
     eye = Watch(watched_sentence(training, watch), training.corpus.vocabulary, recipe, query)
     eye.start(initial_arrays(recipe, training.corpus))
@@ -266,7 +266,7 @@ def open_training(
 
 
 def announce_time(training: Training, stop: Callable[[], bool], say: Callable[[str], None]) -> Callable[[], bool]:
-    """`stop`, which is asked before each step, and tells `say` how long the steps take, once that is known and long."""
+    """Wrap `stop`, which is called before each step, so that `say` gets an estimate once a step was timed and it is long."""
     first, start, told = training.step, monotonic(), False
 
     def stop_or_tell() -> bool:
@@ -284,7 +284,7 @@ def announce_time(training: Training, stop: Callable[[], bool], say: Callable[[s
 
 
 def watched_sentence(training: Training, sentence: str | None) -> str:
-    """The sentence to watch; without one, the demo's for the grammar, and for a text its first of a handy length."""
+    """Return the sentence to watch: by default the demo's for the grammar, and the first of a handy length for a text."""
     if sentence is None:
         return WATCHED if training.recipe.corpus == GRAMMAR else training.corpus.first_sentence()
     return sentence
@@ -292,7 +292,7 @@ def watched_sentence(training: Training, sentence: str | None) -> str:
 
 @dataclass
 class Watch:
-    """A sentence watched while a network learns, and one of its words, or None for the word whose look changes most."""
+    """A sentence to watch in training, and one of its words; None means the word whose attention changes most."""
 
     sentence: str
     vocabulary: tuple[str, ...]
@@ -308,7 +308,7 @@ class Watch:
         self.row = None if self.query is None else find_token(self.tokens, self.query)
 
     def sentence_weights(self, parameters: dict[str, Array]) -> Floats:
-        """Attention over the sentence under these parameters: (layers, heads, n, n)."""
+        """Return the attention of the sentence under these parameters: (layers, heads, n, n)."""
         if "positions" in parameters and len(self.ids) > len(parameters["positions"]):
             raise AttnctlError(
                 f"the sentence has {len(self.ids)} words, the network {len(parameters['positions'])} positions",
@@ -320,11 +320,11 @@ class Watch:
         return np.stack([steps.weights for steps in layers])  # (layers, heads, n, n)
 
     def start(self, parameters: dict[str, Array]) -> None:
-        """Remember how the words look before training."""
+        """Remember the weights before training."""
         self._before = self.sentence_weights(parameters)
 
     def see(self, parameters: dict[str, Array]) -> WatchedWord:
-        """Where the watched word looks now: the link to another word that grew most since the start."""
+        """Return where the watched word looks now: the link to another word that grew most since the start."""
         now = self.sentence_weights(parameters)  # (layers, heads, n, n)
         if self._before is None:
             self._before = now

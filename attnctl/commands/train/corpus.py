@@ -1,4 +1,4 @@
-"""Text to train on: sentences as rows of word ids, and the vocabulary that they draw on."""
+"""Text to train on: sentences as rows of word ids, and their vocabulary."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ COMMON = 0.002
 
 @dataclass(frozen=True)
 class Corpus:
-    """Sentences as ids, and what the ids mean."""
+    """Sentences as ids, and the meaning of the ids."""
 
     ids: Ids  # (sentences, length), -1 after a sentence's end
     vocabulary: tuple[str, ...]
@@ -41,18 +41,18 @@ class Corpus:
 
     @property
     def length(self) -> int:
-        """How many words the longest sentence has."""
+        """Return the number of words of the longest sentence."""
         return int(self.ids.shape[1])
 
     def first_sentence(self) -> str:
-        """The first sentence of 3 to 12 words, else the very first."""
+        """Return the first sentence of 3 to 12 words, or else the first of all."""
         lengths = (self.ids >= 0).sum(axis=1)  # (sentences,)
         row = self.ids[int(np.argmax((lengths >= 3) & (lengths <= 12)))]  # (length,)
         return " ".join(self.vocabulary[at] for at in row if at >= 0)
 
 
 def encode_sentences(sentences: Iterable[Sequence[str]]) -> Corpus:
-    """Sentences of words as a Corpus, of which a rare word is an open one.
+    """Return sentences of words as a Corpus; a rare word is an open one.
 
     Raises AttnctlError where there is nothing to learn from them.
     """
@@ -71,7 +71,7 @@ def encode_sentences(sentences: Iterable[Sequence[str]]) -> Corpus:
 
 
 def table_of(pieces: Sequence[Sequence[str]], words_of: Sequence[str], openness: Mapping[str, float]) -> Corpus:
-    """Pieces of text as a Corpus over a vocabulary of these words, the special ones before them."""
+    """Return pieces of text as a Corpus over a vocabulary of the special words and these words."""
     vocabulary = (UNKNOWN, MASK, *SHAPES, *words_of)
     ids = {word: at for at, word in enumerate(vocabulary)}
     table = np.full((len(pieces), max(map(len, pieces))), -1, dtype=np.int64)  # (sentences, length)
@@ -88,13 +88,13 @@ def table_of(pieces: Sequence[Sequence[str]], words_of: Sequence[str], openness:
 
 
 def split_lines(lines: Iterable[str]) -> list[list[str]]:
-    """Each line as its words; a word that stands often is kept once."""
+    """Split each line into words; repeated words share one string."""
     known: dict[str, str] = {}
     return [[known.setdefault(token.text, token.text) for token in split_words(line)] for line in lines]
 
 
 def _text_files(folder: str) -> Iterator[str]:
-    """Every .txt file of a folder and those in it. Raises AttnctlError where one may not be looked into."""
+    """Return every .txt file of a folder and its subfolders. Raises AttnctlError for an unreadable folder."""
 
     def refuse_folder(error: OSError) -> None:
         with said_plainly("read", error.filename):
@@ -105,7 +105,7 @@ def _text_files(folder: str) -> Iterator[str]:
 
 
 def read_lines(source: str) -> list[str]:
-    """The lines of a file, of standard input for "-", or of every .txt file of a folder.
+    """Return the lines of a file, of standard input for "-", or of every .txt file of a folder.
 
     Raises AttnctlError where there is nothing to read, too much in all, or the text is not UTF-8.
     """
@@ -128,7 +128,7 @@ def read_lines(source: str) -> list[str]:
 
 
 def _lines_of_text(text: str, where: str) -> list[str]:
-    """The lines of a text that hold something. Raises AttnctlError for one that is no sentence, however many are joined."""
+    """Return the lines of a text that are not empty. Raises AttnctlError for a line that is too long for a sentence."""
     lines = text.splitlines()
     for number, line in enumerate(lines, 1):
         if len(line) > limits.CORPUS_LINE_CHARACTERS:
@@ -146,7 +146,7 @@ _FIRST = np.array([_HEADS.index(head) for head in _HEADS])  # (questions,), the 
 
 
 def bundled_corpus(objective: str) -> Corpus:
-    """The sentences to train on, in the proportions for this objective.
+    """Return the bundled sentences to train on, in the proportions of this objective.
 
     A word is asked the questions that its links answer; a head that has no other question for it is asked, as its first
     question, for the word itself, unless not all its links are noted.

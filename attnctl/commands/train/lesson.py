@@ -1,4 +1,4 @@
-"""One step of gradient descent, with every number kept: how a network comes to look elsewhere."""
+"""One step of gradient descent with every number kept: how a network learns to look elsewhere."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ LESSON_RATE = 1.0  # plain gradient descent on one sentence takes a far larger s
 
 
 def one_step(training: Training, sentence: str, query: str | None = None, lr: float | None = None) -> Lesson:
-    """One step of plain gradient descent on the words of `sentence`: next words, or each word masked in turn."""
+    """Make one step of plain gradient descent on `sentence`: predict each next word, or each word masked in turn."""
     watch = Watch(sentence, training.corpus.vocabulary, training.recipe, query)
     rate = LESSON_RATE if lr is None else lr
     before = {name: array.copy() for name, array in training.parameter_arrays().items()}
@@ -57,7 +57,7 @@ def one_step(training: Training, sentence: str, query: str | None = None, lr: fl
 def _sentence_loss(
     training: Training, watch: Watch, names: list[str]
 ) -> tuple[torch.Tensor, list[tuple[str, str, float]]]:
-    """The loss of a sentence, and each true word's probability (where `names` spells the words out)."""
+    """Return the loss of a sentence, and the probability of each true word if `names` spells the words."""
     p = training.parameters
     device = p["embedding"].device
     ids = torch.tensor(watch.ids, device=device)  # (n,)
@@ -82,7 +82,7 @@ def _sentence_loss(
 
 
 def first_step(corpus: str | None, given: Mapping[str, Any], sentence: str | None, query: str | None) -> Lesson:
-    """The lesson of the first step of the training that the options ask for, on `sentence`."""
+    """Return the lesson of the first training step with these options, on `sentence`."""
     recipe, lines = recipe_of(corpus, given)
     training = begin_training(recipe, read_corpus(recipe, lines))
     return one_step(training, watched_sentence(training, sentence), query, given.get("lr"))

@@ -18,14 +18,14 @@ if TYPE_CHECKING:
 
 
 def initial(recipe: Recipe, vocabulary: int, length: int) -> dict[str, Floats]:
-    """The parameters that this recipe starts from: of so many words, and of learned positions up to `length`."""
+    """Return the initial parameters of this recipe, for this many words and learned positions up to `length`."""
     learned = None if recipe.rope_theta is not None else length
     sizes = {name: getattr(recipe, name) for name in ("layers", "heads", "d_model", "d_k", "bias", "tied", "pieces")}
     return random_parameters(recipe.seed, vocabulary, learned, **sizes)
 
 
 def residual(p: Parameters, rows: Array, recipe: Recipe, real: Array | None = None) -> tuple[Array, list[Attended]]:
-    """The residual stream after the last layer (..., n, d_model), and each layer's attention.
+    """Return the residual stream after the last layer (..., n, d_model), and each layer's attention.
 
     `rows` (..., n, d_model) are the words' embeddings, `real` (..., n) is false at padding.
     """
@@ -45,7 +45,7 @@ def residual(p: Parameters, rows: Array, recipe: Recipe, real: Array | None = No
 
 
 def output_of_words(p: Parameters, rows: Array, weights: Array, head: int) -> Array:
-    """Output of one head of the last layer, its values read from the words' embeddings alone: (..., n, d_model).
+    """Return the output of one head of the last layer with values of the word embeddings alone: (..., n, d_model).
 
     `weights` (..., heads, n, n) are that layer's, `rows` (..., n, d_model) the embeddings. What earlier layers gathered from
     other words is not in it, so it holds an answer only where the head looks at the word that answers.

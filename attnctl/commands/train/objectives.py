@@ -1,4 +1,4 @@
-"""What is predicted from what: the next word from those before it, or masked words from both sides.
+"""Training objectives: predict the next word from the words before it, or masked words from both sides.
 
 Where the corpus says which word of a sentence answers which question about another (`Corpus.answers`), these words are
 predicted too.
@@ -40,7 +40,7 @@ CLOSING_MARKS = (")", "]", "}", "”", "’", '"')
 
 
 class Batch(NamedTuple):
-    """Sentences to predict words of. An id past the vocabulary is that of a word, by its letters instead of its own row."""
+    """Sentences whose words are predicted. An id beyond the vocabulary stands for a word read by its letters."""
 
     ids: Tensor  # (batch, n), what the network sees
     targets: Tensor  # (batch, n), the true words
@@ -51,7 +51,7 @@ class Batch(NamedTuple):
 
 
 class Batches:
-    """Batches of a corpus; the one of a step depends on the seed and the step alone, so that a run can be resumed."""
+    """Batches of a corpus. A batch depends only on the seed and the step, so that a run can be resumed."""
 
     def __init__(self, corpus: Corpus, objective: str, size: int, seed: int, *, by_letters: bool = False) -> None:
         self.by_letters = by_letters  # how unknown words are shown: by their shape alone, or by their letters too
@@ -71,7 +71,7 @@ class Batches:
         self.neighbours = Neighbours(self.ids, len(corpus.vocabulary)) if by_wrong_words else None
 
     def at(self, step: int) -> Batch:
-        """The batch of this step."""
+        """Return the batch of this step."""
         random = torch.Generator().manual_seed((self.seed << 32) + step)
         rows = self._sentence_rows(random)  # (batch,)
         n = int(self.lengths[rows].max())
@@ -81,7 +81,7 @@ class Batches:
         return self._asked(ids, self.answers[rows, :n].long(), random)
 
     def _sentence_rows(self, random: torch.Generator) -> Tensor:
-        """Which sentences: of about the same length, so many that there are always about as many words → (batch,)."""
+        """Choose sentences of similar length, as many as make about the same number of words → (batch,)."""
         count = len(self.ids)
         window = max(1, count // WINDOWS)
         start = int(torch.randint(count - window + 1, (), generator=random))
@@ -90,7 +90,7 @@ class Batches:
         return self.by_length[start + torch.randint(window, (size,), generator=random)]
 
     def corrupted(self, ids: Tensor, random: torch.Generator) -> Batch:
-        """Sentences ids (batch, n) as the objective shows them."""
+        """Return sentences ids (batch, n) with the words hidden that the objective hides."""
         true, real = ids.clamp(min=0), ids >= 0  # (batch, n)
         seen = self._with_unknowns(true, random)  # (batch, n)
         if self.objective == "next-word":
@@ -103,7 +103,7 @@ class Batches:
         return Batch(torch.where(chosen, shown, seen), true, chosen, real)
 
     def _asked(self, ids: Tensor, answers: Tensor, random: torch.Generator) -> Batch:
-        """Sentences ids (batch, n) with some words hidden, and what the others are asked.
+        """Hide some words of sentences ids (batch, n), and choose the questions to the other words.
 
         `answers` (batch, n, questions) are the places of the words that answer, -1 where nothing is asked.
         """
@@ -139,7 +139,7 @@ class Batches:
 
     @staticmethod
     def _share_drawn(some: Tensor, share: Tensor | float, random: torch.Generator) -> Tensor:
-        """A random share of the places that are true in `some` (batch, n) → (batch, n)."""
+        """Return a random share of the true places of `some` (batch, n) → (batch, n)."""
         return some & (torch.rand(some.shape, generator=random) < share)
 
     def _with_unknowns(self, ids: Tensor, random: torch.Generator) -> Tensor:
@@ -150,12 +150,12 @@ class Batches:
 
 
 def _next_words(seen: Tensor, true: Tensor, real: Tensor) -> Batch:
-    """What is seen (batch, n), and the word after each: → a Batch of (batch, n - 1)."""
+    """Return a Batch (batch, n - 1) of the visible words (batch, n) and the word after each."""
     return Batch(seen[:, :-1], true[:, 1:], real[:, 1:] & (true[:, 1:] != UNKNOWN_ID), real[:, :-1])
 
 
 class Neighbours:
-    """Which words the corpus has side by side: a wrong word drawn from them fits both words beside it.
+    """Pairs of words that stand side by side in the corpus: a wrong word drawn from them fits both its neighbours.
 
     So nothing near gives it away, and it takes a look at the words further off to tell that it is wrong.
     """
@@ -174,13 +174,13 @@ class Neighbours:
         self.side_by_side[ids[real], after[real]] = True
 
     def _words_beside(self, ids: Tensor) -> tuple[Tensor, Tensor]:
-        """The words before and after each place: ids (batch, n), -1 at padding → (batch, n) twice."""
+        """Return the words before and after each place: ids (batch, n), -1 at padding → (batch, n) twice."""
         end = torch.full((len(ids), 1), -1)
         before, after = torch.cat([end, ids[:, :-1]], dim=1), torch.cat([ids[:, 1:], end], dim=1)  # (batch, n)
         return torch.where(before < 0, self.edge, before), torch.where(after < 0, self.edge, after)
 
     def sample(self, ids: Tensor, random: torch.Generator) -> Tensor:
-        """A word that fits between its neighbours, for each place: ids (batch, n), -1 at padding → (batch, n)."""
+        """Return a word that fits between its neighbours, for each place: ids (batch, n), -1 at padding → (batch, n)."""
         before, after = self._words_beside(ids)  # (batch, n)
         draw = torch.rand((self.tries, *ids.shape), generator=random, dtype=torch.float64)  # (tries, batch, n)
         at = self.first[before] + (draw * self.count[before]).long()  # (tries, batch, n)

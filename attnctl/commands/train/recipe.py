@@ -1,4 +1,4 @@
-"""Recipes: all that a run of training depends on beside its corpus, and those of the bundled models."""
+"""Recipes: all settings of a training run except its corpus, and the recipes of the bundled models."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ GRAMMAR = "grammar"
 
 @dataclass(frozen=True)
 class Recipe:
-    """All that a run depends on beside its corpus."""
+    """All settings that a training run depends on, except its corpus."""
 
     objective: str = "masked-word"
     corpus: str = GRAMMAR
@@ -38,7 +38,7 @@ class Recipe:
 
     @cached_property
     def checkpoints(self) -> frozenset[int]:
-        """The steps whose weights are kept: 1, 2, 5, 10, … while much changes, then twenty in all."""
+        """Return the steps whose weights are kept: 1, 2, 5, 10, … while much changes, then twenty in all."""
         even = max(1, self.steps // 20)
         early = {m * 10**e for e in range(7) for m in (1, 2, 5) if m * 10**e < even}
         return frozenset({0, self.steps} | early | set(range(even, self.steps + 1, even)))

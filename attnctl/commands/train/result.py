@@ -1,4 +1,4 @@
-"""What a training tells as JSON: its reports, what the words of the watched sentence look at, and one step as a lesson."""
+"""The JSON of a training: its reports, the attention of the watched sentence, and one step as a lesson."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from attnctl.formats.documents.json_documents import JsonDocument
 
 
 class WatchedWord(TypedDict):
-    """Where the words of the watched sentence look."""
+    """The words that each word of the watched sentence looks at."""
 
     query: str
     key: Annotated[str, about("The word on which the query's weight grew most.")]
@@ -22,7 +22,7 @@ class WatchedWord(TypedDict):
 
 
 class ReportDocument(Part, kw_only=True, tag_field="schema", tag="attnctl.report/1"):
-    """How training gets on; `attnctl train` writes one a line as JSON, and so does a run's metrics.jsonl."""
+    """The progress of a training: one line of JSON, from `attnctl train` and in a run's metrics.jsonl."""
 
     step: Whole
     loss: Annotated[float | None, about("Mean since the last report; null where no word counted.")]

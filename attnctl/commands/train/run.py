@@ -1,4 +1,4 @@
-"""A run's folder: its recipe, its corpus, its weights over time, its reports, and what it takes to go on.
+"""The folder of a run: its recipe, its corpus, its weights over time, its reports, and the state to continue from.
 
 Everything is written whole or not at all, so that a kill at any moment costs at most the steps since the last checkpoint.
 """
@@ -41,12 +41,12 @@ TABLES = ("embedding", "pieces", "unembedding")
 
 
 def read_corpus(recipe: Recipe, lines: list[str] | None) -> corpora.Corpus:
-    """The sentences of a recipe: `lines`, or the bundled ones."""
+    """Return the sentences of a recipe: `lines`, or the bundled ones."""
     return bundled_corpus(recipe.objective) if lines is None else corpora.encode_sentences(corpora.split_lines(lines))
 
 
 def initial_arrays(recipe: Recipe, of: corpora.Corpus) -> dict[str, Array]:
-    """The parameters that this recipe starts from."""
+    """Return the initial parameters of this recipe."""
     return network.initial(recipe, len(of.vocabulary), max(of.length, recipe.min_length))
 
 
@@ -58,7 +58,7 @@ class TrainingRun:
         self.state = self.path / "resume.safetensors"
 
     def check_free(self) -> None:
-        """Raise AttnctlError where the folder is there already and not empty."""
+        """Raise AttnctlError if the folder exists and is not empty."""
         if (self.path / "recipe.json").exists():
             raise AttnctlError(
                 f"{self.path} holds a run already: go on with it ({option_name('resume')}), or name another folder"
@@ -70,7 +70,7 @@ class TrainingRun:
 
     @contextmanager
     def held(self) -> Iterator[None]:
-        """The folder is there, and nobody else trains in it. Raises AttnctlError where somebody does."""
+        """Make the folder and lock it. Raises AttnctlError if another process trains in it."""
         with said_plainly("write", self.path):
             self.path.mkdir(parents=True, exist_ok=True)
             lock = lock_folder(self.path)
@@ -80,7 +80,7 @@ class TrainingRun:
             lock.release()
 
     def create(self, recipe: Recipe, lines: list[str] | None) -> None:
-        """Make the folder and write down what the run depends on. Raises AttnctlError where something is there."""
+        """Make the folder and write its settings. Raises AttnctlError if it exists and is not empty."""
         self.check_free()
         with said_plainly("write", self.path):
             self.path.mkdir(parents=True, exist_ok=True)
@@ -89,12 +89,12 @@ class TrainingRun:
         self.write_recipe(recipe)  # last, since a folder with a recipe is a run
 
     def write_recipe(self, recipe: Recipe) -> None:
-        """Write down the recipe."""
+        """Write the recipe."""
         told = asdict(recipe) | {"attnctl": __version__, "corpus_sha256": self._corpus_digest(recipe)}
         write_whole(self.path / "recipe.json", (json.dumps(told, indent=2) + "\n").encode(), inside=self.path)
 
     def recipe(self) -> tuple[Recipe, list[str] | None]:
-        """The recipe of the run and the lines of its corpus. Raises AttnctlError where the folder holds no run."""
+        """Return the recipe of the run and the lines of its corpus. Raises AttnctlError if the folder holds no run."""
         from attnctl.formats.documents.json_documents import read_as
 
         path = self.path / "recipe.json"
@@ -115,7 +115,7 @@ class TrainingRun:
         return recipe, None if recipe.corpus == GRAMMAR else read_lines(str(own))
 
     def _corpus_digest(self, recipe: Recipe) -> str:
-        """SHA-256 of what the run learns from, in hexadecimal digits."""
+        """Return the SHA-256 of the corpus, in hexadecimal digits."""
         bundled = recipe.corpus == GRAMMAR
         data = (
             (FOLDER / SENTENCES).read_bytes() if bundled else read_bytes(self.path / "corpus.txt", limits.CORPUS_BYTES)
@@ -123,14 +123,14 @@ class TrainingRun:
         return hashlib.sha256(data).hexdigest()
 
     def checkpoint(self, training: Training) -> None:
-        """Keep the weights of this step, and all it takes to go on from it."""
+        """Keep the weights of this step, and the state to continue from it."""
         weights = weights_file(training)
         write_whole(self.path / f"step-{training.step:06d}.safetensors", weights, inside=self.path)
         write_whole(self.path / "weights.safetensors", weights, inside=self.path)
         self.save_state(training)
 
     def save_state(self, training: Training) -> None:
-        """Keep all it takes to go on from this step."""
+        """Keep the state to continue from this step."""
         from safetensors.torch import save
 
         tensors = {f"weight/{name}": p.detach().cpu().contiguous() for name, p in training.parameters.items()}
@@ -144,7 +144,7 @@ class TrainingRun:
         )
 
     def restore(self, training: Training) -> None:
-        """Bring a fresh training to where this run was last saved; reports made after that are forgotten."""
+        """Set a new training to the last saved state of this run; later reports are deleted."""
         import torch
         from safetensors import SafetensorError, safe_open
 
@@ -167,14 +167,14 @@ class TrainingRun:
         write_whole(self.path / "metrics.jsonl", b"".join(as_json(line) + b"\n" for line in kept), inside=self.path)
 
     def report(self, report: Document) -> Document:
-        """Add a report to metrics.jsonl. → the report."""
+        """Add a report to metrics.jsonl and return it."""
         with said_plainly("write", self.path), open_to_append(self.path / "metrics.jsonl") as file:
             file.write(as_json(report) + b"\n")
         return report
 
 
 def weights_file(training: Training, **more: object) -> bytes:
-    """The weights as a file, with how to read them and where they came from."""
+    """Return the weights as a file, with the metadata to read them and their origin."""
     from safetensors.numpy import save
 
     recipe = training.recipe
@@ -229,7 +229,7 @@ def measure_run(training: Training, run: TrainingRun, measure: Callable[..., Seq
 
 
 def _header_in_order(data: bytes) -> bytes:
-    """A safetensors file with its header sorted by name: the library writes metadata in another order each time."""
+    """Return a safetensors file with its header sorted by name, since the library's order varies."""
     end = 8 + int.from_bytes(data[:8], "little")
     header = json.dumps(json.loads(data[8:end]), ensure_ascii=False, sort_keys=True, separators=(",", ":")).encode()
     header += b" " * (-len(header) % 8)  # the tensors begin at a multiple of eight bytes
@@ -254,7 +254,7 @@ RANGES = {
 
 
 def checked_recipe(recipe: Recipe) -> Recipe:
-    """The recipe, if it can be followed. Raises UsageError naming the option that cannot."""
+    """Return the recipe if it is possible. Raises UsageError naming the option that is not."""
     if recipe.objective not in DEFAULTS:
         kinds = " or ".join(sorted(DEFAULTS, reverse=True))
         raise UsageError(f"it is {kinds}", option="objective", value=recipe.objective)
@@ -275,7 +275,7 @@ def checked_recipe(recipe: Recipe) -> Recipe:
 
 
 def recipe_of(corpus: str | None, given: Mapping[str, Any]) -> tuple[Recipe, list[str] | None]:
-    """The recipe that the options ask for, and the lines of a corpus of one's own (None: the grammar)."""
+    """Return the recipe of these options, and the lines of the user's corpus (None: the grammar)."""
     objective = given.get("objective", "next-word" if corpus else "masked-word")
     base = (OWN_TEXT if corpus else DEFAULTS).get(objective, OWN_TEXT["next-word"])
     name = GRAMMAR if corpus is None else corpus if corpus == "-" else os.path.realpath(corpus)
@@ -286,7 +286,7 @@ def recipe_of(corpus: str | None, given: Mapping[str, Any]) -> tuple[Recipe, lis
 def recipe_to_train(
     run: TrainingRun, resume: bool, corpus: str | None, given: Mapping[str, Any], held: ExitStack
 ) -> tuple[Recipe, list[str] | None]:
-    """The recipe and lines of a new run, or of the one that the folder holds, which is locked until `held` ends."""
+    """Return recipe and lines of a new run, or of the run in the folder, which stays locked until `held` ends."""
     if not resume:
         recipe, lines = recipe_of(corpus, given)
         run.check_free()  # before the corpus, which may take a while

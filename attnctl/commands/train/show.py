@@ -1,4 +1,4 @@
-"""Training: its live view, and one gradient step in numbers."""
+"""Show a training live, and one gradient step in numbers."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ SHOWN_TENSORS = 8  # of those that a step changes, the ones that lower the loss 
 
 
 def live_forms(reports: Sequence[Document], steps: int, width: int) -> Iterator[Form]:
-    """The state of a training: progress, loss curve, and where the watched word looks."""
+    """Return the state of a training: progress, loss curve, and where the watched word looks."""
     last = reports[-1]
     done = last["step"] / steps
     left = int(last["seconds"] / max(done, 1e-9) * (1 - done))
@@ -47,7 +47,7 @@ def live_forms(reports: Sequence[Document], steps: int, width: int) -> Iterator[
 
 
 def _loss_curve(losses: Sequence[float], width: int) -> Iterator[Form]:
-    """The loss over the steps, as columns of blocks."""
+    """Return the loss over the steps, as columns of blocks."""
     if not losses:
         return
     label = f"   loss {losses[-1]:.3f}"
@@ -69,7 +69,7 @@ def _loss_curve(losses: Sequence[float], width: int) -> Iterator[Form]:
 
 
 def _watched(watch: WatchedWord) -> str:
-    """Where the watched word looked before, and now: "eat → Alice 0.26 → 0.98"."""
+    """Return where the watched word looked before, and looks now: "eat → Alice 0.26 → 0.98"."""
     return f"{token_label(watch['query'])} → {token_label(watch['key'])} {watch['before']:.2f} → {watch['weight']:.2f}"
 
 
@@ -79,7 +79,7 @@ def _digits(p: float) -> str:
 
 
 def lesson_forms(step: Lesson) -> Iterator[Form]:
-    """One step of gradient descent, number by number."""
+    """Return one step of gradient descent, number by number."""
     yield ""
     yield Line(f"One step of gradient descent on: {token_label(step.sentence)}", "bold", 2)
     yield from _headed("1  predict    the probability that the network gives to each true word")
@@ -125,7 +125,7 @@ def _numbers(array: Floats) -> Table:
 
 
 def _fall_forms(step: Lesson) -> Iterator[Form]:
-    """How much of the loss's fall each tensor's own step promises: to first order the learning rate × |gradient|²."""
+    """Return the share of each tensor in the fall of the loss: to first order the learning rate × |gradient|²."""
     yield Line("What a matrix's own small step takes off the loss, and its share of all:", "dim", 5)
     order = sorted(step.falls, key=lambda name: -step.falls[name])
     total, rest = sum(step.falls.values()), order[SHOWN_TENSORS:]

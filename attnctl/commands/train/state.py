@@ -1,4 +1,4 @@
-"""A training as it stands: the network's parameters, its optimizer, and the step."""
+"""The state of a training: the network's parameters, its optimizer, and the step."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 @dataclass
 class Training:
-    """A network, its optimizer, and where they stand."""
+    """A network, its optimizer, and the step that they have reached."""
 
     recipe: Recipe
     corpus: Corpus
@@ -30,5 +30,5 @@ class Training:
     losses: list[float] = field(default_factory=list)  # of the steps since the last report
 
     def parameter_arrays(self) -> dict[str, Array]:
-        """The parameters as NumPy arrays."""
+        """Return the parameters as NumPy arrays."""
         return {name: tensor.detach().cpu().numpy() for name, tensor in self.parameters.items()}
