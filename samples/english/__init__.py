@@ -1,1 +1,1 @@
-"""The grammar that wrote the sentences which the default models learnt; `python -m samples.english` writes them again."""
+"""The grammar that wrote the training sentences of the default models; `python -m samples.english` writes them again."""

@@ -27,7 +27,7 @@ CHOOSE_SEED, SCORE_SEED, UNSEEN_SEED = 991, 992, 993
 
 
 def kinds_by_part() -> dict[str, Kinds]:
-    """The kinds of sentences of each part of the corpus with their shares of an objective's sentences.
+    """Return the kinds of sentences of each part of the corpus, with their shares of an objective's sentences.
 
     What both objectives have of a kind is in the part for both.
     """
@@ -41,14 +41,14 @@ def kinds_by_part() -> dict[str, Kinds]:
 
 
 def trained_parts(count: int = TRAINED) -> Iterator[tuple[str, Iterator[str]]]:
-    """The parts of the corpus to train on, `count` sentences for each objective, each with the lines of its sentences."""
+    """Return the parts of the training corpus, `count` sentences for each objective, each with its lines."""
     for seed, (part, kinds) in enumerate(kinds_by_part().items(), TRAINED_SEED):
         own = round(count * sum(share for _, share in kinds))
         yield part, map(trained_block, sentences(own, seed, kinds))
 
 
 def measured_parts() -> Iterator[tuple[str, Iterator[str]]]:
-    """The parts of the corpus to measure heads on, each with the lines of its sentences."""
+    """Return the parts of the corpus that measures heads, each with its lines."""
     for objective, kinds in (("masked-word", KINDS), ("next-word", KINDS_CAUSAL)):
         yield f"choose {objective}", map(measured_block, sentences(MEASURED, CHOOSE_SEED, kinds))
         yield f"score {objective}", map(measured_block, sentences(MEASURED, SCORE_SEED, kinds, held=True))
@@ -59,7 +59,7 @@ def measured_parts() -> Iterator[tuple[str, Iterator[str]]]:
 
 
 def text_of(parts: Iterable[tuple[str, Iterator[str]]]) -> str:
-    """The text of a file of these parts."""
+    """Return the text of a file of these parts."""
     return "".join(f"# newdoc id = {part}\n" + "".join(f"{block}\n" for block in blocks) for part, blocks in parts)
 
 

@@ -165,7 +165,7 @@ PLURAL_ONLY = ("scissors", "trousers", "pants", "jeans", "shorts", "stairs", "th
 
 
 class WordNet:
-    """Lemmas, tag counts, lexicographer files and hypernyms, as the files say them."""
+    """Lemmas, tag counts, lexicographer files and hypernyms of WordNet's files."""
 
     def __init__(self, folder: Path) -> None:
         self.data: dict[str, dict[str, str]] = {}
@@ -195,12 +195,12 @@ class WordNet:
         return [parts[4 + 2 * at].lower() for at in range(int(parts[3], 16))]
 
     def cased(self, lemma: str) -> str:
-        """The noun as its first sense writes it: London, cat."""
+        """Return the noun in the spelling of its first sense: London, cat."""
         parts = self.data["noun"][self.index["noun"][lemma][0]].split("|")[0].split()
         return next(part for part in parts[4 : 4 + 2 * int(parts[3], 16) : 2] if part.lower() == lemma)
 
     def above(self, offset: str) -> list[str]:
-        """The chain of hypernyms, nearest first."""
+        """Return the chain of hypernyms, nearest first."""
         chain = [offset]
         while True:
             parts = self.data["noun"][chain[-1]].split("|")[0].split()
@@ -313,7 +313,7 @@ _HANGUL = (
 
 
 def in_latin_letters(name: str) -> str:
-    """A name as it is written in Latin letters without accents; empty where it cannot be."""
+    """Return a name in Latin letters without accents; empty if that is not possible."""
     letters = []
     for letter in name.strip().replace("’", "'").lower():
         syllable = ord(letter) - 0xAC00
@@ -331,7 +331,7 @@ def in_latin_letters(name: str) -> str:
 
 
 def names_of_locale(locale: str) -> dict[str, set[str]]:
-    """The given names of a locale of Faker, each with the genders under which it stands."""
+    """Return the given names of a locale of Faker, each with its genders."""
     provider = importlib.import_module(f"faker.providers.person.{locale}").Provider
     found: dict[str, set[str]] = defaultdict(set)
     for gender, sex in (("female", "f"), ("male", "m")):
@@ -343,7 +343,7 @@ def names_of_locale(locale: str) -> dict[str, set[str]]:
 
 
 def given_names(taken: set[str]) -> list[tuple[str, str]]:
-    """Given names with their usual gender (f, m, or x for both), the commonest first; `taken` are words, not names."""
+    """Return given names with their usual gender (f, m, or x for both), the most common first; `taken` are words."""
     by_hand = {name: sex for sex, words in MORE_NAMES.items() for name in words.split()}
     genders: dict[str, list[str]] = defaultdict(list)  # one entry a locale
     own: dict[str, list[str]] = {language: [] for language in LOCALES}

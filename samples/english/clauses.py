@@ -1,4 +1,4 @@
-"""Whole clauses: who does what, to whom, where; what something is; questions, passives, orders, what is said and wanted."""
+"""Whole clauses: actions, descriptions, questions, passives, orders, reported speech and wishes."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ from samples.english.verbs import be, finite, helped, third, verb_for, verb_grou
 def transitive(
     d: Draw, s: Sentence, agent: Agent | None = None, tense: str = "any", *, after: bool = True
 ) -> list[Agent]:
-    """Someone does something to something. → those it speaks of."""
+    """Add "someone does something to something". Return the agents that it speaks of."""
     who = subject(d, s, things=0.06) if agent is None else agent
     verb = verb_for(d, who, "t")
     at = verb_group(d, s, verb, who, tense)
@@ -53,7 +53,7 @@ def transitive(
 
 
 def thing_done_to(d: Draw, s: Sentence, verb: Verb, who: Agent, at: int) -> Agent:
-    """The object of a verb at `at`: a thing that goes with it, someone, or the subject itself."""
+    """Add the object of the verb at `at`: a thing that goes with it, someone, or the subject itself."""
     person = "p" in verb.frames
     kind = d.random()
     if who.word not in ANYONE and who.gender != "x" and kind < 0.05 and person:
@@ -70,7 +70,7 @@ def thing_done_to(d: Draw, s: Sentence, verb: Verb, who: Agent, at: int) -> Agen
 
 
 def intransitive(d: Draw, s: Sentence, agent: Agent | None = None, tense: str = "any") -> list[Agent]:
-    """Someone or something does something, often somewhere."""
+    """Add "someone or something does something", often with a place."""
     who = subject(d, s) if agent is None else agent
     verb = verb_for(d, who, "i")
     at = verb_group(d, s, verb, who, tense)
@@ -88,7 +88,7 @@ TIMES = lines_of("times")
 
 
 def time_phrase(d: Draw, s: Sentence, verb: int) -> None:
-    """When the verb at `verb` is done: on mondays, before the storm, every day."""
+    """Add the time of the verb at `verb`: on mondays, before the storm, every day."""
     preposition, *rest = d.one(TIMES).split()
     if preposition == "-":
         s.add_loose(*rest)
@@ -108,7 +108,7 @@ COPULAS = lines_of("copulas")
 
 
 def copular(d: Draw, s: Sentence, agent: Agent | None = None, tense: str = "any") -> list[Agent]:
-    """Something is hot, is a thing, is somewhere."""
+    """Add "something is hot", "is a thing" or "is somewhere"."""
     who = subject(d, s, things=0.4, clauses=0.5) if agent is None else agent
     if d.chance(0.12) or tense == "future":
         modals = ["will", "can", "must", "may", "might", "should"] if tense != "future" else ["will"]
@@ -161,7 +161,7 @@ def copular(d: Draw, s: Sentence, agent: Agent | None = None, tense: str = "any"
 
 
 def compared(d: Draw, s: Sentence) -> None:
-    """Than …: what it is compared with."""
+    """Add "than …"."""
     degrees = [row for row in lexicon().adjectives if len(row) == 3]
     s.words[-1] = d.one(degrees)[1]
     than = s.add_word("than")
@@ -170,7 +170,7 @@ def compared(d: Draw, s: Sentence) -> None:
 
 
 def passive_voice(d: Draw, s: Sentence, tense: str = "any") -> list[Agent]:
-    """Something is done, often by someone."""
+    """Add "something is done", often "by someone"."""
     verb = (
         d.one(classes.verbs_by("t", None))
         if d.chance(0.5)
@@ -195,7 +195,7 @@ def passive_voice(d: Draw, s: Sentence, tense: str = "any") -> list[Agent]:
 
 
 def giving(d: Draw, s: Sentence, agent: Agent | None = None, tense: str = "any") -> list[Agent]:
-    """Someone gives someone something, puts something somewhere."""
+    """Add "someone gives someone something" or "puts something somewhere"."""
     who = subject(d, s, things=0.02) if agent is None else agent
     by = lexicon().by_verb
     if d.chance(0.45):
@@ -238,7 +238,7 @@ SAYING = words_of("saying")
 
 
 def saying(d: Draw, s: Sentence) -> list[Agent]:
-    """Someone says or thinks that …"""
+    """Add "someone says (or thinks) that …"."""
     who = subject(d, s, things=0, clauses=0.12)
     by = lexicon().by_verb
     finite(d, s, by[d.one([v for v in SAYING if v in by])], who)
@@ -250,7 +250,7 @@ def saying(d: Draw, s: Sentence) -> list[Agent]:
 
 
 def wanting(d: Draw, s: Sentence, agent: Agent | None = None, tense: str = "any") -> list[Agent]:
-    """Someone wants to do something."""
+    """Add "someone wants to do something"."""
     who = subject(d, s, things=0) if agent is None else agent
     by = lexicon().by_verb
     verb_group(
@@ -269,7 +269,7 @@ def wanting(d: Draw, s: Sentence, agent: Agent | None = None, tense: str = "any"
 
 
 def question(d: Draw, s: Sentence) -> list[Agent]:
-    """Does Emma like tea? Who ate the cake? Where does Paul live?"""
+    """Add a question: Does Emma like tea? Who ate the cake? Where does Paul live?"""
     kind = d.random()
     lex = lexicon()
     if kind < 0.25:
@@ -301,7 +301,7 @@ def question(d: Draw, s: Sentence) -> list[Agent]:
 
 
 def order(d: Draw, s: Sentence) -> list[Agent]:
-    """Please close the window. Don't touch it."""
+    """Add an order: Please close the window. Don't touch it."""
     before = d.one([[], ["please"], ["do", "not"], ["don't"], ["never"], ["let's"], ["let", d.one(LET)]])
     verb = d.one(classes.verbs_by("t", None))
     at = helped(s, before, verb.forms[0])
@@ -313,7 +313,7 @@ def order(d: Draw, s: Sentence) -> list[Agent]:
 
 
 def there_is(d: Draw, s: Sentence) -> list[Agent]:
-    """There are three ducks on the pond."""
+    """Add "there are three ducks on the pond"."""
     at = helped(s, ["there"], "is")
     lex = lexicon()
     noun = d.early(
@@ -338,7 +338,7 @@ SIMPLE: tuple[tuple[Callable[..., list[Agent]], float], ...] = (
 
 
 def simple(d: Draw, s: Sentence, agent: Agent | None = None, tense: str = "any") -> list[Agent]:
-    """A main clause."""
+    """Add a main clause."""
     draw = d.random()
     for clause, share in SIMPLE:
         draw -= share
@@ -348,7 +348,7 @@ def simple(d: Draw, s: Sentence, agent: Agent | None = None, tense: str = "any")
 
 
 def and_does(d: Draw, s: Sentence, who: Agent) -> None:
-    """And, or but, does something else: a second verb for a subject that is not said again."""
+    """Add "and" or "but" with a second verb for the same subject."""
     s.add_word(*d.one(["and", "and", "and", "but", "or", "and then", ", then", "and also"]).split())
     verb = verb_for(d, who, "t" if d.chance(0.6) else "i")
     at = finite(d, s, verb, who)

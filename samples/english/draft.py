@@ -1,4 +1,4 @@
-"""A sentence in the making: its words, what belongs to what in it, the draws that make it, and whom it speaks of."""
+"""A sentence under construction: its words, its links, its random draws, and the agents that it speaks of."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ Fact = tuple[str, str, str]  # subject, verb, object
 
 @dataclass
 class Sentence:
-    """The words of a sentence, what belongs to what, and who did what to whom."""
+    """The words of a sentence, its links, and who did what to whom."""
 
     words: list[str] = field(default_factory=list)
     links: list[Link] = field(default_factory=list)
@@ -24,7 +24,7 @@ class Sentence:
     loose: set[int] = field(default_factory=set)  # places of words whose links are not all noted
 
     def add_word(self, *words: str) -> int:
-        """Append words, or none. → the index of the last of them."""
+        """Append words, or none. Return the index of the last one."""
         self.words.extend(words)
         return len(self.words) - 1
 
@@ -33,12 +33,12 @@ class Sentence:
         self.links.append(Link(relation, query, key))
 
     def add_loose(self, *words: str) -> int:
-        """Append words whose links are not noted. → the index of the last of them."""
+        """Append words whose links are not noted. Return the index of the last one."""
         self.loose |= set(range(len(self.words), len(self.words) + len(words)))
         return self.add_word(*words)
 
     def insert(self, at: int, inner: Sentence) -> None:
-        """Put another sentence's words and links before the word at `at`."""
+        """Insert another sentence's words and links before the word at `at`."""
         wide = len(inner.words)
         self.links = [Link(r, q + wide * (q >= at), k + wide * (k >= at)) for r, q, k in self.links]
         self.links += [Link(r, q + at, k + at) for r, q, k in inner.links]
@@ -46,7 +46,7 @@ class Sentence:
         self.words[at:at] = inner.words
 
     def answers(self) -> list[Link]:
-        """The links that answer questions: its own, and those from subjects to their verbs.
+        """Return the links that answer questions: the sentence's own, and those from subjects to their verbs.
 
         A subject is linked to the verb of the main clause rather than to that of its relative clause, and to neither where
         it is an object.
@@ -61,23 +61,23 @@ class Sentence:
 
     @property
     def text(self) -> str:
-        """The sentence as it is written."""
+        """Return the written sentence."""
         return " ".join(self.words)
 
 
 class Draw(random.Random):
-    """Choices at random, the same for the same seed on every machine."""
+    """Random choices, the same for the same seed on every machine."""
 
     def chance(self, p: float) -> bool:
-        """True with probability p."""
+        """Return true with probability p."""
         return self.random() < p
 
     def one(self, items: Sequence[Item]) -> Item:
-        """One of the items."""
+        """Return one of the items."""
         return items[int(self.random() * len(items))]
 
     def early(self, items: Sequence[Item], power: float = 3.0) -> Item:
-        """One of the items, rather one of the first: lists have their commonest words first."""
+        """Return one of the items, more often an early one: lists have their most common words first."""
         return items[int(self.random() ** power * len(items))]
 
 
@@ -96,7 +96,7 @@ class Agent:
     origin: int | None = None  # of a pronoun, the index of the noun it stands for
 
     def pronoun(self, case: int) -> str:
-        """The pronoun for it: case 0 he, 1 him, 2 his, 3 himself."""
+        """Return the pronoun of the agent: case 0 he, 1 him, 2 his, 3 himself."""
         if self.person == 1:
             return (("I", "me", "my", "myself"), ("we", "us", "our", "ourselves"))[self.plural][case]
         if self.person == 2:

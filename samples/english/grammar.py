@@ -32,12 +32,12 @@ HELD_OUT = ("Alice", "eat", "pizza")
 
 
 def held_out(fact: Fact) -> bool:
-    """Whether this combination of subject, verb and object is kept out of training: one in eight, and the famous one."""
+    """Return whether this combination of subject, verb and object is kept out: one in eight, and the famous one."""
     return fact == HELD_OUT or number_of(" ".join(fact), "held", 8) == 0
 
 
 def sentences(count: int, seed: int, kinds: Kinds | None = None, *, held: bool = False) -> list[Sentence]:
-    """`count` sentences, the same for the same seed; `held`: every fact of theirs is one that training never meets.
+    """Yield `count` sentences, the same for the same seed; with `held`, only facts that training never has.
 
     `kinds` are how each kind is made and its weight; None: KINDS.
     """
@@ -50,7 +50,7 @@ def sentences(count: int, seed: int, kinds: Kinds | None = None, *, held: bool =
 
 
 def _sentence(d: Draw, wanted: Callable[[Sequence[Fact]], bool], kinds: Kinds) -> Sentence:
-    """One sentence whose facts are wanted. Its kind is drawn first, so that wanting changes no proportions."""
+    """Return one sentence with the wanted facts. Its kind is drawn first, so that the proportions stay."""
     draw = d.random() * sum(share for _, share in kinds)
     for make, share in kinds:  # noqa: B007 - the one at which it stops
         draw -= share
@@ -83,14 +83,14 @@ INTERJECTIONS = words_of("interjections")
 
 
 def plain(d: Draw, s: Sentence) -> None:
-    """A main clause, with an opening now and then."""
+    """Return a main clause, sometimes with an opening."""
     tense = opened(d, s)
     clauses.simple(d, s, tense=tense)
     ended(d, s)
 
 
 def opened(d: Draw, s: Sentence) -> str:
-    """Begin with a time, an adverb or a word of surprise, or with nothing. → the tense that it asks for."""
+    """Begin with a time, an adverb, a word of surprise, or nothing. Return the tense that fits it."""
     kind = d.random()
     tense = "any"
     if kind < 0.16:
@@ -106,37 +106,37 @@ def opened(d: Draw, s: Sentence) -> str:
 
 
 def described(d: Draw, s: Sentence) -> None:
-    """What someone or something is."""
+    """Return a description of someone or something."""
     clauses.copular(d, s)
     ended(d, s)
 
 
 def passive(d: Draw, s: Sentence) -> None:
-    """Something is done."""
+    """Return a passive clause."""
     clauses.passive_voice(d, s, opened(d, s))
     ended(d, s)
 
 
 def asked(d: Draw, s: Sentence) -> None:
-    """A question."""
+    """Return a question."""
     clauses.question(d, s)
     ended(d, s, "?")
 
 
 def ordered(d: Draw, s: Sentence) -> None:
-    """An order or a request."""
+    """Return an order or a request."""
     clauses.order(d, s)
     ended(d, s)
 
 
 def there(d: Draw, s: Sentence) -> None:
-    """There is something somewhere."""
+    """Return "there is something somewhere"."""
     clauses.there_is(d, s)
     ended(d, s)
 
 
 def said(d: Draw, s: Sentence) -> None:
-    """Someone says or thinks something."""
+    """Return "someone says or thinks something"."""
     clauses.saying(d, s)
     ended(d, s)
 
@@ -145,7 +145,7 @@ JOINTS = words_of("joints")
 
 
 def joined(d: Draw, s: Sentence) -> None:
-    """Two clauses; the second speaks of someone or something in the first."""
+    """Return two clauses; the second speaks of someone or something in the first."""
     front = d.chance(0.2)
     if front:
         s.add_word(d.one(["when", "if", "because", "although", "before", "after", "while", "since"]))
@@ -158,7 +158,7 @@ def joined(d: Draw, s: Sentence) -> None:
 
 
 def _next_clause(d: Draw, s: Sentence, told: Sequence[Agent], front: bool) -> None:
-    """A clause after another that spoke of those `told`; `front`: that one began with its conjunction."""
+    """Add a clause after another one that spoke of `told`; `front`: the first began with its conjunction."""
     s.add_word(*([","] if front else [","] * d.chance(0.3) + [d.one(JOINTS)]))
     known = [
         agent for agent in told if agent.word not in ANYONE and agent.person == 3 and agent.word != agent.pronoun(0)
@@ -180,7 +180,7 @@ REASONS = words_of("reasons")
 
 
 def two_people(d: Draw, s: Sentence) -> None:
-    """Mary thanked Tom because he likes tea: one of each gender, so that the pronoun tells who is meant."""
+    """Return "Mary thanked Tom because he likes tea": one person of each gender, so that the pronoun is clear."""
     opened(d, s)
     sex = d.one("mf")
 
@@ -213,7 +213,7 @@ def two_people(d: Draw, s: Sentence) -> None:
 
 
 def _done_to(d: Draw, s: Sentence, who: Agent, *, meant: bool) -> None:
-    """Someone else does something to them, or with them: … saw her, … looked for it."""
+    """Add an action of someone else: … saw her, … looked for it."""
     named = d.chance(0.5)
     doer = name(d, s) if named else noun_phrase(d, s, d.early(lexicon().nouns["animal"]), determiner="the")
     with_preposition = d.chance(0.3)
@@ -230,13 +230,13 @@ def _done_to(d: Draw, s: Sentence, who: Agent, *, meant: bool) -> None:
 
 
 def meant(d: Draw, s: Sentence) -> None:
-    """What "it" is, only the meaning tells."""
+    """Return a sentence in which only the meaning shows what "it" is."""
     by_meaning(d, s)
     ended(d, s)
 
 
 def listed(d: Draw, s: Sentence) -> None:
-    """Alice, Bob and Tom …; the cat and the dog …; bread, milk and eggs."""
+    """Return a sentence with a list: Alice, Bob and Tom …; the cat and the dog …; bread, milk and eggs."""
     lex = lexicon()
     if d.chance(0.6):
         places = _several(d, s)
@@ -259,7 +259,7 @@ def listed(d: Draw, s: Sentence) -> None:
 
 
 def _several(d: Draw, s: Sentence) -> list[int]:
-    """Two or three who do something together. → their places."""
+    """Add two or three agents that do something together. Return their places."""
     lex, places = lexicon(), []
     group = d.one(["person", "animal"]) if d.chance(0.5) else None
     for sign in ["", *[","] * d.one([0, 0, 0, 1]), "and"]:

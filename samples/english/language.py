@@ -1,4 +1,4 @@
-"""The grammar's words: its vocabulary, what each is, how open it is, and how often it is hidden."""
+"""The words of the grammar: the vocabulary, the kind of each word, how open it is, and how often it is hidden."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ PUNCTUATION = words_of("punctuation")
 
 @cache
 def function_words() -> frozenset[str]:
-    """Words that are of no class in the lexicon."""
+    """Return the words that belong to no class of the lexicon."""
     return frozenset(words_of("function words"))
 
 
 @cache
 def vocabulary() -> tuple[str, ...]:
-    """All words of the grammar, sorted."""
+    """Return all words of the grammar, sorted."""
     lex = lexicon()
     words = {
         "I",
@@ -50,7 +50,7 @@ def vocabulary() -> tuple[str, ...]:
 
 @cache
 def openness() -> dict[str, float]:
-    """How readily a new word comes in the place of each: names and nouns first, verbs less, little words never."""
+    """Return how easily a new word can replace each word: names and nouns first, verbs less, function words never."""
     lex = lexicon()
     share = dict.fromkeys(vocabulary(), 1.0)
     share |= {form: 0.5 for row in lex.adjectives for form in row} | dict.fromkeys(lex.adverbs, 0.5)
@@ -74,7 +74,7 @@ PREPOSITIONS = frozenset(words_of("language.prepositions"))
 
 @cache
 def asked_shares() -> dict[str, float]:
-    """How often each word is to be predicted: those that depend on others more often than those that come by chance."""
+    """Return how often each word is predicted: a word that depends on others more often than a random one."""
     lex = lexicon()
     share = dict.fromkeys(vocabulary(), 0.15)
     share |= dict.fromkeys(lex.capitalized, 0.05)
@@ -89,7 +89,7 @@ def asked_shares() -> dict[str, float]:
 
 
 def word_kinds() -> dict[str, str]:
-    """What each word of the grammar is: a little word is a kind of its own, of any other its classes and forms."""
+    """Return the kind of each word: a function word is its own kind, any other word has its classes and forms."""
     lex = lexicon()
     found: dict[str, set[str]] = defaultdict(set)
     for nouns in lex.nouns.values():
@@ -118,7 +118,7 @@ AROUND_ANYTHING = '()[]{}“”‘’"'
 
 
 def word_lines() -> str:
-    """The file of all words: each with its kinds, a name's usual gender, how open it is, and how often it is asked for."""
+    """Return the lines of the word file: each word with its kinds, a name's usual gender, its openness and its share."""
     sources = [line for line in WORD_LIST.read_text(encoding="utf-8").splitlines() if line.startswith("# ")]
     kinds, genders = word_kinds(), {name: sex for sex, names in lexicon().names.items() for name in names}
     lines = [

@@ -12,7 +12,7 @@ WORD_LIST, TABLES = (Path(__file__).with_name(name) for name in ("words.txt", "t
 
 @cache
 def _tables() -> dict[str, tuple[str, ...]]:
-    """Each table's lines by its name."""
+    """Return the lines of each table by its name."""
     found: dict[str, list[str]] = {}
     name = ""
     for line in TABLES.read_text(encoding="utf-8").splitlines():
@@ -24,17 +24,17 @@ def _tables() -> dict[str, tuple[str, ...]]:
 
 
 def lines_of(table: str) -> tuple[str, ...]:
-    """A table line by line."""
+    """Return the lines of a table."""
     return _tables()[table]
 
 
 def words_of(table: str) -> list[str]:
-    """The words of a table in their order; one that stands several times is drawn so much oftener."""
+    """Return the words of a table in order; a word that is listed twice is drawn twice as often."""
     return [word for line in _tables()[table] for word in line.split()]
 
 
 def pairs_of(table: str) -> dict[str, str]:
-    """A table of keys and their words; the key - is the empty word."""
+    """Return a table of keys and their words; the key - is the empty word."""
     pairs = (line.partition(": ") for line in _tables()[table])
     return {"" if key == "-" else key: words for key, _, words in pairs}
 
@@ -43,13 +43,13 @@ HABITS = 8  # every subject has one, every verb belongs to one: what someone doe
 
 
 def number_of(word: str, salt: str, modulus: int) -> int:
-    """A number below `modulus` that the word alone decides, the same on every machine."""
+    """Return a number below `modulus` that depends on the word alone, the same on every machine."""
     return zlib.crc32(f"{salt}/{word}".encode()) % modulus
 
 
 @dataclass(frozen=True)
 class Noun:
-    """A noun: singular, plural (None for what is not counted), its class, and the gender of a person (f, m, n)."""
+    """A noun: singular, plural (None for an uncountable one), its class, and the gender of a person (f, m, n)."""
 
     singular: str
     plural: str | None
@@ -64,7 +64,7 @@ class Noun:
 
 @dataclass(frozen=True)
 class Verb:
-    """A verb: base, third person, past, -ing, participle; its class; how it is used (t, i, p, d, s, f)."""
+    """A verb: base, third person, past, -ing, participle; its class; its uses (t, i, p, d, s, f)."""
 
     forms: tuple[str, str, str, str, str]
     group: str
@@ -97,19 +97,19 @@ class Lexicon:
 
     @property
     def capitalized(self) -> tuple[str, ...]:
-        """All proper names: of people, families, places and others."""
+        """Return all proper names: of people, families, places and others."""
         given = (name for some in self.names.values() for name in some)
         return (*given, *self.surnames, *self.places, *self.proper)
 
     @cached_property
     def by_verb(self) -> dict[str, Verb]:
-        """Verbs by their base."""
+        """Return verbs by their base."""
         return {verb.forms[0]: verb for verb in self.verbs}
 
 
 @cache
 def lexicon() -> Lexicon:
-    """The words of `words.txt`."""
+    """Return the words of `words.txt`."""
     rows: dict[str, list[list[str]]] = {}
     for line in WORD_LIST.read_text(encoding="utf-8").splitlines():
         if line and not line.startswith("#"):
@@ -152,14 +152,14 @@ NOUN_PREPOSITIONS = pairs_of("noun prepositions")
 
 @cache
 def qualities(group: str) -> tuple[str, ...]:
-    """What is said of nouns of this class: the table's words, and some more adjectives that are drawn once and for all."""
+    """Return the qualities of nouns of this class: the table's words and some adjectives, drawn once."""
     own = QUALITIES.get(group, "").split()
     return tuple(own * 3 + [word for word, groups in _drawn_adjectives() if group in groups])
 
 
 @cache
 def _drawn_adjectives() -> tuple[tuple[str, frozenset[str]], ...]:
-    """Each adjective of the lexicon with four classes of nouns that it goes with."""
+    """Return each adjective of the lexicon with four classes of nouns that it goes with."""
     lex = lexicon()
     listed = {word for words in QUALITIES.values() for word in words.split()} | {
         f for verb in lex.verbs for f in verb.forms
@@ -174,7 +174,7 @@ def _drawn_adjectives() -> tuple[tuple[str, frozenset[str]], ...]:
 
 @cache
 def objects_of(verb: Verb) -> tuple[Noun, ...]:
-    """The nouns that this verb is done to: of its own classes, else of three that its class of verbs allows."""
+    """Return the objects that this verb takes: nouns of its own classes, or else of three that its class allows."""
     lex, base = lexicon(), verb.forms[0]
     groups = OWN_OBJECTS.get(base, "").split()
     if not groups:
@@ -185,14 +185,14 @@ def objects_of(verb: Verb) -> tuple[Noun, ...]:
 
 @cache
 def prepositions_of(base: str) -> tuple[str, ...]:
-    """The prepositions that go with this verb, by its base."""
+    """Return the prepositions that go with this verb, by its base."""
     own = OWN_PREPOSITIONS.get(base, "").split()
     return tuple(own) or tuple(PREPOSITIONS[number_of(base, f"preposition{at}", len(PREPOSITIONS))] for at in range(2))
 
 
 @cache
 def noun_prepositions(noun: str) -> tuple[str, ...]:
-    """The prepositions that go with this noun."""
+    """Return the prepositions that go with this noun."""
     own = NOUN_PREPOSITIONS.get(noun, "").split()
     return tuple(own) or (
         "of",
@@ -203,5 +203,5 @@ def noun_prepositions(noun: str) -> tuple[str, ...]:
 
 @cache
 def verbs_by(frame: str, habit: int | None) -> tuple[Verb, ...]:
-    """The verbs that are used this way, of one habit or of any."""
+    """Return the verbs with this use, of one habit or of any."""
     return tuple(v for v in lexicon().verbs if frame in v.frames and habit in (None, v.habit))

@@ -1,4 +1,4 @@
-"""Sentences marked by hand, and how they, and near copies of them, are kept out of training."""
+"""Sentences marked by hand; training uses neither them nor near copies of them."""
 
 from __future__ import annotations
 
@@ -21,17 +21,17 @@ RELATIONS = {
 
 @cache
 def marked_sentences() -> tuple[Sentence, ...]:
-    """The sentences of `marked.txt` with their links. Raises ValueError for a line that names a word it does not have."""
+    """Return the sentences of `marked.txt` with their links. Raises ValueError for a line that names a missing word."""
     return read_marked(Path(__file__).with_name("marked.txt").read_text(encoding="utf-8"))
 
 
 def read_marked(text: str) -> tuple[Sentence, ...]:
-    """The sentences of a text like `marked.txt` with their links. Raises ValueError as `marked_sentences` does."""
+    """Return the sentences of a text like `marked.txt` with their links. Raises ValueError as `marked_sentences` does."""
     return tuple(_marked_sentence(line) for line in text.splitlines() if line and not line.startswith("#"))
 
 
 def _marked_sentence(line: str) -> Sentence:
-    """`the words | relation query>key … ; relation …`; word#2 is the second that is written so."""
+    """Parse `the words | relation query>key … ; relation …`; word#2 is the second word with that spelling."""
     text, _, marks = line.partition(" | ")
     words = text.split()
     links = []
@@ -54,7 +54,7 @@ def word_place(words: Sequence[str], name: str) -> int:
 
 
 def content_words(words: Sequence[str]) -> tuple[str, ...]:
-    """The content words of a sentence in their order, small; of one that has fewer than two, all its words."""
+    """Return the content words of a sentence in lower case; all its words if it has fewer than two."""
     small = tuple(word.lower() for word in words)
     found = tuple(word for word in small if word not in function_words() and word[0].isalpha())
     return found if len(found) > 1 else small
@@ -62,5 +62,5 @@ def content_words(words: Sequence[str]) -> tuple[str, ...]:
 
 @cache
 def kept_out() -> frozenset[tuple[str, ...]]:
-    """The content words of every sentence that training may not meet."""
+    """Return the content words of every sentence that is kept out of training."""
     return frozenset(content_words(s.words) for s in marked_sentences())

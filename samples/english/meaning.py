@@ -1,4 +1,4 @@
-"""Sentences in which only their meaning tells what "it" is: the cat sat on the mat because it is warm, or hungry."""
+"""Sentences in which only the meaning shows what "it" is: the cat sat on the mat because it is warm, or hungry."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ LINKS = words_of("links")
 
 
 def by_meaning(d: Draw, s: Sentence) -> None:
-    """One such sentence."""
+    """Return one such sentence."""
     kind = d.random()
     if kind < 0.62:
         _scene(d, s)
@@ -59,7 +59,7 @@ def by_meaning(d: Draw, s: Sentence) -> None:
 
 
 def of_group(d: Draw, group: str) -> Noun:
-    """A noun of this class, rather a common one."""
+    """Return a noun of this class, more often a common one."""
     return d.early(lexicon().nouns[group])
 
 
@@ -88,7 +88,7 @@ def _scene(d: Draw, s: Sentence) -> None:
 
 
 def said_of(noun: Noun) -> list[str]:
-    """The qualities of a noun: those of its class, and those of fragile things."""
+    """Return the qualities of a noun: those of its class, and those of fragile things."""
     return classes.QUALITIES.get(noun.group, "").split() + (
         classes.QUALITIES["fragile"].split() * 2 if noun.singular in classes.FRAGILE else []
     )
@@ -99,7 +99,7 @@ def _the(d: Draw) -> str | None:
 
 
 def _fits(d: Draw, s: Sentence) -> None:
-    """The trophy does not fit in the suitcase because it is too big, or the suitcase does not hold the trophy."""
+    """Add "the trophy does not fit in the suitcase because it is too big", or "the suitcase does not hold the trophy"."""
     one, two = of_group(d, d.one(HELD)), of_group(d, d.one(HOLDS))
     fit = d.chance(0.68)
     a = noun_phrase(d, s, one if fit else two, plural=d.chance(0.1), determiner=_the(d), adjectives=0.04)
@@ -126,7 +126,7 @@ def _fits(d: Draw, s: Sentence) -> None:
 
 
 def _breaks(d: Draw, s: Sentence) -> None:
-    """The ball broke the window because it was fragile, or hard."""
+    """Add "the ball broke the window because it was fragile", or "hard"."""
     lex = lexicon()
     one = d.one([of_group(d, "toy"), of_group(d, "tool"), of_group(d, "vehicle"), of_group(d, "animal")])
     fragile = [n for group in ("container", "thing", "food") for n in lex.nouns[group] if n.singular in classes.FRAGILE]
@@ -149,7 +149,7 @@ def _breaks(d: Draw, s: Sentence) -> None:
 
 
 def _because(d: Draw, s: Sentence, meant: Agent, quality: str, degree: str) -> None:
-    """Because it is warm: the quality tells which of the two is meant."""
+    """Add "because it is warm": the quality shows which of the two is meant."""
     if d.chance(0.1):
         s.add_word(",")
     s.add_word(d.one(LINKS))

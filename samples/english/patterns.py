@@ -1,4 +1,4 @@
-"""Patterns of signs and words: brackets and quotation marks one inside the other, and what is said twice."""
+"""Patterns of signs and words: nested brackets and quotation marks, and repetitions."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from samples.english.verbs import finite
 
 
 def ended(d: Draw, s: Sentence, sign: str = ".") -> None:
-    """A closing sign, mostly; people leave it out."""
+    """Add a closing sign in most cases; people leave it out at times."""
     if d.chance(0.62):
         s.add_word("!" if sign == "." and d.chance(0.06) else sign)
 
@@ -22,7 +22,7 @@ MARKS = [*BRACKETS, ("“", "”"), ("‘", "’"), ('"', '"'), BRACKETS[0]]
 
 
 def bracketed(d: Draw, s: Sentence) -> None:
-    """Words with brackets and quotation marks among them, one inside the other."""
+    """Return words with nested brackets and quotation marks among them."""
     if d.chance(0.3):  # a clause with brackets in it
         clauses.simple(d, s)
         aside = Sentence()
@@ -39,7 +39,7 @@ def bracketed(d: Draw, s: Sentence) -> None:
 
 
 def inside(d: Draw, s: Sentence, depth: int, open_now: list[str]) -> None:
-    """A pair of marks with words, or further marks, between them."""
+    """Add a pair of marks with words, or more marks, between them."""
     opener, closer = d.one([pair for pair in MARKS if pair[0] not in open_now or pair in BRACKETS and d.chance(0.3)])
     start = s.add_word(opener)
     if depth == 1 and d.chance(0.12):  # far apart
@@ -62,7 +62,7 @@ LETTERS = words_of("letters")
 
 
 def _few(d: Draw, most: int) -> list[str]:
-    """A few words of any kind, or letters."""
+    """Add a few words of any kind, or letters."""
     if d.chance(0.3):
         return [d.one(LETTERS) for _ in range(1 + int(d.random() * most))]
     s = Sentence()
@@ -74,7 +74,7 @@ def _few(d: Draw, most: int) -> list[str]:
 
 
 def quoted(d: Draw, s: Sentence) -> None:
-    """“ I like tea , ” said Alice."""
+    """Return “ I like tea , ” said Alice."""
     opener, closer = d.one([("“", "”"), ('"', '"'), ("“", "”"), ("‘", "’")])
     if d.chance(0.5):
         start = s.add_word(opener)
@@ -101,7 +101,7 @@ BETWEEN = ("and", "met", ",", "saw", "or", "called", "likes", ".", "then", "but"
 
 
 def repeated(d: Draw, s: Sentence) -> None:
-    """A B … A B: Mr Smith met Ms Jones and Mr Smith …"""
+    """Return a repetition A B … A B: Mr Smith met Ms Jones and Mr Smith …"""
     lex = lexicon()
     if d.chance(0.35):
         titles = d.one(
@@ -150,7 +150,7 @@ def repeated(d: Draw, s: Sentence) -> None:
 
 
 def _anything(d: Draw) -> list[str]:
-    """One or two words of any class."""
+    """Add one or two words of any class."""
     lex = lexicon()
     kind = d.random()
     if kind < 0.3:

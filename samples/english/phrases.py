@@ -34,13 +34,13 @@ _VOWELS = {word: int(x) for word, x in pairs_of("vowels").items()}
 
 
 def article(before: str) -> str:
-    """`a` or `an`, as the word that follows wants it."""
+    """Return `a` or `an`, as the following word needs."""
     return "an" if _VOWELS.get(before, int(before[0].lower() in "aeiou")) else "a"
 
 
 def noun_phrase(d: Draw, s: Sentence, noun: Noun, *, plural: bool | None = None,
                 determiner: str | Agent | None = None, adjectives: float = 0.22) -> Agent:  # fmt: skip
-    """A noun with its determiner and adjectives. A determiner that is an Agent: whose it is, said by a possessive."""
+    """Add a noun with its determiner and adjectives. If the determiner is an Agent, add a possessive of it."""
     many = noun.plural is not None and (d.chance(0.28) if plural is None else plural)
     many = many or noun.plural == noun.singular and noun.singular.endswith("s")  # trousers
     word = noun.plural if many and noun.plural else noun.singular
@@ -87,13 +87,13 @@ def noun_phrase(d: Draw, s: Sentence, noun: Noun, *, plural: bool | None = None,
 
 
 def given_name(d: Draw, sex: str) -> str:
-    """A given name: one of the commonest, or any."""
+    """Return a given name: one of the most common, or any."""
     names = lexicon().names[sex]
     return d.early(names, 3.5) if d.chance(0.4) else d.one(names)
 
 
 def name(d: Draw, s: Sentence) -> Agent:
-    """Someone by name, now and then with a title or a family name."""
+    """Add a person's name, sometimes with a title or a family name."""
     sex, kind = d.one("fm"), d.random()
     lex = lexicon()
     if kind < 0.1:
@@ -122,7 +122,7 @@ SPEAKERS = ("I", "I", "you", "we", "they", "he", "she", "it", "someone")
 
 
 def speaker(d: Draw, s: Sentence, words: Sequence[str] = SPEAKERS) -> Agent:
-    """I, you, we, they, he, she or it, of whom nothing was said before; or someone, everyone."""
+    """Add I, you, we, they, he, she or it without an antecedent; or someone, everyone."""
     word = d.one(words)
     if word == "someone":
         word = d.one(ANYONE)
@@ -134,7 +134,7 @@ def speaker(d: Draw, s: Sentence, words: Sequence[str] = SPEAKERS) -> Agent:
 
 
 def bare_subject(d: Draw, s: Sentence, *, things: float = 0.2) -> Agent:
-    """A subject without clauses of its own."""
+    """Add a subject without clauses of its own."""
     lex, kind = lexicon(), d.random()
     if kind < 0.3:
         return name(d, s)
@@ -161,7 +161,7 @@ PLACE_GROUPS = pairs_of("place groups")
 
 
 def place_phrase(d: Draw, s: Sentence, preposition: str, belongs: int, plural: bool | None = None) -> Agent:
-    """A preposition and its noun, belonging to the word at `belongs`."""
+    """Add a preposition and its noun, linked to the word at `belongs`."""
     at = s.add_word(preposition)
     s.link(PREPOSITION, at, belongs)
     lex = lexicon()
@@ -178,13 +178,13 @@ def place_phrase(d: Draw, s: Sentence, preposition: str, belongs: int, plural: b
 
 
 def within(s: Sentence, preposition: int, agent: Agent) -> Agent:
-    """Note that this noun belongs to the preposition before it. → the same."""
+    """Note that this noun belongs to the preposition before it. Return the noun."""
     s.link(WITHIN, agent.head, preposition)
     return agent
 
 
 def said_again(s: Sentence, agent: Agent, case: int = 0, *, meant: bool = False) -> Agent:
-    """A pronoun for someone or something that stands before; `meant`: there is someone else whom it might be."""
+    """Add a pronoun for an earlier agent; `meant`: another agent would fit the pronoun too."""
     at = s.add_word(agent.pronoun(case))
     if agent.person == 3:
         s.link(PRONOUN if meant else REFERENCE, at, agent.head if agent.origin is None else agent.origin)
@@ -192,12 +192,12 @@ def said_again(s: Sentence, agent: Agent, case: int = 0, *, meant: bool = False)
 
 
 def relative(d: Draw, agent: Agent) -> str:
-    """The pronoun with which a relative clause begins."""
+    """Return the pronoun that begins a relative clause."""
     return d.one(["who", "who", "that"] if agent.group == "person" else ["that", "that", "which"])
 
 
 def with_clause(d: Draw, s: Sentence, agent: Agent) -> Agent:
-    """The agent with a relative clause or a prepositional phrase after it. → the agent, other nouns now after it."""
+    """Add a relative clause or a prepositional phrase to the agent. Return the agent with the nouns after it."""
     lex, kind = lexicon(), d.random()
     many = d.chance(0.6) != agent.plural  # rather of the other number, so that the nearest noun misleads the verb
     noun = d.early(lex.nouns["person" if d.chance(0.5) else "animal" if d.chance(0.5) else d.one(THINGS)])
@@ -251,7 +251,7 @@ def with_clause(d: Draw, s: Sentence, agent: Agent) -> Agent:
 
 
 def subject(d: Draw, s: Sentence, *, clauses: float = 0.5, things: float = 0.2) -> Agent:
-    """A subject, now and then with a clause or a phrase after it."""
+    """Add a subject, sometimes with a clause or a phrase after it."""
     agent = bare_subject(d, s, things=things)
     if agent.word != agent.pronoun(0) and agent.word not in ANYONE and d.chance(clauses):
         apart = d.chance(0.1)  # between commas

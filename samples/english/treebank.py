@@ -1,4 +1,4 @@
-"""The grammar's sentences as CoNLL-U: their trees, and every link of theirs in the column DEPS."""
+"""The grammar's sentences as CoNLL-U: their trees, and all their links in the column DEPS."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ TREE_RELATIONS = {
 
 
 def trained_block(sentence: Sentence) -> str:
-    """The lines of a sentence to train on: its words, and the links that answer questions."""
+    """Return the lines of a training sentence: its words, and the links that answer questions."""
     deps = deps_of(sentence.answers())
     lines = [
         f"{at + 1}\t{word}\t_\t_\t_\t_\t_\t_\t{deps.get(at, '_')}\t{NOT_ASKED if at in sentence.loose else '_'}"
@@ -41,7 +41,7 @@ def trained_block(sentence: Sentence) -> str:
 
 
 def measured_block(sentence: Sentence) -> str:
-    """The lines of a sentence to measure heads on: its words with their tags, its tree, and its links."""
+    """Return the lines of a test sentence: its words with their tags, its tree, and its links."""
     deps, tree = deps_of(sentence.links), dependencies(sentence)
     lines = [
         f"{at + 1}\t{word}\t_\t{tag_of(word)}\t_\t_\t{head + 1}\t{relation}\t{deps.get(at, '_')}\t_"
@@ -51,7 +51,7 @@ def measured_block(sentence: Sentence) -> str:
 
 
 def deps_of(links: Sequence[Link]) -> dict[int, str]:
-    """What the column DEPS says of each word that belongs to others."""
+    """Return the column DEPS of each word that has links."""
     found: dict[int, list[tuple[int, str]]] = defaultdict(list)
     for relation, query, key in links:
         found[query].append((key + 1, LABELS[relation]))
@@ -59,7 +59,7 @@ def deps_of(links: Sequence[Link]) -> dict[int, str]:
 
 
 def dependencies(sentence: Sentence) -> list[tuple[int, str]]:
-    """Each word's head (from 0, -1 for the root) and relation: its links, and `dep` to the root where it has none.
+    """Return each word's head (from 0, -1 for the root) and relation: its links, or else `dep` to the root.
 
     Where a word would get a second head, the link is turned round (`acl:`: a verb depends on the noun it says more of);
     where that would not do either, it is left out. What TREE_RELATIONS has first has the first claim.
@@ -81,7 +81,7 @@ def dependencies(sentence: Sentence) -> list[tuple[int, str]]:
 
 
 def _above(word: int, heads: dict[int, tuple[int, str]]) -> Iterator[int]:
-    """The word, its head, that one's head, …"""
+    """Yield the word, its head, the head of that word, …"""
     yield word
     while word in heads:
         word = heads[word][0]
@@ -89,7 +89,7 @@ def _above(word: int, heads: dict[int, tuple[int, str]]) -> Iterator[int]:
 
 
 def tag_of(word: str) -> str:
-    """The tag of a word of the grammar, X for the little ones."""
+    """Return the tag of a word of the grammar, X for a function word."""
     if not word[0].isalnum():
         return "X" if word[0] == "'" and len(word) > 1 else "PUNCT"
     if word in PRONOUNS:
@@ -99,7 +99,7 @@ def tag_of(word: str) -> str:
 
 @cache
 def noun_forms() -> frozenset[str]:
-    """Nouns, names and pronouns: what a verb's subject, or what a pronoun stands for, can be."""
+    """Return nouns, names and pronouns: the possible subjects of a verb and antecedents of a pronoun."""
     lex = lexicon()
     found = {form for some in lex.nouns.values() for noun in some for form in (noun.singular, noun.plural) if form}
     found |= set(lex.capitalized)
@@ -108,7 +108,7 @@ def noun_forms() -> frozenset[str]:
 
 @cache
 def verbs_only() -> frozenset[str]:
-    """Verb forms that are no plural or singular of a common noun: those in -ed and -ing, and what is mostly a verb."""
+    """Return verb forms that are not a form of a common noun: those in -ed and -ing, and words that are mostly verbs."""
     lex = lexicon()
     named = {form for some in lex.nouns.values() for noun in some[:60] for form in (noun.singular, noun.plural) if form}
     return frozenset({form for verb in lex.verbs for form in verb.forms} - named)
@@ -116,12 +116,12 @@ def verbs_only() -> frozenset[str]:
 
 @cache
 def verb_forms() -> frozenset[str]:
-    """Verb forms, the forms of be among them."""
+    """Return verb forms, including the forms of be."""
     return verbs_only() | {"is", "are", "was", "were", "am", "be", "been"}
 
 
 def is_noun(word: str) -> bool:
-    """Whether a word is a noun, a name or a pronoun; a capital makes a name of what is not known."""
+    """Return whether a word is a noun, a name or a pronoun; an unknown word with a capital is a name."""
     return (
         word in noun_forms()
         or word.lower() in noun_forms()

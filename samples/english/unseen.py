@@ -1,4 +1,4 @@
-"""Sentences with names and nouns that the grammar never makes: what a trained model has not seen."""
+"""Sentences with names and nouns that the grammar never makes, and that a trained model has not seen."""
 
 from __future__ import annotations
 
@@ -16,17 +16,17 @@ UNSEEN_NOUNS = words_of("unseen nouns")
 
 @cache
 def _plural_nouns() -> frozenset[str]:
-    """Every plural of the grammar's nouns."""
+    """Return every plural of the grammar's nouns."""
     return frozenset(noun.plural for some in lexicon().nouns.values() for noun in some if noun.plural)
 
 
 def sex_of_name(word: str) -> str | None:
-    """F or m of a given name that is mostly one's; None of any other word."""
+    """Return f or m for a given name that is mostly used for one sex, None for any other word."""
     return next((sex for sex in "fm" if word in lexicon().names[sex]), None)
 
 
 def with_unseen_words(sentence: Sentence, draw: random.Random) -> Sentence:
-    """The sentence with names and nouns that training never meets.
+    """Return the sentence with names and nouns that training never has.
 
     Where a pronoun has to find its noun by gender or by meaning, that noun or the other keeps its word: of two strangers
     nobody could tell which is "she", or which is hungry. What is repeated stays the same word, a man's name a man's.

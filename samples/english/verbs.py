@@ -1,4 +1,4 @@
-"""Verbs with their auxiliaries, as they agree with their subject, and which verb goes with whom."""
+"""Verbs with their auxiliaries, agreeing with their subject, and the verbs of each kind of agent."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ NOT_MODALS = words_of("not modals")
 
 
 def be(agent: Agent, past: bool) -> str:
-    """The form of `be` for this subject."""
+    """Return the form of `be` for this subject."""
     if agent.person == 1 and not agent.plural:
         return "was" if past else "am"
     many = agent.plural or agent.person == 2
@@ -29,12 +29,12 @@ CLITICS_OF_BE = {form: _WITH[form] for form in ("is", "are", "am")}
 
 
 def third(agent: Agent) -> bool:
-    """Whether its verb takes an -s."""
+    """Return whether the verb of this subject takes an -s."""
     return agent.person == 3 and not agent.plural
 
 
 def verb_group(d: Draw, s: Sentence, verb: Verb, agent: Agent, tense: str = "any") -> int:
-    """A verb with its auxiliaries, and now and then an adverb, agreeing with its subject. → its index, linked."""
+    """Add a verb with its auxiliaries, and sometimes an adverb, agreeing with its subject. Return its index, linked."""
     base, s_form, past, ing, participle = verb.forms
     kind = d.random() * (0.4 if agent.far and d.chance(0.6) else 1.0)  # rather alone, and in the past: nothing agrees
     before: list[str] = []
@@ -61,7 +61,7 @@ def verb_group(d: Draw, s: Sentence, verb: Verb, agent: Agent, tense: str = "any
 
 
 def helped(s: Sentence, helpers: Sequence[str], verb: str) -> int:
-    """Append auxiliaries and adverbs, and the verb that they belong to. → its index."""
+    """Append auxiliaries and adverbs, and their verb. Return its index."""
     at = s.add_word(*helpers, verb)
     for helper in range(at - len(helpers), at):
         s.link(HELPER, helper, at)
@@ -69,7 +69,7 @@ def helped(s: Sentence, helpers: Sequence[str], verb: str) -> int:
 
 
 def finite(d: Draw, s: Sentence, verb: Verb, agent: Agent) -> int:
-    """A verb in the past or the present. → its index, linked."""
+    """Add a verb in the past or the present. Return its index, linked."""
     before = [d.one(ADVERBS)] if d.chance(0.2) else []
     at = helped(s, before, verb.forms[2] if d.chance(0.3) else verb.forms[1] if third(agent) else verb.forms[0])
     s.link(PAST_OTHERS if agent.far else VERB_SUBJECT, at, agent.head)
@@ -84,7 +84,7 @@ THING_VERBS = words_of("thing verbs")
 
 
 def verb_for(d: Draw, agent: Agent, frame: str) -> Verb:
-    """A verb that this subject does, rather one of its own."""
+    """Return a verb that this subject does, more often one of its own."""
     lex = lexicon()
     if agent.group in ("person", "group", "place", "anyone"):
         habit = agent.habit if agent.group == "person" and d.chance(OWN_VERB) else None
@@ -102,12 +102,12 @@ def verb_for(d: Draw, agent: Agent, frame: str) -> Verb:
 
 @cache
 def _common_alone() -> tuple[Verb, ...]:
-    """The verbs without an object whose prepositions are listed by hand, the commonest."""
+    """Return the common verbs without an object whose prepositions are listed by hand."""
     return tuple(v for v in lexicon().verbs if v.forms[0] in classes.OWN_PREPOSITIONS and "i" in v.frames)
 
 
 @cache
 def _common(habit: int | None) -> tuple[Verb, ...]:
-    """The verbs whose objects are listed by hand, the commonest, of one habit or of any."""
+    """Return the common verbs whose objects are listed by hand, of one habit or of any."""
     found = tuple(v for v in lexicon().verbs if v.forms[0] in classes.OWN_OBJECTS and "t" in v.frames)
     return tuple(v for v in found if habit in (None, v.habit)) or found
