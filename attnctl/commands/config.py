@@ -67,7 +67,7 @@ def config_command(
 
 
 def _change_settings(setting: list[str], unset: list[str]) -> None:
-    """Set and unset defaults in the file; its comments, its order and every other line stay as they are."""
+    """Set and unset defaults in the file; keep its comments, its order and every other line."""
     where = defaults.config_path()
     with said_plainly("make", where.parent):
         where.parent.mkdir(parents=True, exist_ok=True)
@@ -109,13 +109,13 @@ def _change_file(where: Path, setting: list[str], unset: list[str]) -> None:
 
 
 def _command_and_key(name: str) -> tuple[str, str]:
-    """NAME or COMMAND.NAME as the command ("" for all of them) and the option's name in Python."""
+    """Split NAME or COMMAND.NAME into the command ("" for all) and the option's name in Python."""
     command, _, key = name.rpartition(".")
     return command, key.strip().lstrip("-").replace("-", "_")
 
 
 def _table_and_keys(document: Document, command: str, key: str) -> tuple[Document, list[str]]:
-    """The table of a command's defaults, made where there is none, and the keys in it that name the option.
+    """Return the table of a command's defaults, made if absent, and its keys that name the option.
 
     Hyphens and underscores are alike. Raises AttnctlError where a table stands in place of a value, or a value of a table.
     """

@@ -184,7 +184,7 @@ def _lines(session: Session) -> Iterator[str]:
 
 @contextlib.contextmanager
 def _line_editing(session: Session) -> Iterator[None]:
-    """Within this, complete words at the prompt by Tab, and keep what is typed for the next shell."""
+    """Complete words at the prompt by Tab, and keep the history for the next shell."""
     try:
         import readline
     except ImportError:  # Windows has none: the prompt works without it

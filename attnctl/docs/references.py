@@ -1,4 +1,4 @@
-"""The references that are made from the program itself: of the commands, and of the files that are written."""
+"""The reference pages that are made from the program: the commands, and the file formats."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from attnctl.text import Document
 
 
 def as_markdown(text: str) -> str:
-    """Plain text as Markdown that shows it as it is; what stands between backticks stays code."""
+    """Return plain text as Markdown that shows it unchanged; text in backticks stays code."""
     parts = re.split(r"(`[^`]*`)", text)
     return "".join(part if part.startswith("`") else re.sub(r"([\\*<])", r"\\\1", part) for part in parts)
 
 
 def command_page(name: str) -> str:
-    """The Markdown of the reference of one command: what its --help says."""
+    """Return the reference of one command as Markdown: the text of its --help."""
     command = load_command(name)
     context = command.make_context(name, [], resilient_parsing=True)
     usage = " ".join((f"attnctl {name}", *command.collect_usage_pieces(context)))
@@ -34,7 +34,7 @@ def command_page(name: str) -> str:
 
 
 def commands_page() -> str:
-    """The Markdown of the list of commands."""
+    """Return the list of commands as Markdown."""
     parts = [
         "# Commands",
         "An option means the same in every command that has it. Results go to standard output; progress, notes and errors "
@@ -61,7 +61,7 @@ so does every command that takes a trace."""
 
 
 def formats_page() -> str:
-    """The Markdown of every format, field by field; a part that several have stands once, at the end."""
+    """Return every format as Markdown, field by field; a part that several formats share stands once, at the end."""
     schemas = {name: make() for name, make in SCHEMAS.items()}
     shared = shared_parts(list(schemas.values()))
     parts = [INTRODUCTION, *(schema_section(name, schema, shared) for name, schema in schemas.items())]
@@ -72,7 +72,7 @@ def formats_page() -> str:
 
 
 def shared_parts(schemas: list[Document]) -> dict[str, Document]:
-    """The definitions that more than one schema has, and all alike."""
+    """Return the definitions that several schemas have in the same form."""
     found: dict[str, list[Document]] = {}
     for schema in schemas:
         for name, definition in schema.get("$defs", {}).items():
@@ -81,7 +81,7 @@ def shared_parts(schemas: list[Document]) -> dict[str, Document]:
 
 
 def schema_section(name: str, schema: Document, shared: dict[str, Document]) -> str:
-    """The Markdown of one schema: what it is, its fields, and the parts that it alone has."""
+    """Return one schema as Markdown: its description, its fields, and its own parts."""
     parts = [f"## {name}", schema.get("description", ""), field_list(schema)]
     own = {part: definition for part, definition in schema.get("$defs", {}).items() if part not in shared}
     parts += [part_described(f"{name}: {part}", definition) for part, definition in own.items()]
@@ -89,12 +89,12 @@ def schema_section(name: str, schema: Document, shared: dict[str, Document]) -> 
 
 
 def part_described(heading: str, definition: Document) -> str:
-    """The Markdown of a part that fields name."""
+    """Return a part that fields name, as Markdown."""
     return "\n\n".join((f"### {heading}", definition["description"], field_list(definition)))
 
 
 def field_list(schema: Document) -> str:
-    """The fields of an object, each with its type, whether it is always there, and what it means."""
+    """Return the fields of an object: the type, whether the field is always present, and the meaning."""
     required = schema.get("required", [])
     lines = []
     for name, field in schema.get("properties", {}).items():
@@ -105,7 +105,7 @@ def field_list(schema: Document) -> str:
 
 
 def type_of(field: Document) -> str:
-    """The type of a field, in words."""
+    """Return the type of a field in words."""
     if "enum" in field:
         return ("one of " if len(field["enum"]) > 1 else "always ") + ", ".join(
             f"`{choice}`" for choice in field["enum"]

@@ -1,4 +1,4 @@
-"""The topics of the documentation, in reading order, the Markdown of each, a page in a terminal, and all of them as a site.
+"""The topics of the documentation in reading order, the Markdown of each, a page in the terminal, and the site.
 
 A page of `WRITTEN` is a file of `attnctl/docs/`: a new page needs a file there and a line here. A page of `MADE`, and the
 reference of each command, is made from the program: that of Python beforehand, the others when they are asked for.
@@ -71,7 +71,7 @@ WRITTEN: dict[str, dict[str, str]] = {
 
 
 def stored_page(name: str) -> Callable[[], str]:
-    """What reads the Markdown of a page of that name."""
+    """Return a function that reads the Markdown of the page of that name."""
     return partial((FOLDER / f"{name}.md").read_text, encoding="utf-8")
 
 
@@ -88,7 +88,7 @@ MORE = "attnctl docs TOPIC shows a page, attnctl docs COMMAND the options of a c
 
 
 class Topic(NamedTuple):
-    """One page: its name, what it is about, and how its Markdown is made."""
+    """One page: its name, its subject, and the function that makes its Markdown."""
 
     name: str
     about: str
@@ -96,7 +96,7 @@ class Topic(NamedTuple):
 
 
 def topics_by_section() -> dict[str, list[Topic]]:
-    """Section → its topics, all in reading order; the last are the references of the commands."""
+    """Return section → its topics, all in reading order; the references of the commands are last."""
     sections = {
         section: [Topic(name, about, stored_page(name)) for name, about in pages.items()]
         for section, pages in WRITTEN.items()
@@ -110,12 +110,12 @@ def topics_by_section() -> dict[str, list[Topic]]:
 
 
 def all_topics() -> dict[str, Topic]:
-    """Every topic by its name, in reading order."""
+    """Return every topic by its name, in reading order."""
     return {topic.name: topic for topics in topics_by_section().values() for topic in topics}
 
 
 def find_topic(name: str) -> Topic:
-    """The topic of that name, or the reference of the command of that name. Raises UsageError naming the nearest one."""
+    """Return the topic, or the reference of the command, of that name. Raises UsageError naming the nearest one."""
     topics = all_topics()
     plain = name.casefold().removesuffix(".md").replace(" ", "-").replace("_", "-")
     for candidate in (plain, f"{COMMAND_PREFIX}{plain}"):
@@ -127,7 +127,7 @@ def find_topic(name: str) -> Topic:
 
 
 def listed_topics(width: int) -> list[str]:
-    """The topics, a line each, under their sections; where `width` is narrow, what they are about stands below them."""
+    """Return the topics under their sections, one a line; if `width` is small, the subjects stand below the names."""
     sections = topics_by_section()
     del sections[COMMANDS]
     column = max(len(topic.name) for topics in sections.values() for topic in topics) + 4
@@ -147,7 +147,7 @@ def listed_topics(width: int) -> list[str]:
 
 
 def write_samples(target: Path) -> list[str]:
-    """Write the samples that come with the package into a folder, which is made; answers their paths.
+    """Write the samples that come with the package into a folder, made if absent. Return their paths.
 
     Raises UsageError where the folder holds another file of such a name, AttnctlError where it cannot be written.
     """
@@ -172,7 +172,7 @@ MARK = ".attnctl-site"  # the file that tells a folder with a site of ours, whic
 
 
 def stage(folder: Path, target: Path) -> Path:
-    """Put every page and the configuration into `folder`, so that MkDocs builds into `target`; answers the configuration."""
+    """Put every page and the configuration into `folder`, so that MkDocs builds into `target`. Return the configuration."""
     pages = folder / "pages"
     pages.mkdir()
     index = ["# attnctl", (FOLDER / "welcome.md").read_text(encoding="utf-8").strip()]
@@ -193,7 +193,7 @@ def stage(folder: Path, target: Path) -> Path:
 
 
 def build_site(target: Path) -> Path:
-    """Build the site into the folder `target`, whole or not at all; answers its first page.
+    """Build the site into the folder `target`, whole or not at all. Return its first page.
 
     Raises UsageError where MkDocs is not installed or `target` holds something else, AttnctlError for any warning of MkDocs.
     """
@@ -212,7 +212,7 @@ def build_site(target: Path) -> Path:
 
 
 def run_mkdocs(configuration: Path) -> None:
-    """Run MkDocs. Raises AttnctlError with what it says where it warns or fails."""
+    """Run MkDocs. Raises AttnctlError with its message if it warns or fails."""
     silenced = {"NO_MKDOCS_2_WARNING": "1"}  # which is about the theme's next version, not about these pages
     command = [sys.executable, "-m", "mkdocs", "build", "--strict", "--config-file", str(configuration)]
     done = subprocess.run(command, capture_output=True, text=True, env=os.environ | silenced, check=False)
@@ -226,15 +226,15 @@ class PlainHeading(Heading):
     """A heading on the left, without a box."""
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
-        """The heading as one line of text."""
+        """Yield the heading as one line of text."""
         yield Text(self.text.plain, Style.combine([console.get_style(f"markdown.{self.tag}", default="bold")]))
 
 
 class PlainCode(CodeBlock):
-    """A block of code in the colours of the terminal, on its own background, its lines whole: they are copied."""
+    """A block of code in the colours of the terminal, without a background; lines are never cut."""
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
-        """The code, two cells in where all its lines have room for that."""
+        """Yield the code, indented by two cells if all its lines have room."""
         code = str(self.text).rstrip()
         indent = "  " * all(cell_len(line) + 2 <= options.max_width for line in code.splitlines())
         shown = Syntax("", self.lexer_name, theme="ansi_dark", background_color="default").highlight(code)
@@ -249,7 +249,7 @@ class PageMarkdown(Markdown):
 
 
 def plain_source(markdown: str) -> str:
-    """Markdown as it is read outside the site: no comments, pictures by their titles, pages by their commands."""
+    """Return Markdown for reading outside the site: no comments, pictures as their titles, pages as their commands."""
     text = re.sub(r"<!--.*?-->\n*", "", markdown, flags=re.DOTALL)
     text = re.sub(r"!\[([^\]]*)\]\([^)]*\)", r"(picture: \1)", text)
     return re.sub(r"\[([^\]]+)\]\(([a-z-]+)\.md(?:#[^)]*)?\)", _named_page, text)

@@ -1,4 +1,4 @@
-"""The bundled corpus: English sentences that a grammar wrote, what belongs to what in them, and the words that they use.
+"""The bundled corpus: English sentences that a grammar wrote, their links, and their words.
 
 `python -m samples.english` makes its three files again, byte for byte:
 
@@ -45,7 +45,7 @@ LABELS = {
 
 
 class Question(NamedTuple):
-    """What a word can be asked in training; a word of the same sentence answers it."""
+    """A question that training asks about a word; a word of the same sentence is the answer."""
 
     head: int  # the head of the last layer from which the answer is predicted
     weights: tuple[float, float]  # how much it counts in the loss of masked words, of next words, however rarely asked
@@ -69,7 +69,7 @@ QUESTION_OF = {relation: number for number, question in enumerate(QUESTIONS) for
 
 
 class Link(NamedTuple):
-    """In this sentence the word at `query` belongs to the word at `key`."""
+    """A link of a sentence: the word at `query` belongs to the word at `key`."""
 
     relation: str
     query: int
@@ -77,7 +77,7 @@ class Link(NamedTuple):
 
 
 class GrammarWord(NamedTuple):
-    """A word of the corpus, as a line of `words.tsv` says it."""
+    """A word of the corpus: one line of `words.tsv`."""
 
     text: str
     kinds: str  # its classes and forms, or of a little word itself; "_" of marks around which anything may stand
@@ -88,7 +88,7 @@ class GrammarWord(NamedTuple):
 
 @cache
 def words() -> tuple[GrammarWord, ...]:
-    """Every word that the grammar knows, sorted."""
+    """Return every word that the grammar knows, sorted."""
     lines = FOLDER.joinpath(WORDS).read_text(encoding="utf-8").splitlines()
     rows = (line.split("\t") for line in lines if not line.startswith("# "))
     return tuple(
@@ -97,7 +97,7 @@ def words() -> tuple[GrammarWord, ...]:
 
 
 def written_blocks(file: str, *parts: str) -> Iterator[str]:
-    """The sentences of some parts of a file, each as its lines of words."""
+    """Yield the sentences of some parts of a file, each as its lines of words."""
     whole = lzma.decompress(FOLDER.joinpath(file).read_bytes()).decode()
     found = dict(part.split("\n", 1) for part in whole.split(PART)[1:])
     for part in parts:
@@ -106,7 +106,7 @@ def written_blocks(file: str, *parts: str) -> Iterator[str]:
 
 @cache
 def links_said(deps: str) -> tuple[tuple[str, int], ...]:
-    """What a word's column DEPS says: relations, and the place of the word that it belongs to, from 0."""
+    """Return the links in a word's column DEPS: relations, and the position of the other word, from 0."""
     said = [one.split(":", 1) for one in deps.split("|")] if deps != "_" else []
     return tuple((_RELATIONS[label], int(place) - 1) for place, label in said)
 

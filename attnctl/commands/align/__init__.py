@@ -1,1 +1,1 @@
-"""`attnctl align`: when each word of a speech was said, or what each token of a target was made from."""
+"""`attnctl align`: the times of the words of a speech, or the source of each token of a target."""

@@ -1,4 +1,4 @@
-"""`attnctl align`: when each word of a speech was said, or what each token of a target was made from."""
+"""`attnctl align`: the times of the words of a speech, or the source of each token of a target."""
 
 from __future__ import annotations
 
@@ -129,7 +129,7 @@ def align_command(
 def _write_aligned(
     aligned: AlignedSpeech | AlignedText, windows: Sequence[AlignedWindow], form: str, output: str | None
 ) -> None:
-    """Write what is aligned in this format."""
+    """Write an alignment in this format."""
     from attnctl.commands.align.result import AlignedSpeech
     from attnctl.commands.align.show import align_forms, alignment_table, subtitles
     from attnctl.formats.documents.json_documents import write_json

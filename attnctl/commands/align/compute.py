@@ -1,4 +1,4 @@
-"""`attnctl.align`: the words of a speech with their times, or a target with what each of its tokens was made from."""
+"""`attnctl.align`: the words of a speech with their times, or the tokens of a target with their sources."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def align(
     dtype: str | None = None,
     device: str | None = None,
 ) -> AlignedSpeech | AlignedText:
-    """When each word of a speech was said, or what each token of a target was made from, as the command says it.
+    """Return the times of the words of a speech, or the source of each token of a target, as the command does.
 
     `model` is a checkpoint's folder or Hugging Face id. By Whisper `text` is a file of speech, and `words` of the answer
     have text, start, end and confidence. By an encoder-decoder it is the source of `target` (None: the model's own), by
@@ -41,7 +41,7 @@ def align(
 
 
 def hears_speech(text: str, model: str) -> bool:
-    """Whether `align` takes a text for the name of a file of speech: by the model, or as it is called."""
+    """Return whether `align` reads a text as the name of a sound file: by the model, or by its suffix."""
     from attnctl.files import SOUND
     from attnctl.models.huggingface.hub import checkpoint_settings, is_checkpoint
 
@@ -63,7 +63,7 @@ def align_steps(
     dtype: str | None = None,
     device: str | None = None,
 ) -> Iterator[float | AlignedWindow | AlignedSpeech | AlignedText]:
-    """Do what `attnctl align` does, step by step.
+    """Align step by step.
 
     Yield how much of a sound has been heard, 0 to 1, after each part of it; then each window of it; at last what is aligned.
     """

@@ -1,4 +1,4 @@
-"""The words of a speech along its sound, and the links of two texts, as figures."""
+"""Figures of an alignment: the words of a speech along its sound, and the links of two texts."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ ALIGNED = "weight, standardised over the tokens; mean of the heads"
 
 
 def speech_drawing(found: AlignedSpeech, windows: Sequence[AlignedWindow]) -> Drawing:
-    """Tokens down, seconds across, a panel for each part of the sound, with the path along which the words were found."""
+    """Draw the tokens against the seconds, one panel for each part of the sound, with the path that gives the times."""
     said = f"heads {heads_listed(found.heads)}"
     labels = Labels([found.audio, said, *(name for window in windows for name in window.tokens)])
     names = [[labels.axis_label(name, LONGEST) for name in window.tokens] for window in windows]
@@ -61,7 +61,7 @@ def speech_drawing(found: AlignedSpeech, windows: Sequence[AlignedWindow]) -> Dr
 
 
 def links_drawing(found: AlignedText) -> Drawing:
-    """The target's tokens down, the source's across."""
+    """Draw one row for each target token and one column for each source token."""
     grids = Grids(
         panels=(Panel(0, 0, "", found.weights),),
         rows=tuple(link.text for link in found.links),

@@ -1,4 +1,4 @@
-"""The words of a speech with their times, the links of a target with its source, and the heads that they were read from."""
+"""The words of a speech with their times, the links of a target with its source, and the heads that give them."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ NO_SPACES = ("zh", "ja", "th", "lo", "my", "yue", "km", "bo")  # languages that 
 
 
 class AlignedWord(Part):
-    """A word, and when it was said."""
+    """A word, and the time when it was spoken."""
 
     text: str
     start: Annotated[float, about("Seconds.", minimum=0)]
@@ -40,7 +40,7 @@ class AlignedWord(Part):
 
 
 class ScoredHead(HeadPlace):
-    """A head, and how well it goes along with the sound."""
+    """A head, and how well it follows the sound."""
 
     score: Annotated[
         float, about("Mean of its standardised weights along its best monotonic path × the share of its weights there.")
@@ -49,7 +49,7 @@ class ScoredHead(HeadPlace):
 
 @dataclass(frozen=True, eq=False)
 class AlignedWindow:
-    """Up to 30 seconds of sound: the tokens of its text, and their way along the frames."""
+    """Up to 30 seconds of sound: the tokens of its text, and their path along the frames."""
 
     start: float  # seconds
     tokens: tuple[str, ...]
@@ -58,7 +58,7 @@ class AlignedWindow:
 
 
 class AlignedSpeech(JsonDocument, kw_only=True, eq=False, tag="attnctl.alignment/1"):
-    """When each word of a speech was said, by the cross attention of some heads."""
+    """The times of the words of a speech, from the cross attention of some heads."""
 
     audio: Annotated[str, about("The name of the file.")]
     seconds: Annotated[Amount, about("How long it is.")]
@@ -82,7 +82,7 @@ class AlignedSpeech(JsonDocument, kw_only=True, eq=False, tag="attnctl.alignment
 
 
 class AlignedLink(Part):
-    """A token of the target, and the one of the source that its row gives most."""
+    """A token of the target, and the source token with the largest weight in its row."""
 
     text: str
     source: Annotated[Index, about("Its place in sources.")]
@@ -91,7 +91,7 @@ class AlignedLink(Part):
 
 
 class AlignmentHead(HeadPlace):
-    """A head, and how well it tells the tokens of the source apart."""
+    """A head, and how well it separates the tokens of the source."""
 
     score: Annotated[
         Share,
@@ -103,7 +103,7 @@ class AlignmentHead(HeadPlace):
 
 
 class AlignedText(JsonDocument, kw_only=True, eq=False, tag="attnctl.text-alignment/1"):
-    """Which token of a source each token of a target was made from, by the attention of some heads."""
+    """The source token of each token of the target, from the attention of some heads."""
 
     text: Annotated[str, about("The source.")]
     target: str
@@ -130,7 +130,7 @@ class AlignedText(JsonDocument, kw_only=True, eq=False, tag="attnctl.text-alignm
 
 
 def parsed_heads(spec: str, info: ModelInfo) -> tuple[HeadPlace, ...]:
-    """The heads that "4.2,5.1" names. Raises UsageError where it names none, or one that is not there."""
+    """Return the heads in "4.2,5.1". Raises UsageError if there is none, or one that the model lacks."""
     found: dict[tuple[int, int], HeadPlace] = {}
     for part in spec.split(","):
         match = re.fullmatch(r"\s*([0-9]{1,4})\.([0-9]{1,4})\s*", part)
@@ -154,5 +154,5 @@ def checked_heads(heads: tuple[HeadPlace, ...], info: ModelInfo, file: str | Non
 
 
 def heads_listed(heads: Sequence[HeadPlace]) -> str:
-    """3.1, 4.2: layer and head of each."""
+    """Return layer and head of each, as 3.1, 4.2."""
     return ", ".join(f"{one.layer}.{one.head}" for one in heads)

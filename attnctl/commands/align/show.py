@@ -1,4 +1,4 @@
-"""The words of a speech with their times, the links of a target with its source, and the heads that they were read from."""
+"""Show the words of a speech with their times, the links of a target with its source, and the heads."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ CHOSEN = {
 
 
 def align_forms(found: AlignedSpeech | AlignedText) -> Iterator[Form]:
-    """What was said, each word's time, and the heads; of texts, what each token of the target was made from."""
+    """Return the spoken text, the time of each word, and the heads; for texts, the source of each token of the target."""
     if isinstance(found, AlignedText):
         yield from text_forms(found)
         return
@@ -39,7 +39,7 @@ def align_forms(found: AlignedSpeech | AlignedText) -> Iterator[Form]:
 
 
 def alignment_table(found: AlignedSpeech | AlignedText) -> Table:
-    """A row a word, or a token of the target."""
+    """Return a row for each word, or for each token of the target."""
     return links_table(found) if isinstance(found, AlignedText) else words_table(found)
 
 
@@ -60,7 +60,7 @@ def words_table(found: AlignedSpeech) -> Table:
 
 
 def text_forms(found: AlignedText) -> Iterator[Form]:
-    """Source and target, what each token was made from, and the heads."""
+    """Return source and target, the source of each token, and the heads."""
     yield Line(visible_text(found.text.strip()), "bold")
     yield Line(visible_text(found.target.strip()), "bold")
     yield "the target is given" if found.given else f"written by {visible_text(found.model.name)}"
@@ -74,7 +74,7 @@ def text_forms(found: AlignedText) -> Iterator[Form]:
 
 
 def links_table(found: AlignedText) -> Table:
-    """A row a token of the target."""
+    """Return a row for each token of the target."""
     weights = [link.weight for link in found.links]
     return Table(
         [
@@ -90,7 +90,7 @@ def links_table(found: AlignedText) -> Table:
 
 
 def subtitle_cues(words: Sequence[AlignedWord]) -> list[list[AlignedWord]]:
-    """Words as subtitles show them: a line at a time, which also ends with a sentence and before a pause."""
+    """Return words as subtitles, one line at a time; a line also ends at the end of a sentence and before a pause."""
     cues: list[list[AlignedWord]] = []
     for word in words:
         cue = cues[-1] if cues else []
@@ -103,13 +103,13 @@ def subtitle_cues(words: Sequence[AlignedWord]) -> list[list[AlignedWord]]:
 
 
 def clock(seconds: float, point: str = ".") -> str:
-    """00:01:02.340, with a comma in SRT."""
+    """Return a time as 00:01:02.340, with a comma in SRT."""
     whole = round(1000 * seconds)
     return f"{whole // 3_600_000:02}:{whole // 60_000 % 60:02}:{whole // 1000 % 60:02}{point}{whole % 1000:03}"
 
 
 def subtitles(found: AlignedSpeech, form: str) -> str:
-    """The words as a file of subtitles, srt or vtt; in vtt each word has its own time."""
+    """Return the words as a file of subtitles, srt or vtt; in vtt each word has its own time."""
     spaced, vtt, cues = found.language not in NO_SPACES, form == "vtt", []
     for number, cue in enumerate(subtitle_cues(found.words), 1):
         point, end = "." if vtt else ",", max(cue[-1].end, cue[0].start + 0.001)

@@ -1,4 +1,4 @@
-"""Whisper opened as a checkpoint's folder: speech written down, and each of its words given its time."""
+"""Write down a speech with Whisper, and give each word its time."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ Place = tuple[int, int]
 
 
 def open_speech(name: str, dtype: str = "auto", device: str = "auto") -> AudioCheckpoint:
-    """A Whisper checkpoint by its folder or Hugging Face id.
+    """Open a Whisper checkpoint by its folder or Hugging Face id.
 
     Raises UsageError for a model that hears nothing, AttnctlError for a checkpoint that is damaged or lacks a part.
     """
@@ -64,7 +64,7 @@ def open_speech(name: str, dtype: str = "auto", device: str = "auto") -> AudioCh
 
 
 def named_heads(speech: AudioCheckpoint) -> tuple[HeadPlace, ...]:
-    """The alignment heads of its generation_config.json; () where it names none. Raises AttnctlError for no heads."""
+    """Return the alignment heads of the checkpoint's generation_config.json, or (). Raises AttnctlError for wrong heads."""
     told = getattr(speech.network.generation_config, "alignment_heads", None) or ()
     try:
         return tuple(HeadPlace(int(layer), int(head)) for layer, head in told)
@@ -75,7 +75,7 @@ def named_heads(speech: AudioCheckpoint) -> tuple[HeadPlace, ...]:
 
 @dataclass(eq=False)
 class _Heard:
-    """A window, what was said in it, and what every head looked at."""
+    """A window of the sound, its text, and the weights of every head."""
 
     start: float
     ids: list[int]
@@ -87,7 +87,7 @@ class _Heard:
     scores: dict[Place, float]
 
     def standardised(self, heads: Sequence[HeadPlace]) -> Floats:
-        """Standardised weights of heads, from the row that asks for the first token on: (heads, tokens + 1, frames)."""
+        """Return the standardised weights of heads, from the first predicted token on: (heads, tokens + 1, frames)."""
         chosen = np.stack([self.weights[one.layer][one.head] for one in heads])
         return standardised_weights(chosen, self.frames)[:, self.prompt - 1 : self.prompt + len(self.ids)]
 
@@ -101,7 +101,7 @@ def align_speech(
     target: str | None = None,
     language: str | None = None,
 ) -> Iterator[float | AlignedWindow | AlignedSpeech]:
-    """Yield how much of the sound has been heard, 0 to 1, after each window; then each window; at last the words.
+    """Yield the share of the sound heard, 0 to 1, after each window; then each window; at last the words.
 
     Raises AttnctlError for silence and for a text that is too long, UsageError for what does not go together.
     """
@@ -162,7 +162,7 @@ def align_speech(
 
 
 def _windows(samples: Floats) -> Iterator[tuple[int, int]]:
-    """Where the parts of a sound begin and end: none longer than Whisper hears, each cut where it is quietest."""
+    """Return the parts of a sound: none is longer than Whisper can hear, each is cut at its quietest place."""
     start, most, near = 0, WINDOW_SECONDS * RATE, 10 * FRAME
     while len(samples) - start > most:
         last = samples[start + most - LATEST_SECONDS * RATE : start + most] ** 2
@@ -176,7 +176,7 @@ def _windows(samples: Floats) -> Iterator[tuple[int, int]]:
 def _hear(
     speech: AudioCheckpoint, samples: Floats, start: float, target: str | None, language: str | None
 ) -> tuple[_Heard, str | None]:
-    """A window heard: its tokens (or those of `target`), every head's weights; and the language that is spoken."""
+    """Hear a window: return its tokens (or those of `target`), every head's weights, and the spoken language."""
     import torch
 
     from attnctl.capturing import capture
@@ -215,7 +215,7 @@ def _frame_loudness(samples: Floats) -> Floats:
 def _timed_words(
     speech: AudioCheckpoint, heard: _Heard, heads: Sequence[HeadPlace], language: str | None
 ) -> tuple[AlignedWindow, list[AlignedWord]]:
-    """The words of a window with their times."""
+    """Return the words of a window with their times."""
     tokenizer = speech.pieces.tokenizer
     weights = heard.standardised(heads).mean(axis=0)  # (tokens + 1, frames)
     path = warping_paths(-weights[None])[0]

@@ -1,4 +1,4 @@
-"""A source and a target aligned by a checkpoint's attention: cross attention of an encoder-decoder, or one text with >>.
+"""Align a source and a target by a checkpoint's attention: cross attention of an encoder-decoder, or one text with >>.
 
 A target token is aligned by its own row, that of the decoder as it reads the token: Shift-Att of Chen et al. 2020 (Accurate
 Word Alignment Induction from Neural Machine Translation). Earlier work (Garg et al. 2019, Jointly Learning to Align and
@@ -42,7 +42,7 @@ CHARACTER_BYTES = 4  # of the longest character
 
 
 class _Sides(NamedTuple):
-    """A text and a model that reads it, and which of its tokens are source and target."""
+    """A text, a model that reads it, and its source and target tokens."""
 
     source: TextSource
     text: str
@@ -54,7 +54,7 @@ class _Sides(NamedTuple):
 def align_text(
     text: str, name: str, *, heads: str = "auto", target: str | None = None, words: bool = False, **how: Any
 ) -> AlignedText:
-    """What each token of a target was made from; `how` are options of `open_checkpoint`.
+    """Return the source of each token of a target; `how` are options of `open_checkpoint`.
 
     Raises UsageError for a text or a target without tokens, and for heads that are not there.
     """
@@ -99,14 +99,14 @@ def align_text(
 
 
 def _within(token: Token, first: int, end: float = math.inf) -> bool:
-    """Whether a token is of the text, between two of its characters: neither special nor white space."""
+    """Return whether a token belongs to the text, between two of its characters: neither special nor white space."""
     if token.special or token.start is None or token.end is None or not token.text.strip():
         return False
     return first <= token.start < token.end <= end
 
 
 def _one_text(text: str, name: str, target: str | None, how: dict[str, Any]) -> _Sides:
-    """The two sides of a text with >> between them. Raises UsageError where it has none, or a target stands beside it."""
+    """Return the two sides of a text with >> between them. Raises UsageError without >>, or if there is also a target."""
     wanted = f'{short_name(name)} reads one text: put the target behind the source, as "source {MARK} target"'
     if target is not None:
         raise UsageError(f"is for encoder-decoders, and {wanted}", option="target")
@@ -117,7 +117,7 @@ def _one_text(text: str, name: str, target: str | None, how: dict[str, Any]) -> 
 
 
 def _two_texts(text: str, name: str, target: str | None, how: dict[str, Any]) -> _Sides:
-    """A source and the decoder's text, which the model writes where none is given. Raises UsageError for an empty one."""
+    """Return a source and the decoder's text, by default the model's own. Raises UsageError for an empty text."""
     if target is not None and not target.strip():
         raise UsageError("is empty: it is the text that was made from the source", option="target")
     model = open_checkpoint(name, target=target, generate=None if target else WRITTEN, **how)
@@ -153,7 +153,7 @@ def _spelled(pieces: Pieces, tokens: Sequence[Token]) -> tuple[str, tuple[Token,
 
 
 def _target_rows(sides: _Sides, tokens: Sequence[Token], words: bool) -> tuple[list[list[int]], list[Token]]:
-    """The rows of each token of the target, or of each word, and these as tokens; `tokens` are those of the rows."""
+    """Return the rows of each token (or word) of the target, and these as tokens; `tokens` are those of the rows."""
     if sides.spelled is None:  # one text, whose pieces are merged already
         rows = [at for at, token in enumerate(tokens) if _within(token, sides.end + len(MARK))]
         return [[at] for at in rows], [tokens[at] for at in rows]
@@ -169,7 +169,7 @@ HeadWeights = dict[tuple[int, int], Floats]  # (layer, head) → (target tokens,
 
 
 class AlignmentReading:
-    """The weights of every head from target tokens to source tokens, and what the run told.
+    """The weights of every head from target tokens to source tokens, and the notes of the run.
 
     `targets` are the queries of each target token, over which is averaged; `sources` are keys.
     """
@@ -190,31 +190,31 @@ class AlignmentReading:
         self._weights |= {(layer.layer, head): own for head, own in zip(layer.heads, means, strict=True)}
 
     def value(self, run: Run) -> tuple[HeadWeights, Run]:
-        """The weights of all heads."""
+        """Return the weights of all heads."""
         return self._weights, run
 
 
 def ranked_heads(weights: HeadWeights, targets: Sequence[Token], sources: Sequence[Token]) -> tuple[AlignmentHead, ...]:
-    """All heads with their scores, best first; punctuation, which looks at the ends of things, does not count."""
+    """Return all heads with their scores, best first; punctuation does not count, since it looks at the ends of phrases."""
     rows, columns = _worded(targets), _worded(sources)
     scores = {place: head_score(own[rows][:, columns]) for place, own in weights.items()}
     return tuple(AlignmentHead(*place, scores[place]) for place in sorted(scores, key=lambda place: -scores[place]))
 
 
 def _worded(tokens: Sequence[Token]) -> Bools:
-    """Which tokens have a letter or digit; all where none has one → (tokens,)."""
+    """Return which tokens have a letter or digit; all of them if none has one → (tokens,)."""
     found = np.array([any(letter.isalnum() for letter in token.text) for token in tokens])
     return found if found.any() else ~found
 
 
 def head_score(weights: Floats) -> float:
-    """How well a head aligns by its weights (targets, sources): their largest, on average, × the share of distinct ones."""
+    """Return how well a head aligns by its weights (targets, sources): mean maximum × share of distinct sources."""
     distinct = len(set(weights.argmax(axis=1).tolist())) / len(weights)
     return float(weights.max(axis=1).mean()) * distinct
 
 
 def aligned_links(weights: Floats, targets: Iterable[Token], sources: Sequence[Token]) -> tuple[AlignedLink, ...]:
-    """The largest of each row of weights (targets, sources)."""
+    """Return the largest weight of each row (targets, sources)."""
     best = weights.argmax(axis=1)
     return tuple(
         AlignedLink(token.text, int(at), sources[at].text, float(row[at]))

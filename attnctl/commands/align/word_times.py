@@ -1,4 +1,4 @@
-"""When each word of a speech was said: by the cross attention of heads that go along with the sound.
+"""The times of the words of a speech, from the cross attention of heads that follow the sound.
 
 The method of Radford et al. 2023 (Robust Speech Recognition via Large-Scale Weak Supervision): the weights of the alignment
 heads over the frames that hold sound, standardised over the tokens, smoothed by a median over 7 frames, averaged over the
@@ -36,7 +36,7 @@ BEFORE, AFTER = "\"'“¿([{-«", "\"'.。,，!！?？:：;”)]}、»…"  # pu
 
 
 def standardised_weights(weights: Floats, frames: int) -> Floats:
-    """Weights (heads, tokens, all frames) cut to the first `frames`, standardised over the tokens, smoothed over time."""
+    """Return weights (heads, tokens, all frames) of the first `frames`, standardised over tokens, smoothed over time."""
     cut = weights[..., :frames].astype(np.float32)
     cut = cut / np.maximum(cut.sum(axis=-1, keepdims=True), 1e-30)  # (heads, tokens, frames)
     spread = np.maximum(cut.std(axis=-2, keepdims=True), 1e-10)
@@ -44,7 +44,7 @@ def standardised_weights(weights: Floats, frames: int) -> Floats:
 
 
 def median_filter(array: Floats, width: int = MEDIAN_FRAMES) -> Floats:
-    """Each number's median with its neighbours along the last axis, which is mirrored at its ends."""
+    """Return each number's median with its neighbours along the last axis, mirrored at its ends."""
     half = min(width // 2, array.shape[-1] - 1)
     padded = np.pad(array, [(0, 0)] * (array.ndim - 1) + [(half, half)], mode="reflect")
     shifted = [padded[..., at : at + array.shape[-1]] for at in range(2 * half + 1)]
@@ -52,7 +52,7 @@ def median_filter(array: Floats, width: int = MEDIAN_FRAMES) -> Floats:
 
 
 def warping_paths(cost: Floats) -> list[tuple[Floats, Floats]]:
-    """The cheapest monotonic path through each matrix (matrices, n, m): its rows and its columns, from first to last."""
+    """Return the cheapest monotonic path through each matrix (matrices, n, m): its rows and columns, first to last."""
     count, n, m = cost.shape
     total = np.full((count, n + 1, m + 1), np.inf)
     total[:, 0, 0] = 0
@@ -81,7 +81,7 @@ def warping_paths(cost: Floats) -> list[tuple[Floats, Floats]]:
 
 
 def head_scores(weights: Floats, standardised: Floats) -> Floats:
-    """How well heads go along with the sound, by weights (heads, tokens, frames) as they are, and standardised: (heads,).
+    """Return how well heads follow the sound, by weights (heads, tokens, frames), raw and standardised: (heads,).
 
     Along a head's own best path: the mean of its standardised weights × the share of its weights there. One that stays where
     it is has a low mean, one that looks everywhere a low share.
@@ -91,13 +91,13 @@ def head_scores(weights: Floats, standardised: Floats) -> Floats:
 
 
 def token_starts(path: tuple[Floats, Floats]) -> Floats:
-    """The frame at which the path reaches each of its rows."""
+    """Return the frame at which the path reaches each of its rows."""
     rows, columns = path
     return columns[np.diff(rows, prepend=-1) > 0]
 
 
 def words_of_pieces(decode: Callable[[list[int]], str], ids: Sequence[int], spaces: bool) -> list[tuple[str, int, int]]:
-    """(word, first token, token behind its last) of each word: tokens of bytes joined, punctuation with its word."""
+    """Return (word, first token, last token + 1) of each word; bytes are joined, punctuation belongs to its word."""
     pieces: list[tuple[str, int, int]] = []  # of whole characters
     start = 0
     for end in range(1, len(ids) + 1):

@@ -1,1 +1,1 @@
-"""`attnctl model`: how large a model's attention is, from its configuration alone; the card of a trained one."""
+"""`attnctl model`: the size of a model's attention from its configuration alone; the card of a trained model."""

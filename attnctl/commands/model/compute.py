@@ -1,4 +1,4 @@
-"""How large a model's attention is, from its configuration alone: no weights are read.
+"""The size of a model's attention from its configuration alone: no weights are read.
 
 The network is built without memory and counted. Where that cannot be, four matrices a layer are what the
 configuration states, and the output says so.
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 @cache
 def known_configurations() -> dict[str, Document]:
-    """The configurations that come with attnctl, by name.
+    """Return the configurations that come with attnctl, by name.
 
     Each was held against a copy of its numbers, in November 2026. transformers' defaults: GPT-2 small, BERT base, RoBERTa,
     GPT-NeoX, Gemma 2 2B, gpt-oss 120B. The files of packages: all-MiniLM-L6-v2, SmolLM2. LitGPT's `config.py`: Falcon,
@@ -42,7 +42,7 @@ def known_configurations() -> dict[str, Document]:
 
 
 def model_sizes(name: str) -> ModelSizes:
-    """The sizes of a model by a known name, a hub id, a checkpoint's folder or its GGUF file.
+    """Return the sizes of a model by a known name, a hub id, a checkpoint's folder or its GGUF file.
 
     Raises UsageError where there is no such model, AttnctlError where its configuration does not say enough.
     """
@@ -72,7 +72,7 @@ def model_sizes(name: str) -> ModelSizes:
 
 
 def _gguf_settings(path: Path) -> Document:
-    """What a GGUF file's metadata says, under the names of a config.json."""
+    """Return a GGUF file's metadata under the names of a config.json."""
     from attnctl.models.huggingface.gguf_header import read_header
 
     header = read_header(path)
@@ -106,7 +106,7 @@ OTHERWISE = (
 
 
 def sizes_of_settings(settings: Document, name: str, source: str) -> ModelSizes:
-    """The sizes of the network that a config.json describes, built without memory where that can be.
+    """Return the sizes of the network that a config.json describes, built without memory if possible.
 
     Raises AttnctlError where its sizes cannot be, or where it cannot be built and does not say enough.
     """
@@ -123,7 +123,7 @@ def sizes_of_settings(settings: Document, name: str, source: str) -> ModelSizes:
 
 @contextmanager
 def _errors_said(name: str) -> Iterator[None]:
-    """Within this, a configuration that cannot be is an AttnctlError."""
+    """Turn the errors of an impossible configuration into an AttnctlError."""
     try:
         yield
     except (KeyError, TypeError, ValueError, ArithmeticError) as error:
@@ -132,7 +132,7 @@ def _errors_said(name: str) -> Iterator[None]:
 
 
 def _check_sizes(settings: Document) -> None:
-    """Raise ValueError where a size, here or in a part, is none."""
+    """Raise ValueError for a size, here or in a part, that is not a positive number."""
     for key, value in settings.items():
         if isinstance(value, dict):
             _check_sizes(value)
@@ -148,7 +148,7 @@ def _check_sizes(settings: Document) -> None:
 
 
 def checked_size(key: str, value: object, least: int = 1) -> int:
-    """A number of a configuration that counts something; 1200.0 is 1200. Raises ValueError where it cannot."""
+    """Return a count of a configuration as an integer; 1200.0 is 1200. Raises ValueError if it is not one."""
     if isinstance(value, float) and value.is_integer():
         value = int(value)
     if not isinstance(value, int) or isinstance(value, bool) or not least <= value <= limits.CONFIGURED_SIZE:
@@ -158,14 +158,14 @@ def checked_size(key: str, value: object, least: int = 1) -> int:
 
 
 def _most_parts(settings: Document, kind: str) -> int:
-    """The largest count that a configuration states under a key of this kind (a pattern): each part would be built."""
+    """Return the largest count under a key of this pattern: transformers would build that many parts."""
     several = [_most_parts(part, kind) for part in settings.values() if isinstance(part, dict)]
     stated = [value for key, value in settings.items() if isinstance(value, int) and re.search(kind, key)]
     return max([0, *several, *stated])
 
 
 def stated_sizes(settings: Document, name: str, source: str) -> ModelSizes:
-    """The sizes that a config.json states, of four matrices in each layer; a cache is not counted.
+    """Return the sizes that a config.json states, with four matrices in each layer; a cache is not counted.
 
     Raises AttnctlError where it does not state its layers, heads and d_model, or states that its layers are otherwise.
     """

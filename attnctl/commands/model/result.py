@@ -1,4 +1,4 @@
-"""What is told of a model as JSON: the sizes of its attention, the card of a trained one."""
+"""The JSON of a model: the sizes of its attention, and the card of a trained one."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class AttentionGroup(Part):
 
 
 class CachedLayers(Struct, frozen=True):
-    """Layers of which a cache keeps the same for each token: keys, values, and an indexer's key if there is one."""
+    """Layers whose cache is the same for each token: keys, values, and an indexer's key if there is one."""
 
     layers: Annotated[Count, about("How many.")]
     heads: Count
@@ -39,12 +39,12 @@ class CachedLayers(Struct, frozen=True):
     of_source: Annotated[bool, about("Whether of the text that an encoder read.")]
 
     def cache_bytes(self, n: int) -> int:
-        """Bytes that the layers keep of n tokens, 16 bits a number."""
+        """Return the bytes of the cache for n tokens, at 16 bits a number."""
         kept = n if self.window is None else min(n, self.window)
         return 2 * self.layers * (self.heads * (self.d_k + self.d_v) + self.indexer) * kept
 
     def kept_sentence(self) -> str:
-        """What the layers keep, for a table: "20 layers × 2 heads × (256 + 256)"."""
+        """Return the contents of the cache for a table: "20 layers × 2 heads × (256 + 256)"."""
         heads = f"{counted(self.layers, 'layer')} × {counted(self.heads, 'head')} × ({self.d_k} + {self.d_v})"
         indexer = f" + {self.indexer} of an indexer" if self.indexer else ""
         return heads + indexer + ("" if self.window is None else f" of the last {self.window:,} tokens")
@@ -59,7 +59,7 @@ class Parameters(Part):
 
 
 class Sizes(JsonDocument, kw_only=True, tag="attnctl.sizes/2"):
-    """The sizes of a model's attention, from its configuration, and what follows from them."""
+    """The sizes of a model's attention, from its configuration, and the memory that follows from them."""
 
     name: str
     architecture: str
@@ -90,7 +90,7 @@ class Sizes(JsonDocument, kw_only=True, tag="attnctl.sizes/2"):
 
 
 class Card(JsonDocument, kw_only=True, tag="attnctl.card/1"):
-    """What a file of weights says of itself."""
+    """The metadata of a weights file."""
 
     name: str
     shapes: Annotated[dict[str, tuple[Index, ...]], about("Of each tensor.")]

@@ -1,4 +1,4 @@
-"""The sizes of a model, and the card of one that attnctl trained."""
+"""Show the sizes of a model, and the card of a model that attnctl trained."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 def parameter_text(count: float) -> str:
-    """A number of parameters as people say it: 7.1 M."""
+    """Return a number of parameters in words: 7.1 M."""
     for size, letter in ((1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k")):
         if count >= size:
             return f"{count / size:.3g} {letter}"
@@ -28,12 +28,12 @@ def parameter_text(count: float) -> str:
 
 
 def _named(facts: Mapping[str, str | None], wide: int) -> Iterator[Form]:
-    """Names in `wide` cells, and beside each what is said of it."""
+    """Return names in `wide` cells, each with its value."""
     return (Line(said, indent=2, hanging=wide, mark=name) for name, said in facts.items() if said)
 
 
 def sizes_forms(sizes: ModelSizes, tokens: int) -> Iterator[Form]:
-    """What `sizes` says, at a text of `tokens` tokens; 32 bits a number unless said."""
+    """Return `sizes` as forms for a text of `tokens` tokens; a number has 32 bits by default."""
     main = sizes.main_layers
     shared = f", sharing {counted(main.kv_heads, 'key/value head')}" if main.kv_heads != main.heads else ""
     kinds: Counter[str] = Counter()
@@ -61,7 +61,7 @@ def sizes_forms(sizes: ModelSizes, tokens: int) -> Iterator[Form]:
 
 
 def _parameter_forms(sizes: ModelSizes) -> Iterator[Form]:
-    """The table of parameters: each matrix's, of one layer, in all, and short; the embedding last."""
+    """Return the table of parameters: each matrix in one layer, in all, and short; the embedding last."""
     head, layer, every = sizes.per_head(), sizes.per_layer(), sizes.in_all()
     parts: dict[str, Mapping[str, int | str]] = {} if head is None else {"a head": head}
     parts["a layer"] = {**layer, "together": sum(layer.values())}
@@ -124,7 +124,7 @@ def _memory_forms(sizes: ModelSizes, tokens: int) -> Iterator[Form]:
 
 
 def _memory_table(*rows: tuple[str, int, str]) -> Table:
-    """What is kept, its bytes, and what these are."""
+    """Return what memory holds, its bytes, and their meaning."""
     names, sizes, about = zip(*rows, strict=True)
     return Table(
         [Column("", names, "text"), Column("", sizes, told=bytes_text), Column("", about, "text", cut="below")],
@@ -152,7 +152,7 @@ LIMITS = (
 
 
 def card_forms(name: str, metadata: dict[str, str], shapes: Mapping[str, Sequence[int]], size: int) -> list[Form]:
-    """The card; `size` is that of the file in bytes. What the metadata lacks is left out.
+    """Return the card; `size` is the file's size in bytes. Missing metadata is left out.
 
     Raises AttnctlError where the metadata is damaged.
     """

@@ -1,1 +1,1 @@
-"""Whether a fact planted in filler is found, and which heads fetch it."""
+"""`attnctl needle`: does a model find a planted fact, and which heads fetch it?"""

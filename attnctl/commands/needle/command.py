@@ -1,4 +1,4 @@
-"""`attnctl needle`: is a planted fact found, at every depth of prompts of several lengths, and which heads fetch it."""
+"""`attnctl needle`: does a model find a planted fact, at every depth of prompts of several lengths?"""
 
 from __future__ import annotations
 
@@ -153,7 +153,7 @@ def needle_command(
 def _ask_needles(
     asker: NeedleAsker, tokens: list[int], shares: list[int], switch_off: int, form: str, output: str | None
 ) -> None:
-    """Ask the needles that the file of -o does not hold yet, and write what is known of all."""
+    """Ask the needles that the file of -o does not have yet, and write the results of all."""
     from attnctl.commands.needle.result import known_needles
     from attnctl.formats.documents.json_documents import write_json
 
@@ -183,7 +183,7 @@ def _ask_needles(
 
 
 def _tokens_read(length: int, depth: float) -> float:
-    """How many tokens are read for a needle: what stands behind it, as filler before it is shared, and an answer."""
+    """Return how many tokens a needle costs: the text after it, since the filler before is shared, and an answer."""
     return length * (1 - depth) + ANSWER
 
 
@@ -194,7 +194,7 @@ def _whole_numbers(spec: str, option: str) -> list[int]:
 
 
 def _write_line(line: bytes, output: str | None) -> None:
-    """A line at the end of a file, which is whole, or is asked for again; on standard output for None."""
+    """Append a whole line to a file, or write it to standard output if the file is None."""
     if output is None:
         put_bytes(line + b"\n")
         return

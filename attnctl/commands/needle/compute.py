@@ -1,4 +1,4 @@
-"""Needles asked of a checkpoint: prompts of a wanted length with a fact at a wanted depth, answered and looked into."""
+"""Ask needles of a checkpoint: prompts of a given length with a fact at a given depth."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ ANSWER = 24  # tokens of an answer
 
 @dataclass
 class NeedleAsker:
-    """A checkpoint, a needle with its question and what an answer must hold, and a haystack's text.
+    """A checkpoint, a needle with its question and expected answer, and the text of a haystack.
 
     A haystack of None is sentences made from the seed. Raises AttnctlError for one without sentences.
     """
@@ -60,13 +60,13 @@ class NeedleAsker:
         )  # fmt: skip
 
     def check_length(self, length: int) -> None:
-        """Raise AttnctlError for a prompt that is longer than the model reads."""
+        """Raise AttnctlError for a prompt that is longer than the model can read."""
         limit = self.model.pieces.limit
         if limit is not None and length > limit:
             raise AttnctlError(f"{self.model.info.name} reads {limit:,} tokens", option="lengths", value=length)
 
     def ask_needles(self, places: Sequence[tuple[int, float]]) -> Iterator[NeedleCell]:
-        """A needle at each (length, depth): depth 0 first, 1 last, of a prompt of about `length` tokens.
+        """Yield a needle at each (length, depth) of prompts of about `length` tokens; depth 0 is first, 1 last.
 
         Raises AttnctlError for too few.
         """
@@ -74,7 +74,7 @@ class NeedleAsker:
         return (self._asked_needle(*place, haystack) for place in places)
 
     def _read_haystack(self, places: Sequence[tuple[int, float]]) -> AnsweredPrompt | None:
-        """The prompt in which most stands before the needle: any other begins with the same filler up to its own."""
+        """Read the prompt with the longest text before the needle: every other prompt begins with the same filler."""
         if not places:
             return None
         tokens = self._prompt_of_length(*max(places, key=math.prod))[1]
@@ -96,7 +96,7 @@ class NeedleAsker:
         return cell
 
     def needles_of(self, cells: Sequence[NeedleCell], off: int = 0) -> Needles:
-        """All that `cells` say, and how many are answered still without the `off` best heads, and without as many others."""
+        """Return the summary of `cells`, with the answers without the `off` best heads and without random ones."""
         scores = mean_scores(cells)
         heads = tuple(RetrievalHead(*place, score) for place, score in scores.items() if score >= RETRIEVAL)
         found = Needles(
@@ -110,7 +110,7 @@ class NeedleAsker:
         return found
 
     def answered_without(self, heads: Sequence[tuple[int, int]], cells: Sequence[NeedleCell]) -> HeadsOff:
-        """How many of the answered needles are still answered with these heads' outputs set to 0."""
+        """Return how many of the answered needles are still answered with these heads' outputs set to 0."""
         off: dict[int, tuple[int, ...]] = {}
         for layer, head in heads:
             off[layer] = (*off.get(layer, ()), head)
@@ -122,7 +122,7 @@ class NeedleAsker:
         return HeadsOff(tuple(HeadPlace(*place) for place in heads), still, len(asked))
 
     def _answer(self, tokens: Sequence[Token], haystack: AnsweredPrompt | None) -> tuple[AnsweredPrompt, str]:
-        """A prompt read behind what it shares with another, and its answer: "" where its first token ends the text."""
+        """Return the answer to a prompt that shares its beginning with another; "" if the first token ends the text."""
         read = AnsweredPrompt(self.model, ids_of(tokens), after=haystack)
         with suppress(AttnctlError):
             read.generate_answer(ANSWER, self._answers)
@@ -130,7 +130,7 @@ class NeedleAsker:
         return read, self.model.pieces.tokenizer.decode(list(read.answer), skip_special_tokens=True)
 
     def _prompt_of_length(self, length: int, depth: float) -> tuple[Prompt, tuple[Token, ...], tuple[int, int]]:
-        """The prompt, its tokens, and where the needle's tokens are in them."""
+        """Return the prompt, its tokens, and the range of the needle's tokens."""
         empty = len(prompt_tokens(self.model, self._rendered_prompt([]).text))
         count = self.model.pieces.tokenizer.encode
         room, sentences = length - empty, []
@@ -155,7 +155,7 @@ class NeedleAsker:
         return prompt, tokens, (inside[0], inside[-1] + 1)
 
     def _rendered_prompt(self, sentences: Sequence[str]) -> Prompt:
-        """The haystack and the question, by the checkpoint's chat template where it has one."""
+        """Return the haystack and the question, in the checkpoint's chat template if it has one."""
         body = " ".join(sentences or [self.run.needle])
         said = f"{body}\n\n{self.run.question}"
         if "chat_template" in self.model.pieces.settings:
@@ -166,6 +166,6 @@ class NeedleAsker:
 def random_heads(
     every: Sequence[tuple[int, int]], but: Sequence[tuple[int, int]], count: int, seed: int
 ) -> list[tuple[int, int]]:
-    """`count` of the heads, none of them in `but`, the same for the same seed."""
+    """Return `count` heads, none of them in `but`, the same for the same seed."""
     rest = sorted(set(every) - set(but))
     return sorted(random.Random(seed).sample(rest, min(count, len(rest))))

@@ -1,4 +1,4 @@
-"""What a needle is planted in, and the needle where none is given."""
+"""The filler around a needle, and the default needle."""
 
 from __future__ import annotations
 
@@ -35,14 +35,14 @@ _TIMES = (
 
 
 def filler_sentences(seed: int) -> Iterator[str]:
-    """Sentences without end, the same for the same seed: nothing in them has to do with a needle."""
+    """Yield sentences without end, the same for the same seed; none of them is related to a needle."""
     rng = random.Random(seed)
     while True:
         yield f"{rng.choice(_TIMES)} the {rng.choice(_PEOPLE)} at the {rng.choice(_PLACES)} {rng.choice(_DEEDS)}."
 
 
 def sentences_of(text: str) -> list[str]:
-    """A haystack's sentences, in order. Raises AttnctlError where it has none."""
+    """Return a haystack's sentences in order. Raises AttnctlError if it has none."""
     found = [part.strip() for part in re.split(r"(?<=[.!?…])\s+", text) if part.strip()]
     if not found:
         raise AttnctlError("the haystack holds no sentences")

@@ -16,7 +16,7 @@ SHARE = "share of the answer's attention on the needle"
 
 
 def needle_drawing(found: Needles, cells: Sequence[NeedleCell]) -> Drawing:
-    """All needles at the left, at the right those that were answered, the others hatched; colours and numbers are shares."""
+    """Draw all needles on the left, the answered ones on the right, the others hatched; colours and numbers are shares."""
     shares, lengths, depths = depth_grid(cells, "found")  # (depths, lengths)
     asked = np.isfinite(shares)  # (depths, lengths)
     answered = asked & (depth_grid(cells, "answered")[0] == 1)  # (depths, lengths)

@@ -1,4 +1,4 @@
-"""Needles: a fact planted in filler at several depths and lengths, whether a model finds it, and which heads fetch it.
+"""Needles: facts planted in filler at several depths and lengths, the answers to them, and the heads that fetch them.
 
 The retrieval score of a head is that of Wu et al. 2024 (Retrieval Head Mechanistically Explains Long-Context Factuality):
 the share of the answer's tokens for which the head attends most to that very token inside the needle, over all needles
@@ -29,7 +29,7 @@ RETRIEVAL = 0.1  # a head's score from which Wu et al. call it a retrieval head
 
 
 class NeedleRun(JsonDocument, kw_only=True):
-    """What the needles of one run share."""
+    """The settings that the needles of one run share."""
 
     model: ResultModel
     needle: Annotated[str, about("The fact that was planted.")]
@@ -42,7 +42,7 @@ class NeedleRun(JsonDocument, kw_only=True):
 
 
 class NeedleCell(NeedleRun, kw_only=True, tag="attnctl.needle/1"):
-    """A fact planted in a prompt, and what came of it; a run writes one a line."""
+    """A fact planted in a prompt, and the model's answer; a run writes one a line."""
 
     length: Annotated[Index, about("Tokens of the prompt that were asked for.")]
     depth: Annotated[Portion, about("Where the needle stands: 0 first, 1 last.")]
@@ -60,7 +60,7 @@ class NeedleCell(NeedleRun, kw_only=True, tag="attnctl.needle/1"):
 
 
 class HeadsOff(Part):
-    """How many needles are still answered with these heads switched off."""
+    """The number of needles that are still answered with these heads switched off."""
 
     heads: tuple[HeadPlace, ...]
     answered: Index
@@ -74,7 +74,7 @@ class RetrievalHead(HeadPlace):
 
 
 class Needles(NeedleRun, kw_only=True, tag="attnctl.needles/1"):
-    """What the needles of one run come to: which heads fetch them; the last line of `needle --json`."""
+    """The summary of one run: the answers and the heads that fetch them; the last line of `needle --json`."""
 
     asked: Index
     answered: Index
@@ -107,7 +107,7 @@ def mean_scores(cells: Sequence[NeedleCell]) -> dict[tuple[int, int], float]:
 
 
 def depth_grid(cells: Sequence[NeedleCell], what: str) -> tuple[Floats, list[int], list[float]]:
-    """Return `answered` or `found` as (depths, lengths), NaN where it was not asked; and the lengths and depths."""
+    """Return `answered` or `found` as (depths, lengths), NaN for a needle that was not asked; and the lengths and depths."""
     lengths = sorted({cell.length for cell in cells})
     depths = sorted({cell.depth for cell in cells})
     values = np.full((len(depths), len(lengths)), np.nan, np.float32)  # (depths, lengths)
@@ -119,7 +119,7 @@ def depth_grid(cells: Sequence[NeedleCell], what: str) -> tuple[Floats, list[int
 def retrieval_scores(
     strongest: dict[int, Array], prompt: Sequence[int], answer: Sequence[int], needle: tuple[int, int]
 ) -> dict[int, Floats]:
-    """Layer → each head's retrieval score on one answer: (heads,).
+    """Return layer → each head's retrieval score on one answer: (heads,).
 
     `strongest` is layer → the key that each head attends to most when it predicts each answer token (heads, m); `prompt`
     and `answer` are ids, `needle` the prompt's tokens [a, b).
@@ -135,7 +135,7 @@ def retrieval_scores(
 
 
 def known_needles(path: str, run: NeedleRun) -> list[NeedleCell]:
-    """The needles that the file of JSON lines of an earlier run holds; [] where there is none.
+    """Return the needles in the file of JSON lines of an earlier run; [] if it has none.
 
     A last line that was cut off is taken out of the file. Raises AttnctlError for a file of something else, or of another
     run.

@@ -1,4 +1,4 @@
-"""The needles of a haystack: depths and lengths, the retrieval heads, and the check with heads switched off."""
+"""Show the needles of a haystack: depths and lengths, the retrieval heads, and the check with heads switched off."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ MOST = 12  # retrieval heads that are listed
 
 
 def needles_forms(found: Needles, cells: Sequence[NeedleCell]) -> Iterator[Form]:
-    """The grid, the heads, and what it comes to."""
+    """Return the grid, the heads, and the summary."""
     yield f"{visible_text(found.model.name)} answers {found.answered} of {found.asked} needles"
     yield "✓ answered, with the share of the answer's attention that goes to the needle", "dim"
     yield ""
@@ -59,7 +59,7 @@ def needles_forms(found: Needles, cells: Sequence[NeedleCell]) -> Iterator[Form]
 
 
 def needle_cells(cells: Sequence[NeedleCell]) -> Table:
-    """A row a needle."""
+    """Return one row for each needle."""
     return Table(
         [
             Column("length", [cell.length for cell in cells]),

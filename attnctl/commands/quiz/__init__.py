@@ -1,1 +1,1 @@
-"""`attnctl quiz`: questions made from the actual numbers of a sentence."""
+"""`attnctl quiz`: questions about the numbers of a sentence."""

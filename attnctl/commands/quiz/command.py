@@ -1,4 +1,4 @@
-"""`attnctl quiz`: questions made from the actual numbers of a sentence."""
+"""`attnctl quiz`: questions about the numbers of a sentence."""
 
 from __future__ import annotations
 
@@ -105,7 +105,7 @@ def quiz_command(
 
 
 def run_quiz(page: Console, asked: Sequence[QuizQuestion]) -> None:
-    """Ask, mark and count; a stream that ends early ends the quiz with what was answered."""
+    """Ask, mark and count. If the input ends early, the quiz ends with the answers so far."""
     from attnctl.commands.quiz.result import is_right
     from attnctl.commands.quiz.show import answer_forms, question_forms, score_forms
     from attnctl.render.terminal.console import Shown

@@ -1,4 +1,4 @@
-"""Questions about one row of attention, made from the numbers of an actual trace."""
+"""Questions about one row of attention, made from the numbers of a trace."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ MOST_KEYS = 12  # rows longer than this are no exercise for the head
 
 @dataclass(frozen=True)
 class QuizRow:
-    """One query of one head: what a question may ask about. Arrays (n,), over the keys that the query may see."""
+    """One query of one head that a question can ask about. Arrays (n,) are over the keys that the query may see."""
 
     trace: Trace
     layer: LayerTrace
@@ -56,15 +56,15 @@ class QuizRow:
 
     @property
     def largest_key(self) -> int:
-        """The place of the largest weight."""
+        """Return the index of the largest weight."""
         return int(np.argmax(self.weights))
 
     def some_key(self) -> int:
-        """Some key's place."""
+        """Return the index of some key."""
         return self.dice.randrange(len(self.keys))
 
     def keys_with_numbers(self, numbers: Doubles, but: int | None = None) -> tuple[str, ...]:
-        """Each key with its number, one of them left out."""
+        """Return each key with its number; one number is left out."""
         pairs = zip(self.names, numbers, strict=True)
         return tuple(f"{name} {'?' if at == but else number_text(x, 2)}" for at, (name, x) in enumerate(pairs))
 
@@ -72,7 +72,7 @@ class QuizRow:
 def questions_of_trace(
     trace: Trace, count: int = 5, seed: int = 0, query: int | None = None, model: Model | None = None
 ) -> list[QuizQuestion]:
-    """`count` questions about a trace, as `attnctl quiz` asks them; the same seed asks the same.
+    """Return `count` questions about a trace, as `attnctl quiz` asks them; the same seed gives the same questions.
 
     The last of three or more is on what matters, where `model`, the built-in one that the trace is of, makes a prediction
     that one head carries. Raises AttnctlError where there is nothing to ask.
@@ -93,7 +93,7 @@ def questions_of_trace(
 
 
 def quiz_questions(trace: Trace, count: int = 5, seed: int = 0, query: int | None = None) -> list[QuizQuestion]:
-    """`count` questions about `trace`, of as many kinds as its numbers allow; the same seed asks the same.
+    """Return `count` questions about `trace`, of as many kinds as possible; the same seed gives the same questions.
 
     Raises AttnctlError where the trace has no weights, or no row with two keys to choose from.
     """
@@ -123,7 +123,7 @@ def quiz_questions(trace: Trace, count: int = 5, seed: int = 0, query: int | Non
 
 
 def _telling_rows(trace: Trace, dice: random.Random, query: int | None) -> list[QuizRow]:
-    """Rows worth asking about, the most telling one first, then others in any order."""
+    """Return the rows to ask about, the most informative first, then the others in random order."""
     found = headline(trace, query=query)
     places = [
         (layer, at, row)
@@ -151,7 +151,7 @@ def _telling_rows(trace: Trace, dice: random.Random, query: int | None) -> list[
 
 
 def _distinct_labels(tokens: Sequence[Token]) -> list[str]:
-    """Labels of tokens, told apart: the place is added to those that stand more than once."""
+    """Return labels of tokens; a repeated token gets its position."""
     labels = [visible_text(token.text) for token in tokens]
     times = Counter(labels)
     return [f"{name}({at})" if times[name] > 1 else name for at, name in enumerate(labels)]
@@ -340,7 +340,7 @@ def _ask_mixed(row: QuizRow) -> QuizQuestion | None:
 
 
 def _is_plain_softmax(row: QuizRow) -> bool:
-    """Whether the weights follow from scores, scale and softmax alone."""
+    """Return whether the weights follow from scores, scale and softmax alone."""
     model = row.trace.model
     return not model.caps_scores and row.layer.bias is None and model.temperature in (None, 1.0)
 
@@ -355,7 +355,7 @@ CLEAR = 1.25  # times the next largest drop, below which nobody could tell
 
 
 def removal_question(found: Effects, dice: random.Random) -> QuizQuestion | None:
-    """The question; None where no head's removal clearly costs the prediction most."""
+    """Return a question about the head that matters most; None if no head's removal clearly matters most."""
     drops = sorted(
         (one for one in found.heads if _lost_probability(one) > 0.05), key=lambda one: -_lost_probability(one)
     )

@@ -1,4 +1,4 @@
-"""A quiz: questions with their answers, and how an answer is marked."""
+"""A quiz: questions with their answers, and the marking of an answer."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class QuestionEntry(Part):
 
 
 class QuizQuestion(QuestionEntry, kw_only=True):
-    """A question as it is asked: once it is answered, the reader is told why."""
+    """A question with the reason of its answer."""
 
     why: str
 
@@ -36,7 +36,7 @@ class Quiz(JsonDocument, kw_only=True, tag="attnctl.quiz/1"):
 
 
 def is_right(question: QuizQuestion, given: str) -> bool | None:
-    """Whether an answer is right; None where it is none at all (no such choice, not a number)."""
+    """Return whether an answer is right; None if it is not an answer (no such choice, not a number)."""
     given = given.strip()
     if not question.choices:
         number = number_in(given)
@@ -48,7 +48,7 @@ def is_right(question: QuizQuestion, given: str) -> bool | None:
 
 
 def number_in(text: str) -> float | None:
-    """A number as people write it: 0.42, ,42, 42 %, −1.5; None for anything else."""
+    """Return a number in any usual spelling: 0.42, ,42, 42 %, −1.5; None for anything else."""
     text = text.replace("−", "-").replace(",", ".").strip()
     try:
         return float(text.removesuffix("%")) / (100 if text.endswith("%") else 1)

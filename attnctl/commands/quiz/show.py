@@ -1,4 +1,4 @@
-"""The questions of a quiz: a mark in the margin, and what is asked or answered beside it."""
+"""Show the questions of a quiz, with a mark in the margin."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ MARGIN = 10  # cells
 
 
 def question_forms(question: QuizQuestion, number: int, count: int) -> Iterator[Form]:
-    """The question with the numbers it takes, and the choices by letter."""
+    """Return a question with the numbers that it needs, and its choices by letter."""
     exact = (
         f" (two decimals: what is within {question.tolerance:.2g} is right)"
         if question.tolerance
@@ -30,7 +30,7 @@ def question_forms(question: QuizQuestion, number: int, count: int) -> Iterator[
 
 
 def answer_forms(question: QuizQuestion, given: str, good: bool) -> Iterator[Form]:
-    """What became of an answer, and why."""
+    """Return whether an answer was right, and why."""
     if good:
         return _beside("right", "bold accent", question.why)
     said, decimals = question.answer, 2 if question.tolerance else 0
@@ -39,7 +39,7 @@ def answer_forms(question: QuizQuestion, given: str, good: bool) -> Iterator[For
 
 
 def beginning_forms(line: Headline, query: str, where: str) -> Iterator[Form]:
-    """Which row the first question is about, and why; where the others come from."""
+    """Return the row of the first question with the reason for it, and the origin of the others."""
     place = f"{query}{f' in {where}' if where else ''}"
     said = f"The first question is about {place}: {line.reason}. "
     options = ", ".join(map(option_name, ("layer", "head", "query")))
@@ -47,7 +47,7 @@ def beginning_forms(line: Headline, query: str, where: str) -> Iterator[Form]:
 
 
 def score_forms(correct: int, answered: int, count: int) -> Iterator[Form]:
-    """The score."""
+    """Return the score."""
     yield ""
     yield Line(
         [(f"{correct} of {count} right", "bold accent"), f", {answered} answered" * (answered != count)], indent=2

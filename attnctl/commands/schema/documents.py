@@ -24,12 +24,12 @@ DOCUMENTS = _CORE | {name: place for command in COMMANDS.values() for name, plac
 
 
 def make_schema(name: str) -> Schema:
-    """The schema of the documents of a name in DOCUMENTS."""
+    """Return the schema of the documents of a name in DOCUMENTS."""
     return schema_of(find_named(DOCUMENTS[name]), name)
 
 
 def schema_of(kind: type[Struct], name: str) -> Schema:
-    """The schema of the documents of a type, with the number of its version, as `attnctl.<name>/1`."""
+    """Return the schema of the documents of a type, with its version, as `attnctl.<name>/1`."""
     from msgspec.json import schema_components
 
     _, parts = schema_components((kind,), schema_hook=lambda array: {}, ref_template="#/$defs/{name}")
@@ -42,7 +42,7 @@ def schema_of(kind: type[Struct], name: str) -> Schema:
 
 
 def _finish_object(part: Schema) -> None:
-    """Of an object: it holds nothing else than its fields; what may be absent is never null; some are always there."""
+    """Finish the schema of an object: no other fields; an absent field is left out, never null; some fields are required."""
     del part["title"]
     part["description"] = " ".join(part["description"].split())
     part["additionalProperties"] = False

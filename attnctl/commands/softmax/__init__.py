@@ -1,1 +1,1 @@
-"""`attnctl softmax`: what the softmax makes of a few scores, and why."""
+"""`attnctl softmax`: the softmax of a few scores, and why it is so."""

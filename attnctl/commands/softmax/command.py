@@ -1,4 +1,4 @@
-"""`attnctl softmax`: what the softmax makes of a few scores, and why."""
+"""`attnctl softmax`: the softmax of a few scores, and why it is so."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The scores of a softmax as they are written, their factor, and every step from there to the weights."""
+"""Parse the scores of a softmax and their factor, and compute every step to the weights."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def _score_value(part: str, error: type[AttnctlError]) -> float:
 
 
 def factor_of(scale: str | None, d_k: int | None) -> float:
-    """What the scores are multiplied by: `scale`, or 1/√d_k; 1 without either. Raises UsageError for no such number."""
+    """Return the factor of the scores: `scale`, or 1/√d_k, or 1. Raises UsageError for a factor that is not a number."""
     if scale == "auto" and d_k is None:
         raise UsageError(f"it is 1/√d_k: give {option_name('d_k')}, too", option="scale", value="auto")
     factor = scale_of(scale, False)

@@ -1,4 +1,4 @@
-"""The softmax number by number: the arithmetic with bars, the scales, plain division."""
+"""Show the softmax number by number: the arithmetic with bars, the scales, plain division."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ Step = tuple[str, Doubles, str]  # title, numbers, what stands below them
 
 
 def softmax_forms(worked: Softmax, precision: int = 2) -> Iterator[Form]:
-    """Softmax weights worked out."""
+    """Return softmax weights with every step."""
     number = partial(_number, precision=precision)
     scores = [f"{x:g}" if np.isfinite(x) else "-∞" for x in worked.scores]
     names = scores if worked.labels is None else [token_label(name, 18) for name in worked.labels]
@@ -72,7 +72,7 @@ def _section(name: str, formula: str) -> Iterator[Form]:
 
 
 def _share_table(names: Sequence[str], heading: str, number: Callable[[float], str], steps: Sequence[Step]) -> Table:
-    """Names, the numbers of each step, a bar for each share, which are the last step's, and the feet."""
+    """Return names, the numbers of each step, a bar for each share of the last step, and the foot."""
     columns = [Column(title, numbers, told=number) for title, numbers, _ in steps]
     bars = Column("", steps[-1][1], "bar", most=32, rank=0)
     feet = ["Σ", *(foot for _, _, foot in steps)]
@@ -80,7 +80,7 @@ def _share_table(names: Sequence[str], heading: str, number: Callable[[float], s
 
 
 def _change_by_shift(scores: Doubles, divided: Doubles, number: Callable[[float], str]) -> str:
-    """How plain division changes where every score is larger, or smaller; empty where no such change can be seen."""
+    """Say how plain division changes if every score is larger or smaller; empty if no change is visible."""
     best = int(np.argmax(divided))
     before, least = number(divided[best]), float(scores[np.isfinite(scores)].min())
     for shift in (10.0, 1 - least):  # by which the least score is 1
@@ -93,7 +93,7 @@ def _change_by_shift(scores: Doubles, divided: Doubles, number: Callable[[float]
 
 
 def scale_factor(scale: float) -> str:
-    """A scale as a factor: × 2, or ÷ 8 where that is the rounder number."""
+    """Return a scale as a factor: × 2, or ÷ 8 if that is the rounder number."""
     if 0 < abs(scale) < 1 and abs(1 / scale - round(1 / scale)) < 1e-9:
         return f"÷ {round(1 / scale)}"
     return f"× {scale:.4g}"
