@@ -11,12 +11,17 @@ A package names what it gives as entry points, each under the name that users ty
     [project.entry-points."attnctl.measures"]       # for `--measure NAME`: a `Measure` of this name
     relative = "attnctl_lookback:RELATIVE"
 
+    [project.entry-points."attnctl.batch_formats"]  # for `batch --format NAME`: a class below `BatchFormat`
+    lengths = "attnctl_lengths:Lengths"
+
 It may import these modules, and of them what has no underscore before its name. Everything else is private, and may
 change in any version:
 
 attnctl                                   the functions for Python: attend, capture, load, …
 attnctl.arrays                            types of arrays
 attnctl.attention                         the mathematics
+attnctl.batching.formats                  BatchFormat, MeanFormat, tally_of_values
+attnctl.batching.items                    Item
 attnctl.cli.command                       command, refuse_unused
 attnctl.cli.groups                        options that several commands have, and their groups
 attnctl.cli.opening                       model_of, open_source

@@ -13,13 +13,14 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
-from attnctl import find_named, limits
+from attnctl import limits
 from attnctl.argument_types import model_arguments
+from attnctl.batching.formats import PICTURES, format_named
 from attnctl.batching.items import Item, Pending, Result, given, item_indices, item_options, rendered
 from attnctl.commands import BATCH_FORMATS, PROMPT_FORMATS
 from attnctl.errors import AttnctlError, UsageError, error_place, option_name, options_as_flags
 from attnctl.files import need_pyarrow
-from attnctl.formats.pictures import format_names, heatmap_bytes
+from attnctl.formats.pictures import heatmap_bytes
 from attnctl.measures import check_measure, needs_of
 from attnctl.models import Model, open_named_model
 from attnctl.models.builtin.stack import Stack, can_run_together, run_together
@@ -32,7 +33,6 @@ from attnctl.trace.steps import NAMES, check_names, narrow_trace, rounded_trace
 if TYPE_CHECKING:
     from attnctl.argument_types import OptionValues
 
-PICTURES = format_names()
 TRIAL_TOKENS = 512  # of a text with which padding is tried on behalf of shorter ones
 NONE = "[]"  # no options of its own
 OPENED = 8  # models kept open, where items have options of their own
@@ -66,7 +66,7 @@ class Work:
         """What a worker is asked for."""
         for form in self.formats:
             if form in PROMPT_FORMATS:
-                task: Task = find_named(PROMPT_FORMATS[form]).task(self.options, self.prompts, model)
+                task: Task = format_named(form).task(self.options, self.prompts, model)
                 return task
         return Traces(self, model)
 
@@ -99,8 +99,7 @@ class Work:
     @property
     def draws_pictures(self) -> bool:
         """Whether pictures are drawn, which takes longer than everything else together."""
-        slow = {*PICTURES, "statistics", *BATCH_FORMATS, *PROMPT_FORMATS}
-        return not slow.isdisjoint(self.formats)
+        return not {"json", "npz", "parquet"}.issuperset(self.formats)
 
 
 class Task(Protocol):
@@ -386,18 +385,7 @@ class Traces:
             from attnctl.formats.storage import trace_to_npz
 
             return trace_to_npz(self.work.kept_of(trace, rounded=False))
-        if form == "parquet":
-            from attnctl.batching.columns import rows_of_trace as packed_rows
-
-            return packed_rows(trace, item)
-        if form == "statistics":
-            from attnctl.batching.tallies import statistics_of_trace
-
-            return statistics_of_trace(trace)
-        if form in BATCH_FORMATS:
-            model = self.model_of_item(item)
-            return find_named(BATCH_FORMATS[form]).measure(model, item, *self._item_selection(item, model))
-        raise ValueError(form)
+        return format_named(form).make(item, trace, self.model_of_item(item))
 
     def _picture_of_trace(self, form: str, item: Item, trace: Trace, notes: list[str]) -> bytes:
         from attnctl.formats.pictures import Look

@@ -16,6 +16,7 @@ PANEL = "Plug-ins"  # of the help of the program
 # group → its entry points by name, and what loads one of them
 OTHERS = {
     "attnctl.measures": ("attnctl.measures:measures_of_packages", "attnctl.measures:load_measure"),
+    "attnctl.batch_formats": ("attnctl.batching.formats:formats_of_packages", "attnctl.batching.formats:load_format"),
 }
 
 

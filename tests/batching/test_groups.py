@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 import attnctl
-from attnctl.batching.tallies import merge_means, tally_of_values
+from attnctl.batching.formats import merge_means, tally_of_values
 from attnctl.formats.storage import from_json
 from attnctl.layer import HEAD_FIELD_ARRAYS
 from tests.batching.test_resume import contents, sentences

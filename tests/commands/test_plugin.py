@@ -21,6 +21,8 @@ import pytest
 import torch
 
 from attnctl import plugins
+from attnctl.batching.formats import known_formats
+from attnctl.commands import batch
 from tests.conftest import SAMPLES, Refused, Run
 from tests.models.huggingface.conftest import Shelf
 
@@ -275,6 +277,74 @@ def test_a_measure_of_attnctls_own_stays_ours(
     assert run("heatmap", "--help-all").err == left_out
     if name == "rollout":
         assert "residual" in run("heatmap", "Alice eats", "--measure", name).err  # of attnctl's own
+
+
+LENGTHS = """
+from attnctl.batching.formats import MeanFormat, tally_of_values
+
+class BATCH_FORMATS(MeanFormat):
+    form, measures = "{name}", ("tokens",)
+
+    @staticmethod
+    def make(item, trace, model):
+        if item.id == "bad":
+            raise ValueError("no lengths")
+        return tally_of_values(
+            (layer.layer, head, "tokens", len(trace.tokens)) for layer in trace.layers for head in layer.heads
+        )
+"""
+
+
+def test_a_batch_format_of_a_package(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, run: Run, refused: Refused
+) -> None:
+    install(tmp_path, monkeypatch, "lengths", LENGTHS.format(name="lengths"), "batch_formats")
+    assert "sources, lengths: json,png." in " ".join(run("batch", "--help-all").out.replace("│", "").split())
+    file, out = tmp_path / "in.jsonl", tmp_path / "out"
+    file.write_text('{"text": "a b"}\n{"text": "a b c d"}\n{"text": "e", "id": "bad"}\n{"text": "a b c d e f"}\n')
+    args = ("batch", file, "-o", out, "--model", "random", "--heads", "2", "--jobs", "2", "--layer", "0")
+    told = run(*args, "--format", "lengths,json")
+    assert told.code == 3 and "3 done, 1 failed" in told.err and "ValueError: no lengths" in told.err
+    assert (out / "lengths.csv").read_text().splitlines() == [
+        "layer,head,measure,mean,spread,n", "0,0,tokens,4,2,3", "0,1,tokens,4,2,3"
+    ]  # fmt: skip
+    again = run(*args, "--format", "lengths,json")
+    assert "0 done, 4 there before (1 of them failed)" in again.err
+    (out / ".lengths" / "0000000.json").unlink()
+    assert "made again" in run(*args, "--format", "lengths,json").err
+    assert "goes with --format json" in refused(*args, "--format", "lengths", "--steps", "weights", code=2)
+    assert run(*args, "--format", "json", "--replace").code == 0
+    assert {path.name for path in out.rglob("*") if path.is_file()} <= {
+        ".lock",
+        "manifest.jsonl",
+        "run.json",
+        "traces.jsonl",
+    }
+
+
+@pytest.mark.parametrize(
+    ("name", "code", "why"),
+    [
+        ("goneformat", "import nowhere_at_all", "No module named 'nowhere_at_all'"),
+        ("threeformat", "BATCH_FORMATS = 3", "is no class below BatchFormat"),
+        ("renamedformat", LENGTHS.format(name="another"), "is called 'another'"),
+        ("sources", "", ""),
+    ],
+)
+def test_a_broken_batch_format_is_one_line(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, run: Run, refused: Refused, name: str, code: str, why: str
+) -> None:
+    install(tmp_path, monkeypatch, name, code, "batch_formats")
+    (tmp_path / "in.txt").write_text("a b\n")
+    told = run("batch", "--help-all")
+    assert (told.code, told.err.count("\n")) == (0, 1) and f"package-{name}" in told.err
+    if why:
+        assert why in refused("batch", tmp_path / "in.txt", "-o", tmp_path / "out", "--format", name)
+    assert run("batch", tmp_path / "in.txt").err == ""
+
+
+def test_names_of_formats_are_the_same_in_the_help() -> None:
+    assert known_formats() == batch.FORMATS
 
 
 @pytest.mark.parametrize(

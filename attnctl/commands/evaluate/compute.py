@@ -15,7 +15,8 @@ import numpy as np
 from attnctl import limits
 from attnctl.argument_types import ModelOptions, with_model_options
 from attnctl.batching.engines import LOCAL, Engine, chunks_of_items
-from attnctl.batching.folder import Folder, NamedFiles, SharedFormat
+from attnctl.batching.folder import Folder
+from attnctl.batching.formats import BatchFormat, NamedFiles
 from attnctl.batching.items import Item, Pending, Result
 from attnctl.batching.manifest import input_paths
 from attnctl.batching.work import reason_of
@@ -210,10 +211,10 @@ def untrained_of(model: Any, seed: int) -> Any:
     return fresh
 
 
-class Tallies(SharedFormat):
+class Tallies(BatchFormat):
     """`.tallies/NUMBER.json.z`: the counts of a group of sentences."""
 
-    form, prefix, summary = FORM, ".tallies/", "census.json"
+    form, prefix = FORM, ".tallies/"
 
     def __init__(self, shape: tuple[int, int]) -> None:
         self.shape = shape
@@ -228,7 +229,7 @@ class Tallies(SharedFormat):
         """The group's counts."""
         packed = pack_tally(self._part)
         self._part = CensusTally(self.shape)
-        return [(f"{self.prefix}{self.first:07d}.json.z", packed)]
+        return [(self.name_of_part(".json.z"), packed)]
 
     def finish(self, folder: Path, parts: Iterator[bytes]) -> None:
         """All counts as one."""

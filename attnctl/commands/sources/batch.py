@@ -6,9 +6,8 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
-from attnctl.batching.folder import NamedFiles, SharedFormat
+from attnctl.batching.formats import BatchFormat, NamedFiles, Tally, merge_means, tally_csv
 from attnctl.batching.items import Item, Pending, Result
-from attnctl.batching.tallies import Tally, merge_means, tally_csv
 from attnctl.errors import AttnctlError, UsageError
 from attnctl.files import write_whole
 from attnctl.models import Model, open_named_model
@@ -90,10 +89,10 @@ class Sources:
         return {"number": item.number, **named, **plain(found)}, len(search.tokens), found.notes
 
 
-class PromptSources(SharedFormat):
+class PromptSources(BatchFormat):
     """`sources.jsonl`, a document a prompt; `sources.csv`, a row a prompt; `sources-means.csv`, means over the prompts."""
 
-    form, prefix, task = FORM, ".sources/", Sources
+    form, task = FORM, Sources
 
     def __init__(self) -> None:
         self._lines: list[bytes] = []
@@ -105,7 +104,7 @@ class PromptSources(SharedFormat):
     def rest(self) -> NamedFiles:
         """The group's documents, a line each."""
         lines, self._lines = self._lines, []
-        return [(f"{self.prefix}{self.first:07d}.jsonl", b"".join(lines))]
+        return [(self.name_of_part(".jsonl"), b"".join(lines))]
 
     def finish(self, folder: Path, parts: Iterator[bytes]) -> None:
         """All documents as one file, and the tables made of them."""
