@@ -8,10 +8,10 @@ A package names what it gives as entry points, each under the name that users ty
     [project.entry-points."attnctl.documents"]      # for `attnctl schema NAME`: a `JsonDocument`
     lookback = "attnctl_lookback:Lookback"
 
-    [project.entry-points."attnctl.measures"]       # for `--measure NAME`: a `Measure` of this name
+    [project.entry-points."attnctl.measures"]       # a measure: a `Measure` of this name
     relative = "attnctl_lookback:RELATIVE"
 
-    [project.entry-points."attnctl.batch_formats"]  # for `batch --format NAME`: a class below `BatchFormat`
+    [project.entry-points."attnctl.batch_formats"]  # a format of `batch`: a class below `BatchFormat`
     lengths = "attnctl_lengths:Lengths"
 
 It may import these modules, and of them what has no underscore before its name. Everything else is private, and may
@@ -53,11 +53,18 @@ from functools import cache
 from importlib.metadata import EntryPoint, entry_points
 from typing import TypeVar
 
+from attnctl import find_named
 from attnctl.errors import AttnctlError, in_one_line, print_complaint
 
 Loaded = TypeVar("Loaded")
 
 VERSION = 1
+
+# group → its entry points by name, and what loads one of them
+OTHERS = {
+    "attnctl.measures": ("attnctl.measures:measures_of_packages", "attnctl.measures:load_measure"),
+    "attnctl.batch_formats": ("attnctl.batching.formats:formats_of_packages", "attnctl.batching.formats:load_format"),
+}
 
 
 def entries(group: str, own: Collection[str]) -> dict[str, EntryPoint]:
@@ -93,6 +100,14 @@ def working_entries(found: Mapping[str, EntryPoint], load: Callable[[EntryPoint]
         except AttnctlError as error:
             _warn(str(error))
     return working
+
+
+def names_from_packages(group: str) -> list[str]:
+    """Return the names in a group of OTHERS that can be imported; each that cannot is one warning."""
+    if not entries(group, ()):
+        return []
+    of_packages, load = map(find_named, OTHERS[group])
+    return list(working_entries(of_packages(), load))
 
 
 def kind_of(entry: EntryPoint) -> str:

@@ -9,16 +9,16 @@ from contextlib import AbstractContextManager, nullcontext, suppress
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import accumulate
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from attnctl import limits
 from attnctl.argument_types import model_arguments
-from attnctl.batching.formats import PICTURES, format_named
+from attnctl.batching.formats import PICTURES, SHARED, format_named
 from attnctl.batching.items import Item, Pending, Result, given, item_indices, item_options, rendered
 from attnctl.commands import BATCH_FORMATS, PROMPT_FORMATS
-from attnctl.errors import AttnctlError, UsageError, error_place, option_name, options_as_flags
+from attnctl.errors import AttnctlError, UsageError, error_place, in_one_line, option_name, options_as_flags
 from attnctl.files import need_pyarrow
 from attnctl.formats.pictures import heatmap_bytes
 from attnctl.measures import check_measure, needs_of
@@ -102,25 +102,27 @@ class Work:
         return not {"json", "npz", "parquet"}.issuperset(self.formats)
 
 
-class Task(Protocol):
+class Task:
     """What a worker is asked for: traces, or what a command makes of texts."""
 
-    @property
-    def model(self) -> Model:
-        """The model, opened."""
+    model: Any  # opened
 
     @property
     def together(self) -> int:
         """How many items may share a pass."""
+        return 1
 
     def begin(self, item: Item) -> Result | Pending:
-        """The item, ready for a pass that others may share, or what became of it alone. Raises what is wrong with it."""
+        """Return the item, ready for a pass that others may share, or its result. Raises what is wrong with it."""
+        raise NotImplementedError
 
     def results(self, some: Sequence[Pending]) -> list[Result]:
-        """What became of items that share a pass. Raises what is wrong with one of them."""
+        """Return the results of items that share a pass. Raises what is wrong with one of them."""
+        raise NotImplementedError
 
     def failed(self, item: Item, why: str) -> Result:
-        """What becomes of an item that something is wrong with."""
+        """Return the result of an item that something is wrong with."""
+        return Result(item, error=why)
 
 
 class Worker:
@@ -244,14 +246,14 @@ def _fits_pass(tokens: int, padding: int) -> bool:
     return tokens <= limits.PASS_TOKENS and padding <= limits.PASS_PADDING
 
 
-class Traces:
+class Traces(Task):
     """The task of making traces, and every format of them."""
 
     def __init__(self, work: Work, model: Model | None = None) -> None:
         self.work = work
         self._models: dict[str, Model] = {} if model is None else {NONE: model}
 
-    @property
+    @cached_property
     def model(self) -> Model:
         """The model of the batch."""
         return self.model_of_item(Item(0, ""))
@@ -288,10 +290,6 @@ class Traces:
                 runs = run(model, [one.tokens for one in recordings], [one.visit for one in recordings])
             traces = [one.value(ran) for one, ran in zip(recordings, runs, strict=True)]
         return [self._result(one.item, trace) for one, trace in zip(some, traces, strict=True)]
-
-    def failed(self, item: Item, why: str) -> Result:
-        """What becomes of an item that something is wrong with."""
-        return Result(item, error=why)
 
     def _recording_of_item(self, item: Item) -> Pass[Trace]:
         """What is to be recorded of an item."""
@@ -385,7 +383,13 @@ class Traces:
             from attnctl.formats.storage import trace_to_npz
 
             return trace_to_npz(self.work.kept_of(trace, rounded=False))
-        return format_named(form).make(item, trace, self.model_of_item(item))
+        try:
+            return format_named(form).make(item, trace, self.model_of_item(item))
+        except Exception as error:
+            if form in SHARED or isinstance(error, AttnctlError):
+                raise
+            why = f"{type(error).__name__}: {in_one_line(error)} ({error_place(error)})"
+            raise AttnctlError(f"{option_name('format', form)}, which a package gives, failed: {why}") from error
 
     def _picture_of_trace(self, form: str, item: Item, trace: Trace, notes: list[str]) -> bytes:
         from attnctl.formats.pictures import Look

@@ -252,7 +252,7 @@ class Command(TyperCommand):
         parameters: list[Parameter] = []
         for one in self.get_params(ctx):
             if isinstance(one, TyperOption) and (group := re.search(r"\{(attnctl\.\w+)\}", one.help or "")):
-                from attnctl.cli.plugins import names_from_packages
+                from attnctl.plugins import names_from_packages
 
                 one = copy.copy(one)
                 names = "".join(f", {name}" for name in names_from_packages(group[1]))

@@ -254,10 +254,10 @@ def batch_command(
         raise UsageError("give a file or folder of texts, or --chat and a file of conversations, one a line")
 
     from attnctl.batching.engines import results_of_items
-    from attnctl.batching.texts import opened_stream
+    from attnctl.batching.texts import TextStream
     from attnctl.batching.work import Work, open_work_model
 
-    texts = opened_stream(str(model.chat if source is None else source), input, column, id_column)
+    texts = TextStream(str(model.chat if source is None else source), input, column, id_column)
     of_model = dataclasses.replace(model, chat=None)
     prompts: OptionValues = {}
     if formats[0] in PROMPT_FORMATS:
