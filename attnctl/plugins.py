@@ -1,19 +1,27 @@
-"""Commands from outside: what an installed package may give to attnctl, and what such a package may import.
+"""What an installed package may give to attnctl, and what such a package may import.
 
-A package names a command, and documents for `attnctl schema`, as entry points:
+A package names what it gives as entry points, each under the name that users type:
 
-    [project.entry-points."attnctl.commands"]
+    [project.entry-points."attnctl.commands"]       # a command: its module, with `lookback_command` under `@command`
     lookback = "attnctl_lookback"
 
-    [project.entry-points."attnctl.documents"]
+    [project.entry-points."attnctl.documents"]      # for `attnctl schema NAME`: a `JsonDocument`
     lookback = "attnctl_lookback:Lookback"
 
-The module of a command holds a function `lookback_command` under `@command`. A command may import these modules, and of them
-what has no underscore before its name. Everything else is private, and may change in any version:
+    [project.entry-points."attnctl.measures"]       # a measure: a `Measure` of this name
+    relative = "attnctl_lookback:RELATIVE"
+
+    [project.entry-points."attnctl.batch_formats"]  # a format of `batch`: a class below `BatchFormat`
+    lengths = "attnctl_lengths:Lengths"
+
+It may import these modules, and of them what has no underscore before its name. Everything else is private, and may
+change in any version:
 
 attnctl                                   the functions for Python: attend, capture, load, …
 attnctl.arrays                            types of arrays
 attnctl.attention                         the mathematics
+attnctl.batching.formats                  BatchFormat, MeanFormat, tally_of_values
+attnctl.batching.items                    Item
 attnctl.cli.command                       command, refuse_unused
 attnctl.cli.groups                        options that several commands have, and their groups
 attnctl.cli.opening                       model_of, open_source
@@ -24,6 +32,7 @@ attnctl.errors                            AttnctlError, UsageError, exit codes
 attnctl.formats.documents.json_documents  JsonDocument, ResultModel, ResultTokens, write_json
 attnctl.layer                             LayerAttention: what one layer of attention answers
 attnctl.limits                            ranges of numbers
+attnctl.measures                          Measure
 attnctl.render.forms                      Line, Column, Table, Grid
 attnctl.render.terminal.console           Shown
 attnctl.source                            Source, Reading, prepare
@@ -31,89 +40,84 @@ attnctl.tokens                            Token
 attnctl.trace                             Trace
 attnctl.trace.run                         Run
 
-VERSION rises where one of them changes so that a command from outside would break.
+VERSION rises where one of them changes so that a package from outside would break.
 
-Entry points are read for the help of the program, for a command that is none of attnctl's own, for `attnctl schema`, and
-where a user's default is none of the command's own options: any other start does not pay for them.
+Entry points are read for a help, for a name that is none of attnctl's own, for `attnctl schema`, and where a user's default
+is none of the command's own options: any other start does not pay for them.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable, Collection, Mapping
 from functools import cache
 from importlib.metadata import EntryPoint, entry_points
-from typing import Any
+from typing import TypeVar
 
-from attnctl.cli.command import Command, load_module
-from attnctl.commands import COMMANDS, CommandPackage
+from attnctl import find_named
 from attnctl.errors import AttnctlError, in_one_line, print_complaint
-from attnctl.text import harmless_line, visible_text
+
+Loaded = TypeVar("Loaded")
 
 VERSION = 1
 
-PANEL = "Plug-ins"  # of the help of the program
+# group → its entry points by name, and what loads one of them
+OTHERS = {
+    "attnctl.measures": ("attnctl.measures:measures_of_packages", "attnctl.measures:load_measure"),
+    "attnctl.batch_formats": ("attnctl.batching.formats:formats_of_packages", "attnctl.batching.formats:load_format"),
+}
 
 
-def plugin_commands() -> dict[str, CommandPackage]:
-    """Return the commands of installed packages by name; a name that attnctl has itself is left out with a warning."""
-    found: dict[str, CommandPackage] = {}
-    for entry in _entries("attnctl.commands"):
-        if entry.name in COMMANDS or entry.name in found:
-            _warn(f"{_package(entry)} gives a command {entry.name}, which exists already: it is left out")
-            continue
-        metadata: Any = entry.dist.metadata if entry.dist else {}
-        summary = str(metadata["Summary"] or "") if "Summary" in metadata else ""
-        found[entry.name] = CommandPackage(PANEL, harmless_line(summary, visible_text), entry.value)
-    return found
+def entries(group: str, own: Collection[str]) -> dict[str, EntryPoint]:
+    """Return the entry points of a group, "attnctl.commands", by name, in an order that does not hang on that of folders.
 
-
-def load_plugin(name: str) -> Command:
-    """Return the command of this name of an installed package, its module imported.
-
-    Raises AttnctlError if it cannot be imported, and KeyError for a name of no command.
+    A name that attnctl has itself, or that two packages give, is left out with a warning.
     """
-    entry = {entry.name: entry for entry in reversed(_entries("attnctl.commands"))}[name]
+    kept: dict[str, EntryPoint] = {}
+    for entry in sorted(entry_points(group=group), key=lambda entry: (entry.name, package_of(entry))):
+        if entry.name in own or entry.name in kept:
+            _warn(f"{package_of(entry)} gives a {kind_of(entry)} {entry.name}, which exists already: it is left out")
+            continue
+        kept[entry.name] = entry
+    return kept
+
+
+def load_entry(entry: EntryPoint, load: Callable[[EntryPoint], Loaded]) -> Loaded:
+    """Return what `load` makes of an entry point. Raises AttnctlError if it fails, whatever a module of strangers does."""
     try:
-        return load_module(name, entry.value)
-    except (Exception, SystemExit) as error:  # whatever a module of strangers does when it is imported
-        raise _broken(entry, f"the command {name}", error) from error
+        return load(entry)
+    except (Exception, SystemExit) as error:
+        why, package = f"{type(error).__name__}: {in_one_line(error)}", package_of(entry)
+        what = f"the {kind_of(entry)} {entry.name} of {package}"
+        raise AttnctlError(f"{what} cannot be imported ({why}): mend it, or remove {package}") from error
 
 
-def working_plugins() -> dict[str, Command]:
-    """Return the commands of installed packages that can be imported; each that cannot is one warning."""
-    found = {}
-    for name in plugin_commands():
+def working_entries(found: Mapping[str, EntryPoint], load: Callable[[EntryPoint], Loaded]) -> dict[str, Loaded]:
+    """Return what entry points stand for, by name; each that cannot be imported is one warning."""
+    working = {}
+    for name, entry in found.items():
         try:
-            found[name] = load_plugin(name)
+            working[name] = load_entry(entry, load)
         except AttnctlError as error:
             _warn(str(error))
-    return found
+    return working
 
 
-def plugin_documents() -> dict[str, EntryPoint]:
-    """Return where the documents of installed packages are, by the names that `attnctl schema` knows them by."""
-    return {entry.name: entry for entry in reversed(_entries("attnctl.documents"))}
+def names_from_packages(group: str) -> list[str]:
+    """Return the names in a group of OTHERS that can be imported; each that cannot is one warning."""
+    if not entries(group, ()):
+        return []
+    of_packages, load = map(find_named, OTHERS[group])
+    return list(working_entries(of_packages(), load))
 
 
-def load_document(entry: EntryPoint) -> Any:
-    """Return the type of a document of an installed package. Raises AttnctlError if it cannot be imported."""
-    try:
-        return entry.load()
-    except (Exception, SystemExit) as error:
-        raise _broken(entry, f"the document {entry.name}", error) from error
+def kind_of(entry: EntryPoint) -> str:
+    """Return what an entry point stands for: "batch format" in attnctl.batch_formats."""
+    return entry.group.removeprefix("attnctl.").removesuffix("s").replace("_", " ")
 
 
-def _entries(group: str) -> list[EntryPoint]:
-    """Return the entry points of a group, in an order that does not hang on the order of folders."""
-    return sorted(entry_points(group=group), key=lambda entry: (entry.name, _package(entry)))
-
-
-def _package(entry: EntryPoint) -> str:
+def package_of(entry: EntryPoint) -> str:
+    """Return the name of the package that gives an entry point."""
     return entry.dist.name if entry.dist else entry.value
-
-
-def _broken(entry: EntryPoint, what: str, error: BaseException) -> AttnctlError:
-    why = f"{type(error).__name__}: {in_one_line(error)}"
-    return AttnctlError(f"{what} of {_package(entry)} cannot be imported ({why}): mend it, or remove {_package(entry)}")
 
 
 @cache

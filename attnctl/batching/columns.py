@@ -1,20 +1,25 @@
-"""A trace as rows of a table, one a layer and head: what Parquet files hold. Needs pyarrow."""
+"""Parquet: traces as rows of a table, one a layer and head. Needs pyarrow."""
 
 from __future__ import annotations
 
+import io
 import math
 from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.parquet as pq
 
+from attnctl.batching.formats import BatchFormat, NamedFiles
 from attnctl.batching.items import Item
 from attnctl.layer import HEAD_FIELD_ARRAYS, LayerTrace
+from attnctl.models import Model
 from attnctl.trace import Trace
 
 if TYPE_CHECKING:
     from attnctl.attention import Array
 
+LARGEST = 64 << 20  # bytes of a table in memory
 _ROW = pa.list_(pa.float32())
 _GRID = pa.list_(_ROW)
 SCHEMA = pa.schema(
@@ -35,17 +40,41 @@ SCHEMA = pa.schema(
 )
 
 
-def rows_of_trace(trace: Trace, item: Item) -> bytes:
-    """The rows of a trace as an Arrow stream."""
-    sink = pa.BufferOutputStream()
-    with pa.ipc.new_stream(sink, SCHEMA) as stream:
-        for layer in trace.layers:
-            stream.write_batch(_layer_rows(trace, layer, item))
-    return bytes(sink.getvalue())
+class Tables(BatchFormat):
+    """`traces.parquet/NUMBER.parquet`: the folder is read as one table."""
+
+    form, prefix = "parquet", "traces.parquet/"
+
+    def __init__(self) -> None:
+        self._rows: list[pa.Table] = []
+        self._bytes = 0
+
+    @staticmethod
+    def make(item: Item, trace: Trace, model: Model) -> bytes:
+        """Return the rows of a trace as an Arrow stream."""
+        sink = pa.BufferOutputStream()
+        with pa.ipc.new_stream(sink, SCHEMA) as stream:
+            for layer in trace.layers:
+                stream.write_batch(_layer_rows(trace, layer, item))
+        return bytes(sink.getvalue())
+
+    def add(self, made: bytes) -> NamedFiles:
+        """Take the rows of a trace in; return a file if they have become many."""
+        with pa.ipc.open_stream(made) as stream:
+            self._rows.append(stream.read_all())
+        self._bytes += len(made)
+        return self.end() if self._bytes > LARGEST else []
+
+    def rest(self) -> NamedFiles:
+        """Return the file of what is left."""
+        out = io.BytesIO()
+        pq.write_table(pa.concat_tables(self._rows), out, compression="zstd")
+        self._rows, self._bytes = [], 0
+        return [(self.name_of_part(".parquet"), out.getvalue())]
 
 
 def _layer_rows(trace: Trace, layer: LayerTrace, item: Item) -> pa.RecordBatch:
-    """A row a head, of which some columns say the same."""
+    """Return a row a head; some columns are the same in all rows."""
     heads = len(layer.heads)
     alike = {
         "number": item.number,
@@ -71,7 +100,7 @@ def _layer_rows(trace: Trace, layer: LayerTrace, item: Item) -> pa.RecordBatch:
 
 
 def _nested_rows(array: Array) -> pa.Array:
-    """An array (heads, rows, columns) as a list of lists a head, one (heads, rows) as a list a head."""
+    """Return an array (heads, rows, columns) as a list of lists a head, one (heads, rows) as a list a head."""
     nested = pa.array(np.ascontiguousarray(array).reshape(-1))
     for at in range(array.ndim - 1, 0, -1):  # the innermost lists first
         lists = math.prod(array.shape[:at])

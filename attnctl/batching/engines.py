@@ -1,4 +1,4 @@
-"""Who does the work: this process, or several; results come back in the order of the items either way.
+"""Who does the work on many texts: this process, several of this machine, or the workers of a Ray cluster.
 
 What is read and what is written passes through the process that was started, so that the folder is the same as from one
 machine; the workers need nothing but attnctl, and the model where the options say it is.
@@ -13,25 +13,24 @@ import queue
 import signal
 import threading
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from concurrent.futures import Future, ProcessPoolExecutor, ThreadPoolExecutor
-from concurrent.futures.process import BrokenProcessPool
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextvars import copy_context
 from itertools import chain, islice
-from multiprocessing.connection import wait
+from multiprocessing.connection import Connection, wait
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from attnctl import light_import
 from attnctl.batching.items import Item, Result
 from attnctl.batching.work import Work, Worker
 from attnctl.errors import AttnctlError, current_flags, in_one_line
-from attnctl.interrupts import kept_from_children, tidied_up
+from attnctl.interrupts import kept_from_children
 from attnctl.models import Model
 
 if TYPE_CHECKING:
-    from multiprocessing.process import BaseProcess
     from types import ModuleType
 
+    DoChunk = Callable[[list[Item]], list[Result]]  # what a worker does
 
 FEW = {True: 24, False: 1000}  # items, pictures or not, for which other processes are not worth their start
 SHARED = 64  # items among which those of about one length are found, to share a pass through a checkpoint
@@ -44,7 +43,7 @@ TRIES = 3  # of a chunk whose workers die, before it is taken for the reason
 
 
 class Engine(NamedTuple):
-    """Who does the work on many texts: processes of this machine, or the workers of a Ray cluster."""
+    """Processes of this machine ("local"), or the workers of a Ray cluster ("ray")."""
 
     engine: str = "local"
     address: str | None = None  # of a running cluster
@@ -53,7 +52,7 @@ class Engine(NamedTuple):
     def results(
         self, work: Any, chunks: Iterable[list[Item]], jobs: int | None, model: Model | None
     ) -> Iterator[list[Result]]:
-        """The chunks' results in their order, by so many processes, or workers of the cluster (None: all it has)."""
+        """Yield the results of the chunks in their order, by so many processes, or workers (None: all of the cluster)."""
         if self.engine == "ray":
             return run_on_cluster(work, chunks, address=self.address, workers=jobs, gpus=self.gpus_per_worker)
         if jobs and jobs > 1:
@@ -67,7 +66,7 @@ LOCAL = Engine()
 def results_of_items(
     work: Work, items: Iterable[Item], by: Engine, jobs: int | None, model: Model, *, flowing: bool, alone: bool
 ) -> Iterator[list[Result]]:
-    """All of the work, in the order of the items, by so many processes or workers (None: as many as are of use).
+    """Yield the results of the items in their order, by so many processes or workers (None: as many as are of use).
 
     `flowing`: the items come when they come (a pipe), and each result is wanted as soon as it can be. `alone`: what flows
     line by line is seldom worth more processes.
@@ -91,9 +90,9 @@ def results_of_items(
 def chunks_of_items(
     items: Iterable[Item], size: int, most_letters: int = LETTERS, first: int = 0
 ) -> Iterator[list[Item]]:
-    """The items, `size` at a time, fewer where they are long, and `first` in the first chunk of all.
+    """Yield the items `size` at a time, fewer of them if they are long, and `first` in the first chunk of all.
 
-    The same in every run, wherever it begins.
+    The chunks are the same in every run, wherever it begins.
     """
     chunk: list[Item] = []
     letters = 0
@@ -108,7 +107,7 @@ def chunks_of_items(
 
 
 def as_they_come(items: Iterable[Item], most: int) -> Iterator[list[Item]]:
-    """The items that are there, at most so many at a time; none, now and then, where none is there."""
+    """Yield the items that have come, at most so many at a time; an empty list, now and then, while none comes."""
     come: queue.Queue[Item | None | BaseException] = queue.Queue(4 * most)
 
     def read_chunks() -> None:
@@ -138,63 +137,83 @@ def as_they_come(items: Iterable[Item], most: int) -> Iterator[list[Item]]:
         yield chunk
 
 
-def run_in_processes(work: Any, chunks: Iterable[list[Item]], jobs: int) -> Iterator[list[Result]]:
-    """The work spread over `jobs` processes, each with a model of its own.
+def results_in_order(chunks: Iterable[list[Item]], workers: Sequence[DoChunk], window: int) -> Iterator[list[Result]]:
+    """Yield the results of the chunks in their order: each chunk goes to the next worker that is free.
 
-    Raises AttnctlError where a process was killed.
+    Each worker is waited for in a thread; one that has not started yet is given none. At most `window` chunks are begun
+    and not yet yielded.
     """
-    context = multiprocessing.get_context("spawn")
-    with tidied_up(), _one_thread_each():  # a pool left as it is leaves its semaphores behind
-        pool = ProcessPoolExecutor(jobs, context, _begin_process, (work, current_flags()))
+    free: queue.SimpleQueue[DoChunk] = queue.SimpleQueue()
+    threads = ThreadPoolExecutor(len(workers))
 
-        def submit(chunk: list[Item]) -> Future[list[Result]]:
-            with kept_from_children():
-                return pool.submit(_do_chunk, chunk)
-
+    def give(worker: DoChunk, chunk: list[Item]) -> list[Result]:
         try:
-            yield from _in_order(submit, chunks, WINDOW * jobs)
-        except BrokenProcessPool:
+            return worker(chunk)
+        finally:
+            free.put(worker)
+
+    waiting: deque[Future[list[Result]]] = deque()
+    try:
+        for worker in workers:
+            threads.submit(give, worker, [])
+        for chunk in chunks:
+            if chunk:
+                waiting.append(threads.submit(lambda chunk: give(free.get(), chunk), chunk))
+            while len(waiting) > window or (waiting and waiting[0].done()):
+                yield waiting.popleft().result()
+        while waiting:
+            yield waiting.popleft().result()
+    finally:
+        threads.shutdown(wait=False, cancel_futures=True)
+
+
+# --- processes of this machine ------------------------------------------------------------------------------------
+
+
+def run_in_processes(work: Any, chunks: Iterable[list[Item]], jobs: int) -> Iterator[list[Result]]:
+    """Yield the results of the chunks in their order, by `jobs` processes, each with a model of its own.
+
+    Raises AttnctlError if a process was killed.
+    """
+    processes: list[WorkerProcess] = []
+    try:
+        for _ in range(jobs):
+            processes.append(WorkerProcess(work))
+        yield from results_in_order(chunks, [one.chunk_results for one in processes], WINDOW * jobs)
+    finally:
+        for one in processes:
+            one.process.terminate()
+        for one in processes:
+            one.process.join(END_SECONDS)
+
+
+class WorkerProcess:
+    """A process with a `Worker` in it, which is sent chunks and sends their results back."""
+
+    def __init__(self, work: Any) -> None:
+        context = multiprocessing.get_context("spawn")
+        self._pipe, theirs = context.Pipe()
+        self.process = context.Process(target=_answer_chunks, args=(theirs, work, current_flags()), daemon=True)
+        with kept_from_children(), _one_thread_each():
+            self.process.start()
+        theirs.close()  # so that the pipe ends with the process
+
+    def chunk_results(self, chunk: list[Item]) -> list[Result]:
+        """Return the results of a chunk. Raises the error of the worker, and AttnctlError if the process was killed."""
+        try:
+            self._pipe.send(chunk)
+            answer: list[Result] | Exception = self._pipe.recv()
+        except (EOFError, OSError):
             advice = "run the same again to go on, perhaps with fewer jobs"
             raise AttnctlError(f"a worker process was killed (out of memory?): {advice}") from None
-        finally:
-            _end_pool(pool)
-
-
-def _in_order(submit: Callable[[list[Item]], Future[Any]], chunks: Iterable[list[Item]], most: int) -> Iterator[Any]:
-    """What becomes of the chunks, in their order; at most so many are begun before the first of them is yielded."""
-    waiting: deque[Future[Any]] = deque()
-    for chunk in chunks:
-        if chunk:
-            waiting.append(submit(chunk))
-        while len(waiting) > most or (waiting and waiting[0].done()):
-            yield waiting.popleft().result()
-    while waiting:
-        yield waiting.popleft().result()
-
-
-def _end_pool(pool: ProcessPoolExecutor) -> None:
-    """End the processes, whatever they are at, and wait for the thread that watches them: Python's own end trips over it.
-
-    A process that ends while it hands a result over leaves half of it behind, and the thread would wait for the rest for
-    ever: once none is left to write it, the pipe is closed.
-    """
-    inside: Any = pool  # what typeshed does not tell, or takes for something else
-    processes: list[BaseProcess] = list((inside._processes or {}).values())
-    watching, results = inside._executor_manager_thread, inside._result_queue
-    pool.shutdown(wait=False, cancel_futures=True)
-    for process in processes:
-        process.terminate()
-    for process in processes:
-        process.join(END_SECONDS)
-    if results is not None:
-        results._writer.close()
-    if watching is not None:
-        watching.join(END_SECONDS)
+        if isinstance(answer, Exception):
+            raise answer
+        return answer
 
 
 @contextlib.contextmanager
 def _one_thread_each() -> Iterator[None]:
-    """As many processes as cores leave each one thread."""
+    """Give one thread to each process that begins within this: there are as many processes as cores."""
     before = dict(os.environ)
     os.environ.update(dict.fromkeys(THREADS, "1"))
     try:
@@ -205,24 +224,25 @@ def _one_thread_each() -> Iterator[None]:
         os.environ.update({name: before[name] for name in THREADS if name in before})
 
 
-_worker: Worker | None = None
-
-
-def _begin_process(work: Any, flags: Mapping[str, str] | None) -> None:
-    """In a new process: open the model, leave Ctrl-C to the parent, and go when it is gone."""
-    global _worker
+def _answer_chunks(pipe: Connection, work: Any, flags: Mapping[str, str] | None) -> None:
+    """Send back the results of each chunk, in a new process: Ctrl-C is left to the parent, with which it ends."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     parent = multiprocessing.parent_process()
-    if parent is not None:
-        sentinel = parent.sentinel
-        threading.Thread(target=lambda: (wait([sentinel]), os._exit(1)), daemon=True).start()
-        light_import.alone = True
-    _worker = Worker(work, flags=flags)
+    assert parent is not None
+    threading.Thread(target=lambda: (wait([parent.sentinel]), os._exit(1)), daemon=True).start()
+    light_import.alone = True
+    worker = Worker(work, flags=flags)
+    with contextlib.suppress(EOFError, BrokenPipeError):  # the parent has ended
+        while True:
+            chunk = pipe.recv()
+            try:
+                answer: list[Result] | Exception = worker.chunk_results(chunk)
+            except Exception as error:
+                answer = error
+            pipe.send(answer)
 
 
-def _do_chunk(chunk: list[Item]) -> list[Result]:
-    assert _worker is not None
-    return _worker.chunk_results(chunk)
+# --- a cluster ------------------------------------------------------------------------------------------------------
 
 
 def run_on_cluster(
@@ -233,11 +253,11 @@ def run_on_cluster(
     workers: int | None = None,
     gpus: float = 0,
 ) -> Iterator[list[Result]]:
-    """The chunks' results, in their order.
+    """Yield the results of the chunks in their order.
 
     `address` is that of a running cluster, "auto" where this machine belongs to one, None to start one here. `workers` is
     how many actors there are at most (None: one a GPU they need, or one a core). A worker that dies is started again, and
-    its chunk done again. Raises AttnctlError where there is no cluster, or not what the workers need.
+    its chunk done again. Raises AttnctlError if there is no cluster, or not what the workers need.
     """
     ray = _import_ray()
     started = not ray.is_initialized()
@@ -257,7 +277,7 @@ def run_on_cluster(
 
 
 def _import_ray() -> ModuleType:
-    """The library, without its messages. Raises AttnctlError where it is not installed."""
+    """Return the library, without its messages. Raises AttnctlError if it is not installed."""
     quietly = {
         "RAY_USAGE_STATS_ENABLED": "0",
         "RAY_BACKEND_LOG_LEVEL": "fatal",
@@ -276,34 +296,21 @@ def _import_ray() -> ModuleType:
 def _results_of_actors(
     ray: ModuleType, work: Any, chunks: Iterable[list[Item]], workers: int | None, gpus: float
 ) -> Iterator[list[Result]]:
-    """The chunks' results in their order; an actor that is not there yet is given none, a free one the next."""
-    there = ray.cluster_resources()
-    have = there.get("GPU", 0.0) / gpus if gpus else there.get("CPU", 0.0)
+    """Yield the results of the chunks in their order, by actors with a `Worker` in each."""
+    resources = ray.cluster_resources()
+    have = resources.get("GPU", 0.0) / gpus if gpus else resources.get("CPU", 0.0)
     if have < 1:
-        raise AttnctlError(f"the Ray cluster has {there.get('GPU', 0):g} GPUs, and a worker asks for {gpus:g}")
+        raise AttnctlError(f"the Ray cluster has {resources.get('GPU', 0):g} GPUs, and a worker asks for {gpus:g}")
     options = {"num_cpus": 0 if gpus else 1, "num_gpus": gpus, "max_restarts": -1, "max_task_retries": TRIES}
     actors = [
         ray.remote(**options)(Worker).remote(work, flags=current_flags()) for _ in range(workers or max(1, int(have)))
     ]
-    free: queue.SimpleQueue[Any] = queue.SimpleQueue()  # actors, each once for every chunk that it can be given
 
-    def wait_for(actor: Any, chunk: list[Item]) -> Any:
-        """A reference to the results of a chunk, once they are there."""
-        reference = actor.chunk_results.remote(chunk)
-        ray.wait([reference])
-        free.put(actor)
-        return reference
-
-    pool = ThreadPoolExecutor(IN_FLIGHT * len(actors))
-
-    def submit(chunk: list[Item]) -> Future[Any]:
-        return pool.submit(lambda: wait_for(free.get(), chunk))
+    def call_of(actor: Any) -> DoChunk:
+        return lambda chunk: ray.get(actor.chunk_results.remote(chunk))
 
     try:
-        for actor in actors * IN_FLIGHT:
-            pool.submit(wait_for, actor, [])
-        yield from map(ray.get, _in_order(submit, chunks, WINDOW * len(actors)))
+        yield from results_in_order(chunks, [call_of(actor) for actor in actors * IN_FLIGHT], WINDOW * len(actors))
     finally:
-        pool.shutdown(wait=False, cancel_futures=True)
         for actor in actors:
             ray.kill(actor)

@@ -11,14 +11,17 @@ import io
 import re
 import time
 from collections.abc import Container, Iterable, Iterator, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from dataclasses import replace
 from datetime import UTC, datetime
 from functools import partial
 from hashlib import sha256
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Any
+from typing import IO, TYPE_CHECKING
 
+import msgspec
+
+from attnctl.batching.formats import FILES, SHARED, BatchFormat
 from attnctl.batching.items import Item, Result
 from attnctl.batching.manifest import (
     MANIFEST,
@@ -31,60 +34,27 @@ from attnctl.batching.manifest import (
     read_line,
     sealed_line,
 )
-from attnctl.commands import BATCH_FORMATS, PROMPT_FORMATS
 from attnctl.errors import AttnctlError, UsageError
 from attnctl.files import LOCK, TEMPORARY, check_no_links, lock_folder, said_plainly, write_whole
 from attnctl.formats.documents.model_documents import ManifestFile, ManifestLine
-from attnctl.formats.pictures import format_names
 
 if TYPE_CHECKING:
     from attnctl.text import Document
 
 GROUP = 192  # items that are done or not done together, where a format holds many in one file
 LINES = "traces.jsonl"  # of the format json, which grows by a line an item
-FILES = (*format_names(), "npz")  # formats with a file an item
-# what a batch calls its files: of an item (Item.file_stem), of several, and what is made of all at the end of a run
-OF_COMMANDS = (*BATCH_FORMATS, *PROMPT_FORMATS)
-SHARING = "|".join([r"traces\.parquet|contact-sheet|\.tallies", *(rf"\.{name}" for name in OF_COMMANDS)])
-OWN_NAME = re.compile(
-    rf"(\d{{7,}}/)?\d{{7,}}(-[a-z0-9-]+)?\.({'|'.join(FILES)})|({SHARING})/\d{{7,}}[-.][a-z0-9.]+"
-    r"|traces\.jsonl|statistics\.csv|contact-sheet\.pdf"
-    + "".join(rf"|{name}\.jsonl|{name}(-means)?\.csv" for name in OF_COMMANDS)
-)
-OWN_FOLDER = re.compile(rf"\d{{7,}}|{SHARING}")
-
-NamedFiles = list[tuple[str, bytes]]
 
 
-class SharedFormat:
-    """A format that holds many items in a file, whose name begins with `prefix` and the number of the first of them."""
+def own_names(forms: Iterable[str]) -> tuple[re.Pattern[str], re.Pattern[str]]:
+    """Return what a batch with these shared formats calls its files, and the folders in its own.
 
-    form = prefix = ""
-    task: Any = None  # of a format that is of no traces: the class of what makes it, as Work.task wants it
-    summary = ""  # the file that a command makes of all of them, if OWN_NAME has no such name
-    first: int | None = None  # number of the first item that is not in a file yet
-
-    def take(self, number: int, made: Any) -> NamedFiles:
-        """Take in what was made of an item; the files that are full, by name."""
-        self.first = number if self.first is None else self.first
-        return self.add(made) or []
-
-    def end(self) -> NamedFiles:
-        """The files of what is left at the end of a group, by name."""
-        files = [] if self.first is None else self.rest()
-        self.first = None
-        return files
-
-    def add(self, made: Any) -> NamedFiles | None:
-        """Take in what was made of an item; the files that are full."""
-        raise NotImplementedError
-
-    def rest(self) -> NamedFiles:
-        """The files of what is left."""
-        raise NotImplementedError
-
-    def finish(self, folder: Path, parts: Iterator[bytes]) -> None:
-        """Make what is made of all files at the end of a run, of their bytes, in their order."""
+    Files are of a text (`Item.file_stem`), of several, or made of all at the end of a run.
+    """
+    names = "|".join(map(re.escape, forms))
+    shared = rf"traces\.parquet|\.tallies|\.({names})"
+    of_texts = rf"(\d{{7,}}/)?\d{{7,}}(-[a-z0-9-]+)?\.({'|'.join(FILES)})"
+    made = rf"{re.escape(LINES)}|({names})(-means)?\.(csv|jsonl?)"
+    return re.compile(rf"{of_texts}|({shared})/\d{{7,}}[-.][a-z0-9.]+|{made}"), re.compile(rf"\d{{7,}}|{shared}")
 
 
 class Folder:
@@ -104,13 +74,14 @@ class Folder:
         path: str | Path,
         said: Document,
         formats: Sequence[str],
-        shared: Sequence[SharedFormat] = (),
+        shared: Sequence[BatchFormat] = (),
         together: int = 1,
         *,
         start_anew: bool = False,
     ) -> None:
         self.path, self.said, self.shared, self.start_anew = Path(path), said, shared, start_anew
         self.formats = formats
+        self._own_file, self._own_folder = own_names([*SHARED, *(one.form for one in shared)])
         self.done = self.failed = self.kept_before = self.failed_before = self.gone = 0
         self.damaged: dict[str, bool] = {}
         self._size = max(GROUP, together) if shared else together  # of a group
@@ -174,7 +145,7 @@ class Folder:
         if not (self.path / MANIFEST).exists() and any(path.name not in (RUN, LOCK) for path in self.path.iterdir()):
             raise UsageError(f"{self.path} is not empty and holds no batch: give a new folder")
         for path in self.path.iterdir():
-            if OWN_FOLDER.fullmatch(path.name):
+            if self._own_folder.fullmatch(path.name):
                 check_no_links(path, self.path)
         for name in (MANIFEST, LOCK, RUN, LINES):
             path = self.path / name
@@ -192,9 +163,12 @@ class Folder:
                     path.unlink(missing_ok=True)
 
     def _is_own(self, name: str) -> bool:
-        return OWN_NAME.fullmatch(name) is not None or name in {shared.summary for shared in self.shared}
+        return self._own_file.fullmatch(name) is not None
 
     def _remove_results(self) -> None:
+        with suppress(OSError, ValueError, TypeError, KeyError):  # of a format that a package gave to that run
+            forms = msgspec.json.decode((self.path / RUN).read_bytes())["said"]["formats"]
+            self._own_file, _ = own_names([*SHARED, *map(str, forms)])
         for path in self.path.rglob("*"):
             if self._is_own(path.relative_to(self.path).as_posix()) and not path.is_dir():
                 path.unlink()
@@ -315,11 +289,15 @@ class Folder:
         if not self._is_in_order:
             self._put_in_order()
         for shared in self.shared:
-            files = [file for group in self._groups() for file in group.files if file.file.startswith(shared.prefix)]
+            files = [file for group in self._groups() for file in group.files if file.file.startswith(shared.folder())]
             listed = {file.file for file in files}
             # others are of a run that was killed: a reader would take them for some of these
-            for path in (self.path / shared.prefix).glob("*"):
-                if OWN_NAME.fullmatch(name := shared.prefix + path.name) and name not in listed and not path.is_dir():
+            for path in (self.path / shared.folder()).glob("*"):
+                if (
+                    self._own_file.fullmatch(name := shared.folder() + path.name)
+                    and name not in listed
+                    and not path.is_dir()
+                ):
                     path.unlink()
             with said_plainly("read", self.path):
                 shared.finish(self.path, ((self.path / file.file).read_bytes() for file in files))

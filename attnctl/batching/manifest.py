@@ -174,25 +174,18 @@ class AppendedFile:
 
 
 def is_as_written(folder: Path, file: ManifestFile) -> bool:
-    """Whether a file of the folder, or the part of it that is an item's, is to the byte what was written."""
+    """Return whether a file of the folder, or the part of it that is an item's, is to the byte what was written."""
     try:
-        opened = os.open(folder / file.file, os.O_RDONLY | os.O_NONBLOCK)  # a pipe is not waited for
+        # a pipe is not waited for
+        with open(folder / file.file, "rb", opener=lambda path, flags: os.open(path, flags | os.O_NONBLOCK)) as opened:  # noqa: PTH123
+            state = os.fstat(opened.fileno())
+            if not stat.S_ISREG(state.st_mode) or (file.offset is None and state.st_size != file.bytes):
+                return False
+            opened.seek(file.offset or 0)
+            digest, left = hashlib.sha256(), file.bytes
+            while left and (piece := opened.read(min(left, PIECE_BYTES))):
+                digest.update(piece)
+                left -= len(piece)
+            return digest.hexdigest() == file.sha256
     except OSError:
         return False
-    try:
-        found = os.fstat(opened)
-        fits = file.offset is not None or found.st_size == file.bytes
-        return stat.S_ISREG(found.st_mode) and fits and _digest(opened, file.offset or 0, file.bytes) == file.sha256
-    except OSError:
-        return False
-    finally:
-        os.close(opened)
-
-
-def _digest(opened: int, offset: int, size: int) -> str:
-    """SHA-256 of `size` bytes of an open file, from `offset` on."""
-    found = hashlib.sha256()
-    while size and (piece := os.pread(opened, min(size, PIECE_BYTES), offset)):
-        found.update(piece)
-        size, offset = size - len(piece), offset + len(piece)
-    return found.hexdigest()

@@ -129,14 +129,24 @@ class TextStream(InputFiles):
     """The items of an input, read as they are asked for.
 
     `form` is one of FORMS (None: by the suffix, or a look at the first line of a pipe), `column` holds the texts of a
-    table, `id_column` their ids. Raises AttnctlError where the input cannot be read on, UsageError for a column that is
-    not there.
+    table, `id_column` their ids. Raises UsageError for a form or a column that does not exist, and AttnctlError if there is
+    no such file, or it cannot be read on.
     """
 
     def __init__(
         self, path: str, form: str | None = None, column: str | None = None, id_column: str | None = None
     ) -> None:
         super().__init__()
+        if form is not None and form not in FORMS:
+            raise UsageError(f"it is {', '.join(FORMS)}", option="input", value=form)
+        what = "a file or folder of texts, or - for standard input"
+        if not path:
+            raise UsageError(f"the source is empty: give {what}")
+        if path != "-" and not Path(path).exists():
+            raise AttnctlError(f"there is no file {path}: give {what}")
+        if (form or form_of_path(path)) == "text" and (column or id_column) is not None:
+            option = "column" if column is not None else "id_column"
+            raise UsageError(f"is of tables and JSON lines: {path} holds a text a line", option=option)
         if names_picture(path):
             raise UsageError(f"{path} is a picture: give a file with the names of pictures, one a line")
         self.path, self.form, self.column, self.id_column = path, form, column, id_column
@@ -437,19 +447,3 @@ def of_row(where: str, row: dict[str, object], column: str = "text", id_column: 
         return Item(0, where, text, name, error=f'"{PAIR}" does not go with "tokens"')
     own = None if tokens is None else tuple(tokens)
     return replace(item, tokens=own, options=options, answer=_answer_of(row), text_pair=pair)
-
-
-def opened_stream(
-    path: str, input: str | None = None, column: str | None = None, id_column: str | None = None
-) -> TextStream:
-    """The texts of a file, folder or pipe. Raises UsageError for no such form, AttnctlError where nothing is there."""
-    if input is not None and input not in FORMS:
-        raise UsageError(f"it is {', '.join(FORMS)}", option="input", value=input)
-    if not path:
-        raise UsageError("the source is empty: give a file or folder of texts, or - for standard input")
-    if path != "-" and not Path(path).exists():
-        raise AttnctlError(f"there is no file {path}: give a file or folder of texts, or - for standard input")
-    if (input or form_of_path(path)) == "text" and (column or id_column) is not None:
-        option = "column" if column is not None else "id_column"
-        raise UsageError(f"is of tables and JSON lines: {path} holds a text a line", option=option)
-    return TextStream(path, input, column, id_column)

@@ -9,17 +9,18 @@ from contextlib import AbstractContextManager, nullcontext, suppress
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import accumulate
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from attnctl import find_named, limits
+from attnctl import limits
 from attnctl.argument_types import model_arguments
+from attnctl.batching.formats import PICTURES, SHARED, format_named
 from attnctl.batching.items import Item, Pending, Result, given, item_indices, item_options, rendered
 from attnctl.commands import BATCH_FORMATS, PROMPT_FORMATS
-from attnctl.errors import AttnctlError, UsageError, error_place, option_name, options_as_flags
+from attnctl.errors import AttnctlError, UsageError, error_place, in_one_line, option_name, options_as_flags
 from attnctl.files import need_pyarrow
-from attnctl.formats.pictures import format_names, heatmap_bytes
+from attnctl.formats.pictures import heatmap_bytes
 from attnctl.measures import check_measure, needs_of
 from attnctl.models import Model, open_named_model
 from attnctl.models.builtin.stack import Stack, can_run_together, run_together
@@ -32,7 +33,6 @@ from attnctl.trace.steps import NAMES, check_names, narrow_trace, rounded_trace
 if TYPE_CHECKING:
     from attnctl.argument_types import OptionValues
 
-PICTURES = format_names()
 TRIAL_TOKENS = 512  # of a text with which padding is tried on behalf of shorter ones
 NONE = "[]"  # no options of its own
 OPENED = 8  # models kept open, where items have options of their own
@@ -66,7 +66,7 @@ class Work:
         """What a worker is asked for."""
         for form in self.formats:
             if form in PROMPT_FORMATS:
-                task: Task = find_named(PROMPT_FORMATS[form]).task(self.options, self.prompts, model)
+                task: Task = format_named(form).task(self.options, self.prompts, model)
                 return task
         return Traces(self, model)
 
@@ -99,29 +99,30 @@ class Work:
     @property
     def draws_pictures(self) -> bool:
         """Whether pictures are drawn, which takes longer than everything else together."""
-        slow = {*PICTURES, "contact-sheet", "statistics", *BATCH_FORMATS, *PROMPT_FORMATS}
-        return not slow.isdisjoint(self.formats)
+        return not {"json", "npz", "parquet"}.issuperset(self.formats)
 
 
-class Task(Protocol):
+class Task:
     """What a worker is asked for: traces, or what a command makes of texts."""
 
-    @property
-    def model(self) -> Model:
-        """The model, opened."""
+    model: Any  # opened
 
     @property
     def together(self) -> int:
         """How many items may share a pass."""
+        return 1
 
     def begin(self, item: Item) -> Result | Pending:
-        """The item, ready for a pass that others may share, or what became of it alone. Raises what is wrong with it."""
+        """Return the item, ready for a pass that others may share, or its result. Raises what is wrong with it."""
+        raise NotImplementedError
 
     def results(self, some: Sequence[Pending]) -> list[Result]:
-        """What became of items that share a pass. Raises what is wrong with one of them."""
+        """Return the results of items that share a pass. Raises what is wrong with one of them."""
+        raise NotImplementedError
 
     def failed(self, item: Item, why: str) -> Result:
-        """What becomes of an item that something is wrong with."""
+        """Return the result of an item that something is wrong with."""
+        return Result(item, error=why)
 
 
 class Worker:
@@ -245,14 +246,14 @@ def _fits_pass(tokens: int, padding: int) -> bool:
     return tokens <= limits.PASS_TOKENS and padding <= limits.PASS_PADDING
 
 
-class Traces:
+class Traces(Task):
     """The task of making traces, and every format of them."""
 
     def __init__(self, work: Work, model: Model | None = None) -> None:
         self.work = work
         self._models: dict[str, Model] = {} if model is None else {NONE: model}
 
-    @property
+    @cached_property
     def model(self) -> Model:
         """The model of the batch."""
         return self.model_of_item(Item(0, ""))
@@ -289,10 +290,6 @@ class Traces:
                 runs = run(model, [one.tokens for one in recordings], [one.visit for one in recordings])
             traces = [one.value(ran) for one, ran in zip(recordings, runs, strict=True)]
         return [self._result(one.item, trace) for one, trace in zip(some, traces, strict=True)]
-
-    def failed(self, item: Item, why: str) -> Result:
-        """What becomes of an item that something is wrong with."""
-        return Result(item, error=why)
 
     def _recording_of_item(self, item: Item) -> Pass[Trace]:
         """What is to be recorded of an item."""
@@ -386,23 +383,13 @@ class Traces:
             from attnctl.formats.storage import trace_to_npz
 
             return trace_to_npz(self.work.kept_of(trace, rounded=False))
-        if form == "parquet":
-            from attnctl.batching.columns import rows_of_trace as packed_rows
-
-            return packed_rows(trace, item)
-        if form == "contact-sheet":
-            from attnctl.render.figure.contact_sheet import head_tiles, packed_tiles
-
-            name = str(item.number if item.id is None else item.id)
-            return packed_tiles(head_tiles(trace, name, self.work.look.get("cmap", "viridis")))
-        if form == "statistics":
-            from attnctl.batching.tallies import statistics_of_trace
-
-            return statistics_of_trace(trace)
-        if form in BATCH_FORMATS:
-            model = self.model_of_item(item)
-            return find_named(BATCH_FORMATS[form]).measure(model, item, *self._item_selection(item, model))
-        raise ValueError(form)
+        try:
+            return format_named(form).make(item, trace, self.model_of_item(item))
+        except Exception as error:
+            if form in SHARED or isinstance(error, AttnctlError):
+                raise
+            why = f"{type(error).__name__}: {in_one_line(error)} ({error_place(error)})"
+            raise AttnctlError(f"{option_name('format', form)}, which a package gives, failed: {why}") from error
 
     def _picture_of_trace(self, form: str, item: Item, trace: Trace, notes: list[str]) -> bytes:
         from attnctl.formats.pictures import Look

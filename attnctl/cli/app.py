@@ -48,7 +48,7 @@ def load_command(name: str) -> Command:
     """Return the command of this name, its module imported. Raises AttnctlError for a plug-in that cannot be imported."""
     if name in COMMANDS:
         return load_module(name, COMMANDS[name].module)
-    from attnctl.plugins import load_plugin
+    from attnctl.cli.plugins import load_plugin
 
     return load_plugin(name)
 
@@ -56,7 +56,7 @@ def load_command(name: str) -> Command:
 def all_commands() -> Iterator[Command]:
     """Yield every command, those of plug-ins too, its module imported."""
     yield from map(load_command, COMMANDS)
-    from attnctl.plugins import working_plugins
+    from attnctl.cli.plugins import working_plugins
 
     yield from working_plugins().values()
 
@@ -69,7 +69,7 @@ class Commands(TyperGroup):
 
     def get_help(self, ctx: Context) -> str:
         """Return the help, no spinner beside it; a plug-in that cannot be imported is a warning."""
-        from attnctl.plugins import working_plugins
+        from attnctl.cli.plugins import working_plugins
 
         waiting.close()
         self._add_plugins(working_plugins())
@@ -77,7 +77,7 @@ class Commands(TyperGroup):
 
     def _add_plugins(self, names: Collection[str]) -> None:
         """Put these commands of plug-ins into the group."""
-        from attnctl.plugins import plugin_commands
+        from attnctl.cli.plugins import plugin_commands
 
         for name, listed in plugin_commands().items():
             if name in names:
@@ -90,7 +90,7 @@ class Commands(TyperGroup):
             text = args[0][:60]
             raise UsageError(f"{text!r} is a text, and no command: {PROGRAM} explain {for_pasting(text)}")
         if args and args[0] not in self.commands:
-            from attnctl.plugins import plugin_commands
+            from attnctl.cli.plugins import plugin_commands
 
             self._add_plugins(plugin_commands())
         name, _, rest = super().resolve_command(ctx, args)

@@ -17,6 +17,7 @@ from __future__ import annotations
 import copy
 import inspect
 import os
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import MISSING, fields, is_dataclass
 from importlib import import_module
@@ -231,7 +232,7 @@ class Command(TyperCommand):
         # square brackets are text: [default: all]
         shown.help, shown.epilog = escape("\n\n".join(paragraphs)), escape(self.epilog or "")
         shown.params, shown.add_help_option = [], False
-        for one in self.get_params(ctx):
+        for one in self.help_parameters(ctx):
             if isinstance(one, TyperOption | TyperArgument) and one.rich_help_panel not in self.more:
                 plain = copy.copy(one)
                 plain.help = escape(one.help or "")
@@ -245,6 +246,19 @@ class Command(TyperCommand):
         places = {panel: place for place, panel in enumerate(PANELS)}  # a panel of a plug-in's own is the last
         shown.params.sort(key=lambda one: places.get(one.rich_help_panel or LOOK, len(places)))  # type: ignore[attr-defined]
         rich_utils.rich_format_help(obj=shown, ctx=ctx, markup_mode="rich")
+
+    def help_parameters(self, ctx: Context) -> list[Parameter]:
+        """Return the parameters for a help: "{attnctl.measures}" in it stands for the names that packages give there."""
+        parameters: list[Parameter] = []
+        for one in self.get_params(ctx):
+            if isinstance(one, TyperOption) and (group := re.search(r"\{(attnctl\.\w+)\}", one.help or "")):
+                from attnctl.plugins import names_from_packages
+
+                one = copy.copy(one)
+                names = "".join(f", {name}" for name in names_from_packages(group[1]))
+                one.help = str(one.help).replace(group[0], names)
+            parameters.append(one)
+        return parameters
 
     def format_options(self, ctx: Context, formatter: HelpFormatter) -> None:
         """Write the panels as plain text; on a narrow terminal the help of an option stands under its name."""
@@ -263,7 +277,7 @@ class Command(TyperCommand):
         from attnctl.cli.groups import OUTPUT
 
         rows: dict[str, list[tuple[str, str]]] = {}
-        for one in self.get_params(ctx):
+        for one in self.help_parameters(ctx):
             record = one.get_help_record(ctx)
             if record is not None:
                 usual = "Arguments" if isinstance(one, TyperArgument) else OUTPUT

@@ -64,15 +64,19 @@ def decimal(allowed: Range) -> Callable[[str | float], float]:
 
 
 def measure_name(text: str) -> str:
-    """Read the value of --measure. Raises BadParameter for a name that is none."""
+    """Read the value of --measure. Raises BadParameter for a name that is none, AttnctlError for a broken plug-in."""
     from attnctl.cli.suggestions import suggest_choice
+    from attnctl.measures import measure_named, measures_of_packages
 
-    names = ("weights", *measure_names())
+    names = ["weights", *measure_names()]
+    if text in names:
+        return text
+    names += measures_of_packages()
     if text not in names:
         raise BadParameter(
             f"{value_text(text, quoted=True)}: it is one of {', '.join(names)}{suggest_choice(text, names)}"
         )
-    return text
+    return measure_named(text).name
 
 
 def _check_range(number: float, allowed: Range) -> None:
@@ -677,9 +681,9 @@ MeasureOption = Annotated[
     str | None,
     Option(
         "--measure",
-        help=f"What a cell holds: {', '.join(('weights', *measure_names()))}.",
+        help=f"What a cell holds: {', '.join(('weights', *measure_names()))}{{attnctl.measures}}.",
         metavar="MEASURE",
-        autocompletion=completing("weights", "attnctl.measures:measure_names"),
+        autocompletion=completing("weights", "attnctl.measures:measure_names", "attnctl.measures:measures_of_packages"),
         parser=measure_name,
         envvar="ATTNCTL_MEASURE",
         rich_help_panel=CHANGED,

@@ -10,7 +10,9 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import TYPE_CHECKING
 
-from attnctl.cli.command import was_typed
+from typer.core import TyperArgument
+
+from attnctl.cli.command import TEXTS, was_typed
 from attnctl.files import state_of_files
 
 if TYPE_CHECKING:
@@ -21,12 +23,6 @@ if TYPE_CHECKING:
 
 MOST_MODELS = 2  # opened at the same time: a comparison has two
 
-# commands that read a text, and the parameter that takes it
-TEXT_PARAMETERS = {
-    "explain": "source", "heatmap": "source", "heads": "source", "view": "source", "ablate": "text", "sources": "text",
-    "quiz": "text",
-}  # fmt: skip
-PAIRS = {"compare": ("a", "b"), "view": ("source", "other")}  # of two models, which read the text in "text"
 OTHER_TEXTS = ("file", "chat")  # options that give a text in another way
 
 
@@ -52,11 +48,13 @@ class Session:
         """Give a command the session's text and options if it was given none of its own."""
         from attnctl.models import names_model
 
-        name, values = context.command.name or "", context.params
+        values = context.params
         typed = {name for name in values if was_typed(context, name)}
-        pair = [values.get(one) for one in PAIRS.get(name, ())]
+        # the text is the first argument of a command that reads a file in its place, or stands behind two models
+        first, *others = [one.name or "" for one in context.command.params if isinstance(one, TyperArgument)] or [""]
+        pair = [values.get(one) for one in (first, *others[:-1])] if others[1:] == ["text"] else []
         two_models = bool(pair) and all(one is not None and names_model(one) for one in pair)
-        place = "text" if two_models else TEXT_PARAMETERS.get(name)
+        place = "text" if two_models else first if first in TEXTS and "file" in values else None
         if place is not None and not any(values.get(one) for one in (place, *OTHER_TEXTS)):
             values[place] = self.text
             if "chat" in values:

@@ -17,8 +17,8 @@ class CommandPackage(NamedTuple):
     module: str  # with the function under @command
     functions: Mapping[str, str] = {}  # attnctl.NAME, for Python → its module
     documents: Mapping[str, str] = {}  # attnctl schema NAME → "module:Struct"
-    batch_formats: Mapping[str, str] = {}  # batch --format NAME → "module:class", a MeasuredMeans of each text
-    prompt_formats: Mapping[str, str] = {}  # batch --format NAME → "module:class" of what answers prompts
+    batch_formats: Mapping[str, str] = {}  # batch --format NAME → "module:class", a BatchFormat
+    prompt_formats: Mapping[str, str] = {}  # batch --format NAME → "module:class", one that answers prompts
     pages: Mapping[str, str] = {}  # attnctl view --NAME → "module:function" of a text, a file and PromptOptions
     # "module:function" of what one command alone can do for others, which do without it where it is deleted
     measures_training: str = ""  # train: what the heads of a model learned, a Struct a relation

@@ -56,7 +56,7 @@ if TYPE_CHECKING:
     Do = Callable[..., Iterator[list[Result]]]  # called with items and flowing=, answers results in their order
 
 PICTURES = format_names()
-OF_WEIGHTS = ("json", "npz", "parquet", *PICTURES, "contact-sheet")
+OF_WEIGHTS = ("json", "npz", "parquet", *PICTURES)
 FORMATS = (*OF_WEIGHTS, "statistics", *BATCH_FORMATS, *PROMPT_FORMATS)
 OF_PROMPTS = f" ({', '.join(PROMPT_FORMATS)})" if PROMPT_FORMATS else ""  # in a help
 NOTES = 100  # different ones that are said: each text may have its own
@@ -67,8 +67,7 @@ USED_BY: dict[tuple[str, ...], tuple[str, ...]] = {
     ("words", "measure"): OF_WEIGHTS,
     ("steps", "parameters", "predict"): ("json", "npz"),
     ("precision",): ("json",),
-    ("cmap",): ("contact-sheet", *PICTURES),
-    ("drop", "renormalise", *(one.name for one in dataclasses.fields(PictureOptions) if one.name != "cmap")): PICTURES,
+    ("drop", "renormalise", *(one.name for one in dataclasses.fields(PictureOptions))): PICTURES,
     ("spans", "budget", "remove"): tuple(PROMPT_FORMATS),
 }
 
@@ -94,9 +93,9 @@ def batch_command(
         str,
         Option(
             "--format",
-            help=f"One or more of {', '.join(FORMATS)}: json,png.",
+            help=f"One or more of {', '.join(FORMATS)}{{attnctl.batch_formats}}: json,png.",
             metavar="FORMATS",
-            autocompletion=completing(*FORMATS, joined=True),
+            autocompletion=completing(*FORMATS, "attnctl.batching.formats:formats_of_packages", joined=True),
             envvar="ATTNCTL_FORMAT",
             rich_help_panel=OUTPUT,
         ),
@@ -255,10 +254,10 @@ def batch_command(
         raise UsageError("give a file or folder of texts, or --chat and a file of conversations, one a line")
 
     from attnctl.batching.engines import results_of_items
-    from attnctl.batching.texts import opened_stream
+    from attnctl.batching.texts import TextStream
     from attnctl.batching.work import Work, open_work_model
 
-    texts = opened_stream(str(model.chat if source is None else source), input, column, id_column)
+    texts = TextStream(str(model.chat if source is None else source), input, column, id_column)
     of_model = dataclasses.replace(model, chat=None)
     prompts: OptionValues = {}
     if formats[0] in PROMPT_FORMATS:
@@ -293,11 +292,16 @@ def batch_command(
 
 
 def _chosen_formats(asked: str, output: str | None) -> tuple[str, ...]:
-    """Return the formats of --format. Raises UsageError for one that is none, or that does not fit -o."""
+    """Return the formats of --format.
+
+    Raises UsageError for one that is none, or that does not fit -o, AttnctlError for one that cannot be imported.
+    """
     formats = tuple(dict.fromkeys(name.strip() for name in asked.split(",")))
     for name in formats:
         if name not in FORMATS:
-            raise UsageError(f"--format {name!r}: it is one or more of {', '.join(FORMATS)}")
+            from attnctl.batching.formats import format_named
+
+            format_named(name)
     if output in (None, "-") and formats != ("json",):
         raise UsageError(f"--format {asked} needs a folder to write: name it with -o (stdout takes json alone)")
     suffix = "" if output is None else output[output.rfind(".") :].lower()
@@ -312,9 +316,10 @@ def _chosen_formats(asked: str, output: str | None) -> tuple[str, ...]:
 
 
 def _refuse_unused_by(context: Context, formats: tuple[str, ...]) -> None:
-    """Refuse the options that none of the formats uses."""
+    """Refuse the options that none of the formats uses; one of a package uses those that choose what a trace holds."""
+    asked = {name if name in FORMATS else "parquet" for name in formats}
     for names, users in USED_BY.items():
-        if not set(users) & set(formats):
+        if not asked & set(users):
             kinds = [f"--format {name}" for name in users if name not in PICTURES]
             kinds += ["a picture"] if PICTURES[0] in users else []
             refuse_unused(context, *names, because=f"it goes with {either(kinds)}" if kinds else "no format uses it")
@@ -348,10 +353,17 @@ def _write_lines(do: Do, texts: TextStream, strict: bool) -> int:
 
 def _fill_folder(work: Work, do: Do, texts: TextStream, output: str, strict: bool, start_anew: bool) -> int:
     """Write a folder of files and their manifest; return how many texts failed, now or before."""
-    from attnctl.batching.groups import batch_folder
+    from attnctl.batching.engines import SHARED
+    from attnctl.batching.folder import Folder
+    from attnctl.batching.formats import FILES, format_named
+    from attnctl.batching.manifest import input_paths
 
     noted: set[str] = set()
-    opened = batch_folder(work, texts, output, start_anew=start_anew)
+    said = {"input": input_paths([texts.path], output), "input_form": texts.form}
+    said |= {"column": texts.column, "id_column": texts.id_column} | work.said()
+    shared = [format_named(form)() for form in work.formats if form not in ("json", *FILES)]
+    together = SHARED if work.batch_size > 1 else 1
+    opened = Folder(output, said, work.formats, shared, together, start_anew=start_anew)
     flowing = texts.path == "-" and work.batch_size == 1  # texts that share a pass are the same in every run
     with opened as folder, items_progress(texts.share_read) as tick:
         for chunk in do(folder.items_to_do(texts), flowing=flowing):

@@ -1,7 +1,7 @@
 """What may stand in place of the weights: a measure is one file of this folder, value_norm.py for "value-norm".
 
 Each file holds one `MEASURE`. Whatever shows, names, checks or writes a measure asks this registry, which imports a file
-when its measure is asked for.
+when its measure is asked for. An installed package gives others as entry points, `attnctl.measures`.
 """
 
 from __future__ import annotations
@@ -10,9 +10,14 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache
 from importlib import import_module
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from attnctl.errors import UsageError, option_name
+
+if TYPE_CHECKING:
+    from importlib.metadata import EntryPoint
+
+RESERVED = ("weights", "mean", "max", "mass", "given")  # names of other numbers that a cell may hold
 
 
 @dataclass(frozen=True)
@@ -45,31 +50,64 @@ class Measure:
 
 @cache
 def measure_names() -> tuple[str, ...]:
-    """The names of all measures, by their files."""
+    """Return the names of attnctl's own measures, by their files."""
     from pkgutil import iter_modules
 
     return tuple(sorted(module.name.replace("_", "-") for module in iter_modules(__path__)))
 
 
+def measures_of_packages() -> dict[str, EntryPoint]:
+    """Return the measures of installed packages by name."""
+    from attnctl.plugins import entries
+
+    return entries("attnctl.measures", (*RESERVED, *measure_names()))
+
+
+@cache
 def measure_named(name: str) -> Measure:
-    """The measure of a name. Raises UsageError where there is none."""
-    if name not in measure_names():
-        raise UsageError(f"no measure {name!r}: it is {', '.join(('weights', *measure_names()))}")
-    measure: Measure = import_module(f"{__name__}.{name.replace('-', '_')}").MEASURE
+    """Return the measure of a name.
+
+    Raises UsageError if there is none, and AttnctlError if it is that of a package which cannot be imported.
+    """
+    if name in measure_names():
+        measure: Measure = import_module(f"{__name__}.{name.replace('-', '_')}").MEASURE
+        return measure
+    from attnctl.plugins import load_entry
+
+    others = measures_of_packages()
+    if name not in others:
+        raise UsageError(f"no measure {name!r}: it is {', '.join(('weights', *measure_names(), *others))}")
+    return load_entry(others[name], load_measure)
+
+
+def load_measure(entry: EntryPoint) -> Measure:
+    """Return the measure of an entry point. Raises TypeError for any other object, ValueError for another name."""
+    measure = entry.load()
+    if not isinstance(measure, Measure):
+        raise TypeError(f"{entry.value} is no Measure")
+    if measure.name != entry.name:
+        raise ValueError(f"{entry.value} is called {measure.name!r}")
     return measure
 
 
+def chosen_measure(name: str | None) -> Measure | None:
+    """Return the measure of a name, None for the weights themselves. Raises UsageError if there is no such measure."""
+    return None if name in (None, "weights") else measure_named(str(name))
+
+
 def check_measure(name: str | None, chosen_heads: bool = False) -> None:
-    """Raise UsageError where there is no such measure, or it does not go with a choice of heads."""
-    if name not in (None, "weights"):
-        measure_named(str(name)).check_heads(chosen_heads)
+    """Raise UsageError if there is no such measure, or it does not go with a choice of heads."""
+    if measure := chosen_measure(name):
+        measure.check_heads(chosen_heads)
 
 
 def joins_heads(name: str | None) -> bool:
-    """Whether `name` is a measure of one map a layer, of all heads."""
-    return name in measure_names() and measure_named(name).joins_heads
+    """Return whether `name` is a measure of one map a layer, of all heads."""
+    measure = chosen_measure(name)
+    return measure is not None and measure.joins_heads
 
 
 def needs_of(name: str | None) -> str | None:
-    """What the measure `name` needs, as `Measure` has it; None of what is no measure."""
-    return measure_named(name).needs if name in measure_names() else None
+    """Return what the measure `name` needs, as `Measure` has it; None for the weights themselves."""
+    measure = chosen_measure(name)
+    return None if measure is None else measure.needs

@@ -11,7 +11,7 @@ from attnctl.arrays import Bools, Floats
 from attnctl.attention import Array
 from attnctl.errors import AttnctlError
 from attnctl.layer import LayerAttention
-from attnctl.measures import joins_heads, measure_named, measure_names
+from attnctl.measures import Measure, measure_named
 from attnctl.readings.overview import LongRow, Overview, PooledGrid, TextPart
 from attnctl.readings.questions.headline import roles_of_heads
 from attnctl.readings.rows import LinksReading
@@ -115,6 +115,7 @@ class OverviewReading:
 
 SINK_TAKES_PART = "a learned sink takes a part of each row"
 AS_GIVEN = "given"  # in place of a measure: a matrix of numbers that are no attention weights
+POOLED = {"mass": "mass", "mean": "mean weight", "max": "largest weight"}  # how weights are pooled → a cell's number
 
 
 @dataclass(frozen=True)
@@ -158,24 +159,28 @@ class HeatmapGrid:
 
     def panel_name(self, head: int) -> str:
         """What stands over the panel of a head."""
-        return self.names[head] if self.names else "all heads" if joins_heads(self.measure) else f"head {head}"
+        all_heads = self._measure is not None and self._measure.joins_heads
+        return self.names[head] if self.names else "all heads" if all_heads else f"head {head}"
+
+    @property
+    def _measure(self) -> Measure | None:
+        return None if self.measure in (None, AS_GIVEN, *POOLED) else measure_named(str(self.measure))
 
     @property
     def picture_title(self) -> str:
         """The model, the layers and the heads, as a title says them; of one head its role, too."""
         heads = _numbers_text(self.heads, "head")
-        if joins_heads(self.measure):
-            heads = f"{measure_named(str(self.measure)).title.lower()} of all heads"
+        if self._measure is not None and self._measure.joins_heads:
+            heads = f"{self._measure.title.lower()} of all heads"
         role = next(iter(self.roles.values())) if len(self.weights) == 1 and self.roles else ""
         return f"{self.name}, {_numbers_text(self.layers, 'layer')}, {heads}" + (f": {role}" if role else "")
 
     @property
     def unit_of_cells(self) -> str:
         """What a cell's number is, for the colour bar."""
-        if self.measure is not None and self.measure in measure_names():
-            return measure_named(self.measure).unit
-        units = {"mass": "mass", "mean": "mean weight", "max": "largest weight", AS_GIVEN: "number as given"}
-        return units.get(self.measure or "", "weight")
+        if self._measure is not None:
+            return self._measure.unit
+        return (POOLED | {AS_GIVEN: "number as given"}).get(self.measure or "", "weight")
 
 
 def of_overview(

@@ -13,9 +13,9 @@ import numpy as np
 
 from attnctl import attention, limits
 from attnctl.arrays import Bools, Floats
-from attnctl.errors import AttnctlError
+from attnctl.errors import AttnctlError, UsageError
 from attnctl.layer import LayerTrace
-from attnctl.measures import measure_names
+from attnctl.measures import measure_named
 from attnctl.trace import Trace, own_numbers
 from attnctl.trace.run import Note
 
@@ -100,8 +100,11 @@ def check_sizes(trace: Trace, source: str) -> None:
     n, info = len(trace.tokens), trace.model
     if not n:
         raise AttnctlError(f"{source} holds no tokens")
-    if trace.measure not in (None, *measure_names()):
-        raise AttnctlError(f"{source}: no measure {str(trace.measure)[:40]!r}")
+    if trace.measure is not None:
+        try:
+            measure_named(str(trace.measure))
+        except UsageError:
+            raise AttnctlError(f"{source}: no measure {str(trace.measure)[:40]!r}") from None
     if trace.embeddings is not None and (trace.embeddings.ndim != 2 or len(trace.embeddings) != n):
         raise AttnctlError(f"{source}: embeddings have shape {trace.embeddings.shape}, for {n} tokens")
     if len({layer.layer for layer in trace.layers}) < len(trace.layers):

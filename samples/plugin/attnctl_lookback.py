@@ -1,4 +1,5 @@
 """`attnctl lookback`: whether each head looks at the context of a generated text, or at the text that is generated.
+`--measure relative`: weights against the largest that the key gets.
 
 Chuang et al. 2024, "Lookback Lens: Detecting and Mitigating Contextual Hallucinations in Large Language Models Using Only
 Attention Maps", arXiv:2407.07071.
@@ -20,6 +21,7 @@ from attnctl.document_fields import Count, Index, Part, Share, about
 from attnctl.errors import UsageError
 from attnctl.formats.documents.json_documents import JsonDocument, ResultModel, ResultTokens, write_json
 from attnctl.layer import LayerAttention
+from attnctl.measures import Measure
 from attnctl.render.forms import Grid, Line
 from attnctl.render.terminal.console import Shown
 from attnctl.trace.run import Run
@@ -98,3 +100,22 @@ def lookback_command(
     title = f"{found.model.name}: lookback ratio of each head, {len(source.tokens) - new} tokens of context, {new} new"
     grid = Grid(ratios, [f"layer {layer}" for layer in layers], [*map(str, heads)], heat=True, max_rows=len(layers))
     show_renderable(Shown([Line(title, "accent"), grid]))
+
+
+def relative_weights(layer: LayerAttention) -> LayerAttention:
+    """Return the layer with each weight divided by the largest of its key, as a share of its row."""
+    keys = [[(key, key + 1)] for key in range(layer.n_k)]
+    largest = layer.pooled([[(0, layer.n_q)]], keys, "max")[:, 0]  # (heads, n_k)
+    return layer.reweighted(1 / np.maximum(largest, np.finfo(np.float32).tiny))
+
+
+RELATIVE = Measure(
+    name="relative",
+    title="Relative weights",
+    note="Each weight is divided by the largest that its key gets: what every token looks at (a sink) becomes pale.",
+    unit="share of weight ÷ largest of its key",
+    formula="weight ÷ largest of its column ÷ Σ",
+    sentence="How near a weight is to the largest that its key gets, as a share of its row.",
+    needs="values",
+    function=relative_weights,
+)

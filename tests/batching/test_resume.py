@@ -92,7 +92,7 @@ def size(folder: Path) -> int:
 
 @pytest.mark.parametrize(
     ("formats", "count", "kills", "group"),
-    [("json,npz", 400, 6, 1), ("json,parquet,contact-sheet,statistics", 60, 2, 16)],
+    [("json,npz", 400, 6, 1), ("json,parquet,statistics", 60, 2, 16)],
 )
 def test_killed_again_and_again_the_outcome_is_the_same(
     formats: str, count: int, kills: int, group: int, run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import json
+import os
 import re
 import subprocess
 import sys
@@ -20,6 +21,8 @@ import pytest
 import torch
 
 from attnctl import plugins
+from attnctl.batching.formats import known_formats
+from attnctl.commands import batch
 from tests.conftest import SAMPLES, Refused, Run
 from tests.models.huggingface.conftest import Shelf
 
@@ -83,21 +86,40 @@ def test_the_sample_is_installed_used_and_removed(tmp_path: Path, shelf: Shelf) 
     for one in told["heads"]:
         assert one["ratio"] == pytest.approx(expected[one["layer"], one["head"]], abs=1e-5)
 
+    asked = ("attnctl", "explain", "Alice will eat", "--model", folder, "--measure", "relative", "--json")
+    trace = json.loads(call(*asked))
+    jsonschema.validate(trace, json.loads(call("attnctl", "schema", "trace")))
+    for layer, weights in zip(
+        trace["layers"], eager_weights(folder, [one["id"] for one in trace["tokens"]]), strict=True
+    ):
+        for one, rows in zip(layer["heads"], weights, strict=True):
+            shares = rows / rows.max(0)
+            expected = shares / shares.sum(-1, keepdims=True)
+            np.testing.assert_allclose(one["weights"], expected, atol=1e-5)
+    stored = tmp_path / "relative.json"
+    stored.write_text(json.dumps(trace))
+
     call("pip", "uninstall", "--yes", "attnctl-lookback")
+    assert "relative.json: no measure 'relative'" in call("attnctl", "heatmap", str(stored), code=1)
     assert "no such command 'lookback'" in call(*words, code=2)
 
 
-def lookback_ratios(folder: str, ids: list[int], new: int) -> dict[tuple[int, int], float]:
-    """Return equations 1 and 2 of the paper, token by token, from the weights that transformers gives."""
+def eager_weights(folder: str, ids: list[int]) -> list[np.ndarray[Any, Any]]:
+    """Return the weights of each layer (heads, n, n) as transformers gives them."""
     from transformers import AutoModelForCausalLM
 
     network = AutoModelForCausalLM.from_pretrained(folder, attn_implementation="eager").eval()
     with torch.no_grad():
         layers = network(torch.tensor([ids]), output_attentions=True).attentions
+    return [weights[0].double().numpy() for weights in layers]
+
+
+def lookback_ratios(folder: str, ids: list[int], new: int) -> dict[tuple[int, int], float]:
+    """Return equations 1 and 2 of the paper, token by token, from the weights that transformers gives."""
     n = len(ids) - new
     found = {}
-    for layer, weights in enumerate(layers):
-        for head, rows in enumerate(weights[0].double().numpy()):
+    for layer, weights in enumerate(eager_weights(folder, ids)):
+        for head, rows in enumerate(weights):
             steps = []
             for t in range(2, new + 1):  # the token t is written where the one before it looks
                 row = rows[n + t - 2]
@@ -124,7 +146,7 @@ def test_the_sample_imports_what_is_promised() -> None:
 def install(folder: Path, monkeypatch: pytest.MonkeyPatch, name: str, code: str, group: str = "commands") -> None:
     """Put a package with one module beside the others of this process."""
     module = f"{name}_module"
-    own = {f"attnctl.{group}": {name: module if group == "commands" else f"{module}:Result"}}
+    own = {f"attnctl.{group}": {name: module if group == "commands" else f"{module}:{group.upper()}"}}
     project = {"name": f"package-{name}", "version": "1", "description": "[bold]does \x1b[31mthis", "entry-points": own}
     write_package(folder, project)
     (folder / f"{module}.py").write_text(code)
@@ -200,9 +222,142 @@ def test_a_plugin_among_the_commands(
     assert "did you mean greet?" in refused("softmax", "1", "2")
 
 
-def test_a_start_without_plugins_reads_no_metadata() -> None:
+MEASURE = """
+import numpy as np
+from attnctl.measures import Measure
+
+def squares(layer):
+    return layer.reweighted(np.ones((len(layer.heads), layer.n_k)))
+
+MEASURES = Measure("{name}", "Same", "As they are.", "weight", "w", "The weights as they are.", "values", squares)
+"""
+
+
+def test_a_measure_of_a_package(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, run: Run, refused: Refused, config_file: Path
+) -> None:
+    install(tmp_path, monkeypatch, "same", MEASURE.format(name="same"), "measures")
+    assert "value-zeroing, same." in " ".join(run("heatmap", "--help-all").out.replace("│", "").split())
+    plain, same = (run("explain", "Alice eats", "--json", *more).json for more in ((), ("--measure", "same")))
+    assert same["measure"] == "same"
+    np.testing.assert_allclose(*(one["layers"][0]["heads"][0]["weights"] for one in (same, plain)), rtol=1e-5)
+    assert "did you mean same?" in refused("heatmap", "Alice eats", "--measure", "sam", code=2)
+    assert run("config", "--set", "measure=same").code == 0 and "same" in config_file.read_text()
+    (tmp_path / "in.txt").write_text("Alice eats\nBob sleeps\n")
+    told = run("batch", tmp_path / "in.txt", "--measure", "same", "--jobs", "2")
+    assert [json.loads(line)["measure"] for line in told.out.splitlines()] == ["same", "same"]
+
+
+@pytest.mark.parametrize(
+    ("name", "code", "why"),
+    [
+        ("gone", "import nowhere_at_all", "No module named 'nowhere_at_all'"),
+        ("three", "MEASURES = 3", "three_module:MEASURES is no Measure"),
+        ("renamed", MEASURE.format(name="another"), "renamed_module:MEASURES is called 'another'"),
+    ],
+)
+def test_a_broken_measure_is_one_line(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, run: Run, refused: Refused, name: str, code: str, why: str
+) -> None:
+    install(tmp_path, monkeypatch, name, code, "measures")
+    told = run("heatmap", "--help-all")
+    assert (told.code, told.err.count("\n")) == (0, 1) and f"the measure {name} of package-{name}" in told.err
+    assert name not in told.out
+    assert why in refused("heatmap", "Alice eats", "--measure", name)
+    other = run("heatmap", "Alice eats", "--measure", "value-norm", "--quiet")
+    assert (other.code, other.err) == (0, "")
+
+
+@pytest.mark.parametrize("name", ["rollout", "weights", "mean"])
+def test_a_measure_of_attnctls_own_stays_ours(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, run: Run, name: str
+) -> None:
+    install(tmp_path, monkeypatch, name, MEASURE.format(name=name), "measures")
+    left_out = f"attnctl: package-{name} gives a measure {name}, which exists already: it is left out\n"
+    assert run("heatmap", "--help-all").err == left_out
+    if name == "rollout":
+        assert "residual" in run("heatmap", "Alice eats", "--measure", name).err  # of attnctl's own
+
+
+LENGTHS = """
+from attnctl.batching.formats import MeanFormat, tally_of_values
+
+class BATCH_FORMATS(MeanFormat):
+    form, measures = "{name}", ("tokens",)
+
+    @staticmethod
+    def make(item, trace, model):
+        if item.id == "bad":
+            raise ValueError("no lengths")
+        return tally_of_values(
+            (layer.layer, head, "tokens", len(trace.tokens)) for layer in trace.layers for head in layer.heads
+        )
+"""
+
+
+def test_a_batch_format_of_a_package(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, run: Run, refused: Refused
+) -> None:
+    install(tmp_path, monkeypatch, "lengths", LENGTHS.format(name="lengths"), "batch_formats")
+    assert "sources, lengths: json,png." in " ".join(run("batch", "--help-all").out.replace("│", "").split())
+    file, out = tmp_path / "in.jsonl", tmp_path / "out"
+    file.write_text('{"text": "a b"}\n{"text": "a b c d"}\n{"text": "e", "id": "bad"}\n{"text": "a b c d e f"}\n')
+    args = ("batch", file, "-o", out, "--model", "random", "--heads", "2", "--jobs", "2", "--layer", "0")
+    told = run(*args, "--format", "lengths,json")
+    assert told.code == 3 and "3 done, 1 failed" in told.err
+    assert "--format lengths, which a package gives, failed: ValueError: no lengths (lengths_module.py:" in told.err
+    assert (out / "lengths.csv").read_text().splitlines() == [
+        "layer,head,measure,mean,spread,n", "0,0,tokens,4,2,3", "0,1,tokens,4,2,3"
+    ]  # fmt: skip
+    again = run(*args, "--format", "lengths,json")
+    assert "0 done, 4 there before (1 of them failed)" in again.err
+    (out / ".lengths" / "0000000.json").unlink()
+    assert "made again" in run(*args, "--format", "lengths,json").err
+    assert "goes with --format json" in refused(*args, "--format", "lengths", "--steps", "weights", code=2)
+    assert run(*args, "--format", "json", "--replace").code == 0
+    assert {path.name for path in out.rglob("*") if path.is_file()} <= {
+        ".lock",
+        "manifest.jsonl",
+        "run.json",
+        "traces.jsonl",
+    }
+
+
+@pytest.mark.parametrize(
+    ("name", "code", "why"),
+    [
+        ("goneformat", "import nowhere_at_all", "No module named 'nowhere_at_all'"),
+        ("threeformat", "BATCH_FORMATS = 3", "is no class below BatchFormat"),
+        ("renamedformat", LENGTHS.format(name="another"), "is called 'another'"),
+        ("sources", "", ""),
+    ],
+)
+def test_a_broken_batch_format_is_one_line(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, run: Run, refused: Refused, name: str, code: str, why: str
+) -> None:
+    install(tmp_path, monkeypatch, name, code, "batch_formats")
+    (tmp_path / "in.txt").write_text("a b\n")
+    told = run("batch", "--help-all")
+    assert (told.code, told.err.count("\n")) == (0, 1) and f"package-{name}" in told.err
+    if why:
+        assert why in refused("batch", tmp_path / "in.txt", "-o", tmp_path / "out", "--format", name)
+    assert run("batch", tmp_path / "in.txt").err == ""
+
+
+def test_names_of_formats_are_the_same_in_the_help() -> None:
+    assert known_formats() == batch.FORMATS
+
+
+@pytest.mark.parametrize(
+    "words",
+    ["softmax 1 2", "explain Alice", "heatmap Alice --measure value-norm", "batch in.txt --measure rollout"],
+)
+def test_a_start_without_plugins_reads_no_metadata(words: str, tmp_path: Path) -> None:
+    (tmp_path / "in.txt").write_text("Alice eats\n")
     code = (
-        "import sys; from attnctl.cli.app import run_command; run_command(['softmax', '1', '2']);"
+        f"import sys; from attnctl.cli.app import run_command; run_command({words.split()});"
         "sys.exit('attnctl.plugins' in sys.modules)"
     )
-    assert subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True).returncode == 0
+    environment = os.environ | {"PYTHONPATH": str(ROOT)}
+    done = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, capture_output=True, env=environment)
+    assert done.returncode == 0 and done.stdout

@@ -217,9 +217,9 @@ def test_value_zeroing_needs_a_model_that_runs(tmp_path: Path) -> None:
 
 def test_what_is_asked_of_a_measure_by_its_name() -> None:
     assert [measure_named(name).name for name in measure_names()] == ["rollout", "value-norm", "value-zeroing"]
-    named = (None, "weights", "mass", *measure_names())
+    named = (None, "weights", *measure_names())
     assert [name for name in named if joins_heads(name)] == ["rollout", "value-zeroing"]
-    assert [needs_of(name) for name in named] == [None, None, None, "layers", "values", "network"]
+    assert [needs_of(name) for name in named] == [None, None, "layers", "values", "network"]
     given = TextSource(open_model("random"), "Alice will eat")
     assert prepare(given, Changes("weights")).source is given
 

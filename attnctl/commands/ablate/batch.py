@@ -4,26 +4,26 @@ from __future__ import annotations
 
 from typing import Any
 
+from attnctl.batching.formats import MeanFormat, Tally, tally_of_values
 from attnctl.batching.items import Item
-from attnctl.batching.tallies import MeasuredMeans, Tally, tally_of_values
 from attnctl.errors import AttnctlError
 from attnctl.models.watching import watched_text
 from attnctl.tokens import checked_text
+from attnctl.trace import Trace
 from attnctl.watched.measure import EffectRequest, measure_effects
 
 # of each head: what it looks at most, what it writes, what its removal does (after minus before; nats, logits, 1 - cosine)
 MEASURES = ("weight", "writes", "log_probability", "logit_difference", "distance")
 
 
-class EffectMeans(MeasuredMeans):
+class EffectMeans(MeanFormat):
     """`effects.csv`: the means of MEASURES of each head, their standard errors and numbers of texts."""
 
-    def __init__(self) -> None:
-        super().__init__("effects", ".effects/", MEASURES, "standard_error")
+    form, measures, spread = "effects", MEASURES, "standard_error"
 
     @staticmethod
-    def measure(model: Any, item: Item, layers: list[int] | None, heads: list[int] | None) -> Tally:
-        """MEASURES of every head ablated in turn over one text.
+    def make(item: Item, trace: Trace, model: Any) -> Tally:
+        """Return MEASURES of every head of the trace, ablated in turn over its text.
 
         The word watched is the item's own `word`, less its `against`, or the likeliest. Raises AttnctlError where the item
         is a trace: its numbers are computed already.
@@ -31,6 +31,8 @@ class EffectMeans(MeasuredMeans):
         if item.trace is not None:
             raise AttnctlError("a trace has no heads to switch off: give its text")
         options = item.options
+        layers = [layer.layer for layer in trace.layers]
+        heads = sorted({head for layer in trace.layers for head in layer.heads})
         ask = EffectRequest(options.get("word"), options.get("against"), layers=layers, heads=heads)
         found = measure_effects(watched_text(model, checked_text(item.text), options.get("query")), ask)
         return tally_of_values(

@@ -15,10 +15,11 @@ import numpy as np
 from attnctl import limits
 from attnctl.argument_types import ModelOptions, with_model_options
 from attnctl.batching.engines import LOCAL, Engine, chunks_of_items
-from attnctl.batching.folder import Folder, NamedFiles, SharedFormat
+from attnctl.batching.folder import Folder
+from attnctl.batching.formats import BatchFormat, NamedFiles
 from attnctl.batching.items import Item, Pending, Result
 from attnctl.batching.manifest import input_paths
-from attnctl.batching.work import reason_of
+from attnctl.batching.work import Task, reason_of
 from attnctl.commands.evaluate.counting import (
     Census,
     count_sentence,
@@ -72,14 +73,19 @@ class CensusWork:
         return CensusCounts(self, model)
 
 
-class CensusCounts:
+class CensusCounts(Task):
     """The task of counting what heads find in sentences; the models are opened once and kept."""
 
     def __init__(self, work: CensusWork, model: Model | None = None) -> None:
-        self.work, self.together = work, work.batch_size
-        self.model: Any = open_named_model(**work.options) if model is None else model
+        self.work = work
+        self.model = open_named_model(**work.options) if model is None else model
         self.untrained = untrained_of(self.model, work.seed) if work.untrained else None
         self.shape = tally_shape(self.model)
+
+    @property
+    def together(self) -> int:
+        """How many sentences may share a pass."""
+        return self.work.batch_size
 
     def begin(self, item: Item) -> Result | Pending:
         """A sentence, ready to be counted; of a document its counts. Raises what is wrong with the sentence."""
@@ -210,10 +216,10 @@ def untrained_of(model: Any, seed: int) -> Any:
     return fresh
 
 
-class Tallies(SharedFormat):
+class Tallies(BatchFormat):
     """`.tallies/NUMBER.json.z`: the counts of a group of sentences."""
 
-    form, prefix, summary = FORM, ".tallies/", "census.json"
+    form, prefix = FORM, ".tallies/"
 
     def __init__(self, shape: tuple[int, int]) -> None:
         self.shape = shape
@@ -228,7 +234,7 @@ class Tallies(SharedFormat):
         """The group's counts."""
         packed = pack_tally(self._part)
         self._part = CensusTally(self.shape)
-        return [(f"{self.prefix}{self.first:07d}.json.z", packed)]
+        return [(self.name_of_part(".json.z"), packed)]
 
     def finish(self, folder: Path, parts: Iterator[bytes]) -> None:
         """All counts as one."""

@@ -32,10 +32,10 @@ def schema_command(
     if what in SCHEMAS:
         schema = SCHEMAS[what]()
     else:
-        from attnctl.plugins import load_document, plugin_documents
+        from attnctl.plugins import entries, load_entry
 
-        others = plugin_documents()
+        others = entries("attnctl.documents", DOCUMENTS)
         if what not in others:
             raise UsageError(f"no schema {what!r}: there is {', '.join([*SCHEMAS, *others])}")
-        schema = schema_of(load_document(others[what]), what)
+        schema = load_entry(others[what], lambda entry: schema_of(entry.load(), what))
     print_lines(json.dumps(schema, indent=2, ensure_ascii=False))

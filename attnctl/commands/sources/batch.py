@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
-from attnctl.batching.folder import NamedFiles, SharedFormat
-from attnctl.batching.items import Item, Pending, Result
-from attnctl.batching.tallies import Tally, merge_means, tally_csv
+from attnctl.batching.formats import BatchFormat, NamedFiles, Tally, merge_means, tally_csv
+from attnctl.batching.items import Item, Result
+from attnctl.batching.work import Task
 from attnctl.errors import AttnctlError, UsageError
 from attnctl.files import write_whole
 from attnctl.models import Model, open_named_model
@@ -34,30 +34,20 @@ ROW = (
 )
 
 
-class Sources:
+class Sources(Task):
     """The task of answering prompts, one by one, and saying where the answers came from.
 
     `options` are those of `open_model`, `asked` those of the prompts: spans, most, budget, remove.
     """
 
-    together = 1
-
     def __init__(self, options: OptionValues, asked: OptionValues, model: Model | None = None) -> None:
         self.asked = asked
-        self.model: Any = open_named_model(**options) if model is None else model
+        self.model = open_named_model(**options) if model is None else model
 
     def begin(self, item: Item) -> Result:
-        """What became of a prompt. Raises what is wrong with it."""
+        """Return the result of a prompt. Raises what is wrong with it."""
         document, tokens, notes = self._document(item)
         return Result(item, {FORM: as_json(document)}, tokens, notes=notes)
-
-    def results(self, some: Sequence[Pending]) -> list[Result]:
-        """Nothing: no prompts share a pass."""
-        return []
-
-    def failed(self, item: Item, why: str) -> Result:
-        """What becomes of a prompt that something is wrong with."""
-        return Result(item, error=why)
 
     def _document(self, item: Item) -> tuple[Document, int, tuple[str, ...]]:
         """The document of one prompt, with its number and id; its tokens; notes."""
@@ -90,10 +80,10 @@ class Sources:
         return {"number": item.number, **named, **plain(found)}, len(search.tokens), found.notes
 
 
-class PromptSources(SharedFormat):
+class PromptSources(BatchFormat):
     """`sources.jsonl`, a document a prompt; `sources.csv`, a row a prompt; `sources-means.csv`, means over the prompts."""
 
-    form, prefix, task = FORM, ".sources/", Sources
+    form, task = FORM, Sources
 
     def __init__(self) -> None:
         self._lines: list[bytes] = []
@@ -105,7 +95,7 @@ class PromptSources(SharedFormat):
     def rest(self) -> NamedFiles:
         """The group's documents, a line each."""
         lines, self._lines = self._lines, []
-        return [(f"{self.prefix}{self.first:07d}.jsonl", b"".join(lines))]
+        return [(self.name_of_part(".jsonl"), b"".join(lines))]
 
     def finish(self, folder: Path, parts: Iterator[bytes]) -> None:
         """All documents as one file, and the tables made of them."""

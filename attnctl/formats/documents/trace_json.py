@@ -114,7 +114,7 @@ class TraceDocument(TextDocument, kw_only=True, tag="attnctl.trace/1"):
     predictions: tuple[TracePrediction, ...] = ()
     measure: Annotated[
         str | None,
-        about(f"What stands in place of the weights. {SENTENCES_OF_MEASURES}", enum=list(measure_names())),
+        about(f"What stands in place of the weights: one of these, or of a package. {SENTENCES_OF_MEASURES}"),
     ] = None
     notes: Notes = ()
     note_kinds: NoteKinds = ()

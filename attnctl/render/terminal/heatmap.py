@@ -14,8 +14,7 @@ from rich.text import Text
 
 from attnctl.arrays import Bools, Floats
 from attnctl.blockwise import pool_keys, pool_rows
-from attnctl.measures import measure_names
-from attnctl.readings.heatmap import AS_GIVEN, HeatmapGrid, log_span, weight_span
+from attnctl.readings.heatmap import POOLED, HeatmapGrid, log_span, weight_span
 from attnctl.render.forms import ABSENT, Grid, Line, label_fit, token_label
 from attnctl.render.terminal.console import (
     DIM,
@@ -235,7 +234,7 @@ class Blocks:
 
     def _legend_lines(self) -> Iterator[Text]:
         yield Text("")
-        named = self.reading.unit_of_cells if self.reading.measure in (AS_GIVEN, *measure_names()) else "weight"
+        named = "weight" if self.reading.measure in POOLED else self.reading.unit_of_cells
         line = Text().append(f"{named} {self.low:.2g} ", style=DIM)
         line.append_text(self._square_cells(np.linspace(1 / 16, 15 / 16, 8, dtype=np.float32)))
         line.append(f" {self.high:.2g}", style=DIM)

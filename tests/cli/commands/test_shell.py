@@ -15,7 +15,8 @@ import pexpect
 import pytest
 from safetensors.numpy import save_file
 
-from attnctl.cli.session import kept_models
+from attnctl.cli.app import load_command
+from attnctl.cli.session import Session, kept_models
 from attnctl.models import open_named_model
 from attnctl.models.huggingface import network
 from attnctl.source import TextSource
@@ -70,6 +71,26 @@ def test_what_cannot_be_done_leaves_all_as_it_was(run: Run) -> None:
     result = run("shell", TEXT, stdin=b"use random\nuse nope\nuse\nexplain -o none/x.json\nheatmap --quiet\n")
     assert result.code == 3 and result.out.splitlines()[:2] == ["random", "random"] and "0:Alice" in result.out
     assert result.err.count("\n") == 2 and "no model 'nope'" in result.err
+
+
+@pytest.mark.parametrize(
+    ("words", "place"),
+    [
+        *((name, "source") for name in ("explain", "heatmap", "heads", "view")),
+        *((name, "text") for name in ("ablate", "sources", "quiz", "align")),
+        ("compare demo random", "text"),
+        ("view demo random", "text"),
+        ("compare one.npz two.npz", None),
+        ("explain Bob", None),
+        ("explain --file bob.txt", None),
+        *((name, None) for name in ("batch", "train", "evaluate", "model")),
+    ],
+)
+def test_the_parameter_that_takes_the_text(words: str, place: str | None) -> None:
+    name, *rest = words.split()
+    context = load_command(name).make_context(name, rest, resilient_parsing=True)
+    Session(TEXT).fill_in(context)
+    assert [key for key, value in context.params.items() if value == TEXT] == ([place] if place else [])
 
 
 def test_a_typed_model_is_asked_without_the_options_of_the_sessions_own(run: Run) -> None:

@@ -13,7 +13,7 @@ pytest.importorskip("transformers", reason="attnctl[hf] is not installed")
 
 import jsonschema
 
-from attnctl.batching.tallies import tally_csv
+from attnctl.batching.formats import tally_csv
 from attnctl.commands.schema.documents import SCHEMAS
 from attnctl.commands.sources.batch import tally_of_prompt
 from tests.batching.test_groups import rows_of

@@ -1,0 +1,200 @@
+"""The formats of a batch that hold many texts in a file: a class each, found by its name.
+
+A group begins at the same item in every run, so that its files are the same however often a run was interrupted.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Iterator, Sequence
+from functools import cache
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from attnctl import find_named
+from attnctl.batching.items import Item
+from attnctl.commands import BATCH_FORMATS, PROMPT_FORMATS
+from attnctl.errors import UsageError
+from attnctl.files import write_whole
+from attnctl.formats.pictures import format_names
+from attnctl.models import Model
+from attnctl.readings.head_statistics import STATISTICS, head_statistics
+from attnctl.text import as_json, csv_table
+from attnctl.trace import Trace
+
+if TYPE_CHECKING:
+    from importlib.metadata import EntryPoint
+
+PICTURES = format_names()
+FILES = (*PICTURES, "npz")  # formats with a file a text; json is a line a text
+# formats that hold many texts in a file → "module:class"; an installed package gives others (attnctl.batch_formats)
+SHARED = {"parquet": "attnctl.batching.columns:Tables", "statistics": "attnctl.batching.formats:Statistics"}
+SHARED |= BATCH_FORMATS | PROMPT_FORMATS
+
+NamedFiles = list[tuple[str, bytes]]
+
+
+class BatchFormat:
+    """A format that holds many texts in a file: what is made of each text, and the files of them all.
+
+    `make` runs where the model is, in whatever process; all else where the folder is written.
+    """
+
+    form = ""  # of --format
+    prefix = ""  # of its files, before the number of the first text in each; `.FORM/` if it is empty
+    task: Any = None  # of a format that is made of no traces: the class that makes it, a Task
+    first: int | None = None  # number of the first item that is not in a file yet
+
+    @classmethod
+    def folder(cls) -> str:
+        """Return what the names of its files begin with."""
+        return cls.prefix or f".{cls.form}/"
+
+    @staticmethod
+    def make(item: Item, trace: Trace, model: Model) -> Any:
+        """Return what is kept of a text, of its trace without predictions. Raises AttnctlError if nothing can be."""
+        raise NotImplementedError
+
+    def add(self, made: Any) -> NamedFiles | None:
+        """Take in what was made of a text; return the files that are full."""
+        raise NotImplementedError
+
+    def rest(self) -> NamedFiles:
+        """Return the files of what is left at the end of a group."""
+        raise NotImplementedError
+
+    def finish(self, folder: Path, parts: Iterator[bytes]) -> None:
+        """Make FORM.csv, FORM.json or FORM.jsonl at the end of a run, of the bytes of all files in their order."""
+
+    def take(self, number: int, made: Any) -> NamedFiles:
+        """Take in what was made of the text of this number; return the files that are full."""
+        self.first = number if self.first is None else self.first
+        return self.add(made) or []
+
+    def end(self) -> NamedFiles:
+        """End a group; return the files of what is left."""
+        files = [] if self.first is None else self.rest()
+        self.first = None
+        return files
+
+    def name_of_part(self, suffix: str) -> str:
+        """Return the name of the file that begins with the first text which is in none yet."""
+        return f"{self.folder()}{self.first:07d}{suffix}"
+
+
+@cache
+def format_named(name: str) -> type[BatchFormat]:
+    """Return the format of a name.
+
+    Raises UsageError if there is none, and AttnctlError if it is that of a package which cannot be imported.
+    """
+    if name in SHARED:
+        own: type[BatchFormat] = find_named(SHARED[name])
+        return own
+    from attnctl.plugins import load_entry
+
+    others = formats_of_packages()
+    if name not in others:
+        raise UsageError(f"it is one or more of {', '.join((*known_formats(), *others))}", option="format", value=name)
+    return load_entry(others[name], load_format)
+
+
+def known_formats() -> tuple[str, ...]:
+    """Return the names of attnctl's own formats."""
+    return ("json", "npz", "parquet", *PICTURES, *(name for name in SHARED if name != "parquet"))
+
+
+def formats_of_packages() -> dict[str, EntryPoint]:
+    """Return the formats of installed packages by name."""
+    from attnctl.plugins import entries
+
+    return entries("attnctl.batch_formats", known_formats())
+
+
+def load_format(entry: EntryPoint) -> type[BatchFormat]:
+    """Return the format of an entry point. Raises TypeError for any other object, ValueError for another name."""
+    kind = entry.load()
+    if not isinstance(kind, type) or not issubclass(kind, BatchFormat):
+        raise TypeError(f"{entry.value} is no class below BatchFormat")
+    if kind.form != entry.name or not entry.name.replace("-", "").isalnum():
+        raise ValueError(f"{entry.value} is called {kind.form!r}")
+    return kind
+
+
+# --- means over the texts ------------------------------------------------------------------------------------------
+
+# layer, head, measure (or what else is told apart) → n, mean, sum of squares around it
+Tally = dict[tuple[Any, Any, str], tuple[int, float, float]]
+
+
+def tally_of_values(values: Iterable[tuple[Any, Any, str, float | None]]) -> Tally:
+    """Return the tally of single numbers, each behind its key; None and what is not finite are left out."""
+    return {(*key, name): (1, value, 0.0) for *key, name, value in values if value is not None and math.isfinite(value)}
+
+
+def merge_means(tally: Tally, other: Tally) -> None:
+    """Take another tally into one (Chan, Golub and LeVeque 1983)."""
+    for key, (n, mean, squares) in other.items():
+        m, before, around = tally.get(key, (0, 0.0, 0.0))
+        off, total = mean - before, m + n
+        tally[key] = total, before + off * n / total, around + squares + off * off * m * n / total
+
+
+def tally_csv(
+    tally: Tally, names: Sequence[str], spread: str, columns: Sequence[str] = ("layer", "head", "measure")
+) -> str:
+    """Return CSV, a line a key, its last part in the order of `names`: mean over the texts, spread, how many they are.
+
+    `spread` is "standard_error", that of the mean, or "spread", the standard deviation between the texts.
+    """
+    rows = []
+    for key, (n, mean, squares) in sorted(tally.items(), key=lambda entry: (*entry[0][:2], names.index(entry[0][2]))):
+        count = n if spread == "standard_error" else 1
+        width = math.sqrt(squares / (n - 1) / count) if n > 1 else None
+        rows.append([*key, mean, width, n])
+    return csv_table([*columns, "mean", spread, "n"], rows, digits=9)
+
+
+class MeanFormat(BatchFormat):
+    """`FORM.csv`: mean, spread and number of what is measured of each head; `make` returns the tally of a text."""
+
+    measures: Sequence[str] = ()  # names in the third part of a tally's keys, in the order of the table
+    spread = "spread"  # or "standard_error"
+
+    def __init__(self) -> None:
+        self._tally: Tally = {}
+
+    def add(self, made: Tally) -> None:
+        """Take the measurements of a text in."""
+        merge_means(self._tally, made)
+
+    def rest(self) -> NamedFiles:
+        """Return the tally of the group."""
+        rows = [[*key, *value] for key, value in self._tally.items()]
+        self._tally = {}
+        return [(self.name_of_part(".json"), as_json(rows))]
+
+    def finish(self, folder: Path, parts: Iterator[bytes]) -> None:
+        """Write all tallies as one table."""
+        import orjson
+
+        tally: Tally = {}
+        for part in parts:
+            merge_means(tally, {(layer, head, name): tuple(m) for layer, head, name, *m in orjson.loads(part)})
+        write_whole(folder / f"{self.form}.csv", tally_csv(tally, self.measures, self.spread).encode(), inside=folder)
+
+
+class Statistics(MeanFormat):
+    """`statistics.csv`: the means of STATISTICS of each head."""
+
+    form, prefix, measures = "statistics", ".tallies/", tuple(STATISTICS)
+
+    @staticmethod
+    def make(item: Item, trace: Trace, model: Model) -> Tally:
+        """Return STATISTICS of every head of a trace. Raises AttnctlError if it lacks the weights of some query."""
+        return tally_of_values(
+            (one.layer, one.head, name, one[name])
+            for layer in trace.layers
+            for one in head_statistics(layer, trace.tokens, trace.key_tokens)
+            for name in STATISTICS
+        )

@@ -1,0 +1,40 @@
+"""The commands that installed packages give."""
+
+from __future__ import annotations
+
+from importlib.metadata import EntryPoint
+from typing import Any
+
+from attnctl.cli.command import Command, load_module
+from attnctl.commands import COMMANDS, CommandPackage
+from attnctl.plugins import entries, load_entry, working_entries
+from attnctl.text import harmless_line, visible_text
+
+PANEL = "Plug-ins"  # of the help of the program
+
+
+def plugin_commands() -> dict[str, CommandPackage]:
+    """Return the commands of installed packages by name; a name that attnctl has itself is left out with a warning."""
+    listed: dict[str, CommandPackage] = {}
+    for name, entry in entries("attnctl.commands", COMMANDS).items():
+        metadata: Any = entry.dist.metadata if entry.dist else {}
+        summary = str(metadata["Summary"] or "") if "Summary" in metadata else ""
+        listed[name] = CommandPackage(PANEL, harmless_line(summary, visible_text), entry.value)
+    return listed
+
+
+def load_plugin(name: str) -> Command:
+    """Return the command of this name of an installed package, its module imported.
+
+    Raises AttnctlError if it cannot be imported, and KeyError for a name of no command.
+    """
+    return load_entry(entries("attnctl.commands", COMMANDS)[name], _load_command)
+
+
+def working_plugins() -> dict[str, Command]:
+    """Return the commands of installed packages that can be imported; each that cannot is one warning."""
+    return working_entries(entries("attnctl.commands", COMMANDS), _load_command)
+
+
+def _load_command(entry: EntryPoint) -> Command:
+    return load_module(entry.name, entry.value)
