@@ -50,8 +50,8 @@ def open_source(
         tokens,
         partial(model_of, {name: value for name, value in values.items() if name != "chat"}),
         key_tokens=key_tokens,
-        chat=getattr(model, "chat", None),
-        has_rows=getattr(model, "qkv", None) is not None,
+        chat=values.get("chat"),
+        has_rows=values.get("qkv") is not None,
         computed=lambda name: refuse_unused(context, *values, because=f"the numbers of {name} are computed already"),
     )
     if isinstance(opened, TextSource):
