@@ -186,7 +186,9 @@ def evaluate_command(
         others = [one.name for one in fields(CorpusModelOptions) if one.name not in ("model", "causal")]
         refuse_unused(context, *COUNTING, *COUNTED, "json", *others, because="--write-corpus writes sentences alone")
         if paths:
-            raise UsageError("--write-corpus writes the held-out sentences of the bundled corpus: it reads no corpus")
+            raise UsageError(
+                "writes the held-out sentences of the bundled corpus: it reads no corpus", option="write_corpus"
+            )
         from attnctl.commands.evaluate.bundled import treebank_text
 
         put_bytes(treebank_text(sentences, bool(model_of(options).info.causal)).encode(), write_corpus)
@@ -224,7 +226,7 @@ def evaluate_command(
         found = read_census(paths[0])
     else:
         if replace and folder is None:
-            raise UsageError("--replace is for a folder: name it with -o")
+            raise UsageError("is for a folder: name it with -o", option="replace")
         by, treebank = engine_of(context, work), Treebank(paths)
         counting = CensusWork(
             model_arguments(options),

@@ -173,7 +173,7 @@ def view_command(
 def _page_of_answer(name: str, source: str | None, file: str | None, model: ModelOptions) -> str:
     """Return the page that a command makes of a prompt and the answer to it. Raises UsageError without that command."""
     if name not in PAGES:
-        raise UsageError(f"--{name} needs the command {name}, which this attnctl does not have")
+        raise UsageError(f"needs the command {name}, which this attnctl does not have", option=name)
     asked = PromptOptions(
         model=model.model,
         dtype=model.dtype,
