@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import TYPE_CHECKING
 
-from attnctl.cli.command import was_typed
+from attnctl.cli.command import TEXTS, was_typed
 from attnctl.files import state_of_files
 
 if TYPE_CHECKING:
@@ -21,12 +21,6 @@ if TYPE_CHECKING:
 
 MOST_MODELS = 2  # opened at the same time: a comparison has two
 
-# commands that read a text, and the parameter that takes it
-TEXT_PARAMETERS = {
-    "explain": "source", "heatmap": "source", "heads": "source", "view": "source", "ablate": "text", "sources": "text",
-    "quiz": "text",
-}  # fmt: skip
-PAIRS = {"compare": ("a", "b"), "view": ("source", "other")}  # of two models, which read the text in "text"
 OTHER_TEXTS = ("file", "chat")  # options that give a text in another way
 
 
@@ -52,12 +46,15 @@ class Session:
         """Give a command the session's text and options if it was given none of its own."""
         from attnctl.models import names_model
 
-        name, values = context.command.name or "", context.params
+        values = context.params
         typed = {name for name in values if was_typed(context, name)}
-        pair = [values.get(one) for one in PAIRS.get(name, ())]
+        arguments = {one.name or "": one for one in context.command.params if one.param_type_name == "argument"}
+        # a third argument is a text that the two before it read, if they are models
+        pair = [values.get(one) for one in [*arguments][:2]] if len(arguments) == 3 else []
         two_models = bool(pair) and all(one is not None and names_model(one) for one in pair)
-        place = "text" if two_models else TEXT_PARAMETERS.get(name)
-        if place is not None and not any(values.get(one) for one in (place, *OTHER_TEXTS)):
+        place = [*arguments][-1] if two_models else next(iter(arguments), "")
+        is_text = place in TEXTS and "TEXT" in (arguments[place].metavar or "")  # no file of many texts
+        if is_text and not any(values.get(one) for one in (place, *OTHER_TEXTS)):
             values[place] = self.text
             if "chat" in values:
                 values["chat"] = self.chat
