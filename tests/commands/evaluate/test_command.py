@@ -17,6 +17,7 @@ from attnctl.commands.evaluate.bundled import treebank_text
 from attnctl.commands.evaluate.compute import TOGETHER, census_chunks
 from attnctl.commands.schema.documents import SCHEMAS
 from tests.batching.test_damage import check_a_damaged_part
+from tests.cli.test_screens import RANDOM, SMALL, check_screen
 from tests.conftest import SAMPLES, Refused, Run, process
 from tests.formats.test_conllu import GOOD
 from tests.tools.census_reference import counts, differences, eager, read
@@ -63,6 +64,10 @@ def test_the_grammar_as_a_corpus_gives_the_numbers_of_the_built_in_table(run: Ru
     told = " ".join(run("heads", "Alice will eat pizza", "--census", "c.json").out.split())
     assert told.endswith("what the census found, and how often it was right there; nothing of this text.")
     assert "evaluation" not in told  # whose names are not in this table
+
+
+def test_the_screen_of_heads_called_after_a_census(room: Path) -> None:
+    check_screen(f'heads "Alice will eat" {SMALL} --census census.json', [RANDOM], room)
 
 
 def test_of_a_few_sentences_all_relations_together_have_their_lines(run: Run) -> None:
