@@ -138,7 +138,7 @@ COMMANDS = {
         functions={"evaluate": "attnctl.commands.evaluate.compute"},
         guides={"census": "count what each head finds in a treebank, beside rules that need no attention"},
         documents={
-            "census": "attnctl.commands.evaluate.result:CensusDocument",
+            "census": "attnctl.commands.evaluate.result:CensusTable",
             "relation": "attnctl.commands.evaluate.result:RelationDocument",
         },
         measures_training="attnctl.commands.evaluate.bundled:measure_relations",

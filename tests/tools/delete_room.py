@@ -50,9 +50,9 @@ def delete_page(pages: Path, topic: str) -> None:
     deleted = (pages / f"{topic}.md").read_text(encoding="utf-8")
     (pages / f"{topic}.md").unlink()
     left = ""
-    for page in pages.glob("*.md"):
+    for page in (*pages.glob("*.md"), *pages.parents[1].glob("README.md")):
         text = page.read_text(encoding="utf-8")
-        unlinked = re.sub(rf"\[([^]]+)\]\({topic}\.md[^)]*\)", r"\1", text)
+        unlinked = re.sub(rf"\[([^]]+)\]\([\w/]*\b{topic}\.md[^)]*\)", r"\1", text)
         page.write_text(unlinked, encoding="utf-8")
         left += text
     for picture in set(re.findall(r"\(pictures/([^)]+)\)", deleted)) - set(re.findall(r"pictures/([^)\s\"]+)", left)):

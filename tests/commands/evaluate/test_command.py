@@ -226,16 +226,6 @@ def test_a_ray_cluster_counts_the_same(run: Run, grammar: Path, tmp_path: Path) 
     assert run(*args, "-o", tmp_path / "out").out == result.out  # and the folder goes on anywhere
 
 
-def test_a_long_run_says_how_long_it_will_take(run: Run, grammar: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    assert "a second" not in run("evaluate", SENTENCES, "--json").err
-    monkeypatch.setattr("attnctl.commands.evaluate.compute.LONG_SECONDS", 0)
-    monkeypatch.setattr("attnctl.commands.evaluate.compute.ALONE_SECONDS", 0)
-    told = run("evaluate", grammar).err
-    said = re.search(r"about ([\d,]+) sentences: about \d+ s, [\d,]+ a second; with -o FOLDER", told)
-    count = grammar.read_text().count("# text")
-    assert said and 0.8 * count <= int(said[1].replace(",", "")) <= 1.2 * count
-
-
 def test_what_is_no_corpus_is_told_in_few_lines(run: Run) -> None:
     """In a folder the tally, which counts nothing, could not be written; a story was told sentence by sentence."""
     Path("x.conllu").write_text("1\n\n" * 3)
