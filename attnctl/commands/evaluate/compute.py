@@ -314,7 +314,7 @@ def evaluate(
 ) -> CensusTable | list[RelationDocument]:
     """Return which words each head finds, beside rules that need no attention: over CoNLL-U files, or the bundled corpus.
 
-    With a corpus the answer is the table that the command writes; `sentences.skipped` of it counts those that cannot be used.
+    With a corpus the answer is the table that the command writes; its `sentences.skipped` counts those that cannot be used.
     `relations` is a file that renames them, `output` a folder, so that an interrupted run goes on there; several `jobs` are
     processes, which open the model by its name. Without a corpus, `sentences` of each part of the bundled one are read, by a
     built-in model, and the answer is a list.
