@@ -10,6 +10,8 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import TYPE_CHECKING
 
+from typer.core import TyperArgument
+
 from attnctl.cli.command import TEXTS, was_typed
 from attnctl.files import state_of_files
 
@@ -48,13 +50,12 @@ class Session:
 
         values = context.params
         typed = {name for name in values if was_typed(context, name)}
-        arguments = {one.name or "": one for one in context.command.params if one.param_type_name == "argument"}
-        # a third argument is a text that the two before it read, if they are models
-        pair = [values.get(one) for one in [*arguments][:2]] if len(arguments) == 3 else []
+        # the text is the first argument of a command that reads a file in its place, or stands behind two models
+        first, *others = [one.name or "" for one in context.command.params if isinstance(one, TyperArgument)] or [""]
+        pair = [values.get(one) for one in (first, *others[:-1])] if others[1:] == ["text"] else []
         two_models = bool(pair) and all(one is not None and names_model(one) for one in pair)
-        place = [*arguments][-1] if two_models else next(iter(arguments), "")
-        is_text = place in TEXTS and "TEXT" in (arguments[place].metavar or "")  # no file of many texts
-        if is_text and not any(values.get(one) for one in (place, *OTHER_TEXTS)):
+        place = "text" if two_models else first if first in TEXTS and "file" in values else None
+        if place is not None and not any(values.get(one) for one in (place, *OTHER_TEXTS)):
             values[place] = self.text
             if "chat" in values:
                 values["chat"] = self.chat
