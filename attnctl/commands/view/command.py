@@ -174,18 +174,7 @@ def _page_of_answer(name: str, source: str | None, file: str | None, model: Mode
     """Return the page that a command makes of a prompt and the answer to it. Raises UsageError without that command."""
     if name not in PAGES:
         raise UsageError(f"needs the command {name}, which this attnctl does not have", option=name)
-    asked = PromptOptions(
-        model=model.model,
-        dtype=model.dtype,
-        device=model.device,
-        off=model.off,
-        seed=model.seed,
-        bos=model.bos,
-        chat=model.chat,
-        generate=model.generate,
-        truncate=model.truncate,
-        image=model.image,
-    )
+    asked = PromptOptions(**{one.name: getattr(model, one.name) for one in fields(PromptOptions)})
     page: str = find_named(PAGES[name])(source, file, asked)
     return page
 
