@@ -1,4 +1,7 @@
-"""What a change costs in files, made in a copy of the package: a measure or a head statistic 1, a picture format or a reading 2."""
+"""What a change costs in files, made in a copy of the package.
+
+An option, a measure or a head statistic 1; a picture format, a reading or a command 2.
+"""
 
 from __future__ import annotations
 
@@ -88,6 +91,56 @@ def farthest_forms(found):
     columns = [Column(name, [getattr(one, name) for one in found.heads]) for name in ("layer", "head", "tokens")]
     return [Line("How far each head looks."), Table(columns)]
 '''
+SHOUT = """
+    shout: Annotated[bool, Option("--shout", help="Say it loudly.", envvar="ATTNCTL_SHOUT", rich_help_panel=LOOK)] = False,
+"""
+FLATTEST = '''
+"""`attnctl flattest`: the head whose largest weight is the smallest."""
+
+from __future__ import annotations
+
+from attnctl.cli.command import command
+from attnctl.cli.groups import JsonOption, TextArgument
+from attnctl.document_fields import Index
+from attnctl.formats.documents.json_documents import JsonDocument, write_json
+
+
+class Flattest(JsonDocument, kw_only=True, tag="attnctl.flattest/1"):
+    """The head whose largest weight is the smallest."""
+
+    layer: Index
+    head: Index
+
+
+def flattest(text: str) -> Flattest:
+    """Return the flattest head."""
+    from attnctl import attend
+
+    tops = {(one.layer, head): one.weights[head].max() for one in attend(text).layers for head in range(len(one.weights))}
+    layer, head = min(tops, key=tops.get)
+    return Flattest(layer=layer, head=head)
+
+
+@command(example='attnctl flattest "Alice will eat"')
+def flattest_command(text: TextArgument = None, *, json: JsonOption = False) -> None:
+    """Find the flattest head."""
+    from attnctl.cli.output import print_lines, put_bytes
+
+    found = flattest(text or "")
+    if json:
+        put_bytes(write_json(found, "head") + b"\\n")
+    else:
+        print_lines(f"{found.layer}.{found.head} is flat")
+'''
+ENTRY = """
+    "flattest": CommandPackage(
+        LOOK,
+        "the head whose largest weight is the smallest",
+        "attnctl.commands.flattest",
+        functions={"flattest": "attnctl.commands.flattest"},
+        documents={"flattest": "attnctl.commands.flattest:Flattest"},
+    ),
+"""
 # a file → the line behind which something is added ("": at the end, or as a new file), and what
 ADDED = {
     "a measure": {"measures/even_squares.py": [("", SQUARES)]},
@@ -106,12 +159,15 @@ ADDED = {
         ],
         "render/figure/saving.py": [("", WEBP)],
     },
+    "an option": {"commands/explain.py": [("output: Annotated[str | None, output_option", SHOUT)]},
+    "a command": {"commands/flattest.py": [("", FLATTEST)], "commands/__init__.py": [("COMMANDS = {", ENTRY)]},
     "a reading": {"readings/farthest.py": [("", FARTHEST)], "render/told/farthest.py": [("", TOLD)]},
 }
 ASK = f"""
 import json
 import sys
 
+import attnctl
 import jsonschema
 from attnctl import heads, load
 from attnctl.__main__ import main
@@ -139,7 +195,17 @@ assert completed("by", "vari") == ["variance"]
 assert all(0 < head["variance"] < 1 and "even" in " ".join(head.names) for head in heads("{TEXT}"))
 assert "variance of the weights of a query" in json.dumps(make_schema("overview"))
 
+flattest = attnctl.flattest("Alice will eat")
+jsonschema.validate(json.loads(write_json(flattest, "head")), make_schema("flattest"))
+assert "flattest" in attnctl.__all__
+
 for arguments in (
+    ["--help"],
+    ["flattest", "Alice", "will", "eat"],
+    ["flattest", "Alice will eat", "--json"],
+    ["docs", "flattest"],
+    ["explain", "Alice will eat", "--shout"],
+    ["docs", "explain"],
     ["heatmap", "--help-all"],
     ["heatmap", "Alice will eat", "--measure", "even-squares", "--layer", "0", "-o", "map.webp"],
     ["explain", "Alice will eat", "--measure", "even-squares", "--steps", "weights"],
@@ -200,6 +266,19 @@ def asked(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str, str]:
     assert found.returncode == 0, found.stderr
     assert found.stdout.count("left with 2") == 2
     return folder, found.stdout, found.stderr
+
+
+def test_an_option_is_one_parameter(asked: tuple[Path, str, str]) -> None:
+    _, out, _ = asked
+    assert len(ADDED["an option"]) == 1
+    assert "- `--shout`: Say it loudly." in out
+
+
+def test_a_command_is_a_file_and_an_entry(asked: tuple[Path, str, str]) -> None:
+    _, out, _ = asked
+    assert len(ADDED["a command"]) == 2
+    assert "│ flattest " in out and "# attnctl flattest" in out and " is flat\n" in out
+    assert '{"schema":"attnctl.flattest/1","attnctl"' in out
 
 
 def test_a_measure_is_one_file(asked: tuple[Path, str, str]) -> None:

@@ -141,6 +141,23 @@ def test_a_default_is_to_blame_by_the_option_or_the_value_of_an_error(monkeypatc
         assert _origin_of(other, context) == ""
 
 
+def test_a_command_names_the_option_that_is_wrong_as_data() -> None:
+    """Only so a default of the user's own is to blame: `option="by", value=by`, not a message that begins with --by."""
+    package = Path(attnctl.__file__).parent
+    spelled = [
+        f"{path.relative_to(package)}:{call.lineno}"
+        for folder in ("cli", "commands")
+        for path in (package / folder).rglob("*.py")
+        for call in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+        if isinstance(call, ast.Call)
+        and isinstance(call.func, ast.Name)
+        and call.func.id.endswith("Error")
+        and call.args
+        if re.match(r"f?['\"]--", ast.unparse(call.args[0]))
+    ]
+    assert spelled == []
+
+
 def test_the_core_spells_no_flags() -> None:
     """Python users read its messages too: `option_name` names an option for who reads it."""
     package = Path(attnctl.__file__).parent

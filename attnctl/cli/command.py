@@ -41,7 +41,7 @@ CommandFunction = TypeVar("CommandFunction", bound=Callable[..., object])
 
 NOTES = "attnctl.notes"  # in the `meta` of a context: what the program has to say before the command runs
 NARROW = 60  # columns of a terminal, below which help is Click's plain text
-TEXTS = ("text", "source")  # the arguments that are a text, whose words need no quotes
+TEXTS = ("text", "source")  # names of the first argument where it is a text: its words need no quotes
 
 _registered: dict[str, tuple[CommandInfo, tuple[str, ...]]] = {}  # command → for Typer, and the panels of --help-all
 

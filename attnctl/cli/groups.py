@@ -266,7 +266,7 @@ OffOption = Annotated[
     str | None,
     Option(
         "--off",
-        help="Heads that are off, layer.head: 23.3,0.5 (see attnctl ablate).",
+        help="Heads that are off, layer.head: 23.3,0.5.",
         metavar="TEXT",
         envvar="ATTNCTL_OFF",
         rich_help_panel=CHANGED,
@@ -740,18 +740,24 @@ class AnswerOptions(CheckpointOptions):
 
 
 @dataclass(frozen=True)
-class PromptOptions(AnswerOptions):
-    """A checkpoint that is asked a prompt; what its numbers are made of is its own."""
+class ReadingOptions(AnswerOptions):
+    """A checkpoint that reads a text, or a picture."""
 
-    chat: ChatOption = None
-    generate: GenerateOption = None
     truncate: TruncateOption = False
     image: ImageOption = None
 
 
 @dataclass(frozen=True)
-class CorpusModelOptions(PromptOptions):
-    """A model of any kind, for many texts."""
+class PromptOptions(ReadingOptions):
+    """A checkpoint that is asked a prompt; what its numbers are made of is its own."""
+
+    chat: ChatOption = None
+    generate: GenerateOption = None
+
+
+@dataclass(frozen=True)
+class ComputingOptions:
+    """The numbers that attention is computed from, and the mathematics."""
 
     tokenizer: TokenizerOption = None
     embeddings: EmbeddingsOption = None
@@ -773,9 +779,22 @@ class CorpusModelOptions(PromptOptions):
     rope_pairs: RopePairsOption = None
     dropout: DropoutOption = None
     attention: AttentionOption = None
-    target: TargetOption = None
     source_language: SourceLanguageOption = None
     target_language: TargetLanguageOption = None
+
+
+@dataclass(frozen=True)
+class TextModelOptions(ComputingOptions, ReadingOptions):
+    """A model of any kind that reads a text; a command adds what else it can take."""
+
+    text_pair: TextPairOption = None
+
+
+@dataclass(frozen=True)
+class CorpusModelOptions(ComputingOptions, PromptOptions):
+    """A model of any kind, for many texts."""
+
+    target: TargetOption = None
 
 
 @dataclass(frozen=True)

@@ -44,14 +44,15 @@ def open_source(
     from attnctl.source import TextSource
 
     values = {} if model is None else option_values(model)
+    chat = values.get("chat")
     opened = inputs.open_input(
         source,
         file,
         tokens,
         partial(model_of, {name: value for name, value in values.items() if name != "chat"}),
         key_tokens=key_tokens,
-        chat=getattr(model, "chat", None),
-        has_rows=getattr(model, "qkv", None) is not None,
+        chat=chat if isinstance(chat, str) else None,
+        has_rows=values.get("qkv") is not None,
         computed=lambda name: refuse_unused(context, *values, because=f"the numbers of {name} are computed already"),
     )
     if isinstance(opened, TextSource):

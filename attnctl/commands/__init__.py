@@ -1,6 +1,6 @@
 """The commands: each is a file or a folder of this package with all that belongs to it, and an entry in this list.
 
-A command can be deleted: its folder, its tests, its page, and its entry here. Nothing of it is imported before it is used.
+A command can be deleted: its folder, its tests, its guides, and its entry here. Nothing of it is imported before it is used.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ class CommandPackage(NamedTuple):
     about: str  # its line there
     module: str  # with the function under @command
     functions: Mapping[str, str] = {}  # attnctl.NAME, for Python → its module
+    guides: Mapping[str, str] = {}  # attnctl docs TOPIC → its line: pages that are deleted with the command
     documents: Mapping[str, str] = {}  # attnctl schema NAME → "module:Struct"
     batch_formats: Mapping[str, str] = {}  # batch --format NAME → "module:class", a BatchFormat
     prompt_formats: Mapping[str, str] = {}  # batch --format NAME → "module:class", one that answers prompts
@@ -45,6 +46,7 @@ COMMANDS = {
         "what each head, edge or part of a text does for a prediction",
         "attnctl.commands.ablate.command",
         functions={"ablate": "attnctl.commands.ablate.compute", "effects": "attnctl.commands.ablate.network"},
+        guides={"attention-or-effect": "find out whether the head that looks also decides"},
         batch_formats={"effects": "attnctl.commands.ablate.batch:EffectMeans"},
     ),
     "compare": CommandPackage(
@@ -59,6 +61,7 @@ COMMANDS = {
         "which part of a prompt an answer came from",
         "attnctl.commands.sources.command",
         functions={"sources": "attnctl.commands.sources.compute"},
+        guides={"answer-sources": "find out which document an answer came from"},
         documents={"sources": "attnctl.commands.sources.result:AnswerSources"},
         prompt_formats={"sources": "attnctl.commands.sources.batch:PromptSources"},
         pages={"sources": "attnctl.commands.sources.command:page_of_answer"},
@@ -77,6 +80,7 @@ COMMANDS = {
         "when each word of a speech was said, what a word was made from",
         "attnctl.commands.align.command",
         functions={"align": "attnctl.commands.align.compute"},
+        guides={"speech": "find out when each word of a speech was said, and what a word was made from"},
         documents={
             "alignment": "attnctl.commands.align.result:AlignedSpeech",
             "text-alignment": "attnctl.commands.align.result:AlignedText",
@@ -87,6 +91,7 @@ COMMANDS = {
         "whether packed documents are kept apart",
         "attnctl.commands.leaks.command",
         functions={"leaks": "attnctl.commands.leaks.compute"},
+        guides={"packed-documents": "find out whether packed training data leaks between documents"},
         documents={"leaks": "attnctl.commands.leaks.result:Leaks"},
     ),
     "view": CommandPackage(
@@ -102,6 +107,7 @@ COMMANDS = {
         "Many texts",
         "every text of a file: a trace a line, a folder of pictures",
         "attnctl.commands.batch",
+        guides={"many-texts": "take a file of sentences, on one machine or on a cluster"},
         documents={
             "batch": "attnctl.formats.documents.model_documents:BatchDocument",
             "manifest": "attnctl.formats.documents.model_documents:ManifestLine",
@@ -130,8 +136,9 @@ COMMANDS = {
         "which words each head finds, beside simple rules",
         "attnctl.commands.evaluate.command",
         functions={"evaluate": "attnctl.commands.evaluate.compute"},
+        guides={"census": "count what each head finds in a treebank, beside rules that need no attention"},
         documents={
-            "census": "attnctl.commands.evaluate.result:CensusDocument",
+            "census": "attnctl.commands.evaluate.result:CensusTable",
             "relation": "attnctl.commands.evaluate.result:RelationDocument",
         },
         measures_training="attnctl.commands.evaluate.bundled:measure_relations",

@@ -284,7 +284,7 @@ def batch_command(
         work = dataclasses.replace(work, batch_size=1)
     folder = None if output == "-" else output
     if replace and folder is None:
-        raise UsageError("--replace is for a folder: name it with -o")
+        raise UsageError("is for a folder: name it with -o", option="replace")
     do = partial(results_of_items, work, by=by, jobs=jobs, model=opened, alone=folder is None)
     if folder is None:
         return PARTIAL if _write_lines(do, texts, strict) else DONE
@@ -303,7 +303,9 @@ def _chosen_formats(asked: str, output: str | None) -> tuple[str, ...]:
 
             format_named(name)
     if output in (None, "-") and formats != ("json",):
-        raise UsageError(f"--format {asked} needs a folder to write: name it with -o (stdout takes json alone)")
+        raise UsageError(
+            "it needs a folder to write: name it with -o (stdout takes json alone)", option="format", value=asked
+        )
     suffix = "" if output is None else output[output.rfind(".") :].lower()
     if suffix[1:] in ("json", "jsonl", "npz", "parquet", "csv", *PICTURES):
         raise UsageError(
@@ -311,7 +313,9 @@ def _chosen_formats(asked: str, output: str | None) -> tuple[str, ...]:
         )
     alone = next((name for name in formats if name in PROMPT_FORMATS), None)
     if alone is not None and len(formats) > 1:
-        raise UsageError(f"--format {alone} goes alone: it answers each prompt, and keeps no traces of it")
+        raise UsageError(
+            "it goes alone: it answers each prompt, and keeps no traces of it", option="format", value=alone
+        )
     return formats
 
 

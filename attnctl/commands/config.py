@@ -89,7 +89,7 @@ def _change_file(where: Path, setting: list[str], unset: list[str]) -> None:
         for item in setting:
             name, equals, value = item.partition("=")
             if not equals or not value:
-                raise UsageError(f"--set {item!r}: it is NAME=VALUE, like model=smollm2")
+                raise UsageError("it is NAME=VALUE, like model=smollm2", option="setting", value=item)
             command, key = _command_and_key(name)
             _check_value(item, _options_named(name, command, key), value)
             table, same = _table_and_keys(document, command, key)
@@ -99,7 +99,7 @@ def _change_file(where: Path, setting: list[str], unset: list[str]) -> None:
             table, same = _table_and_keys(document, command, key)
             if not same:
                 _options_named(item, command, key)
-                raise UsageError(f"--unset {item}: there is no such default (see attnctl config)")
+                raise UsageError("there is no such default (see attnctl config)", option="unset", value=item)
             for name in same:
                 del table[name]
         text = tomlkit.dumps(document)
@@ -136,7 +136,7 @@ def _options_named(name: str, command: str, key: str) -> list[TyperOption]:
     if "." in name and command not in names:
         raise UsageError(f"no command {command!r}{suggest_choice(command, names)}")
     if defaults.options_of_all(all_commands()).get(key) is False:
-        raise UsageError(f"--{name.rpartition('.')[2]} has no default: it is given where it is meant")
+        raise UsageError("has no default: it is given where it is meant", option=name.rpartition(".")[2])
     commands = [load_command(command)] if command else all_commands()
     options = [one for each in commands for one in each.params if isinstance(one, TyperOption) and one.envvar]
     if not (same := [one for one in options if one.name == key]):
@@ -151,7 +151,7 @@ def _check_value(item: str, options: Sequence[TyperOption], value: str) -> None:
     try:
         value.encode()
     except UnicodeEncodeError:
-        raise UsageError(f"--set {value!r}: it is not UTF-8 text") from None
+        raise UsageError("it is not UTF-8 text", option="setting", value=value) from None
     wrong = []
     for option in options:
         try:
@@ -159,7 +159,7 @@ def _check_value(item: str, options: Sequence[TyperOption], value: str) -> None:
             return
         except BadParameter as error:
             wrong.append(" ".join(error.message.split()).rstrip("."))
-    raise UsageError(f"--set {item}: {wrong[0]}")
+    raise UsageError(wrong[0], option="setting", value=item)
 
 
 def _typed_value(value: str) -> object:

@@ -168,7 +168,9 @@ def explain_command(
         if form == "json":
             refuse_unused(context, "top", because="the output is JSON")
         if names != ["contributions"]:
-            raise UsageError("--steps contributions stands by itself: it is a sum over the whole model")
+            raise UsageError(
+                "contributions stand by themselves: they are a sum over the whole model", option="steps", value=steps
+            )
         _explain_contributions(source, file, model, form, output, against=against, query=chosen.query, top=chosen.top)
         return DONE
     refuse_unused(context, "against", because="it goes with --steps contributions")
@@ -314,7 +316,7 @@ def _explain_contributions(
 
     text = inputs.text_of(source, file)
     if form == "npz":
-        raise UsageError("--steps contributions is written as .json, .txt or .svg")
+        raise UsageError("it is written as .json, .txt or .svg", option="steps", value="contributions")
     ask = EffectRequest(target=model.target, against=against)
     watched = watched_text(model_of(replace(model, target=None)), checked_text(text), query)
     found, notes = measure_contributions(watched, ask)
@@ -363,14 +365,15 @@ def _explain_long(given: Prepared, form: str, output: str | None, chosen: Chosen
     found: list[Overview | LongRow]
     if queries == [None]:
         if spans is not None:
-            raise UsageError("--spans sums up where one query looks: name it with --query")
+            raise UsageError("sums up where one query looks: name it with --query", option="spans")
         check_links(given, top or TOP)
         say_cost(cost_of_heads(source, given.head_count))
         with cost_progress(bar) as tick:
             found = [read_strongest_links(given, top or TOP, tick)]
         say_notes(found[0].notes)
     elif top is not None or spans is not None:
-        raise UsageError("--top and --spans sum up a row in words: with --json and --query all of it is written")
+        named = "spans" if top is None else "top"
+        raise UsageError("sums up a row in words: with --json and --query all of it is written", option=named)
     elif len(queries) > 1 and output not in (None, "-"):
         raise UsageError(f"-o {output}: a file of JSON holds one row: name one query, or write lines with --json")
     else:
@@ -391,6 +394,8 @@ def _row_table(
     if not isinstance(kept, Overview):
         return Shown(row_forms(read_row(at), own_parts(source, spans), top or TOP))
     if spans is not None:
-        raise UsageError(f"--spans sums up a whole row, and {source.name} holds links: give the text and its model")
+        raise UsageError(
+            f"sums up a whole row, and {source.name} holds links: give the text and its model", option="spans"
+        )
     most = top or min(TOP, *(link.keys.shape[1] for link in kept.links.values()), TOP)
     return Shown(row_forms(read_row(at, most), top=most, whole=False))

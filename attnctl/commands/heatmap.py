@@ -275,7 +275,7 @@ def _check_page_options(context: Context, look: PictureOptions) -> None:
 
     refuse_unused(context, "values", *PICTURE_ALONE, because="a page is written")
     if was_typed(context, "cmap") and look.cmap not in PAGE_MAPS:
-        raise UsageError(f"--cmap {look.cmap} does not go with a page: it has {' and '.join(PAGE_MAPS)}")
+        raise UsageError(f"a page has {' and '.join(PAGE_MAPS)}", option="cmap", value=look.cmap)
 
 
 def _put_page(
@@ -355,7 +355,7 @@ def _row_of_photograph(opener: Opener, chosen: Chosen, query: str | None) -> Lon
     from attnctl.source.cells import query_row
 
     if chosen.head == TELLING:
-        raise UsageError("--head telling does not go with a photograph, which has no headline: name a head")
+        raise UsageError("a photograph has no headline: name a head", option="head", value=TELLING)
     opened = opener()
     number = query_of_picture(opened.tokens, query, bool(opened.info.causal))
     if chosen.layer is None and chosen.changes.measure in (None, "weights") and opened.counts[0] > 1:
@@ -469,12 +469,14 @@ def _telling_head(opened: Source, chosen: Chosen) -> tuple[Chosen, tuple[Trace, 
 
     if is_long(opened) or isinstance(opened, OverviewSource):
         raise UsageError(
-            "--head telling needs every weight, and a long text is pooled: name a head, or shorten the text"
+            "it needs every weight, and a long text is pooled: name a head, or shorten the text",
+            option="head",
+            value=TELLING,
         )
     trace = prepare(opened, chosen.changes, chosen.layer, say=say_notes).trace(predictions=False)
     line = headline(trace)
     if line is None:
-        raise AttnctlError(f"{opened.name} holds no weights, by which --head telling chooses")
+        raise AttnctlError(f"{opened.name} holds no weights to choose by", option="head", value=TELLING)
     head = None if joins_heads(trace.measure) else str(line.head)
     return chosen._replace(layer=str(line.layer), head=head), (trace, line)
 
@@ -494,7 +496,7 @@ def _picture_format(output: str | None, run: str | None) -> str | None:
         form = None if output is None else picture_format(output, "figure", "frames", "page")
         if output is None or form is None:
             raise UsageError(
-                f"--run draws into a file: -o evolution.gif, or a strip as {suffixes_listed('figure', 'page')}"
+                f"draws into a file: -o evolution.gif, or a strip as {suffixes_listed('figure', 'page')}", option="run"
             )
     elif output is None:
         return None

@@ -91,7 +91,7 @@ def run_line(line: str, session: Session) -> int:
             return DONE
         if word == "shell":
             raise UsageError("this is the shell already: text, file and use change what it asks about")
-        return run_command([word, *_words_of(word, rest, session)], session)
+        return run_command([word, *_words_of(rest)], session)
     except AttnctlError as error:
         print_complaint(str(error))
         return error.exit_code
@@ -120,15 +120,12 @@ def _print_help(name: str, session: Session) -> int:
     return DONE
 
 
-def _words_of(command: str, rest: str, session: Session) -> list[str]:
+def _words_of(rest: str) -> list[str]:
     """Return the arguments of a command's line. Raises UsageError for a quotation that does not end."""
     try:
-        words = shlex.split(rest)
+        return shlex.split(rest)
     except ValueError as error:
         raise UsageError(f"{str(error).lower()}: put a text with an apostrophe in double quotes") from None
-    if command == "model" and session.model and all(word.startswith("-") for word in words):
-        return [session.model, *words]
-    return words
 
 
 def _change(session: Session, word: str, rest: str) -> None:

@@ -39,7 +39,7 @@ def commands_page() -> str:
         "# Commands",
         "An option means the same in every command that has it. Results go to standard output; progress, notes and errors "
         "to standard error. Exit codes: 0 done, 1 failed, 2 wrong usage, 3 some items of a batch failed, 4 a check found "
-        "something (leaks, explain --check), 130 interrupted.",
+        "something, 130 interrupted.",
     ]
     for panel, commands in groupby(COMMANDS.items(), lambda item: item[1].panel):
         rows = "\n".join(f"- [`attnctl {name}`](attnctl-{name}.md): {listed.about}" for name, listed in commands)

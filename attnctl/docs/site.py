@@ -1,7 +1,8 @@
 """The topics of the documentation in reading order, the Markdown of each, a page in the terminal, and the site.
 
-A page of `WRITTEN` is a file of `attnctl/docs/`: a new page needs a file there and a line here. A page of `MADE`, and the
-reference of each command, is made from the program: that of Python beforehand, the others when they are asked for.
+A page of `WRITTEN` is a file of `attnctl/docs/`: a new page needs a file there and a line here, or in the entry of its
+command. A page of `MADE`, and the reference of each command, is made from the program: that of Python beforehand, the
+others when they are asked for.
 """
 
 from __future__ import annotations
@@ -55,12 +56,7 @@ WRITTEN: dict[str, dict[str, str]] = {
         "paper-figure": "make a picture of attention for a paper",
         "my-checkpoint": "look into a checkpoint, or into a model while it runs",
         "long-prompt": "see where a long prompt looks, without its n × n matrix",
-        "many-texts": "take a file of sentences, on one machine or on a cluster",
-        "attention-or-effect": "find out whether the head that looks also decides",
-        "census": "count what each head finds in a treebank, beside rules that need no attention",
-        "answer-sources": "find out which document an answer came from",
-        "packed-documents": "find out whether packed training data leaks between documents",
-        "speech": "find out when each word of a speech was said, and what a word was made from",
+        **{topic: about for one in COMMAND_LIST.values() for topic, about in one.guides.items()},
     },
     "Explanation": {
         "models": "the models, and what the trained ones find",

@@ -5,10 +5,10 @@ from __future__ import annotations
 import operator
 import re
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from graphlib import CycleError, TopologicalSorter
 from itertools import chain
-from typing import IO, Any
+from typing import IO, Any, NamedTuple
 
 from attnctl import limits
 from attnctl.errors import AttnctlError, in_one_line
@@ -145,6 +145,53 @@ def _skip_line(file: IO[bytes], number: int) -> None:
         if skipped > limits.ENDLESS_BYTES:
             size = limits.bytes_text(limits.ENDLESS_BYTES)
             raise AttnctlError(f"line {number} does not end within {size}: this is no treebank")
+
+
+class TreebankPart(NamedTuple):
+    """A sentence of a treebank, none where it has an `error`; or the sentences of a document, which mention entities."""
+
+    line: int  # the number of its first line
+    id: str | None
+    sentences: list[ParsedSentence]
+    error: str | None = None
+    is_document: bool = False
+
+
+def treebank_parts(file: IO[bytes], half_comment: str) -> Iterator[TreebankPart]:
+    """Yield each sentence of a file, and behind those of a document (`# newdoc`) that mentions entities all of them.
+
+    The sentences of a document carry no mentions themselves. `half_comment` is the key of the comment that tells the half of
+    a sentence.
+    """
+    entity_parts, document, words = "", None, 0
+    kept: list[TreebankPart] = []  # sentences of the document
+    for block in sentence_blocks(file):
+        told, begun = comment_value(block.lines, "global.Entity"), document_begun(block.lines)
+        entity_parts = entity_parts if told is None else told
+        if begun is not None or words >= limits.DOCUMENT_WORDS:
+            yield from _whole_document(document, kept)
+            document, kept, words = document if begun is None else begun, [], 0
+        try:
+            parsed = parsed_sentence(block, entity_parts)
+        except BadSentenceError as error:
+            yield TreebankPart(block.line, block.sentence_id, [], str(error))
+            continue
+        part = TreebankPart(
+            block.line, block.sentence_id, [replace(parsed, half=comment_value(block.lines, half_comment))]
+        )
+        if document is not None:
+            kept.append(part)
+            words += len(parsed.forms)
+            part = part._replace(sentences=[replace(part.sentences[0], mentions=())])
+        yield part
+    yield from _whole_document(document, kept)
+
+
+def _whole_document(name: str | None, kept: Sequence[TreebankPart]) -> Iterator[TreebankPart]:
+    """Yield the sentences of a document as one part, if they mention entities."""
+    sentences = [part.sentences[0] for part in kept]
+    if any(sentence.mentions for sentence in sentences):
+        yield TreebankPart(kept[0].line, name or None, sentences, is_document=True)
 
 
 def parsed_sentence(block: Block, entity_parts: str = "") -> ParsedSentence:

@@ -60,7 +60,6 @@ COMMANDS = [
     ("explain w.npy", []),
     ('explain "unbelievable pizzas" --tokenizer chars --model random --words', []),
     (f"heads {MARY} --by entropy", []),
-    (f'heads "Alice will eat" {SMALL} --census census.json', [RANDOM]),
     ('heads "Le chat noir dort sur le canapé" --top 2', [GUESS, UNKNOWN]),
     (f"heads {LETTERS} --top 3", [BOS]),
     (f"heatmap {MARY} --log", []),
@@ -87,6 +86,11 @@ FAILING = {'leaks "': 4, "needle": 1}  # what they look for was not as it should
 
 @pytest.mark.parametrize(("command", "notes"), COMMANDS, ids=lambda value: value[:50] if isinstance(value, str) else "")
 def test_a_screen_fits_at_any_width_and_notes_stand_beside_it(command: str, notes: list[str], room: Path) -> None:
+    check_screen(command, notes, room)
+
+
+def check_screen(command: str, notes: list[str], room: Path) -> None:
+    """Run a command at terminals of three widths, and hold its lines against them and its notes against `notes`."""
     if any(f" {name}" in command for name in ("llama", "bert", "t5", "gpt2")) and find_spec("transformers") is None:
         pytest.skip("transformers is not installed")
     rows = []

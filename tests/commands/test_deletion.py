@@ -1,4 +1,4 @@
-"""Each command can be deleted: its folder or file, and its entry in the list. Nothing else breaks.
+"""Each command can be deleted: its folder or file, its guides, and its entry in the list. Nothing else breaks.
 
 `explain` and `schema` are not deleted here: what other commands say points to them, and so does the reference of formats.
 """
@@ -25,6 +25,7 @@ LINES = (
     ["explain", TEXT],
     ["heatmap", TEXT, "--layer", "0", "--head", "0"],
     ["batch", "two.txt", "--model", "random"],
+    ["docs"],
 )
 RUN = """
 import contextlib, io, json, sys
@@ -67,6 +68,9 @@ def test_a_command_can_be_deleted(name: str, tmp_path: Path) -> None:
     for words, (exit_code, out, err) in zip(lines, done, strict=True):
         assert exit_code == 0 and out and "Traceback" not in err, (words, out, err)
     assert not re.search(rf"^│ {name} ", done[0][1], re.MULTILINE)
+    for topic in COMMANDS[name].guides:
+        assert not [page for page in package.rglob("*.md") if f"({topic}.md" in page.read_text("utf-8")]
+        assert topic not in done[-1][1] and not (package / "docs" / f"{topic}.md").exists()
     assert code == 2 and complaint.startswith(f"attnctl: no such command '{name}'"), complaint
     assert complaint.count("\n") == 1
 

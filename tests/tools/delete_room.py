@@ -1,13 +1,14 @@
 """Run the tests of a copy of the checkout in which a command is deleted: `python -m tests.tools.delete_room NAME [PYTEST ARGUMENT…]`.
 
-Deleted are the command's folder or file, its entry in the list of commands, and its tests. A test that runs the command, or
-calls a function of it, is skipped in that run. Every other test must pass.
+Deleted are the command's folder or file, its entry in the list of commands, its guides and its tests. A test that runs the
+command, or calls a function of it, is skipped in that run. Every other test must pass.
 """
 
 from __future__ import annotations
 
 import ast
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -24,7 +25,11 @@ VARIABLE = "DELETED_COMMAND"  # not ATTNCTL_…: those are defaults of the comma
 
 
 def delete_command(package: Path, name: str) -> None:
-    """Delete a command of this copy of the package: its folder or file, and its entry in the list of commands."""
+    """Delete a command of this copy of the package: its folder or file, its guides, and its entry in the list of commands."""
+    from attnctl.commands import COMMANDS
+
+    for topic in COMMANDS[name].guides:
+        delete_page(package / "docs", topic)
     place = package / "commands" / name
     shutil.rmtree(place) if place.is_dir() else place.with_suffix(".py").unlink()
     register = package / "commands" / "__init__.py"
@@ -38,6 +43,20 @@ def delete_command(package: Path, name: str) -> None:
     ]
     lines = text.splitlines(keepends=True)
     register.write_text("".join(lines[: first - 1] + lines[last:]), encoding="utf-8")
+
+
+def delete_page(pages: Path, topic: str) -> None:
+    """Delete a page, the links to it, and the pictures that it alone shows."""
+    deleted = (pages / f"{topic}.md").read_text(encoding="utf-8")
+    (pages / f"{topic}.md").unlink()
+    left = ""
+    for page in (*pages.glob("*.md"), *pages.parents[1].glob("README.md")):
+        text = page.read_text(encoding="utf-8")
+        unlinked = re.sub(rf"\[([^]]+)\]\([\w/]*\b{topic}\.md[^)]*\)", r"\1", text)
+        page.write_text(unlinked, encoding="utf-8")
+        left += text
+    for picture in set(re.findall(r"\(pictures/([^)]+)\)", deleted)) - set(re.findall(r"pictures/([^)\s\"]+)", left)):
+        (pages / "pictures" / picture).unlink()
 
 
 def copy_checkout(folder: Path) -> None:

@@ -16,15 +16,12 @@ import random
 import sys
 import tempfile
 from collections.abc import Iterator
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
 TEXT = "Alice will eat pizza\n\nBob likes tea"
 SMALL = ["--model", "random", "--layers", "2", "--heads", "2", "--d-model", "8"]
-TREES = (
-    "# newdoc id = a\n# sent_id = 1\n1\tAlice\talice\tPROPN\tNNP\tNumber=Sing\t2\tnsubj\t_\tEntity=(e1)\n"
-    "2\teats\teat\tVERB\tVBZ\t_\t0\troot\t_\t_\n3\tit\tit\tPRON\tPRP\t_\t2\tobj\t_\tEntity=(e1)\n\n"
-)
 CHAT = [{"role": "system", "content": "Be short."}, {"role": "user", "content": "A cat sat.\n\nA dog ran. Who sat?"}]
 SETTINGS = '# mine\nmodel = "random"\nseed = 3\n\n[heatmap]\ncmap = "magma"\n'
 
@@ -34,8 +31,6 @@ MADE_BY = (
     ["explain", TEXT, *SMALL, "--causal", "--head", "0", "--layer", "1", "-o", "t.npz"],
     ["explain", "--file", "long.txt", *SMALL, "--head", "0", "--top", "2", "-o", "links.json"],
     ["heatmap", "--file", "long.txt", *SMALL, "--layer", "0", "-o", "grid.json"],
-    ["evaluate", "trees.conllu", *SMALL, "-o", "census.json"],
-    ["evaluate", "trees.conllu", *SMALL, "-o", "trees"],
     ["batch", "in.txt", *SMALL, "--format", "json,npz", "--jobs", "1", "-o", "out"],
     ["batch", "in.txt", *SMALL, "--format", "statistics,effects", "--jobs", "1", "-o", "tallies"],
     ["train", "corpus.txt", "-o", "run", "--max-steps", "2", "--batch-size", "4", "--d-model", "8", "--layers", "1", "--heads", "1"],
@@ -48,10 +43,6 @@ READERS: dict[str, tuple[list[str], ...]] = {
     "t.npz": (["explain", "t.npz", "--json"], ["heatmap", "t.npz"]),
     "links.json": (["explain", "links.json", "--query", "3"], ["heads", "links.json"]),
     "grid.json": (["heatmap", "grid.json"], ["view", "grid.json", "-o", "p.html", "--no-open"]),
-    "census.json": (["heads", "Alice will eat", *SMALL, "--census", "census.json"],),
-    "trees.conllu": (["evaluate", "trees.conllu", *SMALL],),
-    "trees/manifest.jsonl": (["evaluate", "trees.conllu", *SMALL, "-o", "trees"],),
-    "trees/run.json": (["evaluate", "trees.conllu", *SMALL, "-o", "trees"],),
     "out/manifest.jsonl": (["batch", "in.txt", *SMALL, "--format", "json,npz", "--jobs", "1", "-o", "out"],),
     "out/run.json": (["batch", "in.txt", *SMALL, "--format", "json,npz", "--jobs", "1", "-o", "out"],),
     "out/traces.jsonl": (["batch", "in.txt", *SMALL, "--format", "json,npz", "--jobs", "1", "-o", "out"], ["batch", "out/traces.jsonl"]),
@@ -60,11 +51,10 @@ READERS: dict[str, tuple[list[str], ...]] = {
     "run/recipe.json": (["train", "--resume", "-o", "run", "--max-steps", "3", "--json"], ["heatmap", "Alice will eat", "--run", "run", "-o", "e.png"]),
     "run/metrics.jsonl": (["train", "--resume", "-o", "run", "--max-steps", "3", "--json"],),
     "run/resume.safetensors": (["train", "--resume", "-o", "run", "--max-steps", "3", "--json"],),
-    "run/weights.safetensors": (["explain", "Alice will eat", "--model", "run"], ["model", "run", "--json"], ["evaluate", "run", "--sentences", "20"]),
+    "run/weights.safetensors": (["explain", "Alice will eat", "--model", "run"], ["model", "run", "--json"]),
     "run/corpus.txt": (["train", "--resume", "-o", "run", "--max-steps", "3", "--json"],),
-    "chat.json": (["sources", "--chat", "chat.json", "--model", "ckpt", "--generate", "2", "--json"], ["explain", "--chat", "chat.json", "--model", "ckpt"], ["batch", "chat.json", "--model", "ckpt"]),
+    "chat.json": (["explain", "--chat", "chat.json", "--model", "ckpt"], ["batch", "chat.json", "--model", "ckpt"]),
     "spans.csv": (["heatmap", TEXT, "--spans", "spans.csv"], ["ablate", TEXT, "--spans", "spans.csv"]),
-    "labels.csv": (["evaluate", "trees.conllu", *SMALL, "--relations", "labels.csv"],),
     "w.csv": (["heatmap", "w.csv"], ["heads", "w.csv"]),
     "w.npy": (["heatmap", "w.npy"], ["explain", "w.npy", "--json"]),
     "qkv.npz": (["explain", "a b c", "--qkv", "qkv.npz", "--json"],),
@@ -75,6 +65,15 @@ READERS: dict[str, tuple[list[str], ...]] = {
     "attnctl/config.toml": (["explain", "Alice will eat"], ["config"], ["config", "--set", "seed=4"]),
     "tokenizer.json": (["explain", "a b", *SMALL, "--tokenizer", "tokenizer.json"],),
 }  # fmt: skip
+
+# what one command alone writes or reads stands in the folder of its tests: TEXTS, MADE_BY, READERS
+OF_COMMANDS = [
+    import_module(f"tests.commands.{path.parent.name}.read_back")
+    for path in sorted(Path(__file__).parents[1].glob("commands/*/read_back.py"))
+]
+for _more in OF_COMMANDS:
+    for _name, _lines in _more.READERS.items():
+        READERS[_name] = (*READERS.get(_name, ()), *_lines)
 
 
 def made_files() -> dict[str, bytes]:
@@ -92,18 +91,18 @@ def made_files() -> dict[str, bytes]:
                      "pre_tokenizer": {"type": "Whitespace"}}  # fmt: skip
         texts = {
             "long.txt": "\n\n".join(" ".join(f"w{(at + k) % 37}" for at in range(60)) for k in range(9)),
-            "trees.conllu": TREES + TREES.replace("newdoc id = a\n# sent_id = 1", "sent_id = 2"),
             "in.txt": "Alice will eat\nBob likes tea\n",
             "corpus.txt": "Alice will eat pizza .\nBob likes tea .\nAlice likes Bob .\n" * 4,
             "chat.json": json.dumps(CHAT),
             "spans.csv": "name,start,end\na,0,5\nb,6,10\n",
-            "labels.csv": "nsubj,subject\nobj,object\n",
             "w.csv": ",Alice,will\nAlice,1,0\nwill,.5,.5\n",
             "in.jsonl": '{"text": "Alice", "id": 1, "options": {"seed": 2}, "tokens": ["Alice"]}\n"Bob likes tea"\n',
             "in.csv": "id,text\n1,Alice will eat\n2,Bob\n",
             "attnctl/config.toml": SETTINGS,
             "tokenizer.json": json.dumps(tokenizer),
         }
+        for more in OF_COMMANDS:
+            texts |= more.TEXTS
         for name, text in texts.items():
             Path(name).parent.mkdir(exist_ok=True)
             Path(name).write_text(text)
@@ -114,7 +113,8 @@ def made_files() -> dict[str, bytes]:
 
             pq.write_table(pa.table({"id": [1, 2], "text": ["Alice will eat", "Bob"]}), "in.parquet")
         quiet = io.TextIOWrapper(io.BytesIO(), "utf-8")
-        for arguments in (words for words in MADE_BY if words[0] in COMMANDS):
+        lines = [*MADE_BY, *(words for more in OF_COMMANDS for words in more.MADE_BY)]
+        for arguments in (words for words in lines if words[0] in COMMANDS):
             with contextlib.redirect_stdout(quiet), contextlib.redirect_stderr(quiet):
                 code = run_command(arguments)
             assert code == 0, (arguments, code)

@@ -18,39 +18,14 @@ from attnctl.cli.groups import (
     NUMBERS,
     WORK,
     AgainstOption,
-    AttentionOption,
-    BosOption,
-    CausalOption,
     ChatOption,
-    CheckpointOptions,
-    DKOption,
-    DModelOption,
-    DropoutOption,
-    EmbeddingsOption,
     FileOption,
     HeadOption,
-    ImageOption,
     JsonOption,
     LayerOption,
-    NKvHeadsOption,
-    NoScaleOption,
-    OutputProjectionOption,
-    PositionsOption,
-    QkvOption,
-    RopeOption,
-    RopePairsOption,
-    RopeThetaOption,
-    ScaleOption,
-    SeedOption,
-    SourceLanguageOption,
     SpansOption,
-    TargetLanguageOption,
-    TemperatureOption,
     TextArgument,
-    TextPairOption,
-    TokenizerOption,
-    TruncateOption,
-    WindowOption,
+    TextModelOptions,
     output_option,
     whole,
 )
@@ -68,35 +43,10 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class WatchedModelOptions(CheckpointOptions):
-    """A model of any kind whose prediction is watched; --off and --target are the command's own."""
+class WatchedModelOptions(TextModelOptions):
+    """A model of any kind whose prediction is watched; --target is the command's own."""
 
     chat: ChatOption = None
-    tokenizer: TokenizerOption = None
-    embeddings: EmbeddingsOption = None
-    qkv: QkvOption = None
-    d_model: DModelOption = None
-    d_k: DKOption = None
-    n_kv_heads: NKvHeadsOption = None
-    output_projection: OutputProjectionOption = None
-    seed: SeedOption = None
-    causal: CausalOption = None
-    window: WindowOption = None
-    scale: ScaleOption = None
-    no_scale: NoScaleOption = False
-    temperature: TemperatureOption = None
-    positions: PositionsOption = None
-    rope: RopeOption = False
-    rope_theta: RopeThetaOption = None
-    rope_pairs: RopePairsOption = None
-    dropout: DropoutOption = None
-    text_pair: TextPairOption = None
-    attention: AttentionOption = None
-    source_language: SourceLanguageOption = None
-    target_language: TargetLanguageOption = None
-    bos: BosOption = None
-    truncate: TruncateOption = False
-    image: ImageOption = None
 
 
 @command(example='attnctl ablate "Alice will eat" --target pizza', more=(NUMBERS, MATHEMATICS, MADE, CHECKPOINT, WORK))
@@ -170,16 +120,6 @@ def ablate_command(
         ),
     ] = None,
     spans: SpansOption = None,
-    off: Annotated[
-        str | None,
-        Option(
-            "--off",
-            help="Heads that are off, layer.head: 23.3,0.5; throughout, while others are measured.",
-            metavar="TEXT",
-            envvar="ATTNCTL_OFF",
-            rich_help_panel=LOOK,
-        ),
-    ] = None,
     approximate: Annotated[
         bool,
         Option(
@@ -228,7 +168,7 @@ def ablate_command(
         refuse_unused(context, "approximate", because="what --edge and --spans name is cut, not approximated")
     if approximate:
         refuse_unused(context, "edges", because="--approximate has every head and every edge")
-    if off is None and (edges or edge or spans is not None):
+    if model.off is None and (edges or edge or spans is not None):
         refuse_unused(context, "how", "reference", because="edges and parts are cut, and no head is off")
     if how == "zero":
         refuse_unused(context, "reference", because="it goes with --how mean or resample")
@@ -237,7 +177,7 @@ def ablate_command(
     from attnctl.commands.ablate.compute import ablation_of_text
 
     def open_model() -> Model:
-        opened: Model = model_of(replace(model, chat=None))
+        opened: Model = model_of(replace(model, chat=None, off=None))
         return opened
 
     words, reader = inputs.text_or_conversation(text, file, model.chat, open_model)
@@ -252,7 +192,7 @@ def ablate_command(
         edges=edges,
         edge=edge,
         spans=spans,
-        off=off,
+        off=model.off,
         target=target,
         against=against,
         approximate=approximate,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Annotated
 
 from typer import Argument, Context, Option
@@ -17,12 +17,14 @@ from attnctl.cli.groups import (
     OUTPUT,
     SHOW,
     FileOption,
+    GenerateOption,
     HeadOption,
     LayerOption,
     PictureOptions,
     PrecisionOption,
+    TargetOption,
+    TextModelOptions,
     WeightOptions,
-    WeightsModelOptions,
     output_option,
 )
 from attnctl.cli.opening import model_of, open_source
@@ -45,6 +47,14 @@ if TYPE_CHECKING:
 
     from attnctl.readings.comparison import Comparison
     from attnctl.source import Source
+
+
+@dataclass(frozen=True)
+class ComparedModelOptions(TextModelOptions):
+    """A model of any kind whose weights are compared; it reads texts and no conversations."""
+
+    generate: GenerateOption = None
+    target: TargetOption = None
 
 
 @command(
@@ -74,7 +84,7 @@ def compare_command(
     output: Annotated[str | None, output_option(f"Where to write: .json, .txt, {suffixes_listed()}.")] = None,
     shown: WeightOptions,
     look: PictureOptions,
-    model: WeightsModelOptions,
+    model: ComparedModelOptions,
 ) -> None:
     """Show two models, two traces, or two texts side by side, with the difference of their weights.
 
@@ -90,8 +100,6 @@ def compare_command(
         refuse_unused(context, "precision", "log", because="the output is a picture")
     else:
         refuse_unused(context, PictureOptions, because="it goes with a picture")
-    refuse_unused(context, "chat", because="compare reads texts, no conversations")
-    model = replace(model, chat=None)
 
     from attnctl.commands.compare.compute import chosen_places
     from attnctl.measures import check_measure
@@ -122,7 +130,7 @@ def compare_command(
         write_renderable(Shown(forms), form, output)
 
 
-def _pair_of_texts(context: Context, a: str, b: str, shown: WeightOptions, model: WeightsModelOptions) -> Comparison:
+def _pair_of_texts(context: Context, a: str, b: str, shown: WeightOptions, model: ComparedModelOptions) -> Comparison:
     """Return both sides, each a trace in a file or pipe, or a text that the model reads."""
     from attnctl import inputs
 
@@ -131,7 +139,7 @@ def _pair_of_texts(context: Context, a: str, b: str, shown: WeightOptions, model
     inputs.refuse_models("compare", a, b)
     stored = [one == "-" or inputs.names_numbers(one) for one in (a, b)]
     if all(stored):
-        refuse_unused(context, WeightsModelOptions, because="A and B are computed already")
+        refuse_unused(context, ComparedModelOptions, because="A and B are computed already")
     sides = [
         open_source(context, one, model=None if is_stored else model)
         for one, is_stored in zip((a, b), stored, strict=True)
@@ -140,7 +148,7 @@ def _pair_of_texts(context: Context, a: str, b: str, shown: WeightOptions, model
 
 
 def _pair_of_models(
-    a: str, b: str, text: str | None, file: str | None, shown: WeightOptions, model: WeightsModelOptions
+    a: str, b: str, text: str | None, file: str | None, shown: WeightOptions, model: ComparedModelOptions
 ) -> Comparison:
     """Return both sides, each a model that reads the text; with --off the first without it."""
     from attnctl import inputs

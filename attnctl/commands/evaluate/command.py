@@ -40,6 +40,7 @@ from attnctl.formats.pictures import format_names, picture_format, suffixes_list
 
 if TYPE_CHECKING:
     from attnctl.batching.engines import Engine
+    from attnctl.batching.items import Result
     from attnctl.commands.evaluate.compute import CensusWork
     from attnctl.commands.evaluate.result import CensusTable
     from attnctl.commands.evaluate.treebank import Treebank
@@ -186,7 +187,9 @@ def evaluate_command(
         others = [one.name for one in fields(CorpusModelOptions) if one.name not in ("model", "causal")]
         refuse_unused(context, *COUNTING, *COUNTED, "json", *others, because="--write-corpus writes sentences alone")
         if paths:
-            raise UsageError("--write-corpus writes the held-out sentences of the bundled corpus: it reads no corpus")
+            raise UsageError(
+                "writes the held-out sentences of the bundled corpus: it reads no corpus", option="write_corpus"
+            )
         from attnctl.commands.evaluate.bundled import treebank_text
 
         put_bytes(treebank_text(sentences, bool(model_of(options).info.causal)).encode(), write_corpus)
@@ -207,7 +210,7 @@ def evaluate_command(
 
     from attnctl.commands.evaluate.compute import CensusWork, renamed_relations
     from attnctl.commands.evaluate.result import read_census
-    from attnctl.commands.evaluate.show import census_bytes, census_forms
+    from attnctl.commands.evaluate.show import census_bytes, census_forms, left_out
     from attnctl.commands.evaluate.treebank import Treebank
     from attnctl.render.terminal.console import Shown
 
@@ -224,7 +227,7 @@ def evaluate_command(
         found = read_census(paths[0])
     else:
         if replace and folder is None:
-            raise UsageError("--replace is for a folder: name it with -o")
+            raise UsageError("is for a folder: name it with -o", option="replace")
         by, treebank = engine_of(context, work), Treebank(paths)
         counting = CensusWork(
             model_arguments(options),
@@ -240,11 +243,13 @@ def evaluate_command(
         put_bytes(census_bytes(found, ".json"))
     else:
         show_renderable(Shown(census_forms(found, subtypes, least)), soft_wrap=True)
-    if found.skipped:
-        count = found.sentences_read - found.used
+    if skipped := found.sentences.skipped:
+        count = sum(skipped.values())
         were = "was" if count == 1 else "were"
-        print_complaint(f"{count:,} of {found.sentences_read:,} sentences {were} left out: {_reasons(found)}")
-    return PARTIAL if found.skipped and not stored else DONE
+        print_complaint(
+            f"{count:,} of {found.sentences.used + count:,} sentences {were} left out: {', '.join(left_out(found))}"
+        )
+    return PARTIAL if skipped and not stored else DONE
 
 
 def _evaluate_bundled(options: dict[str, object], count: int, json: bool) -> None:
@@ -267,12 +272,16 @@ def _counted_census(
     treebank: Treebank, work: CensusWork, folder: str | None, by: Engine, jobs: int, *, start_anew: bool
 ) -> CensusTable:
     """Return the census of a corpus. Raises AttnctlError if no sentence could be used."""
-    from attnctl.commands.evaluate import compute
+    from attnctl.commands.evaluate import compute, show
 
     model = compute.open_census_model(work)
+    left_out = compute.LeftOut(folder is not None, print_complaint)
     with items_progress(treebank.share_read) as tick:
-        alone = by.engine == "local" and jobs == 1
-        told = compute.CensusProgress(treebank, folder is not None, alone, tick, say_note, print_complaint)
+
+        def hear(chunk: list[Result]) -> None:
+            left_out.hear(chunk)
+            tick(len(chunk))
+
         found = compute.count_corpus(
             work,
             treebank,
@@ -281,17 +290,15 @@ def _counted_census(
             by=by,
             folder=folder,
             start_anew=start_anew,
-            hear=told.chunk_done,
+            hear=hear,
             say=say_note,
         )
-    told.end()
-    if not found.used:
-        raise AttnctlError(f"{found.corpus}: not one sentence could be used ({_reasons(found) or 'it holds none'})")
+    left_out.end()
+    if not found.sentences.used:
+        raise AttnctlError(
+            f"{found.corpus}: not one sentence could be used ({', '.join(show.left_out(found)) or 'it holds none'})"
+        )
     return found
-
-
-def _reasons(found: CensusTable) -> str:
-    return ", ".join(f"{reason} {count:,}" for reason, count in found.skipped.items())
 
 
 def _is_model(corpus: list[str]) -> bool:

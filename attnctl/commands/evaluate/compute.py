@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import csv
 import os
-import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -41,7 +40,6 @@ from attnctl.errors import AttnctlError, TooLongError, UsageError, in_one_line, 
 from attnctl.files import decode_text, read_bytes
 from attnctl.formats.conllu import BadSentenceError, ParsedSentence, joined_sentences
 from attnctl.models import DEFAULT, Model, open_named_model, opened_model
-from attnctl.text import duration_text
 from attnctl.tokens import Token, checked_text
 
 if TYPE_CHECKING:
@@ -299,7 +297,8 @@ def count_corpus(
         causal=bool(model.info.causal),
         untrained=work.untrained,
     )
-    return replace(found, info=model.info)
+    found.info = model.info
+    return found
 
 
 # --- for Python -----------------------------------------------------------------------------------------------
@@ -319,12 +318,12 @@ def evaluate(
     replace_results: bool = False,
     **options: Unpack[ModelOptions],
 ) -> CensusTable | list[RelationDocument]:
-    """Which words each head finds, beside rules that need no attention: over CoNLL-U files, or the bundled corpus.
+    """Return which words each head finds, beside rules that need no attention: over CoNLL-U files, or the bundled corpus.
 
-    With a corpus the answer is the table that the command writes; sentences that cannot be used are counted in its
-    `skipped`. `relations` is a file that renames them, `output` a folder in which an interrupted run is gone on with;
-    several `jobs` are processes, which open the model by its name. Without a corpus, `sentences` of each part of the bundled
-    one are read, by a built-in model, and the answer is a list.
+    With a corpus the answer is the table that the command writes; its `sentences.skipped` counts those that cannot be used.
+    `relations` is a file that renames them, `output` a folder, so that an interrupted run goes on there; several `jobs` are
+    processes, which open the model by its name. Without a corpus, `sentences` of each part of the bundled one are read, by a
+    built-in model, and the answer is a list.
     """
     if options.get("text_pair") is not None:
         raise UsageError("does not go with a corpus: each sentence is read alone", option="text_pair")
@@ -355,73 +354,38 @@ def evaluate(
     )
 
 
-# --- what is told of it ------------------------------------------------------------------------------------------
-
 NAMED = 20  # sentences whose errors are printed; the rest is counted
-ALONE_SECONDS = 2  # from where on the rate of one process is worth telling
-MEASURED_SECONDS = 15  # and that of several
-LONG_SECONDS = 60  # from where on a run says how long it will take
 
 
-class CensusProgress:
-    """What is told while a corpus is counted: `say` hears how long it will take, `complain` of sentences left out."""
+class LeftOut:
+    """The sentences that could not be used, told one by one to `complain`, of very many only their number.
 
-    def __init__(
-        self,
-        treebank: Treebank,
-        resumable: bool,
-        alone: bool,
-        tick: Callable[[int], None],
-        say: Callable[[str], None],
-        complain: Callable[[str], None],
-    ) -> None:
-        self.treebank, self.resumable, self.tick = treebank, resumable, tick
-        self.say, self.complain = say, complain
-        self.least = ALONE_SECONDS if alone else MEASURED_SECONDS  # of several processes the first results come late
-        self.errors = self.done = 0
-        # until one sentence is used: else the file is no corpus
+    Until a sentence is used they are held, unless the run can go on later: a file without a sentence is no corpus, and one
+    line says so.
+    """
+
+    def __init__(self, resumable: bool, complain: Callable[[str], None]) -> None:
+        self.complain, self.count = complain, 0
         self.held: list[str] | None = None if resumable else []
-        self.start = time.monotonic()
-        self.said = False
 
-    def chunk_done(self, chunk: list[Result]) -> None:
-        """A chunk is done."""
+    def hear(self, chunk: list[Result]) -> None:
+        """Tell of the sentences of a chunk."""
         for result in chunk:
             if result.error is None:
                 for message in self.held or ():
                     self.complain(message)
                 self.held = None
                 continue
-            self.errors += 1
-            if self.errors > NAMED:
-                continue
-            if self.held is None:
-                self.complain(f"{result.item}: {result.error}")
-            else:
-                self.held.append(f"{result.item}: {result.error}")
-        self.tick(len(chunk))
-        self.done += len(chunk)
-        share, elapsed = self.treebank.share_read(), time.monotonic() - self.start
-        if not share or not chunk or self.said or elapsed < self.least:
-            return
-        self.said = True
-        read = chunk[-1].item.number + 1
-        rate, whole = self.done / elapsed, round(read / share)
-        about = round(whole, -max(0, len(str(whole)) - 2))  # an estimate, to two digits
-        if (whole - read) / rate > LONG_SECONDS:
-            go_on = "" if self.resumable else "; with -o FOLDER an interrupted run goes on where it was"
-            before = f", {read - self.done:,} of them done before" if read > self.done else ""
-            self.say(
-                f"about {about:,} sentences{before}: about {duration_text((whole - read) / rate)}, "
-                f"{rate:,.0f} a second{go_on}"
-            )
+            self.count += 1
+            if self.count <= NAMED:
+                (self.complain if self.held is None else self.held.append)(f"{result.item}: {result.error}")
 
     def end(self) -> None:
-        """Tell of the sentences that were only counted, or of the first where not one was used."""
+        """Tell how many were only counted; of a corpus without a sentence, tell of the first."""
         if self.held:
             self.complain(self.held[0])
-        elif self.errors > NAMED:
-            self.complain(f"… and {self.errors - NAMED:,} more sentences that could not be used")
+        elif self.count > NAMED:
+            self.complain(f"… and {self.count - NAMED:,} more sentences that could not be used")
 
 
 def renamed_relations(path: str | None) -> dict[str, str] | None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
 from typing import Annotated
 
 import numpy as np
@@ -11,10 +10,9 @@ from msgspec import field as document_field
 from attnctl.attention import Array
 from attnctl.document_fields import ALWAYS, Amount, Count, Counts, Index, Part, Portion, Share, about
 from attnctl.files import parse_json, read_bytes
-from attnctl.formats.documents.json_documents import DocumentModel, JsonDocument, document_of, document_read, reading_of
+from attnctl.formats.documents.json_documents import JsonDocument, ResultModel, document_read
 from attnctl.readings.head_names import HeadNames, Names
 from attnctl.text import counted
-from attnctl.trace.model_info import ModelInfo
 
 ALL = "all"  # every relation but punctuation
 LEGEND = "With a share: what the census found, and how often it was right there; nothing of this text."
@@ -143,64 +141,6 @@ class Trees(Part, eq=False, kw_only=True):
     untrained: Best | None = None
 
 
-@dataclass(frozen=True, eq=False)
-class CensusTable:
-    """All that a census says of a model and a corpus."""
-
-    model: str
-    corpus: str
-    causal: bool
-    used: int
-    skipped: dict[str, int]
-    words: int  # units: words, those that share a piece taken together
-    within: int  # dependencies inside of a unit, no head can show them
-    relations: tuple[Relation, ...]
-    trees: Trees
-    heads: tuple[HeadRow, ...]  # those that attend: of a hybrid's other layers there are none
-    layers: tuple[LayerRow, ...]  # likewise
-    untrained: bool = False
-    mentions: dict[str, int] = field(default_factory=dict)  # MENTION_COUNTS, where documents were read in windows
-    info: ModelInfo | None = None  # of the model, for whoever cites the census
-
-    def __repr__(self) -> str:
-        held = ((self.used, "sentence"), (self.words, "word"), (len(self.relations), "relation"))
-        return f"CensusTable of {self.corpus} by {self.model}: {', '.join(counted(*one) for one in held)}"
-
-    @property
-    def head_grid(self) -> tuple[int, int]:
-        """Layers, heads."""
-        layers, heads = self.trees.correct.shape
-        return int(layers), int(heads)
-
-    @property
-    def attends(self) -> Array:
-        """Which heads there are, (layers, heads): the others are of layers that hold no attention, or fewer heads."""
-        there = {(head.layer, head.head) for head in self.heads}
-        layers, heads = self.head_grid
-        return np.array([[(layer, head) in there for head in range(heads)] for layer in range(layers)], bool)
-
-    @property
-    def sentences_read(self) -> int:
-        """Sentences in the corpus."""
-        return self.used + sum(self.skipped.values())
-
-    def head_names(self) -> HeadNames:
-        """Return what heads may be called: after the relations that they are best at, and better than every rule."""
-        names: Names = {}
-        for relation in self.relations:
-            best = relation.best
-            if best is not None and relation.beats_rules and not relation.subtype and relation.relation != ALL:
-                place, name = (
-                    (best.layer, best.head),
-                    f"{relation.relation} {relation.direction} {100 * best.accuracy:.0f}%",
-                )
-                names[place] = (*names.get(place, ()), name)
-        return HeadNames(self.model, self.head_grid, names, LEGEND)
-
-
-# --- as JSON ------------------------------------------------------------
-
-
 class SentencesRead(Part, kw_only=True):
     """Sentences of the corpus; of those skipped, how many for each reason."""
 
@@ -216,7 +156,7 @@ class WordCounts(Part):
     dependencies_within: Index
 
 
-class CensusDocument(JsonDocument, kw_only=True, tag="attnctl.census/1"):
+class CensusTable(JsonDocument, kw_only=True, eq=False, tag="attnctl.census/1"):
     """Which words each head finds in a corpus of parsed sentences, for every relation and direction.
 
     The best head is chosen on one half of the sentences, and scored on the other as the rules beside it are.
@@ -229,8 +169,8 @@ class CensusDocument(JsonDocument, kw_only=True, tag="attnctl.census/1"):
     words: WordCounts
     relations: tuple[Relation, ...]
     trees: Trees = document_field(name="uuas")
-    layers: tuple[LayerRow, ...]
-    heads: tuple[HeadRow, ...]
+    layers: tuple[LayerRow, ...]  # those that attend: of a hybrid's other layers there are none
+    heads: tuple[HeadRow, ...]  # likewise
     untrained: bool = document_field(name="compared_with_untrained")
     mentions: Annotated[
         dict[str, Index],
@@ -241,28 +181,41 @@ class CensusDocument(JsonDocument, kw_only=True, tag="attnctl.census/1"):
             required=list(MENTION_COUNTS),
         ),
     ] = document_field(default_factory=dict)
-    info: DocumentModel | None = document_field(name="model_info", default=None)
+    info: ResultModel | None = document_field(name="model_info", default=None)
 
+    def __repr__(self) -> str:
+        held = ((self.sentences.used, "sentence"), (self.words.used, "word"), (len(self.relations), "relation"))
+        return f"CensusTable of {self.corpus} by {self.model}: {', '.join(counted(*one) for one in held)}"
 
-def census_document(census: CensusTable) -> CensusDocument:
-    """The document of a census."""
-    sentences = SentencesRead(read=census.sentences_read, used=census.used, skipped=census.skipped)
-    return document_of(CensusDocument, census, sentences=sentences, words=WordCounts(census.words, census.within))
+    @property
+    def head_grid(self) -> tuple[int, int]:
+        """Layers, heads."""
+        layers, heads = self.trees.correct.shape
+        return int(layers), int(heads)
+
+    @property
+    def attends(self) -> Array:
+        """Which heads there are, (layers, heads): the others are of layers that hold no attention, or fewer heads."""
+        there = {(head.layer, head.head) for head in self.heads}
+        layers, heads = self.head_grid
+        return np.array([[(layer, head) in there for head in range(heads)] for layer in range(layers)], bool)
+
+    def head_names(self) -> HeadNames:
+        """Return what heads may be called: after the relations that they are best at, and better than every rule."""
+        names: Names = {}
+        for relation in self.relations:
+            best = relation.best
+            if best is not None and relation.beats_rules and not relation.subtype and relation.relation != ALL:
+                name = f"{relation.relation} {relation.direction} {100 * best.accuracy:.0f}%"
+                names[best.layer, best.head] = (*names.get((best.layer, best.head), ()), name)
+        return HeadNames(self.model, self.head_grid, names, LEGEND)
 
 
 def read_census(path: str) -> CensusTable:
-    """The census in a file that `evaluate` wrote. Raises AttnctlError where it is none or is damaged."""
+    """Return the census in a file that `evaluate` wrote. Raises AttnctlError for another file or a damaged one."""
     source = "standard input" if path == "-" else path
-    document = parse_json(read_bytes(path), source)
-    with document_read(CensusDocument, document, source, "a census", "damaged") as told:
-        return reading_of(
-            CensusTable,
-            told,
-            used=told.sentences.used,
-            skipped=told.sentences.skipped,
-            words=told.words.used,
-            within=told.words.dependencies_within,
-        )
+    with document_read(CensusTable, parse_json(read_bytes(path), source), source, "a census", "damaged") as told:
+        return told
 
 
 # --- of the bundled corpus ---

@@ -19,7 +19,6 @@ from attnctl.commands.evaluate.result import (
     Relation,
     Rule,
     Trees,
-    census_document,
 )
 from attnctl.commands.evaluate.words import COREFERENCE, DOWN, TO_ANTECEDENT, UP
 from attnctl.files import need_pyarrow
@@ -138,13 +137,14 @@ def _list_line(start: str, parts: Sequence[str]) -> Line:
 def census_heading(census: CensusTable) -> str:
     """Model, corpus, and how much of it was read."""
     said = f"{visible_text(census.model)} on {visible_text(census.corpus)}: "
-    said += f"{counted(census.used, 'sentence')}, {counted(census.words, 'word')}"
-    return said + f" (of {counted(census.sentences_read, 'sentence')})" * (census.used != census.sentences_read)
+    read = census.sentences.used + sum(census.sentences.skipped.values())
+    said += f"{counted(census.sentences.used, 'sentence')}, {counted(census.words.used, 'word')}"
+    return said + f" (of {counted(read, 'sentence')})" * (census.sentences.used != read)
 
 
 def left_out(census: CensusTable) -> list[str]:
     """Why sentences were left out, and how many for each reason."""
-    return [f"{visible_text(reason)} {count:,}" for reason, count in census.skipped.items()]
+    return [f"{visible_text(reason)} {count:,}" for reason, count in census.sentences.skipped.items()]
 
 
 def positional_heads(census: CensusTable) -> list[str]:
@@ -180,7 +180,7 @@ def layers_table(census: CensusTable) -> Table:
 
 def _layer_lines(census: CensusTable) -> Iterator[Form]:
     """What the heads of each layer do together."""
-    if not census.used:
+    if not census.sentences.used:
         return
     rows = {row.layer: row for row in census.layers}
     every = [rows.get(layer) for layer in range(census.head_grid[0])]
@@ -215,18 +215,18 @@ def _remark_lines(census: CensusTable, listed: Sequence[Relation]) -> Iterator[F
         losing = sum(not relation.beats_rules for relation in own)
         yield f"In {losing} of {len(own)} rows of relations no head's interval lies above every rule (✓)."
     without = sorted(set(range(census.head_grid[0])) - {row.layer for row in census.layers})
-    if without and census.used:
+    if without and census.sentences.used:
         has = "Layer {} has" if len(without) == 1 else "Layers {} have"
         yield f"{has.format(number_list(without))} no attention ({ABSENT})."
     ahead = sum(relation.ahead for relation in census.relations if relation.relation == ALL)
     if ahead:
         yield f"The model is causal: {ahead:,} words that stand ahead are no cases, neither of heads nor of rules."
-    if census.within:
-        lie = "dependency lies" if census.within == 1 else "dependencies lie"
-        yield f"{census.within:,} {lie} within a word that the model cannot tell apart: left out."
+    if within := census.words.dependencies_within:
+        lie = "dependency lies" if within == 1 else "dependencies lie"
+        yield f"{within:,} {lie} within a word that the model cannot tell apart: left out."
     if census.mentions:
         yield _document_line(census.mentions)
-    if census.skipped:
+    if census.sentences.skipped:
         yield _list_line("left out:", left_out(census))
 
 
@@ -262,7 +262,7 @@ def census_drawing(census: CensusTable, look: Look = PLAIN) -> Drawing:
         Panel(*divmod(at, ACROSS), name, np.where(census.attends, share, 0), census.attends, ring=best)
         for at, (name, share, best) in enumerate(maps)
     )
-    heading = f"{visible_text(census.model)} on {visible_text(census.corpus)}: {census.used:,} sentences"
+    heading = f"{visible_text(census.model)} on {visible_text(census.corpus)}: {census.sentences.used:,} sentences"
     grids = Grids(
         panels=panels,
         rows=tuple(map(str, range(layers))),
@@ -310,7 +310,7 @@ HERE = "attnctl.commands.evaluate"  # with the page's style, script and template
 
 def census_page(census: CensusTable) -> str:
     """The HTML: it needs nothing else, and connects nowhere."""
-    relations = plain(census_document(census))["relations"]
+    relations = plain(census)["relations"]
     for relation, said in zip(census.relations, relations, strict=True):
         said["rule_texts"] = {name: visible_text(rule.sentence(name)) for name, rule in relation.rules.items()}
         said["relation"] = visible_text(said["relation"])
@@ -449,7 +449,7 @@ def census_bytes(found: CensusTable, suffix: str, look: Look = PLAIN, say: Say |
     `look` is that of a picture, of which `say` hears what its reader must know.
     """
     if suffix == ".json":
-        return write_json(census_document(found), "census") + b"\n"
+        return write_json(found, "census") + b"\n"
     if suffix in (".csv", ".parquet"):
         return census_csv(found) if suffix == ".csv" else census_parquet(found)
     if suffix == ".html":

@@ -28,7 +28,9 @@ from attnctl.commands.evaluate.result import (
     Positional,
     Relation,
     Rule,
+    SentencesRead,
     Trees,
+    WordCounts,
 )
 from attnctl.commands.evaluate.words import COREFERENCE, DOWN, FARTHEST, SIDES, TO_ANTECEDENT, UP
 
@@ -173,19 +175,17 @@ def table_of_tally(
     heads = tuple(_heads_of_tally(tally, masses, dict(zip(relations, offsets, strict=True)), attends))
     skipped = dict(sorted(tally.numbers("skipped").items(), key=lambda reason: (-reason[1], reason[0])))
     return CensusTable(
-        model,
-        corpus,
-        causal,
-        used,
-        skipped,
-        units,
-        within,
-        relations,
-        trees,
-        heads,
-        tuple(_layers_of_tally(tally, masses["entropy"], attends)),
-        untrained,
-        tally.numbers("mentions"),
+        model=model,
+        corpus=corpus,
+        causal=causal,
+        sentences=SentencesRead(read=used + sum(skipped.values()), used=used, skipped=skipped),
+        words=WordCounts(units, within),
+        relations=relations,
+        trees=trees,
+        layers=tuple(_layers_of_tally(tally, masses["entropy"], attends)),
+        heads=heads,
+        untrained=untrained,
+        mentions=tally.numbers("mentions"),
     )
 
 

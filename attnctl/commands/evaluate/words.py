@@ -16,8 +16,6 @@ from attnctl.text import visible_text
 from attnctl.tokens import Token
 
 HALVES = ("choose", "score")  # where the best head is chosen, and where it is scored
-
-
 UP, DOWN = "dependent→head", "head→dependent"
 TO_ANTECEDENT = "mention→antecedent"
 COREFERENCE = "coreference"
@@ -25,11 +23,6 @@ COREFERENCE = "coreference"
 MENTION_KINDS = {"PRON": "pronoun", "DET": "pronoun", "PROPN": "proper"}
 FARTHEST = 5  # words: fixed offsets go from -5 to 5
 SIDES = ("before", "behind", "either")  # where the nearest word of a tag is looked for
-
-
-def scored_half(sentence: ParsedSentence) -> int:
-    """Return 0 for a sentence to choose heads on, 1 for one to score them on; by a hash of its text, or its `half`."""
-    return zlib.crc32(sentence.text.encode()) & 1 if sentence.half is None else HALVES.index(sentence.half)
 
 
 class TreeQuestion(NamedTuple):
@@ -104,7 +97,9 @@ def align_words(
     ahead = tuple((one.relation, one.direction) for one in asked if causal and one.target > one.query)
     seen = [one for one in asked if not causal or one.target < one.query]
     questions = (*seen, *_coreference_questions(sentence, unit_of))
-    return AlignedSentence(tuple(tokens), pool, questions, edges, kept, linked, within, scored_half(sentence), ahead)
+    # a sentence that does not say its half has one by a hash of its text
+    half = HALVES.index(sentence.half) if sentence.half in HALVES else zlib.crc32(sentence.text.encode()) & 1
+    return AlignedSentence(tuple(tokens), pool, questions, edges, kept, linked, within, half, ahead)
 
 
 def _word_units(sentence: ParsedSentence, tokens: Sequence[Token]) -> tuple[list[int], Array]:

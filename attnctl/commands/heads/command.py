@@ -159,7 +159,7 @@ def heads_command(
     if form in format_names():
         refuse_unused(context, "top", "census", "log", because="one statistic of every head is drawn")
         if probe and by not in ("induction", "duplicate"):
-            raise UsageError("--probe measures induction and duplicate: name the one to draw with --by")
+            raise UsageError("measures induction and duplicate: name the one to draw with --by", option="probe")
         _draw_statistic(measure, by or PICTURED, look, form, str(output))
         return
     refuse_unused(context, PictureOptions, because="it goes with a picture (-o heads.png)")
@@ -174,7 +174,7 @@ def _statistic_name(by: str | None) -> str | None:
 
     name = by and by.replace("-", "_")
     if name is not None and name not in STATISTICS:
-        raise UsageError(f"--by {name}: it is {', '.join(STATISTICS)}")
+        raise UsageError(f"it is {', '.join(STATISTICS)}", option="by", value=name)
     return name
 
 
@@ -253,7 +253,7 @@ def _names_in_file(path: str) -> HeadNames:
     """Return what a file of another command calls the heads. Raises UsageError if that command is not there."""
     reader = next((one.names_heads for one in COMMANDS.values() if one.names_heads), None)
     if reader is None:
-        raise UsageError("--census: this attnctl has no command that writes such a file")
+        raise UsageError("this attnctl has no command that writes such a file", option="census", value=path)
     table: NamesHeads = find_named(reader)(path)
     return table.head_names()
 

@@ -16,10 +16,11 @@ from attnctl.trace import Trace
 if TYPE_CHECKING:
     from attnctl.blockwise import Tick
     from attnctl.models import ModelArgument
-    from attnctl.readings.head_names import HeadNames, NamesHeads
+    from attnctl.readings.head_names import HeadNames, Names, NamesHeads
     from attnctl.readings.head_statistics import HeadStatistics
     from attnctl.readings.overview import Overview
     from attnctl.source import Prepared
+    from attnctl.trace.model_info import ModelInfo
 
 
 @with_model_options
@@ -37,9 +38,9 @@ def heads(
     census: NamesHeads | None = None,
     **options: Unpack[ModelOptions],
 ) -> tuple[HeadStatistics, ...]:
-    """What each head does over a text, long or short: `values` by statistic (entropy, first, previous, …), and `names`.
+    """Return what each head does over a text, long or short: `values` by statistic (entropy, first, …), and `names`.
 
-    `census` is the table of a corpus that `evaluate` returns, after which heads are called.
+    Heads are called after `census`, the table of a corpus, as well.
 
     >>> from attnctl import heads
     >>> measured = heads("Alice will eat pizza", model="random", n_heads=2)
@@ -64,7 +65,6 @@ def measure_heads(
     With `probe`, induction and duplicates are those of random tokens said twice; `names` stand behind those of the text.
     Raises UsageError where these cannot be.
     """
-    from attnctl.readings.head_names import names_around
     from attnctl.readings.head_statistics import name_head
     from attnctl.readings.heatmap import OverviewReading
     from attnctl.readings.statistics_reading import HeadStatisticsReading
@@ -87,9 +87,27 @@ def measure_heads(
         for at, one in enumerate(measured):
             probed = dict(zip(("induction", "duplicate"), scores[one.layer, one.head], strict=True))
             measured[at] = name_head(replace(one, values={**one.values, **probed}), len(found.tokens), probed)
-    before, after = names_around(found.model, names)
+    before, after = _names_around(found.model, names)
     named = (
         replace(one, names=(*before.get((one.layer, one.head), ()), *one.names, *after.get((one.layer, one.head), ())))
         for one in measured
     )
     return replace(found, head_statistics=tuple(named))
+
+
+def _names_around(info: ModelInfo, names: HeadNames | None) -> tuple[Names, Names]:
+    """Return the names that stand before those of a text, and behind them: of the model's own evaluation, or `names`.
+
+    Raises UsageError if `names` are of a model of other sizes.
+    """
+    from attnctl.readings.questions.headline import roles_of_heads
+
+    if names is None:
+        return roles_of_heads(info), {}
+    if names.head_grid != (info.n_layers, info.n_heads):
+        layers, heads = names.head_grid
+        raise UsageError(
+            f"is of {names.model}, {layers} layers of {heads} heads: {info.name} has {info.n_layers} of {info.n_heads}",
+            option="census",
+        )
+    return {}, names.by_head

@@ -94,9 +94,9 @@ def _leak_search(inputs: Sequence[str], options: CheckpointOptions, pack: bool, 
     if model is None or not is_checkpoint(model):
         raise UsageError("leaks wants a checkpoint: name its folder or Hugging Face id with --model")
     if (len(inputs) < 2) == pack:
-        raise UsageError(
-            "--pack packs texts: give two, or more" if pack else "leaks reads one batch; texts go with --pack"
-        )
+        if pack:
+            raise UsageError("packs texts: give two, or more", option="pack")
+        raise UsageError("leaks reads one batch; texts go with --pack")
     batch: dict[str, Any] = {} if pack else dict(read_batch(inputs[0]))
     expected = expect if parsed_expectation(expect) else read_table(expect)
     check_extra()

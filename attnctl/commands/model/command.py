@@ -17,7 +17,7 @@ from attnctl.cli.suggestions import completing
 @command(example="attnctl model gpt2")
 def model_command(
     context: Context,
-    name: Annotated[
+    model: Annotated[
         str | None,
         Argument(
             help="A known name, a checkpoint's folder or .gguf file, owner/name; demo, a weights file or a run.",
@@ -49,19 +49,19 @@ def model_command(
     from attnctl.models.builtin.weights import read_weights, trained_file
     from attnctl.render.terminal.console import Shown
 
-    if name is None:
+    if model is None:
         refuse_unused(context, "length", "json", because="without a name the known configurations are listed")
         width = max(map(len, known_configurations()))
         print_lines(*(f"{key:{width}}  {entry['title']}" for key, entry in known_configurations().items()))
-    elif (path := trained_file(name)) is not None:
-        refuse_unused(context, "length", because=f"{name} is a trained model, whose card is printed")
+    elif (path := trained_file(model)) is not None:
+        refuse_unused(context, "length", because=f"{model} is a trained model, whose card is printed")
         file = read_weights(path)
         if json:
-            put_bytes(write_json(model_card(name, file), "card") + b"\n")
+            put_bytes(write_json(model_card(model, file), "card") + b"\n")
             return
-        show_renderable(Shown(card_forms(name, file.metadata, file.shapes, path.stat().st_size)), soft_wrap=True)
+        show_renderable(Shown(card_forms(model, file.metadata, file.shapes, path.stat().st_size)), soft_wrap=True)
     else:
-        sizes = model_sizes(name)
+        sizes = model_sizes(model)
         n = length or sizes.context or 1024
         if json:
             print_lines(dumps(plain(sizes.document(n))))  # numbers beyond 64 bits, too

@@ -130,7 +130,7 @@ def needle_command(
 
     form = output_format("needle", output, ("jsonl", *format_names()), "jsonl" if json else "")
     output = None if output == "-" else output
-    tokens, shares = _whole_numbers(lengths, "--lengths"), _whole_numbers(depths, "--depths")
+    tokens, shares = _whole_numbers(lengths, "lengths"), _whole_numbers(depths, "depths")
     if max(shares) > 100:
         raise UsageError("they are in %, 0 to 100", option="depths", value=depths)
     own = tuple(part for part in (needle, question, expect) if part is not None) or NEEDLE
@@ -189,7 +189,7 @@ def _tokens_read(length: int, depth: float) -> float:
 
 def _whole_numbers(spec: str, option: str) -> list[int]:
     if not re.fullmatch(r"\s*[0-9]{1,9}\s*(,\s*[0-9]{1,9}\s*)*", spec):
-        raise UsageError(f"{option} {spec!r}: whole numbers with commas, like {LENGTHS}")
+        raise UsageError(f"it is whole numbers with commas, like {LENGTHS}", option=option, value=spec)
     return [int(part) for part in spec.split(",")]
 
 

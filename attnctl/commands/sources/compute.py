@@ -73,7 +73,7 @@ def search_sources(
     from attnctl.commands.sources.search import ANSWER, SourceSearch
 
     if hasattr(checkpoint, "extractor"):
-        raise UsageError(f"{checkpoint.info.name} hears, and answers no prompts: see attnctl align, or heads")
+        raise UsageError(f"{checkpoint.info.name} hears, and answers no prompts: name a model that writes text")
     if checkpoint.pieces.text_pair is not None:
         raise UsageError("does not go with a prompt, which is one text", option="text_pair")
     if remove and hasattr(checkpoint, "photograph"):

@@ -173,19 +173,8 @@ def view_command(
 def _page_of_answer(name: str, source: str | None, file: str | None, model: ModelOptions) -> str:
     """Return the page that a command makes of a prompt and the answer to it. Raises UsageError without that command."""
     if name not in PAGES:
-        raise UsageError(f"--{name} needs the command {name}, which this attnctl does not have")
-    asked = PromptOptions(
-        model=model.model,
-        dtype=model.dtype,
-        device=model.device,
-        off=model.off,
-        seed=model.seed,
-        bos=model.bos,
-        chat=model.chat,
-        generate=model.generate,
-        truncate=model.truncate,
-        image=model.image,
-    )
+        raise UsageError(f"needs the command {name}, which this attnctl does not have", option=name)
+    asked = PromptOptions(**{one.name: getattr(model, one.name) for one in fields(PromptOptions)})
     page: str = find_named(PAGES[name])(source, file, asked)
     return page
 

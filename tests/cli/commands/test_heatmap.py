@@ -143,7 +143,7 @@ def test_the_head_of_the_headline(run: Run) -> None:
     assert {row[0] for row in only[1:]} == {"0"}
     assert run("heatmap", TEXT, "--head", "telling", "-o", "it.html").code == 0
     long = run("heatmap", "word " * 600, "--head", "telling")
-    assert (long.code, long.out) == (2, "") and "--head telling needs every weight" in long.err
+    assert (long.code, long.out) == (2, "") and "--head telling: it needs every weight" in long.err
     for command in ("explain", "heads"):
         assert run(command, TEXT, "--head", "telling").code == 2
 

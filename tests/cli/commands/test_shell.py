@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shlex
 import signal
 import sys
 from collections.abc import Iterator
@@ -98,6 +99,14 @@ def test_a_typed_model_is_asked_without_the_options_of_the_sessions_own(run: Run
     result = run("shell", TEXT, "--model", "random", "--heads", "2", "--seed", "3", stdin=lines.encode())
     assert result.code == 3 and result.err.count("\n") == 1  # random has no card
     assert result.out.count("layer\thead") == 2 and '"attnctl' in result.out
+
+
+def test_every_command_that_reads_a_text_reads_that_of_the_shell(run: Run, room: Path) -> None:
+    """A list of commands stood beside them: `align` was not in it. A batch reads a file, and takes no text for its name."""
+    asked = ("align", "--target", "at will", "--json", "--quiet")
+    result = run("shell", "a will eat", "--model", room / "t5", stdin=f"{shlex.join(asked)}\nbatch --quiet\n".encode())
+    assert json.loads(result.out)["links"] == run(*asked, "a will eat", "--model", room / "t5").json["links"]
+    assert result.code == 3 and "give a file or folder of texts" in result.err
 
 
 def terminal(*blocked: str, preexec_fn: Any = None, columns: int = 100) -> pexpect.spawn:

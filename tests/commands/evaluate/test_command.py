@@ -17,6 +17,7 @@ from attnctl.commands.evaluate.bundled import treebank_text
 from attnctl.commands.evaluate.compute import TOGETHER, census_chunks
 from attnctl.commands.schema.documents import SCHEMAS
 from tests.batching.test_damage import check_a_damaged_part
+from tests.cli.test_screens import RANDOM, SMALL, check_screen
 from tests.conftest import SAMPLES, Refused, Run, process
 from tests.formats.test_conllu import GOOD
 from tests.tools.census_reference import counts, differences, eager, read
@@ -63,6 +64,10 @@ def test_the_grammar_as_a_corpus_gives_the_numbers_of_the_built_in_table(run: Ru
     told = " ".join(run("heads", "Alice will eat pizza", "--census", "c.json").out.split())
     assert told.endswith("what the census found, and how often it was right there; nothing of this text.")
     assert "evaluation" not in told  # whose names are not in this table
+
+
+def test_the_screen_of_heads_called_after_a_census(room: Path) -> None:
+    check_screen(f'heads "Alice will eat" {SMALL} --census census.json', [RANDOM], room)
 
 
 def test_of_a_few_sentences_all_relations_together_have_their_lines(run: Run) -> None:
@@ -219,16 +224,6 @@ def test_a_ray_cluster_counts_the_same(run: Run, grammar: Path, tmp_path: Path) 
     result = run(*args, "--engine", "ray", "--jobs", "2", "-o", tmp_path / "out")
     assert (result.code, result.out) == (0, run(*args).out)
     assert run(*args, "-o", tmp_path / "out").out == result.out  # and the folder goes on anywhere
-
-
-def test_a_long_run_says_how_long_it_will_take(run: Run, grammar: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    assert "a second" not in run("evaluate", SENTENCES, "--json").err
-    monkeypatch.setattr("attnctl.commands.evaluate.compute.LONG_SECONDS", 0)
-    monkeypatch.setattr("attnctl.commands.evaluate.compute.ALONE_SECONDS", 0)
-    told = run("evaluate", grammar).err
-    said = re.search(r"about ([\d,]+) sentences: about \d+ s, [\d,]+ a second; with -o FOLDER", told)
-    count = grammar.read_text().count("# text")
-    assert said and 0.8 * count <= int(said[1].replace(",", "")) <= 1.2 * count
 
 
 def test_what_is_no_corpus_is_told_in_few_lines(run: Run) -> None:

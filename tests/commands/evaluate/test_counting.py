@@ -234,7 +234,7 @@ def test_tallies_add_up_and_travel() -> None:
     parts.merge_tally(unpack_tally(pack_tally(counted(sentences[7:], planted))))
     parts.merge_tally(tally_of_skip(parts.shape, "cycle: word 9 is"))
     one, other = (table_of_tally(unpack_tally(pack_tally(tally)), "m", "c") for tally in (whole, parts))
-    assert written(one) == written(other) and one.skipped == {"cycle": 1} and one.sentences_read == 21
+    assert written(one) == written(other) and one.sentences.skipped == {"cycle": 1} and one.sentences.read == 21
 
 
 def test_a_column_of_something_else_does_not_fill_the_memory(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pytest
 from msgspec import structs
 
@@ -21,14 +19,14 @@ HOSTILE = "</script><img src=x onerror=alert(1)>\x1b[31m"
 def census() -> CensusTable:
     work = CensusWork({"name": "random", "n_heads": 3, "d_k": 4, "n_layers": 2})
     found = count_corpus(work, Treebank([str(SAMPLES / "sentences.conllu")]), open_census_model(work))
-    return replace(found, corpus=HOSTILE)
+    return structs.replace(found, corpus=HOSTILE)
 
 
 def test_the_map_the_table_the_kinds_and_hostile_names_of_a_census(tab: Tab, census: CensusTable) -> None:
     from selenium.webdriver.common.keys import Keys
 
     first = structs.replace(census.relations[0], relation=HOSTILE)
-    tab.show(census_page(replace(census, relations=(first, *census.relations[1:]))))
+    tab.show(census_page(structs.replace(census, relations=(first, *census.relations[1:]))))
     tab.slide("#least", 1)
     # what a corpus is called is text
     assert "</script><img src=x" in tab.text("#facts") and "\x1b" not in tab.text("#facts")

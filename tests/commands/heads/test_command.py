@@ -126,4 +126,4 @@ def test_a_census_is_refused_where_no_command_reads_one(refused: Refused, monkey
     for name, package in COMMANDS.items():
         monkeypatch.setitem(COMMANDS, name, package._replace(names_heads=""))
     said = refused("heads", "Alice will eat", "--census", "census.json", code=2)
-    assert said == "--census: this attnctl has no command that writes such a file"
+    assert said == "--census census.json: this attnctl has no command that writes such a file"
