@@ -76,7 +76,6 @@ def padded_forward(
     """
     from attnctl.models.huggingface.attention_interface import watch_attention
     from attnctl.models.huggingface.network import running_network
-    from attnctl.models.huggingface.packed_linear import packed_products, packing_of_network
 
     for tokens in texts:
         model.check_tokens(tokens)
@@ -90,7 +89,6 @@ def padded_forward(
 
     with (
         running_network(model.network, len(texts) * n, model.info.name),
-        packed_products(packing_of_network(model.network)),
         suppress(StopForward),
         watch_attention(model.network, see_tokens, lambda site: site.kind == model.kind, options) as session,
     ):

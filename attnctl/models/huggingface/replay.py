@@ -20,7 +20,6 @@ from attnctl.models.huggingface.attention_interface import WatchOptions, watch_a
 from attnctl.models.huggingface.attention_sites import Site, blocks_of
 from attnctl.models.huggingface.family_traits import ContextReaders
 from attnctl.models.huggingface.intervention import Applied, apply_interventions
-from attnctl.models.huggingface.packed_linear import packed_products, packing_of_network
 
 if TYPE_CHECKING:
     from torch.nn import Module
@@ -77,7 +76,6 @@ class Replay:
         visit: Callable[[Site, Call], Array | None] = lambda *_: None,
     ) -> None:
         self.network, self.inputs, self.kind, self.base = network, inputs, kind, base or Intervention()
-        self._kernels = packing_of_network(network)
         self._starts: dict[int, int] = {}  # layer → the first block call in which it attends
 
         def see_block_call(site: Site, call: Call) -> Array | None:
@@ -91,7 +89,6 @@ class Replay:
             options = WatchOptions(after=readers)
             stack.enter_context(watch_attention(network, see_block_call, lambda site: site.kind == kind, options))
             stack.enter_context(readers.watch_readers())
-            stack.enter_context(packed_products(self._kernels))
             self.result: Output = network(**inputs)
         self.gated = bool(readers.gates)
         blocks = {
@@ -118,11 +115,7 @@ class Replay:
     def _run_from(self, at: int, interventions: Sequence[Intervention]) -> Output:
         rows = len(interventions)
         widened = expanded_rows if self.kind == "vision" else _input_of_rows  # captions are the same for every row
-        with (
-            self._skipping_blocks(at, rows),
-            apply_interventions(self.network, interventions, self.kind),
-            packed_products(self._kernels),
-        ):
+        with self._skipping_blocks(at, rows), apply_interventions(self.network, interventions, self.kind):
             return self.network(**{name: widened(value, rows) for name, value in self.inputs.items()})
 
     @contextmanager
