@@ -185,9 +185,9 @@ class Gauge:
             key_tokens=watched.key_tokens,
         )
         if not watched.predicts_words and (ask.target is not None or ask.against is not None):
-            option = "target" if ask.target is not None else "against"
+            option, value = ("target", ask.target) if ask.target is not None else ("against", ask.against)
             why = f"{watched.info.name} predicts no words; its final states are compared"
-            raise UsageError(why, option=option, value=getattr(ask, option))
+            raise UsageError(why, option=option, value=value)
         first = next(watched.outcomes([watched.base]))[0]  # (1, vocabulary), or (n, d_model)
         if not watched.predicts_words:
             note = f"{watched.info.name} predicts no words: measured is 1 - cosine of its final states, position by "
