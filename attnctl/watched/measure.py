@@ -332,7 +332,7 @@ def _edges_to_cut(watched: Watched, ask: EffectRequest) -> list[tuple[int, int |
     for query, key in pairs:
         if square and key >= len(watched.tokens):
             name = (watched.key_tokens or watched.tokens)[key].text
-            raise UsageError(f"no edge to {name!r}: it is no token, but several in one")
+            raise UsageError(f"no edge to {name!r}: it is a token of another text, beside those that ask")
         if square and watched.info.causal and key > query:
             one, other = watched.tokens[query].text, watched.tokens[key].text
             raise UsageError(f"no edge {one!r} → {other!r}: it looks into the future, which {watched.info.name} hides")
@@ -402,7 +402,7 @@ def _edge_effects(found: Effects, ask: EffectRequest, slopes: FirstOrder) -> tup
             continue
         for name, values in numbers.items():
             chosen = values if ask.heads is None else values[[head for head in ask.heads if head < len(values)]]
-            own = slice(len(found.tokens)) if square else slice(None)  # no slot is an edge to a token
+            own = slice(len(found.tokens)) if square else slice(None)  # another text's tokens stand behind
             sums[name] = sums.get(name, 0) + chosen.sum(axis=0)[own]  # (n_k,)
     n_k = found.query + 1 if found.model.causal and square else len(found.tokens if square else found.key_axis)
     return tuple(EdgeEffect(key, **_numbers_at(key, sums)) for key in range(n_k))

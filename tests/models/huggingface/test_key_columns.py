@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import pytest
 
+from attnctl.errors import UsageError
 from attnctl.models import open_model
 from attnctl.models.huggingface.watched import watch_network
 from attnctl.readings.statistics_reading import HeadStatisticsReading
 from attnctl.source import TextSource
+from attnctl.watched.measure import EffectRequest, measure_effects
 from tests.conftest import Refused, Run
 from tests.models.huggingface.conftest import FamilyTrace, Shelf
 from tests.tools.sweep.checkpoints import TEXT
@@ -47,3 +49,6 @@ def test_a_decoder_that_merges_the_source_has_columns_for_both(family: FamilyTra
     assert trace.key_tokens == source.key_tokens
     watched = watch_network(merged, TEXT)
     assert {looks.shape[-1] for looks in watched.query_weights().values()} == {len(watched.key_tokens or ())}
+    edge = len(watched.tokens) - 1, len(watched.tokens)
+    with pytest.raises(UsageError, match="no edge to 'w.*': it is a token of another text"):
+        measure_effects(watched, EffectRequest(edges=(edge,)))
