@@ -67,6 +67,10 @@ class Traits:
         """Found once for all texts of a run: it goes through every module of the network."""
         return layers_without_attention(self._network)
 
+    @cached_property
+    def _indexed(self) -> set[int]:
+        return indexed_layers(self._network)
+
     # --- as the network runs ------------------------------------------------------------------------------------------
 
     @contextmanager
@@ -211,7 +215,7 @@ class Traits:
                 "Differential attention (Ye et al. 2024): heads are pairs, h and h + heads / 2, and what counts is the "
                 f"weights of the first - λ × those of the second, λ {low if low == high else f'{low} to {high} by layer'}."
             )
-        if self._sizes.keys() & indexed_layers(self._network):
+        if self._sizes.keys() & self._indexed:
             notes.append("An indexer picks the keys that each query may see: the others are masked.")
         if self._shared:
             whose = [f"layer {layer} reads those of layer {owner}" for layer, owner in self._shared.items()]
