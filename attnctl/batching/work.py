@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext, suppress
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import accumulate
@@ -158,12 +158,11 @@ class Worker:
                 begun.seconds = time.perf_counter() - start
                 done[item.number] = begun
         ready.sort(key=lambda one: (len(one.tokens), one.item.number))
-        with _layouts_of_model(self.task.model) if ready else nullcontext():
-            while ready:
-                self._passes = self._passes or SharedPasses(self.task.model, self.task.together)
-                size = self._passes.next_size([one.tokens for one in ready])
-                done |= {result.item.number: result for result in self._pass_results(ready[:size])}
-                del ready[:size]
+        while ready:
+            self._passes = self._passes or SharedPasses(self.task.model, self.task.together)
+            size = self._passes.next_size([one.tokens for one in ready])
+            done |= {result.item.number: result for result in self._pass_results(ready[:size])}
+            del ready[:size]
         return [done[item.number] for item in items]
 
     def _pass_results(self, some: Sequence[Pending]) -> list[Result]:
@@ -178,15 +177,6 @@ class Worker:
         for result in results:
             result.seconds = (time.perf_counter() - start) / len(some)
         return results
-
-
-def _layouts_of_model(model: Any) -> AbstractContextManager[None]:
-    """Within this, the passes of a checkpoint share what is laid out for its matrix products."""
-    if model.info.kind != "checkpoint":
-        return nullcontext()
-    from attnctl.models.huggingface.packed_linear import shared_layouts
-
-    return shared_layouts(model.network)
 
 
 class SharedPasses:

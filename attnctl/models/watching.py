@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 
@@ -14,6 +14,7 @@ from attnctl.attention import Array
 from attnctl.errors import AttnctlError, UsageError
 from attnctl.interventions import Intervention, checked_heads, heads_off
 from attnctl.layer import LayerAttention
+from attnctl.models.builtin.stack import Stack
 from attnctl.source import Model, TextSource
 from attnctl.text import spoken_heads
 from attnctl.tokens import Token, named_tokens
@@ -24,9 +25,9 @@ from attnctl.watched.measure import Watched
 
 def watched_text(model: Any, text: str, query: str | None = None, base: Intervention | None = None) -> Watched:
     """The text in a model, the prediction at `query` watched. Raises AttnctlError for a model with no heads to switch."""
-    if (off := getattr(model, "intervention", None)) is not None:  # the heads that are off are what is begun with
-        info = replace(model.info, name=model.info.card_name, off=None)
-        model, base = replace(model, info=info, intervention=None), off
+    if model.info.off is not None:  # the heads that are off are what is begun with
+        info, base = replace(model.info, name=model.info.card_name, off=None), model.intervention
+        model = replace(model, info=info, intervention=None)
     if model.info.kind == "checkpoint":
         from attnctl.models.huggingface.watched import watch_network
 
@@ -37,15 +38,22 @@ def watched_text(model: Any, text: str, query: str | None = None, base: Interven
 
 
 def by_cross_attention(model: Any) -> Any:
-    """An encoder-decoder looked into by its cross attention, or by the decoder's that holds it; any other model as it is."""
-    if getattr(model, "kind", None) != "encoder":
+    """Return an encoder-decoder that shows cross attention, or the decoder's that holds it; any other model as it is."""
+    if model.info.kind != "checkpoint" or model.kind != "encoder":
         return model
     from attnctl.models.huggingface.attention_sites import merges_source
     from attnctl.models.huggingface.network import network_info
 
-    told = {name: getattr(model.info, name) for name in ("source", "revision", "sha256", "quantised", "off")}
-    kind = "decoder" if merges_source(model.network) else "cross"
-    return replace(model, kind=kind, info=replace(network_info(model.network, model.info.name, kind), **told))
+    info, kind = model.info, "decoder" if merges_source(model.network) else "cross"
+    told = replace(
+        network_info(model.network, info.name, kind),
+        source=info.source,
+        revision=info.revision,
+        sha256=info.sha256,
+        quantised=info.quantised,
+        off=info.off,
+    )
+    return replace(model, kind=kind, info=told)
 
 
 def reference_contexts(model: Any, text: str, how: str, file: str | None) -> Mapping[int, Array] | None:
@@ -156,16 +164,17 @@ class ProbeReading:
 def probe_text(model: Model, length: int = PROBED) -> TextSource:
     """`length` random tokens of the model's vocabulary, said twice, after what the model begins every text with."""
     rng = np.random.default_rng(0)
-    pieces: Any = getattr(model, "pieces", None)
-    if pieces is not None:
+    if model.info.kind == "checkpoint":
+        pieces = cast(Any, model).pieces
         added = set(pieces.tokenizer.get_added_tokens_decoder())
         ids = [at for at in range(pieces.tokenizer.get_vocab_size()) if at not in added]
         first = [token for token in model.tokenize("a")[:1] if token.special]
         names = {at: pieces.tokenizer.id_to_token(at) or str(at) for at in ids}
     else:
-        words: Sequence[str] = [word for word in getattr(model, "vocabulary", ()) if word.isalpha()]
+        vocabulary: Sequence[str] = model.vocabulary if isinstance(model, Stack) else ()
+        words = [word for word in vocabulary if word.isalpha()]
         words = words if len(words) > 1 else [f"word{at}" for at in range(10 * length)]
-        known = {word: at for at, word in enumerate(getattr(model, "vocabulary", ()))}
+        known = {word: at for at, word in enumerate(vocabulary)}
         names, first = {known.get(word, at): word for at, word in enumerate(words)}, []
         ids = list(names)
     drawn = rng.choice(ids, length, replace=len(ids) < length).tolist()

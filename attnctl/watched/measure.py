@@ -185,9 +185,9 @@ class Gauge:
             key_tokens=watched.key_tokens,
         )
         if not watched.predicts_words and (ask.target is not None or ask.against is not None):
-            option = "target" if ask.target is not None else "against"
+            option, value = ("target", ask.target) if ask.target is not None else ("against", ask.against)
             why = f"{watched.info.name} predicts no words; its final states are compared"
-            raise UsageError(why, option=option, value=getattr(ask, option))
+            raise UsageError(why, option=option, value=value)
         first = next(watched.outcomes([watched.base]))[0]  # (1, vocabulary), or (n, d_model)
         if not watched.predicts_words:
             note = f"{watched.info.name} predicts no words: measured is 1 - cosine of its final states, position by "
@@ -332,7 +332,7 @@ def _edges_to_cut(watched: Watched, ask: EffectRequest) -> list[tuple[int, int |
     for query, key in pairs:
         if square and key >= len(watched.tokens):
             name = (watched.key_tokens or watched.tokens)[key].text
-            raise UsageError(f"no edge to {name!r}: it is no token, but several in one")
+            raise UsageError(f"no edge to {name!r}: it is a token of another text, beside those that ask")
         if square and watched.info.causal and key > query:
             one, other = watched.tokens[query].text, watched.tokens[key].text
             raise UsageError(f"no edge {one!r} → {other!r}: it looks into the future, which {watched.info.name} hides")
@@ -402,7 +402,7 @@ def _edge_effects(found: Effects, ask: EffectRequest, slopes: FirstOrder) -> tup
             continue
         for name, values in numbers.items():
             chosen = values if ask.heads is None else values[[head for head in ask.heads if head < len(values)]]
-            own = slice(len(found.tokens)) if square else slice(None)  # no slot is an edge to a token
+            own = slice(len(found.tokens)) if square else slice(None)  # another text's tokens stand behind
             sums[name] = sums.get(name, 0) + chosen.sum(axis=0)[own]  # (n_k,)
     n_k = found.query + 1 if found.model.causal and square else len(found.tokens if square else found.key_axis)
     return tuple(EdgeEffect(key, **_numbers_at(key, sums)) for key in range(n_k))

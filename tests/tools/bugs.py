@@ -40,13 +40,6 @@ BUGS = (
         ("tests/documentation/test_docs.py",),
     ),
     Bug(
-        "packed weights lived as long as the network, which was changed in place",
-        "attnctl/models/huggingface/packed_linear.py",
-        "return PackedLinear() if same else None",
-        'return network.__dict__.setdefault("_packed", PackedLinear()) if same else None',
-        ("tests/models/huggingface/test_batches.py",),
-    ),
-    Bug(
         "texts with options of their own ran on another model than the opened one",
         "attnctl/batching/work.py",
         "if not self.work.is_named:",

@@ -139,7 +139,7 @@ def watch_given_network(
     """One text in a transformers model, by what the model is called with. Raises UsageError where that is no one text."""
     check_switchable(model)
     given = dict(inputs)
-    two = bool(getattr(model.config, "is_encoder_decoder", False))
+    two = bool(model.config.is_encoder_decoder)
     kind = (attention or "cross") if two else "self"
     own = "decoder_input_ids" if kind in ("decoder", "cross") else "input_ids"
     if own not in given or given[own].ndim != 2 or given[own].shape[0] != 1:

@@ -100,7 +100,7 @@ class LeakSearch:
     def __post_init__(self) -> None:
         check_inference(self.network)
         self.name = self.name or architecture_name(self.network)
-        two = bool(getattr(self.network.config, "is_encoder_decoder", False))
+        two = bool(self.network.config.is_encoder_decoder)
         self.runner = self.network.get_encoder() if two else self.network
         self.info = network_info(self.network, self.name, "encoder" if two else "self")
         self.expected = _expectation(self.expect)
@@ -210,7 +210,7 @@ class LeakSearch:
     def _read_facts(self, labels: Array | None) -> None:
         """What of the batch decides on the cause of a leak, what a reader must know, and what each token is to predict."""
         mask, positions = self.given.get("attention_mask"), self.given.get("position_ids")
-        kernel = getattr(self.network.config, "_attn_implementation", "")
+        kernel = self.network.config._attn_implementation
         types, crossing = self.given.get("token_type_ids"), self.owner[:, 1:] != self.owner[:, :-1]  # (batch, n - 1)
         told: dict[BatchFact, bool] = {
             "mask": mask is not None and mask.ndim == 2,
@@ -429,7 +429,7 @@ class LeakSearch:
         # segment → its first token that sees the future, the farthest that is seen
         self.seen_future: dict[int, tuple[int, int]] = {}
         layers: dict[int, Array] = {}
-        kernel = str(getattr(self.network.config, "_attn_implementation", ""))
+        kernel = str(self.network.config._attn_implementation or "")
         self.trusted, of_text = not re.search("flash|flex|paged", kernel), ("self", "encoder", "decoder")
         if not model_follows_interface(self.runner):
             self.notes.append(f"What {self.name} attends to cannot be seen: only what moves its outputs is told.")

@@ -25,7 +25,6 @@ from attnctl.models.huggingface.attention_sites import Site
 from attnctl.models.huggingface.checkpoint import Checkpoint
 from attnctl.models.huggingface.intervention import apply_interventions
 from attnctl.models.huggingface.network import device_of_inputs, end_ids, generation_setting, running_network
-from attnctl.models.huggingface.packed_linear import PackedLinear, packed_products, packing_of_network
 
 if TYPE_CHECKING:
     from transformers import Cache, PreTrainedModel
@@ -83,13 +82,11 @@ class AnsweredPrompt:
     together: int = 0  # tokens that one forward reads, since they see each other ahead or a picture stands among them
     _leaves_out: bool | None = None  # hidden tokens may be left out of the forward; None: not tried yet
     _looks: AnswerLooks | None = None
-    _kernels: PackedLinear | None = field(init=False)
 
     def __post_init__(self, after: AnsweredPrompt | None) -> None:
         continues = self.model.info.causal or (self.together and self.model.network.can_generate())
         if self.model.kind != "self" or not continues:
             raise UsageError(f"{self.model.info.name} does not continue texts, so it answers no prompt")
-        self._kernels = after._kernels if after else packing_of_network(self.model.network)
         self.read_prompt(after)
 
     @property
@@ -163,7 +160,6 @@ class AnsweredPrompt:
             edges = sorted({0, *(max(edge, self.together) for edge in edges[1:])})
         with (
             running_network(network, len(ids), self.model.info.name),
-            packed_products(self._kernels),
             apply_interventions(network, [self.base], self.model.kind),
         ):
             for a, b in zip(edges, edges[1:], strict=False):
@@ -296,7 +292,6 @@ class AnsweredPrompt:
         network = self.model.network
         with (
             running_network(network, len(self.answer), self.model.info.name),
-            packed_products(self._kernels),
             apply_interventions(network, [self.base], self.model.kind),
         ):
             network(**self.answer_inputs())

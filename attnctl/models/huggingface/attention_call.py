@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import torch
 
@@ -18,15 +18,6 @@ if TYPE_CHECKING:
 
 
 Answer = tuple[Array, Array | None]  # of an attention function: context (batch, n_q, heads, d_v), weights
-
-
-class HandedCall(NamedTuple):
-    """What a module hands to the function it attends with, and by which name it asked for that."""
-
-    module: Module
-    arrays: tuple[Array, Array, Array, Array | None]  # queries, keys, values, mask
-    keywords: dict[str, Any]
-    implementation: str
 
 
 # keywords that change a score, each read by `call_of`; dropout does nothing where a model is not in training
@@ -62,15 +53,22 @@ def check_keywords(architecture: str, how: Mapping[str, object]) -> None:
             )
 
 
-def call_of(handed: HandedCall, architecture: str) -> Call:
-    """The Call of what an architecture hands over; batch first, shapes as `attention.Call` has them.
+def call_of(
+    module: Module,
+    arrays: tuple[Array, Array, Array, Array | None],
+    known: Mapping[str, Any],
+    *,
+    fused: bool,
+    architecture: str,
+) -> Call:
+    """Return the Call of what a module hands over: queries, keys, values and mask, and keywords; batch first.
 
-    Without a mask, transformers' eager functions hide nothing; torch's fused kernel hides the future where the module is
+    Without a mask, transformers' eager functions hide nothing; torch's `fused` kernel hides the future where the module is
     causal and there are several queries. Raises AttnctlError for keywords, masks and sinks that it does not know to read.
     """
-    check_keywords(architecture, handed.keywords)
-    (query, key, value, attention_mask), known = handed.arrays, handed.keywords
-    n_q, n_k, fused = query.shape[-2], key.shape[-2], handed.implementation != "eager"
+    check_keywords(architecture, known)
+    query, key, value, attention_mask = arrays
+    n_q, n_k = query.shape[-2], key.shape[-2]
     position_bias, scaling, is_causal = known.get("position_bias"), known.get("scaling"), known.get("is_causal")
     if fused and position_bias is not None and attention_mask is not None and attention_mask.dtype == torch.bool:
         dark = torch.finfo(query.dtype).min  # with a bias transformers hands the fused kernel numbers, not truths
@@ -81,7 +79,7 @@ def call_of(handed: HandedCall, architecture: str) -> Call:
         if bool(position_bias.any()):  # T5's cross attention is given one of zeros
             bias = position_bias if bias is None else position_bias + bias  # (batch, heads, n_q, n_k)
     if is_causal is None:
-        is_causal = getattr(handed.module, "is_causal", True)
+        is_causal = getattr(module, "is_causal", True)
     causal = fused and bool(is_causal) and attention_mask is None and n_q > 1
     return Call(
         query,

@@ -16,13 +16,12 @@ from collections.abc import Callable, Hashable, Iterator
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 from attnctl.attention import Array, Call
 from attnctl.errors import AttnctlError
 from attnctl.models.huggingface.attention_call import (
     Answer,
-    HandedCall,
     call_of,
     changed_context,
     context_disagreement,
@@ -47,37 +46,23 @@ AttentionFunction = Callable[..., Answer]  # as a module calls it: its context, 
 Visit = Callable[[Site, Call], Array | None]
 
 
-class ChangesCalls(Protocol):
-    """What alters calls of attention: the call before any visitor sees it, the context before the model goes on."""
-
-    def change_call(self, site: Site, call: Call, /) -> Call:
-        """Return the call, changed."""
-
-    def change_context(self, site: Site, context: Array, /) -> Array:
-        """Return the context (batch, heads, n_q, d_v), changed."""
-
-
-class SeesContexts(Protocol):
-    """What sees the contexts that modules go on with."""
-
-    modules: frozenset[int]  # the ids of the modules whose contexts it sees
-    contexts: dict[int, Array]  # module → (batch, n_q, heads, d_v), which the interface puts here
-
-
 @dataclass(frozen=True)
 class WatchOptions:
     """What a visitor does beside looking on.
 
-    `change` alters the call before any visitor sees it, and the context before the model goes on. With `replaces` the model
-    goes on with what the visitor answers. `own` is shown what the model's own function answers: context (batch, n_q, heads,
-    d_v) and weights; `after` what a module goes on with. `trusted`: the model's fused kernel was held against calls of this
-    length in a forward before, and is not run where nobody else watches: the model goes on with what the visitor answers.
+    `change_call` alters the call before any visitor sees it, `change_context` the context (batch, heads, n_q, d_v) before
+    the model goes on. With `replaces` the model goes on with what the visitor answers. `own` is shown what the model's own
+    function answers: context (batch, n_q, heads, d_v) and weights. `after` is shown the context that a module goes on with;
+    the forward is then left at the end of the module, not before. `trusted`: the model's fused kernel was held against
+    calls of this length in a forward before, and is not run where nobody else watches: the model goes on with what the
+    visitor answers.
     """
 
-    change: ChangesCalls | None = None
+    change_call: Callable[[Site, Call], Call] | None = None
+    change_context: Callable[[Site, Array], Array] | None = None
     replaces: bool = False
     own: Callable[[Site, Array, Array | None], None] | None = None
-    after: SeesContexts | None = None
+    after: Callable[[Site, Array], None] | None = None
     trusted: bool = False
 
 
@@ -227,8 +212,6 @@ def _is_random_in_training(model: Module) -> bool:
 # --- around the function that a model attends with -----------------------------------------------------------------
 
 _sessions: list[WatchSession] = []
-# of a thread and a module that is run once more: the context (batch, n_q, heads, d_v) that it is given instead of its own
-contexts_instead: dict[tuple[int, int], Array] = {}
 
 
 def _sessions_of(module: Module) -> list[WatchSession]:
@@ -274,8 +257,6 @@ def _attend_call(
 
     `attend` is the function that it would attend with, `implementation` the name by which transformers lists that.
     """
-    if (instead := contexts_instead.get((threading.get_ident(), id(module)))) is not None:
-        return instead, None
     run = partial(attend, module, query, key, value, attention_mask, *args, **how)
     if attends_over_depth(module):
         return run()
@@ -295,7 +276,8 @@ def _attend_call(
     given = dict(zip(("scaling", "dropout"), args, strict=False)) | how
     if module.training:
         check_inference(module)
-    call = call_of(HandedCall(module, (query, key, value, attention_mask), given, implementation), session.architecture)
+    arrays = query, key, value, attention_mask
+    call = call_of(module, arrays, given, fused=implementation != "eager", architecture=session.architecture)
     trusted = session.options.trusted and len(sessions) == 1 and own is None and implementation == "sdpa"
     if not trusted or shares_modules(session.model):
         own = own or run()
@@ -306,15 +288,15 @@ def _attend_call(
                 f"{gap:.1e}): nothing is shown rather than something wrong"
             )
     context = _show_call(asked, call, whole, half)
-    readers = [one.options.after for one, _ in asked if one.options.after and id(module) in one.options.after.modules]
-    if not readers:
+    after = [(one.options.after, site) for one, site in asked if one.options.after is not None]
+    if not after:
         _leave_where_done(sessions)
     if context is None:
         answer = own or run()
     else:
         answer = context[..., half:].transpose(1, 2).contiguous(), None if own is None else own[1]
-    for reader in readers:
-        reader.contexts[id(module)] = answer[0]
+    for see_context, site in after:
+        see_context(site, answer[0])
     return answer
 
 
@@ -329,15 +311,16 @@ def _show_call(asked: list[tuple[WatchSession, Site]], given: Call, own: Answer 
 
     (batch, heads, n_q, d_v), or None where the model goes on with its own.
     """
-    changes = [(session.options.change, site) for session, site in asked if session.options.change is not None]
-    if half and (changes or any(session.options.replaces for session, _ in asked)):
+    changing = any(session.options.change_call or session.options.change_context for session, _ in asked)
+    if half and (changing or any(session.options.replaces for session, _ in asked)):
         raise AttnctlError(
             f"{asked[0][0].architecture} makes two calls of attention a layer, which are shown as one: its context cannot "
             "be changed"
         )
     call, context = given, None
-    for change, site in changes:
-        call = change.change_call(site, call)
+    for session, site in asked:
+        if session.options.change_call is not None:
+            call = session.options.change_call(site, call)
     for session, site in asked:
         if session.options.own is not None and own is not None:
             session.options.own(site, *own)
@@ -349,10 +332,10 @@ def _show_call(asked: list[tuple[WatchSession, Site]], given: Call, own: Answer 
             context = answer
     if context is None and call is not given:
         context = changed_context(call)  # (batch, heads, n_q, d_v)
-    for change, site in changes:
-        if context is None and own is not None:
-            context = own[0].transpose(1, 2)
-        context = change.change_context(site, context)
+    for session, site in asked:
+        if session.options.change_context is not None:
+            context = own[0].transpose(1, 2) if context is None and own is not None else context
+            context = session.options.change_context(site, context)
     return context
 
 

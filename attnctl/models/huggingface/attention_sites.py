@@ -85,8 +85,7 @@ def follows_interface(module: Module) -> bool:
 
     GPT-2 under eager does not where it is told to scale and upcast in another order, as many of its retrained kin are.
     """
-    config = getattr(module, "config", None)
-    if getattr(module, "reorder_and_upcast_attn", False) and getattr(config, "_attn_implementation", None) == "eager":
+    if getattr(module, "reorder_and_upcast_attn", False) and module.config._attn_implementation == "eager":  # type: ignore[union-attr]
         return False
     files = (sys.modules.get(kind.__module__) for kind in type(module).__mro__)
     return any(hasattr(file, "ALL_ATTENTION_FUNCTIONS") for file in files)
@@ -110,7 +109,7 @@ def reads_text(name: str) -> bool:
 
 def sites_of_modules(model: PreTrainedModel) -> dict[int, tuple[Site, ...]]:
     """The sites of every module that could attend: id of the module → one for each layer that it stands for."""
-    two = bool(getattr(model.config, "is_encoder_decoder", False))
+    two = bool(model.config.is_encoder_decoder)
     beside_text = any(getattr(model.config, f"{sense}_config", None) is not None for sense in ("vision", "audio"))
     found: dict[int, dict[int, Site]] = {}
     for name, module in model.named_modules(remove_duplicate=False):

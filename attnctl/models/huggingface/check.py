@@ -57,13 +57,15 @@ def _against_model(model: Any, text: str, trace: Trace, limit: float) -> tuple[C
     else:
         why = "its eager path puts out no weights"
         found = _own_weights_finding(EAGER, trace, weights, _limit_of_weights(trace, limit), why)
-    return _as_picked(trace, found), _as_picked(trace, _context_finding(trace, contexts, limit))
+    from attnctl.models.huggingface.family_traits import indexed_layers
+
+    both = found, _context_finding(trace, contexts, limit)
+    return both if not indexed_layers(model.network) else (_as_picked(trace, both[0]), _as_picked(trace, both[1]))
 
 
 def _as_picked(trace: Trace, finding: CheckFinding) -> CheckFinding:
-    """The finding; in half precision no error where an indexer picks keys, which by rounding alone may be others."""
-    picks = any(layer.index_scores is not None for layer in trace.layers)
-    if finding.holds is False and picks and trace.model.dtype in ("bfloat16", "float16"):
+    """Return the finding of a model whose indexer picks keys: by rounding in half precision alone they may be others."""
+    if finding.holds is False and trace.model.dtype in ("bfloat16", "float16"):
         why = f"{finding.found}: where scores nearly tie, an indexer picks other keys by rounding ({trace.model.dtype})"
         return CheckFinding(finding.what, None, why)
     return finding

@@ -31,8 +31,7 @@ if TYPE_CHECKING:
     from transformers import PreTrainedModel
 
     from attnctl.models.huggingface.attention_sites import Output, Site
-    from attnctl.models.huggingface.family_traits import FamilyTraits
-    from attnctl.models.huggingface.key_slots import KeySlots
+    from attnctl.models.huggingface.family_traits import Traits
 
 
 # how a text is continued, whatever switches were saved in generation_config: greedily, and the ids alone come back
@@ -218,27 +217,26 @@ class Checkpoint:
         """
         from attnctl.models.huggingface.attention_call import call_of_text, check_finite
         from attnctl.models.huggingface.attention_sites import may_repeat_layers
-        from attnctl.models.huggingface.family_traits import FamilyTraits
+        from attnctl.models.huggingface.family_traits import Traits
 
         self.check_tokens(tokens)
         self = self.of_text(text)
         source = self.source_tokens(text)
-        ran, slots = Run(tuple(tokens), key_tokens=self.tokens_of_keys(tokens, text)), self.slots_of_text(len(tokens))
+        ran = Run(tuple(tokens), key_tokens=self.tokens_of_keys(tokens, text))
         inputs = self._forward_inputs(tokens, source)
-        traits = FamilyTraits(self.network, self.kind)
+        traits = Traits(self.network, self.kind)
         to_its_end, seen_enough = may_repeat_layers(self.network, self.kind), False  # a second attention is refused
 
         def see_call_of_run(site: Site, call: Call) -> Array | None:
-            known = traits.traits_of_call(site, call, slots)
+            output_matrix = traits.see_call(site, call)
             if call.n_q != len(tokens):
                 raise AttnctlError(
                     f"layer {site.layer} of {self.info.name} has {call.n_q} queries for {len(tokens)} "
                     "tokens: this architecture has queries of its own, which have no tokens to stand for"
                 )
             check_finite(call, f"layer {site.layer} of {self.info.name}")
-            call = slots.widened_call(site.layer, call)
             ran.key_tokens = tokens_of_call_keys(call.keys.shape[-2], tokens, source, ran.key_tokens)
-            layer = ComputedLayer.of_call(site.layer, call_of_text(call), **known)
+            layer = ComputedLayer.of_call(site.layer, call_of_text(call), output_matrix=output_matrix)
             nonlocal seen_enough
             if not seen_enough:
                 try:
@@ -284,18 +282,18 @@ class Checkpoint:
 
         Raises AttnctlError for an architecture whose blocks do not come to the same when they are run again.
         """
-        from attnctl.models.huggingface.replay import RecordedBlocks
+        from attnctl.models.huggingface.block_recorder import BlockRecorder
 
         if self.puts_out_weights:
             name = type(self.network).__name__
             raise AttnctlError(
                 f"{name} computes its attention in code of its own: its layers cannot be run again with other values"
             )
-        blocks = RecordedBlocks(self.network, self.kind, self.intervention or Intervention())
+        blocks, seen = BlockRecorder(self.network, self.kind, self.intervention), list[LayerAttention]()
         with blocks.recording():
-            run = self.run(tokens, blocks.see_layer, text)
+            run = self.run(tokens, seen.append, text)
         with running_network(self.network, len(tokens), self.info.name):
-            for layer in blocks.layers:
+            for layer in seen:
                 if layers is None or layer.layer in layers:
                     blocks.check_layer(layer)
                     take(layer, blocks.output_of_layer(layer), blocks.outputs_with_zeroed_values(layer))
@@ -306,27 +304,15 @@ class Checkpoint:
         return self.pieces.tokenize_text(text) if self.kind in ("decoder", "cross") else None
 
     def tokens_of_keys(self, tokens: Sequence[Token], text: str) -> tuple[Token, ...] | None:
-        """What the keys stand for where these are not the `tokens` alone: another text's, or compressed slots beside."""
+        """What the keys stand for where these are not the `tokens` alone: another text's, or that beside them."""
         if self.kind == "cross":
             return self.pieces.tokenize_text(text)
         if self.kind == "decoder" and merges_source(self.network):
             return (*tokens, *self.pieces.tokenize_text(text))
-        return self.slots_of_text(len(tokens)).tokens_of_slots(tokens)
-
-    @functools.cached_property
-    def _compressors(self) -> dict[int, tuple[int, bool]]:
-        from attnctl.models.huggingface.key_slots import compressors
-
-        return compressors(self.network, self.kind)
-
-    def slots_of_text(self, n: int) -> KeySlots:
-        """The compressed slots of a text of n tokens that is read in one forward, without a cache."""
-        from attnctl.models.huggingface.key_slots import KeySlots, slot_spans
-
-        return KeySlots(n, {layer: slot_spans(n, *how) for layer, how in self._compressors.items()})
+        return None
 
     def _run_forward(
-        self, inputs: dict[str, object], seen: Callable[[Site, Call], Array | None], traits: FamilyTraits
+        self, inputs: dict[str, object], seen: Callable[[Site, Call], Array | None], traits: Traits
     ) -> tuple[Output, dict[Site, str], dict[int, Array]]:
         """One forward, its calls shown to `seen`: the output, if it came to an end, who attended unseen, and the weights
         of each layer where the network tells no more than those.
@@ -335,13 +321,13 @@ class Checkpoint:
         from attnctl.models.huggingface.attention_sites import model_follows_interface
 
         if not model_follows_interface(self.network):
-            with traits.watch_traits():
+            with traits.watch():
                 self._take_modules(inputs)
                 output = self.network(**inputs, output_attentions=True)
             return output, {}, self._own_weights(output)
         output = None
-        wanted = watch_attention(self.network, seen, self._of_own_kind, WatchOptions(after=traits.readers))
-        with suppress(StopForward), wanted as session, traits.watch_traits():
+        wanted = watch_attention(self.network, seen, self._of_own_kind, WatchOptions(after=traits.see_context))
+        with suppress(StopForward), traits.watch(), wanted as session:  # traits see a module end before it is left
             output = self.network(**inputs)
         silent = {site: name for site, name in session.silent.items() if site.kind == self.kind}
         if not any(site.kind == self.kind for site in session.seen):
@@ -351,7 +337,7 @@ class Checkpoint:
     def told_by_run(
         self,
         ran: Run,
-        traits: FamilyTraits,
+        traits: Traits,
         silent: dict[Site, str],
         output: Output,
         *,
@@ -390,14 +376,14 @@ class Checkpoint:
 
         self = self.of_text(text)
         source = self.source_tokens(text)
-        inputs, slots = self._forward_inputs(tokens, source), self.slots_of_text(len(tokens))
+        inputs = self._forward_inputs(tokens, source)
         weights: dict[int, Array] = {}
         contexts: dict[int, Array] = {}
 
         def keep_own(site: Site, context: Array, own: Array | None) -> None:
             contexts[site.layer] = as_numpy(context[0].transpose(0, 1))  # (heads, n_q, d_v)
             if own is not None:
-                weights[site.layer] = as_numpy(slots.widened(site.layer, own[0]))  # (heads, n_q, n_k)
+                weights[site.layer] = as_numpy(own[0])  # (heads, n_q, n_k)
 
         total = len(tokens) + len(source or ())
         with running_network(self.network, total, self.info.name), attention_set_to(self.network, "eager"):

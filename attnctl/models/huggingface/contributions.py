@@ -11,9 +11,9 @@ this text a logit is a sum over all heads and the tokens that they read (direct 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, field
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
 from itertools import combinations
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -27,23 +27,20 @@ from attnctl.errors import AttnctlError
 from attnctl.interventions import Intervention
 from attnctl.models.huggingface.answers import AnsweredPrompt
 from attnctl.models.huggingface.attention_interface import architecture_name, watch_attention
-from attnctl.models.huggingface.attention_sites import Site, blocks_of
+from attnctl.models.huggingface.attention_sites import Site
+from attnctl.models.huggingface.block_recorder import BlockCall, BlockRecorder, PartCall
 from attnctl.models.huggingface.intervention import apply_interventions
 from attnctl.models.huggingface.network import running_network
-from attnctl.models.huggingface.replay import first_of
 from attnctl.watched.effects import ContributionPart, Contributions, summed_contributions
 
 if TYPE_CHECKING:
-    from torch.nn import Module
     from transformers import PreTrainedConfig, PreTrainedModel
-
-    from attnctl.models.huggingface.attention_sites import Output
 
 
 NEAR = 2e-5  # how close what was put together must come to what the model made, of the largest number
 
 
-class RefusedError(Exception):
+class RefusedError(AttnctlError):
     """Why an architecture cannot be taken apart."""
 
 
@@ -70,13 +67,12 @@ class TargetLogit(NamedTuple):
 def taken_apart(
     network: PreTrainedModel, inputs: dict[str, object], logit: TargetLogit, base: Intervention
 ) -> tuple[Contributions, tuple[str, ...]]:
-    """A logit as a sum over the model's parts, and notes.
+    """Return a logit as a sum over the model's parts, and notes.
 
     Raises AttnctlError, naming the architecture, where its logits are no such sum.
     """
     with _refusing_by_name(network):
-        forward = RecordedForward(network, logit.tail, logit.query)
-        forward.record(inputs, base)
+        forward = record_rows(network, inputs, base, logit.tail, range(logit.query, logit.query + 1))
         mix = torch.zeros_like(forward.logits)  # (1, vocabulary)
         mix[0, logit.target] = 1
         if logit.against is not None:
@@ -87,114 +83,100 @@ def taken_apart(
 # --- the forward, recorded -----------------------------------------------------------------------------------------
 
 
+class Heads(NamedTuple):
+    """What one layer's heads made of the watched queries, in float64."""
+
+    context: Array  # weights · values: (heads, rows, d_v)
+    weights: Array | None  # (heads, rows, n_k), where they are kept
+    values: Array | None  # (heads, n_k, d_v), where they are kept
+
+
 @dataclass
-class SeenCall:
-    """One call of a module: what went in and came out at the watched positions, (rows, d) each, in float64."""
+class WatchedRows:
+    """A forward, recorded at some positions of the residual stream: its blocks and their parts (rows, d), and its heads."""
 
-    module: Module
-    given: Array
-    made: Array
-
-
-@dataclass
-class SeenBlock:
-    """One block's way: its own call, its children's, and its attention."""
-
-    whole: SeenCall | None = None  # None: it passes on more than one stream
-    children: list[SeenCall] = field(default_factory=list)
-    linear: list[SeenCall] = field(default_factory=list)  # projections called after the attention
-    layer: int = -1
-    context: Array | None = None  # weights · values: (heads, rows, d_v)
-    weights: Array | None = None  # (heads, rows, n_k), where kept
-    values: Array | None = None  # (heads, n_k, d_v), where kept
-
-    @property
-    def stream(self) -> SeenCall:
-        """The residual stream before and after the block, (rows, d_model) each. Raises RefusedError for several."""
-        if self.whole is None:
-            raise RefusedError("its blocks pass on more than one stream")
-        return self.whole
-
-    @property
-    def added(self) -> Array:
-        """What the block adds to the stream: (rows, d_model)."""
-        return self.stream.made - self.stream.given
-
-
-class RecordedForward:
-    """A forward, recorded at the watched positions: `rows` of them, the first `tail` positions from the end of the stream.
-
-    `query` is the first one's place among the queries. With `keep_weights` each block keeps its weights and values.
-    """
-
+    network: PreTrainedModel
+    blocks: list[BlockCall]
+    outside: list[PartCall]  # calls of modules in no block
+    heads: dict[int, Heads]  # of each block that attends, by its number
     logits: Array  # (rows, vocabulary)
 
-    def __init__(
-        self, network: PreTrainedModel, tail: int, query: int, rows: int = 1, *, keep_weights: bool = True
-    ) -> None:
-        self.network, self.keep_weights = network, keep_weights
-        self.tail, self.rows, self.queries = tail, slice(-tail, rows - tail or None), range(query, query + rows)
-        self.blocks: list[SeenBlock] = []
-        self.outside: list[SeenCall] = []  # norms after the blocks
-        self.head: SeenCall | None = None
+    @property
+    def head(self) -> PartCall:
+        """Return the call of the unembedding. Raises RefusedError for a network without one."""
+        module = self.network.get_output_embeddings()  # type: ignore[no-untyped-call]
+        for part in reversed(self.outside):
+            if part.module is module:
+                return part
+        raise RefusedError("its unembedding is not called as one")
 
-    def record(self, inputs: dict[str, object], base: Intervention) -> None:
-        """Run the text, and keep what every part made of it."""
-        head = self.network.get_output_embeddings()  # type: ignore[no-untyped-call]
-        if not isinstance(getattr(head, "weight", None), torch.Tensor):
-            raise RefusedError("it has no unembedding matrix")
-        blocks = blocks_of(self.network)
-        inner = {id(module) for block in blocks for module in block.modules()}
-        with ExitStack() as stack:
-            for block in blocks:
-                stack.callback(block.register_forward_pre_hook(lambda *_: self.blocks.append(SeenBlock())).remove)
-                self._keep_calls(block, lambda seen: setattr(self.blocks[-1], "whole", seen), stack)
-                children = set(block.children())
-                for part in set(block.modules()) - {block}:
-                    if part in children:
-                        self._keep_calls(part, lambda seen: self.blocks[-1].children.append(seen), stack)
-                    if getattr(getattr(part, "weight", None), "ndim", 0) == 2:
-                        self._keep_calls(part, lambda seen: self.blocks[-1].linear.append(seen), stack)
-            for module in self.network.modules():
-                if id(module) not in inner and "norm" in type(module).__name__.lower():
-                    self._keep_calls(module, self.outside.append, stack)
-            self._keep_calls(head, lambda seen: setattr(self, "head", seen), stack)
-            stack.enter_context(apply_interventions(self.network, [base], "self"))
-            stack.enter_context(watch_attention(self.network, self._attended, lambda site: site.kind == "self"))
-            self.logits = self.network(**inputs).logits[0, self.rows].double()  # (rows, vocabulary)
 
-    def _keep_calls(self, module: Module, keep: Callable[[SeenCall], object], stack: ExitStack) -> None:
-        """Hand each call of a module to `keep`, where it has one stream in and one out."""
+def record_rows(
+    network: PreTrainedModel,
+    inputs: dict[str, object],
+    base: Intervention,
+    tail: int,
+    queries: range,
+    *,
+    keep_weights: bool = True,
+) -> WatchedRows:
+    """Run a text under `base`, and keep what every part made of the `queries`; `tail` positions from the end is the first.
 
-        def end_call(module: Module, args: tuple[Array, ...], kwargs: dict[str, Array], output: Output) -> None:
-            given = self._row(args[0] if args else kwargs.get("hidden_states"))
-            made = self._row(first_of(output))
-            if given is not None and made is not None:
-                keep(SeenCall(module, given, made))
+    With `keep_weights` weights and values are kept too. Raises RefusedError for a network without an unembedding, and where
+    it attends outside its blocks, or twice in one.
+    """
+    head = network.get_output_embeddings()  # type: ignore[no-untyped-call]
+    if not isinstance(getattr(head, "weight", None), torch.Tensor):
+        raise RefusedError("it has no unembedding matrix")
+    rows, heads = slice(-tail, len(queries) - tail or None), dict[int, Heads]()
 
-        stack.callback(module.register_forward_hook(end_call, with_kwargs=True).remove)
-
-    def _row(self, value: Array) -> Array | None:
-        """The watched positions of (1, n, d) or (n, d); None for anything else."""
+    def keep_rows(value: object) -> Array | None:
+        """Return the watched positions of (1, n, d) or (n, d); None for anything else."""
         if not isinstance(value, torch.Tensor) or value.ndim not in (2, 3):
             return None
-        rows = value[0] if value.ndim == 3 else value
-        return rows[self.rows].double() if rows.shape[0] >= self.tail else None
+        every = value[0] if value.ndim == 3 else value
+        return every[rows].double() if every.shape[0] >= tail else None
 
-    def _attended(self, site: Site, call: Call) -> None:
-        block = self.blocks[-1] if self.blocks else None
-        if block is None or block.context is not None:
+    def keep_heads(_: Site, call: Call) -> None:
+        block = recorder.calls[-1] if recorder.calls else None
+        if block is None or block.output is not None or len(block.layers) != 1:
             raise RefusedError("it attends outside its blocks, or twice in one")
-        steps = attention.run_call(attention.select_call(call, None, list(self.queries)))
-        block.layer, block.context = site.layer, steps.context[0].double()  # (heads, rows, d_v)
-        if self.keep_weights:
-            block.weights = steps.weights[0].double()  # (heads, rows, n_k)
-            block.values = attention.share_heads(call.values, block.weights.shape[0])[0].double()  # (heads, n_k, d_v)
-        block.linear.clear()  # what was called before it are its own projections
+        steps = attention.run_call(attention.select_call(call, None, list(queries)))
+        weights = values = None
+        if keep_weights:
+            weights = steps.weights[0].double()  # (heads, rows, n_k)
+            values = attention.share_heads(call.values, weights.shape[0])[0].double()  # (heads, n_k, d_v)
+        heads[len(recorder.calls) - 1] = Heads(steps.context[0].double(), weights, values)
+
+    recorder = BlockRecorder(network)
+    with apply_interventions(network, [base], "self"), recorder.recording(keep_heads, keep_rows=keep_rows):
+        logits = network(**inputs).logits[0, rows].double()  # (rows, vocabulary)
+    return WatchedRows(network, recorder.calls, recorder.outside, heads, logits)
+
+
+def stream_of_block(block: BlockCall) -> PartCall:
+    """Return the residual stream before and after a block, (rows, d_model) each. Raises RefusedError for several streams."""
+    for part in block.parts:
+        if part.module is block.block:
+            return part
+    raise RefusedError("its blocks pass on more than one stream")
+
+
+def added_by_block(block: BlockCall) -> Array:
+    """Return what a block adds to the residual stream: (rows, d_model)."""
+    stream = stream_of_block(block)
+    return stream.made - stream.given
+
+
+def _matrices_after_attention(block: BlockCall) -> list[PartCall]:
+    """Return the calls of projections in a block after its attention: those before it are the attention's own."""
+    return [
+        part for part in block.parts[block.before :] if getattr(getattr(part.module, "weight", None), "ndim", 0) == 2
+    ]
 
 
 def is_near(one: Array, other: Array) -> bool:
-    """Whether two arrays of one shape agree to NEAR of the largest number."""
+    """Return whether two arrays have one shape and agree to NEAR of the largest number."""
     if one.shape != other.shape:
         return False
     return float((one - other).abs().max()) <= NEAR * max(float(other.abs().max()), 1e-6)
@@ -203,23 +185,25 @@ def is_near(one: Array, other: Array) -> bool:
 # --- the sum -----------------------------------------------------------------------------------------------------
 
 
-def stream_direction(forward: RecordedForward, mix: Array) -> tuple[Array, float, float, tuple[str, ...]]:
-    """The direction along which the residual stream makes a mix of logits (rows, vocabulary), each row its own.
+def stream_direction(forward: WatchedRows, mix: Array) -> tuple[Array, float, float, tuple[str, ...]]:
+    """Return the direction along which the residual stream makes a mix of logits (rows, vocabulary): (rows, d_model).
 
-    (rows, d_model), and what biases add along it, the mixed logits themselves, and notes. Raises RefusedError.
+    Also what biases add along it, the mixed logits themselves, and notes. Raises RefusedError.
     """
-    streams = [block.stream for block in forward.blocks or [SeenBlock()]]
+    streams = [stream_of_block(block) for block in forward.blocks]
+    if not streams:
+        raise RefusedError("it has no blocks")
     for one, other in zip(streams, streams[1:], strict=False):
         if not is_near(other.given, one.made):
             raise RefusedError("what a block puts out is changed before the next one reads it")
     head, last = forward.head, streams[-1].made
-    if head is None:
-        raise RefusedError("its unembedding is not called as one")
     scale, cap, notes = _after_head(forward, head.made, forward.logits)
     way, bias = _unembedded(head.module, mix)
     made = head.made if cap is not None else forward.logits
     linear = _Linear() if is_near(head.given, last) else None
     for norm in forward.outside:
+        if "norm" not in type(norm.module).__name__.lower():
+            continue
         if linear is None and is_near(norm.given, last) and is_near(head.given, norm.made):
             linear = _Linear.of_norm(norm)
     if linear is None:
@@ -228,11 +212,11 @@ def stream_direction(forward: RecordedForward, mix: Array) -> tuple[Array, float
     return direction, (linear.constant(way) + bias) * scale, _along(mix, made), notes
 
 
-def _sum_of_parts(forward: RecordedForward, mix: Array) -> tuple[Contributions, tuple[str, ...]]:
+def _sum_of_parts(forward: WatchedRows, mix: Array) -> tuple[Contributions, tuple[str, ...]]:
     direction, bias, logit, notes = stream_direction(forward, mix)
-    parts = [ContributionPart(part="embedding", value=_along(forward.blocks[0].stream.given, direction))]
-    for block in forward.blocks:
-        parts += _block_parts(block, direction, forward.network.config)
+    parts = [ContributionPart(part="embedding", value=_along(stream_of_block(forward.blocks[0]).given, direction))]
+    for number, block in enumerate(forward.blocks):
+        parts += _block_parts(block, forward.heads.get(number), direction, forward.network.config)
     parts.append(ContributionPart(part="bias", value=bias))
     own = _along(mix, forward.logits)
     return summed_contributions(own, parts, None if logit == own else logit), notes
@@ -254,7 +238,7 @@ def _unembedded(head: Any, mix: Array) -> tuple[Array, float]:
     return way, 0.0 if bias is None else _along(mix, bias.double().expand_as(mix))
 
 
-def _after_head(forward: RecordedForward, made: Array, logits: Array) -> tuple[float, float | None, tuple[str, ...]]:
+def _after_head(forward: WatchedRows, made: Array, logits: Array) -> tuple[float, float | None, tuple[str, ...]]:
     """What happens to logits after the unembedding: a factor, or a soft cap, before which the sum then is."""
     cap = getattr(forward.network.config.get_text_config(), "final_logit_softcapping", None)
     if cap and is_near(torch.tanh(made / cap) * cap, logits):
@@ -278,8 +262,8 @@ class _Linear:
     centred: bool = False
 
     @classmethod
-    def of_norm(cls, seen: SeenCall) -> _Linear:
-        """The norm as it was on this row. Raises RefusedError for one of another kind than RMS and layer norms."""
+    def of_norm(cls, seen: PartCall) -> _Linear:
+        """Return the norm as it was on these rows. Raises RefusedError for another kind than RMS and layer norms."""
         weight, bias = getattr(seen.module, "weight", None), getattr(seen.module, "bias", None)
         gain = torch.ones_like(seen.given) if weight is None else weight.double()  # (d,), or (rows, d) of ones
         shift = torch.zeros_like(seen.given) if bias is None else bias.double()  # (d,)
@@ -305,16 +289,18 @@ class _Linear:
         return 0.0 if self.shift is None else _along(self.shift.expand_as(way), way)
 
 
-def _block_parts(block: SeenBlock, direction: Array, config: PreTrainedConfig) -> Iterator[ContributionPart]:
-    """What a block adds: its heads, its output projection's bias, and its MLP."""
-    if block.context is None:  # no attention in it: a convolution, a state space
-        yield ContributionPart(part="mlp", value=_along(block.added, direction))
+def _block_parts(
+    block: BlockCall, heads: Heads | None, direction: Array, config: PreTrainedConfig
+) -> Iterator[ContributionPart]:
+    """Yield what a block adds: its heads, its output projection's bias, and its MLP."""
+    if heads is None:  # no attention in it: a convolution, a state space
+        yield ContributionPart(part="mlp", value=_along(added_by_block(block), direction))
         return
-    read = head_directions(block, direction, config)
-    yield from _head_parts(block, read.along, read.given)
+    read, layer = head_directions(block, heads, direction, config), block.layers[0]
+    yield from _head_parts(layer, heads, read.along, read.given)
     if read.bias:
-        yield ContributionPart(part="bias", layer=block.layer, value=read.bias)
-    yield ContributionPart(part="mlp", layer=block.layer, value=_along(block.added, direction) - read.attended)
+        yield ContributionPart(part="bias", layer=layer, value=read.bias)
+    yield ContributionPart(part="mlp", layer=layer, value=_along(added_by_block(block), direction) - read.attended)
 
 
 @dataclass
@@ -327,49 +313,54 @@ class HeadDirections:
     attended: float  # what the whole attention adds
 
 
-def head_directions(block: SeenBlock, direction: Array, config: PreTrainedConfig) -> HeadDirections:
-    """What each head's context is worth along `direction` (rows, d_model). Raises RefusedError where it is no such sum."""
-    assert block.context is not None
-    projection = _output_projection(block)
-    written, linear = _attention_branch(block, projection, block.added, config)
+def head_directions(block: BlockCall, made: Heads, direction: Array, config: PreTrainedConfig) -> HeadDirections:
+    """Return what each head's context is worth along `direction` (rows, d_model).
+
+    Raises RefusedError where a block's output is no such sum.
+    """
+    heads, _, d_v = made.context.shape
+    projection = _output_projection(block, heads * d_v)
+    written, linear = _attention_branch(block, projection, added_by_block(block), config)
     way = linear.back(direction) * written  # (rows, d_model)
     matrix, shift = _projection_matrix(projection, way)
-    heads, _, d_v = block.context.shape
     bias = _along(shift.expand_as(way), way) + linear.constant(direction) * written
-    made = projection.made  # (rows, d_model)
+    put_out = projection.made  # (rows, d_model)
     if linear.scale is not None and linear.shift is not None:
-        made = (made - made.mean(-1, keepdim=True) if linear.centred else made) * linear.scale + linear.shift
-    attended = _along(made, direction) * written
+        put_out = (
+            put_out - put_out.mean(-1, keepdim=True) if linear.centred else put_out
+        ) * linear.scale + linear.shift
+    attended = _along(put_out, direction) * written
     along = (way @ matrix).reshape(-1, heads, d_v)  # (rows, heads, d_v)
     return HeadDirections(along, projection.given.reshape(-1, heads, d_v), bias, attended)
 
 
-def _output_projection(block: SeenBlock) -> SeenCall:
-    """The output projection: the first matrix that the heads side by side go through."""
-    assert block.context is not None
-    width = block.context.shape[0] * block.context.shape[-1]
-    for seen in block.linear:
-        if seen.given.shape[-1] == width and seen.made.shape == block.stream.given.shape:
-            return seen
+def _output_projection(block: BlockCall, width: int) -> PartCall:
+    """Return the call of the output projection: the first matrix that heads side by side, of this `width`, go through."""
+    for part in _matrices_after_attention(block):
+        if part.given.shape[-1] == width and part.made.shape == stream_of_block(block).given.shape:
+            return part
     raise RefusedError("its heads do not go through an output projection of their own")
 
 
 def _attention_branch(
-    block: SeenBlock, projection: SeenCall, added: Array, config: PreTrainedConfig
+    block: BlockCall, projection: PartCall, added: Array, config: PreTrainedConfig
 ) -> tuple[float, _Linear]:
-    """The factor on what attention adds to the stream, and the norm it goes through first.
+    """Return the factor on what attention adds to the stream, and the norm that it goes through first.
 
     Raises RefusedError where what the block adds is not the sum of its children: the stream is normalised in it.
     """
     candidates: list[tuple[Array, _Linear]] = [(projection.made, _Linear())]
-    for child in block.children:
+    children = set(block.block.children())
+    called = [part for part in block.parts if part.module in children]
+    for child in called:
         if is_near(child.given, projection.made) and "norm" in type(child.module).__name__.lower():
             candidates.insert(0, (child.made, _Linear.of_norm(child)))
     factors = [1.0]
     if (multiplier := getattr(config.get_text_config(), "residual_multiplier", None)) is not None:
         factors.insert(0, float(multiplier))
-    others = [child.made for child in block.children if child.made.shape == added.shape]
-    others += [seen.made for seen in block.linear if seen.made.shape == added.shape and seen is not projection]
+    others = [child.made for child in called if child.made.shape == added.shape]
+    matrices = [part for part in _matrices_after_attention(block) if part is not projection]
+    others += [part.made for part in matrices if part.made.shape == added.shape]
     for factor in factors:
         for attended, linear in candidates:
             rest = added - factor * attended  # (rows, d_model)
@@ -378,8 +369,11 @@ def _attention_branch(
     raise RefusedError("it normalises the residual stream inside its blocks (post-norm), or mixes it")
 
 
-def _projection_matrix(projection: SeenCall, way: Array) -> tuple[Array, Array]:
-    """The output projection as a matrix (d_model, heads · d_v), and its bias (d_model,). Raises RefusedError for another."""
+def _projection_matrix(projection: PartCall, way: Array) -> tuple[Array, Array]:
+    """Return the output projection as a matrix (d_model, heads · d_v), and its bias (d_model,).
+
+    Raises RefusedError for a projection of another kind.
+    """
     weight: Array = projection.module.weight
     matrix = weight.double()  # (d_model, heads · d_v), or of a Conv1D the other way around
     width = projection.given.shape[-1]
@@ -394,16 +388,16 @@ def _projection_matrix(projection: SeenCall, way: Array) -> tuple[Array, Array]:
     return matrix, shift
 
 
-def _head_parts(block: SeenBlock, along: Array, given: Array) -> Iterator[ContributionPart]:
-    """What each head writes along a direction, by source token where it stands for weights × values."""
-    assert block.weights is not None and block.values is not None and block.context is not None
-    read = torch.einsum("hkd,rhd->hrk", block.values, along)  # (heads, rows, n_k)
-    by_key = (block.weights * read).sum(1)  # (heads, n_k)
+def _head_parts(layer: int, heads: Heads, along: Array, given: Array) -> Iterator[ContributionPart]:
+    """Yield what each head writes along a direction, by source token where it stands for weights × values."""
+    assert heads.weights is not None and heads.values is not None
+    read = torch.einsum("hkd,rhd->hrk", heads.values, along)  # (heads, rows, n_k)
+    by_key = (heads.weights * read).sum(1)  # (heads, n_k)
     for head in range(len(by_key)):
-        own = is_near(block.context[head], given[:, head])  # else gated or ablated: not its own
+        own = is_near(heads.context[head], given[:, head])  # else gated or ablated: not its own
         value = _along(given[:, head], along[:, head])
         keys = tuple(by_key[head].tolist()) if own else None
-        yield ContributionPart(part="head", layer=block.layer, head=head, value=value, keys=keys)
+        yield ContributionPart(part="head", layer=layer, head=head, value=value, keys=keys)
 
 
 def writes_by_token(read: AnsweredPrompt) -> tuple[Floats, tuple[str, ...]]:
@@ -433,22 +427,20 @@ def writes_by_token(read: AnsweredPrompt) -> tuple[Floats, tuple[str, ...]]:
 
 
 def _directions(read: AnsweredPrompt) -> tuple[dict[int, Array], tuple[str, ...]]:
-    """Layer → what each head's context is worth for each answer token's log-probability (m, heads, d_v), and notes."""
-    m = len(read.answer)
-    forward = RecordedForward(read.model.network, m, 0, m, keep_weights=False)
-    with running_network(read.model.network, m, read.model.info.name):
-        forward.record(read.answer_inputs(), read.base)
+    """Return layer → what each head's context is worth for each token's log-probability (m, heads, d_v), and notes."""
+    m, network = len(read.answer), read.model.network
+    with running_network(network, m, read.model.info.name):
+        forward = record_rows(network, read.answer_inputs(), read.base, m, range(m), keep_weights=False)
         mix = -torch.softmax(forward.logits, -1)  # (m, vocabulary)
         mix[torch.arange(m), list(read.answer)] += 1
         direction, _, _, notes = stream_direction(forward, mix)
         along = {}
-        for block in forward.blocks:
-            if block.context is None:  # no attention in it
-                continue
-            found = head_directions(block, direction, read.model.network.config)
-            context = block.context.transpose(0, 1).clone()  # (m, heads, d_v)
-            context[:, list(read.base.heads.get(block.layer, ()))] = 0
+        for number, heads in forward.heads.items():
+            block = forward.blocks[number]
+            layer, found = block.layers[0], head_directions(block, heads, direction, network.config)
+            context = heads.context.transpose(0, 1).clone()  # (m, heads, d_v)
+            context[:, list(read.base.heads.get(layer, ()))] = 0
             if not is_near(context, found.given):
                 raise RefusedError("its heads' outputs are changed before its output projection")
-            along[block.layer] = found.along.float()  # (m, heads, d_v)
+            along[layer] = found.along.float()  # (m, heads, d_v)
     return along, notes

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from dataclasses import dataclass, field
-from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -15,7 +14,7 @@ from attnctl.errors import AttnctlError
 from attnctl.interventions import Intervention, cut_edges, replaced_heads, seen_keys
 from attnctl.models.huggingface.attention_interface import WatchOptions, architecture_name, watch_attention
 from attnctl.models.huggingface.attention_sites import Site, unseen_sentence
-from attnctl.models.huggingface.family_traits import output_projections
+from attnctl.models.huggingface.output_projections import projections_watched
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
@@ -35,7 +34,9 @@ def apply_interventions(
         return kind in (None, site.kind) and any(one.in_layer(site.layer) for one in interventions)
 
     with (
-        watch_attention(model, lambda *_: None, wants, WatchOptions(change)) as session,
+        watch_attention(
+            model, lambda *_: None, wants, WatchOptions(change.change_call, change.change_context)
+        ) as session,
         _count_past(model, change),
         _replaced_in_projections(model, change),
     ):
@@ -59,26 +60,26 @@ class Applied:
     waiting: dict[int, tuple[Site, torch.Size]] = field(default_factory=dict)
 
     def change_call(self, site: Site, call: Call) -> Call:
-        """The call with the edges of each intervention cut."""
+        """Return the call with the edges of each intervention cut."""
         may_be_padded = call.mask is not None and call.mask.ndim == 3 and call.n_q == call.n_k
         self.real[site] = seen_keys(call).any(-2) if may_be_padded else None  # (batch, n)
         return cut_edges(call, self.interventions, site.layer, self.past)
 
     def change_context(self, site: Site, context: Array) -> Array:
-        """The context with the heads that are off replaced, where this is not done in its projection: the same shape."""
+        """Return the context with the heads that are off replaced, if its projection does not do that: the same shape."""
         if site.module in self.projected:
             self.waiting[site.module] = site, context.shape
             return context
         return self._replaced(site, context)
 
-    def change_projected(self, module: int, _: object, args: tuple[Array, ...]) -> tuple[Array, ...]:
-        """What the output projection of a module is called with, the heads that are off replaced: the same shape."""
-        if module not in self.waiting:
-            return args
-        rows, *others = args
-        site, shape = self.waiting.pop(module)
+    def change_projected(self, module: Site, rows: Array) -> Array | None:
+        """Return what the output projection of a module reads, the heads that are off replaced: the same shape."""
+        if module.module not in self.waiting:
+            return None
+        site, shape = self.waiting.pop(module.module)
         given = rows.reshape(shape[0], shape[2], shape[1], -1).transpose(1, 2)  # (batch, heads, n_q, d_v)
-        return self._replaced(site, given).transpose(1, 2).reshape(rows.shape), *others
+        changed: Array = self._replaced(site, given).transpose(1, 2).reshape(rows.shape)
+        return changed
 
     def _replaced(self, site: Site, context: Array) -> Array:
         if not any(one.heads.get(site.layer) for one in self.interventions):
@@ -94,7 +95,7 @@ class Applied:
         return torch.cat(changed)  # (batch, heads, n_q, d_v)
 
     def mean_of_text(self, site: Site, context: Array) -> Array:
-        """The mean context over positions that are no padding, of the text as it was first read: (batch, heads, 1, d_v)."""
+        """Return the mean context over real positions of the text as it was first read: (batch, heads, 1, d_v)."""
         if self.past == 0 or site not in self.means:
             real = self.real.get(site)
             share = context.new_ones(1, 1, context.shape[2], 1) if real is None else real[:, None, :, None].to(context)
@@ -123,13 +124,10 @@ def _count_past(model: PreTrainedModel, change: Applied) -> Iterator[None]:
 @contextmanager
 def _replaced_in_projections(model: PreTrainedModel, change: Applied) -> Iterator[None]:
     """Within this, heads are replaced in what their output projection reads, behind a gate: 0 is the same on either side."""
-    replaces = any(one.how != "zero" and one.heads for one in change.interventions)
-    projections = output_projections(model, own=True) if replaces else {}
-    change.projected = frozenset(projections)
-
-    with ExitStack() as stack:
-        for module, (_, projection) in projections.items():
-            stack.callback(projection.register_forward_pre_hook(partial(change.change_projected, module)).remove)
+    if not any(one.how != "zero" and one.heads for one in change.interventions):
+        yield
+        return
+    with projections_watched(model, change.change_projected) as change.projected:
         yield
         if change.waiting:
             name = architecture_name(model)
@@ -138,14 +136,11 @@ def _replaced_in_projections(model: PreTrainedModel, change: Applied) -> Iterato
 
 @contextmanager
 def projected_contexts_kept(model: PreTrainedModel, kind: str, found: dict[int, Array]) -> Iterator[None]:
-    """Within this, contexts in `found` (layer → (heads, n, d_v)) give way to what their output projection reads of them."""
+    """Within this, replace contexts in `found`, layer → (heads, n, d_v), by what their output projection reads of them."""
 
-    def keep_projected(layer: int, _: object, args: tuple[Array, ...]) -> None:
-        heads, n, d_v = found[layer].shape
-        found[layer] = args[0].reshape(n, heads, d_v).transpose(0, 1)  # (heads, n, d_v)
+    def keep_projected(site: Site, rows: Array) -> None:
+        heads, n, d_v = found[site.layer].shape
+        found[site.layer] = rows.reshape(n, heads, d_v).transpose(0, 1)  # (heads, n, d_v)
 
-    with ExitStack() as stack:
-        for site, projection in output_projections(model, own=True).values():
-            if site.kind == kind:
-                stack.callback(projection.register_forward_pre_hook(partial(keep_projected, site.layer)).remove)
+    with projections_watched(model, keep_projected, kind):
         yield

@@ -205,7 +205,12 @@ def check_whole(network: PreTrainedModel, told: Document, name: str) -> None:
         if other is not None:  # saved from within torch.compile's or DistributedDataParallel's wrapper
             raise AttnctlError(f"{name} names its weights otherwise: {other} for {inner[0]}: rename them in its file")
         raise AttnctlError(f"{name} lacks {len(inner)} of its weights, {inner[0]} first: its file is not whole")
-    network.attnctl_headless = bool(lacking)  # type: ignore[assignment]
+    network.attnctl_headless = bool(lacking)  # type: ignore[assignment]  # read by `lacks_head`
+
+
+def lacks_head(network: PreTrainedModel) -> bool:
+    """Return whether the weights of a network's head are not in its file: what it predicts is random."""
+    return bool(vars(network).get("attnctl_headless"))
 
 
 def class_of(transformers: ModuleType, settings: Document, name: str) -> Any:

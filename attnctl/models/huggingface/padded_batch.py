@@ -47,7 +47,7 @@ def can_batch(model: Model) -> bool:
 
 def padding_changes_weights(model: Checkpoint, short: Sequence[Token], long: Sequence[Token]) -> bool:
     """Whether a text's weights or classes change when it is padded to another's length, or other keys are picked."""
-    from attnctl.models.huggingface.family_traits import TopK
+    from attnctl.models.huggingface.put_out import TopK
 
     alone: list[Array] = []  # a layer each: (heads, n, n)
     beside: list[Array] = []
@@ -76,7 +76,6 @@ def padded_forward(
     """
     from attnctl.models.huggingface.attention_interface import watch_attention
     from attnctl.models.huggingface.network import running_network
-    from attnctl.models.huggingface.packed_linear import packed_products, packing_of_network
 
     for tokens in texts:
         model.check_tokens(tokens)
@@ -90,7 +89,6 @@ def padded_forward(
 
     with (
         running_network(model.network, len(texts) * n, model.info.name),
-        packed_products(packing_of_network(model.network)),
         suppress(StopForward),
         watch_attention(model.network, see_tokens, lambda site: site.kind == model.kind, options) as session,
     ):
@@ -119,17 +117,17 @@ def run_padded(model: Checkpoint, texts: Sequence[tuple[Token, ...]], visits: Se
     """One pass; each text's visitor sees each layer's call cut to that text. Raises AttnctlError of one of them."""
     from attnctl.models.huggingface.attention_call import call_of_text
     from attnctl.models.huggingface.attention_interface import WatchOptions
-    from attnctl.models.huggingface.family_traits import FamilyTraits
+    from attnctl.models.huggingface.family_traits import Traits
 
-    traits = FamilyTraits(model.network, model.kind, padded=True)
+    traits = Traits(model.network, model.kind, padded=True)
     over: set[int] = set()  # the texts of which all is seen
 
     def see_padded(site: Site, call: Call) -> Array | None:
         seen.add(site.layer)
-        known = traits.traits_of_call(site, call)
+        matrix = traits.see_call(site, call)
         contexts: list[Array | None] = []
         for b, visit in enumerate(visits):
-            layer = ComputedLayer.of_call(site.layer, call_of_text(call, b, len(texts[b])), **known)
+            layer = ComputedLayer.of_call(site.layer, call_of_text(call, b, len(texts[b])), output_matrix=matrix)
             try:
                 visit(layer)
             except StopForward:
@@ -144,8 +142,8 @@ def run_padded(model: Checkpoint, texts: Sequence[tuple[Token, ...]], visits: Se
             whole[b, :, : len(texts[b])] = context
         return whole
 
-    with traits.watch_traits(), _held_against_ours(model, texts) as (trusted, seen):
-        options = WatchOptions(after=traits.readers, trusted=trusted)
+    with traits.watch(), _held_against_ours(model, texts) as (trusted, seen):
+        options = WatchOptions(after=traits.see_context, trusted=trusted)
         ids, output, at, session = padded_forward(model, texts, see_padded, options)
     embeddings = as_numpy(model.network.get_input_embeddings()(ids).detach())  # (batch, n, d_model)
     runs, silent = [], session.silent

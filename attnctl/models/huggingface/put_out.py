@@ -63,7 +63,7 @@ def weights_put_out(
     need = sum(4.0 * part[..., 0].numel() * part.shape[-2] for part in windows)
     limits.check_memory(need, "laying windows out as n × n of every layer", "give a shorter text")
     found = {layer: _as_weights(modules.get(layer), part) for layer, part in parts.items()}
-    n_q = {part.shape[-2] for part in found.values() if getattr(part, "ndim", 0) == 4}
+    n_q = {part.shape[-2] for part in found.values() if _has_heads(part)}
     lengths = set() if kind == "cross" else n_q | {cached + n for n in n_q}  # some pool the tokens from layer to layer
     found = {layer: part for layer, part in found.items() if wants(layer)}
     for layer, part in found.items():
@@ -73,10 +73,10 @@ def weights_put_out(
 
 def _as_weights(module: Module | None, part: Array) -> Array:
     """Weights (batch, heads, n_q, n_k), where they follow from what a module put out; else that."""
-    if type(module).__name__ in SCORES and getattr(part, "ndim", 0) == 4:
+    if type(module).__name__ in SCORES and _has_heads(part):
         return torch.softmax(part, dim=-1)  # (batch, heads, n_q, n_k)
     side = side_of_window(module, part)
-    if side is None and isinstance(getattr(module, "one_sided_attn_window_size", None), int):
+    if side is None and _window_side(module) is not None:
         raise AttnctlError(
             f"{type(module).__name__} puts out columns of tokens that every token looks at (global attention) before those "
             "of its window: only windows are laid out as weights of each query on each key"
@@ -86,8 +86,19 @@ def _as_weights(module: Module | None, part: Array) -> Array:
 
 def side_of_window(module: Module | None, part: Array) -> int | None:
     """How many tokens before and after each are in the window whose columns were put out; None for anything else."""
+    side = _window_side(module)
+    return side if side is not None and _has_heads(part) and part.shape[-1] == 2 * side + 1 else None
+
+
+def _window_side(module: Module | None) -> int | None:
+    """Return the setting of a module that attends in windows (Longformer, LED); None for any other."""
     side = getattr(module, "one_sided_attn_window_size", None)
-    return side if isinstance(side, int) and getattr(part, "ndim", 0) == 4 and part.shape[-1] == 2 * side + 1 else None
+    return side if isinstance(side, int) else None
+
+
+def _has_heads(part: Array) -> bool:
+    """Return whether what a module puts out is a tensor (batch, heads, n_q, …)."""
+    return isinstance(part, torch.Tensor) and part.ndim == 4
 
 
 def from_window(window: Array, side: int) -> Array:
@@ -112,8 +123,8 @@ def _check_weights(weights: Array, whose: str, lengths: set[int]) -> None:
     what, most = None, max(lengths, default=0)
     if isinstance(weights, tuple):
         what = f"of {len(weights)} streams at once, in a tuple"  # XLNet as it generates
-    elif getattr(weights, "ndim", 0) != 4 or not weights.numel():
-        what = f"of shape {tuple(weights.shape)}" if hasattr(weights, "shape") else f"a {type(weights).__name__}"
+    elif not _has_heads(weights) or not weights.numel():
+        what = f"of shape {tuple(weights.shape)}" if torch.is_tensor(weights) else f"a {type(weights).__name__}"
     elif lengths and weights.shape[-1] not in lengths and (weights.shape[-1] < most or bool(weights[..., most:].any())):
         what = f"in {weights.shape[-1]} columns for {most} keys"
     elif float(weights.min()) < -1e-3 or float(weights.max()) > 1.001:
@@ -190,3 +201,18 @@ class _ProductWatch(TorchFunctionMode):
             if name == "softmax" and side is not None and result.shape[1] >= shape[0]:
                 self.found[layer] = as_numpy(from_window(result[:, : shape[0]].transpose(1, 2), side)[0])
         return result
+
+
+class TopK(TorchFunctionMode):
+    """Within this, what each top-k was taken of is kept."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.taken_of: list[Array] = []
+
+    def __torch_function__(
+        self, func: Callable[..., Array], types: object, args: tuple[Array, ...] = (), kwargs: Any = None
+    ) -> Array:
+        if func in (torch.topk, torch.Tensor.topk):
+            self.taken_of.append(args[0])
+        return func(*args, **(kwargs or {}))

@@ -16,12 +16,11 @@ from attnctl.errors import AttnctlError, UsageError, option_name
 from attnctl.interventions import Intervention
 from attnctl.models.huggingface.attention_call import check_finite
 from attnctl.models.huggingface.attention_sites import Site, model_follows_interface
+from attnctl.models.huggingface.block_recorder import BlockRecorder, logits_of
 from attnctl.models.huggingface.checkpoint import Checkpoint, classes_of_network
-from attnctl.models.huggingface.first_order import GradientPass
-from attnctl.models.huggingface.key_slots import KeySlots
+from attnctl.models.huggingface.first_order import first_order_effects
 from attnctl.models.huggingface.library_tokenizer import LibraryTokenizer
-from attnctl.models.huggingface.network import running_network
-from attnctl.models.huggingface.replay import Replay, logits_of
+from attnctl.models.huggingface.network import lacks_head, running_network
 from attnctl.readings.picture_heat import query_of_picture
 from attnctl.text import visible_text
 from attnctl.tokens import Token, find_token
@@ -63,14 +62,13 @@ class WatchedNetwork:
     base: Intervention = field(default_factory=Intervention)
     key_tokens: tuple[Token, ...] | None = None
     text_notes: tuple[str, ...] = ()
-    replays: dict[tuple[int, ...], Replay] = field(default_factory=dict)
+    forwards: dict[tuple[int, ...], BlockRecorder] = field(default_factory=dict)
     seen: dict[int, Floats] = field(default_factory=dict)  # layer → (heads, n_k), over the text alone
-    slots: KeySlots | None = None
 
     @property
     def notes(self) -> tuple[str, ...]:
         """What a reader must know; of a head's output, where something else than 0 takes its place behind a gate."""
-        if self.base.how == "zero" or not self.replay(()).gated:
+        if self.base.how == "zero" or not self.forward(()).gated:
             return self.text_notes
         return (*self.text_notes, GATE_NOTE)
 
@@ -79,9 +77,9 @@ class WatchedNetwork:
         """Whether there are logits to read: a head for words or classes, its weights in the file."""
         if self.classes:
             return True
-        if getattr(self.network, "attnctl_headless", False):
+        if lacks_head(self.network):
             return False
-        logits = getattr(self.replay(()).result, "logits", None)
+        logits = getattr(self.forward(()).result, "logits", None)
         vocabulary = getattr(self.network.config.get_text_config(), "vocab_size", None)
         return logits is not None and logits.ndim == 3 and vocabulary is not None and logits.shape[-1] >= vocabulary
 
@@ -110,21 +108,21 @@ class WatchedNetwork:
 
     def query_weights(self) -> dict[int, Floats]:
         """Layer → weights of the watched query: (heads, n_k)."""
-        self.replay(())
+        self.forward(())
         return self.seen
 
     def outcomes(
         self, interventions: Sequence[Intervention], continuation: tuple[int, ...] = (), batch_size: int | None = None
     ) -> Iterator[Floats]:
         """Logits from the watched position on, (rows, 1 + continuation, vocabulary), or final states (rows, n, d_model)."""
-        replay, more = self.replay(continuation), len(continuation)
+        forward, more = self.forward(continuation), len(continuation)
         n = len(self.tokens) + more
         for batch in intervention_batches(interventions, batch_size or max(1, TOKENS_AT_ONCE // n)):
             if batch[0] is self.base:
-                output = replay.result
+                output = forward.result
             else:
                 with running_network(self.network, n * len(batch), self.info.name):
-                    output = replay.resume_from_change(batch)
+                    output = forward.resume_from_change(batch)
             found = logits_of(output)
             yield as_numpy(self.watched_logits(found, more) if self.predicts_words else found)
 
@@ -135,20 +133,21 @@ class WatchedNetwork:
         first = logits.shape[1] - more - self.tail
         return logits[:, first : first + 1 + more]
 
-    def replay(self, continuation: tuple[int, ...]) -> Replay:
-        """The forward over the text and the ids that continue it, run once and kept."""
-        if continuation not in self.replays:
-            look = (lambda *_: None) if continuation else self._keep_look
+    def forward(self, continuation: tuple[int, ...]) -> BlockRecorder:
+        """Return the forward over the text and the ids that continue it, run once and kept."""
+        if continuation not in self.forwards:
+            forward = BlockRecorder(self.network, self.kind, self.base)
             with running_network(self.network, len(self.tokens) + len(continuation), self.info.name):
-                self.replays[continuation] = Replay(self.network, self.inputs(continuation), self.kind, self.base, look)
-        return self.replays[continuation]
+                forward.run(self.inputs(continuation), (lambda *_: None) if continuation else self._keep_look)
+            self.forwards[continuation] = forward
+        return self.forwards[continuation]
 
     def _keep_look(self, site: Site, call: Call) -> Array | None:
         """Keep where the watched query looks."""
         if site.layer not in self.seen:
             check_finite(call, f"layer {site.layer} of {self.info.name}")
             row = attention.run_call(attention.select_call(call, None, [self.query])).weights  # (1, heads, 1, n_k)
-            looks = as_numpy(row[0, :, 0] if self.slots is None else self.slots.widened(site.layer, row[0, :, 0]))
+            looks = as_numpy(row[0, :, 0])
             if looks.shape[-1] != len(self.key_tokens or self.tokens):
                 raise AttnctlError(
                     f"{looks.shape[-1]} keys for {len(self.key_tokens or self.tokens)} tokens in layer {site.layer} of "
@@ -159,12 +158,14 @@ class WatchedNetwork:
 
     def gradients(self, target: Word, against: Word | None) -> FirstOrder:
         """First-order effects of every head and every edge."""
-        forward = GradientPass(self.network, self.kind, self.query, self.base)
+
+        def run() -> Array:
+            logits = logits_of(self.network(**self.inputs(target.all_ids[:-1])))  # (1, positions, vocabulary)
+            return self.watched_logits(logits, len(target.all_ids) - 1)[0]
+
         running = running_network(self.network, len(self.tokens), self.info.name)
         with running, torch.inference_mode(False), torch.enable_grad():
-            with forward.recording():
-                logits = logits_of(self.network(**self.inputs(target.all_ids[:-1])))  # (1, positions, vocabulary)
-            return forward.effects(self.watched_logits(logits, len(target.all_ids) - 1)[0], target, against)
+            return first_order_effects(self.network, self.kind, self.base, self.query, run, target, against)
 
     def contributions(self, target: Word, against: Word | None) -> tuple[Contributions, tuple[str, ...]]:
         """The logit taken apart, and notes. Raises AttnctlError, naming the architecture, where it is no such sum."""
@@ -199,9 +200,7 @@ def check_switchable(network: PreTrainedModel) -> None:
             f"{type(network).__name__} computes its attention in code of its own: its heads cannot be switched off"
         )
     if re.search("For(Sequence|Image)Classification", type(network).__name__) and not classes_of_network(network):
-        lacks = (
-            "lacks the weights of its classes" if getattr(network, "attnctl_headless", False) else "is none of several"
-        )
+        lacks = "lacks the weights of its classes" if lacks_head(network) else "is none of several"
         raise AttnctlError(
             f"{type(network).__name__}'s prediction {lacks}: what its heads do for it cannot be measured"
         )
@@ -226,7 +225,7 @@ def watch_network(
     decoder = () if alone else model.decoder_start()
     tokens = decoder if model.kind in ("decoder", "cross") else source
     model.check_tokens(tokens)
-    at, slots = _watched_position(model, tokens, query), model.slots_of_text(len(tokens))
+    at = _watched_position(model, tokens, query)
     pieces, read = model.pieces, _source_as_read(model, source) if tokens is decoder else None
     return WatchedNetwork(
         network=model.network,
@@ -245,9 +244,7 @@ def watch_network(
         text_notes=(
             *(() if source[0].seconds else model.pieces.beginning_notes(source, bool(model.info.causal))),
             *model.input_notes(source),
-            *((f"{slots.slots_sentence()} Where a token's key is cut, they stay.",) if slots.every_span else ()),
         ),
-        slots=slots,
     )
 
 

@@ -20,7 +20,6 @@ from attnctl.layer import LayerAttention
 from attnctl.models import open_model
 from attnctl.models.huggingface import padded_batch
 from attnctl.models.huggingface.attention_interface import watch_attention
-from attnctl.models.huggingface.packed_linear import PackedLinear, packed_products, packing_of_network
 from attnctl.models.huggingface.padded_batch import weights_of_several
 from attnctl.source import record_trace
 from attnctl.trace import Trace
@@ -215,30 +214,6 @@ def test_a_pass_that_is_left_early_holds_nothing_of_later_layers(shelf: Shelf) -
     assert not known.get(model.network)
     padded_batch.run_padded(model, [tokens, tokens], [lambda _: None] * 2)
     assert known[model.network] == {False: len(tokens)}
-
-
-@pytest.mark.parametrize("shape", [(9, 15, 32), (40, 32), (3, 32)])
-def test_products_are_those_of_torch(shape: tuple[int, ...]) -> None:
-    x = torch.randn(*shape, generator=torch.Generator().manual_seed(0))
-    for bias in (True, False):
-        layer = torch.nn.Linear(32, 48, bias=bias)
-        with torch.no_grad():
-            plain = layer(x)
-            with packed_products(packing_of_network(zoo.build("llama"))):
-                torch.testing.assert_close(layer(x), plain, atol=1e-5, rtol=1e-5)
-                assert layer(x[:0]).shape == (0, *shape[1:-1], 48)
-
-
-def test_with_gradients_or_halves_torch_does_it_alone() -> None:
-    layer, x = torch.nn.Linear(32, 48), torch.randn(40, 32)
-    mode = PackedLinear()
-    with packed_products(mode):
-        layer(x).sum().backward()
-        with torch.no_grad():
-            layer.bfloat16()(x.bfloat16())
-    assert layer.weight.grad is not None
-    assert not mode._packed
-    assert packing_of_network(zoo.build("llama", dtype=torch.bfloat16)) is None
 
 
 TEXT = "Alice eats pizza with Bob " * 2

@@ -27,7 +27,6 @@ INSIDE = {  # transformers' interface: family and head, which attention
     "gpt_oss causal": "self",  # sinks
     "granite_swa causal": "self",  # sinks taken off after the product
     "diffllama causal": "self",  # two products
-    "deepseek_v4 causal": "self",  # compressed slots, of other numbers in each layer
     "zaya causal": "self",  # modules named attention within modules named attention
     "albert masked": "self",  # one module for all layers
     "t5 seq2seq": "cross",

@@ -36,9 +36,7 @@ def test_a_command_runs(run: Run, shelf: Shelf, tmp_path: Path, command: str) ->
 def test_what_a_family_lacks_is_refused_by_name(refused: Refused, shelf: Shelf) -> None:
     crossed = refused("explain", TEXT, "--attention", "cross", "--model", shelf("t5gemma2 seq2seq"), code=2)
     assert "in one softmax: see --attention decoder" in crossed
-    rolled = refused("explain", TEXT, "--measure", "rollout", "--model", shelf("deepseek_v4 causal"), code=2)
-    assert "it has keys besides its tokens" in rolled
-    # hidden states; tokens of its own before the text; compressed slots
+    # hidden states; tokens of its own before the text; keys that hold several tokens
     for family in ("reformer causal", "cpmant causal", "deepseek_v4 causal"):
         said = refused("sources", "w10 w33.\n\nw71 w20", "--answer", "w12", "--model", shelf(family))
         assert "keeps no keys and values of every token alone" in said
@@ -55,21 +53,9 @@ def test_a_learned_sink_is_said_beside_its_grid(run: Run, shelf: Shelf, tmp_path
 
 
 def test_what_is_not_there_is_neither_promised_nor_shown(run: Run, shelf: Shelf) -> None:
-    """Of Qwen 3 Next's two layers one attends: there is no other to ask for. A difference of two maps hides as they do."""
+    """Of Qwen 3 Next's two layers one attends: there is no other to ask for."""
     result = run("explain", TEXT, "--model", shelf("qwen3_next causal"))
     assert "more heads: --head all" in result.out and "more layer" not in result.out
-    result = run("explain", "w10 w33 w71", "--model", shelf("diffllama causal"), "--steps", "difference")
-    rows = [line.split() for line in result.out.splitlines() if line.split()[:1] == ["w10"]]
-    assert [row[2:] for row in rows if len(row) == 4][0] == ["·", "·"]
-
-
-def test_compressed_slots_are_no_words(run: Run, shelf: Shelf, tmp_path: Path) -> None:
-    model = ("--model", shelf("deepseek_v4 causal"))
-    told = run("explain", TEXT, *model, "--layer", "1", "--head", "2", "--all").out
-    assert "w10 (0) pays" in told and "to itself" in told and "0–7 compressed" in told
-    assert run("explain", TEXT, *model, "-o", tmp_path / "run.json").code == 0
-    one = attnctl.load(tmp_path / "run.json")
-    assert one.key_tokens is not None and one.reads_itself
 
 
 def test_heads_are_as_many_as_attend(run: Run, refused: Refused, shelf: Shelf) -> None:

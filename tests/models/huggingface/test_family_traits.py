@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -18,10 +19,11 @@ from attnctl.capturing import capture
 from attnctl.commands.schema.documents import SCHEMAS
 from attnctl.errors import AttnctlError, UsageError
 from attnctl.formats.storage import load, save_value
+from attnctl.models.huggingface import family_traits
 from attnctl.models.huggingface.attention_interface import WatchOptions, watch_attention
 from attnctl.models.huggingface.check import check_attention
 from attnctl.models.huggingface.checkpoint import Checkpoint
-from attnctl.models.huggingface.family_traits import ContextReaders
+from attnctl.models.huggingface.family_traits import Traits
 from attnctl.readings.questions.headline import headline
 from attnctl.readings.statistics_reading import HeadStatisticsReading
 from attnctl.render.terminal.console import Shown, as_text
@@ -63,23 +65,17 @@ def kept_whole(trace: Trace, tmp_path: Path) -> None:
                 np.testing.assert_array_equal(one, other, err_msg=array.name)
 
 
-def test_differential_attention_shows_both_maps_and_their_difference(family: FamilyTrace, tmp_path: Path) -> None:
+def test_differential_attention_shows_both_maps_and_says_what_counts(family: FamilyTrace, tmp_path: Path) -> None:
+    """λ of each layer by the formula of Ye et al. (2024), eq. 3."""
     model, trace = family("diffllama")
+    factors = []
     for layer in trace.layers:
         module = model.network.get_submodule(f"model.layers.{layer.layer}.self_attn")
-        factor = float(layer.differential_lambda[0])
-        np.testing.assert_array_equal(layer.signed_weights[:2], layer.signed_weights[2:])
-        np.testing.assert_allclose(layer.signed_weights[:2], layer.weights[:2] - factor * layer.weights[2:], atol=1e-6)
-        assert layer.signed_weights.min() < -0.05  # a key may count against
-        carried = torch.tensor(layer.signed_weights[:2] @ layer.values[:2])  # (pairs, n, 2 · d_v)
-        normed = (1 - module.lambda_init) * module.groupnorm(carried.transpose(0, 1))
-        _, (output, _) = ran(model, f"model.layers.{layer.layer}.self_attn")
-        torch.testing.assert_close(module.o_proj(normed.reshape(1, len(trace.tokens), -1)), output, rtol=0, atol=1e-5)
-    assert any(re.search(r"Differential attention .* λ \d\.\d\d to \d\.\d\d by layer", note) for note in trace.notes)
-    said = explained(trace, 0, "difference")
-    assert "weights of head" in said and "λ = " in said and "-0." in said
-    part = record_trace(model, TEXT, heads=[3], rows=[4, 9]).layers[1]
-    np.testing.assert_allclose(part.signed_weights, trace.layers[1].signed_weights[[3]][:, [4, 9]], atol=1e-6)
+        pairs = [(module.lambda_q1, module.lambda_k1), (module.lambda_q2, module.lambda_k2)]
+        first, second = (float(torch.dot(q, k).detach().exp()) for q, k in pairs)
+        factors.append(first - second + module.lambda_init)
+    said = next(note for note in trace.notes if note.startswith("Differential attention (Ye et al. 2024)"))
+    assert said.endswith(f"λ {min(factors):.2f} to {max(factors):.2f} by layer.")
     kept_whole(trace, tmp_path)
 
 
@@ -129,16 +125,14 @@ def test_gates_are_those_of_families_that_have_one(family: FamilyTrace, kind: st
         assert layer.gate is None or (layer.gate.min() > 0 and layer.gate.max() <= 1)
 
 
-def test_an_indexers_scores_stand_beside_the_keys_it_picks(family: FamilyTrace, tmp_path: Path) -> None:
-    _, trace = family("deepseek_v32")
+def test_keys_that_an_indexer_does_not_pick_are_masked(family: FamilyTrace) -> None:
+    """DeepSeek-V3.2, of 4 keys a query: as its indexer's module puts them out."""
+    model, trace = family("deepseek_v32")
     for layer in trace.layers:
-        for query, (scores, shown) in enumerate(zip(layer.index_scores, layer.mask, strict=True)):
-            assert not shown[query + 1 :].any() and not scores[query + 1 :].any()
-            np.testing.assert_array_equal(np.sort(scores[shown]), np.sort(scores[: query + 1])[-4:])
-    assert any(note.startswith("An indexer picks the keys") for note in trace.notes)
-    said = explained(trace, 0, "mask")
-    assert "indexer's scores" in said and "an indexer picks those with its highest scores" in said
-    kept_whole(trace, tmp_path)
+        _, picked = ran(model, f"model.layers.{layer.layer}.self_attn.indexer")
+        for query, shown in enumerate(layer.mask):
+            assert set(np.flatnonzero(shown)) == {key for key in picked[0, query].tolist() if key <= query}
+    assert "An indexer picks the keys that each query may see: the others are masked." in trace.notes
 
 
 def test_shared_keys_say_whose_they_are(family: FamilyTrace) -> None:
@@ -200,21 +194,22 @@ def test_the_output_projection_is_what_the_context_goes_into(name: str) -> None:
     wanted = Family(*name.split())
     network, fed, calls, told = build(wanted), [], {}, {}
     kind = {"t5gemma2 seq2seq": "decoder"}.get(name, "cross" if wanted.head == "seq2seq" else "self")
-    readers = ContextReaders(network, kind)
+    traits = Traits(network, kind)
 
     def keep_input(module: Any, args: tuple[Any, ...], _: object) -> None:
         fed.append((module, args[0].detach().clone()))
 
     def keep_call(site: Any, call: Call) -> None:
         calls[site] = attention.run_call(call).context.transpose(1, 2)  # (1, n, heads, d_v)
-        told[site] = readers.output_matrix(site, call)
+        told[site] = traits.see_call(replace(site, layer=len(calls)), call)()  # LongCat attends twice a layer
 
     for part in network.modules():
         if type(part).__name__ in ("Linear", "Conv1D", "BitLinear"):
             part.register_forward_hook(keep_input)
-    own = watch_attention(network, keep_call, lambda site: site.kind == kind, WatchOptions(after=readers))
+    options = WatchOptions(after=traits.see_context)
+    own = watch_attention(network, keep_call, lambda site: site.kind == kind, options)
     inputs = given(wanted, network) | ({"use_cache": False} if takes(network, "use_cache") else {})
-    with torch.no_grad(), own, readers.watch_readers():
+    with torch.no_grad(), traits.watch(), own:
         network(**inputs)
     assert calls
     for site, context in calls.items():
@@ -228,9 +223,7 @@ def test_the_output_projection_is_what_the_context_goes_into(name: str) -> None:
         assert not real or any(np.array_equal(told[site], matrix.detach().numpy()) for matrix in real), site.name
 
 
-@pytest.mark.parametrize(
-    ("kind", "layers"), [("bitnet", None), ("qwen3_next", [1]), ("diffllama", [1]), ("deepseek_v4", None)]
-)
+@pytest.mark.parametrize(("kind", "layers"), [("bitnet", None), ("qwen3_next", [1]), ("diffllama", [1])])
 def test_value_norms_say_where_more_than_a_projection_follows(family: FamilyTrace, kind: str, layers: Any) -> None:
     source = TextSource(family(kind)[0], TEXT)
     found = prepare(source, Changes("value-norm"), layers).trace(predictions=False)
@@ -239,6 +232,15 @@ def test_value_norms_say_where_more_than_a_projection_follows(family: FamilyTrac
     for layer, own in zip(found.layers, plain.layers, strict=True):
         lengths = own.weights * np.linalg.norm(own.values, axis=-1)[:, None]
         np.testing.assert_allclose(layer.weights, lengths / lengths.sum(-1, keepdims=True), atol=1e-5)
+
+
+@pytest.mark.parametrize(("kind", "layers"), [("bitnet", None), ("qwen3_next", [1])])
+def test_a_gate_or_norm_that_no_name_tells_of_is_found_by_the_run(
+    family: FamilyTrace, kind: str, layers: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(family_traits, "is_changed_between", lambda module, width: False)
+    with pytest.raises(AttnctlError, match="does more to its heads' outputs than a projection"):
+        prepare(TextSource(family(kind)[0], TEXT), Changes("value-norm"), layers).trace(predictions=False)
 
 
 def test_rollout_names_what_it_cannot_follow(family: FamilyTrace) -> None:
@@ -273,11 +275,10 @@ def test_a_layer_that_attends_twice_is_refused_where_one_layer_is_asked_for() ->
 
 
 @pytest.mark.parametrize("kind", ["minimax_m3_vl_text", "qwen4_exp_text"])
-def test_an_indexers_scores_of_blocks_are_not_shown_as_those_of_keys(family: FamilyTrace, kind: str) -> None:
+def test_blocks_that_an_indexer_picks_are_the_keys_that_are_seen(family: FamilyTrace, kind: str) -> None:
     """MiniMax M3 scores blocks for each group of heads apart, Qwen 4 one query's after another's: the mask is shown."""
     _, trace = family(kind)
-    assert all(layer.index_scores is None for layer in trace.layers)
-    assert "Its scores are not of one key each: what it picks is shown, and they are not." in trace.notes
+    assert "An indexer picks the keys that each query may see: the others are masked." in trace.notes
     if kind.startswith("minimax"):
         weights = trace.layers[1].weights
         assert ((weights[0] < 1e-6) != (weights[3] < 1e-6)).any()
@@ -310,8 +311,6 @@ def test_a_mask_of_each_heads_own_is_read(kind: str, kernel: str) -> None:
         ("gpt_oss", 0, "no token may look at the ones after it, none at 4 tokens' distance or more."),
         ("gpt_oss", 1, "no token may look at the ones after it."),
         ("llama4_text", 0, "no token may look at the ones after it, none of another chunk of 4 tokens."),
-        ("deepseek_v4", 1, "none at 4 tokens' distance or more, of the compressed slots an indexer picks"),
-        ("deepseek_v32", 1, "no token may look at the ones after it, of the others an indexer picks"),
     ],
 )
 def test_what_a_layers_own_mask_hides_is_said(family: FamilyTrace, kind: str, layer: int, words: str) -> None:
@@ -327,7 +326,6 @@ WITH_NORM = [
     "bloom",
     "jamba",
     "lfm2",
-    "deepseek_v4",
     "phi4_multimodal",
     "t5 seq2seq",
     "pegasus seq2seq",

@@ -14,7 +14,7 @@ EXACTLY = {
     "bert causal": "a static cache, which the two kernels read differently",
     "big_bird masked": "modules taken for others while it runs",
     "bigbird_pegasus seq2seq": "an encoder outside the interface, a decoder inside",
-    "deepseek_v4 causal": "arithmetic on the mask, compressed slots",
+    "deepseek_v4 causal": "arithmetic on the mask, keys that hold several tokens",
     "diffllama causal": "two calls a layer",
     "doge causal": "a mask of numbers with blind rows",
     "falcon causal": "outside the interface",

@@ -18,9 +18,10 @@ from attnctl.intervening import intervene
 from attnctl.interventions import Cut, Intervention, cut_edges
 from attnctl.models import open_model
 from attnctl.models.huggingface import attention_call
-from attnctl.models.huggingface.family_traits import output_projections
+from attnctl.models.huggingface.attention_sites import blocks_of
+from attnctl.models.huggingface.block_recorder import BlockRecorder, first_of, logits_of
 from attnctl.models.huggingface.intervention import apply_interventions
-from attnctl.models.huggingface.replay import Replay, blocks_of, first_of, logits_of
+from attnctl.models.huggingface.output_projections import output_projections
 from attnctl.models.watching import reference_contexts
 from attnctl.source import Changes, TextSource, prepare
 from tests.models.huggingface.conftest import Shelf
@@ -267,7 +268,8 @@ def test_a_replay_from_the_middle_equals_the_whole_forward(case: str) -> None:
     model, given = zoo.build(case), zoo.inputs(case)
     kinds = ("encoder", "decoder", "cross") if case in zoo.PAIRS else ("self",)
     for kind in kinds:
-        replay = Replay(model, given, kind)
+        replay = BlockRecorder(model, kind)
+        replay.run(given)
         assert replay.resumes == ("shared" not in case)  # layers of one module are run again from the start
         rows = [Intervention({1: (head,)}) for head in range(HEADS)]
         together = logits_of(replay.resume_from_change(rows))

@@ -1,0 +1,89 @@
+"""The output projection of each module that attends: found by its name, watched and changed as it reads heads."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from torch.nn import Linear
+
+from attnctl.arrays import Floats, as_numpy
+from attnctl.attention import Array
+from attnctl.models.huggingface.attention_sites import Site, attention_modules, sites_of_modules
+from attnctl.models.huggingface.hub import import_extra
+
+if TYPE_CHECKING:
+    from torch.nn import Module
+    from transformers import PreTrainedModel
+
+
+# names of parts of a module that change a context before its output projection reads it
+_BETWEEN = re.compile(r"gate|(^|\.)g_proj|(sub|out|output|o)_(layer)?norm")
+OUTPUT_NAMES = ("o_proj", "o_proj.linear", "out_proj", "output.dense", "out_lin", "dense", "c_proj", "wo", "Wo", "o")
+
+
+def output_projections(network: PreTrainedModel, own: bool = False) -> dict[int, tuple[Site, Module]]:
+    """Return for the id of each module that attends its site, and the projection that its heads side by side go through.
+
+    The projection is a part of the module, or else of what holds the module (`own`: never). Differential attention, whose
+    heads are subtracted first, has none.
+    """
+    sites, found = sites_of_modules(network), {}
+    for name, module in attention_modules(network).items():
+        holders = [module] if own or "." not in name else [module, network.get_submodule(name.rpartition(".")[0])]
+        named = [dict(holder.named_modules(remove_duplicate=False)) for holder in holders]
+        parts = [inside[one] for inside in named for one in OUTPUT_NAMES if one in inside]
+        if parts and not hasattr(module, "lambda_init"):
+            projection = min(parts, key=lambda part: getattr(part, "weight", None) is None)  # one may wrap another
+            found[id(module)] = sites[id(module)][0], projection
+    return found
+
+
+@contextmanager
+def projections_watched(
+    network: PreTrainedModel, see: Callable[[Site, Array], Array | None], kind: str | None = None
+) -> Iterator[frozenset[int]]:
+    """Within this, show `see` what each module's own output projection reads: (batch, n, heads · d_v).
+
+    The projection reads what `see` returns instead, unless that is None. `kind` None: of every kind of attention. Yields the
+    ids of the modules whose projections are watched.
+    """
+
+    def begin_projection(site: Site, _: object, args: tuple[Array, ...]) -> tuple[Array, ...] | None:
+        instead = see(site, args[0])
+        return None if instead is None else (instead, *args[1:])
+
+    watched = {key: one for key, one in output_projections(network, own=True).items() if kind in (None, one[0].kind)}
+    with ExitStack() as stack:
+        for site, projection in watched.values():
+            stack.callback(projection.register_forward_pre_hook(partial(begin_projection, site)).remove)
+        yield frozenset(watched)
+
+
+def is_changed_between(module: Module, query_width: int) -> bool:
+    """Return whether a gate or a norm stands between a module's heads and its output projection, by its parts' names.
+
+    Also where its queries' projection is twice as wide as they are: the second half is a gate (Qwen3-Next).
+    """
+    names = [name for name, _ in (*module.named_modules(), *module.named_parameters(recurse=False))]
+    queries = dict(module.named_children()).get("q_proj")
+    wide = isinstance(queries, Linear) and queries.out_features == 2 * query_width
+    return wide or any(_BETWEEN.search(name) for name in names)
+
+
+def projection_matrix(projection: Any, width: int) -> Floats | None:
+    """Return W_O (width, d_out) of a projection of heads side by side; None where it has no such matrix."""
+    weight = getattr(projection, "weight", None)
+    if weight is None or weight.ndim != 2 or not weight.is_floating_point():
+        return None
+    turned = type(projection).__name__ == "Conv1D"  # GPT-2's lies the other way
+    if weight.shape[0 if turned else 1] != width:
+        return None
+    if weight.is_meta:  # accelerate keeps it elsewhere until the projection runs
+        with import_extra("accelerate.utils").align_module_device(projection, execution_device="cpu"):
+            weight = projection.weight.detach().clone()
+    matrix: Floats = as_numpy((weight if turned else weight.T).detach())
+    return matrix
