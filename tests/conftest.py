@@ -6,6 +6,7 @@ import io
 import json
 import os
 import shlex
+import signal
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -20,6 +21,20 @@ import pytest
 import attnctl
 
 SAMPLES = Path(__file__).parent.parent / "samples"
+
+
+def give_children_default_signals() -> None:
+    """Let child processes listen to Ctrl-C and to a closed terminal, also where this process ignores them.
+
+    `nohup` and a shell's `&` start a process that ignores these signals, and its children inherit that. A handler that does
+    nothing ignores the signal as well, but is not inherited: a new program starts with the default of the system.
+    """
+    for number in (signal.SIGINT, getattr(signal, "SIGHUP", signal.SIGINT)):
+        if signal.getsignal(number) == signal.SIG_IGN:
+            signal.signal(number, lambda *_: None)
+
+
+give_children_default_signals()
 
 
 @pytest.fixture(scope="session", autouse=True)
