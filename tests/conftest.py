@@ -63,9 +63,12 @@ Run = Callable[..., Result]
 
 @pytest.fixture
 def run(monkeypatch: pytest.MonkeyPatch) -> Run:
-    """Run `attnctl ARGS…` in this process, as if its output went to a pipe 80 columns wide."""
+    """Run `attnctl ARGS…` in this process, as if its output went to a pipe 80 columns wide.
 
-    def attnctl(*args: str, stdin: bytes = b"", columns: int = 80) -> Result:
+    What it reads from `stdin` is no pipe; with `pipe` it is one.
+    """
+
+    def attnctl(*args: str, stdin: bytes = b"", pipe: bytes | None = None, columns: int = 80) -> Result:
         from attnctl.cli.app import run_command_line
 
         out, err = io.TextIOWrapper(io.BytesIO(), "utf-8"), io.TextIOWrapper(io.BytesIO(), "utf-8")
@@ -74,16 +77,26 @@ def run(monkeypatch: pytest.MonkeyPatch) -> Run:
         with monkeypatch.context() as patch:
             patch.setattr(sys, "argv", ["attnctl", *map(str, args)])
             patch.setattr(sys.modules["__main__"], "__package__", None)  # of `python -m pytest`, which help would name
-            patch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(stdin), "utf-8"))
+            given = io.TextIOWrapper(io.BytesIO(stdin) if pipe is None else _pipe_of(pipe), "utf-8")
+            patch.setattr(sys, "stdin", given)
             patch.setattr(sys, "stdout", out)
             patch.setattr(sys, "stderr", err)
             with pytest.raises(SystemExit) as exit_:
                 run_command_line()
+        given.close()
         out.flush()
         err.flush()
         return Result(exit_.value.code, out.buffer.getvalue().decode(), err.buffer.getvalue().decode())
 
     return attnctl
+
+
+def _pipe_of(data: bytes) -> io.BufferedReader:
+    """Return the end of a pipe from which a few bytes can be read."""
+    end, start = os.pipe()
+    os.write(start, data)
+    os.close(start)
+    return os.fdopen(end, "rb")
 
 
 Refused = Callable[..., str]
