@@ -87,7 +87,7 @@ def ablate() -> Iterator[Row]:
     torch.set_num_threads(1)
     model: Any = open_model("smollm2")
     ids = torch.tensor([[token.id for token in model.tokenize(text)]])
-    mary, john = (model.pieces.tokenize(word)[-1].id for word in (target, against))
+    mary, john = (model.pieces.tokenize_text(word)[-1].id for word in (target, against))
     reference = {}
 
     @torch.inference_mode()
