@@ -1,6 +1,6 @@
 """What a change costs in files: a measure is one, a picture format a line and its writer, a reading a file and its forms.
 
-Each is added here as a module of its own, and every command, schema, help and page must know it.
+Each of these is added here as a module of its own, and every command, schema, help and page must know it.
 """
 
 from __future__ import annotations
@@ -18,14 +18,17 @@ import pytest
 from PIL import Image
 
 import attnctl
-from attnctl.commands.schema.documents import schema_of
+from attnctl.cli.app import load_command
+from attnctl.commands.schema.documents import make_schema, schema_of
 from attnctl.document_fields import Index, Part, Whole, about
 from attnctl.formats.documents.json_documents import read_as, write_json
 from attnctl.models import open_model
+from attnctl.readings.head_statistics import STATISTICS
 from attnctl.render.forms import Column, Line, Table
 from attnctl.render.page.reading_pages import reading_page
 from attnctl.render.terminal.console import SafeConsole, Shown
 from attnctl.source import Changes, TextSource, prepare
+from tests.conftest import Run
 
 TEXT = "the cat sat and the cat sat and the cat sat"
 MEASURE = """
@@ -121,6 +124,18 @@ def test_a_picture_format_is_a_line_and_its_writer(asked: tuple[Path, str, str])
     for path in pictures:
         with Image.open(path) as picture:
             assert picture.format == "WEBP" and picture.size[0] > 100
+
+
+def test_a_head_statistic_is_a_line_of_the_table_and_its_value(run: Run) -> None:
+    """The table, JSON, its schema and CSV read the table of statistics; `--by` takes each."""
+    csv = run("heads", TEXT, "--csv").out.splitlines()[0].split(",")
+    head, schema = run("heads", TEXT, "--json").json["heads"][0], json.dumps(make_schema("overview"))
+    assert csv == ["layer", "head", *STATISTICS, "names"]
+    assert [name for name in STATISTICS if name in head] == list(head)[2:-1] and len(head) > 10
+    assert [one.name for one in STATISTICS.values() if one.sentence not in schema] == []
+    option = next(one for one in load_command("heads").params if one.name == "by")
+    offered = option.shell_complete(load_command("heads").make_context("heads", [], resilient_parsing=True), "")
+    assert [item.value for item in offered] == list(STATISTICS)
 
 
 class FarthestHead(Part):
