@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import math
 import os
 import shlex
 import signal
@@ -75,6 +76,7 @@ def run(monkeypatch: pytest.MonkeyPatch) -> Run:
         monkeypatch.setenv("COLUMNS", str(columns))
         monkeypatch.delenv("FORCE_COLOR", raising=False)
         with monkeypatch.context() as patch:
+            patch.setattr("attnctl.cli.progress.EVERY", math.inf)  # however busy the machine, no line of long work
             patch.setattr(sys, "argv", ["attnctl", *map(str, args)])
             patch.setattr(sys.modules["__main__"], "__package__", None)  # of `python -m pytest`, which help would name
             given = io.TextIOWrapper(io.BytesIO(stdin) if pipe is None else _pipe_of(pipe), "utf-8")
