@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import io
 import json
+import math
 import os
 import shlex
+import signal
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -20,6 +22,20 @@ import pytest
 import attnctl
 
 SAMPLES = Path(__file__).parent.parent / "samples"
+
+
+def give_children_default_signals() -> None:
+    """Let child processes listen to Ctrl-C and to a closed terminal, also where this process ignores them.
+
+    `nohup` and a shell's `&` start a process that ignores these signals, and its children inherit that. A handler that does
+    nothing ignores the signal as well, but is not inherited: a new program starts with the default of the system.
+    """
+    for number in (signal.SIGINT, getattr(signal, "SIGHUP", signal.SIGINT)):
+        if signal.getsignal(number) == signal.SIG_IGN:
+            signal.signal(number, lambda *_: None)
+
+
+give_children_default_signals()
 
 
 @pytest.fixture(scope="session", autouse=True)
@@ -48,27 +64,41 @@ Run = Callable[..., Result]
 
 @pytest.fixture
 def run(monkeypatch: pytest.MonkeyPatch) -> Run:
-    """Run `attnctl ARGS…` in this process, as if its output went to a pipe 80 columns wide."""
+    """Run `attnctl ARGS…` in this process, as if its output went to a pipe 80 columns wide.
 
-    def attnctl(*args: str, stdin: bytes = b"", columns: int = 80) -> Result:
+    What it reads from `stdin` is no pipe; with `pipe` it is one.
+    """
+
+    def attnctl(*args: str, stdin: bytes = b"", pipe: bytes | None = None, columns: int = 80) -> Result:
         from attnctl.cli.app import run_command_line
 
         out, err = io.TextIOWrapper(io.BytesIO(), "utf-8"), io.TextIOWrapper(io.BytesIO(), "utf-8")
         monkeypatch.setenv("COLUMNS", str(columns))
         monkeypatch.delenv("FORCE_COLOR", raising=False)
         with monkeypatch.context() as patch:
+            patch.setattr("attnctl.cli.progress.EVERY", math.inf)  # however busy the machine, no line of long work
             patch.setattr(sys, "argv", ["attnctl", *map(str, args)])
             patch.setattr(sys.modules["__main__"], "__package__", None)  # of `python -m pytest`, which help would name
-            patch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(stdin), "utf-8"))
+            given = io.TextIOWrapper(io.BytesIO(stdin) if pipe is None else _pipe_of(pipe), "utf-8")
+            patch.setattr(sys, "stdin", given)
             patch.setattr(sys, "stdout", out)
             patch.setattr(sys, "stderr", err)
             with pytest.raises(SystemExit) as exit_:
                 run_command_line()
+        given.close()
         out.flush()
         err.flush()
         return Result(exit_.value.code, out.buffer.getvalue().decode(), err.buffer.getvalue().decode())
 
     return attnctl
+
+
+def _pipe_of(data: bytes) -> io.BufferedReader:
+    """Return the end of a pipe from which a few bytes can be read."""
+    end, start = os.pipe()
+    os.write(start, data)
+    os.close(start)
+    return os.fdopen(end, "rb")
 
 
 Refused = Callable[..., str]

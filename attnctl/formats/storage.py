@@ -35,7 +35,7 @@ def trace_to_npz(trace: Trace) -> bytes:
 
 
 def write_trace_npz(trace: Trace, file: IO[bytes]) -> None:
-    """Write a trace as an NPZ file, the arrays straight from memory (bench_explain): np.savez copies each of them first."""
+    """Write a trace as an NPZ file, the arrays straight from memory: np.savez copies each of them first."""
     with zipfile.ZipFile(file, "w") as archive:
         for name, entry_array in _npz_entries(trace):
             array = np.asarray(entry_array, order="C")

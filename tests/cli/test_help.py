@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import subprocess
 from typing import Any
 
 import pytest
 
 from attnctl.cli.app import load_command
 from attnctl.commands import COMMANDS
-from tests.conftest import Run, process
+from tests.conftest import Refused, Run
 
 
 def options_of(name: str) -> dict[str, Any]:
@@ -71,9 +70,9 @@ def test_words_without_quotes(run: Run) -> None:
 
 
 @pytest.mark.parametrize("command", ["explain", "heads", "ablate"])
-def test_a_pipe_is_read_where_no_text_is_given(command: str) -> None:
-    piped = process(command, "--json", "--quiet", input=b"Alice will eat")
-    assert piped.returncode == 0, piped
-    assert piped.stdout == process(command, "--json", "--quiet", "Alice will eat").stdout
-    assert process(command, input=b"").stderr.startswith(b"attnctl: the text is empty")
-    assert b"there is no text" in process(command, stdin=subprocess.DEVNULL).stderr
+def test_a_pipe_is_read_where_no_text_is_given(command: str, run: Run, refused: Refused) -> None:
+    piped = run(command, "--json", "--quiet", pipe=b"Alice will eat")
+    assert piped.code == 0, piped
+    assert piped.out == run(command, "--json", "--quiet", "Alice will eat").out
+    assert refused(command, pipe=b"").startswith("the text is empty")
+    assert "there is no text" in refused(command, code=2)

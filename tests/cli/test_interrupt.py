@@ -11,9 +11,6 @@ from pathlib import Path
 
 import pytest
 
-# also where the tests themselves run with Ctrl-C ignored, as a shell's background jobs do
-LISTEN = "import signal; signal.signal(signal.SIGINT, signal.default_int_handler)\n"
-
 # says when it begins to read the program, and sleeps where the program would import something
 PROGRAM = """
 import sys, time
@@ -32,7 +29,7 @@ main()
 @pytest.mark.parametrize("name", ["attnctl.cli", "typer", "attnctl.commands.explain", "numpy"])
 def test_an_interrupt_of_the_start_is_one_line(name: str) -> None:
     """It was a traceback for the first tenth of a second."""
-    command = [sys.executable, "-c", LISTEN + PROGRAM.format(name=name)]
+    command = [sys.executable, "-c", PROGRAM.format(name=name)]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None and process.stdout.readline() == "now\n"
         time.sleep(0.05)
@@ -59,7 +56,7 @@ def test_an_interrupt_at_any_time_is_one_line(name: str, tmp_path: Path) -> None
     Path("checkpoint/config.json").write_text('{"model_type": "llama"}')
     heard = 0
     for delay in (0.0, 0.05, 0.1, 0.2, 0.4, 0.8):
-        command = [sys.executable, "-c", LISTEN + READY, *COMMANDS[name]]
+        command = [sys.executable, "-c", READY, *COMMANDS[name]]
         pipes = dict.fromkeys(("stdin", "stdout", "stderr"), subprocess.PIPE)
         with subprocess.Popen(command, start_new_session=True, **pipes) as process:
             assert process.stdout is not None and process.stdout.read(4) == b"now\n"
@@ -143,7 +140,7 @@ with removed_at_end(folder):
         (WRITING.replace("SENT", "0"), 0, "True\n", set()),
         (WRITING.replace("SENT", "signal.SIGTERM"), -signal.SIGTERM, "", set()),
         (WRITING.replace("SENT", "signal.SIGHUP"), -signal.SIGHUP, "", set()),
-        (LISTEN + IMPORTING, 0, "imported\nout\n", set()),
+        (IMPORTING, 0, "imported\nout\n", set()),
         (RENAMING, -signal.SIGTERM, "", {"in.txt", "out", "out/.lock", "out/manifest.jsonl", "out/run.json"}),
         (FOLDER, -signal.SIGTERM, "", set()),
     ],

@@ -1,7 +1,8 @@
 """Every option of every command, alone, in each of its modes: it changes what comes out, or is refused in one line.
 
 `tests/cli/test_unused_options.py` holds that each branch reads or refuses what is typed; here an option that is read, and
-then dropped on its way, shows. JSON that comes out with one of them is what its schema says.
+then dropped on its way, shows. The options of a model, which is opened in one place, are tried in the first case of each
+command alone. JSON that comes out with one of them is what its schema says.
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ from __future__ import annotations
 import itertools
 import json
 import shutil
+from dataclasses import fields
 from pathlib import Path
 from typing import NamedTuple
 
@@ -17,6 +19,7 @@ import pytest
 
 from attnctl.cli import defaults
 from attnctl.cli.app import load_command
+from attnctl.cli.groups import AnswerOptions, ModelOptions
 from attnctl.commands import COMMANDS
 from tests.conftest import Run, check_schema
 
@@ -186,12 +189,18 @@ MADE = (
 )
 
 
+NO_CHOICES = {"quiet", "help_all", "no_open", "output", "file"}
+OF_MODELS = {field.name for field in fields(ModelOptions)} - {field.name for field in fields(AnswerOptions)}
+
+
 def choices_of(case: Case) -> list[Choice]:
-    """Every option of a case's command as it is typed, each way that it can be."""
+    """Return every option of a case's command as it is typed, each way that it can be."""
     found = []
+    first = next(other for other in CASES.values() if other.given[0] == case.given[0])
+    left_out = NO_CHOICES if case == first else NO_CHOICES | OF_MODELS
     for option in load_command(case.given[0]).params:
         name = option.name or ""
-        if option.param_type_name != "option" or name in ("quiet", "help_all", "no_open", "output", "file"):
+        if option.param_type_name != "option" or name in left_out:
             continue
         flags = [flag for flag in (*option.opts, *option.secondary_opts) if flag.startswith("--")]
         if getattr(option, "is_flag", False):

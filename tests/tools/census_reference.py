@@ -1,14 +1,10 @@
 """Counts of a census by another way: transformers' eager weights, a sentence at a time, in plain loops.
 
-By hand: python -m tests.tools.census_reference FILE.conllu CHECKPOINT [SENTENCES] compares them with `attnctl evaluate`.
 It knows CoNLL-U without multi-word tokens that share a place, and `# text`; other sentences are left to attnctl's own tests.
 """
 
 from __future__ import annotations
 
-import json
-import subprocess
-import sys
 from collections import Counter
 from pathlib import Path
 from typing import Any
@@ -143,32 +139,3 @@ def differences(census: dict[str, Any], right: Counts, cases: Counter[tuple[str,
                 if count != wanted:
                     found.append(f"{name} {way} head {layer}.{head}: {count}, not {wanted}")
     return found
-
-
-def main() -> None:
-    from attnctl.models.huggingface.hub import find_checkpoint
-
-    path, model, most = sys.argv[1], sys.argv[2], int((sys.argv[3:] or ["100"])[0])
-    sentences = read(path)[:most]
-    part = Path(f"{path}.part")
-    part.write_text("\n\n".join(one["lines"] for one in sentences) + "\n\n", encoding="utf-8")
-    done = subprocess.run(
-        [sys.executable, "-m", "attnctl", "evaluate", str(part), "--model", model, "--json"],
-        capture_output=True,
-        check=True,
-    )
-    part.unlink()
-    census = json.loads(done.stdout)
-    right, cases = counts(
-        sentences, eager(model if model.endswith(".gguf") else str(find_checkpoint(model))), census["causal"]
-    )
-    wrong = differences(census, right, cases)
-    heads = len({key[2:] for key in right})
-    print(
-        f"{len(sentences)} sentences, {sum(cases.values())} cases, {len(cases)} rows × {heads} heads: {len(wrong)} counts differ"
-    )
-    print("\n".join(wrong[:20]))
-
-
-if __name__ == "__main__":
-    main()

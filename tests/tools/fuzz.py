@@ -8,19 +8,22 @@ from __future__ import annotations
 
 import argparse
 import base64
+import contextlib
 import io
+import itertools
 import json
+import multiprocessing
 import os
 import random
 import resource
-import select
 import signal
 import sys
 import tempfile
 import time
 import traceback
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
+from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
 
@@ -81,11 +84,8 @@ def samples() -> dict[str, bytes]:
     write_trace_npz(trace, npz)
     np.save(npy, np.eye(3, dtype=np.float32))
     small = {name: np.ones((1, 8, 4), np.float32) for name in ("W_Q", "W_K", "W_V")}
-    tokenizer = {
-        "version": "1.0",
-        "added_tokens": [],
-        "model": {"type": "WordLevel", "vocab": {"a": 0}, "unk_token": "a"},
-    }
+    model = {"type": "WordLevel", "vocab": {"a": 0}, "unk_token": "a"}
+    tokenizer = {"version": "1.0", "added_tokens": [], "model": model}
     return read_back.made_files() | {
         "t.json": trace.to_json().encode(),
         "t.npz": npz.getvalue(),
@@ -182,18 +182,9 @@ def _case(
 
 
 def value_of(rng: random.Random, files: dict[str, bytes]) -> str:
-    return rng.choice(
-        rng.choice(
-            (
-                NUMBERS,
-                WORDS,
-                TEXTS,
-                tuple(dict.fromkeys(part.partition("/")[0] for part in files)),
-                tuple(files),
-                OUTPUTS,
-            )
-        )
-    )
+    """Return a value for any option or argument."""
+    tops = tuple(dict.fromkeys(part.partition("/")[0] for part in files))
+    return rng.choice(rng.choice((NUMBERS, WORDS, TEXTS, tops, tuple(files), OUTPUTS)))
 
 
 def played(case: Case) -> str | None:
@@ -212,100 +203,72 @@ class Worker:
     """
 
     def __init__(self) -> None:
-        self._child, self._played = 0, 0
-        self._to = self._from = -1
+        self._process: Any = None
+        self._played = 0
 
     def play(self, case: Case) -> str | None:
-        """What is wrong with how a case ends, or None."""
+        """Return what is wrong with how a case ends, or None."""
         if self._played >= CASES:
             self.end()
-        if not self._child:
+        if self._process is None:
             self._begin()
         self._played += 1
-        _send(self._to, case)
-        if not select.select([self._from], [], [], 10 * SECONDS)[0]:
-            os.kill(self._child, signal.SIGKILL)
-            self._wait()
+        self._pipe.send(case)
+        if not self._pipe.poll(10 * SECONDS):
+            self._process.kill()
+            self.end()
             return "it hangs"
-        answer = _receive(self._from)
-        if answer is not None:
-            return answer["found"]  # type: ignore[no-any-return]
-        status = self._wait()
-        return f"it died of signal {os.WTERMSIG(status)}" if os.WIFSIGNALED(status) else "it ended the process"
+        try:
+            answer: str | None = self._pipe.recv()
+        except EOFError:
+            code = self.end()
+            return f"it died of signal {-code}" if code < 0 else "it ended the process"
+        return answer
 
-    def end(self) -> None:
-        """End the process, if there is one."""
-        if self._child:
-            os.close(self._to)
-            self._to = -1
-            self._wait()
+    def end(self) -> int:
+        """End the process, if it runs; return its exit code."""
+        if self._process is None:
+            return 0
+        self._pipe.close()
+        self._process.join()
+        code: int = self._process.exitcode
+        self._process, self._played = None, 0
+        return code
 
     def _begin(self) -> None:
-        ours, self._to = os.pipe()
-        self._from, theirs = os.pipe()
+        fork = multiprocessing.get_context("fork")
+        self._pipe, theirs = fork.Pipe()
+        self._process = fork.Process(target=_work, args=(self._pipe, theirs))
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", DeprecationWarning)  # of threads: what is played first has none yet
-            self._child = os.fork()
-        if self._child == 0:
-            try:
-                os.close(self._to)
-                os.close(self._from)
-                _work(ours, theirs)
-            finally:
-                os._exit(0)
-        os.close(ours)
-        os.close(theirs)
-
-    def _wait(self) -> int:
-        status = os.waitpid(self._child, 0)[1]
-        for end in (self._to, self._from):
-            if end >= 0:
-                os.close(end)
-        self._child, self._played, self._to, self._from = 0, 0, -1, -1
-        return status
+            self._process.start()
+        theirs.close()
 
 
-def _send(pipe: int, value: Any) -> None:
-    data = json.dumps(value).encode()
-    data = len(data).to_bytes(8, "big") + data
-    while data:
-        data = data[os.write(pipe, data) :]
-
-
-def _receive(pipe: int) -> Any:
-    """What was sent, or None where the other end is closed."""
-
-    def read(count: int) -> bytes:
-        got = b""
-        while len(got) < count and (part := os.read(pipe, count - len(got))):
-            got += part
-        return got
-
-    size = read(8)
-    return json.loads(read(int.from_bytes(size, "big"))) if len(size) == 8 else None
-
-
-def _work(ours: int, theirs: int) -> None:
+def _work(parents: Connection, pipe: Connection) -> None:
     """Play what comes in until no more does, each case in a folder of its own."""
+    parents.close()  # else no end of it is ever seen
     resource.setrlimit(resource.RLIMIT_AS, (MEMORY, MEMORY))
     before = dict(os.environ)
     if "torch" in sys.modules:  # which waits for ever for the threads that its parent had made
         sys.modules["torch"].set_num_threads(1)
-    while (case := _receive(ours)) is not None:
-        with tempfile.TemporaryDirectory() as folder:
-            os.chdir(folder)
-            # defaults of one's own, and the lines of a shell, are files like any other: never those of whoever runs this
-            os.environ |= dict.fromkeys(("XDG_CONFIG_HOME", "XDG_STATE_HOME"), folder)
-            for name, data in case["files"].items():
-                Path(name).parent.mkdir(parents=True, exist_ok=True)
-                Path(name).write_bytes(base64.b64decode(data))
-            signal.setitimer(signal.ITIMER_PROF, SECONDS)  # whose signal ends the process
-            found = _in_process(case["arguments"], base64.b64decode(case["stdin"]))
-            signal.setitimer(signal.ITIMER_PROF, 0)
-            os.chdir("/")
-        os.environ.clear()
-        os.environ.update(before)
-        _send(theirs, {"found": found and found.encode(errors="backslashreplace").decode()})
+    with contextlib.suppress(EOFError):
+        while True:
+            case = pipe.recv()
+            with tempfile.TemporaryDirectory() as folder:
+                os.chdir(folder)
+                # defaults of one's own, and the lines of a shell, are files like any other: never those of whoever runs this
+                os.environ |= dict.fromkeys(("XDG_CONFIG_HOME", "XDG_STATE_HOME"), folder)
+                for name, data in case["files"].items():
+                    Path(name).parent.mkdir(parents=True, exist_ok=True)
+                    Path(name).write_bytes(base64.b64decode(data))
+                signal.setitimer(signal.ITIMER_PROF, SECONDS)  # whose signal ends the process
+                found = _in_process(case["arguments"], base64.b64decode(case["stdin"]))
+                signal.setitimer(signal.ITIMER_PROF, 0)
+                os.chdir("/")
+            os.environ.clear()
+            os.environ.update(before)
+            pipe.send(found and found.encode(errors="backslashreplace").decode())
 
 
 def _in_process(arguments: list[str], stdin: bytes) -> str | None:
@@ -352,22 +315,21 @@ def kept() -> Iterator[Case]:
         yield json.loads(line)
 
 
-def fuzz(seconds: float, seed: int, report: Callable[[Case, str], None]) -> int:
-    """Play the finds of before, then cases for so long; `report` is called with each find. → how many were played."""
+def random_cases(seed: int) -> Iterator[Case]:
+    """Yield cases without end, the same for the same seed."""
     rng, files, commands = random.Random(seed), samples(), commands_of()
+    while True:
+        yield case_of(rng, commands, files)
+
+
+def play_cases(cases: Iterable[Case], report: Callable[[Case, str], None]) -> int:
+    """Play cases, and call `report` with each find; return how many were played."""
     count, worker = 0, Worker()
-
-    def cases() -> Iterator[Case]:
-        yield from list(kept())
-        end = time.monotonic() + seconds
-        while time.monotonic() < end:
-            yield case_of(rng, commands, files)
-
     try:
-        for case in cases():
+        for case in cases:
+            count += 1
             if worker.play(case) is not None and (found := played(case)) is not None:  # by itself too
                 report(case, found)
-            count += 1
     finally:
         worker.end()
     return count
@@ -392,7 +354,9 @@ def main() -> None:
             with FINDS.open("a", encoding="utf-8") as file:
                 file.write(json.dumps(case | {"found": key}) + "\n")
 
-    count = fuzz(60 * given.minutes, seed, report)
+    end = time.monotonic() + 60 * given.minutes
+    new = itertools.takewhile(lambda _: time.monotonic() < end, random_cases(seed))
+    count = play_cases(itertools.chain(list(kept()), new), report)
     print(f"seed {seed}: {count} cases, {len(seen)} finds")
     sys.exit(1 if seen else 0)
 

@@ -16,6 +16,7 @@ import random
 import sys
 import tempfile
 from collections.abc import Iterator
+from functools import cache
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -23,6 +24,7 @@ from typing import Any
 TEXT = "Alice will eat pizza\n\nBob likes tea"
 SMALL = ["--model", "random", "--layers", "2", "--heads", "2", "--d-model", "8"]
 CHAT = [{"role": "system", "content": "Be short."}, {"role": "user", "content": "A cat sat.\n\nA dog ran. Who sat?"}]
+GONE = object()  # in place of a value: its key is removed
 SETTINGS = '# mine\nmodel = "random"\nseed = 3\n\n[heatmap]\ncmap = "magma"\n'
 
 # what makes the files, in a folder of its own
@@ -76,6 +78,7 @@ for _more in OF_COMMANDS:
         READERS[_name] = (*READERS.get(_name, ()), *_lines)
 
 
+@cache
 def made_files() -> dict[str, bytes]:
     """Every file by its name, as sound as attnctl writes it."""
     import numpy as np
@@ -173,6 +176,10 @@ def damages_of(name: str, data: bytes, rng: random.Random, flips: int, most: int
 
 def _damaged_json(name: str, text: str, rng: random.Random, most: int) -> Iterator[tuple[str, bytes]]:
     lines = text.splitlines() if name.endswith(".jsonl") else [text]
+
+    def written(value: str) -> bytes:
+        return "\n".join([*lines[:-1], value]).encode()
+
     for word in (
         "NaN",
         "-Infinity",
@@ -186,32 +193,30 @@ def _damaged_json(name: str, text: str, rng: random.Random, most: int) -> Iterat
         "5",
         '"x"',
     ):
-        yield f"all of it {word[:9]}", "\n".join([*lines[:-1], word]).encode()
+        yield f"all of it {word[:9]}", written(word)
     document = json.loads(lines[-1])
-    yield "keys twice", "\n".join([*lines[:-1], _with_keys_twice(lines[-1], document)]).encode()
+    yield "keys twice", written(_with_keys_twice(lines[-1], document))
+
+    def changed(place: tuple[Any, ...], value: Any) -> str:
+        """Return the document as JSON with another value in one place; without that place where `value` is GONE."""
+        whole = copy.deepcopy(document)
+        inner = whole
+        for key in place[:-1]:
+            inner = inner[key]
+        if value is GONE:
+            del inner[place[-1]]
+        else:
+            inner[place[-1]] = value
+        return json.dumps(whole)
+
     places = list(_places(document))
     for place in places if len(places) < most else rng.sample(places, most):
         values = (None, True, -1, 1e308, 10**30, "x", "\x1b[2J\u202e", [], {}, [[]], "\ud800", 0.5)
         for value in rng.sample(values, 3):
-            changed = copy.deepcopy(document)
-            inner = changed
-            for key in place[:-1]:
-                inner = inner[key]
-            inner[place[-1]] = value
-            yield f"{place} is {value!r}", "\n".join([*lines[:-1], json.dumps(changed)]).encode() + b"\n"
+            yield f"{place} is {value!r}", written(changed(place, value)) + b"\n"
         for word in ("NaN", "9" * 400):
-            changed = copy.deepcopy(document)
-            inner = changed
-            for key in place[:-1]:
-                inner = inner[key]
-            inner[place[-1]] = "@@"
-            yield f"{place} is {word[:9]}", json.dumps(changed).replace('"@@"', word).encode() + b"\n"
-        changed = copy.deepcopy(document)
-        inner = changed
-        for key in place[:-1]:
-            inner = inner[key]
-        del inner[place[-1]]
-        yield f"{place} is not there", "\n".join([*lines[:-1], json.dumps(changed)]).encode() + b"\n"
+            yield f"{place} is {word[:9]}", changed(place, "@@").replace('"@@"', word).encode() + b"\n"
+        yield f"{place} is not there", written(changed(place, GONE)) + b"\n"
 
 
 def _with_keys_twice(line: str, document: Any) -> str:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import io
 import json
+import math
 import os
 import re
 import shlex
@@ -74,9 +75,10 @@ def run_line(line: str, room: Path, columns: int) -> tuple[int, str, str]:
     out, err = Terminal(io.BytesIO(), "utf-8"), io.TextIOWrapper(io.BytesIO(), "utf-8")
     env = {name: value for name, value in os.environ.items() if not name.startswith(("ATTNCTL_", "FORCE_COLOR"))}
     env |= {"COLUMNS": str(columns), "NO_COLOR": "1", "TERM": "xterm", "XDG_CONFIG_HOME": "/nowhere"}
+    unhurried = patch("attnctl.cli.progress.EVERY", math.inf)  # however busy the machine, no line of long work
     streams = patch.multiple(sys, argv=shlex.split(words), stdin=given, stdout=out, stderr=err)
     nameless = patch.object(sys.modules["__main__"], "__package__", None)  # of `python -m`, which help would name
-    with contextlib.chdir(room), patch.dict(os.environ, env, clear=True), streams, nameless:
+    with contextlib.chdir(room), patch.dict(os.environ, env, clear=True), streams, nameless, unhurried:
         try:
             run_command_line()
         except SystemExit as end:

@@ -29,7 +29,7 @@ from attnctl.formats.audio import read_audio, resampled
 from attnctl.models import open_model
 from tests.conftest import Refused, Run, check_schema
 from tests.tools import whisper
-from tests.tools.benchmarks.bench_align import Voice, lateness
+from tests.tools.voice import Voice, lateness
 
 
 @pytest.fixture(scope="module")

@@ -1,185 +1,200 @@
-"""Checkpoints, as ratios: `python tests/tools/benchmarks/bench_checkpoint.py`. Asserts nothing.
-
-One head of a checkpoint of GPT-2 small's size, and of SmolLM2's, at 1,024 tokens against the usual way (eager,
-output_attentions), and against the same without the logits that nobody reads; and the whole process on SmolLM2, as
-safetensors, against the twelve lines that people write, and against its parts that cannot be left out: the same imports,
-weights, tokenizer and forward, with nothing of attnctl's but its lighter imports. Peak memory is measured in processes of
-their own, since a process never gives it back.
-"""
+"""Checkpoints: one head captured against every weight under eager, heads switched off against a loop of hooks, memory."""
 
 from __future__ import annotations
 
-import os
-import statistics
-import subprocess
-import sys
+import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
+from typing import Any
+
+from tests.tools.benchmarks.measuring import Pair, Row, benchmark, in_turn, peak_of, seconds_of
 
 TOKENS = 1024
-USUAL = """
-import sys
-import torch
-from transformers import AutoModelForCausalLM, AutoTokenizer
-
-name, text = sys.argv[1:]
-tokenizer = AutoTokenizer.from_pretrained(name)
-model = AutoModelForCausalLM.from_pretrained(name, attn_implementation="eager")
-model.eval()
-inputs = tokenizer(text, return_tensors="pt")
-with torch.no_grad():
-    outputs = model(**inputs, output_attentions=True)
-print(tokenizer.convert_ids_to_tokens(inputs["input_ids"][0]), outputs.attentions[13][0, 8])
-"""
 
 
-BARE = """
-import sys
-import attnctl.light_import as light
-
-light.alone = True
-with light.light_torch():
+def network_of_size(shape: str) -> tuple[Any, int, int]:
+    """Return a random network of GPT-2 small's size or of SmolLM2's, its middle layer and its last."""
     import torch
-with light.quick_listing():
-    import transformers
-network = light.import_lightly(lambda: transformers.LlamaForCausalLM.from_pretrained(sys.argv[1], dtype=torch.float32))
-from tokenizers import Tokenizer
-
-ids = Tokenizer.from_file(sys.argv[1] + "/tokenizer.json").encode(sys.argv[2]).ids
-with torch.inference_mode():
-    network(torch.tensor([ids]))
-"""
-
-
-def forwards(shape: str) -> dict[str, Callable[[int], object]]:
-    """The ways to run a network over so many tokens: eager with every weight, fused with none, capture with one head.
-
-    `lean` is eager with the logits of the last token alone; the capture of the last layer is its worst case.
-    """
-    import torch
-    from transformers.models.gpt2.modeling_gpt2 import GPT2Config, GPT2LMHeadModel
-    from transformers.models.llama.modeling_llama import LlamaConfig, LlamaForCausalLM
-
-    import attnctl
+    from transformers import GPT2Config, GPT2LMHeadModel, LlamaConfig, LlamaForCausalLM
 
     torch.manual_seed(0)
     if shape == "GPT-2":
-        model, middle, last = GPT2LMHeadModel(GPT2Config()).eval(), 5, 11
-    else:
-        heads = {"num_attention_heads": 9, "num_key_value_heads": 3, "num_hidden_layers": 30}
-        sizes = {"vocab_size": 49152, "hidden_size": 576, "intermediate_size": 1536, "tie_word_embeddings": True}
-        model, middle, last = LlamaForCausalLM(LlamaConfig(**sizes, **heads)).eval(), 14, 29
+        return GPT2LMHeadModel(GPT2Config()).eval(), 5, 11
+    heads = {"num_attention_heads": 9, "num_key_value_heads": 3, "num_hidden_layers": 30}
+    sizes = {"vocab_size": 49152, "hidden_size": 576, "intermediate_size": 1536, "tie_word_embeddings": True}
+    return LlamaForCausalLM(LlamaConfig(**sizes, **heads)).eval(), 14, 29
+
+
+def capture_rows(shape: str) -> Iterator[Row]:
+    """Yield the capture of one head of the middle and of the last layer, which is its worst case."""
+    import torch
+
+    import attnctl
+
+    torch.set_num_threads(1)
+    model, middle, last = network_of_size(shape)
     ids = torch.randint(0, 49152, (1, TOKENS))
 
     @torch.inference_mode()
-    def eager(n: int, **how: object) -> object:
+    def eager(**how: object) -> None:
         model.set_attn_implementation("eager")
-        return model(ids[:, :n], output_attentions=True, **how).attentions
+        model(ids, output_attentions=True, **how)
 
     @torch.inference_mode()
-    def fused(n: int) -> object:
+    def captured(layer: int) -> None:
         model.set_attn_implementation("sdpa")
-        return model(ids[:, :n])
+        with attnctl.capture(model, layer=[layer], head=[3], stop=True):
+            model(ids)
+
+    peaks = {"eager": peak_of(eager)}
+    for name, layer, most in (("middle", middle, 0.25), ("last", last, 0.45)):
+        pair = in_turn(partial(captured, layer), eager, 3)
+        lean = seconds_of(partial(eager, use_cache=False, logits_to_keep=1))
+        limit = f"{pair.ours / lean:.2f} against eager without the logits that nobody reads"
+        yield pair.row(f"capture, {name} layer, {shape}", "eager, output_attentions", most=most, limit=limit)
+        peaks[name] = peak_of(partial(captured, layer))
+        yield Row(
+            f"memory of capture, {name} layer, {shape}", "eager, output_attentions", peaks[name] / peaks["eager"],
+            most=0.2, ours=f"{peaks[name]:,.0f} MiB", theirs=f"{peaks['eager']:,.0f} MiB",
+        )  # fmt: skip
+
+
+@benchmark()
+def capture_gpt2() -> Iterator[Row]:
+    """Yield the capture of a network of GPT-2 small's size, 1,024 tokens."""
+    yield from capture_rows("GPT-2")
+
+
+@benchmark(quick=False)
+def capture_smollm2() -> Iterator[Row]:
+    """Yield the capture of a network of SmolLM2's size, 1,024 tokens."""
+    yield from capture_rows("SmolLM2")
+
+
+@benchmark()
+def ablate() -> Iterator[Row]:
+    """Yield every head of SmolLM2 switched off on 15 tokens, against a loop of full forwards with hooks."""
+    import torch
+
+    from attnctl.models import open_model
+    from attnctl.models.watching import watched_text
+    from attnctl.readings.rank_correlation import spearman_rho
+    from attnctl.watched.measure import EffectRequest, measure_effects
+
+    text, target, against = "<|endoftext|>When Mary and John went to the store, John gave a drink to", " Mary", " John"
+    torch.set_num_threads(1)
+    model: Any = open_model("smollm2")
+    ids = torch.tensor([[token.id for token in model.tokenize(text)]])
+    mary, john = (model.pieces.tokenize_text(word)[-1].id for word in (target, against))
+    reference = {}
 
     @torch.inference_mode()
-    def capture(n: int, layer: int = middle) -> object:
-        model.set_attn_implementation("sdpa")
-        with attnctl.capture(model, layer=[layer], head=[3], stop=True) as traces:
-            model(ids[:, :n])
-        return traces
+    def loop_over_head(head: int) -> None:
+        """Zero one head of each layer by a hook before the output projection: 30 of the 270 forwards."""
+        for layer, block in enumerate(model.network.model.layers):
 
-    lean = partial(eager, use_cache=False, logits_to_keep=1)
-    return {"eager": eager, "lean": lean, "fused": fused, "middle": capture, "last": partial(capture, layer=last)}
+            def zero(_: Any, args: tuple[Any, ...]) -> tuple[Any, ...]:
+                x = args[0].clone()
+                x[..., head * 64 : (head + 1) * 64] = 0
+                return (x,)
 
+            handle = block.self_attn.o_proj.register_forward_pre_hook(zero)
+            logits = model.network(ids).logits[0, -1]
+            handle.remove()
+            reference[layer, head] = float(logits[mary] - logits[john])
 
-def peak(shape: str, way: str) -> float:
-    """Extra peak MB of one forward, after one on a short text."""
-    forward = forwards(shape)[way]
-    forward(16)
-    before = resident("VmRSS")
-    kept = forward(TOKENS)
-    del kept
-    return resident("VmHWM") - before
+    def sweep(**how: Any) -> Any:
+        return measure_effects(watched_text(model, text), EffectRequest(target, against, **how))
 
+    def slopes() -> Any:
+        watched = watched_text(model, text)
+        return watched.gradients(watched.target_word(target), watched.target_word(against))
 
-def resident(field: str) -> float:
-    """This process's memory in MB: now (VmRSS), or at its peak (VmHWM)."""
-    for line in Path("/proc/self/status").read_text().splitlines():
-        if line.startswith(field):
-            return int(line.split()[1]) / 1024
-    return float("nan")
-
-
-def head(shape: str, pairs: int) -> None:
-    """One head recorded, against every layer's weights put out under eager."""
-    ways = forwards(shape)
-    for forward in ways.values():
-        forward(TOKENS)
-    times: list[dict[str, float]] = []
-    for _ in range(2 * pairs):
-        times.append({})
-        for way, forward in ways.items():
-            start = time.perf_counter()
-            forward(TOKENS)
-            times[-1][way] = time.perf_counter() - start
-    memory = {}
-    for way in ways:
-        done = subprocess.run([sys.executable, __file__, shape, way], capture_output=True, text=True, check=True)
-        memory[way] = float(done.stdout)
-    for way in ("fused", "middle", "last"):
-        for peer in ("eager", "lean"):
-            ours, theirs = (statistics.median(run[name] for run in times) for name in (way, peer))
-            ratio = statistics.median(run[way] / run[peer] for run in times)
-            print(
-                f"{shape:7} {way:8} {ours:6.2f} s against {peer:5} {theirs:6.2f} s: ratio {ratio:.2f} (budget 0.45)   "
-                f"{memory[way]:6.0f} MB against {memory[peer]:6.0f} MB: ratio {memory[way] / memory[peer]:.2f} (budget 0.20)"
-            )
-
-
-def process(folder: str, pairs: int) -> None:
-    """The whole process on a checkpoint's folder, against the twelve lines."""
-    text = "Alice will eat pizza"
-    ours = [sys.executable, "-m", "attnctl", "explain", text, "--model", folder, "--layer", "13", "--head", "8"]
-    theirs = [sys.executable, "-c", USUAL, folder, text]
-    environment = os.environ | {"HF_HUB_OFFLINE": "1", "COLUMNS": "80"}
-
-    def seconds(command: list[str]) -> float:
-        start = time.perf_counter()
-        subprocess.run(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, check=True, env=environment)
-        return time.perf_counter() - start
-
-    bare = [sys.executable, "-c", BARE, folder, text]
-    commands = (ours, bare, theirs)
-    for command in commands:
-        seconds(command)  # warm the caches
-    times = [tuple(map(seconds, commands)) for _ in range(pairs)]
-    mine, least, other = (statistics.median(side) for side in zip(*times, strict=True))
-    ratio, floor = (statistics.median(run[at] / run[2] for run in times) for at in (0, 1))
-    print(
-        f"process  {mine:6.2f} s against the usual {other:6.2f} s: ratio {ratio:.2f} (budget 0.45); "
-        f"bare imports, weights and forward {least:.2f} s: {floor:.2f}"
+    effects = sweep()
+    pair = in_turn(sweep, partial(loop_over_head, 0), clock=time.perf_counter)
+    base = effects.baseline.logit_difference
+    gap = max(
+        abs(one.logit_difference - reference[one.layer, one.head] + base)
+        for one in effects.heads
+        if (one.layer, one.head) in reference
+    )
+    peer = "270 forwards with hooks"
+    whole = Pair(pair.ours, 9 * pair.theirs, pair.ratio / 9)
+    yield whole.row_of_speed(
+        "ablate, every head of SmolLM2", peer, least=4, limit=f"largest difference of an effect {gap:.0e}"
+    )
+    first = in_turn(slopes, partial(loop_over_head, 0), clock=time.perf_counter)
+    slope = slopes().heads
+    rank = spearman_rho(
+        [one.logit_difference for one in effects.heads],
+        [float(slope[one.layer]["logit_difference"][one.head]) for one in effects.heads],
+    )
+    yield Pair(first.ours, 9 * first.theirs, first.ratio / 9).row_of_speed(
+        "effects to first order", peer, limit=f"rank correlation with the exact ones {rank:+.2f}"
     )
 
 
-def main(pairs: int = 3) -> None:
-    head("GPT-2", pairs)
-    head("SmolLM2", pairs)
-    from attnctl.errors import AttnctlError
-    from attnctl.models.huggingface.gguf import dequantised_folder
-    from attnctl.models.huggingface.hub import find_checkpoint
+@benchmark(quick=False)
+def picture_prompt() -> Iterator[Row]:
+    """Yield the memory of one query's weights, all heads, over a picture and a long text: LLaVA of random weights.
 
-    try:
-        folder = find_checkpoint("smollm2")
-    except AttnctlError as error:
-        print(f"process  not measured: {error}")
-        return
-    process(str(dequantised_folder(folder) if folder.suffix == ".gguf" else folder), pairs)
+    It has 32 heads of 128 and 3 layers, and reads 576 tokens of a picture and text to 3,000 in all.
+    """
+    import torch
+
+    from attnctl.models import open_model
+    from attnctl.source import TextSource, prepare
+    from attnctl.source.cells import query_row
+
+    torch.set_num_threads(1)
+    with tempfile.TemporaryDirectory() as folder:
+        write_llava(Path(folder))
+        model: Any = open_model(folder, image=f"{folder}/photo.png")
+        source = TextSource(model, ("what is on the table and who put it there " * 3000)[: 3000 - 576 - 12])
+        network, inputs = model.network, model.of_text(source.text).inputs_of_tokens(source.tokens)
+        for weight in network.parameters():
+            weight.sum()  # read from the file now
+
+        def row() -> None:
+            assert len(query_row(prepare(source), len(source.tokens) - 1).weights) == 3 * 32
+
+        @torch.inference_mode()
+        def forward(kernel: str) -> None:
+            network.set_attn_implementation(kernel)
+            network(**inputs, use_cache=False, logits_to_keep=1, output_attentions=kernel == "eager")
+
+        ours, plain, eager = peak_of(row), peak_of(partial(forward, "sdpa")), peak_of(partial(forward, "eager"))
+        yield Row(
+            f"memory of a row of {len(source.tokens):,} tokens, LLaVA", "plain forward", ours / plain,
+            ours=f"{ours:,.0f} MiB", theirs=f"{plain:,.0f} MiB", limit=f"eager with every weight: {eager:,.0f} MiB",
+        )  # fmt: skip
 
 
-if __name__ == "__main__":
-    if sys.argv[1:2] and not sys.argv[1].isdigit():
-        print(peak(*sys.argv[1:]))
-    else:
-        main(int(sys.argv[1]) if len(sys.argv) > 1 else 3)
+def write_llava(folder: Path, side: int = 336) -> None:
+    """Write a checkpoint of random weights, its processor, and a picture; its pictures are 24 × 24 patches."""
+    import numpy as np
+    import torch
+    import transformers
+    from PIL import Image
+
+    from tests.models.huggingface.test_picture_prompts import TEMPLATE, tokenizer
+
+    words = tokenizer("<image>")
+    sizes = {"hidden_size": 4096, "num_hidden_layers": 3, "num_attention_heads": 32, "intermediate_size": 1024}
+    seeing = {"hidden_size": 256, "num_hidden_layers": 2, "num_attention_heads": 4, "intermediate_size": 256}
+    torch.manual_seed(0)
+    config = transformers.LlavaConfig(
+        vision_config=transformers.CLIPVisionConfig(**seeing, image_size=side, patch_size=14),
+        text_config=transformers.LlamaConfig(**sizes, vocab_size=320, max_position_embeddings=4096),
+        image_token_id=words.convert_tokens_to_ids("<image>"),
+    )
+    transformers.LlavaForConditionalGeneration(config).save_pretrained(folder)
+    crop = {"size": {"shortest_edge": side}, "crop_size": {"height": side, "width": side}}
+    pictures = transformers.CLIPImageProcessorPil(**crop)
+    how = {"patch_size": 14, "vision_feature_select_strategy": "default", "num_additional_image_tokens": 1}
+    template = TEMPLATE.replace("MARK", "<image>")
+    transformers.LlavaProcessor(pictures, words, **how, chat_template=template).save_pretrained(folder)
+    pixels = np.random.default_rng(0).integers(0, 255, (480, 640, 3), np.uint8)
+    Image.fromarray(pixels).save(folder / "photo.png")

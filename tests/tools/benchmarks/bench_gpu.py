@@ -1,32 +1,23 @@
-"""Long texts and capture on a GPU: `python -m tests.tools.benchmarks.bench_gpu [TOKENS …]`. Needs a CUDA device.
-
-Overview and the statistics of every head over 32 heads, d 128, bfloat16, causal, against one fused attention (torch's
-FlashAttention kernel) of the same call: time (goal ≤ 3) and peak memory (goal ≤ 2); then one forward under capture of one
-head against the same network under eager with `output_attentions=True`. The median of five after a warm-up; ratios are of
-one run.
-"""
+"""Long texts and capture on a CUDA device, in bfloat16: medians after a warm-up."""
 
 from __future__ import annotations
 
 import statistics
-import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
-import torch
 
-from attnctl.attention import Call
-from attnctl.blockwise import Wanted, even_edges, even_parts
-from attnctl.blockwise.sweep import measure_rows, pool_between_parts
+from tests.tools.benchmarks.measuring import Row, benchmark
 
-HEADS, D = 32, 128
-RUNS = 5
+HEADS, D, RUNS = 32, 128, 5
 
 
 def measured(run: Callable[[], Any]) -> tuple[float, float]:
-    """Median seconds, and peak bytes beyond what was there before."""
+    """Return the median of seconds, and the peak of bytes beyond what was there before."""
+    import torch
+
     run()
     torch.cuda.synchronize()
     before = torch.cuda.memory_allocated()
@@ -40,29 +31,57 @@ def measured(run: Callable[[], Any]) -> tuple[float, float]:
     return statistics.median(seconds), float(torch.cuda.max_memory_allocated() - before)
 
 
-def long_texts(n: int) -> None:
-    torch.manual_seed(0)
-    q, k, v = (torch.randn(HEADS, n, D, device="cuda", dtype=torch.bfloat16) for _ in range(3))  # (heads, n, d)
-    call = Call(q, k, v, causal=True)
-    cells, edges = even_parts(0, n, 256), even_edges(n, 64)
-    first = np.arange(n)[None] == 0  # (marks, n)
-    runs = {
-        "fused attention": lambda: torch.nn.functional.scaled_dot_product_attention(
-            q[None], k[None], v[None], is_causal=True
-        ),
-        "overview": lambda: pool_between_parts(call, cells, cells),
-        "head statistics": lambda: measure_rows(call, Wanted(edges, edges, first, rows=True)),
-    }
-    inputs = 3 * q.nbytes
-    base = None
-    for name, run in runs.items():
-        seconds, memory = measured(run)
-        base = base or (seconds, memory + inputs)
-        ratios = f"time {seconds / base[0]:6.2f}, memory {(memory + inputs) / base[1]:5.2f}"
-        print(f"{n:7} tokens  {name:16} {1000 * seconds:9.1f} ms  {memory / 2**20:8.0f} MiB  {ratios}", flush=True)
+def require_cuda() -> None:
+    """Stop where torch sees no device."""
+    import torch
+
+    if not torch.cuda.is_available():
+        raise SystemExit("torch sees no CUDA device here")
 
 
-def capturing(n: int = 4096) -> None:
+def compared(
+    what: str, peer: str, ours: Callable[[], Any], theirs: Callable[[], Any], inputs: int = 0
+) -> Iterator[Row]:
+    """Yield the ratios of time and of peak memory with the inputs."""
+    (seconds, memory), (other, others) = measured(ours), measured(theirs)
+    times = {"ours": f"{1000 * seconds:.1f} ms", "theirs": f"{1000 * other:.1f} ms"}
+    yield Row(what, peer, seconds / other, most=3, **times)
+    sizes = {"ours": f"{memory / 2**20:,.0f} MiB", "theirs": f"{others / 2**20:,.0f} MiB"}
+    yield Row(f"memory of {what}", peer, (memory + inputs) / (others + inputs), most=2, **sizes)
+
+
+@benchmark()
+def long_texts() -> Iterator[Row]:
+    """Yield an overview and the statistics of every head over 32 causal heads against torch's fused kernel."""
+    require_cuda()
+    import torch
+
+    from attnctl.attention import Call
+    from attnctl.blockwise import Wanted, even_edges, even_parts
+    from attnctl.blockwise.sweep import measure_rows, pool_between_parts
+
+    for n in (16_384, 65_536, 131_072):
+        torch.manual_seed(0)
+        q, k, v = (torch.randn(HEADS, n, D, device="cuda", dtype=torch.bfloat16) for _ in range(3))  # (heads, n, d)
+        call = Call(q, k, v, causal=True)
+        cells, edges = even_parts(0, n, 256), even_edges(n, 64)
+        wanted = Wanted(edges, edges, np.arange(n)[None] == 0, rows=True)
+
+        def fused(q: Any = q, k: Any = k, v: Any = v) -> None:
+            torch.nn.functional.scaled_dot_product_attention(q[None], k[None], v[None], is_causal=True)
+
+        for what, run in (
+            ("overview", lambda call=call, cells=cells: pool_between_parts(call, cells, cells)),
+            ("statistics of heads", lambda call=call, wanted=wanted: measure_rows(call, wanted)),
+        ):
+            yield from compared(f"{what}, {n:,} tokens, CUDA", "one fused attention", run, fused, 3 * q.nbytes)
+
+
+@benchmark()
+def capture() -> Iterator[Row]:
+    """Yield one forward under capture of one head against the same network under eager with `output_attentions=True`."""
+    require_cuda()
+    import torch
     import transformers
 
     import attnctl
@@ -72,7 +91,7 @@ def capturing(n: int = 4096) -> None:
     )
     torch.manual_seed(0)
     network = transformers.LlamaForCausalLM(config).to(torch.bfloat16).to("cuda").eval()
-    ids = torch.randint(5, 30_000, (1, n), device="cuda")  # (1, n)
+    ids = torch.randint(5, 30_000, (1, 4096), device="cuda")  # (1, n)
 
     def eager() -> None:
         network.set_attn_implementation("eager")
@@ -84,16 +103,4 @@ def capturing(n: int = 4096) -> None:
             network(ids)
 
     with torch.inference_mode():
-        (a, b), (c, d) = measured(eager), measured(captured)
-    print(f"{n:7} tokens  eager, every head {1000 * a:9.1f} ms  {b / 2**20:8.0f} MiB")
-    print(
-        f"{n:7} tokens  capture, one head {1000 * c:9.1f} ms  {d / 2**20:8.0f} MiB  time {c / a:6.2f}, memory {d / b:5.2f}"
-    )
-
-
-if __name__ == "__main__":
-    if not torch.cuda.is_available():
-        raise SystemExit("torch sees no CUDA device here: this benchmark needs one")
-    for count in map(int, sys.argv[1:] or (16_384, 65_536, 131_072)):
-        long_texts(count)
-    capturing()
+        yield from compared("capture of one head, 4,096 tokens, CUDA", "eager, output_attentions", captured, eager)

@@ -1,112 +1,25 @@
-"""Statistics of a long text against one fused attention: `python -m tests.tools.benchmarks.bench_length [TOKENS]`.
-
-Each measurement runs in a process of its own and prints seconds (best of three) and the memory it took beyond its inputs.
-Ratios are taken within one run; nothing is asserted. `python -m tests.tools.benchmarks.bench_length smollm2` measures the overview
-of all 270 heads of SmolLM2 over 4,096 tokens against its plain forward pass; `commands` measures whole processes on long texts.
-"""
+"""Long texts: facts about a matrix that is never built, against one fused attention of the same call."""
 
 from __future__ import annotations
 
-import json
-import os
-import subprocess
-import sys
 import tempfile
+from collections.abc import Iterator
+from functools import partial
 from itertools import cycle, islice
 from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from tests.tools.benchmarks.measuring import Row, attnctl, benchmark, in_turn, peak_of, python, seconds_of
 
 HEADS, D = 12, 64
-
-CHILD = """
-import json, resource, sys, time
-import numpy as np, torch
-from attnctl import attention, blockwise
-from attnctl.blockwise import sweep
-from attnctl.layer.computed import ComputedLayer
-what, n, heads, d = sys.argv[1], *map(int, sys.argv[2:])
-torch.manual_seed(0)
-q, k, v = torch.randn(3, heads, n, d)
-call = attention.Call(q, k, v, causal=True)
-cells = blockwise.even_parts(0, n, 256)
-
-def fused():
-    torch.nn.functional.scaled_dot_product_attention(q[None], k[None], v[None], is_causal=True)
-
-def overview():
-    sweep.pool_between_parts(call, cells, cells)
-
-def heads_facts():
-    share = 1 / np.arange(1, 20001)  # words as in any language: Zipf
-    ids = np.random.default_rng(0).choice(20000, n, p=share / share.sum())
-    layer = ComputedLayer.of_call(0, call)
-    found = layer.statistics([np.arange(n) == 0, ids % 10 == 0], 64)
-    for offset in (0, -1, 1):
-        layer.at_offset(offset)
-    for shift in (0, 1):
-        layer.on_copies(ids, shift)
-    blockwise.effective_rank(found.pooled)
-
-def matrix():
-    matrix = (q @ k.mT * d**-0.5).masked_fill_(torch.ones(n, n, dtype=torch.bool).triu_(1), -torch.inf).softmax(-1)
-    matrix.view(heads, 256, n // 256, 256, n // 256).mean((2, 4))
-
-run = {"fused": fused, "overview": overview, "heads": heads_facts, "matrix": matrix}[what]
-if what != "matrix":  # the first call loads libraries
-    short = call
-    torch.nn.functional.scaled_dot_product_attention(q[None, :, :600], k[None, :, :600], v[None, :, :600])
-    few = blockwise.even_parts(0, 600, 256)
-    sweep.pool_between_parts(attention.Call(q[:1, :600], k[:1, :600], v[:1, :600], causal=True), few, few)
-before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-best = 1e9
-for _ in range(1 if what == "matrix" else 3):
-    start = time.perf_counter()
-    run()
-    best = min(best, time.perf_counter() - start)
-inputs = 3 * heads * n * d * 4
-peak = (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) * 1024
-print(json.dumps([best, peak + inputs, peak]))
-"""
-
-
-MODEL = """
-import time, torch
-from attnctl.models import open_model
-from attnctl.readings.heatmap import GridReading
-from attnctl.source import TextSource
-from attnctl.readings.overview import TextPart
-from attnctl.blockwise import even_parts
-model = open_model("smollm2")
-text = " ".join(f"In {year} the {year % 97}th ship of the line sailed from port {year % 13}." for year in range(1200, 1500))
-tokens = model.tokenize(text)[:4096]
-cells = tuple(TextPart("", part) for part in even_parts(0, len(tokens), 256))
-
-def plain():
-    with torch.inference_mode():
-        model.network(torch.tensor([[token.id for token in tokens]]), logits_to_keep=1, use_cache=False)
-
-def overview():
-    return TextSource(model, text, tokens).read(GridReading(cells, cells))
-
-times = {}
-for name, run in (("plain forward", plain), ("with the overviews", overview)):
-    model.network(torch.tensor([[1, 2, 3]]))
-    start = time.perf_counter()
-    run()
-    times[name] = time.perf_counter() - start
-    print(f"{name:20} {times[name]:7.2f} s, {len(tokens):,} tokens", flush=True)
-print(f"  ratio {times['with the overviews'] / times['plain forward']:.2f} (budget 3)")
-"""
-
-
-PEER = """
-import sys, time, torch
+FUSED = """
+import sys, torch
 q, k, v = torch.randn(3, 1, 12, int(sys.argv[1]), 16)
-torch.nn.functional.scaled_dot_product_attention(q[:, :, :600], k[:, :, :600], v[:, :, :600])
-start = time.process_time()
 torch.nn.functional.scaled_dot_product_attention(q, k, v)
-print(time.process_time() - start)
 """
-PLAIN = """
+ONE_LAYER = """
 import sys, torch
 from attnctl.models import open_model
 model = open_model("smollm2")
@@ -117,69 +30,123 @@ with torch.inference_mode():
 """
 
 
-def processor_seconds(*command: str) -> float:
-    """What a process takes of the processor, user and system, with all that it imports."""
-    before = os.times()
-    subprocess.run([sys.executable, *command], capture_output=True, check=True)
-    after = os.times()
-    return after.children_user + after.children_system - before.children_user - before.children_system
+@benchmark()
+def overview() -> Iterator[Row]:
+    """Yield an overview, and every fact of `heads`, against one fused attention: time and memory."""
+    import torch
+
+    from attnctl.attention import Call
+    from attnctl.blockwise import effective_rank, even_parts
+    from attnctl.blockwise.sweep import pool_between_parts
+    from attnctl.layer.computed import ComputedLayer
+
+    torch.set_num_threads(1)
+
+    def inputs(n: int) -> Any:
+        torch.manual_seed(0)
+        return torch.randn(3, HEADS, n, D)  # (3, heads, n, d)
+
+    def fused(n: int) -> None:
+        q, k, v = qkv[n]
+        torch.nn.functional.scaled_dot_product_attention(q[None], k[None], v[None], is_causal=True)
+
+    def pooled(n: int) -> None:
+        cells = even_parts(0, n, 256)
+        pool_between_parts(Call(*qkv[n], causal=True), cells, cells)
+
+    def facts_of_heads(n: int) -> None:
+        share = 1 / np.arange(1, 20001)  # words as in any language: Zipf
+        ids = np.random.default_rng(0).choice(20000, n, p=share / share.sum())  # (n,)
+        layer = ComputedLayer.of_call(0, Call(*qkv[n], causal=True))
+        statistics = layer.statistics([np.arange(n) == 0, ids % 10 == 0], 64)
+        for offset in (0, -1, 1):
+            layer.at_offset(offset)
+        for shift in (0, 1):
+            layer.on_copies(ids, shift)
+        effective_rank(statistics.pooled)
+
+    def matrix(n: int) -> None:
+        q, k, _ = qkv[n]
+        hidden = torch.ones(n, n, dtype=torch.bool).triu_(1)  # (n, n)
+        weights = (q @ k.mT * D**-0.5).masked_fill_(hidden, -torch.inf).softmax(-1)  # (heads, n, n)
+        weights.view(HEADS, 256, n // 256, 256, n // 256).mean((2, 4))
+
+    qkv = {n: inputs(n) for n in (4096, 8192, 16384)}
+    one = "one fused attention"
+    yield in_turn(partial(pooled, 8192), partial(fused, 8192)).row("overview, 8,192 tokens", one, most=1.5)
+    yield in_turn(partial(facts_of_heads, 8192), partial(fused, 8192)).row("facts of heads, 8,192 tokens", one, most=4)
+    slow = seconds_of(partial(matrix, 4096)) / seconds_of(partial(pooled, 4096))
+    yield Row("overview, 4,096 tokens", "the whole matrix", slow, "× as fast", least=5)
+    peaks = {n: peak_of(partial(pooled, n)) for n in (8192, 16384)}
+    held = {n: peak + qkv[n].nbytes / 2**20 for n, peak in peaks.items()}
+    ours, theirs = (f"{held[n]:,.0f} MiB" for n in (16384, 8192))
+    what = "memory of an overview, 16,384 tokens"
+    yield Row(what, "8,192 tokens", held[16384] / held[8192], most=2.1, ours=ours, theirs=theirs, limit="2 × by inputs")
 
 
-def commands() -> None:
-    """`heads` and `view` of 13,816 tokens through the demo model, a heatmap of 8,192 through SmolLM2, with their peers."""
-    sentences = ("The cat that sat on the mat saw a dog .", "Alice will eat pizza with Bob in the garden .")
+@benchmark(quick=False)
+def smollm2() -> Iterator[Row]:
+    """Yield the overviews of all 270 heads of SmolLM2 over 4,096 tokens against its plain forward."""
+    import torch
+
+    from attnctl.blockwise import even_parts
+    from attnctl.models import open_model
+    from attnctl.readings.heatmap import GridReading
+    from attnctl.readings.overview import TextPart
+    from attnctl.source import TextSource
+
+    torch.set_num_threads(1)
+    model: Any = open_model("smollm2")
+    text = " ".join(f"In {year} the {year % 97}th ship sailed from port {year % 13}." for year in range(1200, 1600))
+    tokens = model.tokenize(text)[:4096]
+    cells = tuple(TextPart("", part) for part in even_parts(0, len(tokens), 256))
+
+    @torch.inference_mode()
+    def plain() -> None:
+        model.network(torch.tensor([[token.id for token in tokens]]), logits_to_keep=1, use_cache=False)
+
+    pair = in_turn(lambda: TextSource(model, text, tokens).read(GridReading(cells, cells)), plain, 1)
+    yield pair.row(f"every overview of SmolLM2, {len(tokens):,} tokens", "plain forward", most=3)
+
+
+@benchmark(quick=False)
+def commands() -> Iterator[Row]:
+    """Yield whole processes on long texts, by time of the processor."""
+    sentences = "The cat that sat on the mat saw a dog . Alice will eat pizza with Bob in the garden ."
     with tempfile.TemporaryDirectory() as folder:
-        text, page = Path(folder, "text.txt"), str(Path(folder, "page.html"))
-        text.write_text(" ".join(islice(cycle(" ".join(sentences).split()), 13_816)))
-        command, given = ("-m", "attnctl"), ("--file", str(text))
-        peer = subprocess.run([sys.executable, "-c", PEER, "13816"], capture_output=True, text=True, check=True).stdout
-        heads = processor_seconds(*command, "heads", *given)
-        view = processor_seconds(*command, "view", "--no-open", "-o", page, *given)
-        print(
-            f"heads, demo: {heads:.2f} s of processor time, {heads / float(peer):.2f} x one fused attention of 12 heads (3)"
-        )
-        print(f"view, demo: {view:.2f} s, {view / heads:.2f} x heads (budget 1.3)")
+        text = Path(folder, "text.txt")
+        text.write_text(" ".join(islice(cycle(sentences.split()), 13_816)))
+        given = ("--file", text)
+        heads = attnctl("heads", *given)().processor
+        fused = python("-c", FUSED, "13816")().processor - python("-c", FUSED, "600")().processor
+        view = attnctl("view", "--no-open", "-o", Path(folder, "page.html"), *given)().processor
+        yield Row("heads, demo, 13,816 tokens", "one fused attention of 12 heads", heads / fused, most=3)
+        yield Row("view, demo, 13,816 tokens", "heads", view / heads, most=1.3, ours=f"{view:.1f} s")
         text.write_text(" word" * 8_192)
-        chosen = ("--layer", "0", "--head", "0", "-o", str(Path(folder, "one.png")), "--model", "smollm2")
-        heatmap, plain = (
-            processor_seconds(*command, "heatmap", *chosen, *given),
-            processor_seconds("-c", PLAIN, str(text)),
-        )
-        print(
-            f"heatmap of layer 0, SmolLM2: {heatmap:.2f} s, {heatmap / plain:.2f} x a plain forward of it (budget 1.15)"
-        )
+        chosen = ("--layer", "0", "--head", "0", "-o", Path(folder, "one.png"), "--model", "smollm2")
+        heatmap, plain = attnctl("heatmap", *chosen, *given)().processor, python("-c", ONE_LAYER, text)().processor
+        what = "heatmap of layer 0, SmolLM2, 8,192 tokens"
+        yield Row(what, "plain forward of it", heatmap / plain, most=1.15, ours=f"{heatmap:.1f} s")
 
 
-def measured(what: str, n: int) -> tuple[float, float, float]:
-    ran = subprocess.run(
-        [sys.executable, "-c", CHILD, what, str(n), str(HEADS), str(D)], capture_output=True, text=True, check=True
-    )
-    seconds, memory, extra = json.loads(ran.stdout)
-    print(
-        f"{what:9} {n:6} tokens  {seconds:7.2f} s  {memory / 2**20:7.0f} MiB with its inputs, {extra / 2**20:6.0f} beyond"
-    )
-    return seconds, memory, extra
+@benchmark()
+def explain() -> Iterator[Row]:
+    """Yield 1,000 tokens, 8 heads, explained into an .npz, against the bare NumPy arithmetic."""
+    from attnctl.models import open_model
+    from attnctl.source import record_trace
 
+    n = 1000
+    model: Any = open_model("random", n_heads=8, d_model=512)
+    text = " ".join(f"word{at}" for at in range(n))
+    x, layer = model.embed(model.tokenize(text)), model.layers[0]
 
-def main(n: int) -> None:
-    half = n // 2
-    fused, overview = measured("fused", n), measured("overview", n)
-    print(
-        f"  overview / fused: time {overview[0] / fused[0]:.2f} (budget 4), memory {overview[1] / fused[1]:.2f} (budget 2)"
-    )
-    fused, overview, heads = measured("fused", half), measured("overview", half), measured("heads", half)
-    print(f"  every fact of `heads` / fused: time {heads[0] / fused[0]:.2f} (budget 4)")
-    matrix = measured("matrix", half)
-    print(
-        f"  overview / matrix: {matrix[0] / overview[0]:.1f} times faster (budget 5), memory {overview[1] / matrix[1]:.3f} (budget 0.1)"
-    )
-    longer = measured("overview", 2 * n)
-    print(f"  memory at {2 * n} / at {half}: {longer[1] / overview[1]:.2f} (linear: 4)")
+    def bare() -> Any:
+        q, k, v = (x[None] @ layer[name] for name in ("W_Q", "W_K", "W_V"))  # (heads, n, d)
+        scaled = q @ k.transpose(0, 2, 1) / np.sqrt(q.shape[-1], dtype=np.float32)  # (heads, n, n)
+        e = np.exp(scaled - scaled.max(-1, keepdims=True))  # (heads, n, n)
+        contexts = e / e.sum(-1, keepdims=True) @ v  # (heads, n, d_v)
+        return contexts.transpose(1, 0, 2).reshape(n, -1) @ layer["W_O"]  # (n, d_model)
 
-
-if __name__ == "__main__":
-    if sys.argv[1:] == ["smollm2"]:
-        raise SystemExit(subprocess.run([sys.executable, "-c", MODEL], check=False).returncode)
-    if sys.argv[1:] == ["commands"]:
-        raise SystemExit(commands())
-    main(int(sys.argv[1]) if len(sys.argv) > 1 else 16384)
+    with tempfile.TemporaryDirectory() as folder:
+        pair = in_turn(lambda: record_trace(model, text).save(Path(folder) / "run.npz"), bare, 5)
+    yield pair.row("explain 1,000 tokens into .npz", "bare NumPy arithmetic", most=3)

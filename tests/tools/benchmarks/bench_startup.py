@@ -1,40 +1,205 @@
-"""Start-up, as ratios of whole processes: `python tests/tools/benchmarks/bench_startup.py [pairs]`.
-
-Prints medians of paired runs, one after the other, so that a machine that slows down slows both. Asserts nothing.
-"""
+"""Whole processes: how long they take to start, how time and memory grow, and how true the time left is that bars tell."""
 
 from __future__ import annotations
 
+import json
+import math
 import os
+import pty
+import random
+import shlex
 import statistics
 import subprocess
 import sys
+import tempfile
 import time
+from collections.abc import Iterator
+from functools import partial
+from pathlib import Path
+
+from tests.tools.benchmarks.measuring import WORDS, ProcessCost, Row, attnctl, benchmark, in_turn, python
 
 TEXT = "Alice will eat pizza"
-PEER = [sys.executable, "-c", "import torch"]
-MEASURED = {
-    "attnctl explain (budget 0.20)": ["-m", "attnctl", "explain", TEXT],
-    "attnctl explain --json": ["-m", "attnctl", "explain", TEXT, "--json"],
-    "attnctl --help (budget 0.13)": ["-m", "attnctl", "--help"],
+TWELVE_LINES = """
+import sys
+import torch
+from transformers import AutoModelForCausalLM, AutoTokenizer
+
+name, text = sys.argv[1:]
+tokenizer = AutoTokenizer.from_pretrained(name)
+model = AutoModelForCausalLM.from_pretrained(name, attn_implementation="eager")
+model.eval()
+inputs = tokenizer(text, return_tensors="pt")
+with torch.no_grad():
+    outputs = model(**inputs, output_attentions=True)
+print(tokenizer.convert_ids_to_tokens(inputs["input_ids"][0]), outputs.attentions[13][0, 8])
+"""
+# the parts that cannot be left out: imports, weights, tokenizer, forward
+BARE = """
+import sys
+import attnctl.light_import as light
+
+light.alone = True
+with light.light_torch():
+    import torch
+with light.quick_listing():
+    import transformers
+network = light.import_lightly(lambda: transformers.LlamaForCausalLM.from_pretrained(sys.argv[1], dtype=torch.float32))
+from tokenizers import Tokenizer
+
+ids = Tokenizer.from_file(sys.argv[1] + "/tokenizer.json").encode(sys.argv[2]).ids
+with torch.inference_mode():
+    network(torch.tensor([ids]))
+"""
+
+in_turn_by_the_clock = partial(in_turn, clock=time.perf_counter)
+
+
+@benchmark()
+def start() -> Iterator[Row]:
+    """Yield the start of short commands against the import of torch."""
+    peer = python("-c", "import torch")
+    for what, words, most in (
+        ("explain", ["explain", TEXT], 0.25),
+        ("explain --json", ["explain", TEXT, "--json"], None),
+        ("--help", ["--help"], 0.12),
+    ):
+        pair = in_turn_by_the_clock(attnctl(*words), peer, 7)
+        yield pair.row(f"attnctl {what}, whole process", "python -c 'import torch'", most=most)
+
+
+@benchmark()
+def checkpoint() -> Iterator[Row]:
+    """Yield the whole process on SmolLM2, as safetensors, against the twelve lines that people write."""
+    from attnctl.models.huggingface.gguf import dequantised_folder
+    from attnctl.models.huggingface.hub import find_checkpoint
+
+    file = find_checkpoint("smollm2")
+    folder = dequantised_folder(file) if file.suffix == ".gguf" else file
+    usual = python("-c", TWELVE_LINES, folder, TEXT)
+    ours = in_turn_by_the_clock(attnctl("explain", TEXT, "--model", folder, "--layer", "13", "--head", "8"), usual)
+    bare = in_turn_by_the_clock(python("-c", BARE, folder, TEXT), usual, 1)
+    limit = f"{bare.ratio:.2f} by imports, weights and forward alone"
+    yield ours.row("whole process on SmolLM2", "twelve lines of transformers", most=0.6, limit=limit)
+
+
+# --- growth --------------------------------------------------------------------------------------------------------
+
+GROWING = {
+    "explain": "explain --file TEXT",
+    "heatmap": "heatmap --file TEXT --head 0 -o OUT.png",
+    "heads": "heads --file TEXT -o OUT.csv",
+    "batch": "batch TEXT --max-tokens 65536 --format png --head 0 -o OUT",
+    "ablate one head": "ablate --file TEXT --query 5 --layer 0 --head 0",
+    "sources, SmolLM2": "sources --file TEXT --answer pizza --model smollm2",
 }
+LONGEST = 65_536  # tokens
+LONGEST_OF_BATCH = 8_192  # its pictures draw all n × n cells
+SECONDS = 20.0  # of a run after which no longer text is tried
 
 
-def seconds(command: list[str]) -> float:
-    start = time.perf_counter()
-    subprocess.run(command, stdout=subprocess.DEVNULL, check=True, env=os.environ | {"COLUMNS": "80"})
-    return time.perf_counter() - start
+def costs_of_growth(command: str, longest: int, folder: Path) -> dict[int, ProcessCost]:
+    """Return the cost of a command on texts of 64 words and of two, four, eight … times as many."""
+    costs: dict[int, ProcessCost] = {}
+    n = 64
+    while n <= longest and (not costs or costs[n // 2].wall < SECONDS):
+        draw = random.Random(n)
+        (folder / "text.txt").write_text(" ".join(draw.choice(WORDS) for _ in range(n)) + "\n")
+        words = command.replace("TEXT", str(folder / "text.txt")).replace("OUT", str(folder / f"out-{n}"))
+        costs[n] = attnctl(*words.split())()
+        n *= 2
+    return costs
 
 
-def main(pairs: int = 9) -> None:
-    for name, arguments in MEASURED.items():
-        command = [sys.executable, *arguments]
-        seconds(command), seconds(PEER)  # warm the caches
-        times = [(seconds(command), seconds(PEER)) for _ in range(pairs)]
-        ratio = statistics.median(ours / theirs for ours, theirs in times)
-        ours, theirs = (statistics.median(side) for side in zip(*times, strict=True))
-        print(f"{name:32} {ours:6.3f} s   import torch {theirs:6.3f} s   ratio {ratio:.3f}")
+def exponent(values: list[float], noise: float) -> float:
+    """Return k of nᵏ between the two longest texts, of what is beyond the shortest; NaN where next to nothing is."""
+    beyond = [value - values[0] for value in values[-2:]]
+    return math.log2(beyond[1] / beyond[0]) if beyond[0] > noise else math.nan
 
 
-if __name__ == "__main__":
-    main(int(sys.argv[1]) if len(sys.argv) > 1 else 9)
+@benchmark(quick=False)
+def growth() -> Iterator[Row]:
+    """Yield how time and memory of commands grow with the length of a text."""
+    for name, command in GROWING.items():
+        with tempfile.TemporaryDirectory() as folder:
+            costs = costs_of_growth(command, LONGEST_OF_BATCH if name == "batch" else LONGEST, Path(folder))
+        n, largest = list(costs.items())[-1]
+        for what, values, noise, most, ours in (
+            ("time", [cost.wall for cost in costs.values()], 0.1, 2.05, f"{largest.wall:.1f} s"),
+            ("memory", [cost.memory for cost in costs.values()], 8.0, 1.05, f"{largest.memory:,.0f} MiB"),
+        ):
+            most = 2.05 if name == "batch" else most
+            value = exponent(values, noise)
+            yield Row(f"{name}: growth of {what}", f"to {n:,} tokens", value, "= k of nᵏ", most=most, ours=ours)
+
+
+# --- the time left -------------------------------------------------------------------------------------------------
+
+WATCHED = """
+import json, sys, time
+import rich.progress
+updated = rich.progress.Progress.update
+moments = []
+
+def update(self, task_id, **fields):
+    updated(self, task_id, **fields)
+    task = self.tasks[0]
+    moments.append((time.monotonic(), task.completed / (task.total or 1), task.time_remaining))
+
+rich.progress.Progress.update = update
+from attnctl.cli.app import run_command
+try:
+    run_command(sys.argv[2:])
+finally:
+    open(sys.argv[1], "w").write(json.dumps(moments))
+"""
+LONG = "Alice will eat some warm pizza in the garden while Bob reads a book about the river. " * 700
+LASTING = (
+    "heads --file LONG",
+    "heads --file SHORTER --model smollm2",
+    "ablate 'The capital of France is Paris and the capital of Italy is' --model smollm2",
+    "sources --file DOCUMENTS --model smollm2 --spans paragraphs",
+    "needle --model smollm2 --lengths 256,1024",
+    "batch LINES -o OUT --format json --steps weights",
+)
+
+
+def factors(arguments: list[str], folder: str) -> list[float]:
+    """Return each time left against what it then was, the larger over the smaller.
+
+    From a tenth of the work to the last two seconds, since bars tell whole ones. The command runs on a terminal of its own.
+    """
+    written = Path(folder, "moments.json")
+    theirs, ours = pty.openpty()
+    command, nowhere = [sys.executable, "-c", WATCHED, str(written), *arguments], subprocess.DEVNULL
+    run = subprocess.Popen(command, stdin=nowhere, stdout=nowhere, stderr=ours)
+    os.close(ours)
+    try:
+        while os.read(theirs, 4096):
+            pass
+    except OSError:  # the terminal's other end is closed
+        pass
+    run.wait()
+    moments = json.loads(written.read_text())
+    end = moments[-1][0] if moments else 0
+    true = [(end - when, max(left, 0.5)) for when, share, left in moments if share >= 0.1 and left is not None]
+    return [max(left / later, later / left) for later, left in true if later >= 2]
+
+
+@benchmark(quick=False)
+def time_left() -> Iterator[Row]:
+    """Yield the largest factor between the time left as a bar tells it and as it was."""
+    with tempfile.TemporaryDirectory() as folder:
+        files = {
+            "LONG": LONG,
+            "SHORTER": LONG[: len(LONG) // 8],
+            "LINES": "\n".join(LONG[at : at + 60 + at % 90] for at in range(8000)),
+            "DOCUMENTS": "".join(f"Document {at}. In house {at} lives a baker called Ann{at}.\n\n" for at in range(24)),
+        }
+        for name, text in files.items():
+            Path(folder, name).write_text(text)
+        for command in LASTING:
+            words = [str(Path(folder, word)) if word in (*files, "OUT") else word for word in shlex.split(command)]
+            wrong = factors(words, folder) or [math.nan]
+            median = f"median {statistics.median(wrong):.2f}"
+            yield Row(f"time left of {command[:40]}", "the time it took", max(wrong), most=1.5, ours=median)
