@@ -17,69 +17,11 @@ from typing import TYPE_CHECKING, Any, NoReturn, TypedDict, TypeVar, cast
 
 from attnctl import limits
 from attnctl.errors import UsageError, option_name
-from attnctl.text import spoken_range
 
 if TYPE_CHECKING:
     from typing import TypeGuard
 
     from transformers import PreTrainedModel, PreTrainedTokenizerBase
-
-
-def chosen_indices(
-    wanted: Sequence[int] | None, count: int, what: str, of: str, option: str | None = None
-) -> tuple[int, ...]:
-    """Return the selected layers or heads as indices from 0; None means all.
-
-    Raises UsageError for an index that does not exist; it names the `option`, by default that of `what`.
-    """
-    if wanted is None:
-        return tuple(range(count))
-    for index in wanted:
-        if not -count <= index < count:
-            raise UsageError(f"{of} has {spoken_range(what, count)}", option=option or what, value=index)
-    return tuple(dict.fromkeys(index % count for index in wanted))
-
-
-def parse_selection(spec: str, count: int, what: str, of: str) -> list[int]:
-    """Indices that `3`, `0-5`, `1,4,7` or `-1` select from `count`.
-
-    Raises UsageError where it is no selection or one is not there.
-    """
-    wanted: list[int] = []
-    for part in spec.split(","):
-        part = part.strip()
-        if match := re.fullmatch(r"([0-9]{1,18})-([0-9]{1,18})", part):
-            first, last = int(match[1]), int(match[2])
-            if last < first:
-                raise UsageError(f"from {first} down to {last} is no range", option=what, value=part)
-            wanted += range(first, min(last, first + count) + 1)
-        elif re.fullmatch(r"-?[0-9]{1,18}", part):
-            wanted.append(int(part))
-        elif what == "head" and (pair := re.fullmatch(r"([0-9]{1,18})\.([0-9]{1,18})", part)):
-            both = f"{option_name('layer', int(pair[1]))} {option_name('head', int(pair[2]))}"
-            raise UsageError(f"head {pair[2]} of layer {pair[1]} is {both}", option="head", value=part)
-        else:
-            raise UsageError("it reads 3, 0-5, 1,4,7, -1 or all", option=what, value=spec)
-    return list(chosen_indices(wanted, count, what, of))
-
-
-def token_range(spec: str | None, n: int, option: str) -> tuple[int, int]:
-    """Tokens [A, B) of n that `3-9` (the last one included), `3-` (to the end), `3` or `-1` names; None means all.
-
-    Raises UsageError where it is no range or its tokens are not there.
-    """
-    if spec is None or spec.strip() == "all":
-        return 0, n
-    match = re.fullmatch(r"(-?[0-9]{1,15})(?:(-)([0-9]{1,15})?)?", spec.strip())
-    if not match or (match[1].startswith("-") and match[2]):
-        raise UsageError("it reads 3, 3000-3099 (the last one too), 3000-, -1 or all", option=option, value=spec)
-    first = int(match[1]) + (n if match[1].startswith("-") else 0)
-    last = first if match[2] is None else int(match[3] or n - 1)
-    if last < first:
-        raise UsageError(f"from {first} down to {last} is no range", option=option, value=spec)
-    if first < 0 or last >= n:
-        raise UsageError(f"the text has tokens 0 to {n - 1}", option=option, value=spec)
-    return first, last + 1
 
 
 Function = TypeVar("Function", bound=Callable[..., object])

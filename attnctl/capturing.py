@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from attnctl import attention
-from attnctl.argument_types import check_network, checked, checked_selection, chosen_indices
+from attnctl.argument_types import check_network, checked, checked_selection
 from attnctl.arrays import as_numpy
 from attnctl.attention import Array, Call
 from attnctl.errors import AttnctlError, UsageError
@@ -39,6 +39,7 @@ from attnctl.models.huggingface.attention_sites import (
     unseen_sentence,
 )
 from attnctl.models.huggingface.put_out import FIELDS, parts_put_out, weights_put_out
+from attnctl.selection import chosen_indices
 from attnctl.text import number_list
 from attnctl.tokens import Token, named_tokens
 from attnctl.trace import Trace
@@ -295,9 +296,8 @@ class _Recording:
             raise AttnctlError(f"no {kind} of {self.name} went by: {why}")
         for index in self.layers or ():
             if index not in seen and (index >= 0 or index < -1 - max(seen)):
-                raise UsageError(
-                    f"no layer {index} in {self.name}: attention went by in layers {min(seen)} to {max(seen)}"
-                )
+                why = f"the attention of {self.name} went by in layers {min(seen)} to {max(seen)}"
+                raise UsageError(why, option="layer", value=index)
 
     def chosen(self, layer: int, n_heads: int, n_q: int) -> tuple[tuple[int, ...], tuple[int, ...] | None]:
         """The heads and the queries to keep of a call; None: all queries. Raises UsageError for one that is not there."""

@@ -208,8 +208,8 @@ def _explain_steps(
 ) -> None:
     """Walk through the steps, those of `names` or every one, of the heads that were chosen or that tell most."""
     from attnctl.readings.questions.headline import headline, walked_heads
-    from attnctl.source import is_long, prepare, selected_indices
-    from attnctl.tokens import find_several
+    from attnctl.selection import find_several, selected_indices
+    from attnctl.source import is_long, prepare
     from attnctl.trace.steps import check_steps
 
     layer, head, query = chosen.layer, chosen.head, chosen.query
@@ -276,7 +276,7 @@ def _write_trace(trace: Trace, query: str | None, names: Sequence[str] | None, o
     from attnctl.formats.documents.trace_json import trace_to_json
     from attnctl.formats.storage import save_value
     from attnctl.readings.questions.headline import headline
-    from attnctl.tokens import find_several
+    from attnctl.selection import find_several
     from attnctl.trace.steps import narrow_trace
 
     queries = [None] if query is None else find_several(trace.tokens, query)
@@ -332,8 +332,8 @@ def _explain_contributions(
 def _explain_long(given: Prepared, form: str, output: str | None, chosen: ChosenOptions) -> None:
     """Write what a long text comes to. Raises AttnctlError where it would be too large."""
     from attnctl.formats.documents.overview_json import overview_to_json
+    from attnctl.selection import find_several
     from attnctl.source.cells import TOP, check_links, cost_of_heads, named_query, query_row, read_strongest_links
-    from attnctl.tokens import find_several
 
     source, query, top, spans = given.source, chosen.query, chosen.top, chosen.spans
     n, kept = len(source.tokens), getattr(source, "overview", None)

@@ -26,9 +26,10 @@ from attnctl.argument_types import (
 )
 from attnctl.errors import UsageError, about_value, option_name
 from attnctl.files import is_possible_name, open_regular
+from attnctl.selection import find_several
 from attnctl.source import Model, record_trace, with_text_pair
 from attnctl.text import visible_text
-from attnctl.tokens import checked_text, find_several
+from attnctl.tokens import checked_text
 from attnctl.trace import Trace
 
 if TYPE_CHECKING:

@@ -6,15 +6,7 @@ import os
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from attnctl.argument_types import (
-    check_network,
-    check_tensors,
-    checked,
-    checked_pairs,
-    checked_selection,
-    chosen_indices,
-    is_network,
-)
+from attnctl.argument_types import check_network, check_tensors, checked, checked_pairs, checked_selection, is_network
 from attnctl.arrays import as_numpy
 from attnctl.attention import Array
 from attnctl.errors import AttnctlError, UsageError
@@ -23,6 +15,7 @@ from attnctl.models.huggingface.attention_interface import architecture_name
 from attnctl.models.huggingface.checkpoint import classes_of_network
 from attnctl.models.huggingface.network import network_info
 from attnctl.models.huggingface.watched import WatchedNetwork, check_switchable
+from attnctl.selection import chosen_indices
 from attnctl.tokens import Token, checked_text
 from attnctl.watched.effects import Effects, Word, spelled_word
 from attnctl.watched.measure import EffectRequest, measure_effects

@@ -21,7 +21,7 @@ from attnctl.commands.align.result import (
     AlignedLink,
     AlignedText,
     AlignmentHead,
-    parsed_heads,
+    align_heads,
 )
 from attnctl.errors import AttnctlError, UsageError, option_name
 from attnctl.layer import LayerAttention
@@ -69,7 +69,7 @@ def align_text(
     between = bool(checkpoint_settings(name).get("is_encoder_decoder"))
     sides = (_two_texts if between else _one_text)(checked_text(text), name, target, how)
     info = sides.source.info
-    chosen = () if heads == "auto" else parsed_heads(heads, info)
+    chosen = () if heads == "auto" else align_heads(heads, info)
     given = prepare(sides.source, Changes(words=words))
     rows, targets = _target_rows(sides, given.source.tokens, words)
     keys = given.source.key_tokens

@@ -11,11 +11,13 @@ from attnctl.errors import UsageError
 from attnctl.measures import needs_of
 from attnctl.models import DEFAULT
 from attnctl.readings.comparison import Comparison, compare_traces
-from attnctl.source import NO_CHANGES, Changes, prepare, selected_indices
+from attnctl.selection import selected_indices
+from attnctl.source import NO_CHANGES, Changes, prepare
 from attnctl.trace import Trace
 
 if TYPE_CHECKING:
-    from attnctl.source import Say, Selection, Source
+    from attnctl.selection import Selection
+    from attnctl.source import Say, Source
 
 
 @checked

@@ -22,7 +22,7 @@ from orjson import Fragment
 from attnctl import __version__, document_fields
 from attnctl.document_fields import ALWAYS, Index, Part, about
 from attnctl.errors import AttnctlError, in_one_line
-from attnctl.interventions import heads_off
+from attnctl.selection import heads_by_layer
 from attnctl.text import as_json, spoken_heads
 from attnctl.tokens import Token
 from attnctl.trace.model_info import ModelInfo
@@ -192,7 +192,8 @@ def _read_model(entry: DocumentModel) -> ModelInfo:
         raise ValueError(f"off is {off[:40]!r}, not layer.head of heads: 1.2, 0.5")
     found = re.findall(r"(\d{1,6})\.(\d{1,6}) ([^;]+)", (entry.finds or "").replace("->", "→"))
     finds = None if entry.finds is None else tuple((int(layer), int(head), relation) for layer, head, relation in found)
-    return ModelInfo(**asdict(entry) | {"off": None if off is None else heads_off(off), "finds": finds})
+    places = [(int(layer), int(head)) for layer, head in re.findall(r"(\d+)\.(\d+)", off or "")]
+    return ModelInfo(**asdict(entry) | {"off": None if off is None else heads_by_layer(places), "finds": finds})
 
 
 def read_tokens(entries: tuple[DocumentToken, ...]) -> tuple[Token, ...]:
