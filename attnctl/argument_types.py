@@ -1,19 +1,18 @@
-"""The arguments of public functions, checked before any work: selections, parsed, and the options of models, by type.
+"""What Python's functions are given: arguments of another type are refused by name, and the options of models.
 
 A TypeError names the function, the argument and its value.
 """
 
 from __future__ import annotations
 
-import functools
 import inspect
 import math
 import operator
 import os
-import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from numbers import Real
-from typing import TYPE_CHECKING, Any, NoReturn, TypedDict, TypeVar, cast
+from types import UnionType
+from typing import TYPE_CHECKING, Any, ForwardRef, NoReturn, TypedDict, TypeVar, get_args
 
 from attnctl import limits
 from attnctl.errors import UsageError, option_name
@@ -25,78 +24,44 @@ if TYPE_CHECKING:
 
 
 Function = TypeVar("Function", bound=Callable[..., object])
+Types = type | UnionType  # `int`, or `int | str | None`
 
 
-# what stands in an annotation → the types that fit it; a name that is not here fits every value
-_FITTING: dict[str, tuple[type, ...]] = {
-    "str": (str,),
-    "int": (int,),
-    "float": (int, float),
-    "bool": (bool,),
-    "tuple": (tuple, list),
-    "list": (list,),
-    "Iterable": (Iterable,),
-    "Mapping": (Mapping,),
-    "Path": (os.PathLike,),
-    "os.PathLike": (os.PathLike,),
-    "PathLike": (os.PathLike,),
-    "None": (),
-}
+def check_types(function: str, types: Types, /, **values: object) -> None:
+    """Raise TypeError, naming the function and the argument, for a value of another type."""
+    for name, value in values.items():
+        require_type(function, name, value, *(get_args(types) or (types,)))
 
 
-def checked(function: Function, options: Mapping[str, object] | None = None) -> Function:
-    """The function, its arguments held against their annotations: a TypeError names the one of another type.
-
-    Each of `options` (name → annotation) stands in the signature instead of `**options`: for help() and for editors.
-    """
-    own = inspect.signature(function)
-    kept = [p for p in own.parameters.values() if options is None or p.kind is not inspect.Parameter.VAR_KEYWORD]
-    more = [
-        inspect.Parameter(
-            name, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=getattr(one, "__forward_arg__", one)
-        )
-        for name, one in (options or {}).items()
-        if name not in own.parameters
-    ]
-    signature = own.replace(parameters=[*kept, *more])
-    fitting, names = _fitting_types(signature), list(signature.parameters)
-    called = function.__qualname__.removesuffix(".__init__").rpartition(".")[2]
-
-    def check(arguments: Sequence[object], given: Mapping[str, object]) -> None:
-        if options is not None and (strange := given.keys() - names):
-            raise TypeError(f"{called}() got an unexpected keyword argument {min(strange)!r}")
-        for name, value in (*zip(names, arguments, strict=False), *given.items()):
-            if name in fitting:
-                require_type(called, name, value, *fitting[name])
-
-    @functools.wraps(function)
-    def of_values(*arguments: object, **given: object) -> object:
-        check(arguments, given)
-        return function(*arguments, **given)
-
-    @functools.wraps(function)
-    def of_iterators(*arguments: object, **given: object) -> Iterator[object]:
-        check(arguments, given)
-        yield from cast(Iterator[object], function(*arguments, **given))
-
-    wrapped: Any = of_iterators if inspect.isgeneratorfunction(function) else of_values
-    wrapped.__signature__ = signature
-    return cast(Function, wrapped)
+def check_options(function: str, options: Mapping[str, object], types: Mapping[str, Types]) -> None:
+    """Raise TypeError for an option without an entry in `types`, or of another type; None is any option's absence."""
+    for name, value in options.items():
+        if name not in types:
+            raise TypeError(f"{function}() got an unexpected keyword argument {name!r}")
+        if value is not None:
+            check_types(function, types[name], **{name: value})
 
 
-def _fitting_types(signature: inspect.Signature) -> dict[str, tuple[type, ...]]:
-    """Parameter → the types that fit it, None among them where it may be None; without those that any value fits."""
-    found = {}
-    for name, parameter in signature.parameters.items():
-        annotation = str(parameter.annotation)
-        while "[" in annotation:  # what a container holds is not looked at
-            annotation = re.sub(r"\[[^\[\]]*\]", "", annotation)
-        parts = [part.strip() for part in annotation.split("|")]
-        if all(part in _FITTING for part in parts):
-            found[name] = tuple(dict.fromkeys(kind for part in parts for kind in _FITTING[part]))
-            if "None" in parts:
-                found[name] += (type(None),)
-    return found
+def naming_options(options: type) -> Callable[[Function], Function]:
+    """Return a decorator that names each of `options`, a TypedDict, in a signature: for help() and for editors."""
+
+    def name_options(function: Function) -> Function:
+        own = inspect.signature(function)
+        kept = [one for one in own.parameters.values() if one.kind is not inspect.Parameter.VAR_KEYWORD]
+        more = [
+            inspect.Parameter(
+                name,
+                inspect.Parameter.KEYWORD_ONLY,
+                default=None,
+                annotation=kind.__forward_arg__ if isinstance(kind, ForwardRef) else kind,
+            )
+            for name, kind in options.__annotations__.items()
+            if name not in own.parameters
+        ]
+        vars(function)["__signature__"] = own.replace(parameters=[*kept, *more])
+        return function
+
+    return name_options
 
 
 def require_type(function: str, name: str, value: object, *types: type) -> None:
@@ -252,9 +217,16 @@ RANGES = {
 }
 
 
-def with_model_options(function: Function) -> Function:
-    """Name each of ModelOptions in the signature of a function that takes `**options`: for help() and for editors."""
-    return checked(function, ModelOptions.__annotations__)
+# what an option of a model is for Python: a text, if nothing else stands here
+OPTION_TYPES: dict[str, Types] = {
+    **dict.fromkeys(ModelOptions.__annotations__, str),
+    **dict.fromkeys(("d_model", "d_k", "n_heads", "n_kv_heads", "n_layers", "seed", "window", "generate"), int),
+    **dict.fromkeys(("scale", "temperature", "rope_theta", "dropout"), float),
+    **dict.fromkeys(("output_projection", "causal", "bos", "truncate"), bool),
+    **dict.fromkeys(("embeddings", "qkv"), str | os.PathLike),
+    "tokenizer": object,
+}
+with_model_options = naming_options(ModelOptions)
 
 
 def model_arguments(options: OptionValues) -> OptionValues:

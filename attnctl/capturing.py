@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from attnctl import attention
-from attnctl.argument_types import check_network, checked, checked_selection
+from attnctl.argument_types import check_network, check_types, checked_selection
 from attnctl.arrays import as_numpy
 from attnctl.attention import Array, Call
 from attnctl.errors import AttnctlError, UsageError
@@ -112,7 +112,6 @@ class Captures(list[Captured]):
         more = f"; {self.unseen}" if self.unseen else ""
         return f"Captures of {self[0].model or 'a model'}: {len(self)} calls, layers {layers}{more}"
 
-    @checked
     def trace(
         self,
         tokens: Sequence[str] | None = None,
@@ -129,6 +128,8 @@ class Captures(list[Captured]):
         the batch, `step` the forwards, `kind` is needed where several kinds of attention were recorded. Raises UsageError
         where no such call was recorded, or the names do not fit.
         """
+        check_types("trace", int, item=item, step=step)
+        check_types("trace", str | None, kind=kind)
         found = _calls_of_step(self, step, kind, self.unseen)
         first = found[0]
         batch, _, n_q, n_k = first.weights.shape
@@ -211,7 +212,6 @@ def _layer_of_call(call: Captured, item: int, rows: tuple[int, ...] | None) -> L
     return LayerTrace(call.layer, call.heads, call.heads, weights=weights, rows=rows, mask=mask, **arrays)
 
 
-@checked
 @contextmanager
 def capture(
     model: PreTrainedModel,
@@ -241,6 +241,8 @@ def capture(
     Raises UsageError for a layer or head that is not there, AttnctlError as `watch_attention`.
     """
     check_network("capture", model)
+    check_types("capture", str | None, attention=attention)
+    check_types("capture", bool, stop=stop)
     if isinstance(keep, str) or not isinstance(keep, Collection):
         raise TypeError(f"capture(): keep is a list of steps, not {type(keep).__name__}: {repr(keep)[:80]}")
     some_layers = checked_selection("capture", "layer", layer)

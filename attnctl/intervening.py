@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
-from attnctl.argument_types import check_network, checked, checked_pairs, checked_selection, require_type
+from attnctl.argument_types import check_network, check_types, checked_pairs, checked_selection, require_type
 from attnctl.attention import Array
 from attnctl.interventions import Cut, Intervention
 from attnctl.models.huggingface.attention_interface import architecture_name
@@ -19,7 +19,6 @@ if TYPE_CHECKING:
     from transformers import PreTrainedModel
 
 
-@checked
 @contextmanager
 def intervene(
     model: PreTrainedModel,
@@ -47,6 +46,9 @@ def intervene(
     there, AttnctlError as `capture` does; contexts nest, and `capture` shows what is so changed.
     """
     check_network("intervene", model)
+    check_types("intervene", Mapping | None, heads=heads, reference=reference)
+    check_types("intervene", str, how=how)
+    check_types("intervene", str | None, attention=attention)
     pairs = () if edges is None else checked_pairs("intervene", "edges", edges)
     some_layers = _selection_or_none("layer", layer)
     some_heads = _selection_or_none("edge_heads", edge_heads)

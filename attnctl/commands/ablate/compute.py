@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, cast
 
 from attnctl import limits
-from attnctl.argument_types import ModelOptions, require_type, with_model_options
+from attnctl.argument_types import ModelOptions, check_types, require_type, with_model_options
 from attnctl.arguments import Selection, selected_places
 from attnctl.errors import UsageError, option_name
 from attnctl.interventions import HOW, Intervention
@@ -56,6 +56,13 @@ def ablate(
     >>> len(ablate("Alice will eat", model="demo").heads) > 0
     True
     """
+    check_types("ablate", str, text=text, how=how)
+    check_types("ablate", str | None, target=target, against=against, spans=spans, off=off)
+    check_types("ablate", int | str | None, query=query)
+    check_types("ablate", str | os.PathLike | None, reference=reference)
+    check_types("ablate", str | list | tuple | None, edge=edge)
+    check_types("ablate", int | None, batch_size=batch_size)
+    check_types("ablate", bool, edges=edges, approximate=approximate)
     checked_text(text)
     for one in edge or ():
         require_type("ablate", "each of edge", one, str)

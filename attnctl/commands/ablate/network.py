@@ -6,7 +6,14 @@ import os
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from attnctl.argument_types import check_network, check_tensors, checked, checked_pairs, checked_selection, is_network
+from attnctl.argument_types import (
+    check_network,
+    check_tensors,
+    check_types,
+    checked_pairs,
+    checked_selection,
+    is_network,
+)
 from attnctl.arrays import as_numpy
 from attnctl.attention import Array
 from attnctl.errors import AttnctlError, UsageError
@@ -29,7 +36,6 @@ if TYPE_CHECKING:
 Target = str | int | Sequence[int]
 
 
-@checked
 def effects(
     model: Any,
     inputs: str | Mapping[str, Array],
@@ -56,6 +62,14 @@ def effects(
     >>> attnctl.effects("demo", "Alice will eat").strongest(1)[0].head  # doctest: +SKIP
     3
     """
+    check_types("effects", str | Mapping, inputs=inputs)
+    check_types("effects", int, query=query)
+    check_types("effects", Sequence | bool, edges=edges)
+    check_types("effects", str, how=how)
+    check_types("effects", str | None, attention=attention)
+    check_types("effects", Mapping | None, reference=reference)
+    check_types("effects", bool, approximate=approximate)
+    check_types("effects", int | None, batch_size=batch_size)
     _check_model(model, inputs)
     some_layers = checked_selection("effects", "layer", layer)
     some_heads = checked_selection("effects", "head", head)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING, Any
 
-from attnctl.argument_types import ModelOptions, checked
+from attnctl.argument_types import ModelOptions, check_types
 from attnctl.arguments import changes_of_arguments, source_of_argument
 from attnctl.errors import UsageError
 from attnctl.measures import needs_of
@@ -20,7 +20,6 @@ if TYPE_CHECKING:
     from attnctl.source import Say, Source
 
 
-@checked
 def compare(
     a: Any,
     b: Any,
@@ -41,6 +40,8 @@ def compare(
     >>> compare("demo", "random", "Alice will eat pizza").names
     ('demo', 'random')
     """
+    check_types("compare", str | None, text=text, text_pair=text_pair)
+    check_types("compare", tuple | list | None, names=names)
     if names is not None and (len(names) != 2 or not all(isinstance(name, str) for name in names)):
         raise TypeError(f"compare(): names is two names, not {names!r}")
     if text_pair is not None and text is None:
