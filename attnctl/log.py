@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from transformers import TrainerCallback
 
@@ -55,11 +55,11 @@ class AttentionLog(TrainerCallback):
         self.history: list[dict[str, float]] = []
         self._waiting: dict[str, float] = {}
 
-    def on_train_begin(self, args: object, state: TrainerState, control: object, **given: Any) -> None:
+    def on_train_begin(self, args: object, state: TrainerState, control: object, **given: PreTrainedModel) -> None:
         """Measure the model as it is before the first step."""
         self.measure(given["model"], state.global_step)
 
-    def on_step_end(self, args: object, state: TrainerState, control: object, **given: Any) -> None:
+    def on_step_end(self, args: object, state: TrainerState, control: object, **given: PreTrainedModel) -> None:
         """Measure after every so many steps."""
         if state.global_step % self.every == 0:
             self.measure(given["model"], state.global_step)

@@ -41,12 +41,15 @@ from __future__ import annotations
 
 from functools import cache
 from importlib.metadata import EntryPoint, entry_points
-from typing import Any
+from typing import TYPE_CHECKING
 
 from attnctl.cli.command import Command, load_module
 from attnctl.commands import COMMANDS, CommandPackage
 from attnctl.errors import AttnctlError, in_one_line, print_complaint
 from attnctl.text import harmless_line, visible_text
+
+if TYPE_CHECKING:
+    from attnctl.formats.documents.json_documents import JsonDocument
 
 VERSION = 1
 
@@ -60,8 +63,8 @@ def plugin_commands() -> dict[str, CommandPackage]:
         if entry.name in COMMANDS or entry.name in found:
             _warn(f"{_package(entry)} gives a command {entry.name}, which exists already: it is left out")
             continue
-        metadata: Any = entry.dist.metadata if entry.dist else {}
-        summary = str(metadata["Summary"] or "") if "Summary" in metadata else ""
+        metadata = entry.dist.metadata if entry.dist else None
+        summary = metadata["Summary"] if metadata is not None and "Summary" in metadata else ""
         found[entry.name] = CommandPackage(PANEL, harmless_line(summary, visible_text), entry.value)
     return found
 
@@ -94,10 +97,11 @@ def plugin_documents() -> dict[str, EntryPoint]:
     return {entry.name: entry for entry in reversed(_entries("attnctl.documents"))}
 
 
-def load_document(entry: EntryPoint) -> Any:
+def load_document(entry: EntryPoint) -> type[JsonDocument]:
     """Return the type of a document of an installed package. Raises AttnctlError if it cannot be imported."""
     try:
-        return entry.load()
+        document: type[JsonDocument] = entry.load()
+        return document
     except (Exception, SystemExit) as error:
         raise _broken(entry, f"the document {entry.name}", error) from error
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -34,6 +34,9 @@ from attnctl.text import shortened
 from attnctl.tokens import Token, checked_text
 from attnctl.trace import PIECES_NOTE, joined_word, word_groups
 from attnctl.trace.run import Run
+
+if TYPE_CHECKING:
+    from attnctl.argument_types import OptionValues
 
 MARK = ">>"  # between the source and the target of one text
 WRITTEN = 500  # tokens of a target that a model writes, at most: less than the positions of Marian and BART
@@ -105,7 +108,7 @@ def _within(token: Token, first: int, end: float = math.inf) -> bool:
     return first <= token.start < token.end <= end
 
 
-def _one_text(text: str, name: str, target: str | None, how: dict[str, Any]) -> _Sides:
+def _one_text(text: str, name: str, target: str | None, how: OptionValues) -> _Sides:
     """The two sides of a text with >> between them. Raises UsageError where it has none, or a target stands beside it."""
     wanted = f'{short_name(name)} reads one text: put the target behind the source, as "source {MARK} target"'
     if target is not None:
@@ -116,7 +119,7 @@ def _one_text(text: str, name: str, target: str | None, how: dict[str, Any]) -> 
     return _Sides(TextSource(open_checkpoint(name, **how), text), text[:end], text[end + len(MARK) :], end)
 
 
-def _two_texts(text: str, name: str, target: str | None, how: dict[str, Any]) -> _Sides:
+def _two_texts(text: str, name: str, target: str | None, how: OptionValues) -> _Sides:
     """A source and the decoder's text, which the model writes where none is given. Raises UsageError for an empty one."""
     if target is not None and not target.strip():
         raise UsageError("is empty: it is the text that was made from the source", option="target")

@@ -8,7 +8,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, fields, replace
 from pathlib import Path
@@ -30,6 +30,7 @@ from attnctl.models.builtin.weights import reports_of
 from attnctl.text import as_json
 
 if TYPE_CHECKING:
+    from attnctl.argument_types import OptionValues
     from attnctl.attention import Array
     from attnctl.commands.train.state import Training
     from attnctl.text import Document
@@ -274,7 +275,7 @@ def checked_recipe(recipe: Recipe) -> Recipe:
 # --- a run begun, or gone on with ---------------------------------------------------------------------------------
 
 
-def recipe_of(corpus: str | None, given: Mapping[str, Any]) -> tuple[Recipe, list[str] | None]:
+def recipe_of(corpus: str | None, given: OptionValues) -> tuple[Recipe, list[str] | None]:
     """The recipe that the options ask for, and the lines of a corpus of one's own (None: the grammar)."""
     objective = given.get("objective", "next-word" if corpus else "masked-word")
     base = (OWN_TEXT if corpus else DEFAULTS).get(objective, OWN_TEXT["next-word"])
@@ -284,7 +285,7 @@ def recipe_of(corpus: str | None, given: Mapping[str, Any]) -> tuple[Recipe, lis
 
 
 def recipe_to_train(
-    run: TrainingRun, resume: bool, corpus: str | None, given: Mapping[str, Any], held: ExitStack
+    run: TrainingRun, resume: bool, corpus: str | None, given: OptionValues, held: ExitStack
 ) -> tuple[Recipe, list[str] | None]:
     """The recipe and lines of a new run, or of the one that the folder holds, which is locked until `held` ends."""
     if not resume:

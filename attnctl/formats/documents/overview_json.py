@@ -27,6 +27,7 @@ from attnctl.formats.documents.json_documents import (
 from attnctl.formats.validation import finite_floats, true_or_false
 from attnctl.readings.head_statistics import STATISTICS, HeadStatistics
 from attnctl.readings.overview import Links, LongRow, Overview, PooledGrid, TextPart
+from attnctl.text import Document
 
 Shaped = TypeVar("Shaped", Floats, Bools)
 
@@ -105,7 +106,7 @@ def _overview_document(overview: Overview) -> OverviewDocument:
     grid = overview.grid
     weights, masks = ({}, {}) if grid is None else (grid.weights, grid.masks)
     layers = tuple(GridLayer(layer, np.ascontiguousarray(mask)) for layer, mask in sorted(masks.items()))
-    told: dict[tuple[int, int], dict[str, Any]] = {}
+    told: dict[tuple[int, int], Document] = {}
     for one in overview.head_statistics:
         told.setdefault((one.layer, one.head), {}).update(one.values, names=one.names)
     for at, links in overview.links.items():
