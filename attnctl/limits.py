@@ -46,13 +46,17 @@ PASS_PADDING = 64  # tokens of padding in a pass, which take about as long as an
 GGUF_BYTES = 1.5e9  # of memory for what a GGUF file says of itself: the largest vocabularies in use take 1.2 GB
 ARRAY_AXES = 8  # of a stored array: weights have four at most
 TOKENIZER_STEPS = 200  # of a normalizer: those in use have ten at most
+TOKENIZER_SECONDS = 5  # for a short text by a tokenizer that may take for ever; those in use take a thousandth
+TOKENIZER_SPEED = 200_000  # characters a second beside that: those in use are ten times as fast
 TEXT_GROWTH = (
     64  # characters, and tokens, that are made of a character of a text: the most in use are 36, of one that is a word
 )
 TEXT_GROWTH_FREE = 1000  # of them that any text may become: a template adds a few hundred at most
 TOKENIZER_TEMPLATE = 64  # parts of what a tokenizer puts around a text: those in use have four
+PATTERN_CHARACTERS = 2000  # of a text that a plain pattern is trusted with: it takes its time once at each
 TEMPLATE_SECONDS = 20  # for a conversation by a chat template: those in use take a hundredth
 TEMPLATE_BYTES = 2 << 30  # of memory for it: its library takes a tenth
+TOKENIZER_GROWTH = 1000  # characters that normalizing may make of one: those in use make three
 RANDOM_NUMBERS = 10**9  # in all W_Q of a random model: nobody reads more
 GGUF_NESTING = 4  # arrays in arrays: files in use have none
 GGUF_KEPT = 4096  # bytes of a text, and items of an array of numbers, that are kept: what is longer is counted

@@ -224,6 +224,7 @@ TOKENIZERS: tuple[dict[str, Any], ...] = (
     {"normalizer": {"type": "Sequence", "normalizers": [REPLACE] * 40}},
     {"normalizer": {"type": "Sequence", "normalizers": [{"type": "Prepend", "prepend": "x" * 1000}] * 20000}},
     {"normalizer": {"type": "Replace", "pattern": {"Regex": ""}, "content": "x" * 10**6}},
+    {"pre_tokenizer": {"type": "Split", "pattern": {"Regex": "(a+)+$"}, "behavior": "Isolated", "invert": False}},
     {"normalizer": {"type": "Precompiled", "precompiled_charsmap": "AAAA"}},
     {"normalizer": 5},
     {"added_tokens": "x"},

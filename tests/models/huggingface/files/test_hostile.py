@@ -102,6 +102,7 @@ def pickled(folder: Path) -> None:
 
 QUERIES = "model.layers.1.self_attn.q_proj.weight"
 NO_TOKENIZER = r"(the tokenizer of llama fails on this text|no tokenizer that can be read) \("
+SPLIT = {"type": "Split", "pattern": {"Regex": "(a+)+$"}, "behavior": "Isolated", "invert": False}
 REFUSED: list[tuple[Damage, str]] = [
     (without(QUERIES), f"llama lacks 1 of its weights, {QUERIES} first: its file is not whole"),
     (weights(renamed), "otherwise: module.model.embed_tokens.weight for model.embed_tokens"),
@@ -125,6 +126,7 @@ REFUSED: list[tuple[Damage, str]] = [
     (settings(hidden_size=0), "cannot read llama: lm_head.weight is "),  # torch warns of it on several lines
     (index("../other.safetensors"), "attnctl reads safetensors files of the same folder"),
     (index(5), "attnctl reads safetensors files of the same folder"),
+    (settings("tokenizer.json", pre_tokenizer=SPLIT), NO_TOKENIZER),
     (settings("tokenizer.json", normalizer={"type": "Precompiled", "precompiled_charsmap": "AAAA"}), NO_TOKENIZER),
     (settings("tokenizer.json", model={"type": "WordLevel", "vocab": {"at": 0}, "unk_token": "nowhere"}), NO_TOKENIZER),
 ]
