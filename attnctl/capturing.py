@@ -8,7 +8,7 @@ from collections.abc import Collection, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
 from functools import cached_property, partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -92,9 +92,11 @@ class Captured:
             f", {kept}" if kept else ""
         )
 
-    def trace(self, tokens: Sequence[str] | None = None, **how: Any) -> Trace:
-        """This call as a Trace of one text of its batch: see `Captures.trace`."""
-        return Captures([self]).trace(tokens, **({"step": self.step} | how))
+    def trace(
+        self, tokens: Sequence[str] | None = None, *, key_tokens: Sequence[str] | None = None, item: int = 0
+    ) -> Trace:
+        """Return this call as a Trace of one text of its batch: see `Captures.trace`."""
+        return Captures([self]).trace(tokens, key_tokens=key_tokens, item=item, step=self.step)
 
 
 class Captures(list[Captured]):
@@ -359,7 +361,7 @@ class _Recording:
         rows: tuple[int, ...] | None,
         weights: Array,
         whole: tuple[int, int],
-        **known: Any,
+        **known: Array,
     ) -> None:
         """Keep the weights of the chosen heads and queries of a call that has `whole` many, and what else is known of it."""
         known |= {"recurrence": site.recurrence, "model": self.name, "rows": rows}
@@ -382,7 +384,9 @@ class _Recording:
             )
         steps, keys = itertools.count(), dict[str, int]()  # kind → how many keys there were at the step before
 
-        def ask_for_weights(_: object, args: tuple[object, ...], given: dict[str, object]) -> tuple[Any, Any]:
+        def ask_for_weights(
+            _: object, args: tuple[object, ...], given: dict[str, object]
+        ) -> tuple[tuple[object, ...], dict[str, object]]:
             check_inference(self.model)
             return args, given | {"output_attentions": True, "return_dict": True}
 

@@ -76,7 +76,10 @@ def open_input(
             instead = option_name("tokenizer")
             raise UsageError(f"names the tokens of bare weights; a text is split by {instead}", option=typed)
         if source is None and file is None and has_rows:
-            rows: Any = open_model()
+            from attnctl.models.builtin.matrix import GivenQKV
+
+            rows = open_model()
+            assert isinstance(rows, GivenQKV)
             return TextSource(rows, rows.indices_text)
         text = text_of(source, file)
         return TextSource(open_model(), text)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from attnctl.argument_types import model_arguments
 from attnctl.cli.command import refuse_unused
-from attnctl.cli.groups import CheckpointOptions, option_values
+from attnctl.cli.groups import CheckpointOptions, CorpusModelOptions, PromptOptions, option_values
 from attnctl.cli.progress import cost_progress
 from attnctl.cli.session import kept_models
 
@@ -50,8 +50,8 @@ def open_source(
         tokens,
         partial(model_of, {name: value for name, value in values.items() if name != "chat"}),
         key_tokens=key_tokens,
-        chat=getattr(model, "chat", None),
-        has_rows=getattr(model, "qkv", None) is not None,
+        chat=model.chat if isinstance(model, PromptOptions) else None,
+        has_rows=isinstance(model, CorpusModelOptions) and model.qkv is not None,
         computed=lambda name: refuse_unused(context, *values, because=f"the numbers of {name} are computed already"),
     )
     if isinstance(opened, TextSource):

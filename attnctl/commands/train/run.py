@@ -12,10 +12,10 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, fields, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
-from msgspec import structs
+from msgspec import Struct, structs
 
 from attnctl import __version__, limits
 from attnctl.commands.train import corpus as corpora
@@ -214,7 +214,9 @@ def weights_file(training: Training, **more: object) -> bytes:
 MEASURED_FROM = 1000  # a run of fewer steps has learned nothing worth measuring
 
 
-def measure_run(training: Training, run: TrainingRun, measure: Callable[..., Sequence[Any]]) -> list[Document] | None:
+def measure_run(
+    training: Training, run: TrainingRun, measure: Callable[..., Sequence[Struct]]
+) -> list[Document] | None:
     """Write what the heads of a finished run on the grammar learned into its weights, and return it; None for another run.
 
     `measure` is called with the model and `untrained_seed`, and returns a Struct for each relation.
