@@ -65,10 +65,10 @@ def naming_options(options: type) -> Callable[[Function], Function]:
 
 
 def require_type(function: str, name: str, value: object, *types: type) -> None:
-    """Raise TypeError, naming the argument, where its value is not of one of these types."""
+    """Raise TypeError, naming the argument, unless its value is of one of these types; numbers of NumPy are numbers."""
     if isinstance(value, bool):
         fits = bool in types or object in types
-    else:  # numbers of NumPy are numbers too
+    else:
         fits = (
             isinstance(value, types)
             or (int in types and _is_whole_number(value))
@@ -80,7 +80,7 @@ def require_type(function: str, name: str, value: object, *types: type) -> None:
 
 
 def plain_number(value: object) -> Any:
-    """A number of NumPy as one of Python; anything else as it is."""
+    """Return a number of NumPy as a number of Python, and anything else as it is."""
     if isinstance(value, bool | float | str) and type(value) in (bool, float, str):
         return value
     if _is_whole_number(value):
@@ -89,7 +89,7 @@ def plain_number(value: object) -> Any:
 
 
 def check_tensors(function: str, name: str, values: Mapping[str, object]) -> None:
-    """Raise TypeError, naming the entry, where a mapping of what a model is called with holds anything but tensors."""
+    """Raise TypeError, naming the entry, unless a mapping holds tensors by their names: what a model is called with."""
     for key, value in values.items():
         require_type(function, f"a name of {name}", key, str)
         if not hasattr(value, "ndim"):
@@ -97,9 +97,9 @@ def check_tensors(function: str, name: str, values: Mapping[str, object]) -> Non
 
 
 def checked_selection(function: str, name: str, value: object) -> tuple[int, ...] | None:
-    """Layers, heads or rows, one or several, as whole numbers of Python; None means all.
+    """Return layers, heads or rows, one or several, as whole numbers of Python; None means all of them.
 
-    Raises TypeError, naming the argument, where they are not whole numbers; UsageError where there are none.
+    Raises TypeError, naming the argument, for anything but whole numbers, and UsageError for an empty list.
     """
     if value is None:
         return None
@@ -115,7 +115,7 @@ def checked_selection(function: str, name: str, value: object) -> tuple[int, ...
 
 
 def checked_pairs(function: str, name: str, value: object) -> tuple[tuple[int, int], ...]:
-    """Pairs of whole numbers as (query, key). Raises TypeError, naming the argument, where they are none."""
+    """Return pairs of whole numbers as (query, key). Raises TypeError, naming the argument, for anything else."""
     require_type(function, name, value, Sequence)
     if isinstance(value, (str, bytes)) or not isinstance(value, Sequence):
         _refuse(function, name, value, "a list of (query, key)")
@@ -129,18 +129,18 @@ def checked_pairs(function: str, name: str, value: object) -> tuple[tuple[int, i
 
 
 def check_network(function: str, model: object) -> None:
-    """Raise TypeError where `model` is no model of transformers."""
+    """Raise TypeError unless `model` is a model of transformers."""
     if not is_network(model):
         _refuse(function, "model", model, "a transformers model")
 
 
 def is_network(model: object) -> TypeGuard[PreTrainedModel]:
-    """Whether `model` is a transformers model; transformers is not imported to find out."""
+    """Return whether `model` is a transformers model, without an import of transformers."""
     return all(hasattr(model, name) for name in ("config", "named_modules", "get_input_embeddings", "forward"))
 
 
 def _is_whole_number(value: object) -> bool:
-    """Whether a value is a whole number of Python or NumPy."""
+    """Return whether a value is a whole number of Python or NumPy."""
     try:
         operator.index(value)  # type: ignore[arg-type]
     except TypeError:
@@ -153,10 +153,10 @@ def _refuse(function: str, name: str, value: object, wanted: str) -> NoReturn:
     raise TypeError(f"{function}(): {name} is {wanted}, not {type(value).__name__}: {shown}")
 
 
-OptionValues = dict[str, Any]  # options by their names, as a command or a call was given them; None: not given
+OptionValues = dict[str, Any]  # options by their names; None: the user named none
 
 
-# what only checkpoints can be asked for; they take no others
+# the options that only checkpoints take; they take no others
 CHECKPOINT_OPTIONS = frozenset(
     {"attention", "target", "generate", "dtype", "bos", "truncate", "image", "device"}
     | {"text_pair", "source_language", "target_language"}
@@ -164,7 +164,7 @@ CHECKPOINT_OPTIONS = frozenset(
 
 
 class ModelOptions(TypedDict, total=False):
-    """Each as the option of the command line of that name; None, or left out, is as the model has it."""
+    """The options of a model, by their names on the command line; None is the model's own."""
 
     # words, chars, a tokenizer.json; beside a transformers model its tokenizer
     tokenizer: str | PreTrainedTokenizerBase | None
@@ -230,7 +230,7 @@ with_model_options = naming_options(ModelOptions)
 
 
 def model_arguments(options: OptionValues) -> OptionValues:
-    """Options by the names of the command line, as keywords of `open_model`; None is not given.
+    """Return options of the command line as keywords of `open_model`, without those that are None.
 
     Raises UsageError for options that exclude each other.
     """
@@ -265,7 +265,7 @@ def scale_of(scale: str | float | None, no_scale: bool) -> float | None:
 
 
 def _factor_number(text: str) -> float:
-    """`0.125`, `1/8` or `1/√64` as a number. Raises ValueError or ZeroDivisionError for anything else."""
+    """Return `0.125`, `1/8` or `1/√64` as a number. Raises ValueError or ZeroDivisionError for anything else."""
     above, slash, below = text.partition("/")
     factor = limits.decimal_number(above)
     if slash:
@@ -275,5 +275,5 @@ def _factor_number(text: str) -> float:
 
 
 def instead_of(option: str) -> str:
-    """Return what to use instead of a refused option: of `target`, if it was given for a word to be watched."""
+    """Return what to use instead of a refused `target`, as the end of a sentence; "" for any other option."""
     return ": ablate, view (effects) and explain (contributions) watch a word" if option == "target" else ""
