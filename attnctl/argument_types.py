@@ -1,23 +1,21 @@
-"""The arguments of public functions, checked before any work: selections, parsed, and the options of models, by type.
+"""What Python's functions are given: arguments of another type are refused by name, and the options of models.
 
 A TypeError names the function, the argument and its value.
 """
 
 from __future__ import annotations
 
-import functools
 import inspect
 import math
 import operator
 import os
-import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from numbers import Real
-from typing import TYPE_CHECKING, Any, NoReturn, TypedDict, TypeVar, cast
+from types import UnionType
+from typing import TYPE_CHECKING, Any, ForwardRef, NoReturn, TypedDict, TypeVar, get_args
 
 from attnctl import limits
 from attnctl.errors import UsageError, option_name
-from attnctl.text import spoken_range
 
 if TYPE_CHECKING:
     from typing import TypeGuard
@@ -25,143 +23,52 @@ if TYPE_CHECKING:
     from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 
-def chosen_indices(
-    wanted: Sequence[int] | None, count: int, what: str, of: str, option: str | None = None
-) -> tuple[int, ...]:
-    """Return the selected layers or heads as indices from 0; None means all.
-
-    Raises UsageError for an index that does not exist; it names the `option`, by default that of `what`.
-    """
-    if wanted is None:
-        return tuple(range(count))
-    for index in wanted:
-        if not -count <= index < count:
-            raise UsageError(f"{of} has {spoken_range(what, count)}", option=option or what, value=index)
-    return tuple(dict.fromkeys(index % count for index in wanted))
-
-
-def parse_selection(spec: str, count: int, what: str, of: str) -> list[int]:
-    """Indices that `3`, `0-5`, `1,4,7` or `-1` select from `count`.
-
-    Raises UsageError where it is no selection or one is not there.
-    """
-    wanted: list[int] = []
-    for part in spec.split(","):
-        part = part.strip()
-        if match := re.fullmatch(r"([0-9]{1,18})-([0-9]{1,18})", part):
-            first, last = int(match[1]), int(match[2])
-            if last < first:
-                raise UsageError(f"from {first} down to {last} is no range", option=what, value=part)
-            wanted += range(first, min(last, first + count) + 1)
-        elif re.fullmatch(r"-?[0-9]{1,18}", part):
-            wanted.append(int(part))
-        elif what == "head" and (pair := re.fullmatch(r"([0-9]{1,18})\.([0-9]{1,18})", part)):
-            both = f"{option_name('layer', int(pair[1]))} {option_name('head', int(pair[2]))}"
-            raise UsageError(f"head {pair[2]} of layer {pair[1]} is {both}", option="head", value=part)
-        else:
-            raise UsageError("it reads 3, 0-5, 1,4,7, -1 or all", option=what, value=spec)
-    return list(chosen_indices(wanted, count, what, of))
-
-
-def token_range(spec: str | None, n: int, option: str) -> tuple[int, int]:
-    """Tokens [A, B) of n that `3-9` (the last one included), `3-` (to the end), `3` or `-1` names; None means all.
-
-    Raises UsageError where it is no range or its tokens are not there.
-    """
-    if spec is None or spec.strip() == "all":
-        return 0, n
-    match = re.fullmatch(r"(-?[0-9]{1,15})(?:(-)([0-9]{1,15})?)?", spec.strip())
-    if not match or (match[1].startswith("-") and match[2]):
-        raise UsageError("it reads 3, 3000-3099 (the last one too), 3000-, -1 or all", option=option, value=spec)
-    first = int(match[1]) + (n if match[1].startswith("-") else 0)
-    last = first if match[2] is None else int(match[3] or n - 1)
-    if last < first:
-        raise UsageError(f"from {first} down to {last} is no range", option=option, value=spec)
-    if first < 0 or last >= n:
-        raise UsageError(f"the text has tokens 0 to {n - 1}", option=option, value=spec)
-    return first, last + 1
-
-
 Function = TypeVar("Function", bound=Callable[..., object])
+Types = type | UnionType  # `int`, or `int | str | None`
 
 
-# what stands in an annotation → the types that fit it; a name that is not here fits every value
-_FITTING: dict[str, tuple[type, ...]] = {
-    "str": (str,),
-    "int": (int,),
-    "float": (int, float),
-    "bool": (bool,),
-    "tuple": (tuple, list),
-    "list": (list,),
-    "Iterable": (Iterable,),
-    "Mapping": (Mapping,),
-    "Path": (os.PathLike,),
-    "os.PathLike": (os.PathLike,),
-    "PathLike": (os.PathLike,),
-    "None": (),
-}
+def check_types(function: str, types: Types, /, **values: object) -> None:
+    """Raise TypeError, naming the function and the argument, for a value of another type."""
+    for name, value in values.items():
+        require_type(function, name, value, *(get_args(types) or (types,)))
 
 
-def checked(function: Function, options: Mapping[str, object] | None = None) -> Function:
-    """The function, its arguments held against their annotations: a TypeError names the one of another type.
-
-    Each of `options` (name → annotation) stands in the signature instead of `**options`: for help() and for editors.
-    """
-    own = inspect.signature(function)
-    kept = [p for p in own.parameters.values() if options is None or p.kind is not inspect.Parameter.VAR_KEYWORD]
-    more = [
-        inspect.Parameter(
-            name, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=getattr(one, "__forward_arg__", one)
-        )
-        for name, one in (options or {}).items()
-        if name not in own.parameters
-    ]
-    signature = own.replace(parameters=[*kept, *more])
-    fitting, names = _fitting_types(signature), list(signature.parameters)
-    called = function.__qualname__.removesuffix(".__init__").rpartition(".")[2]
-
-    def check(arguments: Sequence[object], given: Mapping[str, object]) -> None:
-        if options is not None and (strange := given.keys() - names):
-            raise TypeError(f"{called}() got an unexpected keyword argument {min(strange)!r}")
-        for name, value in (*zip(names, arguments, strict=False), *given.items()):
-            if name in fitting:
-                require_type(called, name, value, *fitting[name])
-
-    @functools.wraps(function)
-    def of_values(*arguments: object, **given: object) -> object:
-        check(arguments, given)
-        return function(*arguments, **given)
-
-    @functools.wraps(function)
-    def of_iterators(*arguments: object, **given: object) -> Iterator[object]:
-        check(arguments, given)
-        yield from cast(Iterator[object], function(*arguments, **given))
-
-    wrapped: Any = of_iterators if inspect.isgeneratorfunction(function) else of_values
-    wrapped.__signature__ = signature
-    return cast(Function, wrapped)
+def check_options(function: str, options: Mapping[str, object], types: Mapping[str, Types]) -> None:
+    """Raise TypeError for an option without an entry in `types`, or of another type; None is any option's absence."""
+    for name, value in options.items():
+        if name not in types:
+            raise TypeError(f"{function}() got an unexpected keyword argument {name!r}")
+        if value is not None:
+            check_types(function, types[name], **{name: value})
 
 
-def _fitting_types(signature: inspect.Signature) -> dict[str, tuple[type, ...]]:
-    """Parameter → the types that fit it, None among them where it may be None; without those that any value fits."""
-    found = {}
-    for name, parameter in signature.parameters.items():
-        annotation = str(parameter.annotation)
-        while "[" in annotation:  # what a container holds is not looked at
-            annotation = re.sub(r"\[[^\[\]]*\]", "", annotation)
-        parts = [part.strip() for part in annotation.split("|")]
-        if all(part in _FITTING for part in parts):
-            found[name] = tuple(dict.fromkeys(kind for part in parts for kind in _FITTING[part]))
-            if "None" in parts:
-                found[name] += (type(None),)
-    return found
+def naming_options(options: type) -> Callable[[Function], Function]:
+    """Return a decorator that names each of `options`, a TypedDict, in a signature: for help() and for editors."""
+
+    def name_options(function: Function) -> Function:
+        own = inspect.signature(function)
+        kept = [one for one in own.parameters.values() if one.kind is not inspect.Parameter.VAR_KEYWORD]
+        more = [
+            inspect.Parameter(
+                name,
+                inspect.Parameter.KEYWORD_ONLY,
+                default=None,
+                annotation=kind.__forward_arg__ if isinstance(kind, ForwardRef) else kind,
+            )
+            for name, kind in options.__annotations__.items()
+            if name not in own.parameters
+        ]
+        vars(function)["__signature__"] = own.replace(parameters=[*kept, *more])
+        return function
+
+    return name_options
 
 
 def require_type(function: str, name: str, value: object, *types: type) -> None:
-    """Raise TypeError, naming the argument, where its value is not of one of these types."""
+    """Raise TypeError, naming the argument, unless its value is of one of these types; numbers of NumPy are numbers."""
     if isinstance(value, bool):
         fits = bool in types or object in types
-    else:  # numbers of NumPy are numbers too
+    else:
         fits = (
             isinstance(value, types)
             or (int in types and _is_whole_number(value))
@@ -173,7 +80,7 @@ def require_type(function: str, name: str, value: object, *types: type) -> None:
 
 
 def plain_number(value: object) -> Any:
-    """A number of NumPy as one of Python; anything else as it is."""
+    """Return a number of NumPy as a number of Python, and anything else as it is."""
     if isinstance(value, bool | float | str) and type(value) in (bool, float, str):
         return value
     if _is_whole_number(value):
@@ -182,7 +89,7 @@ def plain_number(value: object) -> Any:
 
 
 def check_tensors(function: str, name: str, values: Mapping[str, object]) -> None:
-    """Raise TypeError, naming the entry, where a mapping of what a model is called with holds anything but tensors."""
+    """Raise TypeError, naming the entry, unless a mapping holds tensors by their names: what a model is called with."""
     for key, value in values.items():
         require_type(function, f"a name of {name}", key, str)
         if not hasattr(value, "ndim"):
@@ -190,9 +97,9 @@ def check_tensors(function: str, name: str, values: Mapping[str, object]) -> Non
 
 
 def checked_selection(function: str, name: str, value: object) -> tuple[int, ...] | None:
-    """Layers, heads or rows, one or several, as whole numbers of Python; None means all.
+    """Return layers, heads or rows, one or several, as whole numbers of Python; None means all of them.
 
-    Raises TypeError, naming the argument, where they are not whole numbers; UsageError where there are none.
+    Raises TypeError, naming the argument, for anything but whole numbers, and UsageError for an empty list.
     """
     if value is None:
         return None
@@ -208,7 +115,7 @@ def checked_selection(function: str, name: str, value: object) -> tuple[int, ...
 
 
 def checked_pairs(function: str, name: str, value: object) -> tuple[tuple[int, int], ...]:
-    """Pairs of whole numbers as (query, key). Raises TypeError, naming the argument, where they are none."""
+    """Return pairs of whole numbers as (query, key). Raises TypeError, naming the argument, for anything else."""
     require_type(function, name, value, Sequence)
     if isinstance(value, (str, bytes)) or not isinstance(value, Sequence):
         _refuse(function, name, value, "a list of (query, key)")
@@ -222,18 +129,18 @@ def checked_pairs(function: str, name: str, value: object) -> tuple[tuple[int, i
 
 
 def check_network(function: str, model: object) -> None:
-    """Raise TypeError where `model` is no model of transformers."""
+    """Raise TypeError unless `model` is a model of transformers."""
     if not is_network(model):
         _refuse(function, "model", model, "a transformers model")
 
 
 def is_network(model: object) -> TypeGuard[PreTrainedModel]:
-    """Whether `model` is a transformers model; transformers is not imported to find out."""
+    """Return whether `model` is a transformers model, without an import of transformers."""
     return all(hasattr(model, name) for name in ("config", "named_modules", "get_input_embeddings", "forward"))
 
 
 def _is_whole_number(value: object) -> bool:
-    """Whether a value is a whole number of Python or NumPy."""
+    """Return whether a value is a whole number of Python or NumPy."""
     try:
         operator.index(value)  # type: ignore[arg-type]
     except TypeError:
@@ -246,10 +153,10 @@ def _refuse(function: str, name: str, value: object, wanted: str) -> NoReturn:
     raise TypeError(f"{function}(): {name} is {wanted}, not {type(value).__name__}: {shown}")
 
 
-OptionValues = dict[str, Any]  # options by their names, as a command or a call was given them; None: not given
+OptionValues = dict[str, Any]  # options by their names; None: the user named none
 
 
-# what only checkpoints can be asked for; they take no others
+# the options that only checkpoints take; they take no others
 CHECKPOINT_OPTIONS = frozenset(
     {"attention", "target", "generate", "dtype", "bos", "truncate", "image", "device"}
     | {"text_pair", "source_language", "target_language"}
@@ -257,7 +164,7 @@ CHECKPOINT_OPTIONS = frozenset(
 
 
 class ModelOptions(TypedDict, total=False):
-    """Each as the option of the command line of that name; None, or left out, is as the model has it."""
+    """The options of a model, by their names on the command line; None is the model's own."""
 
     # words, chars, a tokenizer.json; beside a transformers model its tokenizer
     tokenizer: str | PreTrainedTokenizerBase | None
@@ -310,13 +217,20 @@ RANGES = {
 }
 
 
-def with_model_options(function: Function) -> Function:
-    """Name each of ModelOptions in the signature of a function that takes `**options`: for help() and for editors."""
-    return checked(function, ModelOptions.__annotations__)
+# what an option of a model is for Python: a text, if nothing else stands here
+OPTION_TYPES: dict[str, Types] = {
+    **dict.fromkeys(ModelOptions.__annotations__, str),
+    **dict.fromkeys(("d_model", "d_k", "n_heads", "n_kv_heads", "n_layers", "seed", "window", "generate"), int),
+    **dict.fromkeys(("scale", "temperature", "rope_theta", "dropout"), float),
+    **dict.fromkeys(("output_projection", "causal", "bos", "truncate"), bool),
+    **dict.fromkeys(("embeddings", "qkv"), str | os.PathLike),
+    "tokenizer": object,
+}
+with_model_options = naming_options(ModelOptions)
 
 
 def model_arguments(options: OptionValues) -> OptionValues:
-    """Options by the names of the command line, as keywords of `open_model`; None is not given.
+    """Return options of the command line as keywords of `open_model`, without those that are None.
 
     Raises UsageError for options that exclude each other.
     """
@@ -351,7 +265,7 @@ def scale_of(scale: str | float | None, no_scale: bool) -> float | None:
 
 
 def _factor_number(text: str) -> float:
-    """`0.125`, `1/8` or `1/√64` as a number. Raises ValueError or ZeroDivisionError for anything else."""
+    """Return `0.125`, `1/8` or `1/√64` as a number. Raises ValueError or ZeroDivisionError for anything else."""
     above, slash, below = text.partition("/")
     factor = limits.decimal_number(above)
     if slash:
@@ -361,5 +275,5 @@ def _factor_number(text: str) -> float:
 
 
 def instead_of(option: str) -> str:
-    """Return what to use instead of a refused option: of `target`, if it was given for a word to be watched."""
+    """Return what to use instead of a refused `target`, as the end of a sentence; "" for any other option."""
     return ": ablate, view (effects) and explain (contributions) watch a word" if option == "target" else ""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from attnctl.argument_types import ModelOptions, checked_selection, require_type
+from attnctl.argument_types import ModelOptions, check_types, checked_selection, require_type
 from attnctl.models import opened_model
 from attnctl.source import Changes, TextSource, TraceSource
 from attnctl.trace import Trace
@@ -37,7 +37,10 @@ def selected_places(
 def changes_of_arguments(
     function: str, measure: str | None, words: bool, renormalise: bool, drop: str | Sequence[str] | None
 ) -> Changes:
-    """Return what is done to the weights. Raises TypeError, naming the function, where `drop` is no texts."""
+    """Return what is done to the weights. Raises TypeError, naming the function and the argument, for another type."""
+    check_types(function, str | None, measure=measure)
+    check_types(function, bool, words=words, renormalise=renormalise)
+    check_types(function, str | list | tuple | None, drop=drop)
     for one in drop or ():
         require_type(function, "each of drop", one, str)
     return Changes(measure, words, renormalise, drop)

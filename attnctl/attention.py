@@ -11,18 +11,20 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, fields
+from types import ModuleType
 from typing import Any, NamedTuple
 
 Array = Any  # of any library that follows the standard: no type of Python names what NumPy, torch and others share
 
 
-def array_namespace(x: Array) -> Any:
+def array_namespace(x: Array) -> ModuleType:
     """The array library of `x`: the Python Array API namespace that its operations live in."""
     if hasattr(x, "__array_namespace__"):
-        return x.__array_namespace__()
-    import array_api_compat.torch as xp  # torch tensors do not name their namespace themselves
+        namespace: ModuleType = x.__array_namespace__()
+        return namespace
+    import array_api_compat.torch as torch_namespace  # torch tensors do not name their namespace themselves
 
-    return xp
+    return torch_namespace
 
 
 def swap_last(x: Array) -> Array:
@@ -30,9 +32,10 @@ def swap_last(x: Array) -> Array:
     return array_namespace(x).matrix_transpose(x)
 
 
-def device_of(x: Array) -> Any:
+def device_of(x: Array) -> object:
     """Where `x` lives, as its library names it."""
-    return x.device
+    device: object = x.device
+    return device
 
 
 # --- before the scores -------------------------------------------------------------------------------------------
@@ -401,7 +404,7 @@ def select_call(call: Call, heads: list[int] | None = None, rows: list[int] | No
         return call
     xp = array_namespace(call.queries)
     dev = device_of(call.queries)
-    changes: dict[str, Any] = {f.name: getattr(call, f.name) for f in fields(call)}
+    changes: dict[str, Array] = {f.name: getattr(call, f.name) for f in fields(call)}
     if heads is not None:
         n_heads = call.queries.shape[-3]
         group = n_heads // call.keys.shape[-3]

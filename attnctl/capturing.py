@@ -8,12 +8,12 @@ from collections.abc import Collection, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
 from functools import cached_property, partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from attnctl import attention
-from attnctl.argument_types import check_network, checked, checked_selection, chosen_indices
+from attnctl.argument_types import check_network, check_types, checked_selection
 from attnctl.arrays import as_numpy
 from attnctl.attention import Array, Call
 from attnctl.errors import AttnctlError, UsageError
@@ -39,6 +39,7 @@ from attnctl.models.huggingface.attention_sites import (
     unseen_sentence,
 )
 from attnctl.models.huggingface.put_out import FIELDS, parts_put_out, weights_put_out
+from attnctl.selection import chosen_indices
 from attnctl.text import number_list
 from attnctl.tokens import Token, named_tokens
 from attnctl.trace import Trace
@@ -91,9 +92,11 @@ class Captured:
             f", {kept}" if kept else ""
         )
 
-    def trace(self, tokens: Sequence[str] | None = None, **how: Any) -> Trace:
-        """This call as a Trace of one text of its batch: see `Captures.trace`."""
-        return Captures([self]).trace(tokens, **({"step": self.step} | how))
+    def trace(
+        self, tokens: Sequence[str] | None = None, *, key_tokens: Sequence[str] | None = None, item: int = 0
+    ) -> Trace:
+        """Return this call as a Trace of one text of its batch: see `Captures.trace`."""
+        return Captures([self]).trace(tokens, key_tokens=key_tokens, item=item, step=self.step)
 
 
 class Captures(list[Captured]):
@@ -111,7 +114,6 @@ class Captures(list[Captured]):
         more = f"; {self.unseen}" if self.unseen else ""
         return f"Captures of {self[0].model or 'a model'}: {len(self)} calls, layers {layers}{more}"
 
-    @checked
     def trace(
         self,
         tokens: Sequence[str] | None = None,
@@ -128,6 +130,8 @@ class Captures(list[Captured]):
         the batch, `step` the forwards, `kind` is needed where several kinds of attention were recorded. Raises UsageError
         where no such call was recorded, or the names do not fit.
         """
+        check_types("trace", int, item=item, step=step)
+        check_types("trace", str | None, kind=kind)
         found = _calls_of_step(self, step, kind, self.unseen)
         first = found[0]
         batch, _, n_q, n_k = first.weights.shape
@@ -210,7 +214,6 @@ def _layer_of_call(call: Captured, item: int, rows: tuple[int, ...] | None) -> L
     return LayerTrace(call.layer, call.heads, call.heads, weights=weights, rows=rows, mask=mask, **arrays)
 
 
-@checked
 @contextmanager
 def capture(
     model: PreTrainedModel,
@@ -240,6 +243,8 @@ def capture(
     Raises UsageError for a layer or head that is not there, AttnctlError as `watch_attention`.
     """
     check_network("capture", model)
+    check_types("capture", str | None, attention=attention)
+    check_types("capture", bool, stop=stop)
     if isinstance(keep, str) or not isinstance(keep, Collection):
         raise TypeError(f"capture(): keep is a list of steps, not {type(keep).__name__}: {repr(keep)[:80]}")
     some_layers = checked_selection("capture", "layer", layer)
@@ -295,9 +300,8 @@ class _Recording:
             raise AttnctlError(f"no {kind} of {self.name} went by: {why}")
         for index in self.layers or ():
             if index not in seen and (index >= 0 or index < -1 - max(seen)):
-                raise UsageError(
-                    f"no layer {index} in {self.name}: attention went by in layers {min(seen)} to {max(seen)}"
-                )
+                why = f"the attention of {self.name} went by in layers {min(seen)} to {max(seen)}"
+                raise UsageError(why, option="layer", value=index)
 
     def chosen(self, layer: int, n_heads: int, n_q: int) -> tuple[tuple[int, ...], tuple[int, ...] | None]:
         """The heads and the queries to keep of a call; None: all queries. Raises UsageError for one that is not there."""
@@ -357,7 +361,7 @@ class _Recording:
         rows: tuple[int, ...] | None,
         weights: Array,
         whole: tuple[int, int],
-        **known: Any,
+        **known: Array,
     ) -> None:
         """Keep the weights of the chosen heads and queries of a call that has `whole` many, and what else is known of it."""
         known |= {"recurrence": site.recurrence, "model": self.name, "rows": rows}
@@ -380,7 +384,9 @@ class _Recording:
             )
         steps, keys = itertools.count(), dict[str, int]()  # kind → how many keys there were at the step before
 
-        def ask_for_weights(_: object, args: tuple[object, ...], given: dict[str, object]) -> tuple[Any, Any]:
+        def ask_for_weights(
+            _: object, args: tuple[object, ...], given: dict[str, object]
+        ) -> tuple[tuple[object, ...], dict[str, object]]:
             check_inference(self.model)
             return args, given | {"output_attentions": True, "return_dict": True}
 

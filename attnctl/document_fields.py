@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import Annotated
 
 import numpy as np
 import numpy.typing as npt
 from msgspec import Meta, Struct
 
 from attnctl import limits
+from attnctl.attention import Array
 
 
 def about(sentence: str, **schema: object) -> Meta:
@@ -37,9 +38,9 @@ def _lists_of(kind: str, **more: object) -> dict[str, object]:
 
 
 # arrays: as they are when they are written; a list when they are read, which `finite_floats` makes an array of
-Vector = Annotated[Any, about("", **_lists_of("number"))]
-Matrix = Annotated[Any, about("", **_lists_of("array", items={"type": "number"}))]
-Mask = Annotated[Any, about("", **_lists_of("array", items={"type": "boolean"}))]
+Vector = Annotated[Array, about("", **_lists_of("number"))]
+Matrix = Annotated[Array, about("", **_lists_of("array", items={"type": "number"}))]
+Mask = Annotated[Array, about("", **_lists_of("array", items={"type": "boolean"}))]
 Counts = Annotated[npt.NDArray[np.int64], about("", **_lists_of("array", items={"type": "integer", "minimum": 0}))]
 
 

@@ -18,12 +18,14 @@ from attnctl.models import names_model
 from attnctl.source import Model, OverviewSource, TextSource, TraceSource
 from attnctl.text import for_pasting
 from attnctl.tokens import checked_text
+from attnctl.trace import Trace
 
 if TYPE_CHECKING:
     from PIL.Image import Image
 
     from attnctl.formats.chat import Conversation
     from attnctl.models.huggingface.prompts import Prompt
+    from attnctl.readings.overview import LongRow, Overview
 
 MAPPED_BYTES = 64 << 20  # of a .npy file, from which on it is read a block of rows at a time
 
@@ -74,7 +76,10 @@ def open_input(
             instead = option_name("tokenizer")
             raise UsageError(f"names the tokens of bare weights; a text is split by {instead}", option=typed)
         if source is None and file is None and has_rows:
-            rows: Any = open_model()
+            from attnctl.models.builtin.matrix import GivenQKV
+
+            rows = open_model()
+            assert isinstance(rows, GivenQKV)
             return TextSource(rows, rows.indices_text)
         text = text_of(source, file)
         return TextSource(open_model(), text)
@@ -85,7 +90,7 @@ def open_input(
         return TextSource(open_model(), text)
     computed(where)
     found = _computed_input(where, data, named, typed)
-    return TraceSource(found, where) if hasattr(found, "layers") else OverviewSource(found, where)
+    return TraceSource(found, where) if isinstance(found, Trace) else OverviewSource(found, where)
 
 
 def text_of(text: str | None, file: str | None) -> str:
@@ -293,7 +298,9 @@ def _kind_of_input(where: str, data: bytes, named: bool) -> str:
     return "matrix" if is_table(data) else "text"
 
 
-def _computed_input(where: str, data: bytes, named: dict[str, str | None], typed: str | None) -> Any:
+def _computed_input(
+    where: str, data: bytes, named: dict[str, str | None], typed: str | None
+) -> Trace | Overview | LongRow:
     """Return a trace, bare weights as one, or an overview.
 
     `named` holds the names of a matrix by option, `typed` is an option among them that was given.

@@ -17,7 +17,6 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from types import FrameType
-from typing import Any
 
 AGAIN_SECONDS = 0.02  # between two looks whether the import is over
 IMPORTING = "<frozen importlib"  # how the files of Python's own import are called
@@ -127,7 +126,7 @@ def _ask_again() -> None:
     signal.setitimer(signal.ITIMER_REAL, AGAIN_SECONDS)
 
 
-def _heard_later(unraisable: Any) -> None:
+def _heard_later(unraisable: sys.UnraisableHookArgs) -> None:
     """An interrupt that came where nothing can be raised is asked for again; anything else is told as always."""
     if issubclass(unraisable.exc_type, KeyboardInterrupt) and hasattr(signal, "setitimer"):
         _ask_again()

@@ -7,18 +7,18 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
-from attnctl.argument_types import check_network, checked, checked_pairs, checked_selection, require_type
+from attnctl.argument_types import check_network, check_types, checked_pairs, checked_selection, require_type
 from attnctl.attention import Array
-from attnctl.interventions import Cut, Intervention, checked_heads
+from attnctl.interventions import Cut, Intervention
 from attnctl.models.huggingface.attention_interface import architecture_name
 from attnctl.models.huggingface.intervention import apply_interventions
 from attnctl.models.huggingface.network import network_info
+from attnctl.selection import chosen_indices, heads_by_layer, selected_heads
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
 
 
-@checked
 @contextmanager
 def intervene(
     model: PreTrainedModel,
@@ -46,16 +46,17 @@ def intervene(
     there, AttnctlError as `capture` does; contexts nest, and `capture` shows what is so changed.
     """
     check_network("intervene", model)
+    check_types("intervene", Mapping | None, heads=heads, reference=reference)
+    check_types("intervene", str, how=how)
+    check_types("intervene", str | None, attention=attention)
     pairs = () if edges is None else checked_pairs("intervene", "edges", edges)
     some_layers = _selection_or_none("layer", layer)
     some_heads = _selection_or_none("edge_heads", edge_heads)
     name = architecture_name(model)
     info = network_info(model, name, attention or "self")
     n_layers = info.n_layers or 1
-    off = checked_heads(_heads_by_layer(heads or {}), n_layers, info.n_heads or 1, name)
-    window = None
-    if some_layers is not None:
-        window = frozenset(checked_heads(dict.fromkeys(some_layers, (0,)), n_layers, 1, name))
+    off = heads_by_layer(selected_heads(_places_off(heads or {}), n_layers, info.n_heads or 1, name, "heads"))
+    window = None if some_layers is None else frozenset(chosen_indices(some_layers, n_layers, "layer", name))
     several = None if some_heads is None else frozenset(some_heads)
     cuts = tuple(Cut((key,), (query,), window, several) for query, key in pairs)
     intervention = Intervention(off, cuts, how, reference)
@@ -63,13 +64,14 @@ def intervene(
         yield intervention
 
 
-def _heads_by_layer(heads: Mapping[int, int | Sequence[int]]) -> dict[int, tuple[int, ...]]:
-    """Layer → heads of the argument `heads`. Raises TypeError, naming the argument, for what are no whole numbers."""
-    found = {}
+def _places_off(heads: Mapping[int, int | Sequence[int]]) -> list[tuple[int, int]]:
+    """Return (layer, head) of the argument `heads`. Raises TypeError, naming the argument, for anything but numbers."""
+    found = []
     for layer, several in heads.items():
         require_type("intervene", "a layer of heads", layer, int)
         require_type("intervene", f"heads[{layer}]", several, int, Sequence)
-        found[operator.index(layer)] = _selection_or_none(f"heads[{layer}]", several) or ()
+        some = _selection_or_none(f"heads[{layer}]", several) or ()
+        found += [(operator.index(layer), head) for head in some]
     return found
 
 

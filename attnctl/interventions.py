@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 
@@ -13,7 +12,8 @@ from attnctl import attention
 from attnctl.arrays import Bools, as_numpy, place_array
 from attnctl.attention import Array, Call
 from attnctl.errors import UsageError
-from attnctl.text import spoken_heads, spoken_range
+from attnctl.selection import chosen_indices
+from attnctl.text import spoken_heads
 
 HOW = ("zero", "mean", "resample")
 TOLD = {
@@ -94,54 +94,6 @@ class Intervention:
         return Intervention(self.heads, (*self.cuts, *cuts), self.how, self.reference)
 
 
-def heads_off(spec: str) -> dict[int, tuple[int, ...]]:
-    """Layer → heads of `23.3,0.5`; `23.0-3` is several heads, `23.*` all of a layer (an empty tuple until it is counted).
-
-    Raises UsageError where it reads otherwise.
-    """
-    found: dict[int, set[int]] = {}
-    whole: set[int] = set()
-    for part in spec.split(","):
-        match = re.fullmatch(r"\s*(\d{1,6})\.(?:(\d{1,6})(?:-(\d{1,6}))?|(\*|all))\s*", part)
-        if not match:
-            raise UsageError("it reads LAYER.HEAD, several with commas: 23.3,0.5", option="off", value=spec)
-        layer, first, last = int(match[1]), match[2], match[3]
-        if first is None:
-            whole.add(layer)
-            continue
-        if last is not None and int(last) < int(first):
-            raise UsageError(f"from {first} down to {last} is no range", option="off", value=part.strip())
-        found.setdefault(layer, set()).update(range(int(first), int(last or first) + 1))
-    return {layer: () if layer in whole else tuple(sorted(found[layer])) for layer in sorted({*found, *whole})}
-
-
-def checked_heads(
-    heads: Mapping[int, Sequence[int]],
-    n_layers: int,
-    count: int | Callable[[int], int],
-    of: str,
-    *,
-    every_is_empty: bool = False,
-) -> dict[int, tuple[int, ...]]:
-    """The heads with negative indices resolved; `count` is their number, or a function of the layer that answers it.
-
-    Raises UsageError for a layer or a head that is not there, naming what there is.
-    """
-    found: dict[int, tuple[int, ...]] = {}
-    for layer, several in heads.items():
-        if not -n_layers <= layer < n_layers:
-            raise UsageError(f"no layer {layer} in {of}: it has {spoken_range('layer', n_layers)}")
-        at = layer % n_layers
-        total = count(at) if callable(count) else count
-        if not several and every_is_empty:
-            several = range(total)
-        for head in several:
-            if not -total <= head < total:
-                raise UsageError(f"no head {head} in layer {at} of {of}: it has {spoken_range('head', total)}")
-        found[at] = tuple(sorted({head % total for head in several} | set(found.get(at, ()))))
-    return found
-
-
 # --- at work on a layer ----------------------------------------------------------------------------------------------
 
 
@@ -209,7 +161,7 @@ def _lost_edges(one: Intervention, layer: int, shape: tuple[int, int, int], past
             queries = behind if cut.queries is None else cut.queries
             asking = [query + total if query < 0 else query for query in queries]
             rows = [query - past for query in asking if past <= query < total]
-            heads = range(shape[0]) if cut.heads is None else _checked_indices(cut.heads, shape[0], layer)
+            heads = range(shape[0]) if cut.heads is None else _heads_of_layer(cut.heads, shape[0], layer)
             lost[np.ix_(heads, rows, [key - before for key in keys if 0 <= key - before < shape[2]])] = True
     return lost
 
@@ -268,12 +220,9 @@ def zeroed_values(values: Array, keys: Sequence[int | None]) -> Array:
 
 def _chosen_heads(heads: Iterable[int], count: int, layer: int) -> Bools:
     """True for the heads named: (heads, 1, 1). Raises UsageError for one that is not there."""
-    return np.isin(np.arange(count), _checked_indices(heads, count, layer))[:, None, None]
+    return np.isin(np.arange(count), _heads_of_layer(heads, count, layer))[:, None, None]
 
 
-def _checked_indices(heads: Iterable[int], count: int, layer: int) -> list[int]:
-    """Return heads of a layer, negative ones counted from its `count`. Raises UsageError for one that is not there."""
-    for head in heads:
-        if not -count <= head < count:
-            raise UsageError(f"no head {head} in layer {layer}: it has {spoken_range('head', count)}")
-    return [head % count for head in heads]
+def _heads_of_layer(heads: Iterable[int], count: int, layer: int) -> tuple[int, ...]:
+    """Return heads of a layer, negative ones counted from its `count`. Raises UsageError for one that does not exist."""
+    return chosen_indices(tuple(heads), count, "head", f"layer {layer}", "heads")

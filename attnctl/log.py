@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from transformers import TrainerCallback
 
-from attnctl.argument_types import check_tensors, checked, checked_selection
+from attnctl.argument_types import check_tensors, check_types, checked_selection
 from attnctl.attention import Array
 from attnctl.capturing import capture
 from attnctl.errors import UsageError
@@ -35,7 +35,6 @@ class AttentionLog(TrainerCallback):
     {'step': 500, 'layer': 5, 'head': 11, 'entropy': 1.31, 'sink': 0.64}
     """
 
-    @checked
     def __init__(
         self,
         inputs: Mapping[str, Array],
@@ -44,6 +43,8 @@ class AttentionLog(TrainerCallback):
         layer: int | Sequence[int] | None = None,
         report: Callable[[dict[str, float]], None] | None = None,
     ) -> None:
+        check_types("AttentionLog", Mapping, inputs=inputs)
+        check_types("AttentionLog", int, every=every)
         check_tensors("AttentionLog", "inputs", inputs)
         some = checked_selection("AttentionLog", "layer", layer)
         if report is not None and not callable(report):
@@ -54,11 +55,11 @@ class AttentionLog(TrainerCallback):
         self.history: list[dict[str, float]] = []
         self._waiting: dict[str, float] = {}
 
-    def on_train_begin(self, args: object, state: TrainerState, control: object, **given: Any) -> None:
+    def on_train_begin(self, args: object, state: TrainerState, control: object, **given: PreTrainedModel) -> None:
         """Measure the model as it is before the first step."""
         self.measure(given["model"], state.global_step)
 
-    def on_step_end(self, args: object, state: TrainerState, control: object, **given: Any) -> None:
+    def on_step_end(self, args: object, state: TrainerState, control: object, **given: PreTrainedModel) -> None:
         """Measure after every so many steps."""
         if state.global_step % self.every == 0:
             self.measure(given["model"], state.global_step)

@@ -16,10 +16,10 @@ from attnctl.readings.picture_heat import query_of_picture
 from attnctl.readings.questions.headline import headline
 from attnctl.readings.rows import ExactBlock
 from attnctl.render.page import page_html
-from attnctl.source import NO_CHANGES, Changes, Say, Selection, Source, TextSource, prepare
+from attnctl.selection import Selection, find_token
+from attnctl.source import NO_CHANGES, Changes, Say, Source, TextSource, prepare
 from attnctl.source.cells import survey_text
 from attnctl.text import Document, counted
-from attnctl.tokens import find_token
 from attnctl.trace import Trace, reads_itself
 from attnctl.watched.measure import EffectRequest, measure_effects
 

@@ -221,7 +221,7 @@ def as_json(document: object) -> bytes:
     return data
 
 
-def every_string(document: object, change: Callable[[str], str]) -> Any:
+def every_string(document: object, change: Callable[[str], str]) -> object:
     """A document of dicts, lists and tuples with every string in it, keys too, changed."""
     if isinstance(document, str):
         return change(document)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Unpack
 
-from attnctl.argument_types import ModelOptions, with_model_options
+from attnctl.argument_types import ModelOptions, check_types, with_model_options
 from attnctl.arguments import Selection, changes_of_arguments, selected_places, source_of_argument
 from attnctl.models import DEFAULT
 from attnctl.readings.heatmap import GridReading, OverviewReading
@@ -39,6 +39,7 @@ def spans(
     >>> spans("One line.\nAnother line.", "lines", model="random").grid.weights[0, 0].shape
     (2, 2)
     """
+    check_types("spans", str, kind=kind)
     changes = changes_of_arguments("spans", measure, words, renormalise, drop)
     source = source_of_argument("spans", text, model, options)
     given = prepare(source, changes, *selected_places("spans", layer, head))

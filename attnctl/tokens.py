@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 from attnctl import limits
 from attnctl.errors import AttnctlError, TooLongError, UsageError, about_value, telling_errors
 from attnctl.files import is_possible_name
-from attnctl.text import LABEL_CHARACTERS, counted, isolated, shortened, visible_text
+from attnctl.text import LABEL_CHARACTERS, isolated, shortened, visible_text
 
 if TYPE_CHECKING:
     from tokenizers import Encoding, Tokenizer
@@ -325,89 +325,6 @@ def checked_text(text: str) -> str:
     return text
 
 
-AS_TEXT = "text:"  # before a query that is the text of a token, though it looks like an index or a list
-
-_INDEX = re.compile(r"[+-]?[0-9]{1,18}")
-_RANGE = re.compile(r"([0-9]{1,9})-([0-9]{1,9})")
-
-
-def find_token(tokens: Sequence[Token], query: str) -> int:
-    """The index of the one token that `query` names (see `find_several`). Raises UsageError where it names several."""
-    found = find_several(tokens, query)
-    if len(found) > 1:
-        raise UsageError(f"{visible_text(query[:80])!r} names {len(found)} tokens: one is wanted here", value=query)
-    return found[0]
-
-
-def find_several(tokens: Sequence[Token], query: str) -> list[int]:
-    """The indices of the tokens that `query` names, in its order: `eat`, `3`, `-1`, `text:3`, `eat,pizza`, `2-5`.
-
-    A whole number is always an index (negative counts from the end), `text:…` always the text of a token, and of a picture
-    `x,y` the patch at that pixel. Raises
-    UsageError where there is no such token, or more than one has that text (the message lists their indices).
-    """
-    if not query.strip():
-        raise UsageError("is empty: name a token by its text or its index", option="query")
-    if (pixel := _PIXEL.fullmatch(query)) and any(token.box for token in tokens):
-        return [_by_pixel(tokens, int(pixel[1]), int(pixel[2]))]
-    if "," in query and not query.startswith(AS_TEXT) and all(token.text != query for token in tokens):
-        parts = [part for part in query.split(",") if part.strip()]
-        found = [at for part in parts for at in find_several(tokens, part.strip())]
-        return list(dict.fromkeys(found)) if parts else [_by_text(tokens, query)]
-    if is_index(query):
-        return [_by_index(tokens, int(query), query)]
-    if (ends := _RANGE.fullmatch(query)) and all(token.text != query for token in tokens):
-        first, last = int(ends[1]), int(ends[2])
-        if last < first:
-            raise UsageError(f"from {first} down to {last} is no range", option="query", value=query)
-        return list(range(_by_index(tokens, first, ends[1]), _by_index(tokens, last, ends[2]) + 1))
-    return [_by_text(tokens, query.removeprefix(AS_TEXT))]
-
-
-def is_index(query: str) -> bool:
-    """Whether a query is the index of a token, rather than its text."""
-    return _INDEX.fullmatch(query) is not None
-
-
-def _by_pixel(tokens: Sequence[Token], x: int, y: int) -> int:
-    boxes = {at: token.box for at, token in enumerate(tokens) if token.box is not None}
-    there = [at for at, box in boxes.items() if box[0] <= x < box[2] and box[1] <= y < box[3]]
-    if there:  # a tile's token before one of the whole picture, which is larger
-        return min(there, key=lambda at: (boxes[at][2] - boxes[at][0]) * (boxes[at][3] - boxes[at][1]))
-    seen = []
-    for picture in dict.fromkeys(tokens[at].picture for at in boxes):
-        left, top, right, bottom = zip(
-            *(box for at, box in boxes.items() if tokens[at].picture == picture), strict=True
-        )
-        which = "the picture" if picture is None else f"picture {picture}"
-        seen.append(f"{min(left)},{min(top)} to {max(right) - 1},{max(bottom) - 1} of {which}")
-    raise UsageError(f"no patch at pixel {x},{y}: the model sees {' and '.join(seen)}", value=f"{x},{y}")
-
-
-def _by_index(tokens: Sequence[Token], at: int, query: str) -> int:
-    if -len(tokens) <= at < len(tokens):
-        return at % len(tokens)
-    hint = f" (the token {query!r} is {AS_TEXT}{query})" if any(token.text == query for token in tokens) else ""
-    has = f"{counted(len(tokens), 'token')}, 0 to {len(tokens) - 1}"
-    raise UsageError(f"no token {at}: the text has {has}{hint}", value=query)
-
-
-def _by_text(tokens: Sequence[Token], text: str) -> int:
-    matches = [at for at, token in enumerate(tokens) if token.text == text]
-    if not matches:
-        matches = [at for at, token in enumerate(tokens) if token.text.casefold() == text.casefold()]
-    if len(matches) > 1:
-        places = ", ".join(str(at) for at in matches[:12]) + (", …" if len(matches) > 12 else "")
-        raise UsageError(
-            f"{visible_text(text)!r} stands at several places: name one by its index ({places})", value=text
-        )
-    if matches:
-        return matches[0]
-    known = " ".join(visible_text(token.text) for token in tokens[:12]) + (" …" if len(tokens) > 12 else "")
-    raise UsageError(f"no token {visible_text(text[:80])!r} in the text: its tokens are {known}", value=text)
-
-
-_PIXEL = re.compile(r"\s*(\d{1,6})\s*,\s*(\d{1,6})\s*")
 Span = tuple[int, int]
 Place = Span | None  # None: the tokenizer tells no place
 

@@ -236,8 +236,8 @@ def test_numbers_of_numpy_are_numbers() -> None:
 @pytest.mark.parametrize(
     ("call", "says"),
     [
-        (lambda: attnctl.attend("a b", query="--head"), "no token '--head' in the text"),
-        (lambda: attnctl.attend("a b", query="the --layer of"), "no token 'the --layer of' in the text"),
+        (lambda: attnctl.attend("a b", query="--head"), "query='--head': no token has this text"),
+        (lambda: attnctl.attend("a b", query="the --layer of"), "query='the --layer of': no token has this text"),
         (lambda: attnctl.attend("a b", "--heads --query"), "no model '--heads --query'"),
         (lambda: attnctl.load(Path("no/--head")), "cannot read no/--head"),
         (lambda: attnctl.attend("a --heads b", "gpt2", n_heads=2), "n_heads does not go with model='gpt2'"),

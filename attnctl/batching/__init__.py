@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Unpack
 
 from attnctl import limits
-from attnctl.argument_types import ModelOptions, checked_selection, require_type, with_model_options
+from attnctl.argument_types import ModelOptions, check_types, checked_selection, require_type, with_model_options
 from attnctl.errors import AttnctlError, current_flags
 from attnctl.models import DEFAULT, opened_model
 
@@ -50,6 +50,10 @@ def batch(
 
     if isinstance(texts, (str, bytes)):
         raise TypeError(f"batch(): texts is a list of texts, not one {type(texts).__name__}: {texts[:80]!r}")
+    check_types("batch", Iterable, texts=texts)
+    check_types("batch", int | str | None, query=query)
+    check_types("batch", int | None, precision=precision)
+    check_types("batch", int, batch_size=batch_size)
     layers, heads = checked_selection("batch", "layer", layer), checked_selection("batch", "head", head)
     if steps is not None:
         require_type("batch", "steps", steps, str, Sequence)

@@ -9,7 +9,6 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from attnctl.argument_types import chosen_indices, parse_selection
 from attnctl.errors import AttnctlError, UsageError
 from attnctl.models import Model
 from attnctl.text import as_json
@@ -154,18 +153,6 @@ OWN: dict[str, tuple[type, ...]] = {
 }
 
 
-def item_indices(spec: Any, count: int | None, what: str, of: str) -> list[int] | None:
-    """A selection as the command line writes it, or a number, or a list of them."""
-    if spec is None or spec == "all":
-        return None
-    if isinstance(spec, str):
-        return parse_selection(spec, count or 1, what, of)
-    several = [spec] if isinstance(spec, int) else spec
-    if not isinstance(several, list) or not all(isinstance(index, int) for index in several):
-        raise UsageError(f'"{what}" is a number, a list of numbers, or a selection like "0-5"')
-    return list(chosen_indices(several, count or 1, what, of))
-
-
 def item_options(item: Item) -> OptionValues:
     """What an item says of its model. Raises UsageError for an option that it cannot have, or a value of another kind."""
     own = {}
@@ -176,6 +163,8 @@ def item_options(item: Item) -> OptionValues:
             raise UsageError(f"one text has no option {name!r}: it is {', '.join((*CHOICES, *WORDS, *OWN))}")
         if not isinstance(value, kinds) or (isinstance(value, bool) and bool not in kinds):
             raise UsageError(f"option {name!r} cannot be {str(value)[:40]!r}")
+        if isinstance(value, list) and not all(isinstance(index, int) for index in value):
+            raise UsageError(f'"{name}" is a number, a list of numbers, or a selection like "0-5"')
         if known in OWN:
             own[known] = value
     return own

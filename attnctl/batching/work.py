@@ -16,7 +16,7 @@ import numpy as np
 from attnctl import limits
 from attnctl.argument_types import model_arguments
 from attnctl.batching.formats import PICTURES, SHARED, format_named
-from attnctl.batching.items import Item, Pending, Result, given, item_indices, item_options, rendered
+from attnctl.batching.items import Item, Pending, Result, given, item_options, rendered
 from attnctl.commands import BATCH_FORMATS, PROMPT_FORMATS
 from attnctl.errors import AttnctlError, UsageError, error_place, in_one_line, option_name, options_as_flags
 from attnctl.files import need_pyarrow
@@ -24,8 +24,9 @@ from attnctl.formats.pictures import heatmap_bytes
 from attnctl.measures import check_measure, needs_of
 from attnctl.models import Model, open_named_model
 from attnctl.models.builtin.stack import Stack, can_run_together, run_together
+from attnctl.selection import find_several, selected_indices
 from attnctl.source import Changes, Pass, TextSource, TraceSource, check_room, prepare, reader_of, with_text_pair
-from attnctl.tokens import Token, checked_text, find_several
+from attnctl.tokens import Token, checked_text
 from attnctl.trace import Trace, TraceReading
 from attnctl.trace.run import notes_of_kind
 from attnctl.trace.steps import NAMES, check_names, narrow_trace, rounded_trace
@@ -301,11 +302,11 @@ class Traces(Task):
             limits.check_memory(6.0 * room, what, f"choose layers and heads, or {option_name('format', 'npz')}")
         return Pass(TextSource(model, item.text, tokens), TraceReading(rows, work.wants_predictions), layers, heads)
 
-    def _item_selection(self, item: Item, model: Model) -> tuple[list[int] | None, list[int] | None]:
+    def _item_selection(self, item: Item, model: Model) -> tuple[Sequence[int] | None, Sequence[int] | None]:
         """The layers and heads that an item is asked for; None for all."""
         said, info = item.options, model.info
-        layers = item_indices(said.get("layer", self.work.layer), info.n_layers, "layer", info.name)
-        return layers, item_indices(said.get("head", self.work.head), info.n_heads, "head", info.name)
+        layers = selected_indices(said.get("layer", self.work.layer), info.n_layers or 1, "layer", info.name)
+        return layers, selected_indices(said.get("head", self.work.head), info.n_heads or 1, "head", info.name)
 
     def _with_measure(self, item: Item, trace: Trace) -> Trace:
         """The trace with its weights by words, or with another measure in their place, where that was asked for."""
@@ -408,7 +409,7 @@ def open_work_model(work: Work) -> Model:
         raise UsageError(f"does not go with {what}", option="words" if work.words else "measure")
     model = open_named_model(**work.options)
     for spec, count, what in ((work.layer, model.info.n_layers, "layer"), (work.head, model.info.n_heads, "head")):
-        item_indices(spec, count, what, model.info.name)
+        selected_indices(spec, count or 1, what, model.info.name)
     if work.answers_prompts and not (
         model.info.kind == "checkpoint" and getattr(model, "kind", "") == "self" and model.info.causal
     ):

@@ -154,7 +154,8 @@ def run_command(argv: Sequence[str] | None = None, session: Session | None = Non
     """
     typed = sys.argv[1:] if argv is None else list(argv)
     name = next((word for word in typed if not word.startswith("-")), "")
-    group: Any = typer.main.get_command(app)
+    group = typer.main.get_command(app)
+    assert isinstance(group, Commands)
     if f"_{PROGRAM.upper()}_COMPLETE" in os.environ:
         group.main(typed, PROGRAM)  # prints completions, and exits
     interrupts.forget_interrupt()

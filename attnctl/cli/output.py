@@ -15,6 +15,7 @@ from attnctl.text import either, harmless_text
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
+    from rich.theme import Theme
 
     from attnctl.cli.groups import MapOptions
     from attnctl.formats.pictures import Look
@@ -91,18 +92,18 @@ def help_width() -> int:
     return max(20, min(get_terminal_size().columns, 100) - 1)
 
 
-def safe_console(*, stderr: bool = False, **how: object) -> SafeConsole:
+def safe_console(*, stderr: bool = False, soft_wrap: bool = False, theme: Theme | None = None) -> SafeConsole:
     """Return a console of rich for standard output, or standard error."""
     from attnctl.render.terminal.console import SafeConsole
 
     if not stderr:
         waiting.close()
-    return SafeConsole(stderr=stderr, **how)
+    return SafeConsole(stderr=stderr, soft_wrap=soft_wrap, theme=theme)
 
 
-def show_renderable(renderable: RenderableType, **how: Any) -> None:
+def show_renderable(renderable: RenderableType, soft_wrap: bool = False) -> None:
     """Write a renderable of rich on standard output."""
-    safe_console(**how).print(renderable)
+    safe_console(soft_wrap=soft_wrap).print(renderable)
 
 
 def put_bytes(data: bytes, output: str | None = None) -> None:
@@ -131,14 +132,14 @@ def output_format(command: str, output: str | None, suffixes: Sequence[str], ask
 
 
 def write_renderable(
-    renderable: RenderableType, form: str, output: str | None, title: str = "", cited: str = "", **how: Any
+    renderable: RenderableType, form: str, output: str | None, title: str = "", cited: str = "", soft_wrap: bool = False
 ) -> None:
     """Write a renderable of rich on the terminal, or into a file: as txt, or as svg, a picture of a terminal.
 
     A value of forms is written as html too, a page.
     """
     if form == "terminal":
-        show_renderable(renderable, **how)
+        show_renderable(renderable, soft_wrap)
         return
     from attnctl.render.terminal.console import Shown, as_svg, as_text
 

@@ -7,7 +7,7 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from time import monotonic
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from attnctl import interrupts
 from attnctl.cli import output
@@ -16,6 +16,9 @@ from attnctl.errors import waiting
 from attnctl.text import counted
 
 if TYPE_CHECKING:
+    from rich.live import Live
+    from rich.progress import Progress
+
     from attnctl.source import Prepared
 
 SILENT = 1.0  # seconds without a line, after which there is a spinner
@@ -33,7 +36,7 @@ def spinner_while_silent() -> Iterator[None]:
     of the spinner, which is standard error.
     """
     waiting.close()
-    live: Any = None
+    live: Live | None = None
 
     def start() -> None:
         nonlocal live
@@ -75,7 +78,7 @@ def _bar() -> Iterator[Callable[[float | None, str], None]]:
     It is called with the share that is done, from 0 to 1, None where nobody knows it, and the words beside it.
     """
     begun = moved = said = monotonic()
-    progress: Any = None
+    progress: Progress | None = None
 
     def move_on(share: float | None, words: str) -> None:
         nonlocal moved, said, progress

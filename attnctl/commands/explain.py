@@ -210,8 +210,8 @@ def _explain_steps(
 ) -> None:
     """Walk through the steps, those of `names` or every one, of the heads that were chosen or that tell most."""
     from attnctl.readings.questions.headline import headline, walked_heads
-    from attnctl.source import is_long, prepare, selected_indices
-    from attnctl.tokens import find_several
+    from attnctl.selection import find_several, selected_indices
+    from attnctl.source import is_long, prepare
     from attnctl.trace.steps import check_steps
 
     layer, head, query = chosen.layer, chosen.head, chosen.query
@@ -278,7 +278,7 @@ def _write_trace(trace: Trace, query: str | None, names: Sequence[str] | None, o
     from attnctl.formats.documents.trace_json import trace_to_json
     from attnctl.formats.storage import save_value
     from attnctl.readings.questions.headline import headline
-    from attnctl.tokens import find_several
+    from attnctl.selection import find_several
     from attnctl.trace.steps import narrow_trace
 
     queries = [None] if query is None else find_several(trace.tokens, query)
@@ -334,11 +334,13 @@ def _explain_contributions(
 def _explain_long(given: Prepared, form: str, output: str | None, chosen: ChosenOptions) -> None:
     """Write what a long text comes to. Raises AttnctlError where it would be too large."""
     from attnctl.formats.documents.overview_json import overview_to_json
+    from attnctl.readings.overview import LongRow
+    from attnctl.selection import find_several
+    from attnctl.source import OverviewSource
     from attnctl.source.cells import TOP, check_links, cost_of_heads, named_query, query_row, read_strongest_links
-    from attnctl.tokens import find_several
 
     source, query, top, spans = given.source, chosen.query, chosen.top, chosen.spans
-    n, kept = len(source.tokens), getattr(source, "overview", None)
+    n, kept = len(source.tokens), source.overview if isinstance(source, OverviewSource) else None
     if form == "npz":
         size = given.head_count * 12e-9 * n * len(source.key_tokens)  # GB
         raise AttnctlError(
@@ -346,7 +348,9 @@ def _explain_long(given: Prepared, form: str, output: str | None, chosen: Chosen
             "links of each query, or see attnctl heatmap and attnctl heads"
         )
     # the one query of a file that holds its row
-    queries = [getattr(kept, "query", None)] if query is None else find_several(source.tokens, query)
+    queries = (
+        [kept.query if isinstance(kept, LongRow) else None] if query is None else find_several(source.tokens, query)
+    )
     bar = heads_over_tokens(given)
 
     def read_row(at: int | None, links: int | None = None) -> LongRow:
@@ -388,9 +392,10 @@ def _row_table(
     from attnctl.readings.overview import Overview
     from attnctl.render.terminal.console import Shown
     from attnctl.render.told.rows import row_forms
+    from attnctl.source import OverviewSource
     from attnctl.source.cells import TOP, own_parts
 
-    kept = getattr(source, "overview", None)
+    kept = source.overview if isinstance(source, OverviewSource) else None
     if not isinstance(kept, Overview):
         return Shown(row_forms(read_row(at), own_parts(source, spans), top or TOP))
     if spans is not None:

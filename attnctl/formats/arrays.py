@@ -9,13 +9,14 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from io import StringIO
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
 from attnctl import limits
 from attnctl.arrays import Floats
+from attnctl.attention import Array
 from attnctl.errors import AttnctlError, about_value, in_one_line
 from attnctl.files import check_regular, decode_text, open_regular, parse_json, read_bytes
 from attnctl.formats.validation import array_header, check_unpickled, read_npy, read_npz, telling_unsound
@@ -108,7 +109,7 @@ def given_rows(path: str) -> GivenRows:
     return GivenRows(path, array)
 
 
-def finite_numbers(array: npt.NDArray[Any], what: str) -> Floats:
+def finite_numbers(array: npt.NDArray[np.generic], what: str) -> Floats:
     """As float32. Raises AttnctlError where it holds no numbers, or one that is NaN or infinite."""
     if array.dtype.kind not in "fiub":
         raise AttnctlError(f"{what} holds {array.dtype}, not numbers")
@@ -127,7 +128,7 @@ class MappedWeights:
     """Weights (heads, n_q, n_k) in a .npy file: `[head, first:last]` maps those rows alone, `[[heads]]` some heads."""
 
     path: str
-    dtype: np.dtype[Any]
+    dtype: np.dtype[np.generic]
     starts: tuple[int, ...]  # bytes in the file before each head
     n_q: int
     n_k: int
@@ -137,7 +138,7 @@ class MappedWeights:
         """(heads, n_q, n_k)."""
         return len(self.starts), self.n_q, self.n_k
 
-    def __getitem__(self, at: Any) -> Any:
+    def __getitem__(self, at: list[int] | tuple[int, slice]) -> MappedWeights | Floats:
         """Rows (rows, n_k) in float32, or some heads. Raises AttnctlError for a number that is not finite."""
         if isinstance(at, list):
             return replace(self, starts=tuple(self.starts[head] for head in at))
@@ -220,7 +221,7 @@ def read_array(path: str, names: tuple[str, ...] = (), data: bytes | None = None
     return read_csv(decode_text(data, path), path)
 
 
-def _names_of_axis(arrays: dict[str, npt.NDArray[Any]], name: str, path: str) -> tuple[str, ...]:
+def _names_of_axis(arrays: dict[str, Array], name: str, path: str) -> tuple[str, ...]:
     """Take the array called `name` out of `arrays`, as names. Raises AttnctlError where it is not a list."""
     axis = arrays.pop(name, np.empty(0))
     if axis.ndim != 1:
@@ -228,12 +229,12 @@ def _names_of_axis(arrays: dict[str, npt.NDArray[Any]], name: str, path: str) ->
     return tuple(map(str, axis))
 
 
-def read_batch(path: str) -> Mapping[str, Any]:
+def read_batch(path: str) -> Mapping[str, Array]:
     """The tensors of a batch by name, of .safetensors, .npz, or lists in JSON. Raises AttnctlError where there is none."""
     data, suffix = read_bytes(path), Path(path).suffix.lower()
     check_unpickled(data, path, named=True)
     if data[:2] == b"PK" or suffix == ".npz":
-        found: Any = read_npz(data, path)
+        found: object = read_npz(data, path)
     elif suffix == ".safetensors":
         from safetensors.torch import load
 
@@ -247,7 +248,7 @@ def read_batch(path: str) -> Mapping[str, Any]:
     return found
 
 
-def read_table(path: str) -> Any:
+def read_table(path: str) -> object:
     """A table of numbers: lists in JSON, .npy or .csv. Raises AttnctlError where it is damaged."""
     if Path(path).suffix.lower() == ".json":
         return parse_json(read_bytes(path), path)
@@ -260,7 +261,7 @@ def is_table(data: bytes) -> bool:
     if len(lines) < 2:
         return False
     rows = (lines[-1].split(mark)[1:] for mark in (b"\t", b";", b","))  # the first cell may be a label
-    return any(cells and all(_is_number(cell, float) for cell in cells) for cells in rows)
+    return any(cells and all(_is_number(cell.decode("latin-1"), float) for cell in cells) for cells in rows)
 
 
 def read_csv(text: str, path: str) -> NamedArray:
@@ -338,7 +339,7 @@ def _has_comma(cell: str) -> bool:
     return "," in cell and _is_number(cell.replace(",", ".", 1))
 
 
-def _is_number(cell: Any, read: Callable[[Any], object] = limits.decimal_number) -> bool:
+def _is_number(cell: str, read: Callable[[str], object] = limits.decimal_number) -> bool:
     try:
         read(cell.strip())
     except ValueError:

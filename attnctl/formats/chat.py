@@ -7,11 +7,12 @@ Read is what OpenAI's chat format calls messages: `content` is a string, or a li
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from attnctl.errors import AttnctlError
-from attnctl.text import visible_text
+from attnctl.text import Document, visible_text
 
 if TYPE_CHECKING:
     from attnctl.text import Document
@@ -42,7 +43,7 @@ def conversation_of(data: bytes | str, source: str) -> Conversation:
     from attnctl.files import parse_json
 
     document = parse_json(data, source)
-    tools: Any = ()
+    tools: Sequence[Document] = ()
     if isinstance(document, dict):
         tools = document.get("tools") or ()
         document = document.get("messages")

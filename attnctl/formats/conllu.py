@@ -8,10 +8,11 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from graphlib import CycleError, TopologicalSorter
 from itertools import chain
-from typing import IO, Any, NamedTuple
+from typing import IO, NamedTuple
 
 from attnctl import limits
 from attnctl.errors import AttnctlError, in_one_line
+from attnctl.text import Document
 
 LEFT_OUT = dict.fromkeys(("lemma", "feats", "deps"), lambda line, at: None)  # columns that nobody here reads
 
@@ -21,7 +22,7 @@ ENTITY_PARTS = "eid-etype-head-other"  # of a file that does not say: # global.E
 BRACKET = re.compile(r"\(([^()]+)(\))?|([^()]+)\)")
 PIECE = re.compile(r"(.+)\[(\d{1,9})/(\d{1,9})\]")  # of a mention in several pieces: e3[1/2]
 
-Row = dict[str, Any]  # a line of a sentence, its columns by their names
+Row = Document  # a line of a sentence, its columns by their names
 Node = tuple[str, int | None]  # its Entity, "" where there is none; its word, None of an empty node
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import os
 import zipfile
 from collections.abc import Iterator
 from dataclasses import replace
@@ -12,7 +13,7 @@ from typing import IO
 import numpy as np
 import numpy.typing as npt
 
-from attnctl.argument_types import checked
+from attnctl.argument_types import check_types
 from attnctl.errors import AttnctlError
 from attnctl.files import parse_json, read_bytes, write_whole
 from attnctl.formats.documents.overview_json import OverviewDocument, overview_from_document, overview_to_json
@@ -81,6 +82,7 @@ def save_value(value: Trace | Overview | LongRow, path: str | Path, line: Headli
 
     Raises AttnctlError for another suffix, a number that is not finite, or a path that cannot be written.
     """
+    check_types("save", str | os.PathLike, path=path)
     suffix = Path(path).suffix.lower()
     if suffix == ".json":
         text = trace_to_json(value, line) if isinstance(value, Trace) else overview_to_json(value)
@@ -92,12 +94,12 @@ def save_value(value: Trace | Overview | LongRow, path: str | Path, line: Headli
         raise AttnctlError(f"{what} is saved as {suffixes}, not as {suffix or 'a name without suffix'}: {path}")
 
 
-@checked
 def load(path: str | Path) -> Trace | Overview | LongRow:
     """Read what `save_value` wrote, or explain, heatmap or heads as JSON; "-" is standard input.
 
     Raises AttnctlError where the file is no trace and no overview, is damaged, or cannot be read.
     """
+    check_types("load", str | os.PathLike, path=path)
     data = read_bytes(path)
     source = "standard input" if str(path) == "-" else str(path)
     return trace_from_npz(data, source) if data[:2] == b"PK" else from_json(data, source)

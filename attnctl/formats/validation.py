@@ -11,13 +11,14 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from itertools import chain, compress
 from pathlib import Path
-from typing import IO, Any
+from typing import IO
 
 import numpy as np
 import numpy.typing as npt
 
 from attnctl import limits
 from attnctl.arrays import Bools, Floats
+from attnctl.attention import Array
 from attnctl.errors import AttnctlError, in_one_line
 
 
@@ -46,7 +47,7 @@ def true_or_false(values: object, what: str) -> Bools:
 KINDS = {"fiu": "numbers", "b": "true and false"}
 
 
-def _checked_array(values: object, what: str, kinds: str) -> npt.NDArray[Any]:
+def _checked_array(values: object, what: str, kinds: str) -> npt.NDArray[np.generic]:
     """As an array of one of the `kinds` of NumPy's types. Raises ValueError for lists of unequal lengths, else TypeError."""
     try:
         array = np.asarray(values)
@@ -74,7 +75,7 @@ def telling_unsound(source: str, kind: str) -> Iterator[None]:
         raise AttnctlError(f"{source} is not a sound {kind} file: {reason}") from error
 
 
-def read_npz(data: bytes, source: str) -> dict[str, npt.NDArray[Any]]:
+def read_npz(data: bytes, source: str) -> dict[str, Array]:
     """The arrays of an NPZ file. Raises AttnctlError where it is damaged or holds pickled objects."""
     if data[:2] != b"PK" and data[:6] != b"\x93NUMPY":
         raise AttnctlError(f"{source} is not a sound .npz file: it is no archive (nothing is ever unpickled)")
@@ -154,7 +155,7 @@ def _check_unpacked(archive: zipfile.ZipFile, size: int, source: str) -> None:
                 _check_header(file, entry.file_size)
 
 
-def array_header(file: IO[bytes]) -> tuple[tuple[int, ...], bool, np.dtype[Any]]:
+def array_header(file: IO[bytes]) -> tuple[tuple[int, ...], bool, np.dtype[np.generic]]:
     """The shape of the array in a .npy file, whether it is stored column by column, and its type. Raises ValueError."""
     old = np.lib.format.read_magic(file) == (1, 0)
     read = np.lib.format.read_array_header_1_0 if old else np.lib.format.read_array_header_2_0
@@ -168,9 +169,9 @@ def _check_header(file: IO[bytes], size: int) -> None:
         raise ValueError(f"it claims an array of shape {str(shape)[:60]}, and holds {size:,} bytes")
 
 
-def read_npy(data: bytes, source: str) -> npt.NDArray[Any]:
+def read_npy(data: bytes, source: str) -> npt.NDArray[np.generic]:
     """The array of a .npy file's bytes. Raises AttnctlError where it is damaged or holds pickled objects."""
     with telling_unsound(source, ".npy"):
         _check_header(io.BytesIO(data), len(data))
-        array: npt.NDArray[Any] = np.load(io.BytesIO(data), allow_pickle=False)
+        array: npt.NDArray[np.generic] = np.load(io.BytesIO(data), allow_pickle=False)
     return array

@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
-from attnctl.argument_types import checked
 from attnctl.arrays import MEMORY, Bools, Floats, as_numpy
 from attnctl.attention import Array
 from attnctl.blockwise import RowStatistics, even_parts, pool_weights, single_tokens, statistics_of_rows, visible_mask
@@ -406,7 +405,6 @@ class LayerTrace(LayerAttention):
             )
         return self.weights
 
-    @checked
     def position_of(self, head: int) -> int:
         """Where `head` stands in this layer's arrays. Raises AttnctlError where it was not kept."""
         if head not in self.heads:

@@ -15,8 +15,11 @@ from typing import TYPE_CHECKING, Any, Unpack
 from attnctl import limits
 from attnctl.argument_types import (
     CHECKPOINT_OPTIONS,
+    OPTION_TYPES,
     RANGES,
     ModelOptions,
+    check_options,
+    check_types,
     checked_selection,
     instead_of,
     is_network,
@@ -26,9 +29,10 @@ from attnctl.argument_types import (
 )
 from attnctl.errors import UsageError, about_value, option_name
 from attnctl.files import is_possible_name, open_regular
+from attnctl.selection import find_several
 from attnctl.source import Model, record_trace, with_text_pair
 from attnctl.text import visible_text
-from attnctl.tokens import checked_text, find_several
+from attnctl.tokens import checked_text
 from attnctl.trace import Trace
 
 if TYPE_CHECKING:
@@ -59,6 +63,8 @@ def open_model(name: str = DEFAULT, **options: Unpack[ModelOptions]) -> Model:
 
     Raises UsageError where there is no such model, or an option does not belong to it; TypeError for another type.
     """
+    check_types("open_model", str, name=name)
+    check_options("open_model", options, OPTION_TYPES)
     return open_named_model(name, **options)
 
 
@@ -163,6 +169,8 @@ def attend(
 
     Raises AttnctlError for what the command line would refuse, TypeError for an argument of another type.
     """
+    check_types("attend", str, text=text)
+    check_types("attend", int | str | None, query=query)
     layers, heads = checked_selection("attend", "layer", layer), checked_selection("attend", "head", head)
     opened = opened_model("attend", model, options)
     rows = None if query is None else find_several(opened.tokenize(checked_text(text)), str(query))
@@ -172,8 +180,9 @@ def attend(
 def opened_model(function: str, model: ModelArgument, options: ModelOptions) -> Model:
     """The model that a function's arguments name: opened by name, wrapped, or as it is.
 
-    Raises TypeError, naming the argument, for what is no model, and for options beside an opened one.
+    Raises TypeError, naming the argument, for what is no model, an option of another type, and options beside an opened one.
     """
+    check_options(function, options, OPTION_TYPES)
     if isinstance(model, (str, os.PathLike)):
         return open_named_model(os.fspath(model), **options)
     given: OptionValues = {name: value for name, value in options.items() if value is not None}

@@ -12,9 +12,10 @@ import numpy as np
 from attnctl import limits
 from attnctl.attention import Array
 from attnctl.errors import AttnctlError, UsageError
-from attnctl.interventions import Intervention, checked_heads, heads_off
+from attnctl.interventions import Intervention
 from attnctl.layer import LayerAttention
 from attnctl.models.builtin.stack import Stack
+from attnctl.selection import heads_by_layer, selected_heads
 from attnctl.source import Model, TextSource
 from attnctl.text import spoken_heads
 from attnctl.tokens import Token, named_tokens
@@ -126,13 +127,13 @@ def switch_heads_off(model: Any, off: str) -> Any:
 
 
 def off_heads(info: ModelInfo, off: str) -> dict[int, tuple[int, ...]]:
-    """Layer → heads that `off` names. Raises UsageError for one that is not there, and where nothing would be left."""
+    """Return layer → heads that `off` selects. Raises UsageError for one that does not exist, and if none would be left."""
     n_layers, n_heads = info.n_layers or 1, info.n_heads or 1
-    heads = checked_heads(heads_off(off), n_layers, n_heads, info.name, every_is_empty=True)
-    if sum(map(len, heads.values())) >= n_layers * n_heads:
+    heads = selected_heads(off, n_layers, n_heads, info.name, "off")
+    if len(heads) == n_layers * n_heads:
         why = f"that is every head of {info.name}, and nothing is left to look at"
         raise UsageError(why, option="off", value=off)
-    return heads
+    return heads_by_layer(heads)
 
 
 PROBED = 100  # tokens that a probe says twice

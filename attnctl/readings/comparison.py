@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import numpy as np
 
-from attnctl.argument_types import checked
+from attnctl.argument_types import check_types
 from attnctl.arrays import Bools, Floats
 from attnctl.document_fields import Index, Part, about
 from attnctl.errors import AttnctlError
@@ -96,12 +96,12 @@ class Comparison:
             return None if alone is None or alone.all() else ~alone
         return (a ^ b) if (a ^ b).any() else None
 
-    @checked
     def largest_difference(self, layer: int | None = None, head: int | None = None) -> tuple[int, int, int, int]:
         """(layer, head, query, key) where the two differ most, within what is chosen.
 
         Raises AttnctlError where the two have no such layer or head in common.
         """
+        check_types("largest_difference", int | None, layer=layer, head=head)
         best, where = -1.0, None
         for at_layer, at_head in self.places:
             if layer not in (None, at_layer) or head not in (None, at_head):

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Annotated
 from msgspec import Meta
 
 from attnctl import call_named
-from attnctl.argument_types import checked
 from attnctl.document_fields import Count, Index, Part, about
 from attnctl.errors import UsageError
 from attnctl.readings.head_statistics import HeadStatistics
@@ -121,7 +120,6 @@ class Overview(WithAxes):
         )
         return replace(self, grid=narrowed, links={}, head_statistics=())
 
-    @checked
     def save(self, path: str | Path) -> None:
         """Write to `path`, a .json file, whole or not at all; `attnctl.load` reads it back."""
         call_named("attnctl.formats.storage:save_value", self, path)
@@ -152,7 +150,6 @@ class LongRow:
         """What it holds of the layers and heads that are wanted."""
         return replace(self, weights={at: row for at, row in self.weights.items() if wanted(*at)})
 
-    @checked
     def save(self, path: str | Path) -> None:
         """Write to `path`, a .json file, whole or not at all; `attnctl.load` reads it back."""
         call_named("attnctl.formats.storage:save_value", self, path)

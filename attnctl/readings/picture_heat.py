@@ -11,8 +11,9 @@ from attnctl.arrays import Floats
 from attnctl.errors import UsageError, option_name
 from attnctl.files import names_picture
 from attnctl.readings.overview import LongRow
+from attnctl.selection import find_token
 from attnctl.text import counted, visible_text
-from attnctl.tokens import PADDING, WHOLE, Token, find_token
+from attnctl.tokens import PADDING, WHOLE, Token
 
 SINK = 0.3  # of a query's weight on one token, from which on it is named
 

@@ -117,6 +117,9 @@ def listed(texts: Sequence[str]) -> Line:
     return Line([(text, "", -at or None) for at, text in enumerate(texts)], between="   ")
 
 
+Value = Any  # of a cell: a number, a text, a Line, or what the column's own function tells
+
+
 @dataclass(frozen=True, eq=False)
 class Column:
     """A column of a table: its values, None where there is none, and how they are told.
@@ -126,9 +129,9 @@ class Column:
     """
 
     heading: str
-    values: Sequence[Any] | Floats | Doubles
+    values: Sequence[Value] | Floats | Doubles
     kind: str = "number"
-    told: str | Callable[[Any], str] = ""  # a format of numbers, or a function; "": as its kind is told
+    told: str | Callable[[Value], str] = ""  # a format of numbers, or a function; "": as its kind is told
     rank: int | None = None  # where a table is too wide, columns of the lowest rank are left out first; None: never
     most: int = 0  # cells: what is longer is cut at its end, and a bar of 1 is as long; 0: any number
     cut: str = ""  # where room is short, text gives way: cut at its "end", at its "start", or going on "below"
@@ -139,7 +142,7 @@ class Column:
     hidden: bool = False  # it is in a file alone
     joined: bool = False  # to the column before it, without a gap
 
-    def cell_text(self, value: Any) -> str:
+    def cell_text(self, value: Value) -> str:
         """A value as text."""
         if value is None:
             return "" if self.kind == "text" else ABSENT

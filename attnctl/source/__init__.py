@@ -15,12 +15,12 @@ from typing import TYPE_CHECKING, Any, Generic, NamedTuple, Protocol, TypeVar
 import numpy as np
 
 from attnctl import limits
-from attnctl.argument_types import chosen_indices, parse_selection
 from attnctl.errors import AttnctlError, UsageError, option_name
 from attnctl.files import names_picture, names_sound
 from attnctl.layer import LayerAttention, LayerTrace
+from attnctl.selection import Selection, chosen_indices, find_several, keys_left_out, selected_indices
 from attnctl.text import counted, number_list, visible_text
-from attnctl.tokens import AS_TEXT, Token, checked_text, find_several, find_token, is_index
+from attnctl.tokens import Token, checked_text
 from attnctl.trace import Trace, TraceReading, by_words
 from attnctl.trace.model_info import ModelInfo
 from attnctl.trace.run import Note, Run, StopForward, notes_of_kind
@@ -369,7 +369,6 @@ LONG = 512  # tokens, beyond which a text has an overview instead of every weigh
 TOLD_BYTES = 1e9  # of a trace, from which its size is said before it is made
 SHORTER = "leave it out, or take a shorter text"
 
-Selection = str | int | Sequence[int] | None  # as on the command line, or indices; None and "all": all that there is
 Say = Callable[[Sequence[str]], None]  # hears notes for the user before long work
 
 
@@ -547,29 +546,6 @@ def prepare(
     return Prepared(source, layers, heads, rows, numbers, model, out, done, say)
 
 
-def keys_left_out(keys: Sequence[Token], drop: Sequence[str]) -> tuple[int, ...]:
-    """The indices of the keys that `drop` names: "first", "special", a token's text (everywhere it stands), its index.
-
-    Raises UsageError where there is no such key, or none would be left.
-    """
-    out: set[int] = set()
-    for name in drop:
-        if name == "first":
-            out.add(0)
-        elif name == "special":
-            special = {j for j, token in enumerate(keys) if token.special}
-            if not special:
-                raise UsageError("there is no special token to drop: name a token, its index, or first")
-            out |= special
-        else:
-            text = name.removeprefix(AS_TEXT)
-            everywhere = {j for j, token in enumerate(keys) if token.text == text}
-            out |= {find_token(keys, name)} if is_index(name) or not everywhere else everywhere
-    if len(out) >= len(keys):
-        raise UsageError("dropping every key leaves nothing to show")
-    return tuple(sorted(out))
-
-
 def change_notes(keys: Sequence[Token], out: Sequence[int], renormalise: bool) -> tuple[Note, ...]:
     """What was done to the weights, in words: the same in every picture, page and table."""
     said = []
@@ -580,15 +556,6 @@ def change_notes(keys: Sequence[Token], out: Sequence[int], renormalise: bool) -
     if renormalise:
         said.append(Note("rows rescaled to sum to 1", "rescaled"))
     return tuple(said)
-
-
-def selected_indices(wanted: Selection, count: int, what: str, of: str) -> Sequence[int] | None:
-    """The indices that are chosen from `count`; None for None and for all. Raises UsageError for one that is not there."""
-    if wanted is None or wanted == "all":
-        return None
-    if isinstance(wanted, str):
-        return parse_selection(wanted, count, what, of)
-    return chosen_indices((wanted,) if isinstance(wanted, int) else wanted, count, what, of)
 
 
 def _measured(source: Source, measure: Measure, layers: Sequence[int] | None, say: Say | None) -> Source:

@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from attnctl import limits
-from attnctl.argument_types import token_range
 from attnctl.blockwise import even_parts
 from attnctl.errors import AttnctlError, UsageError, option_name
 from attnctl.readings.heatmap import GridReading, HeatmapGrid, OverviewReading, of_overview
@@ -21,17 +20,8 @@ from attnctl.readings.questions.headline import headline
 from attnctl.readings.rows import BlocksReading, ExactBlock, LinksReading, RowReading, telling_blocks
 from attnctl.readings.spans import parts_of, stand_in_text
 from attnctl.readings.statistics_reading import HeadStatisticsReading
-from attnctl.source import (
-    Changes,
-    OverviewSource,
-    Prepared,
-    Say,
-    Source,
-    TraceSource,
-    is_long,
-    prepare,
-    selected_indices,
-)
+from attnctl.selection import selected_indices, token_range
+from attnctl.source import Changes, OverviewSource, Prepared, Say, Source, TraceSource, is_long, prepare
 from attnctl.text import counted, duration_text
 from attnctl.tokens import Token
 from attnctl.trace import Trace, own_numbers

@@ -4,14 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypedDict, Unpack
 
 import numpy as np
 
 from attnctl import call_named
-from attnctl.argument_types import checked, checked_selection, plain_number, require_type
+from attnctl.argument_types import (
+    check_options,
+    check_types,
+    checked_selection,
+    naming_options,
+    plain_number,
+    require_type,
+)
 from attnctl.errors import AttnctlError
 from attnctl.layer import CHECKED, LayerAttention, LayerTrace
 from attnctl.text import counted, number_list, percent, quoted_beginning, visible_text
@@ -22,6 +28,7 @@ from attnctl.trace.run import Note, NoteKind, Prediction, Run
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
+    from attnctl.argument_types import Types
     from attnctl.arrays import Floats
 
 
@@ -44,8 +51,19 @@ class FigureOptions(TypedDict, total=False):
     colour_bar: bool | None
 
 
+FIGURE_TYPES: dict[str, Types] = {
+    **dict.fromkeys(("layer", "head"), object),  # a selection
+    **dict.fromkeys(("renormalise", "values", "log", "colour_bar"), bool),
+    **dict.fromkeys(("dpi", "font_size", "vmin", "vmax"), int | float),
+    **dict.fromkeys(("cmap", "title"), str),
+    "drop": str | tuple | list,
+    "size": tuple | list,
+}
+
+
 def given_figure_options(options: Mapping[str, object]) -> dict[str, Any]:
     """The options that are not None, `layer` and `head` as indices. Raises TypeError for what a list of them holds."""
+    check_options("figure", options, FIGURE_TYPES)
     given = {name: plain_number(value) for name, value in options.items() if value is not None}
     for name in {"layer", "head"} & given.keys():
         given[name] = checked_selection("figure", name, given[name])
@@ -178,9 +196,9 @@ class Trace(WithAxes):
         own = own_numbers(self.tokens, self.key_axis) if "left-out" in self.noted else None
         return tuple(range(len(self.key_axis))) if own is None else own
 
-    @checked
     def layer(self, index: int) -> LayerTrace:
         """The trace of layer `index`. Raises AttnctlError where it was not kept."""
+        check_types("layer", int, index=index)
         for layer in self.layers:
             if layer.layer == index:
                 return layer
@@ -197,12 +215,11 @@ class Trace(WithAxes):
         text: bytes = call_named("attnctl.formats.documents.trace_json:trace_to_json", self, self.headline())
         return text.decode()
 
-    @checked
     def save(self, path: str | Path) -> None:
         """Write to `path`, .json or .npz, whole or not at all; `attnctl.load` reads it back."""
         call_named("attnctl.formats.storage:save_value", self, path, self.headline())
 
-    @partial(checked, options=FigureOptions.__annotations__)
+    @naming_options(FigureOptions)
     def figure(self, **options: Unpack[FigureOptions]) -> Figure:
         """A matplotlib Figure of the weights.
 

@@ -9,7 +9,7 @@ from typing import Annotated, Literal, TypeVar
 from msgspec import field
 from msgspec.structs import replace
 
-from attnctl.argument_types import checked
+from attnctl.argument_types import check_types
 from attnctl.document_fields import Box, Correlation, Count, Index, Part, Share, about
 from attnctl.formats.documents.json_documents import JsonDocument, ResultModel, ResultTokens, write_json
 from attnctl.text import counted, quoted_beginning
@@ -195,9 +195,9 @@ class Effects(WithAxes, JsonDocument, kw_only=True, tag="attnctl.effects/1"):
         held = ", ".join(counted(len(found), name) for name, found in measured if found) or "nothing measured"
         return f"Effects in {quoted_beginning(self.text)} by {self.model.name}: {held}"
 
-    @checked
     def strongest(self, top: int | None = None) -> tuple[HeadEffect, ...]:
         """The heads, those that do most first; with `top` only so many."""
+        check_types("strongest", int | None, top=top)
         return tuple(sorted(self.heads, key=lambda one: (-one.absolute_size, one.layer, one.head)))[:top]
 
     def ordered(self, top: int | None = None) -> Effects:

@@ -8,9 +8,9 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from attnctl.errors import AttnctlError, UsageError
+from attnctl.errors import AttnctlError
 from attnctl.text import visible_text
-from attnctl.tokens import find_several, find_token, split_characters, split_words
+from attnctl.tokens import split_characters, split_words
 
 ENGLAND = "\U0001f3f4\U000e0067\U000e0062\U000e0065\U000e006e\U000e0067\U000e007f"
 
@@ -54,25 +54,6 @@ def test_a_character_keeps_its_marks() -> None:
 
 def test_the_same_word_has_the_same_id() -> None:
     assert [token.id for token in split_words("the cat and the dog")] == [0, 1, 2, 0, 3]
-
-
-def test_a_number_is_an_index_and_text_names_a_token() -> None:
-    tokens = split_words("3 is more than 2, not 1-2 the cat and the dog")
-    for query, at in (("than", 3), ("THAN", 3), ("0", 0), ("-1", 14), ("2", 2), ("text:3", 0), (",", 5)):
-        assert find_token(tokens, query) == at, query
-    assert find_several(tokens, "is,-1,4") == [1, 14, 4] and find_several(tokens, "1-3,2") == [1, 2, 3]
-    for query, says in (
-        ("the", r"several places.*\(10, 13\)"),
-        ("70", "no token 70: .*0 to 14"),
-        ("cow", "no token 'cow'.*3 is more"),
-        ("9,100", "no token 100"),
-        ("is,than", "names 2 tokens"),
-        ("3-1", "range"),
-    ):
-        with pytest.raises(UsageError, match=says):
-            find_token(tokens, query)
-    with pytest.raises(UsageError, match=r"no token 99: .*\(the token '99' is text:99\)"):
-        find_token(split_words("99 red balloons"), "99")
 
 
 @settings(max_examples=40)

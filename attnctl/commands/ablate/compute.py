@@ -3,26 +3,26 @@
 from __future__ import annotations
 
 import os
-import re
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, cast
 
 from attnctl import limits
-from attnctl.argument_types import ModelOptions, require_type, with_model_options
+from attnctl.argument_types import ModelOptions, check_types, require_type, with_model_options
 from attnctl.arguments import Selection, selected_places
 from attnctl.errors import UsageError, option_name
 from attnctl.interventions import HOW, Intervention
 from attnctl.models import DEFAULT, opened_model
 from attnctl.models.watching import by_cross_attention, off_heads, reference_contexts, watched_text
 from attnctl.readings.spans import REST, SPECIAL, parts_of
-from attnctl.source import reader_of, selected_indices
-from attnctl.tokens import checked_text, find_token
+from attnctl.selection import find_edge, selected_indices
+from attnctl.source import reader_of
+from attnctl.tokens import checked_text
 from attnctl.watched.measure import EffectRequest, measure_effects
 
 if TYPE_CHECKING:
     from attnctl.models import Model, ModelArgument
-    from attnctl.source import Selection as Chosen
+    from attnctl.selection import Selection as Chosen
     from attnctl.watched.effects import Effects
     from attnctl.watched.measure import Watched
 
@@ -56,6 +56,13 @@ def ablate(
     >>> len(ablate("Alice will eat", model="demo").heads) > 0
     True
     """
+    check_types("ablate", str, text=text, how=how)
+    check_types("ablate", str | None, target=target, against=against, spans=spans, off=off)
+    check_types("ablate", int | str | None, query=query)
+    check_types("ablate", str | os.PathLike | None, reference=reference)
+    check_types("ablate", str | list | tuple | None, edge=edge)
+    check_types("ablate", int | None, batch_size=batch_size)
+    check_types("ablate", bool, edges=edges, approximate=approximate)
     checked_text(text)
     for one in edge or ():
         require_type("ablate", "each of edge", one, str)
@@ -121,12 +128,7 @@ def ablation_of_text(
     heads = selected_indices(head, info.n_heads or 1, "head", info.name)
     watched = watched_text(model, text, query, base)
     keys = watched.tokens if watched.key_tokens is None else watched.key_tokens
-    pairs = []
-    for spec in edge or ():
-        parts = re.split(r"\s*(?:→|->|>)\s*", spec)
-        if len(parts) != 2 or not all(part.strip() for part in parts):
-            raise UsageError('it reads QUERY→KEY, as "gave→Mary" or "11>2"', option="edge", value=spec)
-        pairs.append((find_token(watched.tokens, parts[0]), find_token(keys, parts[1])))
+    pairs = [find_edge(watched.tokens, keys, one) for one in edge or ()]
     cut = [
         (part.name, tuple(at for a, b in part.ranges for at in range(a, b)))
         for part in (() if spans is None else parts_of(spans, watched.text, keys))

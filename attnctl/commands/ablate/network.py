@@ -9,10 +9,9 @@ from typing import TYPE_CHECKING, Any
 from attnctl.argument_types import (
     check_network,
     check_tensors,
-    checked,
+    check_types,
     checked_pairs,
     checked_selection,
-    chosen_indices,
     is_network,
 )
 from attnctl.arrays import as_numpy
@@ -23,6 +22,7 @@ from attnctl.models.huggingface.attention_interface import architecture_name
 from attnctl.models.huggingface.checkpoint import classes_of_network
 from attnctl.models.huggingface.network import network_info
 from attnctl.models.huggingface.watched import WatchedNetwork, check_switchable
+from attnctl.selection import chosen_indices
 from attnctl.tokens import Token, checked_text
 from attnctl.watched.effects import Effects, Word, spelled_word
 from attnctl.watched.measure import EffectRequest, measure_effects
@@ -36,7 +36,6 @@ if TYPE_CHECKING:
 Target = str | int | Sequence[int]
 
 
-@checked
 def effects(
     model: Any,
     inputs: str | Mapping[str, Array],
@@ -63,6 +62,14 @@ def effects(
     >>> attnctl.effects("demo", "Alice will eat").strongest(1)[0].head  # doctest: +SKIP
     3
     """
+    check_types("effects", str | Mapping, inputs=inputs)
+    check_types("effects", int, query=query)
+    check_types("effects", Sequence | bool, edges=edges)
+    check_types("effects", str, how=how)
+    check_types("effects", str | None, attention=attention)
+    check_types("effects", Mapping | None, reference=reference)
+    check_types("effects", bool, approximate=approximate)
+    check_types("effects", int | None, batch_size=batch_size)
     _check_model(model, inputs)
     some_layers = checked_selection("effects", "layer", layer)
     some_heads = checked_selection("effects", "head", head)

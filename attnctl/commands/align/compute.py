@@ -5,12 +5,11 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 
-from attnctl.argument_types import checked
+from attnctl.argument_types import check_types
 from attnctl.commands.align.result import AlignedSpeech, AlignedText, AlignedWindow
 from attnctl.errors import UsageError
 
 
-@checked
 def align(
     text: str | os.PathLike[str],
     model: str | os.PathLike[str],
@@ -32,6 +31,10 @@ def align(
     are of whole words. `heads` are named (of Whisper: those of its generation config, else the best), auto (the best), or
     layer.head with commas; None is named for speech, auto for texts.
     """
+    check_types("align", str | os.PathLike, text=text, model=model)
+    check_types("align", str | None, heads=heads, target=target, language=language, source_language=source_language)
+    check_types("align", str | None, target_language=target_language, dtype=dtype, device=device)
+    check_types("align", bool, words=words)
     *_, found = align_steps(
         os.fspath(text), os.fspath(model), heads=heads, target=target, words=words, language=language,
         source_language=source_language, target_language=target_language, dtype=dtype, device=device,

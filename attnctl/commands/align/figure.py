@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.colors import Normalize
@@ -32,7 +31,7 @@ def speech_drawing(found: AlignedSpeech, windows: Sequence[AlignedWindow]) -> Dr
     width, height = left + wide + 1.1, 0.9 + sum(highs) + 0.75 * len(highs)
     dpi = min(DPI, 8000 / max(width, height))
     with plain_settings():
-        figure: Any = Figure(figsize=(width, height), dpi=dpi, facecolor="white", label=found.model.citation)
+        figure = Figure(figsize=(width, height), dpi=dpi, facecolor="white", label=found.model.citation)
         FigureCanvasAgg(figure)
         top = height - 0.75
         for window, several, high in zip(windows, names, highs, strict=True):
@@ -54,9 +53,8 @@ def speech_drawing(found: AlignedSpeech, windows: Sequence[AlignedWindow]) -> Dr
             bar.ax.tick_params(labelsize=7)
             bar.set_label(ALIGNED if high > 3.2 else "standardised weight", fontsize=7.5)
         head = labels.cut_to_width(labels.drawable(f"{found.audio}, {found.model.name}"), 11.5, width - 0.3)
-        for text, size, colour, down in ((head, 11.5, INK, 0.25), (said, 9, QUIET, 0.5)):
-            how = {"fontsize": size, "color": colour, "va": "center", "parse_math": False, "family": labels.family}
-            figure.text(0.15 / width, 1 - down / height, text, **how)
+        for line, size, colour, down in ((head, 11.5, INK, 0.25), (said, 9, QUIET, 0.5)):
+            labels.write_line(figure, (0.15 / width, 1 - down / height), line, size, colour)
     return Drawing(figure, labels.missing_characters)
 
 

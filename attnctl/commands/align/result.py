@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Annotated, Literal
 
 from attnctl.arrays import Floats
 from attnctl.document_fields import ALWAYS, Amount, Index, Matrix, Part, Portion, Share, about
-from attnctl.errors import UsageError
 from attnctl.formats.documents.json_documents import JsonDocument, ResultModel, ResultTokens
 from attnctl.readings.head_place import HeadPlace
+from attnctl.selection import selected_heads
 from attnctl.text import quoted_beginning
 from attnctl.trace.model_info import ModelInfo
 
@@ -129,28 +128,10 @@ class AlignedText(JsonDocument, kw_only=True, eq=False, tag="attnctl.text-alignm
 # --- heads ----------------------------------------------------------------------------------------------------------
 
 
-def parsed_heads(spec: str, info: ModelInfo) -> tuple[HeadPlace, ...]:
-    """Return the heads in "4.2,5.1". Raises UsageError if there is none, or one that the model lacks."""
-    found: dict[tuple[int, int], HeadPlace] = {}
-    for part in spec.split(","):
-        match = re.fullmatch(r"\s*([0-9]{1,4})\.([0-9]{1,4})\s*", part)
-        if match is None:
-            raise UsageError("it is named, auto, or heads as layer.head: 4.2,5.1", option="heads", value=spec)
-        place = int(match[1]), int(match[2])
-        found[place] = HeadPlace(*place)
-    return checked_heads(tuple(found.values()), info)
-
-
-def checked_heads(heads: tuple[HeadPlace, ...], info: ModelInfo, file: str | None = None) -> tuple[HeadPlace, ...]:
-    """Return the heads. Raises UsageError for a head that the model lacks; it names the `file` that names the head."""
-    layers, count = info.n_layers or 0, info.n_heads or 0
-    for one in heads:
-        if one.layer >= layers or one.head >= count:
-            head, sizes = f"{one.layer}.{one.head}", f"{layers} layers of {count} heads"
-            if file is not None:
-                raise UsageError(f"{file}: no head {head} in {info.name}: it has {sizes}")
-            raise UsageError(f"{info.name} has {sizes}", option="heads", value=head)
-    return heads
+def align_heads(wanted: str | Iterable[tuple[int, int]], info: ModelInfo) -> tuple[HeadPlace, ...]:
+    """Return the heads that "4.2,5.1", or pairs, select. Raises UsageError for anything else, and if one does not exist."""
+    places = selected_heads(wanted, info.n_layers or 1, info.n_heads or 1, info.name, "heads", "named, auto, or ")
+    return tuple(HeadPlace(*place) for place in places)
 
 
 def heads_listed(heads: Sequence[HeadPlace]) -> str:

@@ -20,8 +20,7 @@ from attnctl.commands.align.result import (
     AlignedWindow,
     AlignedWord,
     ScoredHead,
-    checked_heads,
-    parsed_heads,
+    align_heads,
 )
 from attnctl.commands.align.word_times import (
     LEAD_SECONDS,
@@ -64,13 +63,16 @@ def open_speech(name: str, dtype: str = "auto", device: str = "auto") -> AudioCh
 
 
 def named_heads(speech: AudioCheckpoint) -> tuple[HeadPlace, ...]:
-    """Return the alignment heads of the checkpoint's generation_config.json, or (). Raises AttnctlError for wrong heads."""
-    told = getattr(speech.network.generation_config, "alignment_heads", None) or ()
+    """Return the alignment heads of its generation_config.json; () if it names none.
+
+    Raises AttnctlError for anything but heads of the model.
+    """
+    written = getattr(speech.network.generation_config, "alignment_heads", None) or ()
     try:
-        return tuple(HeadPlace(int(layer), int(head)) for layer, head in told)
-    except (TypeError, ValueError) as error:
-        said = str(told)[:80]
-        raise AttnctlError(f"{speech.info.name}: generation_config.json says alignment_heads {said}") from error
+        return align_heads([(int(layer), int(head)) for layer, head in written], speech.info)
+    except (TypeError, ValueError, UsageError) as error:
+        why = f"generation_config.json has alignment_heads {str(written)[:80]}, and they are no heads of this model"
+        raise AttnctlError(f"{speech.info.name}: {why}") from error
 
 
 @dataclass(eq=False)
@@ -106,8 +108,8 @@ def align_speech(
     Raises AttnctlError for silence and for a text that is too long, UsageError for what does not go together.
     """
     info, notes = speech.info, []
-    named = checked_heads(named_heads(speech), info, "generation_config.json")
-    chosen = parsed_heads(heads, info) if heads not in ("named", "auto") else ()
+    named = named_heads(speech)
+    chosen = align_heads(heads, info) if heads not in ("named", "auto") else ()
     if float(np.abs(samples).max()) < SILENT:
         raise AttnctlError(f"{name} is silent: no sample is louder than {SILENT:g} of full scale")
     if target is not None and not target.strip():

@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -21,7 +21,7 @@ from attnctl.commands.align.result import (
     AlignedLink,
     AlignedText,
     AlignmentHead,
-    parsed_heads,
+    align_heads,
 )
 from attnctl.errors import AttnctlError, UsageError, option_name
 from attnctl.layer import LayerAttention
@@ -34,6 +34,9 @@ from attnctl.text import shortened
 from attnctl.tokens import Token, checked_text
 from attnctl.trace import PIECES_NOTE, joined_word, word_groups
 from attnctl.trace.run import Run
+
+if TYPE_CHECKING:
+    from attnctl.argument_types import OptionValues
 
 MARK = ">>"  # between the source and the target of one text
 WRITTEN = 500  # tokens of a target that a model writes, at most: less than the positions of Marian and BART
@@ -69,7 +72,7 @@ def align_text(
     between = bool(checkpoint_settings(name).get("is_encoder_decoder"))
     sides = (_two_texts if between else _one_text)(checked_text(text), name, target, how)
     info = sides.source.info
-    chosen = () if heads == "auto" else parsed_heads(heads, info)
+    chosen = () if heads == "auto" else align_heads(heads, info)
     given = prepare(sides.source, Changes(words=words))
     rows, targets = _target_rows(sides, given.source.tokens, words)
     keys = given.source.key_tokens
@@ -105,7 +108,7 @@ def _within(token: Token, first: int, end: float = math.inf) -> bool:
     return first <= token.start < token.end <= end
 
 
-def _one_text(text: str, name: str, target: str | None, how: dict[str, Any]) -> _Sides:
+def _one_text(text: str, name: str, target: str | None, how: OptionValues) -> _Sides:
     """Return the two sides of a text with >> between them. Raises UsageError without >>, or if there is also a target."""
     wanted = f'{short_name(name)} reads one text: put the target behind the source, as "source {MARK} target"'
     if target is not None:
@@ -116,7 +119,7 @@ def _one_text(text: str, name: str, target: str | None, how: dict[str, Any]) -> 
     return _Sides(TextSource(open_checkpoint(name, **how), text), text[:end], text[end + len(MARK) :], end)
 
 
-def _two_texts(text: str, name: str, target: str | None, how: dict[str, Any]) -> _Sides:
+def _two_texts(text: str, name: str, target: str | None, how: OptionValues) -> _Sides:
     """Return a source and the decoder's text, by default the model's own. Raises UsageError for an empty text."""
     if target is not None and not target.strip():
         raise UsageError("is empty: it is the text that was made from the source", option="target")

@@ -5,20 +5,21 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING, Any
 
-from attnctl.argument_types import ModelOptions, checked
+from attnctl.argument_types import ModelOptions, check_types
 from attnctl.arguments import changes_of_arguments, source_of_argument
 from attnctl.errors import UsageError
 from attnctl.measures import needs_of
 from attnctl.models import DEFAULT
 from attnctl.readings.comparison import Comparison, compare_traces
-from attnctl.source import NO_CHANGES, Changes, prepare, selected_indices
+from attnctl.selection import selected_indices
+from attnctl.source import NO_CHANGES, Changes, prepare
 from attnctl.trace import Trace
 
 if TYPE_CHECKING:
-    from attnctl.source import Say, Selection, Source
+    from attnctl.selection import Selection
+    from attnctl.source import Say, Source
 
 
-@checked
 def compare(
     a: Any,
     b: Any,
@@ -39,6 +40,8 @@ def compare(
     >>> compare("demo", "random", "Alice will eat pizza").names
     ('demo', 'random')
     """
+    check_types("compare", str | None, text=text, text_pair=text_pair)
+    check_types("compare", tuple | list | None, names=names)
     if names is not None and (len(names) != 2 or not all(isinstance(name, str) for name in names)):
         raise TypeError(f"compare(): names is two names, not {names!r}")
     if text_pair is not None and text is None:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Unpack
 import numpy as np
 
 from attnctl import limits
-from attnctl.argument_types import ModelOptions, with_model_options
+from attnctl.argument_types import ModelOptions, check_types, with_model_options
 from attnctl.batching.engines import LOCAL, Engine, chunks_of_items
 from attnctl.batching.folder import Folder
 from attnctl.batching.formats import BatchFormat, NamedFiles
@@ -325,6 +325,9 @@ def evaluate(
     processes, which open the model by its name. Without a corpus, `sentences` of each part of the bundled one are read, by a
     built-in model, and the answer is a list.
     """
+    check_types("evaluate", int, sentences=sentences, max_tokens=max_tokens, jobs=jobs)
+    check_types("evaluate", str | os.PathLike | None, relations=relations, output=output)
+    check_types("evaluate", bool, untrained=untrained, replace_results=replace_results)
     if options.get("text_pair") is not None:
         raise UsageError("does not go with a corpus: each sentence is read alone", option="text_pair")
     opened = opened_model("evaluate", model, options)

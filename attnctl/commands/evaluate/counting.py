@@ -10,7 +10,6 @@ the other word that gets most; special tokens and the word itself are set apart.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 
@@ -21,6 +20,7 @@ from attnctl.commands.evaluate.tally import CensusTally, Label
 from attnctl.commands.evaluate.words import FARTHEST, AlignedSentence
 from attnctl.errors import AttnctlError
 from attnctl.formats.conllu import ParsedSentence
+from attnctl.models import Model
 
 
 def windows_of_sizes(sizes: Sequence[int], most: int) -> list[range]:
@@ -249,13 +249,13 @@ class Census:
         return edges_found(parents, edges).reshape(batch, heads + 1)  # (batch, heads + 1)
 
 
-def count_sentence(model: Any, sentence: AlignedSentence) -> CensusTally:
+def count_sentence(model: Model, sentence: AlignedSentence) -> CensusTally:
     """What the heads of a model do in one sentence; keys that stand for several tokens, after the others, are no words."""
     census, n = Census([sentence], tally_shape(model)), len(sentence.tokens)
     model.run(sentence.tokens, lambda one: census.count_layer(one.layer, one.all_weights()[None, ..., :n]), "")
     return census.tallies()[0]
 
 
-def tally_shape(model: Any) -> tuple[int, int]:
+def tally_shape(model: Model) -> tuple[int, int]:
     """Layers and heads of a model, as they are counted."""
     return model.info.n_layers or 1, model.info.n_heads or 1

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, Unpack
 
-from attnctl.argument_types import ModelOptions, require_type, with_model_options
+from attnctl.argument_types import ModelOptions, check_types, with_model_options
 from attnctl.arguments import Selection, changes_of_arguments, selected_places, source_of_argument
 from attnctl.errors import UsageError
 from attnctl.measures import joins_heads
@@ -49,8 +49,9 @@ def heads(
     """
     from attnctl.readings.head_names import NamesHeads
 
+    check_types("heads", bool, probe=probe)
     if census is not None:
-        require_type("heads", "census", census, NamesHeads)
+        check_types("heads", NamesHeads, census=census)
     changes = changes_of_arguments("heads", measure, words, renormalise, drop)
     source = source_of_argument("heads", text, model, options)
     given = prepare(source, changes, *selected_places("heads", layer, head), keeps_columns=True)

@@ -19,7 +19,7 @@ import numpy as np
 import torch
 
 from attnctl import attention, limits
-from attnctl.argument_types import check_network, checked
+from attnctl.argument_types import check_network
 from attnctl.attention import Array, Call
 from attnctl.blockwise import Tick
 from attnctl.commands.leaks.result import BatchFact, Expectation, LeakPair, Leaks, Segment, cause_of, parsed_expectation
@@ -43,7 +43,6 @@ OF_CACHE = (
 PER_TOKEN = ("segments", "attention_mask", "position_ids", "token_type_ids", "labels", "seq_idx")
 
 
-@checked
 def leaks(model: Any, *, segments: Any = None, expect: Any = "segments", **batch: Any) -> Leaks:
     """Whether a transformers model keeps the segments of a batch apart: `.apart`, and of `.wrong` who leaks, where, and why.
 

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 from msgspec import Struct
 
 from attnctl.document_fields import Count, Index, Part, Whole, about
 from attnctl.formats.documents.json_documents import JsonDocument
-from attnctl.text import counted
+from attnctl.text import Document, counted
 
 Named = dict[str, Whole]
-Free = Annotated[dict[str, Any], about("", additionalProperties=True)]
+Free = Annotated[Document, about("", additionalProperties=True)]
 
 
 class AttentionGroup(Part):

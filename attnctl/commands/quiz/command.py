@@ -74,9 +74,9 @@ def quiz_command(
     from attnctl.commands.quiz.show import beginning_forms
     from attnctl.readings.questions.headline import headline
     from attnctl.render.terminal.console import Shown
+    from attnctl.selection import find_token
     from attnctl.source import check_attention_weights, prepare
     from attnctl.text import visible_text
-    from attnctl.tokens import find_token
 
     if "-" in (text, file) and not json:
         raise UsageError("standard input is where the answers come from: give the text in quotes or as --file FILE")

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import Annotated
 
 from msgspec import field
 
+from attnctl.attention import Array
 from attnctl.document_fields import Part, Share, Vector, about
 from attnctl.formats.documents.json_documents import JsonDocument
 
-NumbersOrNull = Annotated[Any, about("", type="array", items={"anyOf": [{"type": "number"}, {"type": "null"}]})]
+NumbersOrNull = Annotated[Array, about("", type="array", items={"anyOf": [{"type": "number"}, {"type": "null"}]})]
 
 
 class ScaledWeights(Part):

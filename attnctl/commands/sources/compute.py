@@ -7,7 +7,7 @@ from itertools import chain
 from typing import TYPE_CHECKING, Any, Unpack
 
 from attnctl import limits
-from attnctl.argument_types import ModelOptions, with_model_options
+from attnctl.argument_types import OPTION_TYPES, ModelOptions, check_options, check_types, with_model_options
 from attnctl.errors import UsageError, option_name
 from attnctl.models import opened_model
 
@@ -42,6 +42,11 @@ def sources(
     from attnctl.text import as_json
     from attnctl.tokens import checked_text
 
+    check_types("sources", str | list, prompt=prompt)
+    check_types("sources", str | None, answer=answer, spans=spans)
+    check_types("sources", int, budget=budget)
+    check_types("sources", bool, remove=remove)
+    check_options("sources", options, OPTION_TYPES)
     limits.BUDGET.check_value("budget", budget)
     most = options.pop("generate", None)
     opened: Any = opened_model("sources", model, options)

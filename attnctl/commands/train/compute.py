@@ -25,8 +25,9 @@ from attnctl.english import QUESTIONS
 from attnctl.errors import AttnctlError, UsageError, option_name
 from attnctl.models.builtin.network import sentence_rows
 from attnctl.models.builtin.vocabulary import letter_pieces, vocabulary_tokenizer
+from attnctl.selection import find_token
 from attnctl.text import duration_text
-from attnctl.tokens import find_token, split_words
+from attnctl.tokens import split_words
 
 if TYPE_CHECKING:
     from attnctl.arrays import Floats

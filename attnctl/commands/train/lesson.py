@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING
 
 import torch
 
@@ -16,6 +15,9 @@ from attnctl.commands.train.state import Training
 from attnctl.models.builtin.network import sentence_rows
 from attnctl.models.builtin.stack import unembed_rows
 from attnctl.tokens import split_words
+
+if TYPE_CHECKING:
+    from attnctl.argument_types import OptionValues
 
 LESSON_RATE = 1.0  # plain gradient descent on one sentence takes a far larger step than Adam on many
 
@@ -81,7 +83,7 @@ def _sentence_loss(
     return -logs[counted].mean(), predictions
 
 
-def first_step(corpus: str | None, given: Mapping[str, Any], sentence: str | None, query: str | None) -> Lesson:
+def first_step(corpus: str | None, given: OptionValues, sentence: str | None, query: str | None) -> Lesson:
     """Return the lesson of the first training step with these options, on `sentence`."""
     recipe, lines = recipe_of(corpus, given)
     training = begin_training(recipe, read_corpus(recipe, lines))

@@ -8,14 +8,14 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, fields, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
-from msgspec import structs
+from msgspec import Struct, structs
 
 from attnctl import __version__, limits
 from attnctl.commands.train import corpus as corpora
@@ -30,6 +30,7 @@ from attnctl.models.builtin.weights import reports_of
 from attnctl.text import as_json
 
 if TYPE_CHECKING:
+    from attnctl.argument_types import OptionValues
     from attnctl.attention import Array
     from attnctl.commands.train.state import Training
     from attnctl.text import Document
@@ -213,7 +214,9 @@ def weights_file(training: Training, **more: object) -> bytes:
 MEASURED_FROM = 1000  # a run of fewer steps has learned nothing worth measuring
 
 
-def measure_run(training: Training, run: TrainingRun, measure: Callable[..., Sequence[Any]]) -> list[Document] | None:
+def measure_run(
+    training: Training, run: TrainingRun, measure: Callable[..., Sequence[Struct]]
+) -> list[Document] | None:
     """Write what the heads of a finished run on the grammar learned into its weights, and return it; None for another run.
 
     `measure` is called with the model and `untrained_seed`, and returns a Struct for each relation.
@@ -274,7 +277,7 @@ def checked_recipe(recipe: Recipe) -> Recipe:
 # --- a run begun, or gone on with ---------------------------------------------------------------------------------
 
 
-def recipe_of(corpus: str | None, given: Mapping[str, Any]) -> tuple[Recipe, list[str] | None]:
+def recipe_of(corpus: str | None, given: OptionValues) -> tuple[Recipe, list[str] | None]:
     """Return the recipe of these options, and the lines of the user's corpus (None: the grammar)."""
     objective = given.get("objective", "next-word" if corpus else "masked-word")
     base = (OWN_TEXT if corpus else DEFAULTS).get(objective, OWN_TEXT["next-word"])
@@ -284,7 +287,7 @@ def recipe_of(corpus: str | None, given: Mapping[str, Any]) -> tuple[Recipe, lis
 
 
 def recipe_to_train(
-    run: TrainingRun, resume: bool, corpus: str | None, given: Mapping[str, Any], held: ExitStack
+    run: TrainingRun, resume: bool, corpus: str | None, given: OptionValues, held: ExitStack
 ) -> tuple[Recipe, list[str] | None]:
     """Return recipe and lines of a new run, or of the run in the folder, which stays locked until `held` ends."""
     if not resume:

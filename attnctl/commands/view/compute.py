@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING, Unpack
 
-from attnctl.argument_types import ModelOptions, require_type, with_model_options
+from attnctl.argument_types import OPTION_TYPES, ModelOptions, check_options, check_types, with_model_options
 from attnctl.arguments import Selection, changes_of_arguments, selected_places, source_of_argument
 from attnctl.errors import UsageError, option_name
 from attnctl.files import write_whole
@@ -49,8 +49,12 @@ def view(
     >>> view("Alice will eat pizza", model="random")[:15]
     '<!doctype html>'
     """
-    if other is not None:
-        require_type("view", "other", other, Trace)
+    check_types("view", Trace | None, other=other)
+    check_types("view", int | str | None, query=query)
+    check_types("view", bool, log=log, effects=effects)
+    check_types("view", str | None, against=against)
+    check_types("view", str | os.PathLike | None, output=output)
+    check_options("view", options, OPTION_TYPES)
     changes = changes_of_arguments("view", measure, words, renormalise, drop)
     layers, heads = selected_places("view", layer, head)
     if against is not None and not effects:

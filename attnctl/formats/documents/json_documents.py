@@ -22,7 +22,7 @@ from orjson import Fragment
 from attnctl import __version__, document_fields
 from attnctl.document_fields import ALWAYS, Index, Part, about
 from attnctl.errors import AttnctlError, in_one_line
-from attnctl.interventions import heads_off
+from attnctl.selection import heads_by_layer
 from attnctl.text import as_json, spoken_heads
 from attnctl.tokens import Token
 from attnctl.trace.model_info import ModelInfo
@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from attnctl.text import Document
 
 Kind = TypeVar("Kind")
+Field = tuple[str, Any, Any]  # name, type, default; a type may be Annotated, which Python gives no type of its own
 
 WRITTEN_BY_ORJSON = (np.ndarray, np.float32, np.float64, np.int64, np.bool_, Fragment, Note)
 
@@ -49,25 +50,25 @@ class Made(Part):
 
     if TYPE_CHECKING:
 
-        def __init__(self, **values: Any) -> None: ...
+        def __init__(self, **values: object) -> None: ...
 
         def __getattr__(self, name: str) -> Any: ...
 
         def __setattr__(self, name: str, value: object) -> None: ...
 
 
-def fields_from(told: Iterable[tuple[str, Any, Any]]) -> Callable[[type[Kind]], type[Kind]]:
+def fields_from(told: Iterable[Field]) -> Callable[[type[Kind]], type[Kind]]:
     """The class with more fields, each (name, type, default), or `field()` where there is no default."""
 
     def made(kind: type[Kind]) -> type[Kind]:
         namespace = {"__doc__": kind.__doc__, "__module__": kind.__module__}
-        own: Any = defstruct(kind.__name__, told, bases=(cast("Any", kind),), namespace=namespace, kw_only=True)
-        return cast("type[Kind]", own)
+        bases = (cast("type[Struct]", kind),)
+        return cast("type[Kind]", defstruct(kind.__name__, told, bases=bases, namespace=namespace, kw_only=True))
 
     return made
 
 
-def fields_of(reading: type, **otherwise: Any) -> Iterator[tuple[str, Any, Any]]:
+def fields_of(reading: type, **otherwise: object) -> Iterator[Field]:
     """The fields of a dataclass, whose annotations name types of `document_fields`; some are told `otherwise`."""
     names = vars(document_fields) | {"Meta": Meta}
     hints = get_type_hints(reading, localns=names, include_extras=True) | otherwise
@@ -126,7 +127,7 @@ class TextDocument(JsonDocument, kw_only=True):
 # --- writing and reading -----------------------------------------------------------------------------------------
 
 
-def document_of(kind: type[Kind], *readings: object, **made: Any) -> Kind:
+def document_of(kind: type[Kind], *readings: object, **made: object) -> Kind:
     """The document of readings: each field is the attribute of that name of one, but for what is `made` here."""
     names = kind.__struct_fields__  # type: ignore[attr-defined]
     found = {name: getattr(reading, name) for reading in readings for name in names if hasattr(reading, name)} | made
@@ -159,21 +160,21 @@ def token_documents(tokens: Sequence[Token]) -> tuple[DocumentToken, ...]:
     return entries
 
 
-def reading_of(kind: type[Kind], document: Any, **made: Any) -> Kind:
+def reading_of(kind: type[Kind], document: Struct, **made: object) -> Kind:
     """The reading of a document: each field is the document's of that name, but for what is `made` here.
 
     Raises ValueError where tokens have no sound place, a model's heads are not said as they are written, or notes and their
     kinds are not as many.
     """
     names = [own.name for own in fields(kind)]  # type: ignore[arg-type]
-    found = {
-        name: _in_reading(getattr(document, name)) for name in names if name not in made and hasattr(document, name)
-    }
-    if hasattr(document, "note_kinds"):
-        kinds = document.note_kinds or ("",) * len(document.notes)
-        if len(kinds) != len(document.notes):
-            raise ValueError(f"note_kinds is {str(kinds)[:40]}, not the kinds of {len(document.notes)} notes")
-        found["notes"] = tuple(map(Note, document.notes, kinds))
+    values = asdict(document)
+    found = {name: _in_reading(values[name]) for name in names if name not in made and name in values}
+    if "note_kinds" in values:
+        notes = values["notes"]
+        kinds = values["note_kinds"] or ("",) * len(notes)
+        if len(kinds) != len(notes):
+            raise ValueError(f"note_kinds is {str(kinds)[:40]}, not the kinds of {len(notes)} notes")
+        found["notes"] = tuple(map(Note, notes, kinds))
     return kind(**found, **made)
 
 
@@ -192,7 +193,8 @@ def _read_model(entry: DocumentModel) -> ModelInfo:
         raise ValueError(f"off is {off[:40]!r}, not layer.head of heads: 1.2, 0.5")
     found = re.findall(r"(\d{1,6})\.(\d{1,6}) ([^;]+)", (entry.finds or "").replace("->", "→"))
     finds = None if entry.finds is None else tuple((int(layer), int(head), relation) for layer, head, relation in found)
-    return ModelInfo(**asdict(entry) | {"off": None if off is None else heads_off(off), "finds": finds})
+    places = [(int(layer), int(head)) for layer, head in re.findall(r"(\d+)\.(\d+)", off or "")]
+    return ModelInfo(**asdict(entry) | {"off": None if off is None else heads_by_layer(places), "finds": finds})
 
 
 def read_tokens(entries: tuple[DocumentToken, ...]) -> tuple[Token, ...]:

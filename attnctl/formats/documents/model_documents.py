@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 from attnctl.document_fields import ALWAYS, Amount, Index, Part, Sha256, Whole, about
 from attnctl.formats.documents.json_documents import JsonDocument
+from attnctl.text import Document
 
-Free = Annotated[dict[str, Any], about("", additionalProperties=True)]
+Free = Annotated[Document, about("", additionalProperties=True)]
 
 
 class BatchAsked(Part, kw_only=True):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from itertools import zip_longest
-from typing import Annotated, Any, Literal, TypeVar
+from typing import Annotated, Literal, TypeVar
 
 import numpy as np
 from msgspec import UNSET, UnsetType, field
@@ -13,6 +13,7 @@ from attnctl import limits
 from attnctl.arrays import Bools, Floats
 from attnctl.document_fields import Amount, Index, Mask, Matrix, Part, Share, Vector, about
 from attnctl.formats.documents.json_documents import (
+    Field,
     Made,
     NoteKinds,
     Notes,
@@ -27,6 +28,7 @@ from attnctl.formats.documents.json_documents import (
 from attnctl.formats.validation import finite_floats, true_or_false
 from attnctl.readings.head_statistics import STATISTICS, HeadStatistics
 from attnctl.readings.overview import Links, LongRow, Overview, PooledGrid, TextPart
+from attnctl.text import Document
 
 Shaped = TypeVar("Shaped", Floats, Bools)
 
@@ -38,9 +40,9 @@ class GridLayer(Part):
     mask: Mask
 
 
-def _statistics() -> Iterator[tuple[str, Any, None]]:
+def _statistics() -> Iterator[Field]:
     for statistic in STATISTICS.values():
-        kind: Any = Share if statistic.is_share else float if statistic.unit == "places" else Amount
+        kind: object = Share if statistic.is_share else float if statistic.unit == "places" else Amount
         whole = {"multipleOf": 1} if statistic.unit == "places" else {}
         yield statistic.name, Annotated[kind, about(statistic.title_with_unit, **whole)] | None, None
 
@@ -105,7 +107,7 @@ def _overview_document(overview: Overview) -> OverviewDocument:
     grid = overview.grid
     weights, masks = ({}, {}) if grid is None else (grid.weights, grid.masks)
     layers = tuple(GridLayer(layer, np.ascontiguousarray(mask)) for layer, mask in sorted(masks.items()))
-    told: dict[tuple[int, int], dict[str, Any]] = {}
+    told: dict[tuple[int, int], Document] = {}
     for one in overview.head_statistics:
         told.setdefault((one.layer, one.head), {}).update(one.values, names=one.names)
     for at, links in overview.links.items():

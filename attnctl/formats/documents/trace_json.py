@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import OrderedDict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeAlias
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -16,6 +16,7 @@ from attnctl.arrays import Bools, Floats
 from attnctl.document_fields import ALWAYS, Index, Mask, Matrix, Part, Vector, about
 from attnctl.errors import AttnctlError
 from attnctl.formats.documents.json_documents import (
+    Field,
     Made,
     NoteKinds,
     Notes,
@@ -40,8 +41,6 @@ from attnctl.trace.run import Prediction
 if TYPE_CHECKING:
     from attnctl.trace import Headline
 
-Field: TypeAlias = tuple[str, Any, Any]
-
 
 def _meaning(array: TraceArray) -> Meta:
     return about(f"{array.meaning} ({', '.join(array.axes)}).".lstrip())
@@ -49,7 +48,7 @@ def _meaning(array: TraceArray) -> Meta:
 
 def _array_fields(arrays: Sequence[TraceArray]) -> Iterator[Field]:
     for array in arrays:
-        kind: Any = Mask if array.boolean else Matrix if len(array.axes) == 2 else Vector
+        kind: object = Mask if array.boolean else Matrix if len(array.axes) == 2 else Vector
         yield array.name, Annotated[kind, _meaning(array)] | UnsetType, UNSET
 
 
@@ -162,7 +161,7 @@ def _layer_document(layer: LayerTrace) -> TraceLayer:
         group[array.name] = _text_known(there, array.name, text) if array.parameter else _contiguous(there)
     of_each = zip(layer.heads, layer.kv_heads, *of_heads.values(), strict=True)
     names = ("head", "kv_head", *of_heads)
-    heads: Any = [dict(zip(names, values, strict=True)) for values in of_each]  # each as a TraceHead is written
+    heads = [dict(zip(names, values, strict=True)) for values in of_each]  # each as a TraceHead is written
     return TraceLayer(layer=layer.layer, rows=layer.rows, heads=heads, **own)
 
 

@@ -20,7 +20,8 @@ from attnctl.attention import Array, Call
 from attnctl.errors import AttnctlError, UsageError, option_name
 from attnctl.layer import CHECKED, LayerAttention, LayerTrace
 from attnctl.layer.computed import ComputedLayer, Forward
-from attnctl.tokens import BLANKS, Token, Tokenize, find_token, split_words, strange_words
+from attnctl.selection import find_token
+from attnctl.tokens import BLANKS, Token, Tokenize, split_words, strange_words
 from attnctl.trace.model_info import ModelInfo
 from attnctl.trace.run import Note, Prediction, Run, StopForward
 
@@ -359,7 +360,7 @@ def predicted_places(
 ) -> Sequence[int]:
     """Where words are predicted: at what `predict` names, at the blanks, or after the last token of a causal model."""
     if predict is not None:
-        return range(len(tokens)) if predict == "all" else [find_token(tokens, predict)]
+        return range(len(tokens)) if predict == "all" else [find_token(tokens, predict, "predict")]
     return blanks or ([len(tokens) - 1] if causal else [])
 
 

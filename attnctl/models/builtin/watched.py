@@ -12,7 +12,8 @@ from attnctl.errors import AttnctlError, UsageError, option_name
 from attnctl.interventions import Intervention
 from attnctl.layer.computed import ComputedLayer
 from attnctl.models.builtin.stack import Stack, changed_visit
-from attnctl.tokens import BLANKS, Token, find_token
+from attnctl.selection import find_token
+from attnctl.tokens import BLANKS, Token
 from attnctl.watched.effects import ContributionPart, Contributions, Word, summed_contributions
 from attnctl.watched.measure import FirstOrder
 

@@ -8,11 +8,11 @@ from pathlib import Path
 from typing import Any
 
 from attnctl.errors import UsageError
-from attnctl.interventions import checked_heads
 from attnctl.models.huggingface.checkpoint import Checkpoint
 from attnctl.models.huggingface.hub import import_extra
 from attnctl.models.huggingface.image_checkpoint import ImageCheckpoint, open_image_checkpoint
 from attnctl.models.huggingface.network import network_info
+from attnctl.selection import selected_heads
 from attnctl.text import visible_text
 from attnctl.tokens import Token
 
@@ -25,12 +25,13 @@ class TextTower(Checkpoint):
     folder: Path = Path()
 
     def picture_tower(self) -> ImageCheckpoint:
-        """The tower that reads a picture, the same heads off. Errors as of `open_image_checkpoint` and `checked_heads`."""
+        """The tower that reads a picture, the same heads off. Errors as of `open_image_checkpoint` and `selected_heads`."""
         tower = self._reads_pictures(self.both.vision_model, "self")
         if self.intervention is None:
             return tower
         info = replace(tower.info, name=self.info.name, off=self.info.off)
-        checked_heads(self.intervention.heads, info.n_layers or 1, info.n_heads or 1, info.card_name)
+        off = ((layer, head) for layer, heads in self.intervention.heads.items() for head in heads)
+        selected_heads(off, info.n_layers or 1, info.n_heads or 1, info.card_name, "off")
         return replace(tower, intervention=self.intervention, info=info)
 
     def beside_picture(self, path: str) -> CaptionedPicture:

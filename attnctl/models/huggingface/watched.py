@@ -22,8 +22,9 @@ from attnctl.models.huggingface.first_order import first_order_effects
 from attnctl.models.huggingface.library_tokenizer import LibraryTokenizer
 from attnctl.models.huggingface.network import lacks_head, running_network
 from attnctl.readings.picture_heat import query_of_picture
+from attnctl.selection import find_token
 from attnctl.text import visible_text
-from attnctl.tokens import Token, find_token
+from attnctl.tokens import Token
 from attnctl.trace.model_info import ModelInfo
 from attnctl.watched.effects import Contributions, Word, spelled_word
 from attnctl.watched.measure import FirstOrder

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
@@ -34,7 +34,7 @@ def bar_drawing(title: str, said: str, names: Sequence[str], several: Sequence[B
     wide, high = 3.6 if len(several) == 1 else 2.4, BAR * len(names)
     width, height = max(left + (wide + GAP) * len(several) + 0.4, 5.0), high + 1.35
     with plain_settings():
-        figure: Any = Figure(figsize=(width, height), dpi=DPI, facecolor="white", label=cited)
+        figure = Figure(figsize=(width, height), dpi=DPI, facecolor="white", label=cited)
         FigureCanvasAgg(figure)
         for at, bars in enumerate(several):
             place = (left + at * (wide + GAP)) / width, 0.55 / height, wide / width, high / height
@@ -55,7 +55,6 @@ def bar_drawing(title: str, said: str, names: Sequence[str], several: Sequence[B
             axes.set_xlabel(bars.heading, fontsize=9, color=QUIET)
             axes.spines[:].set_visible(False)
         head = labels.cut_to_width(labels.drawable(title), 11.5, width - 0.3)
-        for text, size, colour, down in ((head, 11.5, INK, 0.25), (said, 9, QUIET, 0.5)):
-            how = {"fontsize": size, "color": colour, "va": "center", "parse_math": False, "family": labels.family}
-            figure.text(0.15 / width, 1 - down / height, text, **how)
+        for line, size, colour, down in ((head, 11.5, INK, 0.25), (said, 9, QUIET, 0.5)):
+            labels.write_line(figure, (0.15 / width, 1 - down / height), line, size, colour)
     return Drawing(figure, labels.missing_characters)

@@ -122,7 +122,7 @@ class Sheet:
     def _put_text(self, x: float, y: float, text: str, size: float, **how: Unpack[TextSetting]) -> None:
         p, font = self.plan, self._font.copy()
         font.set_size(size)
-        setting: dict[str, Any] = {"color": INK, "va": "center", "ha": "center", **how}
+        setting: TextSetting = {"color": INK, "va": "center", "ha": "center", **how}
         self.figure.text(x / p.width, 1 - y / p.height, text, fontproperties=font, parse_math=False, **setting)
 
     def _put_line(self, x: float, y: float, text: str, size: float, colour: str) -> None:

@@ -5,13 +5,16 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections.abc import Iterable
 from functools import lru_cache
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from matplotlib import font_manager
 from matplotlib.backends.backend_agg import get_hinting_flag
 
 from attnctl.text import LABEL_CHARACTERS, visible_text
 from attnctl.tokens import split_characters
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 BASE = "DejaVu Sans"  # ships with matplotlib: the same on every machine
 _LAST_RESORT = "Last Resort"  # draws a box for everything, which is what must not happen
@@ -121,6 +124,10 @@ class Labels:
                 lines[-1] = longer
         return [self.cut_to_width(line, size, width) for line in lines]
 
+    def write_line(self, figure: Figure, place: tuple[float, float], text: str, size: float, colour: str) -> None:
+        """Write a line in a figure, from its beginning at a place (across, up), each a share of the figure."""
+        figure.text(*place, text, fontsize=size, color=colour, va="center", parse_math=False, family=self.family)
+
 
 @lru_cache(maxsize=8192)
 def _escaped_text(text: str) -> str:
@@ -132,7 +139,7 @@ def _escaped_text(text: str) -> str:
 
 @lru_cache(maxsize=8192)
 def _text_width(families: tuple[str, ...], text: str, size: float) -> float:
-    font: Any = font_manager.get_font([_font_path(family) for family in families])
+    font = font_manager.get_font([_font_path(family) for family in families])
     font.set_size(size, 72.0)
     font.set_text(text)
     return float(font.get_width_height()[0]) / 64.0 / 72.0
@@ -146,7 +153,7 @@ def _advance(families: tuple[str, ...], text: str, size: float, dpi: float) -> f
 
 def _drawn_width(families: tuple[str, ...], text: str, size: float, dpi: float) -> float:
     """As `_text_width`, hinted as matplotlib draws it."""
-    font: Any = font_manager.get_font([_font_path(family) for family in families])
+    font = font_manager.get_font([_font_path(family) for family in families])
     font.set_size(size, dpi)
     font.set_text(text, 0.0, flags=_hinting())
     return float(font.get_width_height()[0]) / 64.0 / dpi
@@ -159,7 +166,7 @@ def _font_path(family: str) -> str:
 
 @lru_cache(maxsize=8192)
 def _font_has(family: str, char: str) -> bool:
-    font: Any = font_manager.get_font(_font_path(family))
+    font = font_manager.get_font(_font_path(family))
     return bool(font.get_char_index(ord(char)))
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import NamedTuple, TypedDict
+from typing import Literal, NamedTuple, TypedDict
 
 from matplotlib.colors import CenteredNorm, Colormap, LogNorm, Normalize
 from matplotlib.figure import Figure
@@ -90,10 +90,10 @@ class TextSetting(TypedDict, total=False):
     """How a text is set, in the words of matplotlib."""
 
     color: str
-    ha: str
-    va: str
+    ha: Literal["left", "center", "right"]
+    va: Literal["bottom", "baseline", "center", "center_baseline", "top"]
     rotation: float
-    rotation_mode: str
+    rotation_mode: Literal["default", "anchor"]
 
 
 class Drawing(NamedTuple):

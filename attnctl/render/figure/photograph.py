@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
+from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.cm import ScalarMappable
-from matplotlib.colors import CenteredNorm, Normalize
+from matplotlib.colors import CenteredNorm, Colormap, Normalize
 from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
 
@@ -57,7 +58,7 @@ def draw_over_photograph(row: LongRow, photograph: Image, look: Look) -> Drawing
     top = 0.16 + 0.24 * len(said)
     height = top + max(down * (high + HEAD), LOWEST) + FOOT
     with plain_settings():
-        figure: Any = Figure(figsize=(width, height), dpi=look.dpi, facecolor="white", label=row.model.citation)
+        figure = Figure(figsize=(width, height), dpi=look.dpi, facecolor="white", label=row.model.citation)
         FigureCanvasAgg(figure)
         for (line, at), ((layer, head), heat) in zip(places, heats.items(), strict=True):
             up = height - top - (line + 1) * (high + HEAD)
@@ -83,8 +84,8 @@ class RegionValues(NamedTuple):
     heading: str
     values: Sequence[float]
     told: str
-    scale: Any
-    colours: Any
+    scale: Normalize
+    colours: Colormap
 
 
 def draw_regions(
@@ -104,7 +105,7 @@ def draw_regions(
     width = max(0.4 + len(panels) * (wide + GAP), 5.0)
     height = 0.16 + 0.24 * len(said) + HEAD + high + 0.2
     with plain_settings():
-        figure: Any = Figure(figsize=(width, height), dpi=DPI, facecolor="white", label=cited)
+        figure = Figure(figsize=(width, height), dpi=DPI, facecolor="white", label=cited)
         FigureCanvasAgg(figure)
         for at, panel in enumerate(panels):
             place = (0.2 + at * (wide + GAP)) / width, 0.2 / height, wide / width, high / height
@@ -150,16 +151,16 @@ def _pale_picture(photograph: Image) -> Floats:
     return grey
 
 
-def _write_heading(figure: Any, labels: Labels, said: Sequence[str], size: tuple[float, float]) -> None:
+def _write_heading(figure: Figure, labels: Labels, said: Sequence[str], size: tuple[float, float]) -> None:
     """The title and the sentences below it, at the top of a figure of `size` (width, height) in inches."""
     for number, text in enumerate(said):
         points, colour = (8.5, "#555555") if number else (11.0, "black")
         fitting = labels.cut_to_width(labels.drawable(text), points, size[0] - 0.4)
-        how = {"fontsize": points, "color": colour, "va": "center", "parse_math": False, "family": labels.family}
-        figure.text(0.2 / size[0], 1 - (0.22 + 0.24 * number) / size[1], fitting, **how)
+        place = 0.2 / size[0], 1 - (0.22 + 0.24 * number) / size[1]
+        labels.write_line(figure, place, fitting, points, colour)
 
 
-def _scale_of_heats(heats: Sequence[Floats], look: Look) -> Any:
+def _scale_of_heats(heats: Sequence[Floats], look: Look) -> Normalize:
     """The scale that all panels share, from 0, or of a logarithmic one LOG_DECADES below its end."""
     most = max(float(np.nanmax(heat)) for heat in heats)
     if most <= 0:
@@ -181,11 +182,13 @@ def _panel_places(heads: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
     return found
 
 
-def _draw_panel(axes: Any, grey: Floats, heat: Floats, norm: Any, colours: Any, size: tuple[int, int]) -> None:
+def _draw_panel(
+    axes: Axes, grey: Floats, heat: Floats, norm: Normalize, colours: Colormap, size: tuple[int, int]
+) -> None:
     """The picture in grey (rows, columns) under its heat of the same shape, in the pixels of the picture as it was given."""
     extent = (0, size[0], size[1], 0)
     axes.imshow(grey, cmap="gray", vmin=0, vmax=1, extent=extent, interpolation="bilinear")
-    shares = np.asarray(norm(np.nan_to_num(heat, nan=float(norm.vmin))), np.float32)  # (rows, columns)
+    shares = np.asarray(norm(np.nan_to_num(heat, nan=float(norm.vmin or 0.0))), np.float32)  # (rows, columns)
     pixels = colours(shares)  # (rows, columns, 4)
     pixels[..., 3] = np.where(np.isnan(heat), 0, 0.25 + 0.6 * shares)
     axes.imshow(pixels, extent=extent, interpolation="nearest")

@@ -129,7 +129,7 @@ def _text_figure(dpi: float) -> Any:  # which has no types
 def _text_stamp(text: str, size: float, dpi: float, family: tuple[str, ...], **how: Unpack[TextSetting]) -> _Stamp:
     """A text as matplotlib sets it, around its anchor."""
     easel = _text_figure(dpi)
-    setting: dict[str, Any] = {"color": INK, "ha": "center", "va": "center", **how}
+    setting: TextSetting = {"color": INK, "ha": "center", "va": "center", **how}
     label = Text(0, 0, text, fontsize=size, family=list(family), parse_math=False, **setting)
     label.set_figure(easel.figure)
     extent = label.get_window_extent(easel.get_renderer())

@@ -179,7 +179,7 @@ def _policy_digest(text: str) -> str:
     return "sha256-" + base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()
 
 
-def as_data(document: Document) -> str:
+def as_data(document: object) -> str:
     """JSON that may stand inside a <script> element: pure ASCII, and no sign that HTML could read as its own."""
     text = json.dumps(document, allow_nan=False, separators=(",", ":"), default=lambda array: array.tolist())
     return text.replace("&", "\\u0026").replace("<", "\\u003c").replace(">", "\\u003e")

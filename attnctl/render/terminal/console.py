@@ -311,8 +311,9 @@ def _is_blank(segment: Segment) -> bool:
 
 def _plain_table(headed: bool, footed: bool = False) -> RichTable:
     """Return a table without lines and gaps."""
-    how: dict[str, Any] = {"box": None, "padding": 0, "pad_edge": False, "header_style": DIM, "footer_style": DIM}
-    return RichTable(show_header=headed, show_footer=footed, **how)
+    return RichTable(
+        show_header=headed, show_footer=footed, box=None, padding=0, pad_edge=False, header_style=DIM, footer_style=DIM
+    )
 
 
 # --- forms as lines ---

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Sequence
 
 from attnctl.render.forms import Column, Form, Table
-from attnctl.text import percent
+from attnctl.text import Document, percent
 
 NOTE = (
     "How often a word's largest weight on another word is on the right one, in the one head (layer.head) that does "
@@ -16,12 +15,12 @@ NOTE = (
 )
 
 
-def relations_forms(rows: Sequence[Mapping[str, Any]]) -> list[Form]:
+def relations_forms(rows: Sequence[Document]) -> list[Form]:
     """What the heads have learned, and how to read it."""
     return [relations_table(rows), "", (NOTE, "dim")]
 
 
-def relations_table(rows: Sequence[Mapping[str, Any]], indent: int = 0) -> Table:
+def relations_table(rows: Sequence[Document], indent: int = 0) -> Table:
     """A line a relation; the rows are those that a training writes into its weights."""
 
     def column(heading: str, name: str, rank: int | None = None) -> Column:

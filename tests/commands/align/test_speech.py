@@ -216,7 +216,7 @@ def test_what_cannot_be_aligned_is_refused(tmp_path: Path, place: Path, refused:
         (1, [tone, "-m", tiny, "--target", "a " * 60], "tokens, and tiny writes"),
         (2, [tone, "-m", tiny, "--target", " "], "--target is empty"),
         (2, [tone, "-m", tiny, "--heads", "best"], "named, auto, or heads as layer.head"),
-        (2, [tone, "-m", tiny, "--heads", "2.0"], "--heads 2.0: tiny has 2 layers of 2 heads"),
+        (2, [tone, "-m", tiny, "--heads", "2.0"], "--heads 2.0: tiny has layers 0 to 1"),
         (2, [tone, "-m", tiny, "--language", "xx"], "knows de, en"),
         (2, [tone, "-m", tiny, "-o", "a.csv"], "align writes .json, .srt, .vtt"),
         (2, [tone, "-m", "demo"], "no checkpoint that hears speech"),

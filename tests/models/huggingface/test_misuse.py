@@ -17,15 +17,15 @@ RESAMPLED = {0: torch.zeros(4, 5, 8)}
 # the function, what it is given besides a llama and its inputs, the error
 REFUSED: list[tuple[str, dict[str, Any], str]] = [
     ("capture", {"head": [4]}, "UsageError: head=4: layer 0 of LlamaForCausalLM has heads 0 to 3"),
-    ("capture", {"layer": [7]}, "UsageError: no layer 7"),
+    ("capture", {"layer": [7]}, "UsageError: layer=7: the attention of LlamaForCausalLM went by in layers 0 to 1"),
     ("capture", {"layer": []}, "UsageError: capture(): layer is empty"),
     ("capture", {"head": []}, "UsageError: capture(): head is empty"),
     ("capture", {"rows": []}, "UsageError: capture(): rows is empty"),
     ("capture", {"attention": "cross"}, "AttnctlError: no cross attention of LlamaForCausalLM"),
     ("capture", {"attention": "sideways"}, "UsageError: no attention 'sideways'"),
     ("capture", {"keep": ["wights"]}, "UsageError: no step 'wights'"),
-    ("intervene", {"heads": {2: [0]}}, "UsageError: no layer 2"),
-    ("intervene", {"heads": {0: [4]}}, "UsageError: no head 4 in layer 0"),
+    ("intervene", {"heads": {2: [0]}}, "UsageError: heads='2.0': LlamaForCausalLM has layers 0 to 1"),
+    ("intervene", {"heads": {0: [4]}}, "UsageError: heads='0.4': LlamaForCausalLM has heads 0 to 3 in each layer"),
     ("intervene", {"heads": {0: [0]}, "how": "half"}, "UsageError: how='half': it is zero, mean, resample"),
     ("intervene", {"heads": {0: [0]}, "how": "resample"}, "another text"),
     ("intervene", {"heads": {0: [0]}, "how": "resample", "reference": RESAMPLED}, "5 tokens, this text 9"),

@@ -15,8 +15,8 @@ from attnctl.errors import AttnctlError, UsageError
 from attnctl.formats.photographs import read_photograph
 from attnctl.models import open_model
 from attnctl.readings.picture_heat import heat_of_boxes
+from attnctl.selection import find_several
 from attnctl.source import record_trace
-from attnctl.tokens import find_several
 from tests.conftest import Run
 
 transformers = pytest.importorskip("transformers")
@@ -296,7 +296,14 @@ def test_a_picture_is_drawn_told_and_refused(run: Run, tmp_path: Path, picture: 
     checked = run("explain", picture, "--model", model, "--check")
     assert checked.code == 0 and "bit for bit" in checked.out and "19 × 19" in checked.out
     for words, said in {
-        ("heatmap", picture, "--model", model, "--query", "2,2"): "no patch at pixel 2,2: the model sees 24,4 to 55,35",
+        (
+            "heatmap",
+            picture,
+            "--model",
+            model,
+            "--query",
+            "2,2",
+        ): "--query 2,2: no patch is there: the model sees 24,4 to 55,35",
         ("heatmap", picture): "is a picture, and demo reads text",
         ("heads", "a sentence", "--model", model): "no picture 'a sentence': this model reads pictures",
         ("ablate", picture, "--model", model, "--target", "cat"): "predicts no words; its final states are compared",
@@ -480,5 +487,5 @@ def test_weights_lie_on_the_pixels_of_their_boxes() -> None:
     assert np.isnan(heat[:, :2]).all() and np.isnan(heat[:, 6:]).all()
     assert np.allclose(heat[:, 2:4], 0.2) and np.allclose(heat[:, 4:6], 0.3)
     assert find_several(keys, "3, 1") == [1] and find_several(keys, "r0c1") == [2] and find_several(keys, "2") == [2]
-    with pytest.raises(UsageError, match="no patch at pixel 7,1"):
+    with pytest.raises(UsageError, match="query='7,1': no patch is there"):
         find_several(keys, "7,1")

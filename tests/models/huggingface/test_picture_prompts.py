@@ -20,8 +20,9 @@ from attnctl.formats.photographs import read_photograph, read_photographs
 from attnctl.models import open_model
 from attnctl.readings.head_statistics import spatial_entropy
 from attnctl.readings.picture_heat import heat_of_boxes
+from attnctl.selection import find_several
 from attnctl.source import record_trace
-from attnctl.tokens import Token, find_several
+from attnctl.tokens import Token
 from tests.conftest import Run
 
 transformers = pytest.importorskip("transformers")
