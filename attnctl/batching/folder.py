@@ -45,11 +45,10 @@ LINES = "traces.jsonl"  # of the format json, which grows by a line an item
 FILES = (*format_names(), "npz")  # formats with a file an item
 # what a batch calls its files: of an item (Item.file_stem), of several, and what is made of all at the end of a run
 OF_COMMANDS = (*BATCH_FORMATS, *PROMPT_FORMATS)
-SHARING = "|".join([r"traces\.parquet|contact-sheet|\.tallies", *(rf"\.{name}" for name in OF_COMMANDS)])
+SHARING = "|".join([r"traces\.parquet|\.tallies", *(rf"\.{name}" for name in OF_COMMANDS)])
 OWN_NAME = re.compile(
     rf"(\d{{7,}}/)?\d{{7,}}(-[a-z0-9-]+)?\.({'|'.join(FILES)})|({SHARING})/\d{{7,}}[-.][a-z0-9.]+"
-    r"|traces\.jsonl|statistics\.csv|contact-sheet\.pdf"
-    + "".join(rf"|{name}\.jsonl|{name}(-means)?\.csv" for name in OF_COMMANDS)
+    r"|traces\.jsonl|statistics\.csv" + "".join(rf"|{name}\.jsonl|{name}(-means)?\.csv" for name in OF_COMMANDS)
 )
 OWN_FOLDER = re.compile(rf"\d{{7,}}|{SHARING}")
 

@@ -99,7 +99,7 @@ class Work:
     @property
     def draws_pictures(self) -> bool:
         """Whether pictures are drawn, which takes longer than everything else together."""
-        slow = {*PICTURES, "contact-sheet", "statistics", *BATCH_FORMATS, *PROMPT_FORMATS}
+        slow = {*PICTURES, "statistics", *BATCH_FORMATS, *PROMPT_FORMATS}
         return not slow.isdisjoint(self.formats)
 
 
@@ -390,11 +390,6 @@ class Traces:
             from attnctl.batching.columns import rows_of_trace as packed_rows
 
             return packed_rows(trace, item)
-        if form == "contact-sheet":
-            from attnctl.render.figure.contact_sheet import head_tiles, packed_tiles
-
-            name = str(item.number if item.id is None else item.id)
-            return packed_tiles(head_tiles(trace, name, self.work.look.get("cmap", "viridis")))
         if form == "statistics":
             from attnctl.batching.tallies import statistics_of_trace
 

@@ -56,7 +56,7 @@ if TYPE_CHECKING:
     Do = Callable[..., Iterator[list[Result]]]  # called with items and flowing=, answers results in their order
 
 PICTURES = format_names()
-OF_WEIGHTS = ("json", "npz", "parquet", *PICTURES, "contact-sheet")
+OF_WEIGHTS = ("json", "npz", "parquet", *PICTURES)
 FORMATS = (*OF_WEIGHTS, "statistics", *BATCH_FORMATS, *PROMPT_FORMATS)
 OF_PROMPTS = f" ({', '.join(PROMPT_FORMATS)})" if PROMPT_FORMATS else ""  # in a help
 NOTES = 100  # different ones that are said: each text may have its own
@@ -67,8 +67,7 @@ USED_BY: dict[tuple[str, ...], tuple[str, ...]] = {
     ("words", "measure"): OF_WEIGHTS,
     ("steps", "parameters", "predict"): ("json", "npz"),
     ("precision",): ("json",),
-    ("cmap",): ("contact-sheet", *PICTURES),
-    ("drop", "renormalise", *(one.name for one in dataclasses.fields(PictureOptions) if one.name != "cmap")): PICTURES,
+    ("drop", "renormalise", *(one.name for one in dataclasses.fields(PictureOptions))): PICTURES,
     ("spans", "budget", "remove"): tuple(PROMPT_FORMATS),
 }
 

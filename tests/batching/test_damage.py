@@ -109,7 +109,6 @@ def test_other_weights_at_the_same_path_are_refused(run: Run, refused: Refused, 
     ("command", "parts", "made"),
     [
         ("batch in.txt --format statistics -m random --jobs 1", ".tallies", "statistics.csv"),
-        ("batch in.txt --format contact-sheet -m random --jobs 1", "contact-sheet", "contact-sheet.pdf"),
     ],
 )
 def test_a_damaged_part_is_named_and_made_anew(

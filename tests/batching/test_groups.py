@@ -1,4 +1,4 @@
-"""Files that hold many texts: tables that others read, contact sheets, statistics, effects; the same however often interrupted."""
+"""Files that hold many texts: tables that others read, statistics, effects; the same however often interrupted."""
 
 from __future__ import annotations
 
@@ -10,15 +10,11 @@ from typing import Any
 
 import numpy as np
 import pytest
-from PIL import Image
 
 import attnctl
 from attnctl.batching.tallies import merge_means, tally_of_values
 from attnctl.formats.storage import from_json
 from attnctl.layer import HEAD_FIELD_ARRAYS
-from attnctl.models import open_model
-from attnctl.render.figure import contact_sheet
-from attnctl.source import record_trace
 from tests.batching.test_resume import contents, sentences
 from tests.conftest import Run
 
@@ -121,39 +117,10 @@ def test_a_model_without_queries_has_no_statistics(run: Run, tmp_path: Path) -> 
     assert result.code == 3 and "statistics need every query" in result.err
 
 
-def test_a_tile_shows_the_weights() -> None:
-    trace = record_trace(open_model("random", causal=True), "a b c d")
-    (tile,) = contact_sheet.head_tiles(trace, "7")
-    assert tile.shape == (*contact_sheet.TILE, 3)
-    weights = trace.layers[0].weights
-    assert weights is not None
-    colours = contact_sheet.colour_map("viridis")(weights[0] / weights[0].max(), bytes=True)[..., :3]
-    side = contact_sheet.GRID / 4
-    for i in range(4):
-        for j in range(4):
-            pixel = tile[20 + int((i + 0.5) * side), int((j + 0.5) * side)]
-            assert (pixel == (colours[i, j] if j <= i else 0xF3)).all()
-    assert (contact_sheet.unpacked_tiles(contact_sheet.packed_tiles([tile, tile])) == tile).all()
-
-
-def test_pages_and_their_pdf(run: Run, tmp_path: Path) -> None:
-    file = sentences(tmp_path / "in.txt", 42)
-    args = ("--format", "contact-sheet", "--layer", "1", "--head", "1", "--jobs", "1")
-    assert run("batch", file, "-o", tmp_path / "out", *args).code == 3
-    pages = sorted((tmp_path / "out" / "contact-sheet").iterdir())
-    assert [page.name for page in pages] == ["0000000-001.png", "0000000-002.png"]  # 41 grids, 40 a page
-    high, wide = contact_sheet.PAGE
-    with Image.open(pages[0]) as picture:
-        assert picture.size == (wide, high)
-    data = (tmp_path / "out" / "contact-sheet.pdf").read_bytes()
-    assert data.startswith(b"%PDF-1.") and data.count(b"/Type /Page ") == 2
-    assert f"/Width {wide}".encode() in data and f"/Height {high}".encode() in data
-
-
 def test_texts_that_come_later_are_a_group_of_their_own(run: Run, tmp_path: Path) -> None:
     parquet = pytest.importorskip("pyarrow.parquet")
     file, out, fresh = sentences(tmp_path / "in.txt", 6), tmp_path / "out", tmp_path / "fresh"
-    args = ("batch", file, "--format", "json,parquet,contact-sheet,statistics", "--head", "0", "--jobs", "1")
+    args = ("batch", file, "--format", "json,parquet,statistics", "--head", "0", "--jobs", "1")
     run(*args, "-o", out)
     before = contents(out)
     file.write_text("One more.\n" + file.read_text(encoding="utf-8"), encoding="utf-8")

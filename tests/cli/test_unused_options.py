@@ -171,7 +171,6 @@ BRANCHES = {
     "batch, arrays": Branch("batch TEXTS -o made --replace --format npz"),
     "batch, a table": Branch("batch TEXTS -o made --replace --format parquet"),
     "batch, pictures": Branch("batch TEXTS -o made --replace --format svg"),
-    "batch, sheets": Branch("batch TEXTS -o made --replace --format contact-sheet"),
     "batch, statistics": Branch("batch TEXTS -o made --replace --format statistics"),
     "batch, effects": Branch("batch TEXTS -o made --replace --format effects"),
     "batch, sources": Branch("batch TEXTS -o made --replace --format sources --model MODEL"),

@@ -22,7 +22,7 @@ CITED = f"attnctl {__version__}, demo: bundled with attnctl {__version__}"
         (("compare", "demo", "random", TEXT), ("x.png", "x.svg"), CITED),
         (("view", TEXT, "--no-open"), ("x.html",), CITED),
         (("explain", TEXT), ("x.svg",), CITED),
-        (("batch", "in.txt", "--format", "contact-sheet"), ("folder",), f"attnctl {__version__}, "),
+        (("batch", "in.txt", "--format", "png"), ("folder",), CITED),
     ],
     ids=lambda one: one[0] if isinstance(one, tuple) else "",
 )

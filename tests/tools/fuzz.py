@@ -58,7 +58,7 @@ NUMBERS = (
 )
 OUTPUTS = ("out.png", "out.json", "out.svg", "out", "out.html", "out.npz", "out.gif", "out.csv", "out.pdf", "out.txt", "out.jsonl",
            ".", "in.txt", "t.json", "none/out.png", "/dev/full", "/dev/null", "-")  # fmt: skip
-FORMATS = ("statistics", "effects", "sources", "parquet", "npz", "contact-sheet", "json,png", "csv")
+FORMATS = ("statistics", "effects", "sources", "parquet", "npz", "json,png", "csv")
 WORDS = ("all", "first", "words", "chars", "demo", "random", "dot", "lines", "mean", "max", "rollout", "value-norm", "entropy",
          "weights", "scores,weights", "json", "contributions", "matrices", "paragraphs", "edge", "0:1", "1.0", "masked-word", "Alice", "-", "6x4", "viridis", "cpu", "sinusoidal", "local")  # fmt: skip
 TEXTS = ("Alice will eat pizza", "a", "", " ", "\x1b]0;x\x07", "\u202eabc", "\udcff", "x" * 3000, "Zebras [MASK] ____", "日本 🍕\u200d",

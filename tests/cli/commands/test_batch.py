@@ -175,7 +175,7 @@ def test_a_bar_on_a_terminal() -> None:
 def test_an_id_comes_out_of_every_format_as_it_went_in(run: Run, name: str | int) -> None:
     pq = pytest.importorskip("pyarrow.parquet")
     file, out = write("in.jsonl", json.dumps({"text": "Alice eats", "id": name})), Path("out")
-    asked = ("--format", "json, npz,parquet,png,svg,pdf,contact-sheet", "--jobs", "1")
+    asked = ("--format", "json, npz,parquet,png,svg,pdf", "--jobs", "1")
     assert run("batch", file, "-o", out, *asked) == Result(0, "", f"attnctl: 1 done: see {out}/manifest.jsonl\n")
     assert check_whole(out) == 1
     (line,) = (out / "traces.jsonl").read_text().splitlines()
