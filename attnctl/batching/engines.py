@@ -14,18 +14,17 @@ import signal
 import threading
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from concurrent.futures import Future, ProcessPoolExecutor, ThreadPoolExecutor
-from concurrent.futures.process import BrokenProcessPool
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextvars import copy_context
 from itertools import chain, islice
-from multiprocessing.connection import wait
+from multiprocessing.connection import Connection, wait
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from attnctl import light_import
 from attnctl.batching.items import Item, Result
 from attnctl.batching.work import Work, Worker
 from attnctl.errors import AttnctlError, current_flags, in_one_line
-from attnctl.interrupts import kept_from_children, tidied_up
+from attnctl.interrupts import kept_from_children
 from attnctl.models import Model
 
 if TYPE_CHECKING:
@@ -139,25 +138,65 @@ def as_they_come(items: Iterable[Item], most: int) -> Iterator[list[Item]]:
 
 
 def run_in_processes(work: Any, chunks: Iterable[list[Item]], jobs: int) -> Iterator[list[Result]]:
-    """The work spread over `jobs` processes, each with a model of its own.
+    """Yield the results of the chunks in their order; `jobs` processes, each with a model of its own, do the work.
 
-    Raises AttnctlError where a process was killed.
+    Raises AttnctlError if a process was killed.
     """
     context = multiprocessing.get_context("spawn")
-    with tidied_up(), _one_thread_each():  # a pool left as it is leaves its semaphores behind
-        pool = ProcessPoolExecutor(jobs, context, _begin_process, (work, current_flags()))
+    processes: list[BaseProcess] = []
+    free: queue.SimpleQueue[Connection] = queue.SimpleQueue()  # to processes that wait for a chunk
+    pool = ThreadPoolExecutor(jobs)
+    try:
+        with _one_thread_each(), kept_from_children():
+            for _ in range(jobs):
+                ours, theirs = context.Pipe()
+                process = context.Process(target=_serve_chunks, args=(theirs, work, current_flags()), daemon=True)
+                process.start()
+                theirs.close()  # so that the end of the process is the end of the pipe
+                processes.append(process)
+                free.put(ours)
+        yield from _in_order(lambda chunk: pool.submit(_have_done, free, chunk), chunks, WINDOW * jobs)
+    finally:
+        pool.shutdown(wait=False, cancel_futures=True)
+        for process in processes:
+            process.terminate()
+        for process in processes:
+            process.join(END_SECONDS)
+            process.kill()
 
-        def submit(chunk: list[Item]) -> Future[list[Result]]:
-            with kept_from_children():
-                return pool.submit(_do_chunk, chunk)
 
-        try:
-            yield from _in_order(submit, chunks, WINDOW * jobs)
-        except BrokenProcessPool:
-            advice = "run the same again to go on, perhaps with fewer jobs"
-            raise AttnctlError(f"a worker process was killed (out of memory?): {advice}") from None
-        finally:
-            _end_pool(pool)
+def _have_done(free: queue.SimpleQueue[Connection], chunk: list[Item]) -> list[Result]:
+    """Return the results of a chunk from a process that is free. Raises what it raised, AttnctlError if it was killed."""
+    connection = free.get()
+    try:
+        connection.send(chunk)
+        results: list[Result] | Exception = connection.recv()
+    except (EOFError, OSError):
+        advice = "run the same again to go on, perhaps with fewer jobs"
+        raise AttnctlError(f"a worker process was killed (out of memory?): {advice}") from None
+    finally:
+        free.put(connection)
+    if isinstance(results, Exception):
+        raise results
+    return results
+
+
+def _serve_chunks(connection: Connection, work: Any, flags: Mapping[str, str] | None) -> None:
+    """Do the chunks that come through a pipe, leave Ctrl-C to the parent, and go when it is gone."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    parent = multiprocessing.parent_process()
+    assert parent is not None
+    threading.Thread(target=lambda: (wait([parent.sentinel]), os._exit(1)), daemon=True).start()
+    light_import.alone = True
+    worker: Worker | None = None
+    with contextlib.suppress(EOFError):  # the parent is gone
+        while True:
+            chunk: list[Item] = connection.recv()
+            try:
+                worker = worker or Worker(work, flags=flags)
+                connection.send(worker.chunk_results(chunk))
+            except Exception as error:
+                connection.send(error)
 
 
 def _in_order(submit: Callable[[list[Item]], Future[Any]], chunks: Iterable[list[Item]], most: int) -> Iterator[Any]:
@@ -172,26 +211,6 @@ def _in_order(submit: Callable[[list[Item]], Future[Any]], chunks: Iterable[list
         yield waiting.popleft().result()
 
 
-def _end_pool(pool: ProcessPoolExecutor) -> None:
-    """End the processes, whatever they are at, and wait for the thread that watches them: Python's own end trips over it.
-
-    A process that ends while it hands a result over leaves half of it behind, and the thread would wait for the rest for
-    ever: once none is left to write it, the pipe is closed.
-    """
-    inside: Any = pool  # what typeshed does not tell, or takes for something else
-    processes: list[BaseProcess] = list((inside._processes or {}).values())
-    watching, results = inside._executor_manager_thread, inside._result_queue
-    pool.shutdown(wait=False, cancel_futures=True)
-    for process in processes:
-        process.terminate()
-    for process in processes:
-        process.join(END_SECONDS)
-    if results is not None:
-        results._writer.close()
-    if watching is not None:
-        watching.join(END_SECONDS)
-
-
 @contextlib.contextmanager
 def _one_thread_each() -> Iterator[None]:
     """As many processes as cores leave each one thread."""
@@ -203,26 +222,6 @@ def _one_thread_each() -> Iterator[None]:
         for name in THREADS:
             del os.environ[name]
         os.environ.update({name: before[name] for name in THREADS if name in before})
-
-
-_worker: Worker | None = None
-
-
-def _begin_process(work: Any, flags: Mapping[str, str] | None) -> None:
-    """In a new process: open the model, leave Ctrl-C to the parent, and go when it is gone."""
-    global _worker
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-    parent = multiprocessing.parent_process()
-    if parent is not None:
-        sentinel = parent.sentinel
-        threading.Thread(target=lambda: (wait([sentinel]), os._exit(1)), daemon=True).start()
-        light_import.alone = True
-    _worker = Worker(work, flags=flags)
-
-
-def _do_chunk(chunk: list[Item]) -> list[Result]:
-    assert _worker is not None
-    return _worker.chunk_results(chunk)
 
 
 def run_on_cluster(
