@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+
 import numpy as np
 import numpy.typing as npt
 
@@ -47,6 +50,23 @@ def torch_device(device: str) -> str:
     if kind == "mps" and not torch.backends.mps.is_available():
         raise AttnctlError("torch sees no Metal device here (cpu always works)", option="device", value=device)
     return device
+
+
+@contextmanager
+def one_thread(needed: bool = True) -> Iterator[None]:
+    """Let each operation of torch run in one thread, if that is `needed`, and afterwards in as many as before.
+
+    Threads inside a small operation wait for each other longer than they compute, and many times longer on a busy machine.
+    """
+    import torch
+
+    before = torch.get_num_threads()
+    if needed:
+        torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
 
 
 def place_array(array: Array, target: Array | str | None) -> Array:

@@ -62,11 +62,12 @@ def import_lightly(load: Callable[[], Result]) -> Result:
     except AttnctlError:
         raise
     except Exception:  # a machine on which they want more of it than they should, or what fails either way
-        for module, name, function in real:
-            setattr(module, name, function)
         for name in set(sys.modules) - before:
             if name.startswith("transformers."):
                 del sys.modules[name]
+    finally:
+        for module, name, function in real:
+            setattr(module, name, function)
     complete_torch()
     return load()
 

@@ -58,9 +58,6 @@ from attnctl.errors import AttnctlError, in_one_line, print_complaint
 
 Loaded = TypeVar("Loaded")
 
-if TYPE_CHECKING:
-    pass
-
 VERSION = 1
 
 # group → its entry points by name, and what loads one of them

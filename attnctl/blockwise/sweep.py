@@ -21,7 +21,7 @@ from typing import TypeVar
 import numpy as np
 import torch
 
-from attnctl.arrays import as_numpy
+from attnctl.arrays import as_numpy, one_thread
 from attnctl.attention import Array, Call
 from attnctl.blockwise import Parts, Ranges, RowStatistics, Tick, Wanted, cut_call, joined_bins, neighbouring_edges
 from attnctl.blockwise.tiles import FLOOR, HeadGroup, as_torch, is_fusible, open_group, row_tiles, shaped_buffer
@@ -34,24 +34,17 @@ ELEMENTS = {"cpu": 1 << 19}  # numbers in a block's buffer, to stay in a CPU's c
 
 
 def map_groups(work: Callable[[range], Result], groups: Sequence[range], stop: Event) -> list[Result]:
-    """`work` on every group of heads. On a CPU each thread takes groups of its own; `stop` is set to end them early.
-
-    Threads inside each small operation would wait for each other thousands of times, which a busy machine makes very slow.
-    """
+    """`work` on every group of heads. On a CPU each thread takes groups of its own; `stop` is set to end them early."""
     threads = torch.get_num_threads()
     if len(groups) < threads or threads == 1:
         return [work(heads) for heads in groups]
 
-    torch.set_num_threads(1)
-    try:
-        with ThreadPoolExecutor(threads) as pool:
-            try:
-                return list(pool.map(torch.inference_mode()(work), groups))  # known to one thread only
-            except BaseException:  # Ctrl-C reaches this thread alone
-                stop.set()
-                raise
-    finally:
-        torch.set_num_threads(threads)
+    with one_thread(), ThreadPoolExecutor(threads) as pool:
+        try:
+            return list(pool.map(torch.inference_mode()(work), groups))  # known to one thread only
+        except BaseException:  # Ctrl-C reaches this thread alone
+            stop.set()
+            raise
 
 
 # --- what is known of a row --------------------------------------------------------------------------------------

@@ -175,6 +175,41 @@ def test_processes_that_end_while_they_hand_a_result_over_are_not_waited_for(tmp
     assert (done.returncode, done.stdout, done.stderr) == (0, "1\n", "")
 
 
+KILLED = """
+import os, signal
+from attnctl.batching.engines import run_in_processes
+from attnctl.batching.items import Item, Result
+from attnctl.errors import AttnctlError
+class Deadly:
+    def task(self, model):
+        return self
+    def begin(self, item):
+        if item.number == 3:
+            os.kill(os.getpid(), signal.SIGKILL)
+        return Result(item, {"json": b""})
+if __name__ == "__main__":
+    for first in (0, 4):
+        done = []
+        try:
+            for some in run_in_processes(Deadly(), ([Item(number, "")] for number in range(first, first + 4)), 2):
+                done += [result.item.number for result in some]
+        except AttnctlError as error:
+            done.append(str(error))
+        print(done)
+"""
+
+
+def test_a_process_that_is_killed_is_told_in_one_line(tmp_path: Path) -> None:
+    (tmp_path / "killed.py").write_text(KILLED)
+    environment = os.environ | {"PYTHONPATH": str(Path(__file__).parents[2])}
+    command = [sys.executable, tmp_path / "killed.py"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False, env=environment)
+    advice = "run the same again to go on, perhaps with fewer jobs"
+    killed = f"a worker process was killed (out of memory?): {advice}"
+    assert done.stdout.splitlines() == [str([0, 1, 2, killed]), str([4, 5, 6, 7])]
+    assert (done.returncode, done.stderr) == (0, "")
+
+
 def test_several_processes_make_what_one_makes(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("attnctl.batching.engines.FEW", {True: 24, False: 24})  # texts that are not worth their start
     file = sentences(tmp_path / "in.txt", 300)

@@ -2,20 +2,22 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 
 import numpy as np
 import pytest
+import soundfile
 
 from attnctl.errors import AttnctlError
 from attnctl.formats.audio import read_audio
+from tests.tools import whisper
 
 
 @pytest.mark.parametrize(
     ("suffix", "form"), [("flac", "FLAC"), ("ogg", "OGG"), ("mp3", "MP3"), ("wav", "RF64"), ("wav", "WAVEX")]
 )
 def test_the_formats_that_are_named_are_read(tmp_path: Path, suffix: str, form: str) -> None:
-    soundfile = pytest.importorskip("soundfile")
     wave = np.sin(np.arange(16_000) / 20).astype(np.float32) / 2
     soundfile.write(tmp_path / f"speech.{suffix}", wave, 16_000, format=form)
     read = read_audio(str(tmp_path / f"speech.{suffix}"))
@@ -38,3 +40,46 @@ def test_a_format_that_only_its_content_names_is_refused(tmp_path: Path, form: s
     (tmp_path / "speech.wav").write_bytes(OTHERS[form] + bytes(4096))
     with pytest.raises(AttnctlError, match="it is no WAV, FLAC, Ogg or MP3"):
         read_audio(str(tmp_path / "speech.wav"))
+
+
+@pytest.mark.parametrize("rate", [8000, 11025, 16000, 22050, 44100, 48000])
+def test_samples_at_another_rate(tmp_path: Path, rate: int) -> None:
+    """A tone below half of both rates comes out as the same tone; one above half of 16 kHz is gone."""
+
+    def read_tone(pitch: int) -> np.ndarray:
+        tone = np.sin(2 * np.pi * pitch * np.arange(rate) / rate) / 2
+        return read_audio(str(whisper.write_wave(tmp_path / "tone.wav", tone, rate=rate, width=4)))
+
+    made = read_tone(440)
+    assert len(made) == 16_000
+    assert np.abs(made - np.sin(2 * np.pi * 440 * np.arange(16_000) / 16_000) / 2)[200:-200].max() < 1e-5
+    if rate > 24_000:
+        assert np.abs(read_tone(10_000))[200:-200].max() < 1e-4
+
+
+@pytest.mark.parametrize("width", [1, 2, 3, 4])
+def test_wave_files_of_every_width_and_of_two_channels(tmp_path: Path, width: int) -> None:
+    samples = whisper.sine(0.5)
+    both = np.stack([samples, samples / 2], axis=1)
+    path = whisper.write_wave(tmp_path / "a.wav", both, width=width)
+    assert np.abs(read_audio(str(path)) - samples * 0.75).max() < (0.02 if width == 1 else 1e-4)
+
+
+@pytest.mark.parametrize("library", ["soundfile", "soxr"])
+def test_without_the_libraries_one_line_says_what_to_install(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, library: str
+) -> None:
+    path = whisper.write_wave(tmp_path / "a.wav", whisper.sine(0.1))
+    monkeypatch.setitem(sys.modules, library, None)
+    with pytest.raises(AttnctlError, match=r"^sound needs soundfile and soxr: pip install 'attnctl\[media\]'$"):
+        read_audio(str(path))
+
+
+def test_a_small_file_of_many_hours_is_refused_before_it_is_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    soundfile.write(tmp_path / "silence.flac", np.zeros(20_000_000, np.int16), 16_000)
+    assert (tmp_path / "silence.flac").stat().st_size < 100_000
+    monkeypatch.setattr("attnctl.limits.free_memory", lambda: 100e6)
+    with pytest.raises(AttnctlError, match="of memory, and .* are free: give a shorter sound"):
+        read_audio(str(tmp_path / "silence.flac"))

@@ -44,7 +44,7 @@ def align_command(
     text: Annotated[
         str | None,
         Argument(
-            help='The text, or speech: .wav, what soundfile reads where that is installed; "-" for standard input.',
+            help='The text, or speech: .wav, .flac, .ogg, .mp3; "-" for standard input.',
             metavar="[TEXT|AUDIO|-]",
         ),
     ] = None,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import math
 import time
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import Callable, Generator
 from dataclasses import dataclass, field
 from time import monotonic
 from typing import TYPE_CHECKING, NamedTuple
@@ -14,7 +14,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from attnctl.arrays import torch_device
+from attnctl.arrays import one_thread, torch_device
 from attnctl.commands.train.corpus import UNKNOWN, Corpus
 from attnctl.commands.train.network import output_of_words, residual
 from attnctl.commands.train.objectives import Batch, Batches
@@ -38,6 +38,7 @@ if TYPE_CHECKING:
 WARM_UP, FLOOR = 100, 0.02  # steps until the full learning rate; what is left of it at the end
 WEIGHT_DECAY, BETAS, CLIP = 0.05, (0.9, 0.98), 1.0
 SAVE_EVERY_SECONDS = 20.0
+SMALL = 256  # d_model of a network for whose operations one thread is enough
 
 
 def begin_training(recipe: Recipe, corpus: Corpus) -> Training:
@@ -171,18 +172,6 @@ def training_step(training: Training) -> float:
     return value
 
 
-@contextlib.contextmanager
-def few_threads(d_model: int) -> Iterator[None]:
-    """Use one thread for a small network: two threads would wait for each other more than they compute."""
-    before = torch.get_num_threads()
-    if d_model <= 256:
-        torch.set_num_threads(1)
-    try:
-        yield
-    finally:
-        torch.set_num_threads(before)
-
-
 def train_network(
     training: Training, run: TrainingRun, watch: Watch | None = None, stop: Callable[[], bool] = lambda: False
 ) -> Generator[Document, None, None]:
@@ -198,7 +187,7 @@ def train_network(
         run.checkpoint(training)
     try:
         while training.step < recipe.steps and not stop():
-            with few_threads(recipe.d_model):
+            with one_thread(recipe.d_model <= SMALL):
                 training.losses.append(training_step(training))
             words += recipe.batch_size * length
             now = time.monotonic()

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from attnctl import limits
+from attnctl.arrays import one_thread
 from attnctl.errors import AttnctlError, error_place, in_one_line
 from attnctl.files import state_of_files, write_whole
 from attnctl.formats.arrays import safetensors_header
@@ -339,7 +340,8 @@ def running_network(network: PreTrainedModel, n: int, name: str) -> Iterator[Non
     """Within this, the network runs over n tokens: without gradients and advice, what it fails with said in one line."""
     import torch
 
-    with torch.inference_mode(), steady_threads(network, n), quiet_library():
+    short = sum(p.numel() for p in network.parameters()) * n < SHORT
+    with torch.inference_mode(), one_thread(short), quiet_library():
         try:
             yield
         except (AttnctlError, MemoryError, torch.OutOfMemoryError):
@@ -371,20 +373,6 @@ def _is_of_reading(error: BaseException) -> bool:
     files = [Path(frame.filename) for frame in traceback.extract_tb(error.__traceback__)]
     own = [file.relative_to(package).parts[0] for file in files if file.is_relative_to(package)]
     return bool(own) and own[-1] in READS
-
-
-@contextmanager
-def steady_threads(network: PreTrainedModel, n: int) -> Iterator[None]:
-    """One thread while a short text runs: two on a busy machine wait for each other, many times longer than one works."""
-    import torch
-
-    before = torch.get_num_threads()
-    if sum(p.numel() for p in network.parameters()) * n < SHORT:
-        torch.set_num_threads(1)
-    try:
-        yield
-    finally:
-        torch.set_num_threads(before)
 
 
 @contextmanager

@@ -25,7 +25,7 @@ from attnctl.commands.align.word_times import (
     without_pauses,
     words_of_pieces,
 )
-from attnctl.formats.audio import read_audio, resampled
+from attnctl.formats.audio import read_audio
 from attnctl.models import open_model
 from tests.conftest import Refused, Run, check_schema
 from tests.tools import whisper
@@ -97,25 +97,6 @@ def test_tokens_become_words() -> None:
     assert [
         text for text, *_ in words_of_pieces(lambda ids: "".join("天気。"[at] for at in ids), range(3), spaces=False)
     ] == ["天", "気。"]
-
-
-@pytest.mark.parametrize("rate", [8000, 11025, 16000, 22050, 44100, 48000])
-def test_samples_at_another_rate(rate: int) -> None:
-    """A tone below half of both rates comes out as the same tone; one above half of 16 kHz is gone."""
-    time = np.arange(rate) / rate
-    made = resampled(np.sin(2 * np.pi * 440 * time).astype(np.float32), rate)
-    assert len(made) == 16_000
-    assert np.abs(made - np.sin(2 * np.pi * 440 * np.arange(16_000) / 16_000))[200:-200].max() < 2e-3
-    if rate > 24_000:
-        assert np.abs(resampled(np.sin(2 * np.pi * 10_000 * time).astype(np.float32), rate))[200:-200].max() < 0.02
-
-
-@pytest.mark.parametrize("width", [1, 2, 3, 4])
-def test_wave_files_of_every_width_and_of_two_channels(tmp_path: Path, width: int) -> None:
-    samples = whisper.sine(0.5)
-    both = np.stack([samples, samples / 2], axis=1)
-    path = whisper.write_wave(tmp_path / "a.wav", both, width=width)
-    assert np.abs(read_audio(str(path)) - samples * 0.75).max() < (0.02 if width == 1 else 1e-4)
 
 
 def test_forms_of_aligned_words(place: Path, tmp_path: Path, run: Run) -> None:

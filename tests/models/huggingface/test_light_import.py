@@ -39,6 +39,39 @@ def test_a_process_of_its_own_imports_no_compiler_and_no_other_architecture(shel
     assert listing == f"{transformers.__version__} {listed}" and len(listed) > 4000
 
 
+RUNNING = """
+import warnings
+from attnctl.models import attend, open_model
+
+def stand_ins():
+    "What is called as the compiler is, and was made by no import: modules, what modules hold, and torch's own."
+    known = [value for module in list(sys.modules.values()) for value in list(vars(module).values())]
+    modules = [one for one in (*sys.modules.values(), *known) if type(one) is type(sys)]
+    return [one.__name__ for one in modules if one.__name__.startswith("torch._dynamo") and one.__spec__ is None]
+
+model = open_model(sys.argv[1])
+import torch
+found = []
+model.network.register_forward_pre_hook(lambda *_: found.append(stand_ins()))
+attend("at", model)
+print(len(found) > 0, any(found))
+from transformers.utils import is_torch_distributed_available
+print(is_torch_distributed_available() == torch.distributed.is_available())
+ids = torch.tensor([[1, 2, 3]])
+model.network.set_attn_implementation("eager")
+with torch.inference_mode():
+    plain = model.network(ids).logits
+warnings.simplefilter("ignore")  # of the compiler's own
+compiled = torch.compile(model.network, backend="eager")  # by the real compiler
+with torch.no_grad():
+    print(torch.equal(compiled(ids).logits, plain), sys.modules["torch._dynamo"].__spec__ is not None)
+"""
+
+
+def test_the_real_compiler_is_in_place_before_a_network_runs(shelf: Shelf) -> None:
+    assert printed(RUNNING, shelf("llama")).splitlines() == ["True False", "True", "True True"]
+
+
 LOADS = {
     "an operation whose shape is known in Python alone": (
         "    tries.append(light_import.SHAPES in sys.modules)\n"

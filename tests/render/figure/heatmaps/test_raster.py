@@ -6,6 +6,7 @@ import dataclasses
 import io
 from typing import Any
 
+import matplotlib
 import numpy as np
 import pytest
 from PIL import Image
@@ -18,7 +19,6 @@ from attnctl.readings.heatmap import HeatmapGrid
 from attnctl.render.figure.heatmap import draw_heatmap
 from attnctl.render.figure.raster import heatmap_png
 from attnctl.render.figure.saving import png_bytes as figure_png
-from attnctl.render.figure.saving import png_of_pixels
 from attnctl.source import record_trace
 from attnctl.source.cells import read_heatmap
 from attnctl.tokens import Token
@@ -111,10 +111,17 @@ def test_the_same_bytes_in_any_order() -> None:
     assert [heatmap_png(*asked(trace))[0] for trace in reversed(traces)] == first[::-1]
 
 
-def test_png_files_hold_every_pixel_and_the_resolution() -> None:
-    for shape in ((1, 1), (3, 7), (64, 200)):
-        canvas = np.random.default_rng(0).integers(0, 256, (*shape, 4), dtype=np.uint8)
-        picture = Image.open(io.BytesIO(png_of_pixels(canvas, 200)))
-        assert (np.asarray(picture) == canvas[..., :3]).all()
-        assert picture.mode == "RGB" and picture.info["dpi"] == pytest.approx((200, 200), abs=0.1)
-        assert picture.info["Software"] == f"attnctl {__version__}"
+@pytest.mark.parametrize("cmap", ["viridis", "magma", "gray_r", "RdBu", "tab20"])
+def test_a_file_of_256_colours_keeps_those_of_the_map(cmap: str) -> None:
+    """Numbers are small here: the most frequent colours are those of the cells."""
+    trace = trace_of("a b c d e f")
+    data = heatmap_png(*asked(trace, dpi=100, cmap=cmap, title="", colour_bar=False, vmin=0, vmax=1))[0]
+    picture = Image.open(io.BytesIO(data))
+    assert picture.mode == "P" and picture.info["dpi"] == pytest.approx((100, 100), abs=0.1)
+    assert picture.info["Software"] == f"attnctl {__version__}" and b"tIME" not in data
+    drawn = [colour for _, colour in sorted(picture.convert("RGB").getcolors(1 << 20), reverse=True)[1:25]]
+    weights = trace.layers[0].weights
+    assert weights is not None
+    wanted = matplotlib.colormaps[cmap](weights[0].ravel(), bytes=True)[:, :3].astype(int)  # (36, 3)
+    distances = np.abs(wanted[:, None] - np.array(drawn)).max(-1).min(1)  # (36,)
+    assert np.sort(distances)[:18].max() <= 4  # of 256
