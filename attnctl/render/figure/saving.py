@@ -18,7 +18,7 @@ from attnctl import __version__
 from attnctl.errors import AttnctlError
 from attnctl.text import harmless_text
 
-VECTOR = {"svg.hashsalt": "attnctl", "pdf.fonttype": 42, "image.composite_image": False}  # the same bytes each time
+VECTOR: dict[Any, Any] = {"svg.hashsalt": "attnctl", "pdf.fonttype": 42, "image.composite_image": False}  # the same bytes each time
 PROGRAM = f"attnctl {__version__}"
 VECTOR_DPI = 300  # vector files hold the cells as an image: fine enough that their edges stay sharp in print
 
@@ -78,6 +78,6 @@ def plain_settings() -> Iterator[None]:
 
 
 @cache
-def _defaults() -> dict[str, Any]:
+def _defaults() -> dict[Any, Any]:
     """Return matplotlib's default settings, without those of windows, which are asked for by name alone."""
     return {name: value for name, value in dict.items(matplotlib.rcParamsDefault) if not name.startswith("backend")}
