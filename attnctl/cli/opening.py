@@ -44,16 +44,30 @@ def open_source(
     from attnctl.source import TextSource
 
     values = {} if model is None else option_values(model)
+    chat = values.get("chat")
     opened = inputs.open_input(
         source,
         file,
         tokens,
         partial(model_of, {name: value for name, value in values.items() if name != "chat"}),
         key_tokens=key_tokens,
-        chat=getattr(model, "chat", None),
-        has_rows=getattr(model, "qkv", None) is not None,
+        chat=None if chat is None else str(chat),
+        has_rows=values.get("qkv") is not None,
         computed=lambda name: refuse_unused(context, *values, because=f"the numbers of {name} are computed already"),
     )
-    if isinstance(opened, TextSource):
-        opened.progress = cost_progress
-    return opened
+    return _with_session(opened) if isinstance(opened, TextSource) else opened
+
+
+def text_source(options: CheckpointOptions, text: str) -> TextSource:
+    """Return a text through the model that the options ask for."""
+    from attnctl.source import TextSource
+
+    return _with_session(TextSource(model_of(options), text))
+
+
+def _with_session(source: TextSource) -> TextSource:
+    """Show how far the source's long work is, and in a shell keep its runs."""
+    source.progress = cost_progress
+    if (kept := kept_models.get()) is not None:
+        source.runner = kept.runs.run
+    return source

@@ -43,6 +43,7 @@ class LayerAttention:
     values: Array | None  # what the weights are taken of (heads, n_k, d_v), where known
     parameters: Mapping[str, Floats]  # what made queries, keys, values and output of these heads, where known
     tick: Tick | None  # hears which share of the layer's work was just done
+    window: int | None = None  # how many keys back a query sees, of a layer that is computed so
     is_finite = False  # whether the arrays of CHECKED are known to hold finite numbers alone
 
     @property

@@ -131,6 +131,11 @@ class ComputedLayer(LayerAttention):
         return self.forward.call.n_k
 
     @property
+    def window(self) -> int | None:  # type: ignore[override]
+        """How many keys back a query sees; None for all."""
+        return self.forward.call.window
+
+    @property
     def positions(self) -> Array:
         """Each query's position among the keys → (n_q,), integer."""
         return np.arange(self.n_q) + self.forward.call.first_position

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from typing import NamedTuple
 
 import numpy as np
 
@@ -176,6 +177,14 @@ class HeatmapGrid:
             return measure_named(self.measure).unit
         units = {"mass": "mass", "mean": "mean weight", "max": "largest weight", AS_GIVEN: "number as given"}
         return units.get(self.measure or "", "weight")
+
+
+class Evolution(NamedTuple):
+    """One head over training: its weights at each kept step of a run, and what run and head are called."""
+
+    readings: Sequence[HeatmapGrid]
+    steps: Sequence[int]
+    name: str
 
 
 def of_overview(

@@ -72,12 +72,12 @@ def measure_heads(
     source = given.source
     if probe and given.model is None:
         raise UsageError(f"runs a model: {source.name} holds numbers that have been computed already", option="probe")
-    if probe and source.measure is not None:
-        why = f"it does not go with {source.measure}"
+    if probe and given.measure is not None:
+        why = f"it does not go with {given.measure}"
         raise UsageError(f"measures the weights of single heads: {why}", option="probe")
-    if names is not None and joins_heads(source.measure):
-        raise UsageError(f"names single heads, and {source.measure} is of all heads together", option="census")
-    statistics = HeadStatisticsReading(source.tokens, source.key_tokens)
+    if names is not None and joins_heads(given.measure):
+        raise UsageError(f"names single heads, and {given.measure} is of all heads together", option="census")
+    statistics = HeadStatisticsReading(source.tokens, given.key_tokens)
     found: Overview = given.read(OverviewReading(statistics=statistics), tick)
     measured = list(found.head_statistics)
     if probe:

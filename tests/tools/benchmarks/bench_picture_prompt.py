@@ -60,9 +60,9 @@ def measure(way: str, folder: Path) -> None:
     """Prints the tokens, the most memory of one way (MiB), what of it is beyond the loaded model, and its seconds."""
     import torch
 
+    from attnctl.links import query_row
     from attnctl.models import open_model
     from attnctl.source import TextSource, prepare
-    from attnctl.source.cells import query_row
 
     torch.set_num_threads(1)
     model = open_model(str(folder), image=str(folder / "photo.png"))
