@@ -254,7 +254,7 @@ def test_the_pretended_device_refuses_what_a_gpu_refuses() -> None:
 
 @pytest.mark.parametrize("kind", ["diffllama", "gpt_oss", "qwen3_next", "deepseek_v32", "deepseek_v4", "inkling2_text"])
 def test_what_families_do_beside_the_softmax(cuda: Device, kind: str) -> None:
-    """Signed weights, sinks, gates, indexers' scores: seen on the device as on the CPU."""
+    """Sinks and gates: seen on the device as on the CPU."""
     family = Family(kind, "causal")
     network = build(family)
     network.set_experts_implementation("eager")  # experts' grouped kernels are the device's own business

@@ -6,7 +6,7 @@ short text are built, and answer as kept ones do; those of a long one never are 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -126,12 +126,9 @@ class LayerAttention:
         """Of each row, what `blockwise.sweep.measure_rows` finds with `rows`; pooled to at most grid × grid even cells."""
         self._all_rows("statistics")
         blocks = [statistics_of_rows(block, self.positions[lo:hi], marks) for lo, hi, block in self._blocks()]
-        known = {
-            name: np.concatenate([getattr(block, name) for block in blocks], axis=-1)
-            for name in ("entropy", "distance", "spread", "marked", "largest", "kept")
-        }
+        by_row = [np.concatenate(parts, axis=-1) for parts in zip(*(block[2:] for block in blocks), strict=True)]
         pooled = self.pooled(even_parts(0, self.n_q, grid), even_parts(0, self.n_k, grid), "mass")
-        return RowStatistics(None, pooled, **known)
+        return RowStatistics(None, pooled, *by_row)
 
     def links(self, count: int) -> tuple[Array, Floats]:
         """The `count` keys that each query attends to most, and their weights: two arrays (heads, n_q, count)."""
@@ -199,16 +196,16 @@ class LayerAttention:
         kept[list(keys)] = 0
         mask = kept[None] > 0 if self.mask is None else self.mask & (kept > 0)
         shown = np.broadcast_to(mask, self.stored.shape[-2:])  # (rows, n_k)
-        return self._with_weights(ChangedWeights.of(self.stored, np.tile(kept, (len(self.heads), 1))), shown)
+        return self._with_weights(changed_weights(self.stored, np.tile(kept, (len(self.heads), 1))), shown)
 
     def reweighted(self, factors: Array) -> LayerAttention:
         """The layer with each key's weight times a factor (heads, n_k) of 0 or more, and each row made to sum to 1 again."""
-        return self._with_weights(ChangedWeights.of(self.stored, np.asarray(factors, np.float32)), self.mask)
+        return self._with_weights(changed_weights(self.stored, np.asarray(factors, np.float32)), self.mask)
 
     def select_keys(self, kept: Sequence[int] | Array) -> LayerAttention:
         """The layer with some of its keys, by their places: its rows lack what the others take."""
         mask = None if self.mask is None else self.mask[:, list(kept)]
-        return self._with_weights(ChangedWeights.of(self.stored, kept=np.asarray(kept)), mask)
+        return self._with_weights(changed_weights(self.stored, kept=np.asarray(kept)), mask)
 
     def _with_weights(self, weights: Array, mask: Bools | None) -> LayerTrace:
         """Other weights of the same heads and queries, of which nothing else is known."""
@@ -258,35 +255,45 @@ class LayerAttention:
 
 
 @dataclass(frozen=True)
-class ChangedWeights:
-    """Stored weights, changed when their rows are read: times a factor a key, each row made to sum to 1 again; some keys."""
+class RowsOnDemand:
+    """Weights (heads, n_q, n_k) whose rows are made when they are needed: `[head, first:last]`, or `[[heads]]` for some."""
 
-    stored: Array  # (heads, rows, n_k)
-    factors: Floats | None = None  # (heads, n_k)
-    kept: Array | None = None  # the places of the keys that are left
-
-    @classmethod
-    def of(cls, stored: Array, factors: Floats | None = None, kept: Array | None = None) -> Array:
-        """The weights so changed: at once where they are an array."""
-        changed = cls(stored, factors, kept)
-        return changed._changed(stored, factors) if isinstance(stored, np.ndarray) else changed
+    read: Callable[[int, int, int], Floats]  # head, first row, last + 1 → (rows, n_k)
+    heads: tuple[int, ...]  # by their numbers for `read`
+    n_q: int
+    n_k: int
 
     @property
-    def shape(self) -> tuple[int, ...]:
-        """(heads, rows, n_k)."""
-        return (*self.stored.shape[:-1], self.stored.shape[-1] if self.kept is None else len(self.kept))
+    def shape(self) -> tuple[int, int, int]:
+        """(heads, n_q, n_k)."""
+        return len(self.heads), self.n_q, self.n_k
 
-    def __getitem__(self, at: Any) -> Array:
-        """`[head, first:last]` → (rows, n_k), or `[[heads]]` → some heads of it."""
+    def __getitem__(self, at: list[int] | tuple[int, slice]) -> Array:
+        """Return rows of one head (rows, n_k), or the weights of some heads."""
         if isinstance(at, list):
-            return ChangedWeights(self.stored[at], None if self.factors is None else self.factors[at], self.kept)
-        head, rows = at
-        return self._changed(self.stored[head, rows], None if self.factors is None else self.factors[head])
+            return replace(self, heads=tuple(self.heads[place] for place in at))
+        place, rows = at
+        first, last, _ = rows.indices(self.n_q)
+        return self.read(self.heads[place], first, last)
 
-    def _changed(self, weights: Floats, factors: Floats | None) -> Floats:
-        """Weights (…, rows, n_k) by their factors (…, n_k)."""
+
+def changed_weights(stored: Array, factors: Floats | None = None, kept: Array | None = None) -> Array:
+    """Return weights (heads, rows, n_k) times a factor (heads, n_k), each row made to sum to 1 again, of the kept keys.
+
+    An array is changed at once, other weights when their rows are read.
+    """
+
+    def change(weights: Floats, factors: Floats | None) -> Floats:
         weights = weights if factors is None else rescaled_rows(weights * factors[..., None, :])
-        return weights if self.kept is None else weights[..., self.kept]
+        return weights if kept is None else weights[..., kept]
+
+    if isinstance(stored, np.ndarray):
+        return change(stored, factors)
+    heads, n_q, n_k = stored.shape
+    return RowsOnDemand(
+        lambda head, first, last: change(stored[head, first:last], None if factors is None else factors[head]),
+        *(tuple(range(heads)), n_q, n_k if kept is None else len(kept)),
+    )
 
 
 def rescaled_rows(weights: Floats) -> Floats:
@@ -348,14 +355,6 @@ class LayerTrace(LayerAttention):
     mask: Bools | None = _kept(
         "layer", ("rows", "keys"), "mask", "True where a query may look; absent where nothing is masked", True
     )
-    index_scores: Floats | None = _kept(
-        *("layer", ("rows", "keys"), "mask"),
-        "Scores by which an indexer picks the keys that a query may see (DeepSeek-V3.2; of blocks at each key: Qwen 4), "
-        "0 for those in the future",
-    )
-    differential_lambda: Floats | None = _kept(
-        "layer", ("1",), "difference", "λ of differential attention (Ye et al. 2024)"
-    )
     queries_before_rope: Floats | None = _kept("head", ("rows", "d_k"), "rope", "Q before the rotary positions")
     keys_before_rope: Floats | None = _kept("head", ("keys", "d_k"), "rope", "K before the rotary positions")
     queries: Floats | None = _kept("head", ("rows", "d_k"), "queries", "Q")
@@ -371,10 +370,6 @@ class LayerTrace(LayerAttention):
         "Softmax of the masked scaled scores / temperature, before dropout; rows sum to 1, less what a sink takes",
     )
     sink_weights: Floats | None = _kept("head", ("rows",), "weights", "What a learned sink takes of each row")
-    signed_weights: Floats | None = _kept(
-        *("head", ("rows", "keys"), "difference"),
-        "Differential attention: weights of the first head of a pair - λ × those of the second",
-    )
     dropped_weights: Floats | None = _kept("head", ("rows", "keys"), "dropout", "Weights after dropout")
     context: Floats | None = _kept("head", ("rows", "d_v"), "context", "Weights V")
     gate: Floats | None = _kept(
@@ -447,11 +442,15 @@ class LayerTrace(LayerAttention):
             return whole
         return replace(whole, rows=tuple(rows), **whole.narrowed_arrays(rows=self._row_places(rows)))
 
-    def narrowed_arrays(self, heads: list[int] | None = None, rows: list[int] | slice | None = None) -> dict[str, Any]:
-        """The fields that are arrays, of some heads and rows by their places (None: all)."""
-        return narrow_arrays(
-            {array.name: there for array, there in self.arrays_kept() if not array.parameter}, heads, rows
-        )
+    def narrowed_arrays(
+        self, heads: list[int] | None = None, rows: list[int] | slice | None = None
+    ) -> dict[str, Array]:
+        """Return the fields that are arrays, of some heads and rows by their places (None: all)."""
+        return narrow_arrays({array.name: there for array, there in self.field_arrays()}, heads, rows)
+
+    def field_arrays(self) -> Iterator[tuple[TraceArray, Array]]:
+        """Yield the arrays that this layer has, without parameters."""
+        return ((array, there) for array, there in self.arrays_kept() if not array.parameter)
 
 
 _OF_FIELDS = [replace(one.metadata["array"], name=one.name) for one in fields(LayerTrace) if one.metadata]

@@ -12,7 +12,7 @@ import numpy as np
 from attnctl import attention
 from attnctl.arrays import LONG, Bools, Floats, as_numpy, place_array
 from attnctl.attention import Array, Attended, Call
-from attnctl.blockwise import RowStatistics, Wanted, count_visible, even_edges, parts_visible, single_tokens
+from attnctl.blockwise import RowStatistics, count_visible, even_edges, parts_visible, single_tokens
 from attnctl.blockwise.rows import (
     exact_rows,
     fused_context,
@@ -41,7 +41,6 @@ class Forward:
     call: Call
     known: Mapping[str, Array] = field(default_factory=dict)  # arrays of all heads by their names in a trace
     parameters: Mapping[str, Floats] = field(default_factory=dict)
-    difference: float | None = None  # λ of differential attention: heads h and h + heads / 2 are a pair
     output_matrix: Callable[[], Floats | None] | None = None  # W_O (heads · d_v, d_out), asked for where it is wanted
     after: Callable[[Array], tuple[Array, Array | None]] | None = None
 
@@ -202,20 +201,8 @@ class ComputedLayer(LayerAttention):
             self.kv_heads,
             rows=None if rows is None else tuple(rows),
             parameters=self.parameters,
-            **steps | narrow_arrays(known, heads, chosen) | self._differences(chosen),
+            **steps | narrow_arrays(known, heads, chosen),
         )
-
-    def _differences(self, rows: list[int] | None) -> dict[str, Array]:
-        """Of differential attention, weights of the first head of each head's pair - λ × those of the second, and λ."""
-        if (factor := self.forward.difference) is None:
-            return {}
-        half = self.forward.call.queries.shape[-3] // 2
-        pairs = sorted({head % half for head in self.heads})
-        both = replace(self, heads=(*pairs, *(pair + half for pair in pairs)))
-        weights = both.all_weights() if rows is None else both.rows_of(rows)  # (2 · pairs, rows, n_k)
-        signed = weights[: len(pairs)] - np.float32(factor) * weights[len(pairs) :]  # (pairs, rows, n_k)
-        signed = signed[[pairs.index(head % half) for head in self.heads]]  # (heads, rows, n_k)
-        return {"signed_weights": signed, "differential_lambda": np.array([factor], np.float32)}
 
 
 @dataclass(eq=False)
@@ -302,8 +289,8 @@ class SweptLayer(ComputedLayer):
         from attnctl.blockwise.sweep import measure_rows
 
         self._every_key("statistics")
-        edges = even_edges(self.n_k, grid), even_edges(self.n_q, grid)
-        found = measure_rows(self.call, Wanted(*edges, marks, rows=True), tick=self.tick)
+        keys, queries = even_edges(self.n_k, grid), even_edges(self.n_q, grid)
+        found = measure_rows(self.call, key_edges=keys, row_edges=queries, marks=marks, rows=True, tick=self.tick)
         self.__dict__["_logsumexp"] = found.logsumexp
         return found
 

@@ -15,9 +15,9 @@ from attnctl.errors import AttnctlError
 from attnctl.layer import LayerAttention
 from attnctl.measures.value_norm import value_lengths
 from attnctl.tokens import PADDING, WHOLE, Token
+from attnctl.tolerances import WHOLE_ROW
 
 SINK_MASS = 0.3  # of all that a head gives, from which a key is a sink (Gu et al. 2025)
-SINKS = 1e-3  # mass that is lacking in a row, from which it is no rounding
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +61,7 @@ def head_statistics(
     most = np.log(np.maximum(layer.visible_counts(), 1))  # (n_q,), nats
     # the mass that learned sinks take, (heads, n_q); a row that sees nothing has no sink either
     taken = np.where(found.kept > 0, 1 - found.kept, 0)
-    learned = taken.mean(-1) if (taken > SINKS).any() else None
+    learned = taken.mean(-1) if (taken > WHOLE_ROW).any() else None
     means: dict[str, Array] = {
         "entropy": found.entropy.mean(-1),
         "entropy_share": (found.entropy[:, most > 0] / most[most > 0]).mean(-1) if (most > 0).any() else None,

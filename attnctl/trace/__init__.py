@@ -230,9 +230,9 @@ class TraceReading:
     def take(self, layer: LayerAttention) -> None:
         """Keep one layer. Raises AttnctlError where its numbers overflow float32."""
         kept = layer.record(self.rows)
-        for name in () if layer.is_finite else CHECKED:
-            if (there := getattr(kept, name)) is not None and not np.isfinite(there).all():
-                what = f"the {name.replace('_', ' ')} of layer {layer.layer}"
+        for array, numbers in () if layer.is_finite else kept.arrays_kept():
+            if array.name in CHECKED and not np.isfinite(numbers).all():
+                what = f"the {array.name.replace('_', ' ')} of layer {layer.layer}"
                 raise AttnctlError(f"{what} are too large for float32: see the scale and temperature")
         self._layers.append(kept)
 

@@ -318,10 +318,7 @@ class FamilyTraits:
             self._keys[site.layer] = weakref.ref(call.keys)
         else:
             self._shared[site.layer] = owner
-        index_scores = self._indexers.scores_of_layer(site.layer, call.n_q, call.n_k, slots)
         return {
-            "known": {} if index_scores is None else {"index_scores": index_scores},
-            "difference": factor,
             "output_matrix": partial(self.readers.output_matrix, site, call),
         }
 
@@ -368,8 +365,6 @@ class FamilyTraits:
             )
         if self._indexed:
             notes.append("An indexer picks the keys that each query may see: the others are masked.")
-            if self._indexers.not_shown:
-                notes.append("Its scores are not of one key each: what it picks is shown, and they are not.")
         if self._slots is not None and self._slots.every_span:
             notes.append(self._slots.slots_sentence())
         if self._shared:

@@ -15,12 +15,13 @@ from attnctl.attention import Array, Call
 from attnctl.errors import AttnctlError
 from attnctl.interventions import Intervention, zeroed_values
 from attnctl.layer import LayerAttention
-from attnctl.models.huggingface.attention_call import ROUNDING, changed_context
+from attnctl.models.huggingface.attention_call import changed_context
 from attnctl.models.huggingface.attention_interface import WatchOptions, watch_attention
 from attnctl.models.huggingface.attention_sites import Site, blocks_of
 from attnctl.models.huggingface.family_traits import ContextReaders
 from attnctl.models.huggingface.intervention import Applied, apply_interventions
 from attnctl.models.huggingface.packed_linear import packed_products, packing_of_network
+from attnctl.tolerances import KERNEL, tolerance
 
 if TYPE_CHECKING:
     from torch.nn import Module
@@ -179,7 +180,7 @@ class RecordedBlocks:
     def check_layer(self, layer: LayerAttention) -> None:
         """Raise AttnctlError where the block of a layer, two rows at once and nothing zeroed, does not come to the same."""
         own = torch.as_tensor(self.output_of_layer(layer))  # (n_q, d_model)
-        near = ROUNDING.get(next(self.network.parameters()).dtype, 1e-4) * float(own.abs().max())
+        near = tolerance(KERNEL, next(self.network.parameters()).dtype) * float(own.abs().max())
         for made in self._run_again(layer, [None, None]):
             if made.shape != own.shape or not bool((made - own).abs().max() <= near):
                 raise self._refused("run again by itself, a block does not come to the same")
