@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 import numpy as np
 
@@ -19,25 +20,8 @@ from attnctl.attention import Array, Call
 Tick = Callable[[float], None]  # hears, from any thread, which share of the work was just done
 
 
-@dataclass(frozen=True)
-class Wanted:
-    """What is asked of one pass over the keys, beside each row's logsumexp.
-
-    `key_edges` 0 … n_k and `row_edges` 0 … n_q cut keys and rows into bins: the mass that a row bin gives to a key bin,
-    averaged over its rows; with `peaks` the largest weight between them instead. `rows` asks for entropy, distance, spread,
-    and the mass on each set of `marks` (marks, n_k), true where a key belongs to it.
-    """
-
-    key_edges: Sequence[int] | None = None
-    row_edges: Sequence[int] | None = None
-    marks: Array | None = None
-    rows: bool = False
-    peaks: bool = False
-
-
-@dataclass(frozen=True)
-class RowStatistics:
-    """What is known of each row, and of the whole pooled; all but `logsumexp` only where asked for."""
+class RowStatistics(NamedTuple):
+    """What is known of each row, and of the whole pooled; all but `logsumexp` only if asked for."""
 
     logsumexp: Array  # (heads, n_q), of the masked scaled scores, sinks in it; -inf where nothing is visible
     pooled: Array | None = None  # (heads, row bins, key bins)
@@ -105,16 +89,25 @@ def cut_call(call: Call, lo: int, hi: int) -> Call:
     least, greatest = attention.visible_gaps(call.causal, call.window)
     b = int(min(n_k, max(last - least + 1, 1)))
     a = int(min(max(0, first - greatest), b - 1))  # some key there must be, even where none is visible
-    changes: dict[str, Array] = {"queries": call.queries[:, lo:hi], "offset": first - a}
-    changes |= {name: getattr(call, name)[:, a:b] for name in ("keys", "values")}
-    for name in ("bias", "mask", "keep"):
-        part = getattr(call, name)
-        if part is not None:
-            part = part[..., lo:hi, :] if part.shape[-2] == n_q else part
-            changes[name] = part[..., a:b] if part.shape[-1] == n_k else part
-    if call.sinks is not None and call.sinks.ndim > 1:
-        changes["sinks"] = call.sinks[..., lo:hi]  # (heads, rows)
-    return replace(call, **changes)
+
+    def cut_cells(cells: Array | None) -> Array | None:
+        """Return the cells (…, n_q or 1, n_k or 1) of these queries and keys."""
+        if cells is None:
+            return None
+        cells = cells[..., lo:hi, :] if cells.shape[-2] == n_q else cells
+        return cells[..., a:b] if cells.shape[-1] == n_k else cells
+
+    return replace(
+        call,
+        queries=call.queries[:, lo:hi],
+        keys=call.keys[:, a:b],
+        values=call.values[:, a:b],
+        bias=cut_cells(call.bias),
+        mask=cut_cells(call.mask),
+        keep=cut_cells(call.keep),
+        sinks=call.sinks[..., lo:hi] if call.sinks is not None and call.sinks.ndim > 1 else call.sinks,
+        offset=first - a,
+    )
 
 
 def count_visible(call: Call) -> Array:

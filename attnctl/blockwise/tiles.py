@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
-from typing import Any
 
 import numpy as np
 import torch
@@ -22,12 +21,18 @@ def as_torch(call: Call) -> Call:
     def as_tensor(array: Array | None) -> Array:
         return torch.from_numpy(np.ascontiguousarray(array)) if isinstance(array, np.ndarray) else array
 
-    arrays = {
-        name: as_tensor(getattr(call, name)) for name in ("queries", "keys", "values", "bias", "mask", "sinks", "keep")
-    }
-    if arrays["queries"].ndim != 3:
-        raise ValueError(f"queries have shape {tuple(arrays['queries'].shape)}: one text at a time, (heads, n, d)")
-    return replace(call, **arrays)
+    if call.queries.ndim != 3:
+        raise ValueError(f"queries have shape {tuple(call.queries.shape)}: one text at a time, (heads, n, d)")
+    return replace(
+        call,
+        queries=as_tensor(call.queries),
+        keys=as_tensor(call.keys),
+        values=as_tensor(call.values),
+        bias=as_tensor(call.bias),
+        mask=as_tensor(call.mask),
+        sinks=as_tensor(call.sinks),
+        keep=as_tensor(call.keep),
+    )
 
 
 # --- which rows see which keys -----------------------------------------------------------------------------------
@@ -96,7 +101,7 @@ class HeadGroup:
         call, share = self.call, self.call.queries.shape[0] // self.call.keys.shape[0]
         q = call.queries[list(self.heads), lo:hi][None]  # (1, heads, rows, d)
         k = call.keys[[head // share for head in self.heads], a:b][None]  # (1, heads, keys, d)
-        kernel: Any = torch.ops.aten._scaled_dot_product_flash_attention
+        kernel: Callable[..., tuple[torch.Tensor, torch.Tensor]] = torch.ops.aten._scaled_dot_product_flash_attention
         if q.device.type == "cpu":
             kernel = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu
         found = kernel(q, k, k, scale=call.effective_scale / call.temperature)[1]  # (1, heads, rows)

@@ -18,7 +18,7 @@ import numpy as np
 import torch
 
 from attnctl.attention import Call
-from attnctl.blockwise import Wanted, even_edges, even_parts
+from attnctl.blockwise import even_edges, even_parts
 from attnctl.blockwise.sweep import measure_rows, pool_between_parts
 
 HEADS, D = 32, 128
@@ -51,7 +51,7 @@ def long_texts(n: int) -> None:
             q[None], k[None], v[None], is_causal=True
         ),
         "overview": lambda: pool_between_parts(call, cells, cells),
-        "head statistics": lambda: measure_rows(call, Wanted(edges, edges, first, rows=True)),
+        "head statistics": lambda: measure_rows(call, key_edges=edges, row_edges=edges, marks=first, rows=True),
     }
     inputs = 3 * q.nbytes
     base = None
