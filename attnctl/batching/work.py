@@ -23,6 +23,7 @@ from attnctl.formats.pictures import format_names, heatmap_bytes
 from attnctl.measures import check_measure, needs_of
 from attnctl.models import Model, open_named_model
 from attnctl.models.builtin.stack import Stack, can_run_together, run_together
+from attnctl.readings.trace_reading import TraceReading
 from attnctl.source import (
     ChangedReading,
     Changes,
@@ -35,7 +36,7 @@ from attnctl.source import (
     with_text_pair,
 )
 from attnctl.tokens import Token, checked_text, find_several
-from attnctl.trace import Trace, TraceReading
+from attnctl.trace import Trace
 from attnctl.trace.run import notes_of_kind
 from attnctl.trace.steps import NAMES, check_names, narrow_trace, rounded_trace
 

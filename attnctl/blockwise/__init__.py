@@ -21,16 +21,16 @@ Tick = Callable[[float], None]  # hears, from any thread, which share of the wor
 
 
 class RowStatistics(NamedTuple):
-    """What is known of each row, and of the whole pooled; all but `logsumexp` only if asked for."""
+    """What is known of each row, and of the whole pooled; all but `logsumexp` are None unless asked for."""
 
     logsumexp: Array  # (heads, n_q), of the masked scaled scores, sinks in it; -inf where nothing is visible
-    pooled: Array | None = None  # (heads, row bins, key bins)
-    entropy: Array | None = None  # (heads, n_q), nats; what a sink takes has no term
-    distance: Array | None = None  # (heads, n_q), mean of |i - j| over what the row attends to, tokens
-    spread: Array | None = None  # (heads, n_q), standard deviation of j, tokens
-    marked: Array | None = None  # (heads, marks, n_q), mass on each set of marked keys
-    largest: Array | None = None  # (heads, n_q), the largest weight
-    kept: Array | None = None  # (heads, n_q), mass on all keys: below 1 where a learned sink takes the rest
+    pooled: Array = None  # (heads, row bins, key bins)
+    entropy: Array = None  # (heads, n_q), nats; what a sink takes has no term
+    distance: Array = None  # (heads, n_q), mean of |i - j| over what the row attends to, tokens
+    spread: Array = None  # (heads, n_q), standard deviation of j, tokens
+    marked: Array = None  # (heads, marks, n_q), mass on each set of marked keys
+    largest: Array = None  # (heads, n_q), the largest weight
+    kept: Array = None  # (heads, n_q), mass on all keys: below 1 where a learned sink takes the rest
 
 
 def neighbouring_edges(edges: Sequence[int]) -> list[tuple[int, int]]:

@@ -12,7 +12,7 @@ from itertools import product
 import numpy as np
 
 from attnctl import attention
-from attnctl.arrays import MEMORY, as_numpy
+from attnctl.arrays import MEMORY, as_numpy, place_array
 from attnctl.attention import Array, Call
 from attnctl.blockwise import call_positions, cut_call
 
@@ -236,13 +236,13 @@ def _streaming(call: Call, rows: Array, lo: int, hi: int, first: int, last: int)
     bias = call.bias
     if bias is not None:
         bias = bias[..., lo:hi, :] if bias.shape[-2] == call.n_q else bias
-        bias = bias[..., _like(keys, bias)] if bias.shape[-1] == call.n_k else bias
+        bias = bias[..., place_array(keys, bias)] if bias.shape[-1] == call.n_k else bias
     return replace(
         call,
         queries=call.queries[..., lo:hi, :],
-        keys=call.keys[..., _like(keys, call.keys), :],
-        values=call.values[..., _like(keys, call.values), :],
-        mask=_like(shown, call.queries),
+        keys=call.keys[..., place_array(keys, call.keys), :],
+        values=call.values[..., place_array(keys, call.values), :],
+        mask=place_array(shown, call.queries),
         bias=bias,
         sinks=call.sinks if call.sinks is None or call.sinks.ndim == 1 else call.sinks[..., lo:hi],
         causal=False,
@@ -257,12 +257,3 @@ def relative_change(after: Array, before: Array) -> Array:
     size = np.linalg.norm(before, axis=-1)  # (heads, rows)
     gap = np.linalg.norm(after - before, axis=-1)  # (heads, rows)
     return gap / np.where(size == 0, 1, size)
-
-
-def _like(array: Array, like: Array) -> Array:
-    """A NumPy array in the library of another."""
-    if isinstance(like, np.ndarray):
-        return array
-    import torch
-
-    return torch.as_tensor(np.ascontiguousarray(array), device=like.device)

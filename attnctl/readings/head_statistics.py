@@ -5,7 +5,7 @@ from __future__ import annotations
 import unicodedata
 from collections.abc import Container, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
@@ -55,7 +55,7 @@ def head_statistics(
         marks[1] = [token.special for token in tokens]
         words = ["" if token.special else token.text.strip() for token in tokens]
         marks[2] = [word != "" and all(unicodedata.category(sign)[0] == "P" for sign in word) for word in words]
-    found: Any = layer.statistics(marks, RANKED)
+    found = layer.statistics(marks, RANKED)
     if not np.isfinite(found.entropy).all():  # a row that sees nothing has entropy 0
         raise AttnctlError(f"the scores of layer {layer.layer} are no finite numbers: see the weights up to there")
     most = np.log(np.maximum(layer.visible_counts(), 1))  # (n_q,), nats

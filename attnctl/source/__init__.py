@@ -19,9 +19,10 @@ from attnctl.argument_types import chosen_indices, parse_selection
 from attnctl.errors import AttnctlError, UsageError, option_name
 from attnctl.files import names_picture, names_sound
 from attnctl.layer import LayerAttention, LayerTrace
+from attnctl.readings.trace_reading import TraceReading
 from attnctl.text import counted, number_list, visible_text
 from attnctl.tokens import AS_TEXT, Token, checked_text, find_several, find_token, is_index
-from attnctl.trace import Trace, TraceReading, by_words
+from attnctl.trace import Trace, by_words
 from attnctl.trace.model_info import ModelInfo
 from attnctl.trace.run import Note, Run, StopForward, notes_of_kind
 

@@ -13,8 +13,8 @@ from attnctl.layer.computed import ComputedLayer
 from attnctl.models import open_model
 from attnctl.readings.heatmap import OverviewReading
 from attnctl.readings.statistics_reading import HeadStatisticsReading
+from attnctl.readings.trace_reading import TraceReading
 from attnctl.source import TextSource
-from attnctl.trace import TraceReading
 from attnctl.trace.run import Run
 
 TEXT = "Alice will eat pizza"

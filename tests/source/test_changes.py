@@ -11,9 +11,9 @@ import pytest
 import attnctl
 from attnctl.models import open_model
 from attnctl.readings.heatmap import OverviewReading
+from attnctl.readings.trace_reading import TraceReading
 from attnctl.source import Changes, TextSource, TraceSource, keys_left_out, prepare
 from attnctl.tokens import Token
-from attnctl.trace import TraceReading
 from attnctl.zoom import grid_of, heatmap_grid
 from tests.conftest import Run
 

@@ -16,8 +16,8 @@ from attnctl.errors import AttnctlError, UsageError
 from attnctl.formats.documents.trace_json import trace_to_json
 from attnctl.models import open_model
 from attnctl.models.builtin.stack import can_run_together, run_together, uniform_numbers
+from attnctl.readings.trace_reading import TraceReading
 from attnctl.source import ChangedReading, Prepared, TextSource
-from attnctl.trace import TraceReading
 from attnctl.trace.run import StopForward
 from tests.conftest import SAMPLES, attend
 

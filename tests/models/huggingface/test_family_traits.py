@@ -24,10 +24,11 @@ from attnctl.models.huggingface.checkpoint import Checkpoint
 from attnctl.models.huggingface.family_traits import ContextReaders
 from attnctl.readings.questions.headline import headline
 from attnctl.readings.statistics_reading import HeadStatisticsReading
+from attnctl.readings.trace_reading import TraceReading
 from attnctl.render.terminal.console import Shown, as_text
 from attnctl.render.told.explanation import Explanation
 from attnctl.source import Changes, TextSource, TraceSource, prepare, record_trace
-from attnctl.trace import Trace, TraceReading
+from attnctl.trace import Trace
 from tests.models.huggingface.conftest import FamilyTrace
 from tests.tools.sweep.checkpoints import TEXT, opened
 from tests.tools.sweep.families import Family, build
