@@ -33,7 +33,7 @@ def own_parts(given: Prepared, spans: str | None) -> tuple[TextPart, ...]:
 
 
 def named_query(given: Prepared, at: int | None) -> tuple[int, tuple[str, ...]]:
-    """The query that was named, or the last one, and what is to be said of it."""
+    """Return the query that was named, or the last one, and a note if it was not named."""
     if at is not None:
         return at, ()
     n, held = len(given.source.tokens), given.source.held_rows
@@ -42,7 +42,7 @@ def named_query(given: Prepared, at: int | None) -> tuple[int, tuple[str, ...]]:
 
 
 def query_row(given: Prepared, query: int, links: int | None = None, tick: Tick | None = None) -> LongRow:
-    """The exact row of a query; with `links` so many of its strongest links, in a row that is 0 elsewhere."""
+    """Return the exact row of a query; with `links` so many of its strongest links, in a row that is 0 elsewhere."""
     if links is None:
         return given.read(RowReading(query), tick)
     source, keys = given.source, given.key_tokens
@@ -66,7 +66,7 @@ def check_links(given: Prepared, top: int) -> None:
 
 
 def read_strongest_links(given: Prepared, top: int, tick: Tick | None = None) -> Overview:
-    """The strongest links of each query, and of a run the statistics of its heads: its file may be asked for both again."""
+    """Return the strongest links of each query, and the statistics of the heads if they can be known: a file keeps both."""
     kept = given.overview
     asks = not given.left_out and (kept is None or (isinstance(kept, Overview) and bool(kept.head_statistics)))
     statistics = HeadStatisticsReading(given.source.tokens, given.key_tokens) if asks else None
@@ -74,7 +74,7 @@ def read_strongest_links(given: Prepared, top: int, tick: Tick | None = None) ->
 
 
 def survey_text(given: Prepared) -> tuple[Overview, list[ExactBlock]]:
-    """The overview of a long text with its strongest links, and the blocks around them, exactly: two readings."""
+    """Return the overview of a long text with its strongest links, and exact blocks around them: two readings."""
     source = given.source
     parts = zoom_cells(source.tokens, range(len(source.tokens)), None, "rows", SIZE, source.text)
     columns = parts

@@ -34,7 +34,7 @@ EVERY_CELL = Zoom()
 
 
 def heatmap_grid(given: Prepared, cells: Overview) -> HeatmapGrid:
-    """The cells of what was prepared, as they are shown."""
+    """Return the cells of what was prepared, as they are shown."""
     return of_overview(cells, given.done, given.measure, given.key_numbers)
 
 
@@ -46,7 +46,7 @@ def read_heatmap(
     drop: Sequence[str] = (),
     renormalise: bool = False,
 ) -> HeatmapGrid:
-    """The weights of a trace for the layers and heads asked for (None: all that it holds), every one.
+    """Return the weights of a trace for the layers and heads asked for (None: all that it holds), every one.
 
     Raises AttnctlError where the trace has no such layer, head or weights, UsageError where a key to drop is not there.
     """
@@ -61,7 +61,7 @@ def read_heatmap(
 
 
 def grid_of(given: Prepared, zoom: Zoom = EVERY_CELL, room: int | None = None) -> GridReading:
-    """The cells of a grid: at most `room` a side. Raises UsageError for a zoom that is not there."""
+    """Return the cells of a grid: at most `room` a side. Raises UsageError for a zoom that is not there."""
     source, heads = given.source, given.head_count
     if zoom.pool not in (None, "mean", "max"):
         raise UsageError("it is mean or max", option="pool", value=zoom.pool)

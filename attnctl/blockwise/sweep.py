@@ -70,7 +70,7 @@ class Rows(NamedTuple):
 
     @classmethod
     def nothing(cls, like: torch.Tensor, heads: int, n_q: int, marks: int) -> Rows:
-        """Rows that have seen no key yet."""
+        """Return rows that have seen no key yet."""
         a, b, c, d = like.new_zeros(4, heads, n_q)
         unseen, top = like.new_full((2, heads, n_q), FLOOR)
         return cls(unseen, a, b, c, d, like.new_zeros(heads, marks, n_q), top)
@@ -95,7 +95,7 @@ class Rows(NamedTuple):
 def block_rows(
     group: HeadGroup, top: torch.Tensor, total: torch.Tensor, columns: torch.Tensor, span: tuple[int, int, int, int]
 ) -> Rows:
-    """What one block says of its rows, from the two buffers: score - top, and its exponential.
+    """Return what one block says of its rows, from the two buffers: score - top, and its exponential.
 
     `top` and `total` (heads, rows); `columns` (heads, 1 + marks, rows) are the sums of key position and marks, weighted by
     the exponentials, positions counted from the block's middle.
@@ -143,7 +143,7 @@ def measure_rows(
 def pool_between_parts(
     call: Call, rows: Sequence[Ranges], columns: Sequence[Ranges], how: str = "mean", tick: Tick | None = None
 ) -> Array:
-    """The weights between parts of the text → (heads, rows, columns).
+    """Return the weights between parts of the text → (heads, rows, columns).
 
     `how` is mean (of the weights in a cell), max, or mass: what a query of the row part gives to the column part, on
     average. Parts may leave tokens out, and must not overlap.
@@ -204,7 +204,7 @@ def sweep_keys(
 
 
 def block_cuts(edges: Sequence[int], size: int) -> list[int]:
-    """Where to cut keys into blocks of at most `size`, each of whole bins or a part of one."""
+    """Return where to cut keys into blocks of at most `size`, each of whole bins or a part of one."""
     cuts = [edges[0]]
     for a, b in neighbouring_edges(edges):
         if b - cuts[-1] > size and a > cuts[-1]:
@@ -281,7 +281,7 @@ class BlockTally:
                 self.rows.add_block(lo, hi, block_rows(group, top, mass.sum(1), rest, (a, b, lo, hi)))
 
     def _weighed_columns(self, a: int, b: int, inner: Sequence[tuple[int, int]]) -> torch.Tensor:
-        """What to weigh the keys of a block by: their bins, then their positions and marks → (columns, keys)."""
+        """Return what to weigh the keys of a block by: their bins, then their positions and marks → (columns, keys)."""
         extra = 0 if self.rows is None else 1 + len(self.marks)
         columns = self.marks.new_zeros(len(inner) + extra, b - a)
         for at, (x, y) in enumerate(inner):
@@ -292,7 +292,7 @@ class BlockTally:
         return columns
 
     def finish_fields(self, row_edges: Sequence[int] | None) -> tuple[Array | None, ...]:
-        """The fields of RowStatistics, in order; what was gathered is used up."""
+        """Return the fields of RowStatistics, in order; what was gathered is used up."""
         if self.rows is not None:
             lse = self.rows.logsumexp  # (heads, n_q)
         else:

@@ -16,7 +16,7 @@ FLOOR = -1e30  # a hidden score: finite, so that a block with nothing visible st
 
 
 def as_torch(call: Call) -> Call:
-    """The call with its arrays as torch tensors, its queries 3-D; NumPy arrays are not copied."""
+    """Return the call with its arrays as torch tensors, its queries 3-D; NumPy arrays are not copied."""
 
     def as_tensor(array: Array | None) -> Array:
         return torch.from_numpy(np.ascontiguousarray(array)) if isinstance(array, np.ndarray) else array
@@ -39,7 +39,7 @@ def as_torch(call: Call) -> Call:
 
 
 def row_tiles(call: Call, a: int, b: int, most: int) -> Iterator[tuple[int, int, bool]]:
-    """Ranges [lo, hi) of at most `most` rows that see some of keys [a, b), and whether each sees them all.
+    """Yield ranges [lo, hi) of at most `most` rows that see some of keys [a, b), and whether each sees them all.
 
     Causality and windows are decided here by arithmetic; only tiles on a border need a mask.
     """
@@ -59,7 +59,7 @@ def row_tiles(call: Call, a: int, b: int, most: int) -> Iterator[tuple[int, int,
 
 
 def hidden_keys(call: Call, lo: int, hi: int, a: int, b: int) -> torch.Tensor:
-    """True where key [a, b) is hidden from query [lo, hi) → (keys, rows)."""
+    """Return true where key [a, b) is hidden from query [lo, hi) → (keys, rows)."""
     device, first = call.queries.device, call.first_position
     at = torch.arange(lo + first, hi + first, device=device)  # (rows,)
     keys, mask = torch.arange(a, b, device=device), call.mask  # (keys,)
@@ -97,7 +97,7 @@ class HeadGroup:
         return block
 
     def fused_logsumexp(self, a: int, b: int, lo: int, hi: int) -> torch.Tensor:
-        """What a fused kernel says of rows [lo, hi) on keys [a, b), nothing hidden → (heads, rows)."""
+        """Return what a fused kernel says of rows [lo, hi) on keys [a, b), nothing hidden → (heads, rows)."""
         call, share = self.call, self.call.queries.shape[0] // self.call.keys.shape[0]
         q = call.queries[list(self.heads), lo:hi][None]  # (1, heads, rows, d)
         k = call.keys[[head // share for head in self.heads], a:b][None]  # (1, heads, keys, d)
@@ -109,19 +109,19 @@ class HeadGroup:
 
 
 def is_fusible(call: Call) -> bool:
-    """Whether a fused kernel that tells its logsumexp is there and faster: half precision on a CUDA device."""
+    """Return whether a fused kernel that tells its logsumexp is there and faster: half precision on a CUDA device."""
     q = call.queries
     half = q.dtype in (torch.float16, torch.bfloat16)
     return q.is_cuda and half and q.shape[-1] <= 256 and q.shape[-1] % 8 == 0 and not call.bends_scores
 
 
 def shaped_buffer(buffer: torch.Tensor, *shape: int) -> torch.Tensor:
-    """The front of a flat buffer as an array of `shape`."""
+    """Return the front of a flat buffer as an array of `shape`."""
     return buffer[: math.prod(shape)].view(shape)
 
 
 def open_group(call: Call, heads: range, elements: int) -> HeadGroup:
-    """These heads with buffers of their own."""
+    """Return these heads with buffers of their own."""
     n_heads, share = call.queries.shape[0], call.queries.shape[0] // call.keys.shape[0]
     dtype = torch.float64 if call.queries.dtype == torch.float64 else torch.float32
     factor = 1.0 if call.bends_scores else call.effective_scale / call.temperature

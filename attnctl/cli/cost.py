@@ -23,7 +23,7 @@ LESS_HEADS = "fewer layers or heads take less"
 
 
 def cost_of_heads(source: Source, heads: int, sweeps: int = 1) -> str | None:
-    """What so many heads of a text through a model will take, in so many sweeps; None where that is little.
+    """Return what so many heads of a text through a model will take, in so many sweeps; None where that is little.
 
     Raises AttnctlError where memory will not do.
     """
@@ -39,7 +39,7 @@ def cost_of_heads(source: Source, heads: int, sweeps: int = 1) -> str | None:
 
 
 def cost_of_passes(info: ModelInfo, n: int, passes: int, *, cuts: bool, fewer: str = LESS_HEADS) -> str | None:
-    """What so many passes over n tokens will take; None where that is little. A pass with `cuts` holds its mask.
+    """Return what so many passes over n tokens will take; None where that is little. A pass with `cuts` holds its mask.
 
     `fewer` says what takes fewer. Raises AttnctlError where memory will not do.
     """
@@ -50,7 +50,7 @@ def cost_of_passes(info: ModelInfo, n: int, passes: int, *, cuts: bool, fewer: s
 
 
 def _pass_seconds(info: ModelInfo, n: int, heads: int) -> float:
-    """What one pass takes on the CPU: n × n weights of so many heads swept, and the rest of the network.
+    """Return what one pass takes on the CPU: n × n weights of so many heads swept, and the rest of the network.
 
     Beside its attention a layer has about 12 d_model² weights: 4 in W_Q to W_O, 8 in an MLP.
     """

@@ -68,30 +68,30 @@ class LayerAttention:
 
     @property
     def memory_bytes(self) -> float:
-        """About how much memory it holds."""
+        """About how much memory it holds, in bytes."""
         return 4.0 * len(self.heads) * self.n_q * self.n_k
 
     def forget_steps(self) -> None:
-        """Let go of what was computed for a reading, and of its memory: it is computed again where it is asked for."""
+        """Drop what was computed for a reading, and its memory: it is computed again if it is asked for."""
 
     def select_heads(self, heads: Sequence[int]) -> LayerAttention:
-        """The same layer for some heads. Raises AttnctlError for a head that is not here."""
+        """Return the same layer for some heads. Raises AttnctlError for a head that is not here."""
         raise NotImplementedError
 
     def record(self, rows: Sequence[int] | None = None) -> LayerTrace:
-        """Every array that is known of this layer, for some queries (None: all); NumPy."""
+        """Return every known array of this layer, for some queries (None: all); NumPy."""
         raise NotImplementedError
 
     # --- questions ---
 
     def all_weights(self) -> Floats:
-        """All the weights → (heads, rows, n_k), before dropout. Memory grows with them."""
+        """Return all the weights → (heads, rows, n_k), before dropout. Memory grows with them."""
         if isinstance(self.stored, np.ndarray):
             return self.stored
         return np.concatenate([block for *_, block in self._blocks()], axis=1)
 
     def rows_of(self, queries: Sequence[int]) -> Floats:
-        """The exact weights of some queries → (heads, rows, n_k)."""
+        """Return the exact weights of some queries → (heads, rows, n_k)."""
         places = self._row_places(queries)
         if isinstance(self.stored, np.ndarray):
             return self.stored[:, places]
@@ -99,11 +99,11 @@ class LayerAttention:
         return np.concatenate(single, axis=1)  # (heads, rows, n_k)
 
     def block(self, a: int, b: int, c: int, d: int) -> Floats:
-        """The exact weights of queries [a, b) on keys [c, d) → (heads, b - a, d - c)."""
+        """Return the exact weights of queries [a, b) on keys [c, d) → (heads, b - a, d - c)."""
         return self.rows_of(range(a, b))[..., c:d]
 
     def weights_at(self, rows: Array, columns: Array) -> Floats:
-        """Exact weights of small grids: queries (grids, r), keys (grids, c) → (heads, grids, r, c)."""
+        """Return exact weights of small grids: queries (grids, r), keys (grids, c) → (heads, grids, r, c)."""
         rows = self._grid_places(rows)
         if isinstance(self.stored, np.ndarray):
             return self.stored[:, rows[:, :, None], columns[:, None, :]]
@@ -115,7 +115,7 @@ class LayerAttention:
         return found  # (heads, grids, r, c)
 
     def pooled(self, rows: Sequence[Ranges], columns: Sequence[Ranges], how: str = "mean") -> Floats:
-        """The weights between parts of the text → (heads, rows, columns); arguments as of `sweep.pool_between_parts`."""
+        """Return the weights between parts of the text → (heads, rows, columns), as `sweep.pool_between_parts` does."""
         queries, keys = single_tokens(rows), single_tokens(columns)
         if queries is not None and keys is not None:
             return self.rows_of(queries)[..., keys]
@@ -123,7 +123,7 @@ class LayerAttention:
         return pool_weights(self._blocks(), rows, columns, how)  # type: ignore[no-any-return]
 
     def statistics(self, marks: Array | None = None, grid: int = 1) -> RowStatistics:
-        """Of each row, what `blockwise.sweep.measure_rows` finds with `rows`; pooled to at most grid × grid even cells."""
+        """Return the statistics of each row, and the whole pooled to at most grid × grid even cells."""
         self._all_rows("statistics")
         blocks = [statistics_of_rows(block, self.positions[lo:hi], marks) for lo, hi, block in self._blocks()]
         by_row = [np.concatenate(parts, axis=-1) for parts in zip(*(block[2:] for block in blocks), strict=True)]
@@ -131,19 +131,19 @@ class LayerAttention:
         return RowStatistics(None, pooled, *by_row)
 
     def links(self, count: int) -> tuple[Array, Floats]:
-        """The `count` keys that each query attends to most, and their weights: two arrays (heads, n_q, count)."""
+        """Return the `count` keys to which each query attends most, and their weights: (heads, n_q, count) each."""
         self._all_rows("the strongest links")
         found = [strongest_keys(block, min(count, self.n_k)) for *_, block in self._blocks()]
         return tuple(np.concatenate(parts, axis=1) for parts in zip(*found, strict=True))  # type: ignore[return-value]
 
     def visible_at(self, rows: Array, columns: Array) -> Bools:
-        """The mask of small grids: queries (grids, r), keys (grids, c) → (grids, r, c)."""
+        """Return the mask of small grids: queries (grids, r), keys (grids, c) → (grids, r, c)."""
         if self.mask is None:
             return np.ones((*rows.shape, columns.shape[1]), bool)
         return self.mask[self._grid_places(rows)[:, :, None], columns[:, None, :]]  # type: ignore[no-any-return]
 
     def visible_parts(self, rows: Sequence[Ranges], columns: Sequence[Ranges]) -> Bools | None:
-        """Whether any query of a row part may see any key of a column part → (rows, columns); None where all may."""
+        """Return whether any query of a row part may see any key of a column part → (rows, columns); None: all may."""
         if (mask := self.mask) is None:
             return None
         queries, keys = single_tokens(rows), single_tokens(columns)
@@ -155,16 +155,16 @@ class LayerAttention:
         return None if shown.all() else shown
 
     def visible_counts(self) -> Array:
-        """How many keys each query may see → (n_q,)."""
+        """Return how many keys each query may see → (n_q,)."""
         self._all_rows("counts of keys")
         return np.full(self.n_q, self.n_k) if self.mask is None else self.mask.sum(-1)
 
     def at_offset(self, offset: int) -> Floats:
-        """Each query's weight on the key `offset` places from itself: as of `blockwise.rows.at_offset` → (heads, n_q)."""
+        """Return each query's weight on the key `offset` places from itself → (heads, n_q), NaN without such a key."""
         return weights_at_offset(self.weights_at, self.positions, self.n_k, offset)  # type: ignore[no-any-return]
 
     def on_copies(self, ids: Sequence[int], shift: int = 0) -> Floats:
-        """Each query's mass on what follows the other copies of its token: as of `blockwise.rows.on_copies` → (heads, n)."""
+        """Return each query's mass on what follows the other copies of its token → (heads, n_q), as `weights_on_copies`."""
         return weights_on_copies(self.weights_at, self.visible_at, ids, shift)  # type: ignore[no-any-return]
 
     def streaming_change(self, first: int, last: int) -> Floats | None:
@@ -191,7 +191,7 @@ class LayerAttention:
     # --- other weights ---
 
     def without_keys(self, keys: Sequence[int]) -> LayerAttention:
-        """The layer with some keys hidden, and a sink too: each row shares all its attention among the rest."""
+        """Return the layer with some keys hidden, and a sink too: each row shares all its attention among the rest."""
         kept = np.ones(self.n_k, np.float32)
         kept[list(keys)] = 0
         mask = kept[None] > 0 if self.mask is None else self.mask & (kept > 0)
@@ -199,16 +199,16 @@ class LayerAttention:
         return self._with_weights(changed_weights(self.stored, np.tile(kept, (len(self.heads), 1))), shown)
 
     def reweighted(self, factors: Array) -> LayerAttention:
-        """The layer with each key's weight times a factor (heads, n_k) of 0 or more, and each row made to sum to 1 again."""
+        """Return the layer with each key's weight times a factor (heads, n_k) of 0 or more, rows made to sum to 1 again."""
         return self._with_weights(changed_weights(self.stored, np.asarray(factors, np.float32)), self.mask)
 
     def select_keys(self, kept: Sequence[int] | Array) -> LayerAttention:
-        """The layer with some of its keys, by their places: its rows lack what the others take."""
+        """Return the layer with some of its keys, by their places: its rows lack what the others take."""
         mask = None if self.mask is None else self.mask[:, list(kept)]
         return self._with_weights(changed_weights(self.stored, kept=np.asarray(kept)), mask)
 
     def _with_weights(self, weights: Array, mask: Bools | None) -> LayerTrace:
-        """Other weights of the same heads and queries, of which nothing else is known."""
+        """Return a layer of the same heads and queries with other weights, and nothing else."""
         return LayerTrace(
             self.layer, self.heads, self.kv_heads, weights=weights, mask=mask, rows=self.rows, tick=self.tick
         )
@@ -216,7 +216,7 @@ class LayerAttention:
     # --- places ---
 
     def _blocks(self) -> Iterator[tuple[int, int, Floats]]:
-        """The weights a block of rows at a time: first row, last + 1, (heads, rows, n_k)."""
+        """Yield the weights a block of rows at a time: first row, last + 1, (heads, rows, n_k)."""
         rows = int(self.stored.shape[-2])
         step = max(1, MEMORY // (24 * len(self.heads) * self.n_k))
         for lo in range(0, rows, step):
@@ -229,7 +229,7 @@ class LayerAttention:
                 self.tick((hi - lo) / rows)
 
     def _head_places(self, heads: Sequence[int]) -> list[int]:
-        """Where heads stand in the arrays. Raises AttnctlError for one that is not here."""
+        """Return where heads stand in the arrays. Raises AttnctlError for one that is not here."""
         for head in heads:
             if head not in self.heads:
                 held = number_list(self.heads)
@@ -237,7 +237,7 @@ class LayerAttention:
         return [self.heads.index(head) for head in heads]
 
     def _row_places(self, queries: Sequence[int]) -> list[int]:
-        """Where queries stand in the rows. Raises AttnctlError for one that is not here."""
+        """Return where queries stand in the rows. Raises AttnctlError for one that is not here."""
         if self.rows is None:
             return list(queries)
         for query in queries:
@@ -246,7 +246,7 @@ class LayerAttention:
         return [self.rows.index(query) for query in queries]
 
     def _grid_places(self, rows: Array) -> Array:
-        """Where the queries of small grids (grids, r) stand in the rows → (grids, r). Raises as `_row_places`."""
+        """Return the rows where the queries of small grids (grids, r) stand → (grids, r). Raises as `_row_places`."""
         return rows if self.rows is None else np.reshape(self._row_places(rows.ravel().tolist()), rows.shape)
 
     def _all_rows(self, what: str) -> None:
@@ -297,7 +297,7 @@ def changed_weights(stored: Array, factors: Floats | None = None, kept: Array | 
 
 
 def rescaled_rows(weights: Floats) -> Floats:
-    """Each row of weights (..., n_q, n_k) divided by its sum; a row of zeros stays zeros."""
+    """Return each row of weights (..., n_q, n_k) divided by its sum; a row of zeros stays zeros."""
     total = weights.sum(axis=-1, keepdims=True)  # (..., n_q, 1)
     return np.asarray(weights / np.where(total == 0, 1, total), dtype=weights.dtype)  # (..., n_q, n_k)
 
@@ -326,7 +326,7 @@ class TraceArray:
 
 
 def _kept(level: Level, axes: tuple[str, ...], step: str, meaning: str, boolean: bool = False) -> Any:
-    """A field of LayerTrace that is an array of a trace."""
+    """Return a field of LayerTrace that is an array of a trace."""
     return field(default=None, metadata={"array": TraceArray("", level, axes, step, meaning, boolean=boolean)})
 
 
@@ -382,7 +382,7 @@ class LayerTrace(LayerAttention):
     tick: Tick | None = None
 
     def arrays_kept(self) -> Iterator[tuple[TraceArray, Floats | Bools]]:
-        """The arrays that this layer has, parameters too, in the order of TRACE_ARRAYS."""
+        """Yield the arrays that this layer has, parameters too, in the order of TRACE_ARRAYS."""
         found = {**vars(self), **self.parameters}
         for name, array in _BY_NAME.items():
             if (there := found.get(name)) is not None:
@@ -404,7 +404,7 @@ class LayerTrace(LayerAttention):
 
     @checked
     def position_of(self, head: int) -> int:
-        """Where `head` stands in this layer's arrays. Raises AttnctlError where it was not kept."""
+        """Return where `head` stands in this layer's arrays. Raises AttnctlError where it was not kept."""
         if head not in self.heads:
             raise AttnctlError(
                 f"head {head} of layer {self.layer} is not in this trace: it holds {number_list(self.heads)}"
@@ -412,18 +412,18 @@ class LayerTrace(LayerAttention):
         return self.heads.index(head)
 
     def head_weights(self, head: int) -> Floats:
-        """The weights of one head: (rows, n_k). Raises AttnctlError where they were not kept."""
+        """Return the weights of one head: (rows, n_k). Raises AttnctlError where they were not kept."""
         if self.weights is None:
             raise AttnctlError(f"layer {self.layer} of this trace holds no weights")
         weights: Floats = self.weights[self.position_of(head)]
         return weights
 
     def row_of(self, query: int) -> int:
-        """Where query token `query` stands in the arrays' rows. Raises AttnctlError where it was not kept."""
+        """Return where query token `query` stands in the arrays' rows. Raises AttnctlError where it was not kept."""
         return self._row_places([query])[0]
 
     def select_heads(self, heads: Sequence[int]) -> LayerTrace:
-        """The same layer for some heads. Raises AttnctlError for a head that is not here."""
+        """Return the same layer for some heads. Raises AttnctlError for a head that is not here."""
         if tuple(heads) == self.heads:
             return self
         places = self._head_places(heads)
@@ -477,7 +477,7 @@ _BY_NAME = {array.name: array for array in LAYER_TRACE_ARRAYS}
 def narrow_arrays(
     arrays: Mapping[str, Array], heads: list[int] | None = None, rows: list[int] | slice | None = None
 ) -> dict[str, Array]:
-    """The same arrays of a layer, by their names, of some heads and query rows, by their places (None: all)."""
+    """Return the same arrays of a layer, by their names, of some heads and query rows, by their places (None: all)."""
     found = dict(arrays)
     for name, array in arrays.items():
         of_head = _BY_NAME[name].level == "head"
@@ -490,6 +490,6 @@ def narrow_arrays(
 
 
 def layer_of_weights(layer: int, weights: Array, mask: Bools | None = None) -> LayerTrace:
-    """A layer of which the weights of all heads (heads, n_q, n_k) are known, and what they hide (n_q, n_k)."""
+    """Return a layer of which the weights of all heads (heads, n_q, n_k) are known, and what they hide (n_q, n_k)."""
     heads = tuple(range(weights.shape[0]))
     return LayerTrace(layer, heads, heads, weights=weights, mask=mask)

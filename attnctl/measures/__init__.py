@@ -45,14 +45,14 @@ class Measure:
 
 @cache
 def measure_names() -> tuple[str, ...]:
-    """The names of all measures, by their files."""
+    """Return the names of all measures, by their files."""
     from pkgutil import iter_modules
 
     return tuple(sorted(module.name.replace("_", "-") for module in iter_modules(__path__)))
 
 
 def measure_named(name: str) -> Measure:
-    """The measure of a name. Raises UsageError where there is none."""
+    """Return the measure of a name. Raises UsageError where there is none."""
     if name not in measure_names():
         raise UsageError(f"no measure {name!r}: it is {', '.join(('weights', *measure_names()))}")
     measure: Measure = import_module(f"{__name__}.{name.replace('-', '_')}").MEASURE
@@ -66,10 +66,10 @@ def check_measure(name: str | None, chosen_heads: bool = False) -> None:
 
 
 def joins_heads(name: str | None) -> bool:
-    """Whether `name` is a measure of one map a layer, of all heads."""
+    """Return whether `name` is a measure of one map a layer, of all heads."""
     return name in measure_names() and measure_named(name).joins_heads
 
 
 def needs_of(name: str | None) -> str | None:
-    """What the measure `name` needs, as `Measure` has it; None of what is no measure."""
+    """Return what the measure `name` needs, as `Measure` has it; None of what is no measure."""
     return measure_named(name).needs if name in measure_names() else None

@@ -45,7 +45,7 @@ class FigureOptions(TypedDict, total=False):
 
 
 def given_figure_options(options: Mapping[str, object]) -> dict[str, Any]:
-    """The options that are not None, `layer` and `head` as indices. Raises TypeError for what a list of them holds."""
+    """Return the options that are not None, `layer` and `head` as indices. Raises TypeError for a wrong item of a list."""
     given = {name: plain_number(value) for name, value in options.items() if value is not None}
     for name in {"layer", "head"} & given.keys():
         given[name] = checked_selection("figure", name, given[name])
@@ -67,7 +67,7 @@ PIECES_NOTE = "Tokens that are not of the text, as a decoder's, stay pieces."
 
 
 def reads_itself(tokens: tuple[Token, ...], key_tokens: tuple[Token, ...] | None, model: ModelInfo) -> bool:
-    """Whether query i and key i are one token: self-attention, whatever other keys stand behind the text's own.
+    """Return whether query i and key i are one token: self-attention, whatever other keys stand behind the text's own.
 
     Such are slots that hold several tokens, and a source text in a decoder that merges it. Cross attention over a source
     that begins with the target's tokens is told apart by its mask, which hides no later key.
@@ -76,7 +76,7 @@ def reads_itself(tokens: tuple[Token, ...], key_tokens: tuple[Token, ...] | None
 
 
 def own_numbers(tokens: tuple[Token, ...], keys: tuple[Token, ...]) -> tuple[int, ...] | None:
-    """The places among `tokens` of keys that are some of them, in their order; None of keys that are another text's."""
+    """Return the places among `tokens` of keys that are some of them, in order; None for keys of another text."""
     found: list[int] = []
     for key in keys:
         try:
@@ -180,7 +180,7 @@ class Trace(WithAxes):
 
     @checked
     def layer(self, index: int) -> LayerTrace:
-        """The trace of layer `index`. Raises AttnctlError where it was not kept."""
+        """Return the trace of layer `index`. Raises AttnctlError where it was not kept."""
         for layer in self.layers:
             if layer.layer == index:
                 return layer
@@ -204,7 +204,7 @@ class Trace(WithAxes):
 
     @partial(checked, options=FigureOptions.__annotations__)
     def figure(self, **options: Unpack[FigureOptions]) -> Figure:
-        """A matplotlib Figure of the weights.
+        """Return a matplotlib Figure of the weights.
 
         Options are those of `attnctl heatmap`; `layer` and `head` choose (None: all there are), `size` is width and height
         in inches. Raises TypeError naming an option that is none or of another type, UsageError for one that cannot be.
@@ -214,7 +214,7 @@ class Trace(WithAxes):
         return figure
 
     def _repr_html_(self) -> str:
-        """The page of this trace, as a notebook shows it."""
+        """Return the page of this trace, as a notebook shows it."""
         page: str = call_named("attnctl.render.page:page_in_frame", self)
         return page
 

@@ -71,12 +71,12 @@ class Gap:
         return f"{self.size:.2g} (layer {self.layer}{head})"
 
     def holds(self, limit: float) -> bool:
-        """Whether it is no more than rounding may be: `limit`, but of what must be 0."""
+        """Return whether it is no more than rounding may be: `limit`, but of what must be 0."""
         return self.size <= (HIDDEN if self.rule in ("hidden", "future") else limit)
 
 
 def checked_trace(trace: Trace, source: str) -> Trace:
-    """The trace, with a note on each thing in it that attention does not give: its weights' range and sums, and RULES.
+    """Return the trace, with a note on each number that attention does not give: range and sums of weights, and RULES.
 
     Raises AttnctlError, naming `source`, where sizes or numbers of it cannot be.
     """
@@ -173,7 +173,7 @@ def _check_shared(layer: LayerTrace, where: str) -> None:
 
 
 def weights_notes(trace: Trace) -> list[Note]:
-    """What a reader must know of weights that are not from 0 to 1, or of rows that do not sum to 1."""
+    """Return what a reader must know of weights that are not from 0 to 1, or of rows that do not sum to 1."""
     known = [layer for layer in trace.layers if layer.weights is not None and layer.weights.size]
     if not known:
         return []
@@ -199,7 +199,7 @@ def weights_notes(trace: Trace) -> list[Note]:
 
 
 def row_sums(trace: Trace, layer: LayerTrace) -> Floats:
-    """The sum of each row of weights and what its sink takes → (heads, rows); 1 where it is known why it is less."""
+    """Return the sum of each row of weights and what its sink takes → (heads, rows); 1 if it is known why it is less."""
     assert layer.weights is not None
     sums: Floats = layer.weights.sum(axis=-1)  # (heads, rows)
     if layer.sink_weights is not None:
@@ -215,7 +215,7 @@ def row_sums(trace: Trace, layer: LayerTrace) -> Floats:
 
 
 def findings_of_trace(trace: Trace) -> tuple[CheckFinding, ...]:
-    """Each of RULES that the arrays of a trace allow to be recomputed, and whether it holds of all of them."""
+    """Return each of RULES that the arrays of a trace allow to be recomputed, and whether it holds of all of them."""
     limit = CHECKED * tolerance(STORED, trace.model.dtype)
     worst = {gap.rule: gap for gap in worst_gaps(trace)}
     sums = [
@@ -234,7 +234,7 @@ def findings_of_trace(trace: Trace) -> tuple[CheckFinding, ...]:
 
 
 def worst_gaps(trace: Trace, cells: int | None = None) -> list[Gap]:
-    """Of each of RULES that can be recomputed the largest gap, in their order.
+    """Return the largest gap of each of RULES that can be recomputed, in their order.
 
     Of a trace of more than `cells` scores (None: any number) rows at even distances are recomputed.
     """
@@ -253,7 +253,7 @@ def worst_gaps(trace: Trace, cells: int | None = None) -> list[Gap]:
 
 
 def _gap(rule: str, layer: LayerTrace, stored: Floats, follows: Floats, largest: float | None = None) -> Gap:
-    """How far stored numbers, (heads, …) or (n, d) of all heads together, lie from those that follow.
+    """Return how far stored numbers, (heads, …) or (n, d) of all heads together, lie from those that follow.
 
     `largest` is what |Δ| is relative to; None: the largest number of both.
     """
@@ -268,7 +268,7 @@ def _gap(rule: str, layer: LayerTrace, stored: Floats, follows: Floats, largest:
 
 
 def _gaps_of_rows(trace: Trace, layer: LayerTrace, before: LayerTrace | None, step: int) -> Iterator[Gap]:
-    """What a layer reads, its queries, keys and values of that, and what it puts out: rows of vectors."""
+    """Yield what a layer reads, its queries, keys and values of that, and what it puts out: rows of vectors."""
     model, given, n = trace.model, layer.parameters, len(trace.tokens)
     x = layer.input if layer.layer else trace.embeddings  # (n, d_model)
     at = np.arange(0, n, step)  # (some,), tokens
@@ -344,7 +344,7 @@ def _gaps_of_scores(trace: Trace, layer: LayerTrace, step: int) -> Iterator[Gap]
 
 
 def _later_keys(trace: Trace, layer: LayerTrace) -> Bools | None:
-    """Where a key stands after its query → (rows, n_k); None of a model that may look there, or keys without places."""
+    """Return true where a key stands after its query → (rows, n_k); None if that is allowed, or keys lack places."""
     if not trace.model.causal or not trace.reads_itself:
         return None
     numbers = own_numbers(trace.tokens, trace.key_axis) if "left-out" in trace.noted else range(len(trace.tokens))

@@ -49,7 +49,7 @@ BIASES = {"b_Q": "W_Q", "b_K": "W_K", "b_V": "W_V"}  # biases, and the matrices 
 
 
 def _matrices_step(trace: Trace, layer: LayerTrace, at: int) -> Step | None:
-    """The matrices of the head at place `at` of a layer; None where the source keeps none."""
+    """Return the matrices of the head at place `at` of a layer; None where the source keeps none."""
     given, head = layer.parameters, layer.heads[at]
     parts = [StepPart(name, name, given[name][at], "dimensions") for name in ("W_Q", "W_K", "W_V") if name in given]
     if "W_O" in given and trace.model.d_v:
@@ -158,13 +158,13 @@ def _scaled_step(trace: Trace, layer: LayerTrace, at: int) -> Step | None:
 
 
 def is_default_scale(trace: Trace) -> bool:
-    """Whether scores are divided by √d_k."""
+    """Return whether scores are divided by √d_k."""
     scale, d_k = trace.model.scale, trace.model.d_k
     return scale is not None and d_k is not None and math.isclose(scale, 1 / math.sqrt(d_k), rel_tol=DEFAULT_SCALE)
 
 
 def _mask_step(trace: Trace, layer: LayerTrace, _: int) -> Step | None:
-    """What a query may not see, and why; None where it sees everything."""
+    """Return what a query may not see, and why; None where it sees everything."""
     if layer.mask is None:
         return None
     why = []
@@ -180,7 +180,7 @@ def _mask_step(trace: Trace, layer: LayerTrace, _: int) -> Step | None:
 
 
 def _limit_of_mask(trace: Trace, layer: LayerTrace) -> str | None:
-    """What a layer's mask hides beside the future, in words: keys beyond a window or chunk, or others; None for none."""
+    """Return in words what a layer's mask hides beside the future: keys beyond a window or chunk, others; None: nothing."""
     if trace.model.window is not None:
         return f"none at {trace.model.window} tokens' distance or more"
     n = len(trace.tokens)
@@ -199,14 +199,14 @@ def _limit_of_mask(trace: Trace, layer: LayerTrace) -> str | None:
 
 
 def _visible_past(trace: Trace, layer: LayerTrace) -> tuple[Ints, Bools]:
-    """The positions of a layer's queries (n_q,), and what each may see if nothing but the future is hidden (n_q, n)."""
+    """Return positions of a layer's queries (n_q,), and what each may see if only the future is hidden (n_q, n)."""
     rows = np.arange(len(trace.tokens)) if layer.rows is None else np.asarray(layer.rows)  # (n_q,)
     keys = np.arange(len(trace.tokens))  # (n,)
     return rows, keys <= rows[:, None] if trace.model.causal else np.ones((len(rows), len(keys)), bool)  # (n_q, n)
 
 
 def reach_of_mask(trace: Trace, layer: LayerTrace) -> int | None:
-    """How many tokens away the farthest visible key is, where that distance alone hides the others; None elsewhere."""
+    """Return the distance of the farthest visible key, if that distance alone hides the others; else None."""
     n = len(trace.tokens)
     if layer.mask is None or layer.mask.shape[-1] < n:
         return None
@@ -257,7 +257,7 @@ def _weights_step(trace: Trace, layer: LayerTrace, at: int) -> Step | None:
 
 
 def _said_of_changed_rows(trace: Trace) -> str:
-    """What was done to the rows afterwards: keys left out, rows rescaled; empty where nothing was."""
+    """Return what was done to the rows afterwards: keys left out, rows rescaled; empty where nothing was."""
     if trace.noted >= {"left-out", "rescaled"}:
         return " Then keys are left out, and each row is rescaled to sum to 1."
     if "left-out" in trace.noted:
@@ -296,7 +296,7 @@ def _context_step(trace: Trace, layer: LayerTrace, at: int) -> Step | None:
 
 
 def _gate_step(trace: Trace, layer: LayerTrace, at: int) -> Step | None:
-    """How far a learned gate after the context is open; None where there is none."""
+    """Return how far a learned gate after the context is open; None where there is none."""
     if layer.gate is None:
         return None
     open_ = float(layer.gate[at].mean())
@@ -313,7 +313,7 @@ def _gate_step(trace: Trace, layer: LayerTrace, at: int) -> Step | None:
 
 
 def said_share(share: float) -> str:
-    """A share for a sentence: "97 %"; what is not nothing is not called 0 %."""
+    """Return a share for a sentence: "97 %"; what is not nothing is not called 0 %."""
     percent = 100 * share
     return "less than 1 %" if 0 < percent < 0.5 else f"{percent:.0f} %"
 
@@ -384,7 +384,7 @@ _WHY = {
 def walk_steps(
     trace: Trace, heads: Collection[int] | None = None, only: Collection[str] | None = None
 ) -> Iterator[Step]:
-    """The steps of `trace` in the order of the mathematics, for some heads (None: all) and some names (None: all)."""
+    """Yield the steps of `trace` in the order of the mathematics, of some heads (None: all) and names (None: all)."""
     for step in _all_steps(trace, heads):
         if step.name == "matrices" and (only is None or "matrices" not in only):
             continue  # shown only where they are asked for
@@ -475,7 +475,7 @@ def _prediction_step(trace: Trace) -> Step:
 
 
 def narrow_trace(trace: Trace, names: Collection[str]) -> Trace:
-    """The trace with only the arrays that the named steps show. Raises UsageError for a name that is no step."""
+    """Return the trace with only the arrays that the named steps show. Raises UsageError for a name that is no step."""
     check_names(names)
     layers = []
     for layer in trace.layers:
@@ -495,7 +495,7 @@ def narrow_trace(trace: Trace, names: Collection[str]) -> Trace:
 
 
 def rounded_trace(trace: Trace, decimals: int) -> Trace:
-    """The trace with every number rounded to so many decimals, parameters too."""
+    """Return the trace with every number rounded to so many decimals, parameters too."""
 
     def rounded(array: Array) -> Array:
         if array.dtype.kind != "f":
