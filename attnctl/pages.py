@@ -9,6 +9,7 @@ from attnctl import limits
 from attnctl.errors import AttnctlError, UsageError
 from attnctl.formats.documents.json_documents import plain
 from attnctl.formats.photographs import read_photograph
+from attnctl.links import survey_text
 from attnctl.measures import check_measure
 from attnctl.models.watching import watched_text
 from attnctl.readings.overview import LongRow, Overview
@@ -17,8 +18,7 @@ from attnctl.readings.questions.headline import headline
 from attnctl.readings.rows import ExactBlock
 from attnctl.render.page import page_html
 from attnctl.selection import Selection, find_token
-from attnctl.source import NO_CHANGES, Changes, Say, Source, TextSource, prepare
-from attnctl.source.cells import survey_text
+from attnctl.source import NO_CHANGES, Changes, OverviewSource, Say, Source, TextSource, prepare
 from attnctl.text import Document, counted
 from attnctl.trace import Trace, reads_itself
 from attnctl.watched.measure import EffectRequest, measure_effects
@@ -157,12 +157,13 @@ def _page_start(changes: Changes, log: bool) -> Document:
 
 def _kept_overview(source: Source, layer: Selection, head: Selection) -> Overview | None:
     """What is chosen of the overview that a source is; None for another. Raises AttnctlError where there is nothing."""
-    found: Overview | LongRow | None = getattr(source, "overview", None)
+    if not isinstance(source, OverviewSource):
+        return None
+    found = source.overview
     if isinstance(found, LongRow):
         raise AttnctlError(f"{source.name} holds the row of query {found.query} alone: there is no grid to show")
-    if found is None:
-        return None
-    _, layers, heads, *_ = prepare(source, layer=layer, head=head)
+    given = prepare(source, layer=layer, head=head)
+    layers, heads = given.layers, given.heads
     part = found.narrowed(lambda at, head: (layers is None or at in layers) and (heads is None or head in heads))
     if found.grid is not None and part.grid is not None and not part.grid.weights:
         raise AttnctlError(f"{source.name} has no grid of these layers and heads")

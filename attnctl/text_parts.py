@@ -44,5 +44,5 @@ def spans(
     source = source_of_argument("spans", text, model, options)
     given = prepare(source, changes, *selected_places("spans", layer, head))
     rows = parts_of(kind, given.source.text, given.source.tokens)
-    columns = parts_of(kind, given.source.text, given.source.key_tokens)
+    columns = parts_of(kind, given.source.text, given.key_tokens)
     return given.read(OverviewReading(GridReading(rows, columns, "mass")))

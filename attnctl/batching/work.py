@@ -24,10 +24,21 @@ from attnctl.formats.pictures import heatmap_bytes
 from attnctl.measures import check_measure, needs_of
 from attnctl.models import Model, open_named_model
 from attnctl.models.builtin.stack import Stack, can_run_together, run_together
+from attnctl.readings.trace_reading import TraceReading
 from attnctl.selection import find_several, selected_indices
-from attnctl.source import Changes, Pass, TextSource, TraceSource, check_room, prepare, reader_of, with_text_pair
+from attnctl.source import (
+    ChangedReading,
+    Changes,
+    Prepared,
+    TextSource,
+    TraceSource,
+    check_room,
+    prepare,
+    reader_of,
+    with_text_pair,
+)
 from attnctl.tokens import Token, checked_text
-from attnctl.trace import Trace, TraceReading
+from attnctl.trace import Trace
 from attnctl.trace.run import notes_of_kind
 from attnctl.trace.steps import NAMES, check_names, narrow_trace, rounded_trace
 
@@ -263,26 +274,26 @@ class Traces(Task):
 
             return self._result(item, trace_from_document(item.trace, "it"))
         recording = self._recording_of_item(item)
-        pending = Pending(item, recording.tokens, recording)
+        pending = Pending(item, recording.given.source.tokens, recording)
         return self.results([pending])[0] if item_options(item) else pending
 
     def results(self, some: Sequence[Pending]) -> list[Result]:
         """What became of items that share a pass. Raises AttnctlError of one of them."""
         model: Any = self.model_of_item(some[0].item)
-        recordings: list[Pass[Trace]] = [one.wanted for one in some]
+        recordings: list[ChangedReading[Trace]] = [one.wanted for one in some]
         with np.errstate(all="ignore"):  # what overflows is refused by name
             if len(some) == 1:
                 (alone,) = recordings
-                runs = [alone.source.model.run(alone.tokens, alone.visit, alone.source.input_text)]
+                runs = [alone.given.source.run(alone.take)]
             else:
                 run: Any = run_together
                 if not isinstance(model, Stack):
                     from attnctl.models.huggingface.padded_batch import run_padded as run
-                runs = run(model, [one.tokens for one in recordings], [one.visit for one in recordings])
+                runs = run(model, [one.tokens for one in some], [one.take for one in recordings])
             traces = [one.value(ran) for one, ran in zip(recordings, runs, strict=True)]
         return [self._result(one.item, trace) for one, trace in zip(some, traces, strict=True)]
 
-    def _recording_of_item(self, item: Item) -> Pass[Trace]:
+    def _recording_of_item(self, item: Item) -> ChangedReading[Trace]:
         """What is to be recorded of an item."""
         work, model = self.work, self.model_of_item(item)
         if item.messages is not None:
@@ -300,7 +311,8 @@ class Traces(Task):
         if "json" in work.formats:  # a number is 10 bytes of text for its 4, held once more as it is written
             what = f"the JSON of {len(tokens):,} tokens"
             limits.check_memory(6.0 * room, what, f"choose layers and heads, or {option_name('format', 'npz')}")
-        return Pass(TextSource(model, item.text, tokens), TraceReading(rows, work.wants_predictions), layers, heads)
+        chosen = Prepared(TextSource(model, item.text, tokens), layers, heads)
+        return ChangedReading(chosen, TraceReading(rows, work.wants_predictions))
 
     def _item_selection(self, item: Item, model: Model) -> tuple[Sequence[int] | None, Sequence[int] | None]:
         """The layers and heads that an item is asked for; None for all."""
@@ -385,7 +397,7 @@ class Traces(Task):
     def _picture_of_trace(self, form: str, item: Item, trace: Trace, notes: list[str]) -> bytes:
         from attnctl.formats.pictures import Look
         from attnctl.readings.heatmap import is_drowned
-        from attnctl.source.cells import read_heatmap
+        from attnctl.zoom import read_heatmap
 
         look = self.work.look | ({"title": item.options["title"]} if "title" in item.options else {})
         reading = read_heatmap(trace, drop=look.pop("drop", ()), renormalise=look.pop("renormalise", False))

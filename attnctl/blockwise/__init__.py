@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 import numpy as np
 
@@ -19,59 +20,42 @@ from attnctl.attention import Array, Call
 Tick = Callable[[float], None]  # hears, from any thread, which share of the work was just done
 
 
-@dataclass(frozen=True)
-class Wanted:
-    """What is asked of one pass over the keys, beside each row's logsumexp.
-
-    `key_edges` 0 … n_k and `row_edges` 0 … n_q cut keys and rows into bins: the mass that a row bin gives to a key bin,
-    averaged over its rows; with `peaks` the largest weight between them instead. `rows` asks for entropy, distance, spread,
-    and the mass on each set of `marks` (marks, n_k), true where a key belongs to it.
-    """
-
-    key_edges: Sequence[int] | None = None
-    row_edges: Sequence[int] | None = None
-    marks: Array | None = None
-    rows: bool = False
-    peaks: bool = False
-
-
-@dataclass(frozen=True)
-class RowStatistics:
-    """What is known of each row, and of the whole pooled; all but `logsumexp` only where asked for."""
+class RowStatistics(NamedTuple):
+    """What is known of each row, and of the whole pooled; all but `logsumexp` are None unless asked for."""
 
     logsumexp: Array  # (heads, n_q), of the masked scaled scores, sinks in it; -inf where nothing is visible
-    pooled: Array | None = None  # (heads, row bins, key bins)
-    entropy: Array | None = None  # (heads, n_q), nats; what a sink takes has no term
-    distance: Array | None = None  # (heads, n_q), mean of |i - j| over what the row attends to, tokens
-    spread: Array | None = None  # (heads, n_q), standard deviation of j, tokens
-    marked: Array | None = None  # (heads, marks, n_q), mass on each set of marked keys
-    largest: Array | None = None  # (heads, n_q), the largest weight
-    kept: Array | None = None  # (heads, n_q), mass on all keys: below 1 where a learned sink takes the rest
+    pooled: Array = None  # (heads, row bins, key bins)
+    entropy: Array = None  # (heads, n_q), nats; what a sink takes has no term
+    distance: Array = None  # (heads, n_q), mean of |i - j| over what the row attends to, tokens
+    spread: Array = None  # (heads, n_q), standard deviation of j, tokens
+    marked: Array = None  # (heads, marks, n_q), mass on each set of marked keys
+    largest: Array = None  # (heads, n_q), the largest weight
+    kept: Array = None  # (heads, n_q), mass on all keys: below 1 where a learned sink takes the rest
 
 
 def neighbouring_edges(edges: Sequence[int]) -> list[tuple[int, int]]:
-    """Neighbouring edges: the bins between them."""
+    """Return neighbouring edges: the bins between them."""
     return list(zip(edges, edges[1:], strict=False))
 
 
 def even_edges(n: int, most: int) -> list[int]:
-    """Edges of at most `most` bins over n tokens: all as wide as each other, but for the last."""
+    """Return edges of at most `most` bins over n tokens: all as wide as each other, but for the last."""
     return [*range(0, n, math.ceil(n / most)), n]
 
 
 def pool_keys(weights: Array, edges: Sequence[int], peaks: bool = False) -> Array:
-    """The sum, or with `peaks` the largest, of each row's weights in each bin of keys → (heads, rows, bins)."""
+    """Return the sum, or with `peaks` the largest, of each row's weights in each bin of keys → (heads, rows, bins)."""
     return (np.maximum if peaks else np.add).reduceat(weights, edges[:-1], -1)
 
 
 def pool_rows(masses: Array, edges: Sequence[int], peaks: bool = False) -> Array:
-    """The mean, or with `peaks` the largest, over the rows of each bin: (heads, n_q, bins) → (heads, row bins, bins)."""
+    """Return the mean, or with `peaks` the largest, over rows of each bin: (heads, n_q, bins) → (heads, row bins, bins)."""
     pooled = (np.maximum if peaks else np.add).reduceat(masses, edges[:-1], -2)  # (heads, row bins, bins)
     return pooled if peaks else pooled / np.diff(edges)[:, None]
 
 
 def statistics_of_rows(weights: Array, positions: Array, marks: Array) -> RowStatistics:
-    """Entropy, distance, spread and marked mass of rows whose weights (heads, rows, n_k) are there.
+    """Return entropy, distance, spread and marked mass of rows whose weights (heads, rows, n_k) are there.
 
     `positions` (rows,) are the queries' places among the keys, `marks` (marks, n_k) as of `measure_rows`.
     """
@@ -94,31 +78,40 @@ def statistics_of_rows(weights: Array, positions: Array, marks: Array) -> RowSta
 
 
 def call_positions(call: Call) -> Array:
-    """The queries' places among the keys → (n_q,), integer."""
+    """Return the queries' places among the keys → (n_q,), integer."""
     return np.arange(call.n_q) + call.first_position
 
 
 def cut_call(call: Call, lo: int, hi: int) -> Call:
-    """The call for the queries [lo, hi) alone, and for the keys that these may see; nothing is copied."""
+    """Return the call for the queries [lo, hi) alone, and for the keys that these may see; nothing is copied."""
     n_q, n_k = call.n_q, call.n_k
     first, last = lo + call.first_position, hi - 1 + call.first_position
     least, greatest = attention.visible_gaps(call.causal, call.window)
     b = int(min(n_k, max(last - least + 1, 1)))
     a = int(min(max(0, first - greatest), b - 1))  # some key there must be, even where none is visible
-    changes: dict[str, Array] = {"queries": call.queries[:, lo:hi], "offset": first - a}
-    changes |= {name: getattr(call, name)[:, a:b] for name in ("keys", "values")}
-    for name in ("bias", "mask", "keep"):
-        part = getattr(call, name)
-        if part is not None:
-            part = part[..., lo:hi, :] if part.shape[-2] == n_q else part
-            changes[name] = part[..., a:b] if part.shape[-1] == n_k else part
-    if call.sinks is not None and call.sinks.ndim > 1:
-        changes["sinks"] = call.sinks[..., lo:hi]  # (heads, rows)
-    return replace(call, **changes)
+
+    def cut_cells(cells: Array | None) -> Array | None:
+        """Return the cells (…, n_q or 1, n_k or 1) of these queries and keys."""
+        if cells is None:
+            return None
+        cells = cells[..., lo:hi, :] if cells.shape[-2] == n_q else cells
+        return cells[..., a:b] if cells.shape[-1] == n_k else cells
+
+    return replace(
+        call,
+        queries=call.queries[:, lo:hi],
+        keys=call.keys[:, a:b],
+        values=call.values[:, a:b],
+        bias=cut_cells(call.bias),
+        mask=cut_cells(call.mask),
+        keep=cut_cells(call.keep),
+        sinks=call.sinks[..., lo:hi] if call.sinks is not None and call.sinks.ndim > 1 else call.sinks,
+        offset=first - a,
+    )
 
 
 def count_visible(call: Call) -> Array:
-    """How many keys each query may see → (n_q,)."""
+    """Return how many keys each query may see → (n_q,)."""
     if call.mask is not None:
         rows = mask_rows(call)
         return np.concatenate([rows(lo, lo + 512).sum(-1) for lo in range(0, call.n_q, 512)])
@@ -129,7 +122,7 @@ def count_visible(call: Call) -> Array:
 
 
 def mask_rows(call: Call) -> Callable[[int, int], Array]:
-    """What answers the mask of queries [lo, hi) of a call that has one, causality and window in it → (rows, n_k)."""
+    """Return a function that answers the mask of queries [lo, hi), causality and window in it → (rows, n_k)."""
     mask = np.broadcast_to(as_numpy(call.mask), (call.n_q, call.n_k))
     places, keys = call_positions(call), np.arange(call.n_k)  # (n_q,), (n_k,)
     return lambda lo, hi: attention.visibility_mask(
@@ -157,7 +150,7 @@ class Parts:
 
     @classmethod
     def among(cls, parts: Sequence[Ranges], whole: int | None = None) -> Parts:
-        """The parts alone, or among all of `whole` tokens."""
+        """Return the parts alone, or among all of `whole` tokens."""
         ends = {at for part in parts for span in part for at in span}
         edges = sorted(ends | (set() if whole is None else {0, whole}))
         places, at_edge = np.zeros((len(edges) - 1, len(parts))), {edge: at for at, edge in enumerate(edges)}
@@ -170,7 +163,7 @@ class Parts:
 def pool_weights(
     blocks: Iterable[tuple[int, int, Array]], rows: Sequence[Ranges], columns: Sequence[Ranges], how: str = "mean"
 ) -> Array:
-    """As `sweep.pool_between_parts`, of weights that are there: blocks of (first row, last + 1, (heads, rows, n_k))."""
+    """Pool as `sweep.pool_between_parts`, but stored weights: blocks of (first row, last + 1, (heads, rows, n_k))."""
     queries, peaks = Parts.among(rows), how == "max"
     first, last = queries.edges[0], queries.edges[-1]
     keys, masses = None, []
@@ -185,7 +178,7 @@ def pool_weights(
 
 
 def joined_bins(found: Array, rows: Parts, columns: Parts, how: str) -> Array:
-    """Bins (heads, row bins, key bins) put together as the parts have them → (heads, rows, columns)."""
+    """Return bins (heads, row bins, key bins) put together as the parts have them → (heads, rows, columns)."""
     if how == "max":
         by_column = [found[:, :, place].max(-1) for place in columns.places.T > 0]
         by_row = [np.stack(by_column, -1)[:, place].max(1) for place in rows.places.T > 0]
@@ -196,13 +189,13 @@ def joined_bins(found: Array, rows: Parts, columns: Parts, how: str) -> Array:
 
 
 def single_tokens(parts: Sequence[Ranges]) -> list[int] | None:
-    """The tokens that are the parts, where each part is one token; None where not."""
+    """Return the tokens that are the parts, where each part is one token; None where not."""
     single = all(len(part) == 1 and part[0][1] - part[0][0] == 1 for part in parts)
     return [part[0][0] for part in parts] if single else None
 
 
 def parts_visible(call: Call, rows: Sequence[Ranges], columns: Sequence[Ranges]) -> Array:
-    """Whether any query of a row part may see any key of a column part → (rows, columns); None where all may.
+    """Return whether any query of a row part may see any key of a column part → (rows, columns); None where all may.
 
     A part of several stretches counts as all that lies between its ends, but for the keys where the call has a mask.
     """
@@ -219,7 +212,7 @@ def parts_visible(call: Call, rows: Sequence[Ranges], columns: Sequence[Ranges])
 
 
 def visible_mask(mask: Callable[[int, int], Array], rows: Sequence[Ranges], columns: Sequence[Ranges]) -> Array:
-    """Whether a mask shows any key of a column part to any row between the ends of a row part → (rows, columns).
+    """Return whether a mask shows any key of a column part to any row between the ends of a row part → (rows, columns).
 
     `mask` answers the rows [lo, hi) of it, (rows, n_k).
     """
@@ -228,12 +221,12 @@ def visible_mask(mask: Callable[[int, int], Array], rows: Sequence[Ranges], colu
 
 
 def even_parts(first: int, last: int, most: int) -> list[Ranges]:
-    """At most `most` parts of tokens [first, last), as wide as each other but for the last."""
+    """Return at most `most` parts of tokens [first, last), as wide as each other but for the last."""
     return [((first + a, first + b),) for a, b in neighbouring_edges(even_edges(last - first, most))]
 
 
 def effective_rank(grids: Array) -> Array:
-    """How many directions a grid spreads over: exp of the entropy of its singular values' shares: (..., r, c) → (...).
+    """Return over how many directions a grid spreads (..., r, c) → (...): exp of its singular values' entropy.
 
     Source: Roy and Vetterli 2007.
     """

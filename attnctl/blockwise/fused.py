@@ -11,8 +11,8 @@ import torch
 import triton
 
 from attnctl import attention
-from attnctl.attention import Call
-from attnctl.blockwise import RowStatistics, Tick, Wanted, neighbouring_edges
+from attnctl.attention import Array, Call
+from attnctl.blockwise import RowStatistics, Tick, neighbouring_edges
 from attnctl.blockwise.kernels import first_pass, second_pass
 from attnctl.blockwise.sweep import Rows, row_fields, share_with_sinks
 from attnctl.blockwise.tiles import FLOOR
@@ -74,14 +74,22 @@ class FusedSweep:
             KEYS=KEYS, MOMENTS=moments, num_warps=self.warps, **self._layout,
         )  # fmt: skip
 
-    def weigh(self, wanted: Wanted, marks: Tensor | None, share: Tensor) -> tuple[Tensor | None, Rows | None]:
+    def weigh(
+        self,
+        key_edges: Sequence[int] | None,
+        row_edges: Sequence[int] | None,
+        marks: Tensor | None,
+        peaks: bool,
+        share: Tensor,
+    ) -> tuple[Tensor | None, Rows | None]:
         """Return the pooled weights (heads, row bins, key bins) and what is known of the rows, each None if not wanted.
 
         `share` (heads, n_q) is the mass of a row on all keys: the pooled weights carry it, the rows do not.
         """
         call, device = self.call, self.queries.device
         n_heads, n_q, n_k = len(self.queries), call.n_q, call.n_k
-        row_edges, key_edges = wanted.row_edges or [0, n_q], wanted.key_edges or [0, n_k]
+        pooled = key_edges is not None
+        row_edges, key_edges = row_edges or [0, n_q], key_edges or [0, n_k]
         row_cuts = tile_cuts(row_edges, self.rows_of_tile)
         widest = max(b - a for a, b in neighbouring_edges(key_edges))
         narrow = max(16, min(KEYS, triton.next_power_of_2(widest)))
@@ -92,7 +100,6 @@ class FusedSweep:
         last = [bisect_left(key_cuts, min(n_k, hi + offset - least)) for hi in row_cuts[1:]]
         tables = [torch.tensor(table, dtype=torch.int32, device=device) for table in (row_cuts, key_cuts, first, last)]
         n_rows, n_keys = len(row_cuts) - 1, len(key_cuts) - 1
-        pooled = wanted.key_edges is not None
         cells = torch.zeros((n_heads, n_rows, n_keys) if pooled else (1,), device=device)
         entropy, distance, variance = torch.zeros((3, n_heads, n_q) if self.moments else (3, 1), device=device)
         n_marks = 0 if marks is None else len(marks)
@@ -101,14 +108,14 @@ class FusedSweep:
             self.queries, self.keys, self.lse, self.mean, share.contiguous(),
             cells if marks is None else marks.float().contiguous(), *tables, cells, entropy, distance, variance, marked,
             n_q, n_k, n_rows, n_keys, n_marks, offset, *self._reach, self._scale, self._cap, self.queries.stride(0),
-            k_head=self.keys.stride(0), ROWS=self.rows_of_tile, KEYS=narrow, POOLED=pooled, PEAKS=wanted.peaks,
+            k_head=self.keys.stride(0), ROWS=self.rows_of_tile, KEYS=narrow, POOLED=pooled, PEAKS=peaks,
             MOMENTS=self.moments, BOTH_SIDES=least < 0, MARKS=n_marks > 0, num_warps=self.warps, **self._layout,
         )  # fmt: skip
         grid = None
         if pooled:
-            by_key = sum_tiles(cells, key_cuts, key_edges, wanted.peaks)  # (heads, row tiles, key bins)
-            grid = sum_tiles(by_key.mT, row_cuts, row_edges, wanted.peaks).mT  # (heads, row bins, key bins)
-            if not wanted.peaks:
+            by_key = sum_tiles(cells, key_cuts, key_edges, peaks)  # (heads, row tiles, key bins)
+            grid = sum_tiles(by_key.mT, row_cuts, row_edges, peaks).mT  # (heads, row bins, key bins)
+            if not peaks:
                 sizes = [b - a for a, b in neighbouring_edges(row_edges)]
                 grid = grid / torch.tensor(sizes, device=device)[:, None]
         if not self.moments:
@@ -118,21 +125,30 @@ class FusedSweep:
         return grid, Rows(lse, entropy / LOG2_E, distance, position, variance, marked, top)
 
 
-def fused_sweep(call: Call, wanted: Wanted, tick: Tick | None = None) -> RowStatistics:
+def fused_sweep(
+    call: Call,
+    *,
+    key_edges: Sequence[int] | None = None,
+    row_edges: Sequence[int] | None = None,
+    marks: Array | None = None,
+    rows: bool = False,
+    peaks: bool = False,
+    tick: Tick | None = None,
+) -> RowStatistics:
     """Return what `sweep.sweep_keys` returns, by the two fused passes."""
     n_heads, n_q, n_k = call.queries.shape[0], call.n_q, call.n_k
-    tiles_of_head = (n_q // 64 + len(wanted.row_edges or ())) * (n_k // KEYS + len(wanted.key_edges or ()))
+    tiles_of_head = (n_q // 64 + len(row_edges or ())) * (n_k // KEYS + len(key_edges or ()))
     step = max(1, CELLS // tiles_of_head // shared_by(call)) * shared_by(call)  # whole groups that share a key head
-    marks = None if wanted.marks is None else torch.as_tensor(np.asarray(wanted.marks), device=call.queries.device)
+    marked = None if marks is None else torch.as_tensor(np.asarray(marks), device=call.queries.device)
     parts = []
     for start in range(0, n_heads, step):
         heads = range(start, min(start + step, n_heads))
-        sweep = FusedSweep(call, heads, wanted.rows)
+        sweep = FusedSweep(call, heads, rows)
         lse = sweep.lse / LOG2_E  # (heads, n_q), nats
         seen = sweep.lse > FLOOR / 2  # (heads, n_q)
         lse, log_share = share_with_sinks(call, heads, lse)
-        pooled, rows = sweep.weigh(wanted, marks, log_share.exp() * seen)
-        fields = (None,) * 6 if rows is None else row_fields(rows, lse, log_share, seen)
+        pooled, found = sweep.weigh(key_edges, row_edges, marked, peaks, log_share.exp() * seen)
+        fields = (None,) * 6 if found is None else row_fields(found, lse, log_share, seen)
         parts.append((lse.masked_fill(~seen, -math.inf), pooled, *fields))
         if tick is not None:
             torch.cuda.synchronize()

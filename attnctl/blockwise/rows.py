@@ -12,13 +12,13 @@ from itertools import product
 import numpy as np
 
 from attnctl import attention
-from attnctl.arrays import MEMORY, as_numpy
+from attnctl.arrays import MEMORY, as_numpy, place_array
 from attnctl.attention import Array, Call
 from attnctl.blockwise import call_positions, cut_call
 
 
 def fused_context(call: Call) -> Array:
-    """The context of a call → (heads, n_q, d_v), in its own library: by a fused kernel, or in blocks of rows.
+    """Return the context of a call → (heads, n_q, d_v), in its own library: by a fused kernel, or in blocks of rows.
 
     The kernel takes scale, causality, grouped heads and a mask; what it cannot take goes through `attention.run_call`.
     """
@@ -51,7 +51,7 @@ Cells = Callable[[Array, Array], Array]  # queries (grids, r), keys (grids, c) �
 
 
 def weights_between(call: Call, logsumexp: Array, rows: Array, columns: Array) -> Array:
-    """Exact weights of small grids cut from the matrix: rows (grids, r), columns (grids, c) → (heads, grids, r, c).
+    """Return exact weights of small grids of the matrix: rows (grids, r), columns (grids, c) → (heads, grids, r, c).
 
     `logsumexp` (heads, n_q) as from `measure`. With r = c = 1, these are single weights (i, j), each O(d).
     """
@@ -77,7 +77,7 @@ def weights_between(call: Call, logsumexp: Array, rows: Array, columns: Array) -
 
 
 def _single_precision(array: Array) -> Array:
-    """Half precision widened to float32."""
+    """Return half precision widened to float32."""
     return array if isinstance(array, np.ndarray) or array.dtype.itemsize >= 4 else array.float()
 
 
@@ -86,7 +86,7 @@ def _broadcast_heads(array: Array, shape: tuple[int, ...]) -> Array:
 
 
 def grids_visible(call: Call, rows: Array, columns: Array) -> Array:
-    """The mask of small grids cut from the matrix: rows (grids, r), columns (grids, c) → (grids, r, c)."""
+    """Return the mask of small grids cut from the matrix: rows (grids, r), columns (grids, c) → (grids, r, c)."""
     mask = np.ones((len(rows), rows.shape[1], columns.shape[1]), bool)
     if call.mask is not None:
         whole = as_numpy(_broadcast_heads(call.mask, (call.n_q, call.n_k)))  # (n_q, n_k)
@@ -97,7 +97,7 @@ def grids_visible(call: Call, rows: Array, columns: Array) -> Array:
 
 
 def weights_at_offset(cells: Cells, positions: Array, n_k: int, offset: int) -> Array:
-    """Each query's weight on the key `offset` places from itself: 0 itself, -1 the one before → (heads, n_q).
+    """Return each query's weight on the key `offset` places from itself: 0 itself, -1 the one before → (heads, n_q).
 
     `cells` answers the weights of small grids, `positions` (n_q,) are the queries' places among the keys.
     NaN where there is no such key.
@@ -111,7 +111,7 @@ def weights_at_offset(cells: Cells, positions: Array, n_k: int, offset: int) -> 
 
 
 def weights_on_copies(cells: Cells, visible: Cells, ids: Sequence[int], shift: int) -> Array:
-    """Each query's mass on the keys `shift` places after the other copies of its own token → (heads, n), (1, n) without any.
+    """Return each query's mass on the keys `shift` places after other copies of its token → (heads, n); (1, n) without any.
 
     Shift 0 asks who looks at duplicates, 1 who looks at what followed them (induction: Olsson et al. 2022). Queries and keys
     are the tokens `ids`; `cells` and `visible` answer weights and mask of small grids, of at most about MEMORY >> 8 cells.
@@ -144,7 +144,7 @@ def weights_on_copies(cells: Cells, visible: Cells, ids: Sequence[int], shift: i
 
 
 def exact_rows(call: Call, rows: Sequence[int]) -> Array:
-    """The weights of the chosen queries → (heads, rows, n_k)."""
+    """Return the weights of the chosen queries → (heads, rows, n_k)."""
     n_heads, n_k = call.queries.shape[0], call.n_k
     step = max(1, MEMORY // (24 * n_heads * n_k))
     parts = [
@@ -157,7 +157,7 @@ def exact_rows(call: Call, rows: Sequence[int]) -> Array:
 
 
 def row_blocks(call: Call) -> Iterator[tuple[int, int, int, attention.Attended]]:
-    """The call a block of rows at a time: first row, last + 1, first key that they may see, the steps."""
+    """Yield the call a block of rows at a time: first row, last + 1, first key that they may see, the steps."""
     n_heads, n_q, n_k = call.queries.shape[0], call.n_q, call.n_k
     most = max(1, MEMORY // (24 * n_heads * n_k))
     step = max(min(most, 16), most // 8)  # an eighth: the steps of a block then take the memory of the block before it
@@ -168,7 +168,7 @@ def row_blocks(call: Call) -> Iterator[tuple[int, int, int, attention.Attended]]
 
 
 def top_links(call: Call, count: int) -> tuple[Array, Array]:
-    """The `count` keys that each query attends to most, and their weights: two arrays (heads, n_q, count).
+    """Return the `count` keys that each query attends to most, and their weights: two arrays (heads, n_q, count).
 
     Strongest first; where fewer keys are visible, the rest have weight 0. The sum of the weights is their coverage.
     """
@@ -187,7 +187,7 @@ CHUNK = 64  # keys of which the largest weight is compared first
 
 
 def strongest_keys(weights: Array, count: int) -> tuple[Array, Array]:
-    """The keys of the `count` largest weights of each row, and those weights, strongest first: (heads, rows, count) each."""
+    """Return the keys of the `count` largest weights of each row, and these, largest first: (heads, rows, count) each."""
     n_k = weights.shape[-1]
     most, starts = min(count, n_k), np.arange(0, n_k, CHUNK)
     peaks = np.fmax.reduceat(weights, starts, -1)  # (heads, rows, chunks)
@@ -206,7 +206,7 @@ TILE = 256  # queries at a time
 
 
 def streaming_change_of_call(call: Call, context: Array, first: int, last: int) -> Array:
-    """How far each query's context moves where it sees only the `first` tokens and the `last` up to itself.
+    """Return how far each query's context moves where it sees only the `first` tokens and the `last` up to itself.
 
     ‖after - before‖ / ‖before‖ of every query that has more tokens before it: (heads, queries). `context` (heads, n_q, d_v)
     is that with all keys. Work and memory grow with n, not n².
@@ -223,7 +223,7 @@ def streaming_change_of_call(call: Call, context: Array, first: int, last: int) 
 
 
 def _streaming(call: Call, rows: Array, lo: int, hi: int, first: int, last: int) -> Call:
-    """The call of queries [lo, hi) at the positions `rows`, with the keys that some of them keeps."""
+    """Return the call of queries [lo, hi) at the positions `rows`, with the keys that some of them keeps."""
     near = max(first, int(rows[0]) - last + 1)
     keys = np.r_[0:first, near : min(call.n_k, int(rows[-1]) + 1)]  # (kept,)
     mask = call.mask
@@ -236,13 +236,13 @@ def _streaming(call: Call, rows: Array, lo: int, hi: int, first: int, last: int)
     bias = call.bias
     if bias is not None:
         bias = bias[..., lo:hi, :] if bias.shape[-2] == call.n_q else bias
-        bias = bias[..., _like(keys, bias)] if bias.shape[-1] == call.n_k else bias
+        bias = bias[..., place_array(keys, bias)] if bias.shape[-1] == call.n_k else bias
     return replace(
         call,
         queries=call.queries[..., lo:hi, :],
-        keys=call.keys[..., _like(keys, call.keys), :],
-        values=call.values[..., _like(keys, call.values), :],
-        mask=_like(shown, call.queries),
+        keys=call.keys[..., place_array(keys, call.keys), :],
+        values=call.values[..., place_array(keys, call.values), :],
+        mask=place_array(shown, call.queries),
         bias=bias,
         sinks=call.sinks if call.sinks is None or call.sinks.ndim == 1 else call.sinks[..., lo:hi],
         causal=False,
@@ -257,12 +257,3 @@ def relative_change(after: Array, before: Array) -> Array:
     size = np.linalg.norm(before, axis=-1)  # (heads, rows)
     gap = np.linalg.norm(after - before, axis=-1)  # (heads, rows)
     return gap / np.where(size == 0, 1, size)
-
-
-def _like(array: Array, like: Array) -> Array:
-    """A NumPy array in the library of another."""
-    if isinstance(like, np.ndarray):
-        return array
-    import torch
-
-    return torch.as_tensor(np.ascontiguousarray(array), device=like.device)

@@ -14,16 +14,16 @@ import math
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from threading import Event
-from typing import TypeVar
+from typing import NamedTuple, TypeVar
 
 import numpy as np
 import torch
 
 from attnctl.arrays import as_numpy, one_thread
 from attnctl.attention import Array, Call
-from attnctl.blockwise import Parts, Ranges, RowStatistics, Tick, Wanted, cut_call, joined_bins, neighbouring_edges
+from attnctl.blockwise import Parts, Ranges, RowStatistics, Tick, cut_call, joined_bins, neighbouring_edges
 from attnctl.blockwise.tiles import FLOOR, HeadGroup, as_torch, is_fusible, open_group, row_tiles, shaped_buffer
 
 Result = TypeVar("Result")
@@ -50,8 +50,7 @@ def map_groups(work: Callable[[range], Result], groups: Sequence[range], stop: E
 # --- what is known of a row --------------------------------------------------------------------------------------
 
 
-@dataclass
-class Rows:
+class Rows(NamedTuple):
     """What is known of each row after some of the keys, all (heads, n_q); means are over those keys alone."""
 
     logsumexp: torch.Tensor
@@ -64,28 +63,23 @@ class Rows:
 
     @classmethod
     def nothing(cls, like: torch.Tensor, heads: int, n_q: int, marks: int) -> Rows:
-        """Rows that have seen no key yet."""
+        """Return rows that have seen no key yet."""
         a, b, c, d = like.new_zeros(4, heads, n_q)
         unseen, top = like.new_full((2, heads, n_q), FLOOR)
         return cls(unseen, a, b, c, d, like.new_zeros(heads, marks, n_q), top)
 
     def add_block(self, lo: int, hi: int, block: Rows) -> None:
         """Take in what a block of keys says of rows [lo, hi): each side by its share of the two together."""
-        mine = Rows(**{f.name: getattr(self, f.name)[..., lo:hi] for f in fields(Rows)})  # views
+        mine = Rows(*(part[..., lo:hi] for part in self))  # views
         both = torch.logaddexp(mine.logsumexp, block.logsumexp)  # (heads, rows)
         p, q = (mine.logsumexp - both).exp(), (block.logsumexp - both).exp()  # (heads, rows)
         # a choice in two steps; every term is positive, so nothing cancels
         choice = p * (both - mine.logsumexp) + q * (both - block.logsumexp)  # (heads, rows)
         gap = block.position - mine.position  # (heads, rows)
-        for name, more in (
-            ("entropy", choice),
-            ("variance", p * q * gap * gap),  # Chan, Golub and LeVeque 1979
-            ("distance", None),
-            ("position", None),
-        ):
-            combined = getattr(mine, name).mul_(p).addcmul_(q, getattr(block, name))  # (heads, rows)
-            if more is not None:
-                combined.add_(more)
+        mine.entropy.mul_(p).addcmul_(q, block.entropy).add_(choice)
+        mine.variance.mul_(p).addcmul_(q, block.variance).add_(p * q * gap * gap)  # Chan, Golub and LeVeque 1979
+        mine.distance.mul_(p).addcmul_(q, block.distance)
+        mine.position.mul_(p).addcmul_(q, block.position)
         torch.maximum(mine.top, block.top, out=mine.top)
         mine.marked.mul_(p[:, None]).addcmul_(q[:, None], block.marked)
         mine.logsumexp.copy_(both)
@@ -94,7 +88,7 @@ class Rows:
 def block_rows(
     group: HeadGroup, top: torch.Tensor, total: torch.Tensor, columns: torch.Tensor, span: tuple[int, int, int, int]
 ) -> Rows:
-    """What one block says of its rows, from the two buffers: score - top, and its exponential.
+    """Return what one block says of its rows, from the two buffers: score - top, and its exponential.
 
     `top` and `total` (heads, rows); `columns` (heads, 1 + marks, rows) are the sums of key position and marks, weighted by
     the exponentials, positions counted from the block's middle.
@@ -121,18 +115,28 @@ def block_rows(
 # --- one pass ----------------------------------------------------------------------------------------------------
 
 
-def measure_rows(call: Call, wanted: Wanted | None = None, *, tick: Tick | None = None) -> RowStatistics:
-    """All that is `wanted` (None: each row's logsumexp alone), in one pass over the keys; weights are before dropout."""
+def measure_rows(
+    call: Call,
+    *,
+    key_edges: Sequence[int] | None = None,
+    row_edges: Sequence[int] | None = None,
+    marks: Array | None = None,
+    rows: bool = False,
+    peaks: bool = False,
+    tick: Tick | None = None,
+) -> RowStatistics:
+    """Return each row's logsumexp and what is asked as of `sweep_keys`, as NumPy arrays; weights are before dropout."""
     with torch.inference_mode():
-        found = sweep_keys(as_torch(call), wanted or Wanted(), tick=tick)
-    parts = {f.name: getattr(found, f.name) for f in fields(RowStatistics)}
-    return RowStatistics(**{name: None if part is None else as_numpy(part) for name, part in parts.items()})
+        found = sweep_keys(
+            as_torch(call), key_edges=key_edges, row_edges=row_edges, marks=marks, rows=rows, peaks=peaks, tick=tick
+        )
+    return RowStatistics(*(None if part is None else as_numpy(part) for part in found))
 
 
 def pool_between_parts(
     call: Call, rows: Sequence[Ranges], columns: Sequence[Ranges], how: str = "mean", tick: Tick | None = None
 ) -> Array:
-    """The weights between parts of the text → (heads, rows, columns).
+    """Return the weights between parts of the text → (heads, rows, columns).
 
     `how` is mean (of the weights in a cell), max, or mass: what a query of the row part gives to the column part, on
     average. Parts may leave tokens out, and must not overlap.
@@ -144,22 +148,36 @@ def pool_between_parts(
             cut_call(replace(call, causal=False, window=None), first, last), causal=call.causal, window=call.window
         )
     edges = [at - first for at in queries.edges]
-    wanted = Wanted(keys.edges, edges, peaks=how == "max")
-    return joined_bins(measure_rows(call, wanted, tick=tick).pooled, queries, keys, how)
+    found = measure_rows(call, key_edges=keys.edges, row_edges=edges, peaks=how == "max", tick=tick)
+    return joined_bins(found.pooled, queries, keys, how)
 
 
-def sweep_keys(call: Call, wanted: Wanted, *, tick: Tick | None = None) -> RowStatistics:
-    """Return what `measure_rows` returns, as torch arrays, of a call of 3-D torch arrays.
+def sweep_keys(
+    call: Call,
+    *,
+    key_edges: Sequence[int] | None = None,
+    row_edges: Sequence[int] | None = None,
+    marks: Array | None = None,
+    rows: bool = False,
+    peaks: bool = False,
+    tick: Tick | None = None,
+) -> RowStatistics:
+    """Return what one pass over the keys of a call of 3-D torch arrays finds, as torch arrays.
 
-    Long calls on a CUDA device go through the fused kernels (see `is_fusible`), all others through one pass over the keys.
+    `key_edges` 0 … n_k and `row_edges` 0 … n_q cut keys and rows into bins: the mass that a row bin gives to a key bin,
+    averaged over its rows; with `peaks` the largest weight between them instead. `rows` asks for entropy, distance, spread,
+    and the mass on each set of `marks` (marks, n_k), true where a key belongs to it. Long calls on a CUDA device go through
+    the fused kernels (see `is_fusible`).
     """
     n_q, n_k = call.n_q, call.n_k
     if is_fusible(call):
         from attnctl.blockwise.fused import fused_sweep
 
-        return fused_sweep(call, wanted, tick)
-    edges = [0, n_k] if wanted.key_edges is None else list(wanted.key_edges)
-    marks = None if wanted.marks is None else torch.as_tensor(np.asarray(wanted.marks), device=call.queries.device)
+        return fused_sweep(
+            call, key_edges=key_edges, row_edges=row_edges, marks=marks, rows=rows, peaks=peaks, tick=tick
+        )
+    edges = [0, n_k] if key_edges is None else list(key_edges)
+    marked = None if marks is None else torch.as_tensor(np.asarray(marks), device=call.queries.device)
     size = KEYS.get(call.queries.device.type, 512)
     cuts = block_cuts(edges, size)
     widest = max(b - a for a, b in neighbouring_edges(cuts))
@@ -169,21 +187,21 @@ def sweep_keys(call: Call, wanted: Wanted, *, tick: Tick | None = None) -> RowSt
     stop = Event()
 
     def sweep_heads(heads: range) -> tuple[Array | None, ...]:
-        tally = BlockTally.nothing(open_group(call, heads, elements), edges, cuts, marks, wanted.rows, wanted.peaks)
+        tally = BlockTally.nothing(open_group(call, heads, elements), edges, cuts, marked, rows, peaks)
         for a, b in neighbouring_edges(cuts):
             if stop.is_set():
                 break
             tally.take_keys(a, b)
             if tick is not None:
                 tick((b - a) / n_k * len(heads) / n_heads)
-        return tally.finish_fields(wanted.row_edges if wanted.key_edges is not None else None)
+        return tally.finish_fields(row_edges if key_edges is not None else None)
 
     found = map_groups(sweep_heads, [range(at, min(at + step, n_heads)) for at in range(0, n_heads, step)], stop)
     return RowStatistics(*(None if parts[0] is None else torch.cat(parts) for parts in zip(*found, strict=True)))
 
 
 def block_cuts(edges: Sequence[int], size: int) -> list[int]:
-    """Where to cut keys into blocks of at most `size`, each of whole bins or a part of one."""
+    """Return where to cut keys into blocks of at most `size`, each of whole bins or a part of one."""
     cuts = [edges[0]]
     for a, b in neighbouring_edges(edges):
         if b - cuts[-1] > size and a > cuts[-1]:
@@ -256,7 +274,7 @@ class BlockTally:
                 self.rows.add_block(lo, hi, block_rows(group, top, mass.sum(1), rest, (a, b, lo, hi)))
 
     def _weighed_columns(self, a: int, b: int, inner: Sequence[tuple[int, int]]) -> torch.Tensor:
-        """What to weigh the keys of a block by: their bins, then their positions and marks → (columns, keys)."""
+        """Return what to weigh the keys of a block by: their bins, then their positions and marks → (columns, keys)."""
         extra = 0 if self.rows is None else 1 + len(self.marks)
         columns = self.marks.new_zeros(len(inner) + extra, b - a)
         for at, (x, y) in enumerate(inner):
@@ -267,7 +285,7 @@ class BlockTally:
         return columns
 
     def finish_fields(self, row_edges: Sequence[int] | None) -> tuple[Array | None, ...]:
-        """The fields of RowStatistics, in order; what was gathered is used up."""
+        """Return the fields of RowStatistics, in order; what was gathered is used up."""
         if self.rows is not None:
             lse = self.rows.logsumexp  # (heads, n_q)
         else:

@@ -20,24 +20,30 @@ FLOOR = -1e30  # a hidden score: finite, so that a block with nothing visible st
 
 
 def as_torch(call: Call) -> Call:
-    """The call with its arrays as torch tensors, its queries 3-D; NumPy arrays are not copied."""
+    """Return the call with its arrays as torch tensors, its queries 3-D; NumPy arrays are not copied."""
 
     def as_tensor(array: Array | None) -> Array:
         return torch.from_numpy(np.ascontiguousarray(array)) if isinstance(array, np.ndarray) else array
 
-    arrays = {
-        name: as_tensor(getattr(call, name)) for name in ("queries", "keys", "values", "bias", "mask", "sinks", "keep")
-    }
-    if arrays["queries"].ndim != 3:
-        raise ValueError(f"queries have shape {tuple(arrays['queries'].shape)}: one text at a time, (heads, n, d)")
-    return replace(call, **arrays)
+    if call.queries.ndim != 3:
+        raise ValueError(f"queries have shape {tuple(call.queries.shape)}: one text at a time, (heads, n, d)")
+    return replace(
+        call,
+        queries=as_tensor(call.queries),
+        keys=as_tensor(call.keys),
+        values=as_tensor(call.values),
+        bias=as_tensor(call.bias),
+        mask=as_tensor(call.mask),
+        sinks=as_tensor(call.sinks),
+        keep=as_tensor(call.keep),
+    )
 
 
 # --- which rows see which keys -----------------------------------------------------------------------------------
 
 
 def row_tiles(call: Call, a: int, b: int, most: int) -> Iterator[tuple[int, int, bool]]:
-    """Ranges [lo, hi) of at most `most` rows that see some of keys [a, b), and whether each sees them all.
+    """Yield ranges [lo, hi) of at most `most` rows that see some of keys [a, b), and whether each sees them all.
 
     Causality and windows are decided here by arithmetic; only tiles on a border need a mask.
     """
@@ -57,7 +63,7 @@ def row_tiles(call: Call, a: int, b: int, most: int) -> Iterator[tuple[int, int,
 
 
 def hidden_keys(call: Call, lo: int, hi: int, a: int, b: int) -> torch.Tensor:
-    """True where key [a, b) is hidden from query [lo, hi) → (keys, rows)."""
+    """Return true where key [a, b) is hidden from query [lo, hi) → (keys, rows)."""
     device, first = call.queries.device, call.first_position
     at = torch.arange(lo + first, hi + first, device=device)  # (rows,)
     keys, mask = torch.arange(a, b, device=device), call.mask  # (keys,)
@@ -114,12 +120,12 @@ def has_triton() -> bool:
 
 
 def shaped_buffer(buffer: torch.Tensor, *shape: int) -> torch.Tensor:
-    """The front of a flat buffer as an array of `shape`."""
+    """Return the front of a flat buffer as an array of `shape`."""
     return buffer[: math.prod(shape)].view(shape)
 
 
 def open_group(call: Call, heads: range, elements: int) -> HeadGroup:
-    """These heads with buffers of their own."""
+    """Return these heads with buffers of their own."""
     n_heads, share = call.queries.shape[0], call.queries.shape[0] // call.keys.shape[0]
     dtype = torch.float64 if call.queries.dtype == torch.float64 else torch.float32
     factor = 1.0 if call.bends_scores else call.effective_scale / call.temperature

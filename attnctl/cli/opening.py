@@ -55,6 +55,19 @@ def open_source(
         has_rows=values.get("qkv") is not None,
         computed=lambda name: refuse_unused(context, *values, because=f"the numbers of {name} are computed already"),
     )
-    if isinstance(opened, TextSource):
-        opened.progress = cost_progress
-    return opened
+    return _with_session(opened) if isinstance(opened, TextSource) else opened
+
+
+def text_source(options: CheckpointOptions, text: str) -> TextSource:
+    """Return a text through the model that the options ask for."""
+    from attnctl.source import TextSource
+
+    return _with_session(TextSource(model_of(options), text))
+
+
+def _with_session(source: TextSource) -> TextSource:
+    """Show how far the source's long work is, and in a shell keep its runs."""
+    source.progress = cost_progress
+    if (kept := kept_models.get()) is not None:
+        source.runner = kept.runs.run
+    return source

@@ -174,7 +174,7 @@ def picture_look(options: MapOptions, dpi: int = 200) -> Look:
 
 def page_notes() -> dict[str, Any]:
     """Return who hears what `page_of_sources` tells: of large traces, of a long text's cost, of each trace."""
-    from attnctl.source.cells import SURVEY_SWEEPS, cost_of_heads
+    from attnctl.cli.cost import SURVEY_SWEEPS, cost_of_heads
 
     return {
         "say": say_notes,

@@ -1,13 +1,14 @@
-"""What `attnctl shell` keeps from one command to the next: a text, options for every command, and opened models.
+"""What `attnctl shell` keeps from one command to the next: a text, options for every command, models and their runs.
 
 A command that runs in a shell has it as the `obj` of its context.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from typer.core import TyperArgument
@@ -19,9 +20,14 @@ if TYPE_CHECKING:
     from typer import Context
 
     from attnctl.argument_types import OptionValues
-    from attnctl.source import Model
+    from attnctl.layer import LayerAttention
+    from attnctl.source import Model, Visit
+    from attnctl.tokens import Token
+    from attnctl.trace.run import Run
 
 MOST_MODELS = 2  # opened at the same time: a comparison has two
+MOST_TEXTS = 3
+MOST_BYTES = 3 << 30  # of queries, keys and values: 24,000 tokens through SmolLM2
 
 OTHER_TEXTS = ("file", "chat")  # options that give a text in another way
 
@@ -63,10 +69,77 @@ class Session:
             values.update({name: value for name, value in self.options.items() if name in values.keys() - typed})
 
 
+@dataclass
+class KeptRun:
+    """One text's way through one model: its layers in order, and what the model told beside them."""
+
+    model: Model
+    tokens: tuple[Token, ...]
+    text: str
+    layers: list[LayerAttention]
+    run: Run
+
+
+class RunMemory:
+    """Runs of models, the last few of them kept: `run` takes the place of `model.run`.
+
+    A text's first run goes through all layers, also if a reading has seen enough, since the next question may be about the
+    others. Runs of more than `most_bytes` are not kept, and end with the reading.
+    """
+
+    def __init__(self, most_bytes: float = MOST_BYTES) -> None:
+        self.most_bytes = most_bytes
+        self._kept: list[KeptRun] = []
+
+    def run(self, model: Model, tokens: Sequence[Token], visit: Visit, text: str = "") -> Run:
+        """Return what `model.run` would; `visit` sees the same layers. A run that was stopped has no predictions."""
+        from attnctl.trace.run import StopForward
+
+        tokens, stopped, size = tuple(tokens), False, 0.0
+        same = (run for run in self._kept if run.model is model and run.tokens == tokens and run.text == text)
+        kept = next(same, None)
+        layers: list[LayerAttention] = []
+
+        def show(layer: LayerAttention) -> None:
+            nonlocal stopped
+            if not stopped:
+                try:
+                    visit(layer)
+                except StopForward:
+                    stopped = True
+
+        def take(layer: LayerAttention) -> None:
+            nonlocal size
+            if layers:
+                layers[-1].forget_steps()  # the model is past it
+            show(layer)
+            size += layer.memory_bytes
+            if size <= self.most_bytes:
+                layers.append(layer)
+            elif stopped:
+                raise StopForward
+
+        if kept is None:
+            run = model.run(tokens, take, text)
+            if layers:
+                layers[-1].forget_steps()
+            if size <= self.most_bytes:
+                self._kept = [*self._kept, KeptRun(model, tokens, text, layers, replace(run))][-MOST_TEXTS:]
+        else:
+            run = kept.run
+            self._kept.remove(kept)
+            self._kept.append(kept)  # the last to be forgotten
+            for layer in kept.layers:
+                show(layer)
+                layer.forget_steps()
+        return replace(run, predictions=() if stopped else run.predictions)  # a copy, which a reading completes
+
+
 class KeptModels:
-    """The models that were opened last, by their options and the state of their files."""
+    """The models that were opened last, by their options and the state of their files, and what ran through them."""
 
     def __init__(self) -> None:
+        self.runs = RunMemory()
         self._models: dict[tuple[tuple[str, str], ...], tuple[object, Model]] = {}
 
     def open(self, options: OptionValues, opener: Callable[..., Model]) -> Model:
@@ -87,7 +160,7 @@ kept_models: ContextVar[KeptModels | None] = ContextVar("kept_models", default=N
 
 @contextmanager
 def models_kept() -> Iterator[None]:
-    """Within this, keep the models that commands open, for the commands that follow."""
+    """Within this, keep the models that commands open and their runs, for the commands that follow."""
     before = kept_models.set(KeptModels())
     try:
         yield

@@ -223,7 +223,7 @@ def _explain_steps(
         check_measure(changes.measure, head not in (None, "all"))
     given = prepare(opened, changes, layer, some, query, say=say_notes)
     heads = selected_indices(head, opened.counts[1], "head", opened.name)
-    trace = (given if narrow else given._replace(rows=None)).trace()
+    trace = (given if narrow else replace(given, rows=None)).trace()
     if names is not None:  # where the steps are picked, their heading is not shown
         every = trace.model.kind in ("checkpoint", "matrix")
         say_unknown(trace.tokens, trace.key_axis, notes=trace.notes, every=every)
@@ -333,16 +333,16 @@ def _explain_contributions(
 
 def _explain_long(given: Prepared, form: str, output: str | None, chosen: ChosenOptions) -> None:
     """Write what a long text comes to. Raises AttnctlError where it would be too large."""
+    from attnctl.cli.cost import cost_of_heads
     from attnctl.formats.documents.overview_json import overview_to_json
+    from attnctl.links import TOP, check_links, named_query, query_row, read_strongest_links
     from attnctl.readings.overview import LongRow
     from attnctl.selection import find_several
-    from attnctl.source import OverviewSource
-    from attnctl.source.cells import TOP, check_links, cost_of_heads, named_query, query_row, read_strongest_links
 
     source, query, top, spans = given.source, chosen.query, chosen.top, chosen.spans
-    n, kept = len(source.tokens), source.overview if isinstance(source, OverviewSource) else None
+    n, kept = len(source.tokens), given.overview
     if form == "npz":
-        size = given.head_count * 12e-9 * n * len(source.key_tokens)  # GB
+        size = given.head_count * 12e-9 * n * len(given.key_tokens)  # GB
         raise AttnctlError(
             f"a trace of {n:,} tokens and {given.head_count} heads is about {size:.1f} GB: write .json, the strongest "
             "links of each query, or see attnctl heatmap and attnctl heads"
@@ -361,7 +361,7 @@ def _explain_long(given: Prepared, form: str, output: str | None, chosen: Chosen
         return row
 
     if form != "json":
-        tables = [_row_table(source, at, top, spans, read_row) for at in queries]
+        tables = [_row_table(given, at, top, spans, read_row) for at in queries]
         from rich.console import Group
 
         write_renderable(Group(*tables), form, output, "attnctl explain")
@@ -386,21 +386,20 @@ def _explain_long(given: Prepared, form: str, output: str | None, chosen: Chosen
 
 
 def _row_table(
-    source: Source, at: int | None, top: int | None, spans: str | None, read_row: Callable[..., LongRow]
+    given: Prepared, at: int | None, top: int | None, spans: str | None, read_row: Callable[..., LongRow]
 ) -> Shown:
     """Return where a query looks, for the terminal: its exact row, or its strongest links if a file holds no more of it."""
+    from attnctl.links import TOP, own_parts
     from attnctl.readings.overview import Overview
     from attnctl.render.terminal.console import Shown
     from attnctl.render.told.rows import row_forms
-    from attnctl.source import OverviewSource
-    from attnctl.source.cells import TOP, own_parts
 
-    kept = source.overview if isinstance(source, OverviewSource) else None
+    kept = given.overview
     if not isinstance(kept, Overview):
-        return Shown(row_forms(read_row(at), own_parts(source, spans), top or TOP))
+        return Shown(row_forms(read_row(at), own_parts(given, spans), top or TOP))
     if spans is not None:
         raise UsageError(
-            f"sums up a whole row, and {source.name} holds links: give the text and its model", option="spans"
+            f"sums up a whole row, and {given.source.name} holds links: give the text and its model", option="spans"
         )
     most = top or min(TOP, *(link.keys.shape[1] for link in kept.links.values()), TOP)
     return Shown(row_forms(read_row(at, most), top=most, whole=False))

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal, NamedTuple
 
 from typer import Context, Option
@@ -50,11 +51,11 @@ from attnctl.files import check_writable, names_picture
 from attnctl.formats.pictures import CMAP, picture_format, suffixes_listed
 
 if TYPE_CHECKING:
-    from attnctl.readings.heatmap import HeatmapGrid
+    from attnctl.readings.heatmap import Evolution, HeatmapGrid
     from attnctl.readings.overview import LongRow, Overview
     from attnctl.source import Changes, Prepared, Source
-    from attnctl.source.cells import Zoom
     from attnctl.trace import Headline, Trace
+    from attnctl.zoom import Zoom
 
     Colour = Callable[[float], tuple[int, int, int]]
     Opener = Callable[[], Source]
@@ -164,7 +165,7 @@ def heatmap_command(
     """
     from attnctl import inputs
     from attnctl.source import Changes
-    from attnctl.source.cells import Zoom
+    from attnctl.zoom import Zoom
 
     form = _picture_format(output, run)
     chosen = Chosen(Changes(weights.measure, weights.words, weights.renormalise, weights.drop), layer, head)
@@ -217,17 +218,39 @@ def _draw_run(
 ) -> None:
     """Draw one head at every step of a run: as a moving picture, or as a strip."""
     from attnctl.render.figure.heatmap import draw_strip, moving_picture
-    from attnctl.source.cells import evolution_of_run
 
     drawn_as, form = picture_look(look), picture_format(output, "figure", "frames")
     steps, labels = _sources_of_run(run, text, model)
-    evolution = evolution_of_run(steps, labels, run, *_without_telling(chosen), say_notes)
+    evolution = _evolution_of_run(steps, labels, run, _without_telling(chosen))
     if form is not None and form != "gif":
         write_drawing(draw_strip(evolution, drawn_as), form, output)
         return
     drawn, notes = moving_picture(evolution, drawn_as)
     put_bytes(drawn, output)
     say_notes(notes)
+
+
+def _evolution_of_run(steps: Iterable[Source], labels: dict[int, str], folder: str, chosen: Chosen) -> Evolution:
+    """Return one head at every kept step of a run, the most telling one of those chosen.
+
+    Raises UsageError for a layer or head that does not exist.
+    """
+    from attnctl.readings.heatmap import Evolution
+    from attnctl.readings.questions.headline import headline
+    from attnctl.selection import selected_indices
+    from attnctl.source import prepare
+    from attnctl.zoom import read_heatmap
+
+    changes = chosen.changes
+    traces = [prepare(step, changes, range(step.counts[0]), say=say_notes).trace(predictions=False) for step in steps]
+    info = traces[-1].model
+    layers = selected_indices(chosen.layer, info.n_layers or 1, "layer", folder)
+    heads = selected_indices(chosen.head, info.n_heads or 1, "head", folder)
+    best = headline(traces[-1], layer=layers[0] if layers else None, head=heads[0] if heads else None)
+    assert best is not None
+    name = Path(folder).resolve().name + (f", layer {best.layer}" if (info.n_layers or 1) > 1 else "")
+    readings = [read_heatmap(trace, layers=[best.layer], heads=[best.head]) for trace in traces]
+    return Evolution(readings, list(labels), f"{name}, head {best.head}")
 
 
 def _write_page_of_run(
@@ -350,9 +373,9 @@ def _write_patches(context: Context, opener: Opener, chosen: Chosen, query: str 
 
 def _row_of_photograph(opener: Opener, chosen: Chosen, query: str | None) -> LongRow:
     """Return the weights of one query; of several layers those of the last, unless layers are named."""
+    from attnctl.links import query_row
     from attnctl.readings.picture_heat import query_of_picture
     from attnctl.source import prepare
-    from attnctl.source.cells import query_row
 
     if chosen.head == TELLING:
         raise UsageError("a photograph has no headline: name a head", option="head", value=TELLING)
@@ -414,7 +437,7 @@ def _read_grid(
 ) -> HeatmapGrid:
     """Return the grid, with the headline where its head was asked for."""
     from attnctl.readings.heatmap import with_headline
-    from attnctl.source.cells import heatmap_grid
+    from attnctl.zoom import heatmap_grid
 
     given, line = _prepare(opened, chosen)
     grid = heatmap_grid(given, _read_cells(given, zoom, room, bare=bare))
@@ -433,8 +456,9 @@ def _prepare(opened: Source, chosen: Chosen) -> tuple[Prepared, tuple[Trace, Hea
 
 def _read_cells(given: Prepared, zoom: Zoom, room: int | None = None, *, bare: bool = False) -> Overview:
     """Return the cells of what was prepared; `bare` numbers have no notes beside them."""
+    from attnctl.cli.cost import cost_of_heads
     from attnctl.readings.heatmap import OverviewReading
-    from attnctl.source.cells import cost_of_heads, grid_of
+    from attnctl.zoom import grid_of
 
     say_cost(cost_of_heads(given.source, given.head_count))
     with cost_progress(heads_over_tokens(given)) as tick:

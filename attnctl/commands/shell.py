@@ -50,8 +50,6 @@ def shell_command(context: Context, text: TextArgument = None, *, file: FileOpti
     from attnctl import inputs
     from attnctl.cli import output
     from attnctl.models.huggingface import network
-    from attnctl.source import TextSource
-    from attnctl.source.run_memory import RunMemory
 
     if "-" in (text, file, model.chat):
         raise UsageError("standard input is where the commands come from: give the text in quotes or as --file FILE")
@@ -63,7 +61,7 @@ def shell_command(context: Context, text: TextArgument = None, *, file: FileOpti
     options = {name: value for name, value in option_values(model).items() if name != "chat"}
     kept = {name: value for name, value in options.items() if was_typed(context, name) or value not in (None, False)}
     session = Session(read, kept, chat=model.chat, quiet=output.quiet)
-    TextSource.memory, network.loaded_networks = RunMemory(), {}
+    network.loaded_networks = {}
     failed, at_terminal = False, sys.stdin.isatty()
     try:
         with interrupts.tidied_up(), models_kept():  # Ctrl-C ends a command, not the shell
@@ -72,7 +70,7 @@ def shell_command(context: Context, text: TextArgument = None, *, file: FileOpti
     except (EOFError, StopIteration):
         pass
     finally:
-        TextSource.memory = network.loaded_networks = None
+        network.loaded_networks = None
     return PARTIAL if failed and not at_terminal else DONE
 
 

@@ -6,7 +6,7 @@ import csv
 import json
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from io import StringIO
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
@@ -20,6 +20,7 @@ from attnctl.attention import Array
 from attnctl.errors import AttnctlError, about_value, in_one_line
 from attnctl.files import check_regular, decode_text, open_regular, parse_json, read_bytes
 from attnctl.formats.validation import array_header, check_unpickled, read_npy, read_npz, telling_unsound
+from attnctl.layer import RowsOnDemand
 from attnctl.text import counted
 from attnctl.tokens import Token
 
@@ -123,32 +124,6 @@ def finite_numbers(array: npt.NDArray[np.generic], what: str) -> Floats:
     return result
 
 
-@dataclass(frozen=True)
-class MappedWeights:
-    """Weights (heads, n_q, n_k) in a .npy file: `[head, first:last]` maps those rows alone, `[[heads]]` some heads."""
-
-    path: str
-    dtype: np.dtype[np.generic]
-    starts: tuple[int, ...]  # bytes in the file before each head
-    n_q: int
-    n_k: int
-
-    @property
-    def shape(self) -> tuple[int, int, int]:
-        """(heads, n_q, n_k)."""
-        return len(self.starts), self.n_q, self.n_k
-
-    def __getitem__(self, at: list[int] | tuple[int, slice]) -> MappedWeights | Floats:
-        """Rows (rows, n_k) in float32, or some heads. Raises AttnctlError for a number that is not finite."""
-        if isinstance(at, list):
-            return replace(self, starts=tuple(self.starts[head] for head in at))
-        head, rows = at
-        first, last, _ = rows.indices(self.n_q)
-        start = self.starts[head] + first * self.n_k * self.dtype.itemsize
-        block = np.memmap(self.path, self.dtype, "r", start, (last - first, self.n_k))  # (rows, n_k)
-        return finite_numbers(np.array(block), f"{self.path}, rows {first} to {last - 1}")
-
-
 def axes_of_weights(shape: tuple[int, ...], path: str) -> tuple[int, int, int, int]:
     """Return (layers, heads, n_q, n_k) of an array of weights. Raises AttnctlError for another shape, its axes named.
 
@@ -167,10 +142,10 @@ def axes_of_weights(shape: tuple[int, ...], path: str) -> tuple[int, int, int, i
     return layers, heads, n_q, n_k
 
 
-def map_weights(path: str) -> list[MappedWeights]:
-    """The weights of a .npy file, one MappedWeights a layer, without reading them.
+def map_weights(path: str) -> list[RowsOnDemand]:
+    """Return the weights of a .npy file, a layer each, without reading them.
 
-    Raises AttnctlError where it is no grid of numbers in the order of C.
+    Raises AttnctlError if they are no grid of numbers in the order of C; reading rows raises it for one that is not finite.
     """
     with telling_unsound(path, ".npy"), open(path, "rb") as file:  # noqa: PTH123
         shape, in_columns, dtype = array_header(file)
@@ -185,10 +160,13 @@ def map_weights(path: str) -> list[MappedWeights]:
         raise AttnctlError(
             f"{path} is not a sound .npy file: it ends before its {'×'.join(map(str, shape))} numbers do"
         )
-    return [
-        MappedWeights(path, dtype, tuple(start + (layer * heads + head) * grid for head in range(heads)), n_q, n_k)
-        for layer in range(layers)
-    ]
+
+    def read(head: int, first: int, last: int) -> Floats:
+        """Return rows of a head, counted over all layers."""
+        block = np.memmap(path, dtype, "r", start + head * grid + first * n_k * dtype.itemsize, (last - first, n_k))
+        return finite_numbers(np.array(block), f"{path}, rows {first} to {last - 1}")  # (rows, n_k)
+
+    return [RowsOnDemand(read, tuple(range(at * heads, (at + 1) * heads)), n_q, n_k) for at in range(layers)]
 
 
 class NamedArray(NamedTuple):

@@ -6,7 +6,7 @@ short text are built, and answer as kept ones do; those of a long one never are 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -42,6 +42,7 @@ class LayerAttention:
     values: Array | None  # what the weights are taken of (heads, n_k, d_v), where known
     parameters: Mapping[str, Floats]  # what made queries, keys, values and output of these heads, where known
     tick: Tick | None  # hears which share of the layer's work was just done
+    window: int | None = None  # how many keys back a query sees, of a layer that is computed so
     is_finite = False  # whether the arrays of CHECKED are known to hold finite numbers alone
 
     @property
@@ -66,30 +67,30 @@ class LayerAttention:
 
     @property
     def memory_bytes(self) -> float:
-        """About how much memory it holds."""
+        """About how much memory it holds, in bytes."""
         return 4.0 * len(self.heads) * self.n_q * self.n_k
 
     def forget_steps(self) -> None:
-        """Let go of what was computed for a reading, and of its memory: it is computed again where it is asked for."""
+        """Drop what was computed for a reading, and its memory: it is computed again if it is asked for."""
 
     def select_heads(self, heads: Sequence[int]) -> LayerAttention:
-        """The same layer for some heads. Raises AttnctlError for a head that is not here."""
+        """Return the same layer for some heads. Raises AttnctlError for a head that is not here."""
         raise NotImplementedError
 
     def record(self, rows: Sequence[int] | None = None) -> LayerTrace:
-        """Every array that is known of this layer, for some queries (None: all); NumPy."""
+        """Return every known array of this layer, for some queries (None: all); NumPy."""
         raise NotImplementedError
 
     # --- questions ---
 
     def all_weights(self) -> Floats:
-        """All the weights → (heads, rows, n_k), before dropout. Memory grows with them."""
+        """Return all the weights → (heads, rows, n_k), before dropout. Memory grows with them."""
         if isinstance(self.stored, np.ndarray):
             return self.stored
         return np.concatenate([block for *_, block in self._blocks()], axis=1)
 
     def rows_of(self, queries: Sequence[int]) -> Floats:
-        """The exact weights of some queries → (heads, rows, n_k)."""
+        """Return the exact weights of some queries → (heads, rows, n_k)."""
         places = self._row_places(queries)
         if isinstance(self.stored, np.ndarray):
             return self.stored[:, places]
@@ -97,11 +98,11 @@ class LayerAttention:
         return np.concatenate(single, axis=1)  # (heads, rows, n_k)
 
     def block(self, a: int, b: int, c: int, d: int) -> Floats:
-        """The exact weights of queries [a, b) on keys [c, d) → (heads, b - a, d - c)."""
+        """Return the exact weights of queries [a, b) on keys [c, d) → (heads, b - a, d - c)."""
         return self.rows_of(range(a, b))[..., c:d]
 
     def weights_at(self, rows: Array, columns: Array) -> Floats:
-        """Exact weights of small grids: queries (grids, r), keys (grids, c) → (heads, grids, r, c)."""
+        """Return exact weights of small grids: queries (grids, r), keys (grids, c) → (heads, grids, r, c)."""
         rows = self._grid_places(rows)
         if isinstance(self.stored, np.ndarray):
             return self.stored[:, rows[:, :, None], columns[:, None, :]]
@@ -113,7 +114,7 @@ class LayerAttention:
         return found  # (heads, grids, r, c)
 
     def pooled(self, rows: Sequence[Ranges], columns: Sequence[Ranges], how: str = "mean") -> Floats:
-        """The weights between parts of the text → (heads, rows, columns); arguments as of `sweep.pool_between_parts`."""
+        """Return the weights between parts of the text → (heads, rows, columns), as `sweep.pool_between_parts` does."""
         queries, keys = single_tokens(rows), single_tokens(columns)
         if queries is not None and keys is not None:
             return self.rows_of(queries)[..., keys]
@@ -121,30 +122,27 @@ class LayerAttention:
         return pool_weights(self._blocks(), rows, columns, how)  # type: ignore[no-any-return]
 
     def statistics(self, marks: Array | None = None, grid: int = 1) -> RowStatistics:
-        """Of each row, what `blockwise.sweep.measure_rows` finds with `rows`; pooled to at most grid × grid even cells."""
+        """Return the statistics of each row, and the whole pooled to at most grid × grid even cells."""
         self._all_rows("statistics")
         blocks = [statistics_of_rows(block, self.positions[lo:hi], marks) for lo, hi, block in self._blocks()]
-        known = {
-            name: np.concatenate([getattr(block, name) for block in blocks], axis=-1)
-            for name in ("entropy", "distance", "spread", "marked", "largest", "kept")
-        }
+        by_row = [np.concatenate(parts, axis=-1) for parts in zip(*(block[2:] for block in blocks), strict=True)]
         pooled = self.pooled(even_parts(0, self.n_q, grid), even_parts(0, self.n_k, grid), "mass")
-        return RowStatistics(None, pooled, **known)
+        return RowStatistics(None, pooled, *by_row)
 
     def links(self, count: int) -> tuple[Array, Floats]:
-        """The `count` keys that each query attends to most, and their weights: two arrays (heads, n_q, count)."""
+        """Return the `count` keys to which each query attends most, and their weights: (heads, n_q, count) each."""
         self._all_rows("the strongest links")
         found = [strongest_keys(block, min(count, self.n_k)) for *_, block in self._blocks()]
         return tuple(np.concatenate(parts, axis=1) for parts in zip(*found, strict=True))  # type: ignore[return-value]
 
     def visible_at(self, rows: Array, columns: Array) -> Bools:
-        """The mask of small grids: queries (grids, r), keys (grids, c) → (grids, r, c)."""
+        """Return the mask of small grids: queries (grids, r), keys (grids, c) → (grids, r, c)."""
         if self.mask is None:
             return np.ones((*rows.shape, columns.shape[1]), bool)
         return self.mask[self._grid_places(rows)[:, :, None], columns[:, None, :]]  # type: ignore[no-any-return]
 
     def visible_parts(self, rows: Sequence[Ranges], columns: Sequence[Ranges]) -> Bools | None:
-        """Whether any query of a row part may see any key of a column part → (rows, columns); None where all may."""
+        """Return whether any query of a row part may see any key of a column part → (rows, columns); None: all may."""
         if (mask := self.mask) is None:
             return None
         queries, keys = single_tokens(rows), single_tokens(columns)
@@ -156,16 +154,16 @@ class LayerAttention:
         return None if shown.all() else shown
 
     def visible_counts(self) -> Array:
-        """How many keys each query may see → (n_q,)."""
+        """Return how many keys each query may see → (n_q,)."""
         self._all_rows("counts of keys")
         return np.full(self.n_q, self.n_k) if self.mask is None else self.mask.sum(-1)
 
     def at_offset(self, offset: int) -> Floats:
-        """Each query's weight on the key `offset` places from itself: as of `blockwise.rows.at_offset` → (heads, n_q)."""
+        """Return each query's weight on the key `offset` places from itself → (heads, n_q), NaN without such a key."""
         return weights_at_offset(self.weights_at, self.positions, self.n_k, offset)  # type: ignore[no-any-return]
 
     def on_copies(self, ids: Sequence[int], shift: int = 0) -> Floats:
-        """Each query's mass on what follows the other copies of its token: as of `blockwise.rows.on_copies` → (heads, n)."""
+        """Return each query's mass on what follows the other copies of its token → (heads, n_q), as `weights_on_copies`."""
         return weights_on_copies(self.weights_at, self.visible_at, ids, shift)  # type: ignore[no-any-return]
 
     def streaming_change(self, first: int, last: int) -> Floats | None:
@@ -192,24 +190,24 @@ class LayerAttention:
     # --- other weights ---
 
     def without_keys(self, keys: Sequence[int]) -> LayerAttention:
-        """The layer with some keys hidden, and a sink too: each row shares all its attention among the rest."""
+        """Return the layer with some keys hidden, and a sink too: each row shares all its attention among the rest."""
         kept = np.ones(self.n_k, np.float32)
         kept[list(keys)] = 0
         mask = kept[None] > 0 if self.mask is None else self.mask & (kept > 0)
         shown = np.broadcast_to(mask, self.stored.shape[-2:])  # (rows, n_k)
-        return self._with_weights(ChangedWeights.of(self.stored, np.tile(kept, (len(self.heads), 1))), shown)
+        return self._with_weights(changed_weights(self.stored, np.tile(kept, (len(self.heads), 1))), shown)
 
     def reweighted(self, factors: Array) -> LayerAttention:
-        """The layer with each key's weight times a factor (heads, n_k) of 0 or more, and each row made to sum to 1 again."""
-        return self._with_weights(ChangedWeights.of(self.stored, np.asarray(factors, np.float32)), self.mask)
+        """Return the layer with each key's weight times a factor (heads, n_k) of 0 or more, rows made to sum to 1 again."""
+        return self._with_weights(changed_weights(self.stored, np.asarray(factors, np.float32)), self.mask)
 
     def select_keys(self, kept: Sequence[int] | Array) -> LayerAttention:
-        """The layer with some of its keys, by their places: its rows lack what the others take."""
+        """Return the layer with some of its keys, by their places: its rows lack what the others take."""
         mask = None if self.mask is None else self.mask[:, list(kept)]
-        return self._with_weights(ChangedWeights.of(self.stored, kept=np.asarray(kept)), mask)
+        return self._with_weights(changed_weights(self.stored, kept=np.asarray(kept)), mask)
 
     def _with_weights(self, weights: Array, mask: Bools | None) -> LayerTrace:
-        """Other weights of the same heads and queries, of which nothing else is known."""
+        """Return a layer of the same heads and queries with other weights, and nothing else."""
         return LayerTrace(
             self.layer, self.heads, self.kv_heads, weights=weights, mask=mask, rows=self.rows, tick=self.tick
         )
@@ -217,7 +215,7 @@ class LayerAttention:
     # --- places ---
 
     def _blocks(self) -> Iterator[tuple[int, int, Floats]]:
-        """The weights a block of rows at a time: first row, last + 1, (heads, rows, n_k)."""
+        """Yield the weights a block of rows at a time: first row, last + 1, (heads, rows, n_k)."""
         rows = int(self.stored.shape[-2])
         step = max(1, MEMORY // (24 * len(self.heads) * self.n_k))
         for lo in range(0, rows, step):
@@ -230,7 +228,7 @@ class LayerAttention:
                 self.tick((hi - lo) / rows)
 
     def _head_places(self, heads: Sequence[int]) -> list[int]:
-        """Where heads stand in the arrays. Raises AttnctlError for one that is not here."""
+        """Return where heads stand in the arrays. Raises AttnctlError for one that is not here."""
         for head in heads:
             if head not in self.heads:
                 held = number_list(self.heads)
@@ -238,7 +236,7 @@ class LayerAttention:
         return [self.heads.index(head) for head in heads]
 
     def _row_places(self, queries: Sequence[int]) -> list[int]:
-        """Where queries stand in the rows. Raises AttnctlError for one that is not here."""
+        """Return where queries stand in the rows. Raises AttnctlError for one that is not here."""
         if self.rows is None:
             return list(queries)
         for query in queries:
@@ -247,7 +245,7 @@ class LayerAttention:
         return [self.rows.index(query) for query in queries]
 
     def _grid_places(self, rows: Array) -> Array:
-        """Where the queries of small grids (grids, r) stand in the rows → (grids, r). Raises as `_row_places`."""
+        """Return the rows where the queries of small grids (grids, r) stand → (grids, r). Raises as `_row_places`."""
         return rows if self.rows is None else np.reshape(self._row_places(rows.ravel().tolist()), rows.shape)
 
     def _all_rows(self, what: str) -> None:
@@ -256,39 +254,49 @@ class LayerAttention:
 
 
 @dataclass(frozen=True)
-class ChangedWeights:
-    """Stored weights, changed when their rows are read: times a factor a key, each row made to sum to 1 again; some keys."""
+class RowsOnDemand:
+    """Weights (heads, n_q, n_k) whose rows are made when they are needed: `[head, first:last]`, or `[[heads]]` for some."""
 
-    stored: Array  # (heads, rows, n_k)
-    factors: Floats | None = None  # (heads, n_k)
-    kept: Array | None = None  # the places of the keys that are left
-
-    @classmethod
-    def of(cls, stored: Array, factors: Floats | None = None, kept: Array | None = None) -> Array:
-        """The weights so changed: at once where they are an array."""
-        changed = cls(stored, factors, kept)
-        return changed._changed(stored, factors) if isinstance(stored, np.ndarray) else changed
+    read: Callable[[int, int, int], Floats]  # head, first row, last + 1 → (rows, n_k)
+    heads: tuple[int, ...]  # by their numbers for `read`
+    n_q: int
+    n_k: int
 
     @property
-    def shape(self) -> tuple[int, ...]:
-        """(heads, rows, n_k)."""
-        return (*self.stored.shape[:-1], self.stored.shape[-1] if self.kept is None else len(self.kept))
+    def shape(self) -> tuple[int, int, int]:
+        """(heads, n_q, n_k)."""
+        return len(self.heads), self.n_q, self.n_k
 
-    def __getitem__(self, at: Any) -> Array:
-        """`[head, first:last]` → (rows, n_k), or `[[heads]]` → some heads of it."""
+    def __getitem__(self, at: list[int] | tuple[int, slice]) -> Array:
+        """Return rows of one head (rows, n_k), or the weights of some heads."""
         if isinstance(at, list):
-            return ChangedWeights(self.stored[at], None if self.factors is None else self.factors[at], self.kept)
-        head, rows = at
-        return self._changed(self.stored[head, rows], None if self.factors is None else self.factors[head])
+            return replace(self, heads=tuple(self.heads[place] for place in at))
+        place, rows = at
+        first, last, _ = rows.indices(self.n_q)
+        return self.read(self.heads[place], first, last)
 
-    def _changed(self, weights: Floats, factors: Floats | None) -> Floats:
-        """Weights (…, rows, n_k) by their factors (…, n_k)."""
+
+def changed_weights(stored: Array, factors: Floats | None = None, kept: Array | None = None) -> Array:
+    """Return weights (heads, rows, n_k) times a factor (heads, n_k), each row made to sum to 1 again, of the kept keys.
+
+    An array is changed at once, other weights when their rows are read.
+    """
+
+    def change(weights: Floats, factors: Floats | None) -> Floats:
         weights = weights if factors is None else rescaled_rows(weights * factors[..., None, :])
-        return weights if self.kept is None else weights[..., self.kept]
+        return weights if kept is None else weights[..., kept]
+
+    if isinstance(stored, np.ndarray):
+        return change(stored, factors)
+    heads, n_q, n_k = stored.shape
+    return RowsOnDemand(
+        lambda head, first, last: change(stored[head, first:last], None if factors is None else factors[head]),
+        *(tuple(range(heads)), n_q, n_k if kept is None else len(kept)),
+    )
 
 
 def rescaled_rows(weights: Floats) -> Floats:
-    """Each row of weights (..., n_q, n_k) divided by its sum; a row of zeros stays zeros."""
+    """Return each row of weights (..., n_q, n_k) divided by its sum; a row of zeros stays zeros."""
     total = weights.sum(axis=-1, keepdims=True)  # (..., n_q, 1)
     return np.asarray(weights / np.where(total == 0, 1, total), dtype=weights.dtype)  # (..., n_q, n_k)
 
@@ -317,7 +325,7 @@ class TraceArray:
 
 
 def _kept(level: Level, axes: tuple[str, ...], step: str, meaning: str, boolean: bool = False) -> Any:
-    """A field of LayerTrace that is an array of a trace."""
+    """Return a field of LayerTrace that is an array of a trace."""
     return field(default=None, metadata={"array": TraceArray("", level, axes, step, meaning, boolean=boolean)})
 
 
@@ -346,14 +354,6 @@ class LayerTrace(LayerAttention):
     mask: Bools | None = _kept(
         "layer", ("rows", "keys"), "mask", "True where a query may look; absent where nothing is masked", True
     )
-    index_scores: Floats | None = _kept(
-        *("layer", ("rows", "keys"), "mask"),
-        "Scores by which an indexer picks the keys that a query may see (DeepSeek-V3.2; of blocks at each key: Qwen 4), "
-        "0 for those in the future",
-    )
-    differential_lambda: Floats | None = _kept(
-        "layer", ("1",), "difference", "λ of differential attention (Ye et al. 2024)"
-    )
     queries_before_rope: Floats | None = _kept("head", ("rows", "d_k"), "rope", "Q before the rotary positions")
     keys_before_rope: Floats | None = _kept("head", ("keys", "d_k"), "rope", "K before the rotary positions")
     queries: Floats | None = _kept("head", ("rows", "d_k"), "queries", "Q")
@@ -369,10 +369,6 @@ class LayerTrace(LayerAttention):
         "Softmax of the masked scaled scores / temperature, before dropout; rows sum to 1, less what a sink takes",
     )
     sink_weights: Floats | None = _kept("head", ("rows",), "weights", "What a learned sink takes of each row")
-    signed_weights: Floats | None = _kept(
-        *("head", ("rows", "keys"), "difference"),
-        "Differential attention: weights of the first head of a pair - λ × those of the second",
-    )
     dropped_weights: Floats | None = _kept("head", ("rows", "keys"), "dropout", "Weights after dropout")
     context: Floats | None = _kept("head", ("rows", "d_v"), "context", "Weights V")
     gate: Floats | None = _kept(
@@ -385,7 +381,7 @@ class LayerTrace(LayerAttention):
     tick: Tick | None = None
 
     def arrays_kept(self) -> Iterator[tuple[TraceArray, Floats | Bools]]:
-        """The arrays that this layer has, parameters too, in the order of TRACE_ARRAYS."""
+        """Yield the arrays that this layer has, parameters too, in the order of TRACE_ARRAYS."""
         found = {**vars(self), **self.parameters}
         for name, array in _BY_NAME.items():
             if (there := found.get(name)) is not None:
@@ -406,7 +402,7 @@ class LayerTrace(LayerAttention):
         return self.weights
 
     def position_of(self, head: int) -> int:
-        """Where `head` stands in this layer's arrays. Raises AttnctlError where it was not kept."""
+        """Return where `head` stands in this layer's arrays. Raises AttnctlError where it was not kept."""
         if head not in self.heads:
             raise AttnctlError(
                 f"head {head} of layer {self.layer} is not in this trace: it holds {number_list(self.heads)}"
@@ -414,18 +410,18 @@ class LayerTrace(LayerAttention):
         return self.heads.index(head)
 
     def head_weights(self, head: int) -> Floats:
-        """The weights of one head: (rows, n_k). Raises AttnctlError where they were not kept."""
+        """Return the weights of one head: (rows, n_k). Raises AttnctlError where they were not kept."""
         if self.weights is None:
             raise AttnctlError(f"layer {self.layer} of this trace holds no weights")
         weights: Floats = self.weights[self.position_of(head)]
         return weights
 
     def row_of(self, query: int) -> int:
-        """Where query token `query` stands in the arrays' rows. Raises AttnctlError where it was not kept."""
+        """Return where query token `query` stands in the arrays' rows. Raises AttnctlError where it was not kept."""
         return self._row_places([query])[0]
 
     def select_heads(self, heads: Sequence[int]) -> LayerTrace:
-        """The same layer for some heads. Raises AttnctlError for a head that is not here."""
+        """Return the same layer for some heads. Raises AttnctlError for a head that is not here."""
         if tuple(heads) == self.heads:
             return self
         places = self._head_places(heads)
@@ -444,11 +440,15 @@ class LayerTrace(LayerAttention):
             return whole
         return replace(whole, rows=tuple(rows), **whole.narrowed_arrays(rows=self._row_places(rows)))
 
-    def narrowed_arrays(self, heads: list[int] | None = None, rows: list[int] | slice | None = None) -> dict[str, Any]:
-        """The fields that are arrays, of some heads and rows by their places (None: all)."""
-        return narrow_arrays(
-            {array.name: there for array, there in self.arrays_kept() if not array.parameter}, heads, rows
-        )
+    def narrowed_arrays(
+        self, heads: list[int] | None = None, rows: list[int] | slice | None = None
+    ) -> dict[str, Array]:
+        """Return the fields that are arrays, of some heads and rows by their places (None: all)."""
+        return narrow_arrays({array.name: there for array, there in self.field_arrays()}, heads, rows)
+
+    def field_arrays(self) -> Iterator[tuple[TraceArray, Array]]:
+        """Yield the arrays that this layer has, without parameters."""
+        return ((array, there) for array, there in self.arrays_kept() if not array.parameter)
 
 
 _OF_FIELDS = [replace(one.metadata["array"], name=one.name) for one in fields(LayerTrace) if one.metadata]
@@ -475,7 +475,7 @@ _BY_NAME = {array.name: array for array in LAYER_TRACE_ARRAYS}
 def narrow_arrays(
     arrays: Mapping[str, Array], heads: list[int] | None = None, rows: list[int] | slice | None = None
 ) -> dict[str, Array]:
-    """The same arrays of a layer, by their names, of some heads and query rows, by their places (None: all)."""
+    """Return the same arrays of a layer, by their names, of some heads and query rows, by their places (None: all)."""
     found = dict(arrays)
     for name, array in arrays.items():
         of_head = _BY_NAME[name].level == "head"
@@ -488,6 +488,6 @@ def narrow_arrays(
 
 
 def layer_of_weights(layer: int, weights: Array, mask: Bools | None = None) -> LayerTrace:
-    """A layer of which the weights of all heads (heads, n_q, n_k) are known, and what they hide (n_q, n_k)."""
+    """Return a layer of which the weights of all heads (heads, n_q, n_k) are known, and what they hide (n_q, n_k)."""
     heads = tuple(range(weights.shape[0]))
     return LayerTrace(layer, heads, heads, weights=weights, mask=mask)

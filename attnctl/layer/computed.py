@@ -12,7 +12,7 @@ import numpy as np
 from attnctl import attention
 from attnctl.arrays import LONG, Bools, Floats, as_numpy, place_array
 from attnctl.attention import Array, Attended, Call
-from attnctl.blockwise import RowStatistics, Wanted, count_visible, even_edges, parts_visible, single_tokens
+from attnctl.blockwise import RowStatistics, count_visible, even_edges, parts_visible, single_tokens
 from attnctl.blockwise.rows import (
     exact_rows,
     fused_context,
@@ -41,7 +41,6 @@ class Forward:
     call: Call
     known: Mapping[str, Array] = field(default_factory=dict)  # arrays of all heads by their names in a trace
     parameters: Mapping[str, Floats] = field(default_factory=dict)
-    difference: float | None = None  # λ of differential attention: heads h and h + heads / 2 are a pair
     output_matrix: Callable[[], Floats | None] | None = None  # W_O (heads · d_v, d_out), asked for where it is wanted
     after: Callable[[Array], tuple[Array, Array | None]] | None = None
 
@@ -74,7 +73,7 @@ class Forward:
 
 
 def is_short(call: Call) -> bool:
-    """Whether the whole matrix is simply built."""
+    """Return whether the whole matrix is simply built."""
     return call.n_q * call.n_k <= PLAIN
 
 
@@ -89,7 +88,7 @@ class ComputedLayer(LayerAttention):
 
     @staticmethod
     def of_call(layer: int, call: Call, **beside: Any) -> ComputedLayer:
-        """All heads of a call, its weights built where they are few; `beside` are the other fields of Forward."""
+        """Return all heads of a call, its weights built if they are few; `beside` are the other fields of Forward."""
         kind = ComputedLayer if is_short(call) else SweptLayer
         return kind(layer, tuple(range(call.queries.shape[-3])), Forward(call, **beside))
 
@@ -131,6 +130,11 @@ class ComputedLayer(LayerAttention):
         return self.forward.call.n_k
 
     @property
+    def window(self) -> int | None:  # type: ignore[override]
+        """How many keys back a query sees; None for all."""
+        return self.forward.call.window
+
+    @property
     def positions(self) -> Array:
         """Each query's position among the keys → (n_q,), integer."""
         return np.arange(self.n_q) + self.forward.call.first_position
@@ -164,13 +168,13 @@ class ComputedLayer(LayerAttention):
         return float(sum(array.nbytes for array in arrays if array is not None))
 
     def forget_steps(self) -> None:
-        """Let go of the steps, and of the weights and the mask, which are of them."""
+        """Drop the steps, and the weights and the mask, which are parts of them."""
         self.forward.__dict__.pop("all_steps", None)
         for name in ("stored", "mask"):
             self.__dict__.pop(name, None)
 
     def select_heads(self, heads: Sequence[int]) -> ComputedLayer:
-        """The same layer for some heads. Raises AttnctlError for a head that is not here."""
+        """Return the same layer for some heads. Raises AttnctlError for a head that is not here."""
         self._head_places(heads)
         return replace(self, heads=tuple(heads))
 
@@ -181,7 +185,7 @@ class ComputedLayer(LayerAttention):
         return found
 
     def record(self, rows: Sequence[int] | None = None) -> LayerTrace:
-        """Every array that is known of this layer, for some queries (None: all); NumPy."""
+        """Return every known array of this layer, for some queries (None: all); NumPy."""
         forward, chosen = self.forward, None if rows is None else list(rows)
         heads = None if self._all_heads else list(self.heads)
         if self.n_q > LONG and not (chosen is None and heads is None):
@@ -197,20 +201,8 @@ class ComputedLayer(LayerAttention):
             self.kv_heads,
             rows=None if rows is None else tuple(rows),
             parameters=self.parameters,
-            **steps | narrow_arrays(known, heads, chosen) | self._differences(chosen),
+            **steps | narrow_arrays(known, heads, chosen),
         )
-
-    def _differences(self, rows: list[int] | None) -> dict[str, Array]:
-        """Of differential attention, weights of the first head of each head's pair - λ × those of the second, and λ."""
-        if (factor := self.forward.difference) is None:
-            return {}
-        half = self.forward.call.queries.shape[-3] // 2
-        pairs = sorted({head % half for head in self.heads})
-        both = replace(self, heads=(*pairs, *(pair + half for pair in pairs)))
-        weights = both.all_weights() if rows is None else both.rows_of(rows)  # (2 · pairs, rows, n_k)
-        signed = weights[: len(pairs)] - np.float32(factor) * weights[len(pairs) :]  # (pairs, rows, n_k)
-        signed = signed[[pairs.index(head % half) for head in self.heads]]  # (heads, rows, n_k)
-        return {"signed_weights": signed, "differential_lambda": np.array([factor], np.float32)}
 
 
 @dataclass(eq=False)
@@ -239,13 +231,13 @@ class SweptLayer(ComputedLayer):
         return super().parameters if self.changed is None and self.kept is None else {}
 
     def select_heads(self, heads: Sequence[int]) -> SweptLayer:
-        """The same layer for some heads. Raises AttnctlError for a head that is not here."""
+        """Return the same layer for some heads. Raises AttnctlError for a head that is not here."""
         places = self._head_places(heads)
         changed = None if self.changed is None else attention.select_call(self.changed, places)
         return replace(self, heads=tuple(heads), changed=changed)
 
     def record(self, rows: Sequence[int] | None = None) -> LayerTrace:
-        """Every array that is known of this layer, for some queries (None: all); NumPy."""
+        """Return every known array of this layer, for some queries (None: all); NumPy."""
         if self.changed is None and self.kept is None:
             return super().record(rows)
         call = attention.select_call(replace(self.call, keep=None), None, None if rows is None else list(rows))
@@ -261,17 +253,17 @@ class SweptLayer(ComputedLayer):
         return kept if self.kept is None else kept.select_keys(self.kept).record()
 
     def all_weights(self) -> Floats:
-        """All the weights → (heads, n_q, n_k), before dropout. Memory grows with them."""
+        """Return all the weights → (heads, n_q, n_k), before dropout. Memory grows with them."""
         if self.changed is None and (self._all_heads or self.forward.has_steps):
             return self._left(as_numpy(self.forward.all_steps.weights)[list(self.heads)])
         return self._left(as_numpy(attention.run_call(replace(self.call, keep=None)).weights))
 
     def rows_of(self, queries: Sequence[int]) -> Floats:
-        """The exact weights of some queries → (heads, rows, n_k)."""
+        """Return the exact weights of some queries → (heads, rows, n_k)."""
         return self._left(exact_rows(self.call, queries))
 
     def weights_at(self, rows: Array, columns: Array) -> Floats:
-        """Exact weights of small grids: queries (grids, r), keys (grids, c) → (heads, grids, r, c)."""
+        """Return exact weights of small grids: queries (grids, r), keys (grids, c) → (heads, grids, r, c)."""
         return weights_between(self.call, self._logsumexp, rows, self._left(np.arange(self.call.n_k))[columns])  # type: ignore[no-any-return]
 
     @cached_property
@@ -281,7 +273,7 @@ class SweptLayer(ComputedLayer):
         return measure_rows(self.call).logsumexp
 
     def pooled(self, rows: Sequence[Ranges], columns: Sequence[Ranges], how: str = "mean") -> Floats:
-        """The weights between parts of the text → (heads, rows, columns); arguments as of `sweep.pool_between_parts`."""
+        """Return the weights between parts of the text → (heads, rows, columns), as `sweep.pool_between_parts` does."""
         from attnctl.blockwise.sweep import pool_between_parts
 
         queries, keys = single_tokens(rows), single_tokens(columns)
@@ -290,15 +282,15 @@ class SweptLayer(ComputedLayer):
         return pool_between_parts(self.call, rows, self._in_whole(columns), how, self.tick)  # type: ignore[no-any-return]
 
     def statistics(self, marks: Array | None = None, grid: int = 1) -> RowStatistics:
-        """Of each row, what `blockwise.sweep.measure_rows` finds with `rows`; pooled to at most grid × grid even cells.
+        """Return the statistics of each row, and the whole pooled to at most grid × grid even cells.
 
         Raises AttnctlError where keys are left out: statistics are of whole rows.
         """
         from attnctl.blockwise.sweep import measure_rows
 
         self._every_key("statistics")
-        edges = even_edges(self.n_k, grid), even_edges(self.n_q, grid)
-        found = measure_rows(self.call, Wanted(*edges, marks, rows=True), tick=self.tick)
+        keys, queries = even_edges(self.n_k, grid), even_edges(self.n_q, grid)
+        found = measure_rows(self.call, key_edges=keys, row_edges=queries, marks=marks, rows=True, tick=self.tick)
         self.__dict__["_logsumexp"] = found.logsumexp
         return found
 
@@ -309,7 +301,7 @@ class SweptLayer(ComputedLayer):
         return LayerAttention.streaming_change(self, first, last)
 
     def links(self, count: int) -> tuple[Array, Floats]:
-        """The `count` keys that each query attends to most, and their weights: two arrays (heads, n_q, count)."""
+        """Return the `count` keys to which each query attends most, and their weights: (heads, n_q, count) each."""
         if self.kept is None:
             return top_links(self.call, count)
         gone = self.call.n_k - self.n_k
@@ -321,20 +313,20 @@ class SweptLayer(ComputedLayer):
         return np.take_along_axis(found, best, -1), np.take_along_axis(weights, best, -1)
 
     def visible_at(self, rows: Array, columns: Array) -> Bools:
-        """The mask of small grids: queries (grids, r), keys (grids, c) → (grids, r, c)."""
+        """Return the mask of small grids: queries (grids, r), keys (grids, c) → (grids, r, c)."""
         return grids_visible(self.call, rows, self._left(np.arange(self.call.n_k))[columns])  # type: ignore[no-any-return]
 
     def visible_parts(self, rows: Sequence[Ranges], columns: Sequence[Ranges]) -> Bools | None:
-        """Whether any query of a row part may see any key of a column part → (rows, columns); None where all may."""
+        """Return whether any query of a row part may see any key of a column part → (rows, columns); None: all may."""
         return parts_visible(self.call, rows, self._in_whole(columns))  # type: ignore[no-any-return]
 
     def visible_counts(self) -> Array:
-        """How many keys each query may see → (n_q,)."""
+        """Return how many keys each query may see → (n_q,)."""
         self._every_key("counts of keys")
         return count_visible(self.call)
 
     def without_keys(self, keys: Sequence[int]) -> SweptLayer:
-        """The layer with some keys hidden, and a sink too: each row shares all its attention among the rest."""
+        """Return the layer with some keys hidden, and a sink too: each row shares all its attention among the rest."""
         kept: Array = np.ones(self.n_k, bool)
         kept[list(keys)] = False
         mask = place_array(np.broadcast_to(kept, (self.n_q, self.n_k)), self.call.queries)
@@ -342,14 +334,14 @@ class SweptLayer(ComputedLayer):
         return replace(self, changed=replace(self.call, mask=mask, sinks=None, keep=None))
 
     def reweighted(self, factors: Array) -> SweptLayer:
-        """The layer with each key's weight times a factor (heads, n_k) of 0 or more, and each row made to sum to 1 again."""
+        """Return the layer with each key's weight times a factor (heads, n_k) of 0 or more, rows made to sum to 1 again."""
         logs = np.log(np.maximum(as_numpy(factors), 1e-30)).astype(np.float32)  # (heads, n_k)
         bias = place_array(logs[:, None] * np.float32(self.call.temperature), self.call.queries)  # (heads, 1, n_k)
         bias = bias if self.call.bias is None else self.call.bias + bias
         return replace(self, changed=replace(self.call, bias=bias, sinks=None, keep=None))
 
     def select_keys(self, kept: Sequence[int] | Array) -> SweptLayer:
-        """The layer with some of its keys, by their places: its rows lack what the others take."""
+        """Return the layer with some of its keys, by their places: its rows lack what the others take."""
         return replace(self, kept=np.asarray(kept))
 
     def _every_key(self, what: str) -> None:
@@ -357,12 +349,12 @@ class SweptLayer(ComputedLayer):
             raise AttnctlError(f"{what} need every key, and layer {self.layer} lacks some")
 
     def _left(self, array: Array) -> Floats:
-        """Of an array (…, all keys) the keys that are left."""
+        """Return the columns of the keys that are left, of an array (…, all keys)."""
         left: Floats = array if self.kept is None else array[..., self.kept]
         return left
 
     def _in_whole(self, parts: Sequence[Ranges]) -> Sequence[Ranges]:
-        """Parts of the keys that are left, as stretches of all keys."""
+        """Return parts of the keys that are left, as stretches of all keys."""
         if self.kept is None:
             return parts
         found = []
@@ -374,7 +366,7 @@ class SweptLayer(ComputedLayer):
 
 
 def step_arrays(call: Call, steps: Attended) -> dict[str, Array]:
-    """The arrays of one call by their names in a trace; keys and values once a query head."""
+    """Return the arrays of one call by their names in a trace; keys and values once a query head."""
     n_heads = call.queries.shape[-3]
     arrays = {
         "queries": call.queries,
@@ -398,6 +390,6 @@ def step_arrays(call: Call, steps: Attended) -> dict[str, Array]:
 
 
 def share_of_sink(weights: Floats) -> Floats:
-    """What a learned sink takes of each row of weights (heads, n_q, n_k) → (heads, n_q)."""
+    """Return what a learned sink takes of each row of weights (heads, n_q, n_k) → (heads, n_q)."""
     taken: Floats = np.clip(1 - weights.sum(-1, dtype=np.float64), 0, 1).astype(np.float32)  # (heads, n_q)
     return taken

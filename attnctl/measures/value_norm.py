@@ -11,7 +11,7 @@ from attnctl.measures import Measure
 
 
 def value_norm(layer: LayerAttention) -> LayerAttention:
-    """The layer with each weight times the length of its value, ‖weight_ij · value_j‖, as a share of its row.
+    """Return the layer with each weight times the length of its value, ‖weight_ij · value_j‖, as a share of its row.
 
     Raises UsageError where there are no values.
     """
@@ -19,7 +19,7 @@ def value_norm(layer: LayerAttention) -> LayerAttention:
 
 
 def value_lengths(layer: LayerAttention) -> Floats:
-    """The length of each key's value → (heads, n_k).
+    """Return the length of each key's value → (heads, n_k).
 
     Where W_O of the layer is at hand, a value is first sent through its head's part of it, as in Kobayashi et al. 2020.
     Raises UsageError where there are no values.

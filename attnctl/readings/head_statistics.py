@@ -5,7 +5,7 @@ from __future__ import annotations
 import unicodedata
 from collections.abc import Container, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
@@ -15,9 +15,9 @@ from attnctl.errors import AttnctlError
 from attnctl.layer import LayerAttention
 from attnctl.measures.value_norm import value_lengths
 from attnctl.tokens import PADDING, WHOLE, Token
+from attnctl.tolerances import WHOLE_ROW
 
 SINK_MASS = 0.3  # of all that a head gives, from which a key is a sink (Gu et al. 2025)
-SINKS = 1e-3  # mass that is lacking in a row, from which it is no rounding
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,13 +55,13 @@ def head_statistics(
         marks[1] = [token.special for token in tokens]
         words = ["" if token.special else token.text.strip() for token in tokens]
         marks[2] = [word != "" and all(unicodedata.category(sign)[0] == "P" for sign in word) for word in words]
-    found: Any = layer.statistics(marks, RANKED)
+    found = layer.statistics(marks, RANKED)
     if not np.isfinite(found.entropy).all():  # a row that sees nothing has entropy 0
         raise AttnctlError(f"the scores of layer {layer.layer} are no finite numbers: see the weights up to there")
     most = np.log(np.maximum(layer.visible_counts(), 1))  # (n_q,), nats
     # the mass that learned sinks take, (heads, n_q); a row that sees nothing has no sink either
     taken = np.where(found.kept > 0, 1 - found.kept, 0)
-    learned = taken.mean(-1) if (taken > SINKS).any() else None
+    learned = taken.mean(-1) if (taken > WHOLE_ROW).any() else None
     means: dict[str, Array] = {
         "entropy": found.entropy.mean(-1),
         "entropy_share": (found.entropy[:, most > 0] / most[most > 0]).mean(-1) if (most > 0).any() else None,

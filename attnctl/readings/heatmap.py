@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from typing import NamedTuple
 
 import numpy as np
 
@@ -181,6 +182,14 @@ class HeatmapGrid:
         if self._measure is not None:
             return self._measure.unit
         return (POOLED | {AS_GIVEN: "number as given"}).get(self.measure or "", "weight")
+
+
+class Evolution(NamedTuple):
+    """One head over training: its weights at each kept step of a run, and what run and head are called."""
+
+    readings: Sequence[HeatmapGrid]
+    steps: Sequence[int]
+    name: str
 
 
 def of_overview(

@@ -16,9 +16,10 @@ from attnctl.arrays import Bools, Floats
 from attnctl.errors import option_name
 from attnctl.layer import LayerTrace
 from attnctl.readings.head_statistics import SINK_MASS
+from attnctl.readings.trace_reading import heads_text, other_special, parked_sentence
 from attnctl.text import percent, visible_text
 from attnctl.tokens import Token
-from attnctl.trace import Trace, heads_text, other_special, parked_sentence
+from attnctl.trace import Trace
 from attnctl.trace.model_info import ModelInfo
 
 OF_EVEN = 1.5  # times the share that rows would give if they looked everywhere alike

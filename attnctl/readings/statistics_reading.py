@@ -29,7 +29,7 @@ class HeadStatisticsReading:
 
     def kept_in(self, overview: Overview | LongRow, name: str) -> tuple[HeadStatistics, ...]:
         """The statistics of an overview. Raises AttnctlError where it has none of these heads."""
-        found: tuple[HeadStatistics, ...] = getattr(overview, "head_statistics", ())
+        found = overview.head_statistics if isinstance(overview, Overview) else ()
         if not found:
             raise AttnctlError(f"{name} holds no statistics of these heads: give the text and its model")
         return found

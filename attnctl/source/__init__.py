@@ -1,16 +1,16 @@
 """Where attention comes from: a text through a model, a trace, an overview; and what is changed of it before it is read.
 
-A source hands its layers to a reading, one after another. The order of the changes: another measure in place of the
-weights, pieces merged into words, rows rescaled among the keys that are not left out, keys left out. `prepare` makes them;
-commands, batches and Python's functions all ask it.
+A source hands its layers to a reading, one after another. `prepare` chooses layers and heads, and the changes of each layer:
+another measure in place of the weights, pieces merged into words, rows rescaled among the keys that stay, keys left out.
+Commands, batches and Python's functions all ask it.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import nullcontext
-from dataclasses import replace
-from typing import TYPE_CHECKING, Any, Generic, NamedTuple, Protocol, TypeVar
+from contextlib import nullcontext, suppress
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, Generic, NamedTuple, Protocol, TypeVar, runtime_checkable
 
 import numpy as np
 
@@ -18,10 +18,11 @@ from attnctl import limits
 from attnctl.errors import AttnctlError, UsageError, option_name
 from attnctl.files import names_picture, names_sound
 from attnctl.layer import LayerAttention, LayerTrace
+from attnctl.readings.trace_reading import TraceReading
 from attnctl.selection import Selection, chosen_indices, find_several, keys_left_out, selected_indices
 from attnctl.text import counted, number_list, visible_text
 from attnctl.tokens import Token, checked_text
-from attnctl.trace import Trace, TraceReading, by_words
+from attnctl.trace import Trace, by_words
 from attnctl.trace.model_info import ModelInfo
 from attnctl.trace.run import Note, Run, StopForward, notes_of_kind
 
@@ -32,13 +33,19 @@ if TYPE_CHECKING:
     from attnctl.blockwise import Tick
     from attnctl.measures import Measure
     from attnctl.readings.overview import LongRow, Overview
-    from attnctl.source.run_memory import RunMemory
 
 
 NARROWER = "choose layers, heads and queries"
+SHORTER = "leave it out, or take a shorter text"
+LONG = 512  # tokens, beyond which a text has an overview instead of every weight
+WINDOWED = 0.2  # of the time of a layer whose queries see all keys, what one takes whose queries see few
+TOLD_BYTES = 1e9  # of a trace, from which its size is said before it is made
 
 Value = TypeVar("Value", covariant=True)
 Result = TypeVar("Result")
+
+Visit = Callable[[LayerAttention], None]  # sees a layer while the model runs, until it raises StopForward
+Say = Callable[[Sequence[str]], None]  # hears notes for the user before long work
 
 
 class Reading(Protocol[Value]):
@@ -53,7 +60,15 @@ class Reading(Protocol[Value]):
         """Keep what is wanted of one layer."""
 
     def value(self, run: Run) -> Value:
-        """What has come of all layers; `run` is what the model told beside them."""
+        """Return the result after the last layer; `run` is what the model told beside the layers."""
+
+
+@runtime_checkable
+class KeptReading(Protocol[Value]):
+    """A reading whose result may be in the file of an overview already."""
+
+    def kept_in(self, overview: Overview | LongRow, name: str, /) -> Value:
+        """Return what an overview holds of the result. Raises AttnctlError, with the source's `name`, if it lacks it."""
 
 
 class Source:
@@ -68,18 +83,18 @@ class Source:
         *,
         key_tokens: tuple[Token, ...] | None = None,
         counts: tuple[int, int] | None = None,
-        measure: str | None = None,
-        held_rows: tuple[int, ...] | None = None,
     ) -> None:
         self.name, self.text, self.tokens, self.info = name, text, tokens, info
         self.input_text = text  # what a model is given: of two texts the first
         self.key_tokens = tokens if key_tokens is None else key_tokens  # other than the tokens: cross attention, slots
-        self.counts = counts or (
-            info.n_layers or 1,
-            info.n_heads or 1,
-        )  # layers and heads that there are to choose from
-        self.measure = measure  # what stands in place of the weights
-        self.held_rows = held_rows  # the queries whose weights are there; None where all are
+        self.counts = counts or (info.n_layers or 1, info.n_heads or 1)  # layers and heads to choose from
+        self.measure: str | None = None  # what stands in place of the weights
+        self.held_rows: tuple[int, ...] | None = None  # the queries whose weights are known; None: all
+        self.key_numbers: Sequence[int] = range(len(self.key_tokens))  # of each key, in the text
+
+    def run(self, visit: Visit, layers: Sequence[int] | None = None) -> Run:
+        """Hand `visit` the layers, at least those that are chosen (None: all); return what is known beside them."""
+        raise NotImplementedError
 
     def read(
         self,
@@ -88,11 +103,11 @@ class Source:
         heads: Sequence[int] | None = None,
         tick: Tick | None = None,
     ) -> Result:
-        """The reading's value over some layers and heads (None: all). `tick` hears which share of the work was done.
+        """Return the reading's value over some layers and heads (None: all). `tick` hears each share of the work.
 
-        Raises UsageError for a layer or head that is not there.
+        Raises UsageError for a layer or head that does not exist.
         """
-        raise NotImplementedError
+        return Prepared(self, layers, heads).read(reading, tick)
 
 
 class Model(Protocol):
@@ -109,85 +124,11 @@ class Model(Protocol):
         """The text through every layer; `visit` sees each layer's attention on the way, until it raises StopForward."""
 
 
-def take_layer(reading: Reading[Result], layer: LayerAttention, tick: Tick | None, whole: float) -> None:
-    """Hand a layer to a reading; `tick` hears the `whole` share of it, however often the reading goes over the layer."""
-    told = 0.0
-
-    def hear(share: float) -> None:
-        nonlocal told
-        more = min(share, 1 - told)
-        told += more
-        if tick is not None:
-            tick(more * whole)
-
-    layer.tick = hear
-    reading.take(layer)
-    layer.tick = None  # it may be kept
-    hear(1 - told)
-
-
-WINDOWED = 0.2  # of a layer whose queries see few keys, what it takes of the time of one that sees all
-
-
-class Pass(Generic[Result]):
-    """One text on its way through a model: `visit` hands its layers to a reading, `value` ends it."""
-
-    def __init__(
-        self,
-        source: TextSource,
-        reading: Reading[Result],
-        layers: Sequence[int] | None = None,
-        heads: Sequence[int] | None = None,
-        tick: Tick | None = None,
-    ) -> None:
-        info = source.info
-        self.source, self.tokens, self._reading = source, source.tokens, reading
-        self._named = layers is not None
-        self._layers = set(chosen_indices(layers, info.n_layers or 1, "layer", info.name))
-        self._heads = None if heads is None else chosen_indices(heads, info.n_heads or 1, "head", info.name)
-        self._last = None if reading.predicts else max(self._layers)
-        self._tick = tick
-        self._met: list[int] = []
-        self._n_k = len(source.key_tokens)
-
-    def visit(self, layer: LayerAttention) -> None:
-        """Hand a layer on, if it was asked for. Raises StopForward where nothing that follows is wanted.
-
-        Raises AttnctlError for keys that no token stands for.
-        """
-        self._met.append(layer.layer)
-        if layer.n_k != self._n_k:
-            raise AttnctlError(
-                f"layer {layer.layer} of {self.source.info.name} has {layer.n_k} keys for {self._n_k} tokens: there are no "
-                "tokens that all of them stand for"
-            )
-        if layer.layer in self._layers or not self._named:
-            # of all heads, each layer has its own number
-            part = layer if self._heads is None else layer.select_heads(self._heads)
-            take_layer(self._reading, part, self._tick, self._share_of_layer(layer.layer))
-        if layer.layer == self._last:
-            raise StopForward
-
-    def _share_of_layer(self, layer: int) -> float:
-        """About which share of the work one of the layers is."""
-        settings: Any = getattr(self.source.model, "settings", None)  # of a built-in model
-        near = settings is not None and settings.window is None and settings.first_window is not None
-        costs = {one: WINDOWED if near and one == 0 else 1.0 for one in self._layers | {layer}}
-        return costs[layer] / sum(costs.values())
-
-    def value(self, run: Run) -> Result:
-        """What the reading made of it. Raises UsageError for a chosen layer that did not attend."""
-        for layer in sorted(self._layers - set(self._met)) if self._named else ():
-            held = number_list(sorted(set(self._met)))
-            raise UsageError(f"layer {layer} of {self.source.info.name} has no attention: it is in {held}")
-        run.text, run.model = self.source.text, run.model or self.source.info
-        return self._reading.value(run)
-
-
 class TextSource(Source):
     """A text through a model, which runs once. `tokens` are those of the text unless they are given."""
 
-    memory: RunMemory | None = None  # of all texts, where a session asks more than one question
+    # what runs the model in the place of `model.run`: a shell keeps runs, so that a second question needs none
+    runner: Callable[[Model, Sequence[Token], Visit, str], Run] | None = None
     # shows how far a measure is that runs layers again: what is run → who is told each share that is done
     progress: Callable[[str], AbstractContextManager[Tick | None]] | None = None
 
@@ -203,19 +144,11 @@ class TextSource(Source):
         super().__init__(model.info.name, read, tokens, model.info, key_tokens=keys)
         self.input_text = text
 
-    def read(
-        self,
-        reading: Reading[Result],
-        layers: Sequence[int] | None = None,
-        heads: Sequence[int] | None = None,
-        tick: Tick | None = None,
-    ) -> Result:
-        """The reading's value over some layers and heads (None: all)."""
-        forward = Pass(self, reading, layers, heads, tick)
-        with np.errstate(all="ignore"):  # what overflows is refused by name, not warned of
-            if self.memory is not None:
-                return forward.value(self.memory.run(self.model, self.tokens, forward.visit, self.input_text))
-            return forward.value(self.model.run(self.tokens, forward.visit, self.input_text))
+    def run(self, visit: Visit, layers: Sequence[int] | None = None) -> Run:
+        """Run the model; `visit` sees every layer until it raises StopForward."""
+        if self.runner is not None:
+            return self.runner(self.model, self.tokens, visit, self.input_text)
+        return self.model.run(self.tokens, visit, self.input_text)
 
 
 def reader_of(model: Model, text: str) -> Model:
@@ -253,10 +186,10 @@ def record_trace(
     rows: Sequence[int] | None = None,
     predictions: bool = True,
 ) -> Trace:
-    """The trace of `text`, for the layers, heads and query rows asked for (None: all).
+    """Return the trace of `text`, for the layers, heads and query rows asked for (None: all).
 
     Without `predictions` the model is left after the last layer asked for. Raises AttnctlError for an empty text,
-    UsageError for a selection that is not there.
+    UsageError for a selection that does not exist.
     """
     return Prepared(TextSource(model, text), layers, heads, rows).trace(predictions)
 
@@ -269,9 +202,9 @@ def check_room(
     rows: Sequence[int] | None,
     instead: str = NARROWER,
 ) -> int:
-    """How many bytes the scores, scaled scores and weights of a trace are.
+    """Return how many bytes the scores, scaled scores and weights of a trace are.
 
-    Raises AttnctlError, before any work, with what to do `instead`, where they would fill the memory.
+    Raises AttnctlError, before any work, with what to do `instead`, if they would fill the memory.
     """
     sizes = (layers, info.n_layers or 1), (heads, info.n_heads or 1), (rows, n)
     many, each, queries = (count if chosen is None else len(chosen) for chosen, count in sizes)
@@ -299,77 +232,62 @@ class TraceSource(Source):
             info,
             key_tokens=trace.key_tokens,
             counts=(n_layers, n_heads),  # as far as the trace tells
-            measure=trace.measure,
-            held_rows=layers[0].rows if layers else None,
         )
+        self.measure, self.key_numbers = trace.measure, trace.key_numbers
+        self.held_rows = layers[0].rows if layers else None
 
-    def read(
-        self,
-        reading: Reading[Result],
-        layers: Sequence[int] | None = None,
-        heads: Sequence[int] | None = None,
-        tick: Tick | None = None,
-    ) -> Result:
-        """The reading's value over some layers and heads (None: all that there are)."""
-        n_layers, n_heads = self.counts
-        parts = self.trace.layers
-        if layers is not None:
-            parts = tuple(self.trace.layer(index) for index in chosen_indices(layers, n_layers, "layer", self.name))
-        some = None if heads is None else chosen_indices(heads, n_heads, "head", self.name)
-        for part in parts:
-            layer = part if some is None else part.select_heads(some)
-            take_layer(reading, replace(layer), tick, 1 / len(parts))
+    def run(self, visit: Visit, layers: Sequence[int] | None = None) -> Run:
+        """Hand over the chosen layers. Raises AttnctlError for a layer that was not kept."""
         trace = self.trace
-        said = (trace.predictions, trace.model, trace.notes, trace.text, trace.measure)
-        return reading.value(Run(trace.tokens, trace.embeddings, trace.key_tokens, *said))
+        for layer in trace.layers if layers is None else [trace.layer(index) for index in layers]:
+            with suppress(StopForward):
+                visit(replace(layer))
+        known = (trace.predictions, trace.model, trace.notes, trace.text, trace.measure)
+        return Run(trace.tokens, trace.embeddings, trace.key_tokens, *known)
 
 
 class OverviewSource(Source):
-    """An overview, or one query's weights, from a file: a reading gets what was kept, where that is what it asks for."""
+    """An overview, or one query's weights, from a file: a reading gets what was kept, if that is what it asks for."""
 
     def __init__(self, overview: Overview | LongRow, name: str) -> None:
         self.overview = overview
         super().__init__(name, overview.text, overview.tokens, overview.model, key_tokens=overview.key_axis)
 
-    def read(
-        self,
-        reading: Reading[Result],
-        layers: Sequence[int] | None = None,
-        heads: Sequence[int] | None = None,
-        tick: Tick | None = None,
-    ) -> Result:
-        """What the overview holds of a reading. Raises AttnctlError where it does not hold that."""
-        keep: Any = getattr(reading, "kept_in", None)
-        if keep is None:
-            raise AttnctlError(
-                f"{self.name} holds an overview of a long text, not its every weight: give the text and its model"
-            )
+    def run(self, visit: Visit, layers: Sequence[int] | None = None) -> Run:
+        """Raise AttnctlError: no layer was kept."""
+        raise AttnctlError(
+            f"{self.name} holds an overview of a long text, not its every weight: give the text and its model"
+        )
+
+    def narrowed(self, layers: Sequence[int] | None, heads: Sequence[int] | None) -> Overview | LongRow:
+        """Return what is kept of some layers and heads (None: all)."""
         some = chosen_indices(layers, self.counts[0], "layer", self.name)
         few = chosen_indices(heads, self.counts[1], "head", self.name)
-        narrowed = self.overview.narrowed(
+        return self.overview.narrowed(
             lambda layer, head: (layers is None or layer in some) and (heads is None or head in few)
         )
-        return keep(narrowed, self.name)  # type: ignore[no-any-return]
 
     def without_keys(self, out: Sequence[int]) -> OverviewSource:
-        """The overview of cells without some of its keys. Raises AttnctlError where it holds none of single keys."""
-        overview: Any = self.overview
-        if getattr(overview, "grid", None) is None:  # a row alone
+        """Return the overview without the cells of some keys. Raises AttnctlError if it has no cells."""
+        from attnctl.readings.overview import Overview
+
+        if not isinstance(self.overview, Overview) or self.overview.grid is None:
             raise AttnctlError(f"{self.name} holds no grid of weights: give the text and its model")
-        return OverviewSource(overview.without_keys(out, self.name), self.name)
+        return OverviewSource(self.overview.without_keys(out, self.name), self.name)
+
+
+def is_long(source: Source) -> bool:
+    """Return whether a text has cells instead of every weight."""
+    return max(len(source.tokens), len(source.key_tokens)) > LONG
 
 
 def check_attention_weights(source: Source, command: str) -> None:
-    """Raise AttnctlError where a source holds numbers that are no attention weights, of which `command` can tell nothing."""
-    for told in notes_of_kind(source.trace.notes, "no-weights") if isinstance(source, TraceSource) else ():
-        raise AttnctlError(f"{command} tells of attention weights. {source.name}: {told[:1].lower()}{told[1:]}")
+    """Raise AttnctlError if the numbers of a source are no attention weights, about which `command` can tell nothing."""
+    for note in notes_of_kind(source.trace.notes, "no-weights") if isinstance(source, TraceSource) else ():
+        raise AttnctlError(f"{command} tells of attention weights. {source.name}: {note[:1].lower()}{note[1:]}")
 
 
-LONG = 512  # tokens, beyond which a text has an overview instead of every weight
-TOLD_BYTES = 1e9  # of a trace, from which its size is said before it is made
-SHORTER = "leave it out, or take a shorter text"
-
-Say = Callable[[Sequence[str]], None]  # hears notes for the user before long work
+# --- what is chosen and changed ----------------------------------------------------------------------------------
 
 
 class Changes(NamedTuple):
@@ -384,80 +302,52 @@ class Changes(NamedTuple):
 NO_CHANGES = Changes()
 
 
-class ChangedReading(Generic[Result]):
-    """A reading of layers that are changed before it takes them, each by itself, and of what was told of them."""
-
-    def __init__(self, reading: Reading[Result], source: ChangedSource) -> None:
-        self.predicts, self._reading, self._source = reading.predicts, reading, source
-
-    def take(self, layer: LayerAttention) -> None:
-        """Hand on the changed layer."""
-        self._reading.take(self._source.change(layer))
-
-    def value(self, run: Run) -> Result:
-        """What the reading made of it."""
-        source = self._source
-        run.measure, run.notes = source.measure, (*run.notes, *source.notes())
-        if source.kept is not None:
-            keys = run.tokens if run.key_tokens is None else run.key_tokens
-            run.key_tokens = tuple(keys[at] for at in source.kept)
-        if source.holds_weights_alone:
-            run.embeddings = None
-        return self._reading.value(run)
-
-
-class ChangedSource(Source):
-    """Another source whose layers are changed, each by itself, before a reading takes them.
-
-    `notes` are asked for when all layers have gone by: what a reader must know of the change, in sentences. `kept` are the
-    keys that the changed layers have, where some are left out.
-    """
-
-    def __init__(
-        self,
-        source: Source,
-        change: Callable[[LayerAttention], LayerAttention],
-        measure: str | None = None,
-        notes: Callable[[], tuple[str, ...]] = tuple,
-        kept: Sequence[int] | None = None,
-    ) -> None:
-        self.source, self.change, self.notes, self.kept = source, change, notes, kept
-        self.holds_weights_alone = measure is None
-        super().__init__(
-            source.name,
-            source.text,
-            source.tokens,
-            source.info,
-            key_tokens=source.key_tokens if kept is None else tuple(source.key_tokens[at] for at in kept),
-            counts=source.counts,
-            measure=measure or source.measure,
-            held_rows=source.held_rows,
-        )
-        self.input_text = source.input_text
-
-    def read(
-        self,
-        reading: Reading[Result],
-        layers: Sequence[int] | None = None,
-        heads: Sequence[int] | None = None,
-        tick: Tick | None = None,
-    ) -> Result:
-        """The reading's value over some layers and heads of the other source, changed."""
-        return self.source.read(ChangedReading(reading, self), layers, heads, tick)
-
-
-class Prepared(NamedTuple):
-    """A source as it was asked for, and the layers, heads and queries of it (None: all that it holds)."""
+@dataclass(frozen=True)
+class Prepared:
+    """What is read of a source: which layers, heads and queries (None: all), and how each layer is changed before."""
 
     source: Source
     layers: Sequence[int] | None = None
     heads: Sequence[int] | None = None
     rows: Sequence[int] | None = None
-    key_numbers: Sequence[int] = ()  # of each key, in the text
-    model: Any = None  # that a text is run through; None of numbers that have been computed already
-    left_out: tuple[int, ...] = ()  # keys
-    done: tuple[str, ...] = ()  # which keys were left out, and whether rows were rescaled, in words
+    model: Model | None = None  # that a text is run through; None for numbers that have been computed already
+    values_measure: Measure | None = None  # takes the place of the weights, layer by layer
+    renormalise: bool = False  # each row is rescaled among the keys that are not left out
+    left_out: tuple[int, ...] = ()  # keys, by their places
+    kept: tuple[int, ...] | None = None  # the keys that the changed layers have; None: all
     say: Say | None = None
+
+    @property
+    def changes_layers(self) -> bool:
+        """Whether a layer is another after `changed`."""
+        return self.values_measure is not None or self.renormalise or self.kept is not None
+
+    @property
+    def overview(self) -> Overview | LongRow | None:
+        """What an overview's file holds; None where layers are read."""
+        return None if self.changes_layers or not isinstance(self.source, OverviewSource) else self.source.overview
+
+    @property
+    def measure(self) -> str | None:
+        """What stands in place of the weights."""
+        return self.source.measure if self.values_measure is None else self.values_measure.name
+
+    @property
+    def key_tokens(self) -> tuple[Token, ...]:
+        """The tokens of the keys that stay."""
+        keys = self.source.key_tokens
+        return keys if self.kept is None else tuple(keys[at] for at in self.kept)
+
+    @property
+    def key_numbers(self) -> Sequence[int]:
+        """The number of each key that stays, in the text."""
+        numbers = self.source.key_numbers
+        return numbers if self.kept is None else [numbers[at] for at in self.kept]
+
+    @property
+    def done(self) -> tuple[Note, ...]:
+        """Which keys were left out, and whether rows were rescaled, in words."""
+        return change_notes(self.source.key_tokens, self.left_out, self.renormalise)
 
     @property
     def head_count(self) -> int:
@@ -465,23 +355,113 @@ class Prepared(NamedTuple):
         n_layers, n_heads = self.source.counts
         return len(self.layers or range(n_layers)) * len(self.heads or range(n_heads))
 
+    def changed(self, layer: LayerAttention) -> LayerAttention:
+        """Return a layer with its changes made."""
+        if self.values_measure is not None:
+            layer = self.values_measure.function(layer)
+        if self.renormalise:
+            layer = layer.without_keys(self.left_out)
+        return layer if self.kept is None else layer.select_keys(self.kept)
+
     def read(self, reading: Reading[Result], tick: Tick | None = None) -> Result:
-        """The reading's value over these layers and heads."""
-        return self.source.read(reading, self.layers, self.heads, tick)
+        """Return the reading's value over these layers and heads; `tick` hears each share of the work."""
+        source = self.source
+        if isinstance(source, OverviewSource) and isinstance(reading, KeptReading) and not self.changes_layers:
+            kept: Result = reading.kept_in(source.narrowed(self.layers, self.heads), source.name)
+            return kept
+        changed = ChangedReading(self, reading, tick)
+        with np.errstate(all="ignore"):  # what overflows is refused by name, not warned of
+            return changed.value(source.run(changed.take, changed.layers))
 
     def trace(self, predictions: bool = True, instead: str = NARROWER) -> Trace:
-        """The trace of all this; a note says first what a large one takes.
+        """Return the trace of all this; a note says first what a large one takes.
 
-        Raises AttnctlError, before any work, with what to do `instead`, where it would fill the memory.
+        Raises AttnctlError, before any work, with what to do `instead`, if it would fill the memory.
         """
-        n, rows = len(self.source.tokens), self.rows
-        if isinstance(self.source, OverviewSource):  # it holds none of them, and refuses
-            return self.read(TraceReading(rows, predictions))
-        room = check_room(self.source.info, n, self.layers, self.heads, rows, instead)
-        if room > TOLD_BYTES and self.say is not None:
-            shape = f"{n if rows is None else len(rows):,} × {n:,}"
-            self.say([f"whole matrices, {shape}: they take {room / 1e9:.1f} GB"])
+        n, rows, source = len(self.source.tokens), self.rows, self.source
+        if not isinstance(source, OverviewSource):  # which holds no matrices, and refuses
+            room = check_room(source.info, n, self.layers, self.heads, rows, instead)
+            if room > TOLD_BYTES and self.say is not None:
+                shape = f"{n if rows is None else len(rows):,} × {n:,}"
+                self.say([f"whole matrices, {shape}: they take {room / 1e9:.1f} GB"])
         return self.read(TraceReading(rows, predictions))
+
+
+class ChangedReading(Generic[Result]):
+    """What stands between a source and a reading: it takes the chosen layers and heads, changed, and hands them on.
+
+    `take` and `value` belong to one pass through the source; a batch runs several texts in one pass.
+    """
+
+    def __init__(self, given: Prepared, reading: Reading[Result], tick: Tick | None = None) -> None:
+        source = given.source
+        self.given, self.predicts, self._reading, self._tick = given, reading.predicts, reading, tick
+        every = chosen_indices(given.layers, source.counts[0], "layer", source.name)
+        self.layers = None if given.layers is None else every
+        self._layers = set(every)
+        heads = given.heads
+        self._heads = None if heads is None else chosen_indices(heads, source.counts[1], "head", source.name)
+        self._last = None if self.predicts else max(self._layers, default=None)
+        self._met: list[int] = []
+        self._told = 0.0  # the share of the work that `tick` has heard of
+        self._knows_w_o = True
+
+    def take(self, layer: LayerAttention) -> None:
+        """Hand on a layer that was asked for. Raises StopForward after the last one, unless predictions are wanted.
+
+        Raises AttnctlError for keys that no token stands for.
+        """
+        source = self.given.source
+        self._met.append(layer.layer)
+        if isinstance(source, TextSource) and layer.n_k != len(source.key_tokens):
+            raise AttnctlError(
+                f"layer {layer.layer} of {source.name} has {layer.n_k} keys for {len(source.key_tokens)} tokens: there are "
+                "no tokens that all of them stand for"
+            )
+        if layer.layer in self._layers or self.layers is None:
+            # of all heads, each layer has its own number
+            part = layer if self._heads is None else layer.select_heads(self._heads)
+            self._hand_on(part)
+        if layer.layer == self._last:
+            raise StopForward
+
+    def _hand_on(self, layer: LayerAttention) -> None:
+        """Hand a layer to the reading; `tick` hears its share of the work, however often the reading goes over it."""
+        left = len(self._layers - set(self._met))  # of layers that see every key
+        info = self.given.source.info
+        near = info.kind != "checkpoint" and info.window is None and layer.window is not None  # one layer among others
+        cost = WINDOWED if near else 1.0
+        end = self._told + (1 - self._told) * cost / (cost + left)
+
+        def hear(share: float) -> None:
+            more = min(share * (end - start), end - self._told)
+            self._told += more
+            if self._tick is not None:
+                self._tick(more)
+
+        start = self._told
+        self._knows_w_o = self._knows_w_o and (self.given.values_measure is None or layer.output_matrix is not None)
+        layer.tick = hear
+        self._reading.take(self.given.changed(layer))
+        layer.tick = None  # it may be kept
+        hear(1.0)
+
+    def value(self, run: Run) -> Result:
+        """Return the reading's value. Raises UsageError for a chosen layer that did not attend."""
+        given, source = self.given, self.given.source
+        for layer in sorted(self._layers - set(self._met)) if self.layers is not None else ():
+            attending = number_list(sorted(set(self._met)))
+            raise UsageError(f"layer {layer} of {source.name} has no attention: it is in {attending}")
+        run.text, run.model = source.text, run.model or source.info
+        if (measure := given.values_measure) is not None:
+            note = measure.note if self._knows_w_o else measure.note_without_w_o or measure.note
+            run.measure, run.notes = measure.name, (*run.notes, note)
+        if given.done:
+            sentences = (Note(f"{what[0].upper()}{what[1:]}.", what.kind) for what in given.done)
+            run.notes, run.embeddings = (*run.notes, *sentences), None  # weights alone are left
+        if given.kept is not None:
+            run.key_tokens = given.key_tokens
+        return self._reading.value(run)
 
 
 def prepare(
@@ -494,127 +474,101 @@ def prepare(
     keeps_columns: bool = False,
     say: Say | None = None,
 ) -> Prepared:
-    """The source with the changes that are asked for, and what of it is looked at.
+    """Return what is read of a source: its layers, heads and query, with the changes that are asked for.
 
     With `keeps_columns`, as for statistics by position, keys that are left out stay as columns that no row looks at; they
-    then need `renormalise`. Raises UsageError for what is not there, and for a change that this source cannot be given.
+    then need `renormalise`. Raises UsageError for what does not exist, and for a change that this source cannot be given.
     """
-    model: Any = getattr(source, "model", None)
+    model = source.model if isinstance(source, TextSource) else None
     layers = selected_indices(layer, source.counts[0], "layer", source.name)
     heads = selected_indices(head, source.counts[1], "head", source.name)
-    if changes.measure not in (None, "weights") and source.measure is not None:
-        raise UsageError(
-            f"{source.name} holds a measure already, {source.measure}", option="measure", value=changes.measure
-        )
+    values_measure = None
     if changes.measure not in (None, "weights"):
         from attnctl.measures import measure_named
 
+        if source.measure is not None:
+            why = f"{source.name} holds a measure already, {source.measure}"
+            raise UsageError(why, option="measure", value=changes.measure)
         measure = measure_named(changes.measure)
         measure.check_heads(heads is not None)
-        if measure.needs == "layers":  # shown is what has come of all layers, unless some are named
-            layers = (source.counts[0] - 1,) if layer is None else layers
         heads = None if measure.joins_heads else heads
-        source = _measured(source, measure, layers, say)
+        if measure.needs == "values":
+            values_measure = measure
+        elif measure.needs == "layers":  # the result of all layers is shown, unless some are named
+            layers = (source.counts[0] - 1,) if layer is None else layers
+            last = max(layers or (source.counts[0] - 1,))
+            source = TraceSource(_through_every_layer(source, measure, last, say), source.name)
+        else:
+            source = TraceSource(_by_running_again(source, measure, layers, say), source.name)
     if changes.words:
-        whole = Prepared(source, layers, heads, say=say)
+        whole = Prepared(source, layers, heads, values_measure=values_measure, say=say)
         source = TraceSource(
             by_words(whole.trace(False, f"{option_name('words')} needs them all: {SHORTER}")), source.name
         )
+        values_measure = None
     rows = None if query is None else find_several(source.tokens, str(query))
-    numbers: Sequence[int] = (
-        source.trace.key_numbers if isinstance(source, TraceSource) else range(len(source.key_tokens))
-    )
-    drop = (changes.drop,) if isinstance(changes.drop, str) else changes.drop or ()
-    out = keys_left_out(source.key_tokens, drop)
-    done = change_notes(source.key_tokens, out, changes.renormalise)
+    out = keys_left_out(source.key_tokens, (changes.drop,) if isinstance(changes.drop, str) else changes.drop or ())
     if out and keeps_columns and not changes.renormalise:
         why = "statistics are of rows that share all their attention"
         raise UsageError(f"goes with {option_name('renormalise')} here: {why}", option="drop")
-    if isinstance(source, OverviewSource) and out and not changes.renormalise:
-        return Prepared(source.without_keys(out), layers, heads, rows, numbers, model, out, done, say)
-    notes = tuple(Note(f"{what[0].upper()}{what[1:]}.", what.kind) for what in done)
-    kept = None if not out or keeps_columns else [at for at in range(len(source.key_tokens)) if at not in out]
-    if done:
-        rescale, narrow = changes.renormalise, kept
-
-        def change(layer: LayerAttention) -> LayerAttention:
-            layer = layer.without_keys(out) if rescale else layer
-            return layer if narrow is None else layer.select_keys(narrow)
-
-        source = ChangedSource(source, change, notes=lambda: notes, kept=kept)
-    numbers = numbers if kept is None else [numbers[at] for at in kept]
-    return Prepared(source, layers, heads, rows, numbers, model, out, done, say)
+    kept = None
+    if out and not keeps_columns:
+        kept = tuple(at for at in range(len(source.key_tokens)) if at not in out)
+        if isinstance(source, OverviewSource) and not changes.renormalise and values_measure is None:
+            source, kept = source.without_keys(out), None
+    return Prepared(source, layers, heads, rows, model, values_measure, changes.renormalise, out, kept, say)
 
 
 def change_notes(keys: Sequence[Token], out: Sequence[int], renormalise: bool) -> tuple[Note, ...]:
-    """What was done to the weights, in words: the same in every picture, page and table."""
-    said = []
+    """Return what was done to the weights, in words: the same in every picture, page and table."""
+    notes = []
     if out:
         names = [f"“{visible_text(keys[j].text)}” ({j})" for j in out[:4]]
         more = f" and {len(out) - 4} more" if len(out) > 4 else ""
-        said.append(Note(f"{'key' if len(out) == 1 else 'keys'} {', '.join(names)}{more} left out", "left-out"))
+        notes.append(Note(f"{'key' if len(out) == 1 else 'keys'} {', '.join(names)}{more} left out", "left-out"))
     if renormalise:
-        said.append(Note("rows rescaled to sum to 1", "rescaled"))
-    return tuple(said)
+        notes.append(Note("rows rescaled to sum to 1", "rescaled"))
+    return tuple(notes)
 
 
-def _measured(source: Source, measure: Measure, layers: Sequence[int] | None, say: Say | None) -> Source:
-    """The source with a measure in place of its weights, of these layers at least (None: all that it has)."""
-    if measure.needs == "values":
-        return _of_values(source, measure)
-    if measure.needs == "layers":
-        return TraceSource(_of_every_layer(source, measure, max(layers or (source.counts[0] - 1,)), say), source.name)
-    return TraceSource(_of_network(source, measure, layers, say), source.name)
+# --- measures of more than one layer's values --------------------------------------------------------------------
 
 
-def _of_values(source: Source, measure: Measure) -> Source:
-    known: list[bool] = []
-
-    def measured(layer: LayerAttention) -> LayerAttention:
-        known.append(layer.output_matrix is not None)
-        return measure.function(layer)  # type: ignore[no-any-return]
-
-    def notes() -> tuple[str, ...]:
-        return (measure.note if all(known) else measure.note_without_w_o or measure.note,)
-
-    return ChangedSource(source, measured, measure.name, notes)
-
-
-def _of_every_layer(source: Source, measure: Measure, last: int, say: Say | None) -> Trace:
-    """Raises UsageError where layers, heads or rows up to the `last` are missing, or the keys are another text's."""
-    asked: dict[str, Any] = {"option": "measure", "value": measure.name}
+def _through_every_layer(source: Source, measure: Measure, last: int, say: Say | None) -> Trace:
+    """Raises UsageError if layers, heads or rows up to the `last` are missing, or the keys are another text's."""
+    by = option_name("measure", measure.name)
     try:
-        trace = Prepared(source, range(last + 1), say=say).trace(
-            False, f"{option_name('measure', measure.name)} needs them all: {SHORTER}"
-        )
+        trace = Prepared(source, range(last + 1), say=say).trace(False, f"{by} needs them all: {SHORTER}")
     except UsageError as error:
-        raise UsageError(f"it follows attention through every layer: {error}", **asked) from error
+        why = f"it follows attention through every layer: {error}"
+        raise UsageError(why, option="measure", value=measure.name) from error
     if trace.key_tokens is not None:
         why = "but it has keys besides its tokens" if trace.reads_itself else "not cross attention"
-        raise UsageError(f"it needs a text that reads itself, {why}", **asked)
+        raise UsageError(f"it needs a text that reads itself, {why}", option="measure", value=measure.name)
     most = max((len(layer.heads) for layer in trace.layers), default=0)  # some models have fewer in some layers
     if trace.model.n_heads is not None and trace.layers and most < trace.model.n_heads:
         measure.check_heads(True)
     for layer in trace.layers:
         if layer.weights is None or layer.rows is not None:
-            why = f"layer {layer.layer} of {trace.model.name} is not there whole"
-            raise UsageError(f"it follows every layer from 0 on, and {why}", **asked)
+            why = f"it follows every layer from 0 on, and layer {layer.layer} of {trace.model.name} is not there whole"
+            raise UsageError(why, option="measure", value=measure.name)
     return _joined_trace(trace, measure, measure.function(trace.layers))
 
 
-def _of_network(source: Source, measure: Measure, layers: Sequence[int] | None, say: Say | None) -> Trace:
+def _by_running_again(source: Source, measure: Measure, layers: Sequence[int] | None, say: Say | None) -> Trace:
     """Raises UsageError for numbers that no model has just computed, and a model whose layers cannot be run again."""
-    asked: dict[str, Any] = {"option": "measure", "value": measure.name}
     if not isinstance(source, TextSource):
-        why = f"give the text and its model, not {source.name}"
-        raise UsageError(f"it runs a model's layers again: {why}", **asked)
+        why = f"it runs a model's layers again: give the text and its model, not {source.name}"
+        raise UsageError(why, option="measure", value=measure.name)
     run_again: Any = getattr(source.model, "run_with_zeroed_values", None)
     if run_again is None:
-        raise UsageError(f"it runs a model's layers again, and {source.name} has none", **asked)
+        why = f"it runs a model's layers again, and {source.name} has none"
+        raise UsageError(why, option="measure", value=measure.name)
     n, made = len(source.key_tokens), list[LayerTrace]()
     if n > limits.ZEROED_TOKENS:
         most = f"{n:,} tokens, at most {limits.ZEROED_TOKENS:,}"
-        raise UsageError(f"it runs every layer once for each of {most}: {SHORTER}", **asked)
+        why = f"it runs every layer once for each of {most}: {SHORTER}"
+        raise UsageError(why, option="measure", value=measure.name)
     if n > limits.ZEROED_TOLD and say is not None:
         say([f"{option_name('measure', measure.name)} runs every layer once for each of {n:,} tokens"])
 
@@ -632,20 +586,16 @@ def _of_network(source: Source, measure: Measure, layers: Sequence[int] | None, 
             made.append(measure.function(layer, output, watched(zeroed)))
 
         run: Run = run_again(source.tokens, take, source.input_text, layers)
-    for layer in sorted(set(layers or ()) - {layer.layer for layer in made}):
-        raise UsageError(f"layer {layer} of {source.name} has no attention of its own", **asked)
+    for missing in sorted(set(layers or ()) - {layer.layer for layer in made}):
+        why = f"layer {missing} of {source.name} has no attention of its own"
+        raise UsageError(why, option="measure", value=measure.name)
     info = run.model or source.info
     trace = Trace(source.text, source.tokens, info, (), run.embeddings, run.key_tokens, notes=run.notes)
     return _joined_trace(trace, measure, made)
 
 
 def _joined_trace(trace: Trace, measure: Measure, layers: Iterable[LayerTrace]) -> Trace:
-    """The trace with one map a layer, of all heads together; what it tells of single heads goes."""
+    """Return the trace with one map a layer, of all heads together; what it tells about single heads goes."""
     model = replace(trace.model, n_heads=1, n_kv_heads=1, causal=None, finds=None)
     notes = (*trace.notes, measure.note)
     return replace(trace, model=model, layers=tuple(layers), predictions=(), measure=measure.name, notes=notes)
-
-
-def is_long(source: Source) -> bool:
-    """Whether a text has cells instead of every weight."""
-    return max(len(source.tokens), len(source.key_tokens)) > LONG

@@ -1,4 +1,4 @@
-"""The trace: every array of a text's attention, how it is recorded, and merged into words; the options of its figure."""
+"""The trace: every array of a text's attention, and its pieces merged into words; the options of its figure."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ from attnctl.argument_types import (
     require_type,
 )
 from attnctl.errors import AttnctlError
-from attnctl.layer import CHECKED, LayerAttention, LayerTrace
-from attnctl.text import counted, number_list, percent, quoted_beginning, visible_text
+from attnctl.layer import LayerTrace
+from attnctl.text import counted, number_list, quoted_beginning
 from attnctl.tokens import Token, word_numbers
 from attnctl.trace.model_info import ModelInfo
-from attnctl.trace.run import Note, NoteKind, Prediction, Run
+from attnctl.trace.run import Note, NoteKind, Prediction
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -62,7 +62,7 @@ FIGURE_TYPES: dict[str, Types] = {
 
 
 def given_figure_options(options: Mapping[str, object]) -> dict[str, Any]:
-    """The options that are not None, `layer` and `head` as indices. Raises TypeError for what a list of them holds."""
+    """Return the options that are not None, `layer` and `head` as indices. Raises TypeError for a wrong item of a list."""
     check_options("figure", options, FIGURE_TYPES)
     given = {name: plain_number(value) for name, value in options.items() if value is not None}
     for name in {"layer", "head"} & given.keys():
@@ -85,7 +85,7 @@ PIECES_NOTE = "Tokens that are not of the text, as a decoder's, stay pieces."
 
 
 def reads_itself(tokens: tuple[Token, ...], key_tokens: tuple[Token, ...] | None, model: ModelInfo) -> bool:
-    """Whether query i and key i are one token: self-attention, whatever other keys stand behind the text's own.
+    """Return whether query i and key i are one token: self-attention, whatever other keys stand behind the text's own.
 
     Such are slots that hold several tokens, and a source text in a decoder that merges it. Cross attention over a source
     that begins with the target's tokens is told apart by its mask, which hides no later key.
@@ -94,7 +94,7 @@ def reads_itself(tokens: tuple[Token, ...], key_tokens: tuple[Token, ...] | None
 
 
 def own_numbers(tokens: tuple[Token, ...], keys: tuple[Token, ...]) -> tuple[int, ...] | None:
-    """The places among `tokens` of keys that are some of them, in their order; None of keys that are another text's."""
+    """Return the places among `tokens` of keys that are some of them, in order; None for keys of another text."""
     found: list[int] = []
     for key in keys:
         try:
@@ -197,7 +197,7 @@ class Trace(WithAxes):
         return tuple(range(len(self.key_axis))) if own is None else own
 
     def layer(self, index: int) -> LayerTrace:
-        """The trace of layer `index`. Raises AttnctlError where it was not kept."""
+        """Return the trace of layer `index`. Raises AttnctlError where it was not kept."""
         check_types("layer", int, index=index)
         for layer in self.layers:
             if layer.layer == index:
@@ -221,7 +221,7 @@ class Trace(WithAxes):
 
     @naming_options(FigureOptions)
     def figure(self, **options: Unpack[FigureOptions]) -> Figure:
-        """A matplotlib Figure of the weights.
+        """Return a matplotlib Figure of the weights.
 
         Options are those of `attnctl heatmap`; `layer` and `head` choose (None: all there are), `size` is width and height
         in inches. Raises TypeError naming an option that is none or of another type, UsageError for one that cannot be.
@@ -231,106 +231,9 @@ class Trace(WithAxes):
         return figure
 
     def _repr_html_(self) -> str:
-        """The page of this trace, as a notebook shows it."""
+        """Return the page of this trace, as a notebook shows it."""
         page: str = call_named("attnctl.render.page:page_in_frame", self)
         return page
-
-
-class TraceReading:
-    """Everything that each layer knows, for some queries (None: all), as a Trace."""
-
-    def __init__(self, rows: Sequence[int] | None = None, predictions: bool = True) -> None:
-        self.rows = None if rows is None else tuple(rows)
-        self.predicts = predictions
-        self._layers: list[LayerTrace] = []
-
-    def take(self, layer: LayerAttention) -> None:
-        """Keep one layer. Raises AttnctlError where its numbers overflow float32."""
-        kept = layer.record(self.rows)
-        for name in () if layer.is_finite else CHECKED:
-            if (there := getattr(kept, name)) is not None and not np.isfinite(there).all():
-                what = f"the {name.replace('_', ' ')} of layer {layer.layer}"
-                raise AttnctlError(f"{what} are too large for float32: see the scale and temperature")
-        self._layers.append(kept)
-
-    def value(self, run: Run) -> Trace:
-        """The trace; of a checkpoint's, it is noted where the attention is parked."""
-        trace = Trace(
-            text=run.text,
-            tokens=run.tokens,
-            model=run.known_model,
-            layers=tuple(_with_gates(layer, run) for layer in sorted(self._layers, key=lambda layer: layer.layer)),
-            embeddings=run.embeddings,
-            key_tokens=run.key_tokens,
-            predictions=run.predictions,
-            notes=run.notes,
-            measure=run.measure,
-        )
-        if trace.model.kind != "checkpoint" or "parked" in trace.noted or trace.measure is not None:
-            return trace
-        parked = sink_sentence(trace)
-        return trace if parked is None else replace(trace, notes=(*trace.notes, Note(parked, "parked")))
-
-
-def _with_gates(layer: LayerTrace, run: Run) -> LayerTrace:
-    """The layer with how far its gates were open, which a run knows when the layer has ended."""
-    gate = run.gates.get(layer.layer)  # (heads, n)
-    if gate is None or layer.context is None:
-        return layer
-    chosen = gate[list(layer.heads)]
-    return replace(layer, gate=chosen if layer.rows is None else chosen[:, list(layer.rows)])
-
-
-def sink_sentence(trace: Trace) -> str | None:
-    """How much of the attention goes to the first and to the other special tokens, as a sentence; None for one token.
-
-    The first token's own row is left out: where the future is hidden it has nowhere else to look.
-    """
-    keys = trace.key_axis
-    first, special = [], []
-    others = [j for j, token in enumerate(keys) if token.special and j > 0]
-    for layer in trace.layers:
-        if layer.weights is None:
-            continue
-        at = range(len(trace.tokens)) if layer.rows is None else layer.rows
-        rows = [place for place, i in enumerate(at) if i > 0 or not trace.reads_itself]
-        part = layer.weights[:, rows]  # (heads, rows, n_k)
-        if part.size:
-            first.append(part[..., 0].mean(dtype=np.float64))
-            special.append(part[..., others].sum(axis=-1, dtype=np.float64).mean())
-    if not first or len(keys) < 2:
-        return None
-    kept = [layer for layer in trace.layers if layer.weights is not None]
-    where = heads_text([(layer.layer, head) for layer in kept for head in layer.heads])
-    if keys[0].seconds:  # frames: the special ones are what a sound was filled up with
-        share = float(np.mean(special))
-        return parked_sentence(where, [(share, "frames after the end of the sound")]) if others else None
-    shares = [(float(np.mean(first)), f"the first token, {visible_text(keys[0].text)}")]
-    if others:
-        shares.append((float(np.mean(special)), other_special([keys[j] for j in others])))
-    return parked_sentence(where, shares)
-
-
-def parked_sentence(where: str, shares: Sequence[tuple[float, str]], rest: bool = False) -> str:
-    """Return a sentence on how much of the attention of `where` goes to keys: the share and the name of each.
-
-    `rest`: shares of what is left of the attention when some keys are left out.
-    """
-    (share, name), *others = shares
-    more = (f", {percent(share)} to {name}" for share, name in others)
-    of = "what is left of the attention" if rest else "the attention"
-    return f"Of {of} of {where}, {percent(share)} goes to {name}{''.join(more)}."
-
-
-def heads_text(places: Sequence[tuple[int, int]]) -> str:
-    """Return "layer 3, head 2", or "72 heads"."""
-    return counted(len(places), "head") if len(places) != 1 else "layer {}, head {}".format(*places[0])
-
-
-def other_special(tokens: Sequence[Token]) -> str:
-    """Return "the other special ones ([SEP])"."""
-    names = dict.fromkeys(visible_text(token.text) for token in tokens)
-    return f"the other special ones ({', '.join(list(names)[:4])})"
 
 
 def by_words(trace: Trace) -> Trace:

@@ -16,14 +16,10 @@ from attnctl.arrays import Bools, Floats
 from attnctl.errors import AttnctlError, UsageError
 from attnctl.layer import LayerTrace
 from attnctl.measures import measure_named
+from attnctl.tolerances import CHECKED, HIDDEN, NOTED, STORED, SUMS, tolerance
 from attnctl.trace import Trace, own_numbers
 from attnctl.trace.run import Note
 
-# how far two roads may lie apart: rounding, by the type that the model computes in
-ROUNDING = {"float64": 1e-6, "float32": 1e-5, "bfloat16": 2e-2, "float16": 2e-3}
-NOTED = 1e-3  # how far apart a reader is told of it: numbers that were rounded to three decimals pass
-SUMS = 1e-2  # how far from 1 the sum of a row of weights is told of: one of half precision is off by less
-HIDDEN = 1e-6  # the most weight that may lie on a key that a query does not see
 CELLS = 1 << 18  # scores of a trace that are recomputed when it is read: of more, rows at even distances
 
 
@@ -52,7 +48,6 @@ RULES = {
     "hidden": ("weights on what the mask hides", "keys that the mask hides have weight"),
     "future": ("weights on later tokens", "tokens look ahead, though the model is causal"),
     "sums": ("row sums, max |Σ - 1|", "the rows do not sum to 1"),  # told of as `weights_notes` has it
-    "difference": ("difference against the weights of a pair", "the difference is not weights - λ × those of its pair"),
     "dropped_weights": ("weights after dropout", "the weights after dropout are neither 0 nor weights × 1/(1 - p)"),
     "context": ("context against weights × values", "the context is not weights × values"),
     "output": ("output against the contexts, W_O", "the output is not the contexts side by side, times W_O"),
@@ -76,17 +71,17 @@ class Gap:
         return f"{self.size:.2g} (layer {self.layer}{head})"
 
     def holds(self, limit: float) -> bool:
-        """Whether it is no more than rounding may be: `limit`, but of what must be 0."""
+        """Return whether it is no more than rounding may be: `limit`, but of what must be 0."""
         return self.size <= (HIDDEN if self.rule in ("hidden", "future") else limit)
 
 
 def checked_trace(trace: Trace, source: str) -> Trace:
-    """The trace, with a note on each thing in it that attention does not give: its weights' range and sums, and RULES.
+    """Return the trace, with a note on each number that attention does not give: range and sums of weights, and RULES.
 
     Raises AttnctlError, naming `source`, where sizes or numbers of it cannot be.
     """
     check_sizes(trace, source)
-    limit = max(NOTED, ROUNDING.get(trace.model.dtype, 0.0))
+    limit = max(NOTED, tolerance(STORED, trace.model.dtype))
     wrong = [gap for gap in worst_gaps(trace, CELLS) if not gap.holds(limit)]
     doubts = (Note(f"Doubtful numbers: {RULES[gap.rule][1]}, by up to {gap}.", "doubt") for gap in wrong)
     return replace(trace, notes=tuple({note: note for note in (*trace.notes, *weights_notes(trace), *doubts)}.values()))
@@ -146,8 +141,8 @@ def _check_number(number: int, count: int | None, where: str, what: str) -> None
 def _check_shapes(trace: Trace, layer: LayerTrace, source: str) -> None:
     """Raise AttnctlError for an array whose axes are not as long as those of the others, the tokens, or the model say."""
     info, n = trace.model, len(trace.tokens)
-    sizes = {"rows": n if layer.rows is None else len(layer.rows), "keys": len(trace.key_axis), "tokens": n, "1": 1}
-    sizes |= {name: size for name in ("d_k", "d_v") if (size := getattr(info, name)) is not None}
+    sizes = {"rows": n if layer.rows is None else len(layer.rows), "keys": len(trace.key_axis), "tokens": n}
+    sizes |= {name: size for name, size in (("d_k", info.d_k), ("d_v", info.d_v)) if size is not None}
     if info.n_heads and info.d_v:
         sizes["heads · d_v"] = info.n_heads * info.d_v
     if trace.embeddings is not None and layer.layer == 0:
@@ -181,7 +176,7 @@ def _check_shared(layer: LayerTrace, where: str) -> None:
 
 
 def weights_notes(trace: Trace) -> list[Note]:
-    """What a reader must know of weights that are not from 0 to 1, or of rows that do not sum to 1."""
+    """Return what a reader must know of weights that are not from 0 to 1, or of rows that do not sum to 1."""
     known = [layer for layer in trace.layers if layer.weights is not None and layer.weights.size]
     if not known:
         return []
@@ -190,7 +185,7 @@ def weights_notes(trace: Trace) -> list[Note]:
     low = min(float(layer.weights.min()) for layer in known if layer.weights is not None) + 0.0  # never -0
     high = max(float(layer.weights.max()) for layer in known if layer.weights is not None) + 0.0
     bare = trace.model.kind == "matrix" and all(layer.scaled_scores is None for layer in known)
-    limit = max(SUMS, 2 * ROUNDING.get(trace.model.dtype, 0.0))
+    limit = max(SUMS, 2 * tolerance(STORED, trace.model.dtype))
     what, others = ("numbers", "attention weights") if bare else ("weights", "those of attention")
     if low < 0 or high > 1 + NOTED:
         said = f"{what} go from {low:.3g} to {high:.3g}, and {others} from 0 to 1"
@@ -207,7 +202,7 @@ def weights_notes(trace: Trace) -> list[Note]:
 
 
 def row_sums(trace: Trace, layer: LayerTrace) -> Floats:
-    """The sum of each row of weights and what its sink takes → (heads, rows); 1 where it is known why it is less."""
+    """Return the sum of each row of weights and what its sink takes → (heads, rows); 1 if it is known why it is less."""
     assert layer.weights is not None
     sums: Floats = layer.weights.sum(axis=-1)  # (heads, rows)
     if layer.sink_weights is not None:
@@ -223,8 +218,8 @@ def row_sums(trace: Trace, layer: LayerTrace) -> Floats:
 
 
 def findings_of_trace(trace: Trace) -> tuple[CheckFinding, ...]:
-    """Each of RULES that the arrays of a trace allow to be recomputed, and whether it holds of all of them."""
-    limit = 10 * ROUNDING.get(trace.model.dtype, ROUNDING["float32"])
+    """Return each of RULES that the arrays of a trace allow to be recomputed, and whether it holds of all of them."""
+    limit = CHECKED * tolerance(STORED, trace.model.dtype)
     worst = {gap.rule: gap for gap in worst_gaps(trace)}
     sums = [
         _gap("sums", layer, row_sums(trace, layer), ONE, 1.0) for layer in trace.layers if layer.weights is not None
@@ -242,7 +237,7 @@ def findings_of_trace(trace: Trace) -> tuple[CheckFinding, ...]:
 
 
 def worst_gaps(trace: Trace, cells: int | None = None) -> list[Gap]:
-    """Of each of RULES that can be recomputed the largest gap, in their order.
+    """Return the largest gap of each of RULES that can be recomputed, in their order.
 
     Of a trace of more than `cells` scores (None: any number) rows at even distances are recomputed.
     """
@@ -261,7 +256,7 @@ def worst_gaps(trace: Trace, cells: int | None = None) -> list[Gap]:
 
 
 def _gap(rule: str, layer: LayerTrace, stored: Floats, follows: Floats, largest: float | None = None) -> Gap:
-    """How far stored numbers, (heads, …) or (n, d) of all heads together, lie from those that follow.
+    """Return how far stored numbers, (heads, …) or (n, d) of all heads together, lie from those that follow.
 
     `largest` is what |Δ| is relative to; None: the largest number of both.
     """
@@ -276,7 +271,7 @@ def _gap(rule: str, layer: LayerTrace, stored: Floats, follows: Floats, largest:
 
 
 def _gaps_of_rows(trace: Trace, layer: LayerTrace, before: LayerTrace | None, step: int) -> Iterator[Gap]:
-    """What a layer reads, its queries, keys and values of that, and what it puts out: rows of vectors."""
+    """Yield what a layer reads, its queries, keys and values of that, and what it puts out: rows of vectors."""
     model, given, n = trace.model, layer.parameters, len(trace.tokens)
     x = layer.input if layer.layer else trace.embeddings  # (n, d_model)
     at = np.arange(0, n, step)  # (some,), tokens
@@ -307,7 +302,7 @@ def _gaps_of_rows(trace: Trace, layer: LayerTrace, before: LayerTrace | None, st
     if layer.output is None:
         return
     whole = layer.rows is None and layer.heads == tuple(range(model.n_heads or 0))
-    if layer.context is not None and whole and layer.gate is None and layer.signed_weights is None:
+    if layer.context is not None and whole and layer.gate is None:
         off = model.heads_off_in(layer.layer)
         contexts = np.stack([part * (head not in off) for head, part in enumerate(layer.context[:, at])])
         side_by_side = attention.concatenate_heads(contexts)  # (some, heads · d_v)
@@ -342,14 +337,6 @@ def _gaps_of_scores(trace: Trace, layer: LayerTrace, step: int) -> Iterator[Gap]
         yield _gap("hidden", layer, np.where(mask, ZERO, weights), ZERO, 1.0)
     if later is not None:
         yield _gap("future", layer, np.where(later[rows], weights, ZERO), ZERO, 1.0)
-    if part.signed_weights is not None and layer.differential_lambda is not None and model.n_heads:
-        half = model.n_heads // 2
-        for at, head in enumerate(layer.heads):
-            pair = head % half, head % half + half
-            if set(pair) <= set(layer.heads):
-                one, other = (weights[layer.position_of(each)] for each in pair)  # (rows, n_k)
-                signed, difference = part.signed_weights[at : at + 1], one - layer.differential_lambda * other
-                yield replace(_gap("difference", layer, signed, difference, 1.0), head=head)
     if part.dropped_weights is not None:
         kept = attention.drop_weights(weights, part.dropped_weights != 0, model.dropout or 0.0)
         yield _gap("dropped_weights", layer, part.dropped_weights, kept, 1.0)
@@ -360,7 +347,7 @@ def _gaps_of_scores(trace: Trace, layer: LayerTrace, step: int) -> Iterator[Gap]
 
 
 def _later_keys(trace: Trace, layer: LayerTrace) -> Bools | None:
-    """Where a key stands after its query → (rows, n_k); None of a model that may look there, or keys without places."""
+    """Return true where a key stands after its query → (rows, n_k); None if that is allowed, or keys lack places."""
     if not trace.model.causal or not trace.reads_itself:
         return None
     numbers = own_numbers(trace.tokens, trace.key_axis) if "left-out" in trace.noted else range(len(trace.tokens))

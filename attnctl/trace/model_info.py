@@ -62,7 +62,7 @@ class ModelInfo:
         return self.name.removesuffix(f" without {spoken_heads(self.off)}") if self.off else self.name
 
     def heads_off_in(self, layer: int) -> tuple[int, ...]:
-        """The heads of a layer that are switched off."""
+        """Return the heads of a layer that are switched off."""
         return (self.off or {}).get(layer, ())
 
     @property

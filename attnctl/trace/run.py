@@ -37,14 +37,14 @@ class Note(str):
     kind: NoteKind
 
     def __new__(cls, said: str, kind: NoteKind = "") -> Note:
-        """The sentence, of a kind."""
+        """Return the sentence, of a kind."""
         note = super().__new__(cls, said)
         note.kind = kind
         return note
 
 
 def notes_of_kind(notes: Sequence[str], *kinds: NoteKind) -> list[str]:
-    """Those of the notes that are of one of these kinds."""
+    """Return those of the notes that are of one of these kinds."""
     return [note for note in notes if isinstance(note, Note) and note.kind in kinds]
 
 

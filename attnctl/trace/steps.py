@@ -1,21 +1,19 @@
-"""The steps of attention, in order, as every renderer is handed them: words, formula, and arrays of one layer and head.
-
-Some steps are of few families of models alone: an indexer's scores, differential attention, gates.
-"""
+"""The steps of attention, in order, as every renderer is handed them: words, formula, and arrays of one layer and head."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from attnctl.arrays import Bools, Ints
+from attnctl.attention import Array
 from attnctl.errors import UsageError
-from attnctl.layer import FIELD_ARRAYS, LayerTrace
+from attnctl.layer import LayerTrace
+from attnctl.tolerances import DEFAULT_SCALE
 from attnctl.trace import Trace
 
 
@@ -51,7 +49,7 @@ BIASES = {"b_Q": "W_Q", "b_K": "W_K", "b_V": "W_V"}  # biases, and the matrices 
 
 
 def _matrices_step(trace: Trace, layer: LayerTrace, at: int) -> Step | None:
-    """The matrices of the head at place `at` of a layer; None where the source keeps none."""
+    """Return the matrices of the head at place `at` of a layer; None where the source keeps none."""
     given, head = layer.parameters, layer.heads[at]
     parts = [StepPart(name, name, given[name][at], "dimensions") for name in ("W_Q", "W_K", "W_V") if name in given]
     if "W_O" in given and trace.model.d_v:
@@ -160,13 +158,13 @@ def _scaled_step(trace: Trace, layer: LayerTrace, at: int) -> Step | None:
 
 
 def is_default_scale(trace: Trace) -> bool:
-    """Whether scores are divided by √d_k."""
+    """Return whether scores are divided by √d_k."""
     scale, d_k = trace.model.scale, trace.model.d_k
-    return scale is not None and d_k is not None and math.isclose(scale, 1 / math.sqrt(d_k), rel_tol=1e-6)
+    return scale is not None and d_k is not None and math.isclose(scale, 1 / math.sqrt(d_k), rel_tol=DEFAULT_SCALE)
 
 
 def _mask_step(trace: Trace, layer: LayerTrace, _: int) -> Step | None:
-    """What a query may not see, and why; None where it sees everything."""
+    """Return what a query may not see, and why; None where it sees everything."""
     if layer.mask is None:
         return None
     why = []
@@ -175,10 +173,6 @@ def _mask_step(trace: Trace, layer: LayerTrace, _: int) -> Step | None:
     if (limit := _limit_of_mask(trace, layer)) is not None:
         why.append(limit)
     parts = [StepPart("mask", "mask", layer.mask, "queries", "keys")]
-    if layer.index_scores is not None:
-        picked = "the others" if trace.key_tokens is None else "the compressed slots"
-        why.append(f"of {picked} an indexer picks those with its highest scores")
-        parts.append(StepPart("index_scores", "indexer's scores", layer.index_scores, "queries", "keys"))
     sentence = "What a query may not see is hidden before the softmax" + (f": {', '.join(why)}" if why else "") + "."
     sentence += " Here nothing is: every query sees every key." if layer.mask.all() else ""
     story = "Whoever writes from left to right cannot look at words that are not written yet."
@@ -186,14 +180,12 @@ def _mask_step(trace: Trace, layer: LayerTrace, _: int) -> Step | None:
 
 
 def _limit_of_mask(trace: Trace, layer: LayerTrace) -> str | None:
-    """What a layer's mask hides beside the future, in words: keys beyond a window or chunk, or others; None for none."""
+    """Return in words what a layer's mask hides beside the future: keys beyond a window or chunk, others; None: nothing."""
     if trace.model.window is not None:
         return f"none at {trace.model.window} tokens' distance or more"
     n = len(trace.tokens)
     if layer.mask is None or layer.mask.shape[-1] < n or trace.key_axis[:n] != trace.tokens:  # of another text
         return None
-    if layer.index_scores is not None and layer.mask.shape[-1] == n:
-        return None  # what else is hidden, an indexer says
     rows, past = _visible_past(trace, layer)  # (n_q,), (n_q, n)
     mask, keys = layer.mask[:, :n], np.arange(n)
     if bool((mask == past).all()):
@@ -207,14 +199,14 @@ def _limit_of_mask(trace: Trace, layer: LayerTrace) -> str | None:
 
 
 def _visible_past(trace: Trace, layer: LayerTrace) -> tuple[Ints, Bools]:
-    """The positions of a layer's queries (n_q,), and what each may see if nothing but the future is hidden (n_q, n)."""
+    """Return positions of a layer's queries (n_q,), and what each may see if only the future is hidden (n_q, n)."""
     rows = np.arange(len(trace.tokens)) if layer.rows is None else np.asarray(layer.rows)  # (n_q,)
     keys = np.arange(len(trace.tokens))  # (n,)
     return rows, keys <= rows[:, None] if trace.model.causal else np.ones((len(rows), len(keys)), bool)  # (n_q, n)
 
 
 def reach_of_mask(trace: Trace, layer: LayerTrace) -> int | None:
-    """How many tokens away the farthest visible key is, where that distance alone hides the others; None elsewhere."""
+    """Return the distance of the farthest visible key, if that distance alone hides the others; else None."""
     n = len(trace.tokens)
     if layer.mask is None or layer.mask.shape[-1] < n:
         return None
@@ -265,28 +257,12 @@ def _weights_step(trace: Trace, layer: LayerTrace, at: int) -> Step | None:
 
 
 def _said_of_changed_rows(trace: Trace) -> str:
-    """What was done to the rows afterwards: keys left out, rows rescaled; empty where nothing was."""
+    """Return what was done to the rows afterwards: keys left out, rows rescaled; empty where nothing was."""
     if trace.noted >= {"left-out", "rescaled"}:
         return " Then keys are left out, and each row is rescaled to sum to 1."
     if "left-out" in trace.noted:
         return " Then keys are left out: what they took is missing from its row."
     return " Then each row is rescaled to sum to 1." if "rescaled" in trace.noted else ""
-
-
-def _difference_step(trace: Trace, layer: LayerTrace, at: int) -> Step | None:
-    """The signed result of differential attention; None elsewhere."""
-    if layer.signed_weights is None or layer.differential_lambda is None:
-        return None
-    half = (trace.model.n_heads or 2) // 2
-    pair, factor = layer.heads[at] % half, float(layer.differential_lambda[0])
-    return Step(
-        "difference",
-        "difference",
-        f"weights of head {pair} - λ × weights of head {pair + half}, λ = {factor:.3g}",
-        f"Heads {pair} and {pair + half} are two maps of one (Ye et al. 2024): what both look at cancels out, and a key may "
-        "count against.",
-        (StepPart("signed_weights", "difference", layer.signed_weights[at], "queries", "keys"),),
-    )
 
 
 def _dropout_step(trace: Trace, layer: LayerTrace, at: int) -> Step | None:
@@ -307,8 +283,6 @@ def _context_step(trace: Trace, layer: LayerTrace, at: int) -> Step | None:
         return None
     used = "weights" if layer.dropped_weights is None else "(weights after dropout)"
     sentence = "Each token's new row: every value times its weight, added up."
-    if layer.signed_weights is not None:
-        sentence += " This is of one map; what leaves the pair is difference V, normalised."
     if layer.heads[at] in trace.model.heads_off_in(layer.layer):
         sentence += f" Head {layer.heads[at]} is off: its context goes nowhere."
     return Step(
@@ -322,7 +296,7 @@ def _context_step(trace: Trace, layer: LayerTrace, at: int) -> Step | None:
 
 
 def _gate_step(trace: Trace, layer: LayerTrace, at: int) -> Step | None:
-    """How far a learned gate after the context is open; None where there is none."""
+    """Return how far a learned gate after the context is open; None where there is none."""
     if layer.gate is None:
         return None
     open_ = float(layer.gate[at].mean())
@@ -339,7 +313,7 @@ def _gate_step(trace: Trace, layer: LayerTrace, at: int) -> Step | None:
 
 
 def said_share(share: float) -> str:
-    """A share for a sentence: "97 %"; what is not nothing is not called 0 %."""
+    """Return a share for a sentence: "97 %"; what is not nothing is not called 0 %."""
     percent = 100 * share
     return "less than 1 %" if 0 < percent < 0.5 else f"{percent:.0f} %"
 
@@ -347,7 +321,7 @@ def said_share(share: float) -> str:
 # in the order of the mathematics
 _HEAD_STEPS = (
     *(_matrices_step, _projections_step, _rope_step, _scores_step, _scaled_step, _mask_step, _weights_step),
-    *(_difference_step, _dropout_step, _context_step, _gate_step),
+    *(_dropout_step, _context_step, _gate_step),
 )
 
 
@@ -365,7 +339,6 @@ NAMES = (
     "scaled",
     "mask",
     "weights",
-    "difference",
     "dropout",
     "context",
     "gate",
@@ -398,7 +371,6 @@ _WHY = {
     "scaled": "the source holds weights alone",
     "mask": "nothing is masked: a causal mask or a window would",
     "weights": "the source holds none",
-    "difference": "no differential attention here",
     "gate": "no gate on the output of heads here",
     "dropout": "no weight is dropped: a dropout of 0.1 drops some",
     "context": "the source holds no values",
@@ -412,7 +384,7 @@ _WHY = {
 def walk_steps(
     trace: Trace, heads: Collection[int] | None = None, only: Collection[str] | None = None
 ) -> Iterator[Step]:
-    """The steps of `trace` in the order of the mathematics, for some heads (None: all) and some names (None: all)."""
+    """Yield the steps of `trace` in the order of the mathematics, of some heads (None: all) and names (None: all)."""
     for step in _all_steps(trace, heads):
         if step.name == "matrices" and (only is None or "matrices" not in only):
             continue  # shown only where they are asked for
@@ -503,14 +475,17 @@ def _prediction_step(trace: Trace) -> Step:
 
 
 def narrow_trace(trace: Trace, names: Collection[str]) -> Trace:
-    """The trace with only the arrays that the named steps show. Raises UsageError for a name that is no step."""
+    """Return the trace with only the arrays that the named steps show. Raises UsageError for a name that is no step."""
     check_names(names)
-    kept = [array.name for array in FIELD_ARRAYS if array.step in names]
     layers = []
     for layer in trace.layers:
-        arrays: dict[str, Any] = {name: getattr(layer, name) for name in kept}
-        arrays["parameters"] = layer.parameters if "matrices" in names else {}
-        layers.append(LayerTrace(layer.layer, layer.heads, layer.kv_heads, rows=layer.rows, tick=layer.tick, **arrays))
+        kept = {array.name: there for array, there in layer.field_arrays() if array.step in names}
+        given = layer.parameters if "matrices" in names else {}
+        layers.append(
+            LayerTrace(
+                layer.layer, layer.heads, layer.kv_heads, rows=layer.rows, tick=layer.tick, parameters=given, **kept
+            )
+        )
     return replace(
         trace,
         layers=tuple(layers),
@@ -520,21 +495,21 @@ def narrow_trace(trace: Trace, names: Collection[str]) -> Trace:
 
 
 def rounded_trace(trace: Trace, decimals: int) -> Trace:
-    """The trace with every number rounded to so many decimals, parameters too."""
+    """Return the trace with every number rounded to so many decimals, parameters too."""
 
-    def rounded(array: Any) -> Any:
-        if array is None or array.dtype.kind != "f":
+    def rounded(array: Array) -> Array:
+        if array.dtype.kind != "f":
             return array
         return np.round(array.astype(np.float64), decimals).astype(array.dtype)  # float32 would round twice
 
     layers = []
     for layer in trace.layers:
-        fields = {array.name: rounded(getattr(layer, array.name)) for array in FIELD_ARRAYS}
+        fields = {array.name: rounded(there) for array, there in layer.field_arrays()}
         parameters = {name: rounded(array) for name, array in layer.parameters.items()}
         layers.append(replace(layer, parameters=parameters, **fields))
     return replace(
         trace,
-        embeddings=rounded(trace.embeddings),
+        embeddings=None if trace.embeddings is None else rounded(trace.embeddings),
         layers=tuple(layers),
         predictions=tuple(replace(one, probability=round(one.probability, decimals)) for one in trace.predictions),
     )

@@ -13,7 +13,7 @@ import torch
 
 from attnctl import attention, blockwise
 from attnctl.attention import Call
-from attnctl.blockwise import Wanted, rows, sweep, tiles
+from attnctl.blockwise import rows, sweep, tiles
 from attnctl.layer import LayerAttention
 from attnctl.layer.computed import ComputedLayer, Forward, SweptLayer
 from attnctl.readings.head_statistics import STREAMING, head_statistics
@@ -110,7 +110,7 @@ def test_every_fact_equals_the_matrix(kind, heads, kv_heads, n, monkeypatch):
     w = steps.weights
     edges, rows = [0, 1, 7, n // 4, n // 2, n - 3, n], [0, n // 3, n - 10, n]
     marks = np.stack([np.arange(n) == 0, np.arange(n) % 7 == 3])
-    found = sweep.measure_rows(call, Wanted(edges, rows, marks, rows=True))
+    found = sweep.measure_rows(call, key_edges=edges, row_edges=rows, marks=marks, rows=True)
     close(found.pooled, pooled_by_hand(w, rows, edges, lambda cell: cell.sum(1).mean()))
     j, i = np.arange(n), np.arange(n)[:, None]
     total = w.sum(-1)
@@ -127,7 +127,7 @@ def test_every_fact_equals_the_matrix(kind, heads, kv_heads, n, monkeypatch):
         again = np.exp(steps.scaled_scores / call.temperature - found.logsumexp[..., None])
     close(np.where(w > 0, again, 0), w)
 
-    peaks = sweep.measure_rows(call, Wanted(edges, rows, peaks=True)).pooled
+    peaks = sweep.measure_rows(call, key_edges=edges, row_edges=rows, peaks=True).pooled
     close(peaks, pooled_by_hand(w, rows, edges, np.max))
 
 
@@ -142,7 +142,7 @@ def test_both_ways_agree_where_one_takes_over_from_the_other():
 def test_more_keys_than_queries(library):
     call = make(50, n_k=400, library=library, causal=True)
     w = exact(call).weights
-    found = sweep.measure_rows(call, Wanted([0, 300, 400], [0, 50], rows=True))
+    found = sweep.measure_rows(call, key_edges=[0, 300, 400], row_edges=[0, 50], rows=True)
     close(found.pooled[:, 0], np.stack([w[..., :300].sum(-1).mean(-1), w[..., 300:].sum(-1).mean(-1)], -1))
     distance = np.abs(np.arange(350, 400)[:, None] - np.arange(400))
     close(found.distance, (w * distance).sum(-1))
@@ -165,7 +165,7 @@ def test_half_precision_is_widened():
     call = make(600, causal=True)
     half = replace(call, queries=call.queries.bfloat16(), keys=call.keys.bfloat16())
     wide = replace(call, queries=half.queries.float(), keys=half.keys.float())
-    one, other = (sweep.measure_rows(c, Wanted(rows=True)) for c in (half, wide))
+    one, other = (sweep.measure_rows(c, rows=True) for c in (half, wide))
     assert np.array_equal(one.entropy, other.entropy)
 
 
@@ -175,7 +175,7 @@ def test_a_previous_token_head_stands_exactly_one_token_back():
     turn = lambda x: np.concatenate([np.cos(x), np.sin(x)], -1).astype(np.float32)[None]  # noqa: E731
     call = Call(turn(angles - np.exp(-np.arange(16) / 2)), turn(angles), turn(angles), scale=60.0, causal=True)
     w = exact(call).weights[0, 1:]
-    found = sweep.measure_rows(call, Wanted(rows=True))
+    found = sweep.measure_rows(call, rows=True)
     gap = np.arange(1, n)[:, None] - np.arange(n)
     close(found.distance[0, 1:], (w * gap).sum(-1))
     assert 0.99 < found.distance[0, 1:].mean() < 1.5
@@ -304,7 +304,7 @@ def test_statistics_tell_of_streaming_and_of_the_offset():
 def test_random_rows_of_a_long_text_in_float64():
     n = 4000
     call = make(n, heads=2, kv_heads=1, d=32, causal=True)
-    found = sweep.measure_rows(call, Wanted(rows=True, marks=[np.arange(n) == 0]))
+    found = sweep.measure_rows(call, rows=True, marks=[np.arange(n) == 0])
     some = sorted(np.random.default_rng(3).choice(n, 20, replace=False).tolist())
     w = exact(attention.select_call(call, rows=some)).weights
     close(found.entropy[:, some], -(w * np.log(np.where(w > 0, w, 1))).sum(-1))

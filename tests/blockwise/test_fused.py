@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 
-from attnctl.blockwise import Wanted, sweep, tiles
+from attnctl.blockwise import sweep, tiles
 from tests.blockwise.test_blockwise import KINDS, close, make
 
 pytestmark = [
@@ -24,11 +24,11 @@ def on_device(call):
     return replace(call, **{name: array.to("cuda") for name, array in arrays.items() if array is not None})
 
 
-def compare(call, wanted, tolerance=1e-4):
+def compare(call, tolerance=1e-4, **wanted):
     moved = on_device(call)
     assert tiles.is_fusible(moved)
     wide = replace(call, **{name: getattr(call, name).float() for name in ("queries", "keys", "values")})
-    expected, found = sweep.measure_rows(wide, wanted), sweep.measure_rows(moved, wanted)
+    expected, found = sweep.measure_rows(wide, **wanted), sweep.measure_rows(moved, **wanted)
     for name in expected.__dataclass_fields__:
         one, other = getattr(expected, name), getattr(found, name)
         assert (one is None) == (other is None), name
@@ -45,20 +45,23 @@ def test_every_fact_equals_the_sweep_on_the_cpu(kind, dtype):
     edges, row_edges = [0, 1, 7, n // 4, n // 2, n - 3, n], [0, n // 3, n - 10, n]
     marks = np.arange(n) % np.array([[n], [7], [2]]) == 0
     for wanted in (
-        Wanted(edges, row_edges, marks, rows=True),
-        Wanted(edges, row_edges, peaks=True),
-        Wanted(edges, row_edges),
-        Wanted(rows=True),
-        Wanted(),
+        {"key_edges": edges, "row_edges": row_edges, "marks": marks, "rows": True},
+        {"key_edges": edges, "row_edges": row_edges, "peaks": True},
+        {"key_edges": edges, "row_edges": row_edges},
+        {"rows": True},
+        {},
     ):
-        compare(call, wanted)
+        compare(call, **wanted)
 
 
 @pytest.mark.parametrize("d", [16, 40, 80, 128, 256])
 def test_sizes_of_heads(d):
     call = make(2100, 2, 1, d=d, causal=True, strength=0.5)
     compare(
-        replace(call, queries=call.queries.half(), keys=call.keys.half()), Wanted([0, 100, 2100], [0, 2100], rows=True)
+        replace(call, queries=call.queries.half(), keys=call.keys.half()),
+        key_edges=[0, 100, 2100],
+        row_edges=[0, 2100],
+        rows=True,
     )
 
 
@@ -66,7 +69,9 @@ def test_more_keys_than_queries():
     call = make(300, n_k=20_000, d=32, causal=True, strength=0.7)
     compare(
         replace(call, queries=call.queries.half(), keys=call.keys.half()),
-        Wanted([0, 9_000, 20_000], [0, 300], rows=True),
+        key_edges=[0, 9_000, 20_000],
+        row_edges=[0, 300],
+        rows=True,
     )
 
 

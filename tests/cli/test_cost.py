@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from attnctl import limits
+from attnctl.cli import cost
+from attnctl.cli.cost import cost_of_passes
 from attnctl.errors import AttnctlError
-from attnctl.source import cells
-from attnctl.source.cells import cost_of_passes
 from attnctl.trace.model_info import ModelInfo
 from tests.conftest import Run
 
@@ -16,7 +16,7 @@ DEMO = ModelInfo("demo", "demo", n_layers=2, n_heads=6, causal=False)
 
 
 def test_a_sweep_says_its_passes_time_and_memory(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(cells.os, "cpu_count", lambda: 2)
+    monkeypatch.setattr(cost.os, "cpu_count", lambda: 2)
     assert cost_of_passes(DEMO, 500, 12, cuts=False) is None
     told = str(cost_of_passes(DEMO, 20_000, 12, cuts=False))
     assert "12 passes over 20,000 tokens: about 2 min on the CPU (fewer layers or heads take less" in told
@@ -44,7 +44,7 @@ def test_a_sweep_says_its_passes_time_and_memory(monkeypatch: pytest.MonkeyPatch
 def test_commands_say_it_before_they_begin(
     run: Run, monkeypatch: pytest.MonkeyPatch, asked: tuple[str, ...], said: str
 ) -> None:
-    monkeypatch.setattr(cells, "TOLD_SECONDS", 0.0)
+    monkeypatch.setattr(cost, "TOLD_SECONDS", 0.0)
     monkeypatch.setattr(limits, "PAGE_WEIGHTS", 1)
     result = run(*asked)
     assert result.code == 0 and said in result.err

@@ -12,7 +12,7 @@ from attnctl import attention
 from attnctl.arrays import as_numpy
 from attnctl.blockwise import even_parts
 from attnctl.errors import AttnctlError
-from attnctl.layer import TRACE_ARRAYS, ChangedWeights, LayerAttention, LayerTrace, layer_of_weights
+from attnctl.layer import TRACE_ARRAYS, LayerAttention, LayerTrace, RowsOnDemand, layer_of_weights
 from attnctl.layer.computed import ComputedLayer
 from tests.blockwise.test_blockwise import KINDS, close, make
 
@@ -118,16 +118,6 @@ def test_a_record_holds_every_step(
             np.testing.assert_allclose(found, array, atol=1e-6)
 
 
-@pytest.mark.parametrize("rows", [None, [38, 20]])
-def test_differential_attention_is_told_of_each_head_of_a_pair(rows: list[int] | None) -> None:
-    call = make(40, heads=4, kv_heads=2, library=np)
-    weights = attention.run_call(call).weights
-    signed = weights[:2] - np.float32(0.3) * weights[2:]
-    record = ComputedLayer.of_call(0, call, difference=0.3).select_heads([3, 0, 1]).record(rows)
-    close(record.signed_weights, signed[np.ix_([1, 0, 1], rows or range(40))])
-    np.testing.assert_array_equal(record.differential_lambda, np.float32([0.3]))
-
-
 def test_every_array_of_a_layer_is_one_of_a_trace() -> None:
     names = [array.name for array in TRACE_ARRAYS]
     assert len(set(names)) == len(names) and {one.name for one in fields(LayerTrace) if one.metadata} < set(names)
@@ -157,7 +147,7 @@ def test_other_weights_over_the_same_keys_are_alike(kind: str, n: int) -> None:
             np.testing.assert_array_equal(changed.visible_at(every, every), wanted.visible_at(every, every))
         sums = wanted.rows_of(rows).sum(-1)
         close(sums, np.ones_like(sums), tolerance=1e-5)
-    assert isinstance(elsewhere.reweighted(factors).stored, ChangedWeights)
+    assert isinstance(elsewhere.reweighted(factors).stored, RowsOnDemand)
 
 
 def test_a_layer_without_some_keys_answers_as_the_columns_that_are_left() -> None:

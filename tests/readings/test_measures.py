@@ -14,11 +14,12 @@ from attnctl.errors import AttnctlError, UsageError
 from attnctl.layer import LayerTrace
 from attnctl.measures import joins_heads, measure_named, measure_names, needs_of
 from attnctl.models import attend, open_model
+from attnctl.readings.trace_reading import sink_sentence
 from attnctl.source import Changes, TextSource, TraceSource, prepare, record_trace
-from attnctl.source.cells import read_heatmap
 from attnctl.tokens import Token
-from attnctl.trace import Trace, by_words, sink_sentence, word_groups
+from attnctl.trace import Trace, by_words, word_groups
 from attnctl.trace.model_info import ModelInfo
+from attnctl.zoom import read_heatmap
 from tests.conftest import Result
 
 value_norm = measure_named("value-norm").function

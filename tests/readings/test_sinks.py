@@ -11,11 +11,11 @@ import pytest
 from attnctl.errors import options_as_flags
 from attnctl.layer import LayerTrace
 from attnctl.readings.sinks import sinks_of_heads
-from attnctl.source.cells import read_heatmap
 from attnctl.tokens import Token
 from attnctl.trace import Trace
 from attnctl.trace.model_info import ModelInfo
 from attnctl.trace.run import SINK_NOTE
+from attnctl.zoom import read_heatmap
 
 WORDS = ("The", "cat", "chased", "the", "dog", ".")
 

@@ -20,12 +20,13 @@ from attnctl.formats.documents.trace_json import trace_from_document
 from attnctl.formats.storage import from_json, trace_from_npz, trace_to_npz
 from attnctl.limits import HEADS_IN_ALL
 from attnctl.models.builtin.matrix import trace_of_mapped_matrix, trace_of_matrix
+from attnctl.readings.trace_reading import TraceReading
 from attnctl.source import Changes, TraceSource, prepare
-from attnctl.source.cells import read_heatmap
-from attnctl.trace import Trace, TraceReading, by_words
+from attnctl.trace import Trace, by_words
 from attnctl.trace.consistency import CELLS, check_head_count, findings_of_trace
 from attnctl.trace.run import Note, NoteKind, notes_of_kind
 from attnctl.trace.steps import narrow_trace
+from attnctl.zoom import read_heatmap
 from tests.conftest import attend, check_schema
 from tests.formats.test_validation import put
 

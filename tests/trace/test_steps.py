@@ -5,12 +5,13 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from attnctl.errors import UsageError
 from attnctl.layer import LayerTrace
 from attnctl.readings.questions.headline import headline
 from attnctl.tokens import Token
 from attnctl.trace import Trace
 from attnctl.trace.model_info import ModelInfo
-from attnctl.trace.steps import narrow_trace, walk_steps
+from attnctl.trace.steps import check_names, narrow_trace, walk_steps
 from tests.conftest import SAMPLES, attend
 
 
@@ -70,3 +71,8 @@ def test_a_scale_says_who_set_it() -> None:
         trace = attend("Your journey starts", model=model, scale=0.3)
         (step,) = walk_steps(trace, None, ["scaled"])
         assert step.sentence == f"Multiplied by {who}."
+
+
+def test_the_difference_of_two_maps_is_no_step() -> None:
+    with pytest.raises(UsageError, match="no step 'difference'.* they are tokens, embeddings, "):
+        check_names(["weights", "difference"])

@@ -206,7 +206,7 @@ def ablate_command(
 
 def _measured_effects(watched: Watched, request: EffectRequest) -> Effects:
     """Return what is asked for, the cost of exact passes told beforehand."""
-    from attnctl.source.cells import LESS_HEADS, cost_of_passes
+    from attnctl.cli.cost import LESS_HEADS, cost_of_passes
     from attnctl.watched.measure import chosen_heads, measure_effects
 
     n = len(watched.tokens)

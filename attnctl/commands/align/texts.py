@@ -75,7 +75,7 @@ def align_text(
     chosen = () if heads == "auto" else align_heads(heads, info)
     given = prepare(sides.source, Changes(words=words))
     rows, targets = _target_rows(sides, given.source.tokens, words)
-    keys = given.source.key_tokens
+    keys = given.key_tokens
     columns = [at for at, token in enumerate(keys) if _within(token, 0, sides.end)]
     sources = tuple(keys[at] for at in columns)
     for side, found in (("source", columns), ("target", rows)):

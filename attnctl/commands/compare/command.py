@@ -27,7 +27,7 @@ from attnctl.cli.groups import (
     WeightOptions,
     output_option,
 )
-from attnctl.cli.opening import model_of, open_source
+from attnctl.cli.opening import open_source, text_source
 from attnctl.cli.output import (
     output_format,
     picture_look,
@@ -153,7 +153,6 @@ def _pair_of_models(
     """Return both sides, each a model that reads the text; with --off the first without it."""
     from attnctl import inputs
     from attnctl.models import names_model
-    from attnctl.source import TextSource
 
     if text is not None and names_model(a) and not names_model(b) and " " in b.strip():
         raise UsageError(
@@ -162,7 +161,7 @@ def _pair_of_models(
         )
     words = inputs.text_of(text, file)
     both = replace(model, model=a, off=None), replace(model, model=b)
-    sides = [TextSource(model_of(one), words) for one in both]
+    sides = [text_source(one, words) for one in both]
     if model.off is None:
         return _compared(sides, (a, b), shown)
     pair = _compared(sides, (a, sides[1].info.name), shown)

@@ -196,9 +196,9 @@ def _measure_heads(
     names: HeadNames | None = None,
 ) -> Overview:
     """Return the statistics of the heads, the cost told beforehand, the notes afterwards."""
+    from attnctl.cli.cost import cost_of_heads
     from attnctl.commands.heads.compute import measure_heads
     from attnctl.source import check_attention_weights, prepare
-    from attnctl.source.cells import cost_of_heads
 
     opened = opener()
     check_attention_weights(opened, "heads")

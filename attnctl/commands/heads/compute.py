@@ -70,21 +70,21 @@ def measure_heads(
     from attnctl.readings.heatmap import OverviewReading
     from attnctl.readings.statistics_reading import HeadStatisticsReading
 
-    source = given.source
-    if probe and given.model is None:
+    source, model = given.source, given.model
+    if probe and model is None:
         raise UsageError(f"runs a model: {source.name} holds numbers that have been computed already", option="probe")
-    if probe and source.measure is not None:
-        why = f"it does not go with {source.measure}"
+    if probe and given.measure is not None:
+        why = f"it does not go with {given.measure}"
         raise UsageError(f"measures the weights of single heads: {why}", option="probe")
-    if names is not None and joins_heads(source.measure):
-        raise UsageError(f"names single heads, and {source.measure} is of all heads together", option="census")
-    statistics = HeadStatisticsReading(source.tokens, source.key_tokens)
+    if names is not None and joins_heads(given.measure):
+        raise UsageError(f"names single heads, and {given.measure} is of all heads together", option="census")
+    statistics = HeadStatisticsReading(source.tokens, given.key_tokens)
     found: Overview = given.read(OverviewReading(statistics=statistics), tick)
     measured = list(found.head_statistics)
-    if probe:
+    if probe and model is not None:
         from attnctl.models.watching import ProbeReading, probe_text
 
-        scores = probe_text(given.model).read(ProbeReading(), given.layers, given.heads)
+        scores = probe_text(model).read(ProbeReading(), given.layers, given.heads)
         for at, one in enumerate(measured):
             probed = dict(zip(("induction", "duplicate"), scores[one.layer, one.head], strict=True))
             measured[at] = name_head(replace(one, values={**one.values, **probed}), len(found.tokens), probed)

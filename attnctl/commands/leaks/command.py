@@ -60,10 +60,10 @@ def leaks_command(
     another's tokens are exchanged for others. A leak is told in a sentence, with its likely cause. The exit code is 0 where
     all are apart, 4 where they are not; 1 and 2 are of errors.
     """
+    from attnctl.cli.cost import cost_of_passes
     from attnctl.commands.leaks.show import leaks_drawing, leaks_forms
     from attnctl.formats.documents.json_documents import write_json
     from attnctl.render.terminal.console import Shown
-    from attnctl.source.cells import cost_of_passes
 
     form = output_format("leaks", output, ("json", "txt", "html", *format_names()), "json" if json else "")
     search = _leak_search(inputs, model, pack, expect)

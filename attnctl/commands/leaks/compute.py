@@ -28,12 +28,11 @@ from attnctl.models.huggingface.attention_call import HARMLESS, call_of_text
 from attnctl.models.huggingface.attention_interface import architecture_name, check_inference, watch_attention
 from attnctl.models.huggingface.attention_sites import Site, attention_modules, model_follows_interface, unseen_sentence
 from attnctl.models.huggingface.network import device_of_inputs, network_info, running_network
+from attnctl.tolerances import LEAK, tolerance
 from attnctl.trace.run import StopForward
 
 BLOCK = 256  # queries whose weights, or predictions, are held at once
 HIDING = -1e3  # of an additive mask: no score makes up for it
-# how far rounding moves outputs, as a share of the largest: experts compute a token in other company when tokens change
-ROUNDING = {torch.float64: 1e-13, torch.float32: 4e-6, torch.bfloat16: 2e-2, torch.float16: 3e-3}
 OF_LOSS, OF_DECODER = ("labels", "num_items_in_batch"), ("decoder_input_ids", "decoder_attention_mask", "labels")
 BOUNDARIES = ("cu_seq_lens_q", "cu_seqlens")  # the second is no keyword of transformers
 OF_CACHE = (
@@ -267,7 +266,7 @@ class LeakSearch:
         readers = [at for at, segment in enumerate(self.segments) if not segment.padding]
         noise = [self._moved(base, again, at, every) for at in readers]
         floor = max(one.change for one in noise)
-        limit = max(floor, ROUNDING.get(self.network.dtype, 4e-6) * max(one.largest for one in noise))
+        limit = max(floor, tolerance(LEAK, self.network.dtype) * max(one.largest for one in noise))
         layers = self._watch()
         done()
         moved: dict[tuple[int, int], Moved] = {}

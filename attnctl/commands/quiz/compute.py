@@ -19,6 +19,7 @@ from attnctl.layer import LayerTrace
 from attnctl.readings.questions.headline import ROLES, headline
 from attnctl.text import counted, number_text, percent, visible_text
 from attnctl.tokens import BLANKS
+from attnctl.tolerances import WHOLE_ROW
 from attnctl.trace import Headline, Trace
 from attnctl.trace.steps import is_default_scale, reach_of_mask
 from attnctl.watched.effects import Effects, HeadEffect
@@ -198,7 +199,7 @@ def _ask_softmax(row: QuizRow) -> QuizQuestion | None:
     if (
         row.scaled_scores is None
         or not _is_plain_softmax(row)
-        or abs(row.weights.sum() - 1) > 1e-3
+        or abs(row.weights.sum() - 1) > WHOLE_ROW
         or np.abs(row.scaled_scores).max() > 20
     ):
         return None
@@ -218,7 +219,7 @@ def _ask_softmax(row: QuizRow) -> QuizQuestion | None:
 
 
 def _ask_missing(row: QuizRow) -> QuizQuestion | None:
-    if abs(row.weights.sum() - 1) > 1e-3:
+    if abs(row.weights.sum() - 1) > WHOLE_ROW:
         return None
     j = row.some_key()
     rest = round(float(np.delete(np.round(row.weights, 2), j).sum()), 2)

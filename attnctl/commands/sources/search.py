@@ -36,9 +36,9 @@ from attnctl.models.huggingface.checkpoint import Checkpoint
 from attnctl.models.huggingface.contributions import writes_by_token
 from attnctl.models.huggingface.prompts import Prompt, chat_prompt, ids_of, prompt_tokens
 from attnctl.text import quoted_beginning
+from attnctl.tolerances import WHOLE_ROW
 
 LEARNED_SINK = "(learned sink)"
-LEAST_SINK = 1e-3  # of the attention that no token has: less is rounding
 NEUTRAL = "Write a general description of the image."  # what relative attention is relative to (Zhang et al. 2025)
 ANSWER = 64  # tokens of an answer, unless told otherwise
 
@@ -277,7 +277,7 @@ class SourceSearch:
         }
         said |= {"(the answer itself)": self.looked[n:].sum()}
         unseen = 1.0 - float(self.looked.sum())
-        said |= {LEARNED_SINK: unseen} if unseen > LEAST_SINK else {}
+        said |= {LEARNED_SINK: unseen} if unseen > WHOLE_ROW else {}
         return {name: float(value) for name, value in said.items()}
 
 

@@ -37,7 +37,7 @@ from attnctl.cli.groups import (
     WeightOptions,
     output_option,
 )
-from attnctl.cli.opening import model_of, open_source
+from attnctl.cli.opening import model_of, open_source, text_source
 from attnctl.cli.output import page_notes, print_lines, put_bytes
 from attnctl.commands import PAGES
 from attnctl.errors import UsageError
@@ -193,10 +193,9 @@ def _steps_of_run(
 def _two_models(names: tuple[str, str], text: str, model: ModelOptions) -> list[Source]:
     """Return a text through two models."""
     from attnctl import inputs
-    from attnctl.source import TextSource
 
     words = inputs.text_of(text, None)
-    return [TextSource(model_of(replace(model, model=name)), words) for name in names]
+    return [text_source(replace(model, model=name), words) for name in names]
 
 
 def _two_sources(

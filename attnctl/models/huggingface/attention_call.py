@@ -12,6 +12,7 @@ import torch
 from attnctl import attention
 from attnctl.attention import Array, Call
 from attnctl.errors import AttnctlError, option_name
+from attnctl.tolerances import KERNEL, NOTHING, tolerance
 
 if TYPE_CHECKING:
     from torch.nn import Module
@@ -177,9 +178,6 @@ def changed_context(call: Call) -> Array:
 # --- held against the model itself ---------------------------------------------------------------------------------
 
 CHECKED_ROWS = 8  # of each call, as attnctl computes them, are held against what the model's own function answers
-NOTHING = 1e-30  # a row's sum below which its shares have lost their digits
-# how far apart the two may lie: weights, and context as a share of its largest number
-ROUNDING = {torch.float64: 1e-5, torch.float32: 1e-4, torch.bfloat16: 4e-2, torch.float16: 5e-3}
 
 
 @torch.no_grad()
@@ -196,7 +194,7 @@ def context_disagreement(call: Call, context: Array, weights: Array | None) -> f
     dtype, kind = call.queries.dtype, call.queries.device.type
     if dtype == torch.float32 and torch.is_autocast_enabled(kind):  # products are then summed in half precision
         dtype = torch.get_autocast_dtype(kind)
-    limit = ROUNDING.get(dtype, 1e-4)
+    limit = tolerance(KERNEL, dtype)
     gaps = [(0.0, limit)]
     if isinstance(weights, torch.Tensor) and weights.ndim == 4 and weights.shape[-2] == n_q:
         ours, theirs = steps.weights.float(), weights[:, :, rows].float()  # (batch, heads, rows, n_k)

@@ -15,11 +15,12 @@ from attnctl.attention import Array, Call
 from attnctl.errors import AttnctlError
 from attnctl.interventions import Intervention, zeroed_values
 from attnctl.layer import LayerAttention
-from attnctl.models.huggingface.attention_call import ROUNDING, changed_context
+from attnctl.models.huggingface.attention_call import changed_context
 from attnctl.models.huggingface.attention_interface import LOOKING_ON, Visit, WatchOptions, watch_attention
 from attnctl.models.huggingface.attention_sites import Site, blocks_of
 from attnctl.models.huggingface.family_traits import Traits
 from attnctl.models.huggingface.intervention import Applied, apply_interventions
+from attnctl.tolerances import KERNEL, RESUMED, tolerance
 
 if TYPE_CHECKING:
     from torch.nn import Module
@@ -29,7 +30,7 @@ if TYPE_CHECKING:
 
 
 ROWS_AT_ONCE = 4096  # tokens of all rows of a batch together, where a block is run again
-CLOSE = 1e-4  # how near a resumed forward must come to the whole one, of the largest logit
+
 # what a network or a block raises that does not take the rows it is given, or keys that others share
 NOT_AGAIN = (RuntimeError, TypeError, ValueError, LookupError, AttributeError)
 
@@ -149,7 +150,7 @@ class BlockRecorder:
     def _resumes_to_the_same(self) -> bool:
         """Return whether two rows, from the last block and from the middle, equal the first forward."""
         whole, rows = logits_of(self.result), [self.base, self.base]
-        near = CLOSE * float(whole.abs().max())
+        near = RESUMED * float(whole.abs().max())
         try:
             found = [logits_of(self._run_from(at, rows)) for at in (len(self.calls) - 1, len(self.calls) // 2)]
         except NOT_AGAIN:
@@ -205,7 +206,7 @@ class BlockRecorder:
     def check_layer(self, layer: LayerAttention) -> None:
         """Raise AttnctlError where the block of a layer, two rows at once and nothing zeroed, does not come to the same."""
         own = torch.as_tensor(self.output_of_layer(layer))  # (n_q, d_model)
-        near = ROUNDING.get(next(self.network.parameters()).dtype, 1e-4) * float(own.abs().max())
+        near = tolerance(KERNEL, next(self.network.parameters()).dtype) * float(own.abs().max())
         for made in self._run_again(layer, [None, None]):
             if made.shape != own.shape or not bool((made - own).abs().max() <= near):
                 raise self._refused("run again by itself, a block does not come to the same")

@@ -13,8 +13,9 @@ from attnctl.layer import LayerTrace
 from attnctl.models import Model
 from attnctl.source import record_trace
 from attnctl.text import counted, number_list
+from attnctl.tolerances import STORED, tolerance
 from attnctl.trace import Trace
-from attnctl.trace.consistency import ROUNDING, CheckFinding, row_sums
+from attnctl.trace.consistency import CheckFinding, row_sums
 
 # what each number type resolves
 RESOLVES = {"float64": 2.0**-52, "float32": 2.0**-23, "bfloat16": 2.0**-7, "float16": 2.0**-10}
@@ -28,7 +29,7 @@ def check_attention(
     Raises AttnctlError as `record_trace`.
     """
     trace = record_trace(model, text, layers=layers, heads=heads, predictions=False)
-    limit = ROUNDING.get(trace.model.dtype, 1e-5)
+    limit = tolerance(STORED, trace.model.dtype)
     return (
         *_against_model(model, text, trace, limit),
         _against_fused(trace, limit),

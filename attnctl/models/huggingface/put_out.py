@@ -23,6 +23,7 @@ from attnctl.models.huggingface.attention_sites import (
     modules_named_attention,
     sites_of_modules,
 )
+from attnctl.tolerances import NEGATIVE, OWN_ROW, WHOLE_ROW
 
 if TYPE_CHECKING:
     from torch.nn import Module
@@ -127,11 +128,11 @@ def _check_weights(weights: Array, whose: str, lengths: set[int]) -> None:
         what = f"of shape {tuple(weights.shape)}" if torch.is_tensor(weights) else f"a {type(weights).__name__}"
     elif lengths and weights.shape[-1] not in lengths and (weights.shape[-1] < most or bool(weights[..., most:].any())):
         what = f"in {weights.shape[-1]} columns for {most} keys"
-    elif float(weights.min()) < -1e-3 or float(weights.max()) > 1.001:
+    elif float(weights.min()) < -NEGATIVE or float(weights.max()) > 1 + NEGATIVE:
         what = f"from {float(weights.min()):.2g} to {float(weights.max()):.2g}"
     else:
         sums = weights.float().sum(-1)  # (batch, heads, n_q)
-        whole = ((sums - 1).abs() < 2e-2) | (sums < 1e-3)  # a row that may see nothing may have none
+        whole = ((sums - 1).abs() < OWN_ROW) | (sums < WHOLE_ROW)  # a row that may see nothing may have none
         if not bool(whole.all()):
             what = f"whose rows sum to {float(sums[~whole][0]):.2f}"
     if what is not None:

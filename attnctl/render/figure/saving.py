@@ -18,7 +18,8 @@ from attnctl import __version__
 from attnctl.errors import AttnctlError
 from attnctl.text import harmless_text
 
-VECTOR: dict[Any, Any] = {"svg.hashsalt": "attnctl", "pdf.fonttype": 42, "image.composite_image": False}  # the same bytes each time
+# the same bytes each time
+VECTOR: dict[Any, Any] = {"svg.hashsalt": "attnctl", "pdf.fonttype": 42, "image.composite_image": False}
 PROGRAM = f"attnctl {__version__}"
 VECTOR_DPI = 300  # vector files hold the cells as an image: fine enough that their edges stay sharp in print
 

@@ -24,6 +24,7 @@ from attnctl.readings.rows import ExactBlock, strongest_links
 from attnctl.readings.sinks import Sinks, sinks_of_heads
 from attnctl.text import Document, counted, visible_text
 from attnctl.tokens import Token
+from attnctl.tolerances import WHOLE_ROW
 from attnctl.trace import Headline, Trace, steps, word_groups
 from attnctl.trace.model_info import ModelInfo
 from attnctl.trace.run import notes_of_kind
@@ -321,7 +322,7 @@ def _sink_takes_the_rest(layer: LayerTrace) -> bool:
     """Whether each row sums to 1 with what a learned sink takes of it."""
     if layer.weights is None or layer.sink_weights is None:
         return False
-    return bool(np.allclose(layer.weights.sum(axis=-1) + layer.sink_weights, 1.0, atol=1e-3))
+    return bool(np.allclose(layer.weights.sum(axis=-1) + layer.sink_weights, 1.0, atol=WHOLE_ROW))
 
 
 def pack_weights(weights: Floats, levels: int, blobs: Blobs) -> Document:

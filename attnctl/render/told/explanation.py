@@ -11,7 +11,7 @@ from functools import partial
 
 import numpy as np
 
-from attnctl.arrays import Bools, Floats
+from attnctl.arrays import Floats
 from attnctl.errors import option_name
 from attnctl.layer import LayerTrace
 from attnctl.readings.questions.headline import doubt_of, roles_of_heads
@@ -31,6 +31,7 @@ from attnctl.render.forms import (
 )
 from attnctl.text import counted, number_text, percent
 from attnctl.tokens import BLANKS, Token
+from attnctl.tolerances import WHOLE_ROW
 from attnctl.trace import Headline, Trace, own_numbers
 from attnctl.trace.model_info import ModelInfo
 from attnctl.trace.run import notes_of_kind
@@ -146,7 +147,7 @@ class Arithmetic:
             shown.append(sink)
         columns, foot, shift = [], [], 0.0
         # where a sink takes part of the sum the shares alone are shown
-        if scores is not None and self.visible and sink is None and abs(1.0 - float(weights.sum())) <= 1e-3:
+        if scores is not None and self.visible and sink is None and abs(1.0 - float(weights.sum())) <= WHOLE_ROW:
             t = self.trace.model.temperature or 1.0
             scaled = {j: float(scores[self.at, self.row, j]) / t for j in self.visible}
             top = max(scaled.values())
@@ -395,10 +396,8 @@ class Explanation:
             marks = [layer.rows.index(mark) for mark in marks if mark in layer.rows]
         square = part.columns == "keys"
         columns = keys if square else numbers[1]
-        weights, signed = part.name in ("weights", "dropped_weights"), part.name == "signed_weights"
-        array, mask = part.array, layer.mask if square and (weights or signed) and layer is not None else None
-        if part.name == "index_scores" and layer is not None:
-            mask = self._scored_keys(layer, part.array)
+        weights = part.name in ("weights", "dropped_weights")
+        array, mask = part.array, layer.mask if square and weights and layer is not None else None
         must = [line.key for line in self.headlines] if square else []
         if part.name == "weights" and layer is not None and layer.sink_weights is not None and step.head is not None:
             taken = layer.sink_weights[layer.position_of(step.head)][:, None]  # (rows, 1)
@@ -411,20 +410,11 @@ class Explanation:
             self.precision,
             mask=mask,
             heat=weights or part.name == "gate",
-            change=signed,
             sums=weights,
             marks=tuple(marks),
             must=(*must, *(line.query for line in self.headlines)) if square else (),
             max_rows=8 if self.brief else 10 if part.rows == "dimensions" else 24,
         )
-
-    def _scored_keys(self, layer: LayerTrace, scores: Floats | Bools) -> Bools | None:
-        """Which keys an indexer scored (rows, n_k): compressed slots alone where there are any, else what is not later."""
-        n, n_k = len(self.trace.tokens), scores.shape[1]
-        if n_k > n:
-            return np.asarray((np.arange(n_k) >= n) & (scores != 0))  # the slots stand after the tokens
-        rows = np.arange(n) if layer.rows is None else np.asarray(layer.rows)  # (rows,)
-        return np.arange(n_k) <= rows[:, None] if self.trace.model.causal else None
 
     def _token_forms(self) -> Iterator[Form]:
         tokens = self.trace.tokens

@@ -41,7 +41,7 @@ def test_each_line_answers_as_the_command_does(run: Run, model: str) -> None:
     lines = "".join(f"{' '.join(asked)} --quiet\n" for asked in questions)
     together = run("shell", TEXT, "--model", model, stdin=lines.encode())
     assert (together.code, together.err, together.out) == (0, "", alone)
-    assert kept_models.get() is TextSource.memory is network.loaded_networks is None  # nothing is left behind
+    assert kept_models.get() is TextSource.runner is network.loaded_networks is None  # nothing is left behind
 
 
 def test_an_error_is_one_line_and_does_not_end_it(run: Run) -> None:

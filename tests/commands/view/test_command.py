@@ -13,10 +13,10 @@ import pytest
 import attnctl
 from attnctl.formats.documents.trace_json import trace_to_json
 from attnctl.formats.storage import save_value
+from attnctl.links import survey_text
 from attnctl.models import attend, open_model
 from attnctl.models.builtin.weights import path_of
 from attnctl.source import TextSource, prepare
-from attnctl.source.cells import survey_text
 from attnctl.trace import Trace
 from tests.conftest import Refused, Result, Run
 
@@ -146,7 +146,7 @@ def test_it_opens_a_browser_where_there_is_one(run: Run, tmp_path: Path, monkeyp
 
 def test_a_long_text_is_pooled(run: Run, refused: Refused, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("attnctl.limits.PAGE_WEIGHTS", 10_000)
-    monkeypatch.setattr("attnctl.source.cells.SIZE", 16)
+    monkeypatch.setattr("attnctl.links.SIZE", 16)
     text = "Alice will eat pizza. " * 40
     Path("long.txt").write_text(text)
     long = ("--file", "long.txt", "--model", "random", "--heads", "2")

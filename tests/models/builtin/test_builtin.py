@@ -16,8 +16,8 @@ from attnctl.errors import AttnctlError, UsageError
 from attnctl.formats.documents.trace_json import trace_to_json
 from attnctl.models import open_model
 from attnctl.models.builtin.stack import can_run_together, run_together, uniform_numbers
-from attnctl.source import Pass, TextSource
-from attnctl.trace import TraceReading
+from attnctl.readings.trace_reading import TraceReading
+from attnctl.source import ChangedReading, Prepared, TextSource
 from attnctl.trace.run import StopForward
 from tests.conftest import SAMPLES, attend
 
@@ -209,8 +209,8 @@ WORDS = "Alice will eat the pizza that Tom made while Zara"
 def test_a_text_has_the_numbers_it_has_alone(options: dict[str, Any], length: int) -> None:
     model: Any = open_model(**options)
     texts = [" ".join(WORDS.split()[at : at + length]) for at in range(4)]
-    together = [Pass(TextSource(model, text), TraceReading()) for text in texts]
-    runs = run_together(model, [one.tokens for one in together], [one.visit for one in together])
+    together = [ChangedReading(Prepared(TextSource(model, text)), TraceReading()) for text in texts]
+    runs = run_together(model, [model.tokenize(text) for text in texts], [one.take for one in together])
     for text, one, ran in zip(texts, together, runs, strict=True):
         alone = TextSource(model, text).read(TraceReading())
         assert trace_to_json(one.value(ran)) == trace_to_json(alone)
@@ -238,13 +238,13 @@ def test_numbers_too_large_are_refused_of_their_own_text_alone() -> None:
     plain: Any = open_model("demo")
     model = replace(plain, embed=lambda tokens: plain.embed(tokens) * (1e30 if tokens[0].text == "Tom" else 1.0))
     sources = [TextSource(model, text) for text in ("Alice eats pizza", "Tom likes Alice", "Zara eats pizza")]
-    together = [Pass(source, TraceReading()) for source in sources]
+    together = [ChangedReading(Prepared(source), TraceReading()) for source in sources]
     refused: list[int] = []
 
     def visits(at: int) -> Any:
         def visit(layer: Any) -> None:
             try:
-                together[at].visit(layer)
+                together[at].take(layer)
             except AttnctlError as error:
                 assert "the scores of layer 0 are too large for float32" in str(error)
                 refused.append(at)
@@ -253,7 +253,7 @@ def test_numbers_too_large_are_refused_of_their_own_text_alone() -> None:
         return visit
 
     with np.errstate(all="ignore"):
-        run_together(model, [one.tokens for one in together], [visits(at) for at in range(3)])
+        run_together(model, [source.tokens for source in sources], [visits(at) for at in range(3)])
     assert refused == [1]
 
 

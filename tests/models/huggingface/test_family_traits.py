@@ -26,10 +26,11 @@ from attnctl.models.huggingface.checkpoint import Checkpoint
 from attnctl.models.huggingface.family_traits import Traits
 from attnctl.readings.questions.headline import headline
 from attnctl.readings.statistics_reading import HeadStatisticsReading
+from attnctl.readings.trace_reading import TraceReading
 from attnctl.render.terminal.console import Shown, as_text
 from attnctl.render.told.explanation import Explanation
 from attnctl.source import Changes, TextSource, TraceSource, prepare, record_trace
-from attnctl.trace import Trace, TraceReading
+from attnctl.trace import Trace
 from tests.models.huggingface.conftest import FamilyTrace
 from tests.tools.sweep.checkpoints import TEXT, opened
 from tests.tools.sweep.families import Family, build
@@ -154,7 +155,7 @@ def test_what_a_family_lacks_is_named_and_of_a_plain_model_nothing_is_said(famil
     assert [note for note in plain.notes if not note.startswith("Of the attention")] == []
     for layer in plain.layers:
         known = {array.name for array, _ in layer.arrays_kept()}
-        assert not known & {"gate", "sink_weights", "signed_weights", "index_scores", "differential_lambda"}
+        assert not known & {"gate", "sink_weights"}
 
 
 PROJECTIONS = {

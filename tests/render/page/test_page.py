@@ -17,13 +17,13 @@ import attnctl
 from attnctl import attention
 from attnctl.errors import AttnctlError
 from attnctl.layer import LayerTrace
+from attnctl.links import survey_text
 from attnctl.models import open_model
 from attnctl.readings.comparison import compare_traces
 from attnctl.render import forms
 from attnctl.render.page import NAME_LETTERS, page_html, trace_names
 from attnctl.render.page.packing import coded_levels
 from attnctl.source import TextSource, prepare, record_trace
-from attnctl.source.cells import survey_text
 from attnctl.text import in_a_cell
 from attnctl.tokens import Token
 from attnctl.trace import Trace

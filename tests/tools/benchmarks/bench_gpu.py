@@ -57,7 +57,7 @@ def long_texts() -> Iterator[Row]:
     import torch
 
     from attnctl.attention import Call
-    from attnctl.blockwise import Wanted, even_edges, even_parts
+    from attnctl.blockwise import even_edges, even_parts
     from attnctl.blockwise.sweep import measure_rows, pool_between_parts
 
     for n in (16_384, 65_536, 131_072):
@@ -65,14 +65,14 @@ def long_texts() -> Iterator[Row]:
         q, k, v = (torch.randn(HEADS, n, D, device="cuda", dtype=torch.bfloat16) for _ in range(3))  # (heads, n, d)
         call = Call(q, k, v, causal=True)
         cells, edges = even_parts(0, n, 256), even_edges(n, 64)
-        wanted = Wanted(edges, edges, np.arange(n)[None] == 0, rows=True)
+        wanted = {"key_edges": edges, "row_edges": edges, "marks": np.arange(n)[None] == 0, "rows": True}
 
         def fused(q: Any = q, k: Any = k, v: Any = v) -> None:
             torch.nn.functional.scaled_dot_product_attention(q[None], k[None], v[None], is_causal=True)
 
         for what, run in (
             ("overview", lambda call=call, cells=cells: pool_between_parts(call, cells, cells)),
-            ("statistics of heads", lambda call=call, wanted=wanted: measure_rows(call, wanted)),
+            ("statistics of heads", lambda call=call, wanted=wanted: measure_rows(call, **wanted)),
         ):
             yield from compared(f"{what}, {n:,} tokens, CUDA", "one fused attention", run, fused, 3 * q.nbytes)
 

@@ -230,7 +230,9 @@ def called(traces: list[Captured], eager: list[Reference], alone: list[Reference
         numbers = {number for n in made.names for number in digits(n)}
         if numbers and trace.layer not in numbers and "_groups." not in made.names[0]:
             raise DiffersError(f"{name}: the model counts it as {sorted(numbers)}")
-        shown = trace.weights.new_ones(1, dtype=torch.bool) if trace.mask is None else trace.mask.any(-1)  # (batch, n_q)
+        shown = (
+            trace.weights.new_ones(1, dtype=torch.bool) if trace.mask is None else trace.mask.any(-1)
+        )  # (batch, n_q)
         shown = shown.expand(trace.weights.shape[0], trace.weights.shape[2])
         if made.weights is None and agrees(eager, at, made, shown, limit):
             made = replace(eager[at], context=eager[at].context if rounds else made.context)

@@ -25,7 +25,7 @@ function drawArithmetic({ head, panels }) {
 }
 
 // steps that are told in words alone, without a figure of their own
-const WORDS_ALONE = ["rope", "difference", "gate", "output", "residual"];
+const WORDS_ALONE = ["rope", "gate", "output", "residual"];
 
 const FIGURES = {
   projections: figureVectors,

@@ -11,10 +11,10 @@ import pytest
 import attnctl
 from attnctl.models import open_model
 from attnctl.readings.heatmap import OverviewReading
+from attnctl.readings.trace_reading import TraceReading
 from attnctl.source import Changes, TextSource, TraceSource, keys_left_out, prepare
-from attnctl.source.cells import grid_of, heatmap_grid
 from attnctl.tokens import Token
-from attnctl.trace import TraceReading
+from attnctl.zoom import grid_of, heatmap_grid
 from tests.conftest import Run
 
 TEXT = "Alice will eat pizza"

@@ -1,0 +1,91 @@
+"""Where the queries of a long text look: one exact row, the strongest links, the blocks around them."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from attnctl import limits
+from attnctl.errors import AttnctlError, option_name
+from attnctl.readings.heatmap import GridReading, OverviewReading
+from attnctl.readings.overview import LongRow, Overview, TextPart
+from attnctl.readings.rows import BlocksReading, ExactBlock, LinksReading, RowReading, telling_blocks
+from attnctl.readings.spans import parts_of, stand_in_text
+from attnctl.readings.statistics_reading import HeadStatisticsReading
+from attnctl.source import Prepared
+from attnctl.zoom import SIZE, zoom_cells
+
+if TYPE_CHECKING:
+    from attnctl.blockwise import Tick
+
+TOP = 10  # links of a query, unless told otherwise
+PAGE_LINKS = 3  # keys kept for each query on a page
+
+
+def own_parts(given: Prepared, spans: str | None) -> tuple[TextPart, ...]:
+    """Return the parts of the keys' text that `spans` names; None: paragraphs or lines, whichever the text has."""
+    text, keys = given.source.text, given.key_tokens
+    if spans is None and stand_in_text(keys):
+        breaks = text.count("\n\n")
+        spans = "paragraphs" if 1 <= breaks <= 150 or text.count("\n") > 150 else "lines"
+    return () if spans is None else parts_of(spans, text, keys)
+
+
+def named_query(given: Prepared, at: int | None) -> tuple[int, tuple[str, ...]]:
+    """Return the query that was named, or the last one, and a note if it was not named."""
+    if at is not None:
+        return at, ()
+    n, held = len(given.source.tokens), given.source.held_rows
+    said = f"there are {n:,} tokens: shown is where the last one looks ({option_name('query')} names another)"
+    return n - 1 if held is None else held[-1], (said,)
+
+
+def query_row(given: Prepared, query: int, links: int | None = None, tick: Tick | None = None) -> LongRow:
+    """Return the exact row of a query; with `links` so many of its strongest links, in a row that is 0 elsewhere."""
+    if links is None:
+        return given.read(RowReading(query), tick)
+    source, keys = given.source, given.key_tokens
+    strongest = given.read(OverviewReading(links=LinksReading(links)), tick)
+    weights = {}
+    for place, kept in strongest.links.items():
+        row = weights[place] = np.zeros(len(keys), np.float32)  # (n_k,)
+        row[kept.keys[query]] = kept.weights[query]
+    return LongRow(source.text, source.tokens, keys, source.info, query, weights, strongest.notes)
+
+
+def check_links(given: Prepared, top: int) -> None:
+    """Raise AttnctlError where the `top` strongest links of each query are too much to write."""
+    n = len(given.source.tokens)
+    size = 16.0 * given.head_count * n * min(top, len(given.key_tokens))
+    if size > limits.ROWS_JSON_BYTES:
+        raise AttnctlError(
+            f"the {top} strongest links of {n:,} tokens in {given.head_count} heads are about {size / 1e9:.1f} GB of JSON: "
+            "choose layers, heads or a query, or fewer links"
+        )
+
+
+def read_strongest_links(given: Prepared, top: int, tick: Tick | None = None) -> Overview:
+    """Return the strongest links of each query, and the statistics of the heads if they can be known: a file keeps both."""
+    kept = given.overview
+    asks = not given.left_out and (kept is None or (isinstance(kept, Overview) and bool(kept.head_statistics)))
+    statistics = HeadStatisticsReading(given.source.tokens, given.key_tokens) if asks else None
+    return given.read(OverviewReading(statistics=statistics, links=LinksReading(top)), tick)
+
+
+def survey_text(given: Prepared) -> tuple[Overview, list[ExactBlock]]:
+    """Return the overview of a long text with its strongest links, and exact blocks around them: two readings."""
+    source = given.source
+    parts = zoom_cells(source.tokens, range(len(source.tokens)), None, "rows", SIZE, source.text)
+    columns = parts
+    if given.key_tokens != source.tokens:
+        columns = zoom_cells(given.key_tokens, given.key_numbers, None, "columns", SIZE, "")
+    overview = given.read(OverviewReading(GridReading(parts, columns, "mass"), links=LinksReading(PAGE_LINKS)))
+    blocks = telling_blocks(overview)
+    found = given.read(BlocksReading(blocks))
+    exact = [
+        ExactBlock(at_layer, at_head, block[:2], block[2:], *arrays)
+        for (at_layer, at_head), grids in found.items()
+        for block, arrays in zip(blocks, grids, strict=True)
+    ]
+    return overview, exact

@@ -1,0 +1,112 @@
+"""The reading of a whole trace, and what its reader must know of the tokens where attention is parked."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+import numpy as np
+
+from attnctl.errors import AttnctlError
+from attnctl.layer import CHECKED, LayerAttention, LayerTrace
+from attnctl.text import counted, percent, visible_text
+from attnctl.tokens import Token
+from attnctl.trace import Trace
+from attnctl.trace.run import Note, Run
+
+
+class TraceReading:
+    """Everything that each layer knows, for some queries (None: all), as a Trace."""
+
+    def __init__(self, rows: Sequence[int] | None = None, predictions: bool = True) -> None:
+        self.rows = None if rows is None else tuple(rows)
+        self.predicts = predictions
+        self._layers: list[LayerTrace] = []
+
+    def take(self, layer: LayerAttention) -> None:
+        """Keep one layer. Raises AttnctlError where its numbers overflow float32."""
+        kept = layer.record(self.rows)
+        for array, numbers in () if layer.is_finite else kept.arrays_kept():
+            if array.name in CHECKED and not np.isfinite(numbers).all():
+                what = f"the {array.name.replace('_', ' ')} of layer {layer.layer}"
+                raise AttnctlError(f"{what} are too large for float32: see the scale and temperature")
+        self._layers.append(kept)
+
+    def value(self, run: Run) -> Trace:
+        """Return the trace; for a checkpoint, with a note on the tokens where attention is parked."""
+        trace = Trace(
+            text=run.text,
+            tokens=run.tokens,
+            model=run.known_model,
+            layers=tuple(_with_gates(layer, run) for layer in sorted(self._layers, key=lambda layer: layer.layer)),
+            embeddings=run.embeddings,
+            key_tokens=run.key_tokens,
+            predictions=run.predictions,
+            notes=run.notes,
+            measure=run.measure,
+        )
+        if trace.model.kind != "checkpoint" or "parked" in trace.noted or trace.measure is not None:
+            return trace
+        parked = sink_sentence(trace)
+        return trace if parked is None else replace(trace, notes=(*trace.notes, Note(parked, "parked")))
+
+
+def _with_gates(layer: LayerTrace, run: Run) -> LayerTrace:
+    """Return the layer with how far its gates were open, which a run knows when the layer has ended."""
+    gate = run.gates.get(layer.layer)  # (heads, n)
+    if gate is None or layer.context is None:
+        return layer
+    chosen = gate[list(layer.heads)]
+    return replace(layer, gate=chosen if layer.rows is None else chosen[:, list(layer.rows)])
+
+
+def sink_sentence(trace: Trace) -> str | None:
+    """Return a sentence on how much of the attention goes to the first and to other special tokens; None for one token.
+
+    The first token's own row is left out: if the future is hidden it has nowhere else to look.
+    """
+    keys = trace.key_axis
+    first, special = [], []
+    others = [j for j, token in enumerate(keys) if token.special and j > 0]
+    for layer in trace.layers:
+        if layer.weights is None:
+            continue
+        at = range(len(trace.tokens)) if layer.rows is None else layer.rows
+        rows = [place for place, i in enumerate(at) if i > 0 or not trace.reads_itself]
+        part = layer.weights[:, rows]  # (heads, rows, n_k)
+        if part.size:
+            first.append(part[..., 0].mean(dtype=np.float64))
+            special.append(part[..., others].sum(axis=-1, dtype=np.float64).mean())
+    if not first or len(keys) < 2:
+        return None
+    kept = [layer for layer in trace.layers if layer.weights is not None]
+    where = heads_text([(layer.layer, head) for layer in kept for head in layer.heads])
+    if keys[0].seconds:  # frames: the special ones are what a sound was filled up with
+        share = float(np.mean(special))
+        return parked_sentence(where, [(share, "frames after the end of the sound")]) if others else None
+    shares = [(float(np.mean(first)), f"the first token, {visible_text(keys[0].text)}")]
+    if others:
+        shares.append((float(np.mean(special)), other_special([keys[j] for j in others])))
+    return parked_sentence(where, shares)
+
+
+def parked_sentence(where: str, shares: Sequence[tuple[float, str]], rest: bool = False) -> str:
+    """Return a sentence on how much of the attention of `where` goes to keys: the share and the name of each.
+
+    `rest`: shares of what is left of the attention when some keys are left out.
+    """
+    (share, name), *others = shares
+    more = (f", {percent(share)} to {name}" for share, name in others)
+    of = "what is left of the attention" if rest else "the attention"
+    return f"Of {of} of {where}, {percent(share)} goes to {name}{''.join(more)}."
+
+
+def heads_text(places: Sequence[tuple[int, int]]) -> str:
+    """Return "layer 3, head 2", or "72 heads"."""
+    return counted(len(places), "head") if len(places) != 1 else "layer {}, head {}".format(*places[0])
+
+
+def other_special(tokens: Sequence[Token]) -> str:
+    """Return "the other special ones ([SEP])"."""
+    names = dict.fromkeys(visible_text(token.text) for token in tokens)
+    return f"the other special ones ({', '.join(list(names)[:4])})"

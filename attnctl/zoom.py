@@ -1,0 +1,135 @@
+"""The cells of a grid: single tokens of a short text, pooled parts of a long one, or the part that is zoomed in on."""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import NamedTuple
+
+from attnctl.blockwise import even_parts
+from attnctl.errors import AttnctlError, UsageError, option_name
+from attnctl.readings.heatmap import GridReading, HeatmapGrid, OverviewReading, of_overview
+from attnctl.readings.overview import LongRow, Overview, TextPart, part_snippet
+from attnctl.readings.spans import parts_of
+from attnctl.selection import token_range
+from attnctl.source import LONG, Changes, Prepared, TraceSource, prepare
+from attnctl.tokens import Token
+from attnctl.trace import Trace, own_numbers
+
+SIZE = 256  # cells a side of an overview
+MANY = 4  # heads, beyond which each is drawn small
+
+
+class Zoom(NamedTuple):
+    """Which part of a text is looked at, and how."""
+
+    rows: str | None = None
+    columns: str | None = None
+    pool: str | None = None
+    spans: str | None = None
+
+
+EVERY_CELL = Zoom()
+
+
+def heatmap_grid(given: Prepared, cells: Overview) -> HeatmapGrid:
+    """Return the cells of what was prepared, as they are shown."""
+    return of_overview(cells, given.done, given.measure, given.key_numbers)
+
+
+def read_heatmap(
+    trace: Trace,
+    *,
+    layers: Sequence[int] | None = None,
+    heads: Sequence[int] | None = None,
+    drop: Sequence[str] = (),
+    renormalise: bool = False,
+) -> HeatmapGrid:
+    """Return the weights of a trace for the layers and heads asked for (None: all that it holds), every one.
+
+    Raises AttnctlError where the trace has no such layer, head or weights, UsageError where a key to drop is not there.
+    """
+    if not trace.layers:
+        raise AttnctlError("this trace holds no layers, so there are no weights to show")
+    for part in trace.layers if layers is None else map(trace.layer, layers):
+        for head in heads or ():
+            part.position_of(head)
+    given = prepare(TraceSource(trace), Changes(drop=drop, renormalise=renormalise), layers, heads)
+    grid = OverviewReading(_single_tokens(given))
+    return replace(heatmap_grid(given, given.read(grid)), cited=trace.cited)
+
+
+def grid_of(given: Prepared, zoom: Zoom = EVERY_CELL, room: int | None = None) -> GridReading:
+    """Return the cells of a grid: at most `room` a side. Raises UsageError for a zoom that is not there."""
+    source, heads = given.source, given.head_count
+    if zoom.pool not in (None, "mean", "max"):
+        raise UsageError("it is mean or max", option="pool", value=zoom.pool)
+    if zoom.spans is not None and zoom[:3] != (None, None, None):
+        others = f"{option_name('rows')}, {option_name('columns')} and {option_name('pool')}"
+        raise UsageError(f"goes without {others}: its cells are the parts' shares", option="spans")
+    if given.overview is not None:
+        return _kept_grid(given.overview, source.name, zoom)
+    if zoom == EVERY_CELL and max(len(source.tokens), len(given.key_tokens)) <= LONG:
+        return _single_tokens(given)
+    if zoom.spans is not None:
+        if given.key_tokens != source.tokens and own_numbers(source.tokens, given.key_tokens) is None:
+            raise UsageError("names parts of one text, and here queries and keys are of two", option="spans")
+        rows, columns = (parts_of(zoom.spans, source.text, axis) for axis in (source.tokens, given.key_tokens))
+        return GridReading(rows, columns, "mass")
+    size = SIZE if heads <= MANY else SIZE // 4
+    if room is not None:
+        size = min(room, size) if heads <= MANY else 32
+    name = 18 if heads == 1 or room is not None else 13  # characters, as many as a picture writes
+    rows = zoom_cells(source.tokens, range(len(source.tokens)), zoom.rows, "rows", size, source.text, name)
+    columns = zoom_cells(given.key_tokens, given.key_numbers, zoom.columns, "columns", size, source.text, name)
+    if not columns:
+        raise UsageError("dropping every key leaves nothing to show")
+    return GridReading(rows, columns, zoom.pool or "mean")
+
+
+def _single_tokens(given: Prepared) -> GridReading:
+    """Return a cell for each query whose weights are known and each key, by the token's own name."""
+    tokens, keys = given.source.tokens, given.key_tokens
+    queries = range(len(tokens)) if given.source.held_rows is None else given.source.held_rows
+    return GridReading(
+        [TextPart(tokens[at].text, ((at, at + 1),)) for at in queries],
+        [TextPart(token.text, ((at, at + 1),)) for at, token in enumerate(keys)],
+    )
+
+
+def _kept_grid(overview: Overview | LongRow, name: str, zoom: Zoom) -> GridReading:
+    """Return the cells that an overview holds, those of them within `rows` and `columns`."""
+    grid = overview.grid if isinstance(overview, Overview) else None
+    if grid is None:
+        raise AttnctlError(f"{name} holds no grid of weights: give the text and its model")
+    if zoom.spans is not None:
+        raise UsageError(f"does not go with {name}: its cells are pooled already", option="spans")
+    kept = []
+    for parts, tokens, spec, option in (
+        (grid.rows, overview.tokens, zoom.rows, "rows"),
+        (grid.columns, overview.key_axis, zoom.columns, "columns"),
+    ):
+        first, last = token_range(spec, len(tokens), option)
+        kept.append([part for part in parts if first <= part.first_token and part.ranges[-1][1] <= last])
+    if not all(kept):
+        raise UsageError(f"no whole cell of {name} lies in these rows and columns")
+    return GridReading(kept[0], kept[1], zoom.pool or grid.pool)
+
+
+def zoom_cells(
+    tokens: Sequence[Token], numbers: Sequence[int], spec: str | None, option: str, size: int, text: str, name: int = 18
+) -> tuple[TextPart, ...]:
+    """Return the tokens that `spec` names in at most `size` even cells, each named by where and how it begins.
+
+    `numbers` are those of the tokens in the text, by which they are named and divided.
+    """
+    first, last = token_range(spec, numbers[-1] + 1, option)
+    found = []
+    for ((a, b),) in even_parts(first, last, size):
+        a, b = bisect_left(numbers, a), bisect_left(numbers, b)
+        if a < b:  # tokens of no text are named by their numbers
+            named = part_snippet(tokens, a, b, text, name, numbers[a]) if text else str(numbers[a])
+            named = tokens[a].text if tokens[a].seconds else named  # a frame is called by when it begins
+            found.append(TextPart(named, ((a, b),)))
+    return tuple(found)
