@@ -17,8 +17,9 @@ import numpy as np
 from attnctl import limits
 from attnctl.argument_types import chosen_indices, parse_selection
 from attnctl.errors import AttnctlError, UsageError, option_name
-from attnctl.files import names_picture, names_sound
 from attnctl.layer import LayerAttention, LayerTrace
+from attnctl.source.model import CanIntervene
+from attnctl.source.model import Model as Model
 from attnctl.text import counted, number_list, visible_text
 from attnctl.tokens import AS_TEXT, Token, checked_text, find_several, find_token, is_index
 from attnctl.trace import Trace, TraceReading, by_words
@@ -93,20 +94,6 @@ class Source:
         Raises UsageError for a layer or head that is not there.
         """
         raise NotImplementedError
-
-
-class Model(Protocol):
-    """What a model offers: a text's tokens, and their way through its layers."""
-
-    @property
-    def info(self) -> ModelInfo:
-        """What is known of it before any text."""
-
-    def tokenize(self, text: str, /) -> tuple[Token, ...]:
-        """The tokens of a text."""
-
-    def run(self, tokens: Sequence[Token], visit: Callable[[LayerAttention], None], text: str = "") -> Run:
-        """The text through every layer; `visit` sees each layer's attention on the way, until it raises StopForward."""
 
 
 def take_layer(reading: Reading[Result], layer: LayerAttention, tick: Tick | None, whole: float) -> None:
@@ -192,14 +179,11 @@ class TextSource(Source):
     progress: Callable[[str], AbstractContextManager[Tick | None]] | None = None
 
     def __init__(self, model: Model, text: str, tokens: Sequence[Token] | None = None) -> None:
-        self.model = model = reader_of(model, text)
+        self.model = model = model.model_for(text)
         tokens = model.tokenize(checked_text(text)) if tokens is None else tuple(tokens)
         if not tokens:
             raise AttnctlError("the text has no tokens: give at least one word")
-        of_keys: Any = getattr(model, "tokens_of_keys", None)
-        keys = None if of_keys is None else of_keys(tokens, text) or None
-        as_read: Any = getattr(model, "text_as_read", None)
-        read = text if as_read is None else as_read(text)
+        keys, read = model.tokens_of_keys(tokens, text), model.text_as_read(text)
         super().__init__(model.info.name, read, tokens, model.info, key_tokens=keys)
         self.input_text = text
 
@@ -216,32 +200,6 @@ class TextSource(Source):
             if self.memory is not None:
                 return forward.value(self.memory.run(self.model, self.tokens, forward.visit, self.input_text))
             return forward.value(self.model.run(self.tokens, forward.visit, self.input_text))
-
-
-def reader_of(model: Model, text: str) -> Model:
-    """What of a model reads the text: itself, or the tower for pictures (CLIP) where the text names one.
-
-    Raises UsageError for a picture and a model that reads none, and for a sound and a model that hears none.
-    """
-    if names_sound(text) and not hasattr(model, "extractor"):
-        raise UsageError(f"{text} is a sound, and {model.info.name} reads text: name a model that hears")
-    if not names_picture(text) or hasattr(model, "processor"):
-        return model
-    if not hasattr(model, "picture_tower"):
-        known: Any = getattr(model, "network", None)
-        beside = hasattr(getattr(known, "config", None), "vision_config")  # a vision-language model
-        wanted = f'ask about it: "…" {option_name("image", text)}' if beside else "name a vision model"
-        raise UsageError(f"{text} is a picture, and {model.info.name} reads text: {wanted}")
-    tower: Model = model.picture_tower()
-    return tower
-
-
-def with_text_pair(model: Model, text_pair: str) -> Model:
-    """The model that reads `text_pair` behind each text. Raises UsageError for a model that reads one text."""
-    read: Any = getattr(model, "with_text_pair", None)
-    if read is None:
-        raise UsageError(f"is for checkpoints: {model.info.name} reads one text", option="text_pair")
-    return read(text_pair)  # type: ignore[no-any-return]
 
 
 def record_trace(
@@ -641,8 +599,7 @@ def _of_network(source: Source, measure: Measure, layers: Sequence[int] | None, 
     if not isinstance(source, TextSource):
         why = f"give the text and its model, not {source.name}"
         raise UsageError(f"it runs a model's layers again: {why}", **asked)
-    run_again: Any = getattr(source.model, "run_with_zeroed_values", None)
-    if run_again is None:
+    if not isinstance(source.model, CanIntervene):
         raise UsageError(f"it runs a model's layers again, and {source.name} has none", **asked)
     n, made = len(source.key_tokens), list[LayerTrace]()
     if n > limits.ZEROED_TOKENS:
@@ -664,7 +621,7 @@ def _of_network(source: Source, measure: Measure, layers: Sequence[int] | None, 
         def take(layer: LayerAttention, output: Floats, zeroed: Iterable[Floats]) -> None:
             made.append(measure.function(layer, output, watched(zeroed)))
 
-        run: Run = run_again(source.tokens, take, source.input_text, layers)
+        run = source.model.run_with_zeroed_values(source.tokens, take, source.input_text, layers)
     for layer in sorted(set(layers or ()) - {layer.layer for layer in made}):
         raise UsageError(f"layer {layer} of {source.name} has no attention of its own", **asked)
     info = run.model or source.info

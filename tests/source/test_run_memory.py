@@ -13,6 +13,7 @@ from attnctl.models import open_model
 from attnctl.readings.heatmap import OverviewReading
 from attnctl.readings.statistics_reading import HeadStatisticsReading
 from attnctl.source import TextSource
+from attnctl.source.model import TextModel
 from attnctl.source.run_memory import RunMemory
 from attnctl.trace import TraceReading
 from attnctl.trace.run import Run
@@ -20,7 +21,7 @@ from attnctl.trace.run import Run
 TEXT = "Alice will eat pizza"
 
 
-class Counted:
+class Counted(TextModel):
     """A model, and how often it ran."""
 
     def __init__(self, model: Any) -> None:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
-from typing import Any, Literal, cast
+from dataclasses import dataclass
+from typing import Literal
 
 import numpy as np
 
@@ -35,10 +35,11 @@ from attnctl.commands.align.word_times import (
 )
 from attnctl.errors import AttnctlError, UsageError
 from attnctl.formats.audio import RATE
-from attnctl.models.huggingface.audio_checkpoint import AudioCheckpoint
+from attnctl.models.huggingface.checkpoint import Checkpoint
 from attnctl.models.huggingface.hub import checkpoint_settings, is_checkpoint
 from attnctl.models.huggingface.network import device_of_inputs, end_ids, running_network
 from attnctl.models.huggingface.opening import open_checkpoint, short_name
+from attnctl.models.huggingface.readers.sound import SoundReader
 from attnctl.readings.head_place import HeadPlace
 from attnctl.text import counted
 
@@ -50,7 +51,7 @@ BATCH_OF_HEADS = 8  # whose paths are found at once
 Place = tuple[int, int]
 
 
-def open_speech(name: str, dtype: str = "auto", device: str = "auto") -> AudioCheckpoint:
+def open_speech(name: str, dtype: str = "auto", device: str = "auto") -> Checkpoint:
     """A Whisper checkpoint by its folder or Hugging Face id.
 
     Raises UsageError for a model that hears nothing, AttnctlError for a checkpoint that is damaged or lacks a part.
@@ -60,10 +61,10 @@ def open_speech(name: str, dtype: str = "auto", device: str = "auto") -> AudioCh
         raise UsageError(f"{short_name(name)} is no checkpoint that hears speech: {wanted}")
     if checkpoint_settings(name).get("model_type") != "whisper":
         raise UsageError(f"{short_name(name)} does not write down speech: {wanted}")
-    return cast(AudioCheckpoint, open_checkpoint(name, dtype=dtype, device=device, attention="cross"))
+    return open_checkpoint(name, dtype=dtype, device=device, attention="cross")
 
 
-def named_heads(speech: AudioCheckpoint) -> tuple[HeadPlace, ...]:
+def named_heads(speech: Checkpoint) -> tuple[HeadPlace, ...]:
     """The alignment heads of its generation_config.json; () where it names none. Raises AttnctlError for no heads."""
     told = getattr(speech.network.generation_config, "alignment_heads", None) or ()
     try:
@@ -93,7 +94,7 @@ class _Heard:
 
 
 def align_speech(
-    speech: AudioCheckpoint,
+    speech: Checkpoint,
     samples: Floats,
     name: str,
     *,
@@ -174,18 +175,19 @@ def _windows(samples: Floats) -> Iterator[tuple[int, int]]:
 
 
 def _hear(
-    speech: AudioCheckpoint, samples: Floats, start: float, target: str | None, language: str | None
+    speech: Checkpoint, samples: Floats, start: float, target: str | None, language: str | None
 ) -> tuple[_Heard, str | None]:
     """A window heard: its tokens (or those of `target`), every head's weights; and the language that is spoken."""
     import torch
 
     from attnctl.capturing import capture
 
-    network: Any = speech.network
-    heard_here = replace(speech, sound=speech.heard_of(samples))
+    network, reader = speech.network, speech.reader
+    assert isinstance(reader, SoundReader)
+    sound = reader.sound_of(speech, samples)
     with running_network(speech.network, network.config.max_target_positions, speech.info.name):
-        prompt, language = heard_here.spoken_marks(language)
-        text, encoded = heard_here.said_ids(prompt, target), heard_here.encoded
+        prompt, language = sound.spoken_marks(language)
+        text, encoded = sound.said_ids(prompt, target), sound.encoded
         ids = torch.tensor([[*prompt, *text, *end_ids(network)[:1]]], device=device_of_inputs(network))
         with capture(speech.network, attention="cross", keep=()) as calls:
             logits = network(encoder_outputs=encoded, decoder_input_ids=ids).logits[0].float()
@@ -213,7 +215,7 @@ def _frame_loudness(samples: Floats) -> Floats:
 
 
 def _timed_words(
-    speech: AudioCheckpoint, heard: _Heard, heads: Sequence[HeadPlace], language: str | None
+    speech: Checkpoint, heard: _Heard, heads: Sequence[HeadPlace], language: str | None
 ) -> tuple[AlignedWindow, list[AlignedWord]]:
     """The words of a window with their times."""
     tokenizer = speech.pieces.tokenizer

@@ -20,6 +20,7 @@ from attnctl.attention import Array, Call
 from attnctl.errors import AttnctlError, UsageError, option_name
 from attnctl.layer import CHECKED, LayerAttention, LayerTrace
 from attnctl.layer.computed import ComputedLayer, Forward
+from attnctl.source.model import TextModel
 from attnctl.tokens import BLANKS, Token, Tokenize, find_token, split_words, strange_words
 from attnctl.trace.model_info import ModelInfo
 from attnctl.trace.run import Note, Prediction, Run, StopForward
@@ -208,7 +209,7 @@ class Settings:
 
 
 @dataclass(frozen=True)
-class Stack:
+class Stack(TextModel):
     """Layers of self-attention without anything between them: enough to follow every number by hand.
 
     `layers` holds each layer's parameters by name (W_Q (heads, d_model, d_k), …, W_O (heads · d_v, d_out)); a layer with no
@@ -234,6 +235,11 @@ class Stack:
 
     def __repr__(self) -> str:
         return f"Stack {self.info.size_line()}"
+
+    @property
+    def predicts_words(self) -> bool:
+        """Whether there is an unembedding."""
+        return self.unembedding is not None
 
     def run(self, tokens: Sequence[Token], visit: Visit, text: str = "") -> Run:
         """The tokens through every layer; `visit` sees each layer's attention, and may raise StopForward."""

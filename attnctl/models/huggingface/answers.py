@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from transformers import Cache, PreTrainedModel
 
     from attnctl.models.huggingface.attention_sites import Output
+    from attnctl.models.huggingface.readers import ModelInput
 
 
 CHUNK = 512  # tokens of the prompt that are read at once
@@ -80,7 +81,7 @@ class AnsweredPrompt:
     states: list[tuple[Array, Array]] = field(default_factory=list)  # each layer's keys and values of the prompt
     forwards: int = 0
     after: InitVar[AnsweredPrompt | None] = None
-    together: int = 0  # tokens that one forward reads, since they see each other ahead or a picture stands among them
+    given: ModelInput | None = None  # what the model is given of the prompt where more than ids
     _leaves_out: bool | None = None  # hidden tokens may be left out of the forward; None: not tried yet
     _looks: AnswerLooks | None = None
     _kernels: PackedLinear | None = field(init=False)
@@ -116,6 +117,11 @@ class AnsweredPrompt:
         if whole and not all(k is not None and v is not None and k.shape[-2] == whole for k, v in kept):
             raise AttnctlError(_no_cache(self.model.network))
         self.states = [(k, v) for k, v in kept if k is not None and v is not None]
+
+    @property
+    def together(self) -> int:
+        """How many tokens one forward reads, since they see each other ahead or a picture stands among them."""
+        return 0 if self.given is None else self.given.together
 
     @property
     def sees_whole(self) -> bool:
@@ -175,7 +181,8 @@ class AnsweredPrompt:
                 if positions is not None:
                     own = {"position_ids": torch.tensor([positions[a:b]]).to(given.device)}
                 elif self.together and not cache.get_seq_length():
-                    own = self.model.inputs_beside(b)
+                    assert self.given is not None
+                    own = self.given.beside(b)
                 output = network(input_ids=given, past_key_values=cache, use_cache=True, logits_to_keep=keep, **own)
                 cache, logits = getattr(output, "past_key_values", None), output.logits[0]  # (keep, vocabulary)
                 if cache is None:

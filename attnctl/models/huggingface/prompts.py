@@ -96,7 +96,7 @@ def chat_prompt(model: Checkpoint, conversation: Conversation) -> Prompt:
     settings, name = model.pieces.settings, model.info.name
     if model.pieces.text_pair is not None:
         raise UsageError(f"does not go with {option_name('chat')}: a conversation is one text", option="text_pair")
-    if hasattr(model, "photograph"):
+    if model.photograph is not None:
         why = f"does not go with {option_name('image')}: give what is said of the picture as the text"
         raise UsageError(why, option="chat")
     return render_conversation(conversation, template_of(settings, name), settings, name, answer=True)
@@ -105,9 +105,8 @@ def chat_prompt(model: Checkpoint, conversation: Conversation) -> Prompt:
 def prompt_tokens(model: Checkpoint, text: str) -> tuple[Token, ...]:
     """The tokens of a prompt; where template and tokenizer both begin it, it begins once."""
     tokens = model.tokenize(text)
-    doubled = (
-        len(tokens) > 1 and tokens[0].id == tokens[1].id == model.pieces.bos_id and not hasattr(model, "photograph")
-    )
+    begins_twice = len(tokens) > 1 and tokens[0].id == tokens[1].id == model.pieces.bos_id
+    doubled = begins_twice and model.photograph is None
     return tokens[1:] if doubled else tokens
 
 

@@ -224,6 +224,15 @@ class Pieces:
             return tokens
         return (Token(str(self.tokenizer.id_to_token(self.bos_id)), self.bos_id, 0, 0, special=True), *tokens)
 
+    def mask_positions(self, tokens: Sequence[Token]) -> list[int]:
+        """Return where a model is asked to fill in: the places of the mask tokens."""
+        mask = named_token(self.settings, "mask_token")
+        return [at for at, token in enumerate(tokens) if mask and token.special and token.text == mask]
+
+    def named_id(self, number: int) -> Token:
+        """Return the token of an id that the model puts before a text of its own."""
+        return Token(self.tokenizer.id_to_token(number) or str(number), number, special=True)
+
     @cached_property
     def bos_id(self) -> int | None:
         """The id of the token that begins a text, or None."""

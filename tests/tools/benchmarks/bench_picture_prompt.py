@@ -69,7 +69,7 @@ def measure(way: str, folder: Path) -> None:
     text = ("what is on the table and who put it there " * TOKENS)[: TOKENS - 576 - 12]
     source = TextSource(model, text)
     network = model.network  # type: ignore[attr-defined]
-    inputs = model.of_text(text).inputs_of_tokens(source.tokens)  # type: ignore[attr-defined]
+    inputs = model.read(text, source.tokens).inputs  # type: ignore[attr-defined]
     for weight in network.parameters():
         weight.sum()  # read from the file now
     before = resident("VmRSS")
