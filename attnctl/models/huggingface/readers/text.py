@@ -184,8 +184,6 @@ def generated_tokens(model: Checkpoint, inputs: Mapping[str, Any], start: Sequen
 
     Raises UsageError for a network that writes no text, AttnctlError where it could not read what it writes.
     """
-    import torch
-
     network, ids, count = model.network, inputs["input_ids"], model.generate or 16
     if not hasattr(network, "generate") or not network.can_generate():
         why = f"needs a network that continues texts, and {type(network).__name__} does not"
@@ -198,13 +196,19 @@ def generated_tokens(model: Checkpoint, inputs: Mapping[str, Any], start: Sequen
         begun["decoder_input_ids"] = model.token_ids(start)
     if start and model.pieces.target_language is not None:
         begun["decoder_start_token_id"] = start[0].id
-    padding = generation_setting(network, "pad_token_id")
-    how = {"max_new_tokens": count, "attention_mask": torch.ones_like(ids), **GREEDY}
-    how["pad_token_id"] = padding if isinstance(padding, int) and padding >= 0 else 0
     with running_network(network, n, model.info.name):
-        made = network.generate(**inputs, **begun, **how)[0].tolist()  # type: ignore[operator]
+        made = generate_greedily(network, {**inputs, **begun}, count)
     known = len(start) or n
     return model.pieces.continued_tokens(made[:known], made[known:])
+
+
+def generate_greedily(network: PreTrainedModel, inputs: Mapping[str, Any], most: int) -> list[int]:
+    """Return the ids of a text and of at most `most` new tokens, as `generate` writes them for these inputs."""
+    ids, padding = inputs["input_ids"], generation_setting(network, "pad_token_id")
+    padding = padding if isinstance(padding, int) and padding >= 0 else 0
+    how = {"attention_mask": ids.new_ones(ids.shape), "max_new_tokens": most, "pad_token_id": padding, **GREEDY}
+    made: list[int] = network.generate(**inputs, **how)[0].tolist()  # type: ignore[operator]
+    return made
 
 
 # --- what a reader must know of a text -------------------------------------------------------------------------------
