@@ -34,8 +34,6 @@ if TYPE_CHECKING:
     from transformers import PreTrainedModel
 
     from attnctl.models.huggingface.readers import ModelInput
-    from attnctl.tokens import GuardedTokenizer
-
 
 GATE_NOTE = "A learned gate multiplies each head's output: replaced is what the gate lets through, and means are of it."
 TOKENS_AT_ONCE = 4096  # of all rows of a batch together, unless told otherwise
@@ -298,14 +296,12 @@ def class_named(classes: Mapping[int, str], text: str, name: str) -> Word:
     raise UsageError(f"{name} has {what}: {visible_text(known)}", option="target", value=text)
 
 
-def spelled_id(tokenizer: Tokenizer | GuardedTokenizer | LibraryTokenizer, number: int) -> str:
+def spelled_id(tokenizer: Tokenizer | LibraryTokenizer, number: int) -> str:
     """The text of one id of a vocabulary."""
     return tokenizer.decode([number], skip_special_tokens=False) or tokenizer.id_to_token(number) or f"id {number}"
 
 
-def word_of(
-    tokenizer: Tokenizer | GuardedTokenizer | LibraryTokenizer, text: str, name: str, *, as_target: bool = False
-) -> Word:
+def word_of(tokenizer: Tokenizer | LibraryTokenizer, text: str, name: str, *, as_target: bool = False) -> Word:
     """A text, or `as_target` a text that a decoder writes, as the ids that spell it.
 
     Raises UsageError where the vocabulary lacks it.
