@@ -19,7 +19,7 @@ from attnctl.interventions import Intervention
 from attnctl.layer import LayerAttention, layer_of_weights
 from attnctl.layer.computed import ComputedLayer
 from attnctl.models.builtin.stack import MOST_LIKELY, predicted_places
-from attnctl.models.huggingface.network import device_of_inputs, running_network
+from attnctl.models.huggingface.network import device_of_inputs, running_network, version_notes
 from attnctl.models.huggingface.readers import ModelInput, Reader
 from attnctl.tokens import Token
 from attnctl.trace.model_info import ModelInfo
@@ -306,7 +306,7 @@ class Checkpoint:
                 "not the queries, keys, values and scores.",
             )
         ran.predictions = self._predicted_tokens(given, output, bool(ran.model.causal))
-        ran.notes += traits.reader_notes(silent, ran.gates)
+        ran.notes += (*traits.reader_notes(silent, ran.gates), *version_notes())
         if self.intervention is not None:
             ran.notes += (self.intervention.note,)
 
