@@ -50,8 +50,6 @@ TEXT_GROWTH = (
     64  # characters, and tokens, that are made of a character of a text: the most in use are 36, of one that is a word
 )
 TEXT_GROWTH_FREE = 1000  # of them that any text may become: a template adds a few hundred at most
-TEMPLATE_SECONDS = 20  # for a conversation by a chat template: those in use take a hundredth
-TEMPLATE_BYTES = 2 << 30  # of memory for it: its library takes a tenth
 RANDOM_NUMBERS = 10**9  # in all W_Q of a random model: nobody reads more
 GGUF_NESTING = 4  # arrays in arrays: files in use have none
 GGUF_KEPT = 4096  # bytes of a text, and items of an array of numbers, that are kept: what is longer is counted

@@ -13,6 +13,7 @@ from attnctl.errors import AttnctlError, UsageError, in_one_line
 from attnctl.formats.photographs import read_photographs, side_by_side
 from attnctl.models.huggingface.hub import import_extra, read_json
 from attnctl.models.huggingface.network import device_of_inputs, quiet_library
+from attnctl.models.huggingface.prompts import fill_templates
 from attnctl.models.huggingface.readers import ModelInput, Reader
 from attnctl.models.huggingface.readers.picture import read_processor
 from attnctl.models.huggingface.readers.picture_views import PictureLayout
@@ -22,7 +23,6 @@ from attnctl.models.huggingface.readers.text import (
     input_notes,
     table_notes,
 )
-from attnctl.models.huggingface.template_process import template_process
 from attnctl.models.huggingface.tokenizer import named_token
 from attnctl.tokens import Token
 
@@ -128,7 +128,7 @@ class PicturePromptReader(Reader):
             {"role": "user", "content": [*[{"type": "image"}] * len(self.photographs), {"type": "text", "text": text}]}
         ]
         try:
-            return template_process.fill_templates(template, [said], add_generation_prompt=True, **special)[0]
+            return fill_templates(template, [said], add_generation_prompt=True, **special)[0]
         except ValueError as error:
             why = f"the chat template of {model.info.name} refuses a picture beside a text: {in_one_line(error)}"
             raise AttnctlError(why) from error
