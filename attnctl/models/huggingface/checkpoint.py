@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
 
 def classes_of_network(network: PreTrainedModel) -> Mapping[int, str]:
-    """Id → name of the classes of which a network gives the whole text or picture exactly one; empty where it does not."""
+    """Return id → name of the classes, of which a network chooses one for the whole text or picture; else empty."""
     config: Any = network.config
     gives_class = re.search("For(Sequence|Image)Classification", type(network).__name__)
     one_of_several = config.num_labels > 1 and config.problem_type in (None, "single_label_classification")
@@ -45,7 +45,7 @@ def classes_of_network(network: PreTrainedModel) -> Mapping[int, str]:
 
 
 def input_table(network: PreTrainedModel) -> Any:
-    """The embeddings of a network's tokens; None for one that has no such table (CANINE hashes characters)."""
+    """Return the table of embeddings of a network's tokens; None for one without it (CANINE hashes characters)."""
     try:
         return network.get_input_embeddings()
     except NotImplementedError:
@@ -59,7 +59,7 @@ Method = TypeVar("Method", bound=Callable[..., Any])
 
 
 def _with_heads_off(method: Method) -> Method:
-    """A method of a checkpoint, while it runs the heads that are off are off."""
+    """Return a method of a checkpoint that runs with the heads off that are off."""
 
     @functools.wraps(method)
     def under_intervention(self: Checkpoint, *arguments: Any, **options: Any) -> Any:
@@ -140,7 +140,7 @@ class Checkpoint:
 
     @property
     def classes(self) -> Mapping[int, str]:
-        """The classes of which the network gives the whole text or picture one, by id; empty where it gives none."""
+        """The classes by id, of which the network chooses one for the whole text or picture; else empty."""
         return classes_of_network(self.network)
 
     @_with_heads_off
@@ -159,9 +159,9 @@ class Checkpoint:
 
     @_with_heads_off
     def run(self, tokens: Sequence[Token], visit: Callable[[LayerAttention], None], text: str = "") -> Run:
-        """The tokens through the network; `visit` sees each layer's attention, without the batch.
+        """Run the tokens through the network; `visit` sees each layer's attention, without the batch.
 
-        Where `visit` raises StopForward, the network is left, and predicts nothing.
+        Where `visit` raises StopForward, the run ends, and predicts nothing.
         Raises AttnctlError where the architecture hands over what attnctl does not know.
         """
         from attnctl.models.huggingface.attention_call import call_of_text, check_finite

@@ -1,4 +1,4 @@
-"""A checkpoint found, loaded and read by its own tokenizer: what a folder, a GGUF file or a hub's id opens."""
+"""Open a checkpoint by its folder, GGUF file or hub id: find it, load it, and choose how it reads what it is given."""
 
 from __future__ import annotations
 
@@ -190,12 +190,12 @@ def _sense_beside_text(settings: Document) -> str | None:
 
 
 def _has_two_towers(network: PreTrainedModel) -> bool:
-    """Whether one network reads a text, another a picture, and each ends in one vector (CLIP)."""
+    """Return whether one network reads a text, another a picture, and each ends in one vector (CLIP)."""
     return all(hasattr(network, part) for part in ("text_model", "vision_model", "logit_scale"))
 
 
 def short_name(name: str) -> str:
-    """A checkpoint's name for sentences: the last part of its path or id."""
+    """Return a checkpoint's name for sentences: the last part of its path or id."""
     path = Path(name)
     if path.suffix.lower() == ".gguf":
         return path.stem
@@ -224,7 +224,7 @@ def _kind_of_model(settings: Document, asked: DecoderRequest, name: str) -> str:
 
 
 def _token_limit(network: PreTrainedModel, own: int | None = None) -> int | None:
-    """How many tokens a network reads, by its table of positions and `own`, the tokenizer's limit; None: any number."""
+    """Return how many tokens a network reads, by its positions and `own`, the tokenizer's limit; None: any number."""
     config = network.config
     stated = getattr(config.get_text_config(), "max_position_embeddings", None)
     if not isinstance(stated, int) or stated < 1 or config.model_type == "t5":
