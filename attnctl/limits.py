@@ -18,7 +18,8 @@ TEXT_BYTES = 32 << 20  # a text, or anything told as one: a million tokens are 5
 CORPUS_BYTES = 256 << 20  # a corpus to train on: 45 million words
 AUDIO_BYTES = 1 << 30  # of a file of sound: three hours of stereo
 DATA_BYTES = 4 << 30  # a trace or a matrix read at once: 32,000 × 32,000 weights in float32
-SETTINGS_BYTES = 128 << 20  # JSON beside a model: the largest tokenizer.json in use is about 35 MB
+SETTINGS_BYTES = 128 << 20  # JSON beside a model, or numbers as text
+TOKENIZER_BYTES = 64 << 20  # of a tokenizer.json: the largest in use is about 35 MB
 DIGEST_BYTES = 2_000_000_000  # of a weights file whose digest is made: of a larger one it would take many seconds
 DEFAULTS_BYTES = 1 << 20  # a user's defaults: a line an option
 HEADER_BYTES = 100 << 20  # the header of a safetensors file, as the format itself allows
@@ -45,18 +46,10 @@ PASS_TOKENS = 4096  # of the texts that share a pass through a model, padding an
 PASS_PADDING = 64  # tokens of padding in a pass, which take about as long as another pass does beside its tokens
 GGUF_BYTES = 1.5e9  # of memory for what a GGUF file says of itself: the largest vocabularies in use take 1.2 GB
 ARRAY_AXES = 8  # of a stored array: weights have four at most
-TOKENIZER_STEPS = 200  # of a normalizer: those in use have ten at most
-TOKENIZER_SECONDS = 5  # for a short text by a tokenizer that may take for ever; those in use take a thousandth
-TOKENIZER_SPEED = 200_000  # characters a second beside that: those in use are ten times as fast
 TEXT_GROWTH = (
     64  # characters, and tokens, that are made of a character of a text: the most in use are 36, of one that is a word
 )
 TEXT_GROWTH_FREE = 1000  # of them that any text may become: a template adds a few hundred at most
-TOKENIZER_TEMPLATE = 64  # parts of what a tokenizer puts around a text: those in use have four
-PATTERN_CHARACTERS = 2000  # of a text that a plain pattern is trusted with: it takes its time once at each
-TEMPLATE_SECONDS = 20  # for a conversation by a chat template: those in use take a hundredth
-TEMPLATE_BYTES = 2 << 30  # of memory for it: its library takes a tenth
-TOKENIZER_GROWTH = 1000  # characters that normalizing may make of one: those in use make three
 RANDOM_NUMBERS = 10**9  # in all W_Q of a random model: nobody reads more
 GGUF_NESTING = 4  # arrays in arrays: files in use have none
 GGUF_KEPT = 4096  # bytes of a text, and items of an array of numbers, that are kept: what is longer is counted
@@ -65,7 +58,6 @@ LAYERS_BUILT = (
     1000  # layers beyond those that tensors are stored of: a few may share theirs, and these are built in a second
 )
 EXPERTS_BUILT = 600_000  # in all layers, where no weights are read: Doge has 16,384 in each of 32
-NUMBERS_LACKING = 10**8  # of a network that its file need not hold, beside as many as it holds: masks of positions
 PICTURE_PIXELS = 60_000_000  # of a picture: its RGB takes 180 MB
 NAME_BYTES = 255  # of a file's name, on every common file system
 SENTENCE_LINES = 20_000  # of one sentence of a treebank: what is longer is not held in memory

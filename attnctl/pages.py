@@ -125,7 +125,7 @@ def _photograph_of_source(source: Source) -> Image | None:
     """The picture whose patches a source's tokens are; None where they are of a text, or come from a file of numbers."""
     if not isinstance(source, TextSource) or all(token.box is None for token in source.tokens):
         return None
-    given: Image | None = getattr(source.model, "photograph", None)
+    given = source.model.photograph
     return read_photograph(source.text) if given is None else given
 
 

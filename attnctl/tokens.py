@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import json
 import os
 import re
-import threading
 import unicodedata
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 from attnctl import limits
 from attnctl.errors import AttnctlError, TooLongError, UsageError, about_value, telling_errors
@@ -22,7 +20,6 @@ if TYPE_CHECKING:
     from tokenizers import Encoding, Tokenizer
 
     from attnctl.document_fields import ALWAYS, Index, about
-    from attnctl.text import Document
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,10 +89,7 @@ def check_token_count(count: int, text: str | None = None) -> None:
 
 def from_file(path: str | Path) -> Tokenize:
     """The tokenizer of a `tokenizer.json`. Raises AttnctlError where the file is missing or none."""
-    from attnctl.files import decode_text, read_bytes
-
-    data = decode_text(read_bytes(path, limits.SETTINGS_BYTES), str(path))
-    tokenizer = library_tokenizer(data, f"{path} is not a tokenizer.json")
+    tokenizer = library_tokenizer(path, f"{path} is not a tokenizer.json")
 
     def tokenize_by_file(text: str) -> tuple[Token, ...]:
         with telling_errors(f"{path} fails on this text"):
@@ -104,73 +98,21 @@ def from_file(path: str | Path) -> Tokenize:
     return tokenize_by_file
 
 
-def library_tokenizer(data: str, refusal: str) -> GuardedTokenizer | Tokenizer:
-    """A `tokenizers.Tokenizer` of the text of a tokenizer.json, which neither pads nor truncates.
+def library_tokenizer(path: str | Path, refusal: str) -> Tokenizer:
+    """Return the `tokenizers.Tokenizer` of a tokenizer.json, which neither pads nor truncates.
 
-    Raises AttnctlError, beginning with `refusal`, where it is none, or could make a short text endless.
+    Raises AttnctlError, beginning with `refusal`, where it is none; its own where it is larger than any in use.
     """
+    from attnctl.files import decode_text, read_bytes
+
+    data = decode_text(read_bytes(path, limits.TOKENIZER_BYTES), str(path))
     with telling_errors(refusal):
-        loaded = json.loads(data)
-        grows = _may_grow(loaded if isinstance(loaded, dict) else {})
         from tokenizers import Tokenizer
 
         tokenizer = Tokenizer.from_str(data)
         tokenizer.no_truncation()
         tokenizer.no_padding()
-        patterns = patterns_in(loaded)
-        return GuardedTokenizer(tokenizer, patterns, grows) if patterns or grows else tokenizer
-
-
-def _may_grow(settings: dict[str, object]) -> bool:
-    """Whether the steps before a tokenizer may make more than limits.TEXT_GROWTH characters of one.
-
-    Raises ValueError where the steps before or after it are too many, or make a character too many, whatever the text.
-    """
-    largest = 1.0
-    for part in ("normalizer", "decoder"):
-        count, growth = 0, 1.0
-        waiting = [settings.get(part)]
-        while waiting:
-            step = waiting.pop()
-            if not isinstance(step, dict):
-                continue
-            waiting += [*_pipeline_steps(step, "normalizers"), *_pipeline_steps(step, "decoders")]
-            count += 1
-            pattern, content = step.get("pattern"), step.get("content", step.get("prepend"))
-            if isinstance(content, str):
-                replaced = pattern.get("String") if isinstance(pattern, dict) else None
-                growth *= max(
-                    1.0, len(content) / len(replaced) if isinstance(replaced, str) and replaced else len(content)
-                )
-            if count > limits.TOKENIZER_STEPS or growth > limits.TOKENIZER_GROWTH:
-                raise ValueError(f"its {part} is {count} steps that make a character up to {growth:,.0f}")
-        largest = max(largest, growth)
-    _check_template(settings)
-    return largest > limits.TEXT_GROWTH
-
-
-def _check_template(settings: dict[str, object]) -> None:
-    """Raise ValueError where what is put around every text is of too many parts."""
-    waiting, count = [settings.get("post_processor")], 0
-    while waiting:
-        step = waiting.pop()
-        if not isinstance(step, dict):
-            continue
-        waiting += _pipeline_steps(step, "processors")
-        special = step.get("special_tokens")
-        added = (
-            [entry.get("ids") for entry in special.values() if isinstance(entry, dict)]
-            if isinstance(special, dict)
-            else []
-        )
-        count += 1 + len(_pipeline_steps(step, "single")) + sum(len(ids) for ids in added if isinstance(ids, list))
-        if count > limits.TOKENIZER_TEMPLATE:
-            raise ValueError(f"its post_processor puts more than {limits.TOKENIZER_TEMPLATE} parts around a text")
-
-
-def _pipeline_steps(step: dict[str, object], name: str) -> list[Document]:
-    found = step.get(name)
-    return found if isinstance(found, list) else []
+        return tokenizer
 
 
 def from_encoding(text: str, encoding: Encoding) -> tuple[Token, ...]:
@@ -405,111 +347,3 @@ def _spans_in(text: str) -> Iterator[Span]:
             continue
         for piece in re.finditer(f"{_HAN}|[^{_HAN}]+", text[first:last]):
             yield first + piece.start(), first + piece.end()
-
-
-PIECE = 1000  # characters of a text that are normalized at a time, to see what becomes of them
-
-
-class GuardedTokenizer:
-    """A `tokenizers.Tokenizer`; `encode` ends after limits.TOKENIZER_SECONDS. The rest is the tokenizer's own.
-
-    A short text is held to it where one of the `patterns` is of a form that may take for ever, or where by its form the
-    normalizer `grows` a text: that costs two milliseconds.
-    """
-
-    def __init__(self, tokenizer: Tokenizer, patterns: Iterable[str] = (), grows: bool = False) -> None:
-        self._tokenizer, self._grows = tokenizer, grows
-        self._explodes = grows or any(may_explode(pattern) for pattern in patterns)
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._tokenizer, name)
-
-    def encode(self, text: str, add_special_tokens: bool = True) -> Encoding:
-        """The Encoding of a text. Raises ValueError where it takes too long."""
-        if not self._explodes and len(text) <= limits.PATTERN_CHARACTERS:
-            return self._tokenizer.encode(text, add_special_tokens=add_special_tokens)
-        made: list[Encoding | BaseException] = []
-
-        def encode() -> None:
-            try:
-                if self._grows:
-                    self._check_grown(text)
-                # of a batch, since that leaves Python free to go on meanwhile
-                made.append(self._tokenizer.encode_batch([text], add_special_tokens=add_special_tokens)[0])
-            except BaseException as error:  # the library's panics are no Exception
-                made.append(error)
-
-        thread = threading.Thread(target=encode, daemon=True)  # given up, it ends with the process
-        thread.start()
-        seconds = limits.TOKENIZER_SECONDS + len(text) // limits.TOKENIZER_SPEED
-        thread.join(seconds)
-        if not made:
-            raise ValueError(f"it takes more than {seconds} seconds")
-        if isinstance(made[0], BaseException):
-            raise made[0]
-        return made[0]
-
-    def _check_grown(self, text: str) -> None:
-        """Raise ValueError where its normalizer makes too much of a text, found out piece by piece."""
-        grown = 0
-        for start in range(0, len(text), PIECE):
-            grown += len(self._tokenizer.normalizer.normalize_str(text[start : start + PIECE]))
-            if said := limits.growth_error(grown, len(text), "characters"):
-                raise ValueError(said)
-
-
-def may_explode(pattern: str) -> bool:
-    """Whether a regular expression may take for ever.
-
-    So it may where it repeats a group that itself repeats something or has a choice, or three things one after the other:
-    (a+)+, (a|aa)+, a*a*a*b.
-    """
-    repeats = [False]  # of each open group: whether something in it is repeated without end, or is one of several
-    counts = [0]  # of each open group: how many things of one choice are repeated without end
-    at, in_class, closed = 0, False, False
-    while at < len(pattern):
-        char = pattern[at]
-        endless = char in "*+" or (char == "{" and "," in pattern[at : pattern.find("}", at) + 1])
-        if char == "\\":
-            at, closed = at + 1, False
-        elif in_class:
-            in_class = char != "]"
-        elif char == "[":
-            in_class, closed = True, False
-        elif char == "(":
-            repeats.append(False)
-            counts.append(0)
-        elif char == "|":
-            repeats[-1] = len(repeats) > 1
-            counts[-1] = 0
-        elif char == ")" and len(repeats) > 1:
-            closed = repeats.pop()
-            repeats[-1] |= closed
-            inner = counts.pop()
-            counts[-1] += inner
-            at += 1
-            continue
-        elif endless:
-            if closed:
-                return True
-            repeats[-1] = True
-            counts[-1] += 1
-        if counts[-1] > 2:
-            return True
-        closed = False
-        at += 1
-    return False
-
-
-def patterns_in(settings: Any) -> list[str]:
-    """Every regular expression in the settings of a tokenizer.json, wherever it stands."""
-    found, waiting = [], [settings]
-    while waiting:
-        part = waiting.pop()
-        if isinstance(part, dict):
-            if isinstance(part.get("Regex"), str):
-                found.append(part["Regex"])
-            waiting += [value for name, value in part.items() if name not in ("vocab", "merges", "added_tokens")]
-        elif isinstance(part, list):
-            waiting += part
-    return found

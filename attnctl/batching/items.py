@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from attnctl.errors import AttnctlError, UsageError
 from attnctl.models import Model
+from attnctl.models.builtin.stack import Stack
 from attnctl.text import as_json
 from attnctl.tokens import Token
 
@@ -114,13 +115,13 @@ def given(model: Model, item: Item) -> tuple[Token, ...]:
 
     Raises AttnctlError for one that the model's vocabulary does not have.
     """
-    vocabulary: Any = getattr(model, "vocabulary", ()) or getattr(model, "pieces", None)
+    has_vocabulary = model.info.kind == "checkpoint" or (isinstance(model, Stack) and len(model.vocabulary) > 0)
     tokens, ids, after = [], dict[str, int](), 0
     for name in item.tokens or ():
         at = item.text.find(name, after)
         start, end = (at, at + len(name)) if at >= 0 and name else (None, None)
         after = end if end is not None else after
-        if vocabulary:
+        if has_vocabulary:
             tokens.append(replace(_known(model, name), start=start, end=end))
         else:
             tokens.append(Token(name, ids.setdefault(name, len(ids)), start, end))
@@ -128,8 +129,8 @@ def given(model: Model, item: Item) -> tuple[Token, ...]:
 
 
 def _known(model: Any, name: str) -> Token:
-    """A token of the model's own vocabulary."""
-    if hasattr(model, "pieces"):
+    """Return a token of the model's own vocabulary."""
+    if model.info.kind == "checkpoint":
         number = model.pieces.tokenizer.token_to_id(name)
         if number is not None:
             return Token(name, number, special=number in model.pieces.special_ids)

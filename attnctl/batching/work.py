@@ -26,17 +26,8 @@ from attnctl.models import Model, open_named_model
 from attnctl.models.builtin.stack import Stack, can_run_together, run_together
 from attnctl.readings.trace_reading import TraceReading
 from attnctl.selection import find_several, selected_indices
-from attnctl.source import (
-    ChangedReading,
-    Changes,
-    Prepared,
-    TextSource,
-    TraceSource,
-    check_room,
-    prepare,
-    reader_of,
-    with_text_pair,
-)
+from attnctl.source import ChangedReading, Changes, Prepared, TextSource, TraceSource, check_room, prepare
+from attnctl.source.model import Generates
 from attnctl.tokens import Token, checked_text
 from attnctl.trace import Trace
 from attnctl.trace.run import notes_of_kind
@@ -344,19 +335,19 @@ class Traces(Task):
             if len(self._models) >= OPENED:
                 self._models.pop(next(key for key in self._models if key != NONE))
             self._models[key] = self._open_own_model(own)
-        model = reader_of(self._models[key], item.text)
-        return model if item.text_pair is None else with_text_pair(model, item.text_pair)
+        model = self._models[key].model_for(item.text)
+        return model if item.text_pair is None else model.with_text_pair(item.text_pair)
 
     def _open_own_model(self, own: OptionValues) -> Model:
         if not own:
             return open_named_model(**self.work.options)
-        model: Any = self.model
-        if model.info.kind == "checkpoint":
+        model = self.model
+        if isinstance(model, Generates):
             if set(own) != {"target"}:
                 raise UsageError(
                     f"the options of one text do not change the checkpoint {model.info.name}: only target may"
                 )
-            return model.with_target(own["target"])  # type: ignore[no-any-return]
+            return model.with_target(own["target"])
         if not self.work.is_named:
             raise UsageError(f"the options of one text do not change {model.info.name}, which is opened: give its name")
         return open_named_model(**(self.work.options | model_arguments(own)))
@@ -422,9 +413,7 @@ def open_work_model(work: Work) -> Model:
     model = open_named_model(**work.options)
     for spec, count, what in ((work.layer, model.info.n_layers, "layer"), (work.head, model.info.n_heads, "head")):
         selected_indices(spec, count or 1, what, model.info.name)
-    if work.answers_prompts and not (
-        model.info.kind == "checkpoint" and getattr(model, "kind", "") == "self" and model.info.causal
-    ):
+    if work.answers_prompts and not (isinstance(model, Generates) and model.kind == "self" and model.info.causal):
         raise UsageError(f"{model.info.name} answers no prompts: name a checkpoint that continues texts (smollm2, …)")
     if "parquet" in work.formats:
         need_pyarrow(option_name("format", "parquet"))

@@ -30,7 +30,8 @@ from attnctl.argument_types import (
 from attnctl.errors import UsageError, about_value, option_name
 from attnctl.files import is_possible_name, open_regular
 from attnctl.selection import find_several
-from attnctl.source import Model, record_trace, with_text_pair
+from attnctl.source import record_trace
+from attnctl.source.model import Model, Predicts
 from attnctl.text import visible_text
 from attnctl.tokens import checked_text
 from attnctl.trace import Trace
@@ -102,7 +103,7 @@ def open_named_model(name: str = DEFAULT, **options: Unpack[ModelOptions]) -> Mo
     with about_value(name):
         model: Model = opener(**given)
     if predict is not None:
-        if not hasattr(model, "predict") or getattr(model, "unembedding", model) is None:
+        if not isinstance(model, Predicts) or not model.predicts_words:
             why = f"{model.info.name} has no unembedding, so it predicts no words"
             raise UsageError(why, option="predict", value=predict)
         model = replace(model, predict=predict)  # type: ignore[type-var]
@@ -194,7 +195,7 @@ def opened_model(function: str, model: ModelArgument, options: ModelOptions) -> 
         opened = wrap_network(model, given.pop("tokenizer", None))
     for name in given:
         raise TypeError(f"{function}(): {name} goes with the name of a model, and this one is opened already")
-    if not all(hasattr(opened, name) for name in ("run", "tokenize", "info")):
+    if not isinstance(opened, Model):
         wanted = "a name, a path, an opened model or a transformers model"
         raise TypeError(f"{function}(): model is {wanted}, not {type(model).__name__}: {repr(model)[:80]}")
-    return opened if text_pair is None else with_text_pair(opened, text_pair)
+    return opened if text_pair is None else opened.with_text_pair(text_pair)

@@ -16,10 +16,11 @@ import numpy as np
 
 from attnctl import limits
 from attnctl.errors import AttnctlError, UsageError, option_name
-from attnctl.files import names_picture, names_sound
 from attnctl.layer import LayerAttention, LayerTrace
 from attnctl.readings.trace_reading import TraceReading
 from attnctl.selection import Selection, chosen_indices, find_several, keys_left_out, selected_indices
+from attnctl.source.model import CanIntervene
+from attnctl.source.model import Model as Model
 from attnctl.text import counted, number_list, visible_text
 from attnctl.tokens import Token, checked_text
 from attnctl.trace import Trace, by_words
@@ -110,20 +111,6 @@ class Source:
         return Prepared(self, layers, heads).read(reading, tick)
 
 
-class Model(Protocol):
-    """What a model offers: a text's tokens, and their way through its layers."""
-
-    @property
-    def info(self) -> ModelInfo:
-        """What is known of it before any text."""
-
-    def tokenize(self, text: str, /) -> tuple[Token, ...]:
-        """The tokens of a text."""
-
-    def run(self, tokens: Sequence[Token], visit: Callable[[LayerAttention], None], text: str = "") -> Run:
-        """The text through every layer; `visit` sees each layer's attention on the way, until it raises StopForward."""
-
-
 class TextSource(Source):
     """A text through a model, which runs once. `tokens` are those of the text unless they are given."""
 
@@ -133,14 +120,11 @@ class TextSource(Source):
     progress: Callable[[str], AbstractContextManager[Tick | None]] | None = None
 
     def __init__(self, model: Model, text: str, tokens: Sequence[Token] | None = None) -> None:
-        self.model = model = reader_of(model, text)
+        self.model = model = model.model_for(text)
         tokens = model.tokenize(checked_text(text)) if tokens is None else tuple(tokens)
         if not tokens:
             raise AttnctlError("the text has no tokens: give at least one word")
-        of_keys: Any = getattr(model, "tokens_of_keys", None)
-        keys = None if of_keys is None else of_keys(tokens, text) or None
-        as_read: Any = getattr(model, "text_as_read", None)
-        read = text if as_read is None else as_read(text)
+        keys, read = model.tokens_of_keys(tokens, text), model.text_as_read(text)
         super().__init__(model.info.name, read, tokens, model.info, key_tokens=keys)
         self.input_text = text
 
@@ -149,32 +133,6 @@ class TextSource(Source):
         if self.runner is not None:
             return self.runner(self.model, self.tokens, visit, self.input_text)
         return self.model.run(self.tokens, visit, self.input_text)
-
-
-def reader_of(model: Model, text: str) -> Model:
-    """What of a model reads the text: itself, or the tower for pictures (CLIP) where the text names one.
-
-    Raises UsageError for a picture and a model that reads none, and for a sound and a model that hears none.
-    """
-    if names_sound(text) and not hasattr(model, "extractor"):
-        raise UsageError(f"{text} is a sound, and {model.info.name} reads text: name a model that hears")
-    if not names_picture(text) or hasattr(model, "processor"):
-        return model
-    if not hasattr(model, "picture_tower"):
-        known: Any = getattr(model, "network", None)
-        beside = hasattr(getattr(known, "config", None), "vision_config")  # a vision-language model
-        wanted = f'ask about it: "…" {option_name("image", text)}' if beside else "name a vision model"
-        raise UsageError(f"{text} is a picture, and {model.info.name} reads text: {wanted}")
-    tower: Model = model.picture_tower()
-    return tower
-
-
-def with_text_pair(model: Model, text_pair: str) -> Model:
-    """The model that reads `text_pair` behind each text. Raises UsageError for a model that reads one text."""
-    read: Any = getattr(model, "with_text_pair", None)
-    if read is None:
-        raise UsageError(f"is for checkpoints: {model.info.name} reads one text", option="text_pair")
-    return read(text_pair)  # type: ignore[no-any-return]
 
 
 def record_trace(
@@ -560,8 +518,7 @@ def _by_running_again(source: Source, measure: Measure, layers: Sequence[int] | 
     if not isinstance(source, TextSource):
         why = f"it runs a model's layers again: give the text and its model, not {source.name}"
         raise UsageError(why, option="measure", value=measure.name)
-    run_again: Any = getattr(source.model, "run_with_zeroed_values", None)
-    if run_again is None:
+    if not isinstance(source.model, CanIntervene):
         why = f"it runs a model's layers again, and {source.name} has none"
         raise UsageError(why, option="measure", value=measure.name)
     n, made = len(source.key_tokens), list[LayerTrace]()
@@ -585,7 +542,7 @@ def _by_running_again(source: Source, measure: Measure, layers: Sequence[int] | 
         def take(layer: LayerAttention, output: Floats, zeroed: Iterable[Floats]) -> None:
             made.append(measure.function(layer, output, watched(zeroed)))
 
-        run: Run = run_again(source.tokens, take, source.input_text, layers)
+        run = source.model.run_with_zeroed_values(source.tokens, take, source.input_text, layers)
     for missing in sorted(set(layers or ()) - {layer.layer for layer in made}):
         why = f"layer {missing} of {source.name} has no attention of its own"
         raise UsageError(why, option="measure", value=measure.name)

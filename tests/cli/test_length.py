@@ -19,6 +19,7 @@ from attnctl.readings.heatmap import GridReading, OverviewReading, of_overview, 
 from attnctl.readings.overview import TextPart
 from attnctl.readings.spans import parts_of
 from attnctl.source import TraceSource
+from attnctl.source.model import TextModel
 from attnctl.tokens import Token, split_words
 
 MODEL = ("--model", "random", "--d-model", "16", "--heads", "2", "--layers", "2", "--causal", "--rope", "--scale", "1")
@@ -135,7 +136,7 @@ def test_statistics_of_heads_equal_the_matrix(asked, weights):
 def test_the_probe_finds_an_induction_head():
     """Keys that carry the token before, queries that carry the token itself: an induction head by construction."""
 
-    class Induction:
+    class Induction(TextModel):
         info = models.open_model("random", causal=True).info
 
         def tokenize(self, text):

@@ -15,12 +15,13 @@ from attnctl.readings.heatmap import OverviewReading
 from attnctl.readings.statistics_reading import HeadStatisticsReading
 from attnctl.readings.trace_reading import TraceReading
 from attnctl.source import TextSource
+from attnctl.source.model import TextModel
 from attnctl.trace.run import Run
 
 TEXT = "Alice will eat pizza"
 
 
-class Counted:
+class Counted(TextModel):
     """A model, and how often it ran."""
 
     def __init__(self, model: Any) -> None:

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import unicodedata
+from pathlib import Path
 
 import pytest
+import tokenizers
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from attnctl.errors import AttnctlError
 from attnctl.text import visible_text
-from attnctl.tokens import split_characters, split_words
+from attnctl.tokens import from_file, split_characters, split_words
 
 ENGLAND = "\U0001f3f4\U000e0067\U000e0062\U000e0065\U000e006e\U000e0067\U000e007f"
 
@@ -72,3 +74,13 @@ def test_a_text_of_too_many_tokens_is_left_before_they_are_made(text: str, monke
     for split in (split_words, split_characters):
         with pytest.raises(AttnctlError, match="more than the 40 tokens"):
             split(text)
+
+
+def test_a_tokenizer_file_larger_than_any_in_use_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "tokenizer.json"
+    tokenizers.Tokenizer(tokenizers.models.WordLevel({"a": 0, "b": 1}, unk_token="a")).save(str(path))
+    assert from_file(path)("b")
+    monkeypatch.setattr("attnctl.limits.TOKENIZER_BYTES", path.stat().st_size - 1)
+    with pytest.raises(AttnctlError, match=r"tokenizer\.json") as refused:
+        from_file(path)
+    assert "\n" not in str(refused.value)

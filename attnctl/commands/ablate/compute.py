@@ -16,7 +16,6 @@ from attnctl.models import DEFAULT, opened_model
 from attnctl.models.watching import by_cross_attention, off_heads, reference_contexts, watched_text
 from attnctl.readings.spans import REST, SPECIAL, parts_of
 from attnctl.selection import find_edge, selected_indices
-from attnctl.source import reader_of
 from attnctl.tokens import checked_text
 from attnctl.watched.measure import EffectRequest, measure_effects
 
@@ -118,7 +117,7 @@ def ablation_of_text(
     if how == "resample" and reference is None:
         why = f"it takes each head's output from another text: name one with {option_name('reference')}"
         raise UsageError(why, option="how", value=how)
-    model = reader_of(open_model(), checked_text(text))
+    model = open_model().model_for(checked_text(text))
     model = by_cross_attention(model) if cross else model
     info = model.info
     base = Intervention(how=how, reference=reference_contexts(model, text, how, reference))

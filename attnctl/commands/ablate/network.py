@@ -23,6 +23,7 @@ from attnctl.models.huggingface.checkpoint import classes_of_network
 from attnctl.models.huggingface.network import network_info
 from attnctl.models.huggingface.watched import WatchedNetwork, check_switchable
 from attnctl.selection import chosen_indices
+from attnctl.source.model import Model
 from attnctl.tokens import Token, checked_text
 from attnctl.watched.effects import Effects, Word, spelled_word
 from attnctl.watched.measure import EffectRequest, measure_effects
@@ -108,7 +109,7 @@ def _check_model(model: object, inputs: str | Mapping[str, Array]) -> None:
     if not isinstance(inputs, str):
         check_network("effects", model)
         check_tensors("effects", "inputs", inputs)
-    elif not (isinstance(model, (str, os.PathLike)) or hasattr(model, "info")):
+    elif not isinstance(model, (str, os.PathLike, Model)):
         said = "a transformers model reads what it is called with" if is_network(model) else "a model or its name"
         raise TypeError(
             f"effects(): with a text, model is one of attnctl or its name, not {type(model).__name__}: {said}"

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
-from typing import Any, Literal, cast
+from dataclasses import dataclass
+from typing import Literal
 
 import numpy as np
 
@@ -34,10 +34,11 @@ from attnctl.commands.align.word_times import (
 )
 from attnctl.errors import AttnctlError, UsageError
 from attnctl.formats.audio import RATE
-from attnctl.models.huggingface.audio_checkpoint import AudioCheckpoint
+from attnctl.models.huggingface.checkpoint import Checkpoint
 from attnctl.models.huggingface.hub import checkpoint_settings, is_checkpoint
 from attnctl.models.huggingface.network import device_of_inputs, end_ids, running_network
 from attnctl.models.huggingface.opening import open_checkpoint, short_name
+from attnctl.models.huggingface.readers.sound import SoundReader
 from attnctl.readings.head_place import HeadPlace
 from attnctl.text import counted
 
@@ -49,7 +50,7 @@ BATCH_OF_HEADS = 8  # whose paths are found at once
 Place = tuple[int, int]
 
 
-def open_speech(name: str, dtype: str = "auto", device: str = "auto") -> AudioCheckpoint:
+def open_speech(name: str, dtype: str = "auto", device: str = "auto") -> Checkpoint:
     """Open a Whisper checkpoint by its folder or Hugging Face id.
 
     Raises UsageError for a model that hears nothing, AttnctlError for a checkpoint that is damaged or lacks a part.
@@ -59,10 +60,10 @@ def open_speech(name: str, dtype: str = "auto", device: str = "auto") -> AudioCh
         raise UsageError(f"{short_name(name)} is no checkpoint that hears speech: {wanted}")
     if checkpoint_settings(name).get("model_type") != "whisper":
         raise UsageError(f"{short_name(name)} does not write down speech: {wanted}")
-    return cast(AudioCheckpoint, open_checkpoint(name, dtype=dtype, device=device, attention="cross"))
+    return open_checkpoint(name, dtype=dtype, device=device, attention="cross")
 
 
-def named_heads(speech: AudioCheckpoint) -> tuple[HeadPlace, ...]:
+def named_heads(speech: Checkpoint) -> tuple[HeadPlace, ...]:
     """Return the alignment heads of its generation_config.json; () if it names none.
 
     Raises AttnctlError for anything but heads of the model.
@@ -95,7 +96,7 @@ class _Heard:
 
 
 def align_speech(
-    speech: AudioCheckpoint,
+    speech: Checkpoint,
     samples: Floats,
     name: str,
     *,
@@ -176,18 +177,19 @@ def _windows(samples: Floats) -> Iterator[tuple[int, int]]:
 
 
 def _hear(
-    speech: AudioCheckpoint, samples: Floats, start: float, target: str | None, language: str | None
+    speech: Checkpoint, samples: Floats, start: float, target: str | None, language: str | None
 ) -> tuple[_Heard, str | None]:
     """Hear a window: return its tokens (or those of `target`), every head's weights, and the spoken language."""
     import torch
 
     from attnctl.capturing import capture
 
-    network: Any = speech.network
-    heard_here = replace(speech, sound=speech.heard_of(samples))
+    network, reader = speech.network, speech.reader
+    assert isinstance(reader, SoundReader)
+    sound = reader.sound_of(speech, samples)
     with running_network(speech.network, network.config.max_target_positions, speech.info.name):
-        prompt, language = heard_here.spoken_marks(language)
-        text, encoded = heard_here.said_ids(prompt, target), heard_here.encoded
+        prompt, language = sound.spoken_marks(language)
+        text, encoded = sound.said_ids(prompt, target), sound.encoded
         ids = torch.tensor([[*prompt, *text, *end_ids(network)[:1]]], device=device_of_inputs(network))
         with capture(speech.network, attention="cross", keep=()) as calls:
             logits = network(encoder_outputs=encoded, decoder_input_ids=ids).logits[0].float()
@@ -215,7 +217,7 @@ def _frame_loudness(samples: Floats) -> Floats:
 
 
 def _timed_words(
-    speech: AudioCheckpoint, heard: _Heard, heads: Sequence[HeadPlace], language: str | None
+    speech: Checkpoint, heard: _Heard, heads: Sequence[HeadPlace], language: str | None
 ) -> tuple[AlignedWindow, list[AlignedWord]]:
     """Return the words of a window with their times."""
     tokenizer = speech.pieces.tokenizer

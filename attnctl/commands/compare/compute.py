@@ -5,11 +5,11 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING, Any
 
-from attnctl.argument_types import ModelOptions, check_types
+from attnctl.argument_types import ModelOptions, check_types, is_network
 from attnctl.arguments import changes_of_arguments, source_of_argument
 from attnctl.errors import UsageError
 from attnctl.measures import needs_of
-from attnctl.models import DEFAULT
+from attnctl.models import DEFAULT, Model
 from attnctl.readings.comparison import Comparison, compare_traces
 from attnctl.selection import selected_indices
 from attnctl.source import NO_CHANGES, Changes, prepare
@@ -51,9 +51,7 @@ def compare(
     for name, side in (("a", a), ("b", b)):
         if text is None and not isinstance(side, Trace):
             raise TypeError(f"compare(): {name} is a Trace where there is no text, not {type(side).__name__}")
-        if text is not None and not (
-            isinstance(side, (str, os.PathLike)) or hasattr(side, "run") or hasattr(side, "config")
-        ):
+        if text is not None and not (isinstance(side, (str, os.PathLike, Model)) or is_network(side)):
             raise TypeError(f"compare(): {name} is a model where there is a text, not {type(side).__name__}")
         how: ModelOptions = {"text_pair": text_pair}
         sides.append(

@@ -40,6 +40,7 @@ from attnctl.errors import AttnctlError, TooLongError, UsageError, in_one_line, 
 from attnctl.files import decode_text, read_bytes
 from attnctl.formats.conllu import BadSentenceError, ParsedSentence, joined_sentences
 from attnctl.models import DEFAULT, Model, open_named_model, opened_model
+from attnctl.source.model import Generates
 from attnctl.tokens import Token, checked_text
 
 if TYPE_CHECKING:
@@ -133,8 +134,7 @@ class CensusCounts(Task):
 
     def _aligned_windows(self, sentences: Sequence[ParsedSentence]) -> tuple[list[range], list[AlignedSentence]]:
         """Which sentences share a window, and the windows as the model reads them; what cannot be read is in none."""
-        limit = getattr(getattr(self.model, "pieces", None), "limit", None) or self.work.max_tokens
-        most = min(limit, self.work.max_tokens)
+        most = min(self.model.limit or self.work.max_tokens, self.work.max_tokens)
         sizes, marks = [], 0
         for sentence in sentences:
             try:
@@ -191,13 +191,13 @@ def counts_of(model: Any, sentences: Sequence[AlignedSentence]) -> list[CensusTa
 
 def open_census_model(work: CensusWork, opened: Model | None = None) -> Model:
     """The model of the work. Raises what a mistake in the options would raise for every single sentence."""
-    model: Any = open_named_model(**work.options) if opened is None else opened
-    if getattr(model, "kind", "self") in ("cross", "decoder") or bool(getattr(model, "generate", False)):
+    model = open_named_model(**work.options) if opened is None else opened
+    if isinstance(model, Generates) and (model.kind in ("cross", "decoder") or model.generate):
         why = f"is asked for the attention of other words than the corpus has: see {option_name('attention')}"
         raise UsageError(f"{model.info.name} {why}")
     if work.untrained:
         untrained_of(model, work.seed)
-    return model  # type: ignore[no-any-return]
+    return model
 
 
 def untrained_of(model: Any, seed: int) -> Any:

@@ -52,7 +52,6 @@ class NeedleAsker:
     def __post_init__(self) -> None:
         self._sentences = None if self.haystack is None else sentences_of(self.haystack)
         digest = None if self.haystack is None else sha256(self.haystack.encode()).hexdigest()
-        self._answers: list[int] = []  # tokens of the answers so far, each behind the end of its prompt
         needle, question, expect = self.needle
         self.run = NeedleRun(
             model=self.model.info, needle=needle, question=question, expect=expect, haystack=digest,
@@ -125,8 +124,7 @@ class NeedleAsker:
         """Return the answer to a prompt that shares its beginning with another; "" if the first token ends the text."""
         read = AnsweredPrompt(self.model, ids_of(tokens), after=haystack)
         with suppress(AttnctlError):
-            read.generate_answer(ANSWER, self._answers)
-        self._answers += (*read.prompt[-2:], *read.answer)
+            read.generate_answer(ANSWER)
         return read, self.model.pieces.tokenizer.decode(list(read.answer), skip_special_tokens=True)
 
     def _prompt_of_length(self, length: int, depth: float) -> tuple[Prompt, tuple[Token, ...], tuple[int, int]]:

@@ -17,6 +17,7 @@ from attnctl.commands.quiz.result import QuizQuestion
 from attnctl.errors import AttnctlError
 from attnctl.layer import LayerTrace
 from attnctl.readings.questions.headline import ROLES, headline
+from attnctl.source.model import Predicts
 from attnctl.text import counted, number_text, percent, visible_text
 from attnctl.tokens import BLANKS
 from attnctl.tolerances import WHOLE_ROW
@@ -82,7 +83,7 @@ def questions_of_trace(
     from attnctl.watched.measure import EffectRequest, measure_effects
 
     asked, text = quiz_questions(trace, count, seed, query), trace.text
-    if len(asked) < 3 or model is None or getattr(model, "unembedding", None) is None:
+    if len(asked) < 3 or not isinstance(model, Predicts) or not model.predicts_words:
         return asked
     tokens = model.tokenize(text)
     if not model.info.causal and not any(token.text in BLANKS for token in tokens):

@@ -77,11 +77,11 @@ def search_sources(
     """The search for the sources of an answer, by the options of `attnctl sources`: before it, and after each forward."""
     from attnctl.commands.sources.search import ANSWER, SourceSearch
 
-    if hasattr(checkpoint, "extractor"):
+    if checkpoint.reader.takes == "sound":
         raise UsageError(f"{checkpoint.info.name} hears, and answers no prompts: name a model that writes text")
     if checkpoint.pieces.text_pair is not None:
         raise UsageError("does not go with a prompt, which is one text", option="text_pair")
-    if remove and hasattr(checkpoint, "photograph"):
+    if remove and checkpoint.photograph is not None:
         why = f"does not go with {option_name('image')}: no part of a picture can be left out of a prompt"
         raise UsageError(why, option="remove")
     search = SourceSearch(checkpoint, prompt, spans, answer, generate or ANSWER, budget)

@@ -74,7 +74,6 @@ class SourceSearch:
     budget: int = 20  # forwards
 
     def __post_init__(self) -> None:
-        self.model = self.model.of_text(self.prompt.text)
         self.tokens = prompt_tokens(self.model, self.prompt.text)
         patches = [at for at, token in enumerate(self.tokens) if token.box is not None]
         if patches:
@@ -82,7 +81,9 @@ class SourceSearch:
         else:
             self.parts = prompt_parts(self.prompt.text, self.tokens, self.kind, self.prompt.spans)
         start = time.perf_counter()
-        self.read = AnsweredPrompt(self.model, ids_of(self.tokens), together=self.model.read_together(self.tokens))
+        self.read = AnsweredPrompt(
+            self.model, ids_of(self.tokens), given=self.model.read(self.prompt.text, self.tokens)
+        )
         self.read_seconds = time.perf_counter() - start
         if self.answer is None:
             self.read.generate_answer(self._answer_room())
@@ -106,10 +107,10 @@ class SourceSearch:
 
     def _looks_of_beginning(self, patches: Sequence[int]) -> tuple[Floats, Floats]:
         """Where the last token of the prompt looks in the picture, and where after NEUTRAL in its place: (n,) each."""
-        plain, both = self.model.of_text(NEUTRAL), []
-        for model, tokens in ((self.model, self.tokens), (plain, prompt_tokens(plain, NEUTRAL))):
+        model, both = self.model, []
+        for text, tokens in ((self.prompt.text, self.tokens), (NEUTRAL, prompt_tokens(model, NEUTRAL))):
             places = [at for at, token in enumerate(tokens) if token.box is not None]
-            read = AnsweredPrompt(model, ids_of(tokens), self.read.answer[:1], together=model.read_together(tokens))
+            read = AnsweredPrompt(model, ids_of(tokens), self.read.answer[:1], given=model.read(text, tokens))
             looks = np.zeros(len(self.tokens), np.float32)
             looks[patches] = read.answer_looks().mass_of_keys()[places]
             both.append(looks)

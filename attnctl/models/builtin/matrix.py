@@ -18,6 +18,7 @@ from attnctl.formats.validation import check_unpickled, read_npz
 from attnctl.layer import LayerAttention, LayerTrace
 from attnctl.layer.computed import ComputedLayer
 from attnctl.models.builtin.stack import Settings, chosen_settings, stack_info
+from attnctl.source.model import TextModel
 from attnctl.text import counted
 from attnctl.tokens import Token, Tokenize, named_tokens, open_tokenizer
 from attnctl.trace import Trace
@@ -30,7 +31,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class GivenQKV:
+class GivenQKV(TextModel):
     """Queries, keys and values from a file: the walk starts at the scores."""
 
     info: ModelInfo

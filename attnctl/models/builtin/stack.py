@@ -21,6 +21,7 @@ from attnctl.errors import AttnctlError, UsageError, option_name
 from attnctl.layer import CHECKED, LayerAttention, LayerTrace
 from attnctl.layer.computed import ComputedLayer, Forward
 from attnctl.selection import find_token
+from attnctl.source.model import TextModel
 from attnctl.tokens import BLANKS, Token, Tokenize, split_words, strange_words
 from attnctl.trace.model_info import ModelInfo
 from attnctl.trace.run import Note, Prediction, Run, StopForward
@@ -209,7 +210,7 @@ class Settings:
 
 
 @dataclass(frozen=True)
-class Stack:
+class Stack(TextModel):
     """Layers of self-attention without anything between them: enough to follow every number by hand.
 
     `layers` holds each layer's parameters by name (W_Q (heads, d_model, d_k), …, W_O (heads · d_v, d_out)); a layer with no
@@ -235,6 +236,11 @@ class Stack:
 
     def __repr__(self) -> str:
         return f"Stack {self.info.size_line()}"
+
+    @property
+    def predicts_words(self) -> bool:
+        """Whether there is an unembedding."""
+        return self.unembedding is not None
 
     def run(self, tokens: Sequence[Token], visit: Visit, text: str = "") -> Run:
         """The tokens through every layer; `visit` sees each layer's attention, and may raise StopForward."""

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import InitVar, dataclass, field
+from itertools import takewhile
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -24,18 +25,17 @@ from attnctl.models.huggingface.attention_interface import watch_attention
 from attnctl.models.huggingface.attention_sites import Site
 from attnctl.models.huggingface.checkpoint import Checkpoint
 from attnctl.models.huggingface.intervention import apply_interventions
-from attnctl.models.huggingface.network import device_of_inputs, end_ids, generation_setting, running_network
+from attnctl.models.huggingface.network import device_of_inputs, end_ids, running_network
+from attnctl.models.huggingface.readers.text import generate_greedily
 
 if TYPE_CHECKING:
     from transformers import Cache, PreTrainedModel
 
     from attnctl.models.huggingface.attention_sites import Output
+    from attnctl.models.huggingface.readers import ModelInput
 
 
 CHUNK = 512  # tokens of the prompt that are read at once
-GUESSED = (
-    7  # tokens of an answer that are guessed at once: so many cost no more than one, whose time is that of the weights
-)
 # layers of a cache that hold keys and values, those of another layer (Dummy) included
 PLAIN_CACHES = ("DynamicLayer", "DynamicSlidingWindowLayer", "DummyLayer")
 
@@ -60,12 +60,6 @@ def common_start(one: Sequence[int], other: Sequence[int]) -> int:
     return next((at for at, (a, b) in enumerate(zip(one, other, strict=False)) if a != b), min(len(one), len(other)))
 
 
-def guessed_tokens(ids: Sequence[int]) -> list[int]:
-    """What may follow `ids`: the tokens that followed their last two where these stood before, the latest time."""
-    at = next((at for at in range(len(ids) - 2, 1, -1) if ids[at - 2 : at] == ids[-2:]), len(ids))
-    return list(ids[at : at + GUESSED])
-
-
 @dataclass
 class AnsweredPrompt:
     """A prompt's token ids, and those of the answer to it, in a network that continues texts.
@@ -79,7 +73,7 @@ class AnsweredPrompt:
     states: list[tuple[Array, Array]] = field(default_factory=list)  # each layer's keys and values of the prompt
     forwards: int = 0
     after: InitVar[AnsweredPrompt | None] = None
-    together: int = 0  # tokens that one forward reads, since they see each other ahead or a picture stands among them
+    given: ModelInput | None = None  # what the model is given of the prompt where more than ids
     _leaves_out: bool | None = None  # hidden tokens may be left out of the forward; None: not tried yet
     _looks: AnswerLooks | None = None
 
@@ -113,6 +107,11 @@ class AnsweredPrompt:
         if whole and not all(k is not None and v is not None and k.shape[-2] == whole for k, v in kept):
             raise AttnctlError(_no_cache(self.model.network))
         self.states = [(k, v) for k, v in kept if k is not None and v is not None]
+
+    @property
+    def together(self) -> int:
+        """How many tokens one forward reads, since they see each other ahead or a picture stands among them."""
+        return 0 if self.given is None else self.given.together
 
     @property
     def sees_whole(self) -> bool:
@@ -171,7 +170,8 @@ class AnsweredPrompt:
                 if positions is not None:
                     own = {"position_ids": torch.tensor([positions[a:b]]).to(given.device)}
                 elif self.together and not cache.get_seq_length():
-                    own = self.model.inputs_beside(b)
+                    assert self.given is not None
+                    own = self.given.beside(b)
                 output = network(input_ids=given, past_key_values=cache, use_cache=True, logits_to_keep=keep, **own)
                 cache, logits = getattr(output, "past_key_values", None), output.logits[0]  # (keep, vocabulary)
                 if cache is None:
@@ -180,45 +180,28 @@ class AnsweredPrompt:
 
     # --- the answer ----------------------------------------------------------------------------------------------
 
-    def generate_answer(self, most: int, earlier: Sequence[int] = ()) -> None:
+    def generate_answer(self, most: int) -> None:
         """Let the model answer greedily with at most `most` tokens, up to its own end. Raises AttnctlError for none.
 
-        Answers are often copied: what followed the last two tokens before, in the prompt or in `earlier` answers, is
-        guessed, and kept as far as the model chooses the same (Leviathan et al. 2023; Saxena 2023): one forward says so.
+        It is written behind the cache of the prompt; one whose tokens see each other ahead, or a picture, is read again.
         """
-        ends, answer = set(end_ids(self.model.network)), list[int]()
-        begun = (*self.prompt, *earlier, *self.prompt[-2:])
-        cache: Any = self.cache_of(len(self.prompt) - 1)
-        while len(answer) < most and not ends.intersection(answer):
-            guess = guessed_tokens((*begun, *answer))[: most - len(answer) - 1]
-            cache, logits = self._run_network(
-                [answer[-1] if answer else self.prompt[-1], *guess], cache, len(guess) + 1
-            )
-            assert logits is not None
-            chosen = self._likeliest_ids(logits, first=not answer)  # (1 + guess,)
-            right = common_start(chosen, guess)
-            answer += chosen[: right + 1]
-            if right < len(guess):
-                cache.crop(right - len(guess))
-        answer = answer[: next((at for at, token in enumerate(answer) if token in ends), most)]
-        if not answer:
+        network, ids = self.model.network, torch.tensor([self.prompt], device=device_of_inputs(self.model.network))
+        if self.given is not None and self.together:
+            inputs = dict(self.given.inputs)
+        else:
+            inputs = {"input_ids": ids, "past_key_values": self.cache_of(len(self.prompt) - 1), "use_cache": True}
+            inputs["cache_implementation"] = None  # as it may be configured: it does not go with a cache that is given
+        with (
+            running_network(network, len(self.prompt), self.model.info.name),
+            apply_interventions(network, [self.base], self.model.kind),
+        ):
+            made = generate_greedily(network, inputs, most)
+        answer, ends = made[len(self.prompt) :][:most], set(end_ids(network))
+        self.answer = tuple(takewhile(lambda token: token not in ends, answer))
+        if not self.answer:
             raise AttnctlError(
                 f"{self.model.info.name} answers this prompt with nothing: its first token ends the text"
             )
-        self.answer = tuple(answer)
-
-    def _likeliest_ids(self, logits: Array, first: bool) -> list[int]:
-        """Return the likeliest token of each row of logits (m, vocabulary), but for those that `generate` never writes.
-
-        `first`: the first row is that of the answer's first token.
-        """
-        never = generation_setting(self.model.network, "suppress_tokens") or ()
-        never_first = (generation_setting(self.model.network, "begin_suppress_tokens") or ()) if first else ()
-        allowed = torch.ones_like(logits, dtype=torch.bool)  # (m, vocabulary)
-        allowed[:, list(never)] = False
-        allowed[0, list(never_first)] = False
-        chosen: list[int] = logits.where(allowed, -torch.inf).argmax(-1).tolist()
-        return chosen
 
     def log_probabilities(self, hidden: Sequence[tuple[int, int]] = ()) -> Floats:
         """Log-probability of each answer token after those before it: (m,).

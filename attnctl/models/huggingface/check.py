@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 import numpy as np
 
 from attnctl.arrays import Floats
 from attnctl.attention import Array, default_scale
 from attnctl.layer import LayerTrace
-from attnctl.models import Model
-from attnctl.source import record_trace
+from attnctl.models.huggingface.checkpoint import Checkpoint
+from attnctl.source import Model, record_trace
 from attnctl.text import counted, number_list
 from attnctl.tolerances import STORED, tolerance
 from attnctl.trace import Trace
@@ -45,9 +44,9 @@ MULTIPLIED = "weights against those its code multiplies values with, max |Δ|"
 CONTEXT = "layer context against what is shown, max |Δ| / max |context|"
 
 
-def _against_model(model: Any, text: str, trace: Trace, limit: float) -> tuple[CheckFinding, CheckFinding]:
+def _against_model(model: Model, text: str, trace: Trace, limit: float) -> tuple[CheckFinding, CheckFinding]:
     """The weights against the model's own, and the weights and values that are shown against the context that it makes."""
-    if model.info.kind != "checkpoint":
+    if not isinstance(model, Checkpoint):
         why = "a built-in model has no other path"
         return CheckFinding(EAGER, None, why), CheckFinding(CONTEXT, None, why)
     shapes = {part.layer: part.weights.shape[-2:] for part in trace.layers if part.weights is not None}
@@ -216,7 +215,7 @@ def _dropout_finding(model: Model, trace: Trace) -> CheckFinding:
     what = "dropout"
     if trace.model.dropout:
         return CheckFinding(what, True, f"asked for: {trace.model.dropout:g}")
-    training = bool(getattr(getattr(model, "network", None), "training", False))
+    training = isinstance(model, Checkpoint) and model.network.training
     return CheckFinding(what, not training, "on: the model is in training mode" if training else "off")
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -19,64 +19,23 @@ from attnctl.interventions import Intervention
 from attnctl.layer import LayerAttention, layer_of_weights
 from attnctl.layer.computed import ComputedLayer
 from attnctl.models.builtin.stack import MOST_LIKELY, predicted_places
-from attnctl.models.huggingface.attention_sites import merges_source
-from attnctl.models.huggingface.network import device_of_inputs, end_ids, generation_setting, running_network
-from attnctl.models.huggingface.tokenizer import Pieces, named_token
-from attnctl.text import visible_text
-from attnctl.tokens import Token, checked_text
+from attnctl.models.huggingface.network import device_of_inputs, running_network, version_notes
+from attnctl.models.huggingface.readers import ModelInput, Reader
+from attnctl.tokens import Token
 from attnctl.trace.model_info import ModelInfo
-from attnctl.trace.run import Note, Prediction, Run, StopForward
+from attnctl.trace.run import Prediction, Run, StopForward
 
 if TYPE_CHECKING:
+    from PIL.Image import Image
     from transformers import PreTrainedModel
 
     from attnctl.models.huggingface.attention_sites import Output, Site
     from attnctl.models.huggingface.family_traits import Traits
-
-
-# how a text is continued, whatever switches were saved in generation_config: greedily, and the ids alone come back
-GREEDY = {
-    "do_sample": False, "num_beams": 1, "num_return_sequences": 1, "return_dict_in_generate": False,
-    "output_attentions": False, "output_hidden_states": False, "output_scores": False, "output_logits": False,
-}  # fmt: skip
-
-
-def generated_tokens(model: Checkpoint, tokens: Sequence[Token], known: int) -> tuple[Token, ...]:
-    """Greedy continuation through the key/value cache; `known` ids of what comes back are not new."""
-    import torch
-
-    count = model.generate or 16
-    if not hasattr(model.network, "generate") or not model.network.can_generate():
-        why = f"needs a network that continues texts, and {type(model.network).__name__} does not"
-        raise UsageError(why, option="generate")
-    limit = model.pieces.limit
-    if limit is not None and model.kind == "self" and len(tokens) + count > limit:
-        raise AttnctlError(
-            f"{len(tokens):,} tokens and {count:,} new ones are more than {model.info.name} reads: {limit:,}"
-        )
-    ids, padding = model.token_ids(tokens), generation_setting(model.network, "pad_token_id")  # (1, n)
-    start = () if model.kind == "self" else model.decoder_start()
-    # a decoder that writes in a language begins with more than one token
-    begun: dict[str, Any] = {"decoder_input_ids": model.token_ids(start)} if len(start) > 1 else {}
-    if start and model.pieces.target_language is not None:
-        begun["decoder_start_token_id"] = start[0].id
-    with running_network(model.network, len(tokens), model.info.name):
-        made = model.network.generate(  # type: ignore[operator]
-            input_ids=ids,
-            attention_mask=torch.ones_like(ids),
-            **model.token_types(tokens),
-            **model.inputs_beside(len(tokens)),
-            **begun,
-            max_new_tokens=count,
-            **GREEDY,
-            pad_token_id=padding if isinstance(padding, int) and padding >= 0 else 0,
-        )[0].tolist()
-    before = [token.id for token in tokens if token.id is not None] if model.kind == "self" else made[:known]
-    return model.pieces.continued_tokens(before, made[known:])
+    from attnctl.models.huggingface.tokenizer import Pieces
 
 
 def classes_of_network(network: PreTrainedModel) -> Mapping[int, str]:
-    """Id → name of the classes of which a network gives the whole text or picture exactly one; empty where it does not."""
+    """Return id → name of the classes, of which a network chooses one for the whole text or picture; else empty."""
     config: Any = network.config
     gives_class = re.search("For(Sequence|Image)Classification", type(network).__name__)
     one_of_several = config.num_labels > 1 and config.problem_type in (None, "single_label_classification")
@@ -85,7 +44,7 @@ def classes_of_network(network: PreTrainedModel) -> Mapping[int, str]:
 
 
 def input_table(network: PreTrainedModel) -> Any:
-    """The embeddings of a network's tokens; None for one that has no such table (CANINE hashes characters)."""
+    """Return the table of embeddings of a network's tokens; None for one without it (CANINE hashes characters)."""
     try:
         return network.get_input_embeddings()
     except NotImplementedError:
@@ -99,7 +58,7 @@ Method = TypeVar("Method", bound=Callable[..., Any])
 
 
 def _with_heads_off(method: Method) -> Method:
-    """A method of a checkpoint, while it runs the heads that are off are off."""
+    """Return a method of a checkpoint that runs with the heads off that are off."""
 
     @functools.wraps(method)
     def under_intervention(self: Checkpoint, *arguments: Any, **options: Any) -> Any:
@@ -115,15 +74,15 @@ def _with_heads_off(method: Method) -> Method:
 
 @dataclass(frozen=True)
 class Checkpoint:
-    """A checkpoint opened: its tokenizer, its weights, and which of its attentions is read.
+    """An opened checkpoint: its weights, how it reads what a user gives it, and which of its attentions is read.
 
-    `kind` is self, or for encoder-decoders encoder, decoder or cross. `target` is the decoder's text, `generate` how many
-    tokens are added greedily before the attention over all of them is read.
+    `kind` is self, for encoder-decoders encoder, decoder or cross, for a picture beside captions vision. `target` is the
+    decoder's text, `generate` how many tokens are added greedily before the attention over all of them is read.
     """
 
     info: ModelInfo
     network: PreTrainedModel
-    pieces: Pieces
+    reader: Reader
     kind: str
     target: str | None = None
     generate: int = 0
@@ -133,8 +92,28 @@ class Checkpoint:
     def __repr__(self) -> str:
         return f"Checkpoint {self.info.size_line()}, {self.kind} attention"
 
+    @property
+    def pieces(self) -> Pieces:
+        """The tokenizer. Raises UsageError for a checkpoint that is given pictures or sounds alone."""
+        return self.reader.pieces
+
+    @property
+    def photograph(self) -> Image | None:
+        """The picture beside which each text is read; None without one."""
+        return self.reader.photograph
+
+    @property
+    def limit(self) -> int | None:
+        """How many tokens the model reads; None: any number, or it is given pictures or sounds."""
+        return None if self.reader.tokenizer is None else self.reader.tokenizer.limit
+
+    @property
+    def predicts_words(self) -> bool:
+        """True: a run tells whether there is a head."""
+        return True
+
     def with_target(self, target: str) -> Checkpoint:
-        """The same with another text of its decoder. Raises UsageError where that is not read, or generated."""
+        """Return the same with another text of its decoder. Raises UsageError where that is not read, or generated."""
         if self.kind not in ("decoder", "cross"):
             raise UsageError(
                 f"a target is for decoder and cross attention, and {self.info.name} shows {self.kind} attention"
@@ -143,87 +122,54 @@ class Checkpoint:
             raise UsageError(f"a target does not go with {option_name('generate')}, which makes it")
         return replace(self, target=target)
 
-    def of_text(self, text: str) -> Checkpoint:
-        """The checkpoint as it reads `text`: itself, but where a picture belongs to it."""
-        return self
+    def with_text_pair(self, text_pair: str) -> Checkpoint:
+        """Return the same, reading `text_pair` behind each text. Raises UsageError where texts are not read."""
+        return replace(self, reader=self.reader.with_text_pair(self, text_pair))
+
+    def model_for(self, text: str) -> Checkpoint:
+        """Return what of the model reads `text`: itself, or its tower for pictures.
+
+        Raises UsageError for a picture or a sound where a text is read.
+        """
+        return self.reader.model_for(self, text)
 
     def text_as_read(self, text: str) -> str:
-        """The text in which the tokens have their places: `text`, and where the model reads a pair its second text."""
-        return self.pieces.joined_text(text)
-
-    def with_text_pair(self, text_pair: str) -> Checkpoint:
-        """The same, reading `text_pair` behind each text. Raises UsageError where texts are not read."""
-        if type(self).tokenize is not Checkpoint.tokenize:
-            why = f"does not go with {self.info.name}, which reads one text, with a picture or a sound beside it"
-            raise UsageError(why, option="text_pair")
-        if not text_pair.strip():
-            raise UsageError("is empty: it is the second of two texts", option="text_pair")
-        return replace(self, pieces=replace(self.pieces, text_pair=checked_text(text_pair)))
-
-    def input_notes(self, tokens: Sequence[Token]) -> tuple[str, ...]:
-        """What a reader must know of the network's inputs: a separator within the text, inputs that nobody gives."""
-        config: Any = self.network.config
-        one_type = self.pieces.text_pair is not None and getattr(config, "type_vocab_size", 0) > 1
-        one_type = one_type and "token_type_ids" in self.forward_keywords and all(one.type is None for one in tokens)
-        lacking = f"The tokenizer of {self.info.name} gives no token types, by which its network tells two texts apart."
-        return (
-            *(() if self.info.causal else self.pieces.separator_notes(tokens)),
-            *self.pieces.place_notes(tokens),
-            *((Note(lacking, "input"),) if one_type else ()),
-            *default_input_notes(self.network, self.forward_keywords - set(self.inputs_beside(len(tokens)))),
-        )
-
-    def inputs_beside(self, n: int) -> dict[str, object]:
-        """What the network is given beside the ids of `n` tokens: nothing, but where a picture stands among them."""
-        return {}
-
-    def read_together(self, tokens: Sequence[Token]) -> int:
-        """Return how many of a prompt's tokens one forward must read: none, but where a picture stands among them."""
-        return 0
-
-    def inputs_of_tokens(self, tokens: Sequence[Token]) -> dict[str, object]:
-        """What the network is given of a text or picture: the ids of its tokens, and what goes beside them."""
-        return {"input_ids": self.token_ids(tokens), **self.token_types(tokens), **self.inputs_beside(len(tokens))}
-
-    def token_types(self, tokens: Sequence[Token]) -> dict[str, object]:
-        """The token types of tokens, where their tokenizer tells them apart and the network reads them: (1, n)."""
-        import torch
-
-        if "token_type_ids" not in self.forward_keywords or not any(token.type for token in tokens):
-            return {}
-        return {"token_type_ids": torch.tensor([[token.type or 0 for token in tokens]], device=self.network.device)}
+        """Return the text in which the tokens have their places: `text`, and where the model reads a pair both."""
+        return self.reader.text_as_read(text)
 
     @property
     def classes(self) -> Mapping[int, str]:
-        """The classes of which the network gives the whole text or picture one, by id; empty where it gives none."""
+        """The classes by id, of which the network chooses one for the whole text or picture; else empty."""
         return classes_of_network(self.network)
 
     @_with_heads_off
     def tokenize(self, text: str) -> tuple[Token, ...]:
-        """The tokens that ask: of the text, generated ones at their end, or of the target for decoder and cross."""
-        if self.kind in ("decoder", "cross"):
-            return self._decoder_tokens(self.pieces.tokenize_text(text))
-        tokens = self.pieces.tokenize_text(text)
-        if self.generate and self.kind == "self":
-            tokens = (*tokens, *generated_tokens(self, tokens, len(tokens)))
-        return tokens
+        """Return the tokens whose queries are read: generated ones at their end, or those of the decoder."""
+        return self.reader.tokenize(self, text)
+
+    def read(self, text: str, tokens: Sequence[Token]) -> ModelInput:
+        """Return what the network is given for these tokens of `text`. Raises AttnctlError where it cannot read them."""
+        return self.reader.read(self, text, tuple(tokens))
+
+    def tokens_of_keys(self, tokens: Sequence[Token], text: str) -> tuple[Token, ...] | None:
+        """Return what the keys stand for where these are not the `tokens` alone, as in cross attention."""
+        return self.reader.key_tokens(self, text, tokens)
 
     @_with_heads_off
     def run(self, tokens: Sequence[Token], visit: Callable[[LayerAttention], None], text: str = "") -> Run:
-        """The tokens through the network; `visit` sees each layer's attention, without the batch.
+        """Run the tokens through the network; `visit` sees each layer's attention, without the batch.
 
-        Where `visit` raises StopForward, the network is left, and predicts nothing.
+        Where `visit` raises StopForward, the run ends, and predicts nothing.
         Raises AttnctlError where the architecture hands over what attnctl does not know.
         """
         from attnctl.models.huggingface.attention_call import call_of_text, check_finite
         from attnctl.models.huggingface.attention_sites import may_repeat_layers
         from attnctl.models.huggingface.family_traits import Traits
 
-        self.check_tokens(tokens)
-        self = self.of_text(text)
-        source = self.source_tokens(text)
-        ran = Run(tuple(tokens), key_tokens=self.tokens_of_keys(tokens, text))
-        inputs = self._forward_inputs(tokens, source)
+        given = self.read(text, tokens)
+        source = given.source
+        ran = Run(given.tokens, key_tokens=given.key_tokens)
+        inputs = self._forward_inputs(given)
         traits = Traits(self.network, self.kind)
         to_its_end, seen_enough = may_repeat_layers(self.network, self.kind), False  # a second attention is refused
 
@@ -260,13 +206,12 @@ class Checkpoint:
                         )
                     ran.key_tokens = tokens_of_call_keys(stored.shape[2], tokens, source, ran.key_tokens)
                     visit(layer_of_weights(number, stored))
-            only_text = not self.inputs_beside(len(tokens))  # what stands in a picture's places is not of the table
-            table: Any = input_table(self.network) if only_text else None
+            table: Any = input_table(self.network) if given.has_ids_alone else None
             if len(tokens) <= EMBEDDED and hasattr(table, "num_embeddings"):
-                ids = inputs["decoder_input_ids" if source is not None else "input_ids"]
+                ids = inputs["input_ids" if source is None else "decoder_input_ids"]
                 ran.embeddings = as_numpy(table(ids)[0])  # (n, d_model)
         ran.gates = traits.gates_of_text(0, len(tokens))
-        self.told_by_run(ran, traits, silent, output, source=source, weights=weights)
+        self.finish_run(ran, given, traits, silent, output, weights)
         return ran
 
     def run_with_zeroed_values(
@@ -299,18 +244,6 @@ class Checkpoint:
                     take(layer, blocks.output_of_layer(layer), blocks.outputs_with_zeroed_values(layer))
         return run
 
-    def source_tokens(self, text: str) -> tuple[Token, ...] | None:
-        """The tokens that an encoder reads for the decoder whose attention is read; None where an encoder's is, or self."""
-        return self.pieces.tokenize_text(text) if self.kind in ("decoder", "cross") else None
-
-    def tokens_of_keys(self, tokens: Sequence[Token], text: str) -> tuple[Token, ...] | None:
-        """What the keys stand for where these are not the `tokens` alone: another text's, or that beside them."""
-        if self.kind == "cross":
-            return self.pieces.tokenize_text(text)
-        if self.kind == "decoder" and merges_source(self.network):
-            return (*tokens, *self.pieces.tokenize_text(text))
-        return None
-
     def _run_forward(
         self, inputs: dict[str, object], seen: Callable[[Site, Call], Array | None], traits: Traits
     ) -> tuple[Output, dict[Site, str], dict[int, Array]]:
@@ -334,18 +267,18 @@ class Checkpoint:
             raise AttnctlError(nothing_seen_sentence(type(self.network).__name__, self.kind, silent))
         return output, silent, {}
 
-    def told_by_run(
+    def finish_run(
         self,
         ran: Run,
+        given: ModelInput,
         traits: Traits,
         silent: dict[Site, str],
         output: Output,
-        *,
-        source: Sequence[Token] | None = None,
         weights: dict[int, Array] | None = None,
     ) -> None:
-        """What a run tells beside its attention: the model's description, predictions, notes."""
+        """Add to a run what it tells beside its attention: the model's description, predictions, notes."""
         ran.model = traits.described_model(self.info, output is not None)
+        ran.notes = given.notes
         if weights:
             square = [w for w in weights.values() if w.shape[-1] == w.shape[-2] > 1]
             ahead = any(np.triu(np.abs(w[0]), 1).any() for w in square)
@@ -353,14 +286,14 @@ class Checkpoint:
             ran.model = replace(ran.model, causal=bool(square) and not ahead)
             if heads != {ran.model.n_heads} and len(heads) == 1:
                 ran.model = replace(ran.model, n_heads=heads.pop(), n_kv_heads=None)
-        ran.predictions = self._predicted_tokens(ran.tokens, output, bool(ran.model.causal))
-        ran.notes = self.text_notes(ran.tokens, source, bool(weights)) + traits.reader_notes(silent, ran.gates)
+            ran.notes += (
+                f"{type(self.network).__name__} computes its attention in code of its own: only the weights can be shown, "
+                "not the queries, keys, values and scores.",
+            )
+        ran.predictions = self._predicted_tokens(given, output, bool(ran.model.causal))
+        ran.notes += (*traits.reader_notes(silent, ran.gates), *version_notes())
         if self.intervention is not None:
             ran.notes += (self.intervention.note,)
-
-    def text_notes(self, tokens: Sequence[Token], source: Sequence[Token] | None, bare: bool) -> tuple[str, ...]:
-        """What a reader must know of the tokens: as of the function of that name."""
-        return text_notes(self, tokens, source, bare)
 
     @_with_heads_off
     def own_attention(
@@ -374,9 +307,8 @@ class Checkpoint:
         from attnctl.models.huggingface.attention_interface import WatchOptions, attention_set_to, watch_attention
         from attnctl.models.huggingface.put_out import weights_multiplied
 
-        self = self.of_text(text)
-        source = self.source_tokens(text)
-        inputs = self._forward_inputs(tokens, source)
+        given = self.read(text, tokens)
+        inputs = self._forward_inputs(given)
         weights: dict[int, Array] = {}
         contexts: dict[int, Array] = {}
 
@@ -385,7 +317,7 @@ class Checkpoint:
             if own is not None:
                 weights[site.layer] = as_numpy(own[0])  # (heads, n_q, n_k)
 
-        total = len(tokens) + len(source or ())
+        total = len(tokens) + len(given.source or ())
         with running_network(self.network, total, self.info.name), attention_set_to(self.network, "eager"):
             self._take_modules(inputs)
             own_code = self.puts_out_weights  # under eager, where GPT-2 may have code of its own
@@ -408,10 +340,9 @@ class Checkpoint:
         """Raise AttnctlError for no tokens, more than the network reads, or ids that it has no embeddings for."""
         if not tokens:
             raise AttnctlError("the text has no tokens: give at least one word")
-        limit = self.pieces.limit
-        if limit is not None and len(tokens) > limit:
-            raise AttnctlError(f"{len(tokens):,} tokens are more than {self.info.name} reads: {limit:,}")
-        rows = getattr(input_table(self.network), "num_embeddings", None)
+        if self.limit is not None and len(tokens) > self.limit:
+            raise AttnctlError(f"{len(tokens):,} tokens are more than {self.info.name} reads: {self.limit:,}")
+        rows = self.embedding_rows
         for token in tokens:
             if rows is not None and token.id is not None and token.id >= rows:
                 raise AttnctlError(
@@ -419,14 +350,15 @@ class Checkpoint:
                     f"embeddings for {rows:,} ids: they do not belong together"
                 )
 
-    def _forward_inputs(self, tokens: Sequence[Token], source: Sequence[Token] | None) -> dict[str, object]:
-        """What the network is called with; the logits of the last token are all that is read of a decoder's."""
-        inputs = self.inputs_of_tokens(tokens if source is None else source)
-        if source is not None:
-            inputs["decoder_input_ids"] = self.token_ids(tokens)
-        elif self.kind == "encoder":  # the decoder must be given something; its attention is not read
-            inputs["decoder_input_ids"] = self.token_ids(self.decoder_start())
-        if "logits_to_keep" in self.forward_keywords and self.predict is None and not self.mask_positions(tokens):
+    @property
+    def embedding_rows(self) -> int | None:
+        """How many ids the network has embeddings for; None for one that has no table of them."""
+        return getattr(input_table(self.network), "num_embeddings", None)
+
+    def _forward_inputs(self, given: ModelInput) -> dict[str, Any]:
+        """Return what the network is called with; of a decoder's logits only those of the last token are asked for."""
+        inputs = dict(given.inputs)
+        if "logits_to_keep" in self.forward_keywords and self.predict is None and not given.blanks:
             inputs["logits_to_keep"] = 1
         if "use_cache" in self.forward_keywords:
             inputs["use_cache"] = False
@@ -454,79 +386,6 @@ class Checkpoint:
 
         return torch.tensor([[token.id for token in tokens]], device=device_of_inputs(self.network))  # (1, n)
 
-    def decoder_start(self) -> tuple[Token, ...]:
-        """The tokens that a decoder begins with: its start, and what `generate` puts next, a language or a forced token."""
-        if self.pieces.target_language is not None:
-            tokens = self._shifted_target(self.pieces.tokenize_target(""))
-            return tokens[:-1] if len(tokens) > 1 and self._ends_text(tokens[-1]) else tokens
-        forced = getattr(getattr(self.network, "generation_config", None), "forced_bos_token_id", None)
-        return (self._start_token(), *(self._named_token(number) for number in (forced,) if number is not None))
-
-    def _start_token(self) -> Token:
-        """Return the token that `generate` begins a decoder's text with."""
-        return self._named_token(self.decoder_start_id)
-
-    def _named_token(self, number: int) -> Token:
-        return Token(self.pieces.tokenizer.id_to_token(number) or str(number), number, special=True)
-
-    def _ends_text(self, token: Token) -> bool:
-        return token.id in end_ids(self.network)
-
-    @property
-    def decoder_start_id(self) -> int:
-        """The id that `generate` begins a decoder's text with; without one the tokenizer's first, or 0."""
-        # generate falls back to generation_config's bos_token_id before it looks at config.json
-        parts = (getattr(self.network, "generation_config", None), self.network.config)
-        names = ("decoder_start_token_id", "bos_token_id")
-        stated = [i for part in parts for name in names if (i := getattr(part, name, None)) is not None]
-        first = next(iter(stated), self.pieces.bos_id or 0)
-        number = first[0] if isinstance(first, list) and first else first  # a list has one for each text of a batch
-        if not isinstance(number, int) or not 0 <= number < 2**31:
-            raise AttnctlError(
-                f"{self.info.name} begins its decoder's text with {str(first)[:40]!r}, which is no token's id: see "
-                "decoder_start_token_id in its generation_config.json and config.json"
-            )
-        return number
-
-    def _decoder_tokens(self, source: Sequence[Token]) -> tuple[Token, ...]:
-        """The decoder's tokens: its start, and the target, or what the model itself says of the text.
-
-        They have no place in the text, which is the source's.
-        """
-        if self.target is None:
-            start = self.decoder_start()
-            return (*start, *generated_tokens(self, source, len(start)))
-        tokens = self._shifted_target(self.pieces.tokenize_target(self.target))
-        start = self.decoder_start()
-        known = len(start) if [token.id for token in tokens[: len(start)]] == [token.id for token in start] else 1
-        return (*start, *(replace(token, start=None, end=None, word=None) for token in tokens[known:]))
-
-    def _shifted_target(self, labels: tuple[Token, ...]) -> tuple[Token, ...]:
-        """The tokens that a decoder reads to predict `labels`: as its network shifts them, less the end of the text."""
-        ended = (
-            bool(labels) and labels[-1].special and (labels[-1].start == labels[-1].end or self._ends_text(labels[-1]))
-        )
-        rest = labels[:-1] if ended else labels
-        if ended and not self._ends_text(labels[-1]) and self._begins_with_last(labels):
-            return (
-                replace(labels[-1], start=None, end=None, word=None),
-                *rest,
-            )  # mBART: a target ends with its language
-        return (self._start_token(), *rest)
-
-    def _begins_with_last(self, labels: Sequence[Token]) -> bool:
-        """Whether the network's own shift of labels puts the last one first."""
-        import inspect
-        import sys
-
-        shift = getattr(sys.modules[type(self.network).__module__], "shift_tokens_right", None)
-        if shift is None:
-            return False
-        config = self.network.config
-        given = (self.token_ids(labels), config.pad_token_id, getattr(config, "decoder_start_token_id", None))
-        shifted = shift(*given[: len(inspect.signature(shift).parameters)])  # (1, n)
-        return bool(shifted[0, 0] == labels[-1].id)
-
     def _take_modules(self, inputs: dict[str, object]) -> None:
         """Let BigBird take the other modules that it has for a short text, which are then to be listened to."""
         if getattr(self.network.base_model, "attention_type", None) == "block_sparse":
@@ -540,22 +399,19 @@ class Checkpoint:
             raise AttnctlError(nothing_seen_sentence(type(self.network).__name__, self.kind, {}))
         return {layer: as_numpy(part[0]) for layer, part in found.items()}  # (heads, n, n)
 
-    def mask_positions(self, tokens: Sequence[Token]) -> list[int]:
-        """Where the model is asked to fill in: its mask tokens."""
-        mask = named_token(self.pieces.settings, "mask_token")
-        return [at for at, token in enumerate(tokens) if mask and token.special and token.text == mask]
-
-    def _predicted_tokens(self, tokens: Sequence[Token], output: Output, causal: bool) -> tuple[Prediction, ...]:
-        """The likeliest tokens after the last one of a decoder, or at the blanks of an encoder; the likeliest classes."""
+    def _predicted_tokens(self, given: ModelInput, output: Output, causal: bool) -> tuple[Prediction, ...]:
+        """Return the likeliest tokens after the last one of a decoder, or at an encoder's blanks; the likeliest classes."""
         import torch
 
+        tokens, classes = given.tokens, self.classes if given.classes is None else given.classes
+        causal = causal or bool(given.together and self.network.can_generate())  # beside a picture that is seen ahead
         logits = getattr(output, "logits_per_image" if self.kind == "vision" else "logits", None)
-        if logits is not None and self.classes:
+        if logits is not None and classes:
             shares = logits[0].float().softmax(-1)  # (classes,)
             values, ids = shares.topk(min(MOST_LIKELY, len(shares)))
             at = len(tokens) - 1 if causal else 0
             likeliest = zip(values.tolist(), ids.tolist(), strict=True)
-            return tuple(Prediction(at, str(self.classes[i]), i, share, True) for share, i in likeliest)
+            return tuple(Prediction(at, str(classes[i]), i, share, True) for share, i in likeliest)
         vocabulary = getattr(self.network.config.get_text_config(), "vocab_size", 0)
         if logits is None or logits.ndim != 3 or logits.shape[-1] < vocabulary or self.kind in ("encoder", "cross"):
             return ()
@@ -563,16 +419,13 @@ class Checkpoint:
         if getattr(self.network, "attnctl_headless", False) or not bool(torch.isfinite(logits).all()):
             return ()  # of weights that are not in the file, or are no numbers
         found = []
-        for at in predicted_places(tokens, self.predict, self.mask_positions(tokens), causal):
+        for at in predicted_places(tokens, self.predict, given.blanks, causal):
             share = torch.softmax(logits[0, at - len(tokens)].float(), -1)  # (vocabulary,)
             values, ids = share.topk(MOST_LIKELY)
             for value, number in zip(values.tolist(), ids.tolist(), strict=True):
                 text = self.pieces.tokenizer.decode([number], skip_special_tokens=False)
                 found.append(Prediction(at, text.strip() or text, number, value))
         return tuple(found)
-
-
-# --- what a reader must know of a text -------------------------------------------------------------------------------
 
 
 def nothing_seen_sentence(name: str, kind: str, silent: dict[Site, str]) -> str:
@@ -584,68 +437,6 @@ def nothing_seen_sentence(name: str, kind: str, silent: dict[Site, str]) -> str:
             f"{name} has no {what} that can be shown: {next(iter(silent.values()))} attends in code of its own{other}"
         )
     return f"{name} has no softmax {what} that it tells of: there are no weights to show"
-
-
-# inputs of a value for each token, for which a network puts one value where they are not given
-_VALUE_OF_TOKEN = re.compile(r"bbox|langs|global_attention_mask|\w+_ids|\w+_seq")
-# of these the default is the right one, or the text has none of what they tell of
-_RIGHT_BY_DEFAULT = re.compile(
-    r"(position|token_type|mm_token_type|moe_mm_token_type|mc_token|speaker)_ids|\w*input_ids|"
-    r"(decoder|entity|image|video|audio|visual|vision|aspect_ratio)_\w+"
-)
-
-
-def default_input_notes(network: PreTrainedModel, not_given: Iterable[str]) -> tuple[str, ...]:
-    """What a reader must know of inputs that affect the result and are `not_given` (boxes, languages): one note, or none."""
-    config: Any = network.config
-    names = {n for n in not_given if _VALUE_OF_TOKEN.fullmatch(n) and not _RIGHT_BY_DEFAULT.fullmatch(n)}
-    if getattr(config, "n_langs", 1) < 2:  # XLM
-        names -= {"langs"}
-    if not getattr(config, "use_task_id", True):  # ERNIE
-        names -= {"task_type_ids"}
-    if isinstance(getattr(config, "type_vocab_sizes", None), list):  # TAPAS: seven token types a token
-        names |= {"token_type_ids"} & set(not_given)
-    if not names:
-        return ()
-    said = (
-        f"{type(network).__name__} also reads {', '.join(sorted(names))}, which a text does not tell: every token has its "
-        "default. In your own code attnctl.capture records a run that has them."
-    )
-    return (Note(said, "input"),)
-
-
-def text_notes(
-    model: Checkpoint, tokens: Sequence[Token], source: Sequence[Token] | None, bare: bool
-) -> tuple[str, ...]:
-    """What a reader must know of the tokens: how they begin, which are the model's own, and `bare` weights."""
-    read = tokens if source is None else source
-    notes: list[str] = [*model.pieces.beginning_notes(read, bool(model.info.causal)), *model.input_notes(read)]
-    new = [token for token in tokens[-model.generate :] if token.start is None] if model.generate else []
-    if new and model.kind == "self":
-        last = f"last {len(new)} tokens are" if len(new) > 1 else "last token is"
-        notes.append(f"The {last} the model's own, the likeliest each time: “{_spelled_tokens(model, new)}”")
-    elif source is not None and model.target is None:
-        own = [token for token in tokens if not token.special]
-        said = f" (“{_spelled_tokens(model, own)}”)" if own else ""
-        notes.append(
-            f"The decoder's tokens are the model's own{said}, the likeliest each time; the option target gives others."
-        )
-    notes += () if source is None else model.pieces.language_notes(model.target is not None)
-    rows = getattr(input_table(model.network), "num_embeddings", None)
-    notes += () if rows is None else model.pieces.size_notes(rows)
-    if bare:
-        notes.append(
-            f"{type(model.network).__name__} computes its attention in code of its own: only the weights can be shown, "
-            "not the queries, keys, values and scores."
-        )
-    return tuple(notes)
-
-
-def _spelled_tokens(model: Checkpoint, tokens: Sequence[Token]) -> str:
-    """The text that tokens spell, safe in a terminal."""
-    return visible_text(
-        model.pieces.tokenizer.decode([token.id or 0 for token in tokens], skip_special_tokens=False).strip()
-    )
 
 
 def tokens_of_call_keys(

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
-import math
 import os
 import re
 import traceback
@@ -42,6 +41,19 @@ FILE_TYPES = {
     29: "IQ2_M", 30: "IQ4_XS", 31: "IQ1_M", 32: "BF16",
 }  # fmt: skip
 PLAIN = ("F32", "F16", "BF16")
+NEWEST_CHECKED = (5, 24)  # the transformers that every family was last checked with; the extra `test` has no newer one
+
+
+def version_notes() -> tuple[str, ...]:
+    """Return a note where transformers is newer than the last one that every family was checked with; else ()."""
+    version: str = import_extra("transformers").__version__
+    if tuple(map(int, re.findall(r"\d+", version)[:2])) <= NEWEST_CHECKED:
+        return ()
+    checked = ".".join(map(str, NEWEST_CHECKED))
+    return (
+        f"transformers {version} is newer than {checked}, the last one that attnctl was checked with: the option check of "
+        "explain holds the weights against the model's own.",
+    )
 
 
 def origin_of(path: Path, name: str = "") -> Document:
@@ -138,8 +150,7 @@ def _load(folder: Path, settings: Document, dtype: str, device: str, name: str) 
 
     from attnctl.arrays import torch_device
 
-    stored = _stored_shapes(folder, name)
-    check_layer_count(settings, len(stored), name)
+    check_layer_count(settings, _tensor_count(folder, name), name)
     place = ("cuda" if torch.cuda.is_available() else "cpu") if device == "auto" else torch_device(device)
     kept: Any = dtype if dtype == "auto" else getattr(torch, dtype)
     if dtype == "auto" and place == "cpu":
@@ -148,7 +159,6 @@ def _load(folder: Path, settings: Document, dtype: str, device: str, name: str) 
 
     def build_network() -> tuple[PreTrainedModel, Document]:
         model_class = class_of(transformers, settings, name)
-        check_tensor_sizes(model_class, folder, stored, name)
         # ours takes its place later, and eager is what remains to those outside the interface
         fused = model_class._can_set_attn_implementation() and model_class._supports_sdpa
         # None: each part of several has the one that it supports (PaliGemma 2: eager for the text, fused for the picture)
@@ -395,16 +405,12 @@ def quiet_library() -> Iterator[None]:
 LAYERS = ("num_hidden_layers", "n_layer", "num_layers", "encoder_layers", "decoder_layers", "num_decoder_layers")
 
 
-def _stored_shapes(folder: Path, name: str) -> dict[str, tuple[int, ...]]:
-    """Name → shape of every tensor of a folder's weights, by their headers. Raises AttnctlError for one that is damaged."""
-    shapes: dict[str, tuple[int, ...]] = {}
+def _tensor_count(folder: Path, name: str) -> int:
+    """Return how many tensors a folder's weights hold, by their headers. Raises AttnctlError for a damaged header."""
     try:
-        for path in stored_files(folder):
-            header = safetensors_header(path)
-            shapes |= {key: tuple(one["shape"]) for key, one in header.items() if key != "__metadata__"}
+        return sum(len(safetensors_header(path).keys() - {"__metadata__"}) for path in stored_files(folder))
     except AttnctlError as error:
         raise AttnctlError(f"cannot read {name}: {error}") from error
-    return shapes
 
 
 def check_layer_count(settings: dict[str, object], count: int, name: str) -> None:
@@ -417,35 +423,6 @@ def check_layer_count(settings: dict[str, object], count: int, name: str) -> Non
                 raise AttnctlError(
                     f"{name}: config.json says {field} {str(layers)[:40]}, its files hold {count:,} tensors"
                 )
-
-
-def check_tensor_sizes(model_class: Any, folder: Path, stored: dict[str, tuple[int, ...]], name: str) -> None:
-    """Raise AttnctlError where a network by its config.json has other, or far more, numbers than its file holds.
-
-    It is laid out without memory: transformers would fill what does not fit the file with random numbers first.
-    """
-    import torch
-
-    try:
-        config = configuration_of(model_class, folder)
-        with torch.device("meta"):
-            network = model_class._from_config(config)
-    except Exception:  # what fails here fails as it is loaded, which says why
-        return
-    if getattr(config, "quantization_config", None):  # packed: of other shapes
-        return
-    own, lacking = network.base_model_prefix, 0
-    for key, part in sorted({**dict(network.named_parameters()), **dict(network.named_buffers())}.items()):
-        shape = next((stored[one] for one in (key, key.removeprefix(f"{own}."), f"{own}.{key}") if one in stored), None)
-        if shape is None:
-            lacking += part.numel()
-        elif math.prod(shape) != part.numel():  # one that lies the other way may be turned as it is read
-            raise _sizes_differ(name, key, shape, part.shape)
-    held = sum(map(math.prod, stored.values()))
-    if lacking > held + limits.NUMBERS_LACKING:
-        raise AttnctlError(
-            f"{name}: config.json asks for {lacking:,} numbers that its files, with {held:,}, do not hold"
-        )
 
 
 def _sizes_differ(name: str, key: str, stored: Sequence[int], configured: Sequence[int]) -> AttnctlError:

@@ -1,10 +1,11 @@
-"""A checkpoint found, loaded and read by its own tokenizer: what a folder, a GGUF file or a hub's id opens."""
+"""Open a checkpoint by its folder, GGUF file or hub id: find it, load it, and choose how it reads what it is given."""
 
 from __future__ import annotations
 
 import copy
 import os
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -23,6 +24,8 @@ from attnctl.models.huggingface.network import (
     says_direction,
     usable_positions,
 )
+from attnctl.models.huggingface.readers.text import SourceTargetReader, TextReader
+from attnctl.models.huggingface.readers.two_towers import TextTowerReader
 from attnctl.models.huggingface.tokenizer import Pieces, open_pieces
 from attnctl.tokens import Token
 
@@ -36,7 +39,6 @@ if TYPE_CHECKING:
 HEARING = (
     "whisper", "wav2vec2", "wav2vec2-conformer", "hubert", "wavlm", "unispeech", "unispeech-sat", "sew", "data2vec-audio",
 )  # fmt: skip
-HEARS, PICTURES = "hears", "reads pictures"  # what models do that are given no text
 KINDS = ("encoder", "decoder", "cross")
 DTYPES = ("auto", "float32", "bfloat16", "float16")
 
@@ -62,7 +64,7 @@ def open_checkpoint(
     source_language: str | None = None,
     **decoder: Any,
 ) -> Checkpoint:
-    """A checkpoint by its folder, GGUF file, Hugging Face id, or well-known name (minilm, smollm2, gpt2).
+    """Open a checkpoint by its folder, GGUF file, Hugging Face id, or well-known name (minilm, smollm2, gpt2).
 
     `dtype` auto is float32 on the CPU and as stored on a GPU; `image` is the file of a picture that each text goes with,
     `text_pair` a second text that is read behind each text; `source_language` that of a text to translate; `decoder` are
@@ -78,104 +80,122 @@ def open_checkpoint(
         from attnctl.models.huggingface.gguf import dequantised_folder
 
         folder = dequantised_folder(folder)
-    settings = read_json(folder / "config.json")
-    asked = DecoderRequest(**decoder)
-    kind = _kind_of_model(settings, asked, name)
-    of_text = {"bos": bos is not None, "truncate": truncate, "generate": asked.generate, "image": image}
-    of_text |= {"text_pair": text_pair, "source_language": source_language, "target_language": asked.target_language}
-    if (does := _sense_beside_text(settings)) is not None:
-        for option in (option for option, given in of_text.items() if given):
-            raise UsageError(f"is for models of text, and {short_name(name)} {does}", option=option)
-        network = load_network(folder, settings, dtype, device, short_name(name))
-        origin = origin_of(found, name)
-        if does == PICTURES:
-            return _open_pictures(folder, settings, network, kind, short_name(name), origin)
-        from attnctl.models.huggingface.audio_checkpoint import open_audio_checkpoint
-
-        own = open_pieces(folder, short_name(name)) if settings.get("is_encoder_decoder") else None
-        info = replace(network_info(network, short_name(name), kind), **origin)
-        return open_audio_checkpoint(folder, network, info, kind, own, asked.target)
+    settings, asked = read_json(folder / "config.json"), DecoderRequest(**decoder)
+    opened = _Opened(short_name(name), folder, settings, _kind_of_model(settings, asked, name), origin_of(found, name))
+    load = partial(load_network, folder, settings, dtype, device, opened.name)
+    texts = {"bos": bos is not None, "truncate": truncate, "generate": asked.generate, "image": image}
+    texts |= {"text_pair": text_pair, "source_language": source_language, "target_language": asked.target_language}
+    if (takes := _sense_beside_text(settings)) is not None:
+        for option in (option for option, given in texts.items() if given):
+            does = "hears" if takes == "sound" else "reads pictures"
+            raise UsageError(f"is for models of text, and {opened.name} {does}", option=option)
+        return _open_sounds(opened, load(), asked) if takes == "sound" else _open_pictures(opened, load())
     if image is not None and (truncate or bos is not None):
-        raise UsageError(
-            f"does not go with {option_name('image')}: the checkpoint makes the prompt",
-            option="truncate" if truncate else "bos",
-        )
-    try:
-        pieces = open_pieces(folder, short_name(name), bos=bos, truncate=truncate)
-    except AttnctlError:
-        named = import_lightly(lambda: class_of(import_extra("transformers"), settings, name))
-        if named.main_input_name == "pixel_values":
-            what = f"{short_name(name)} reads pictures, and does not cut them into the patches of one grid"
-            raise AttnctlError(f"{what}: attnctl.capture records its attention") from None
-        raise
+        why = f"does not go with {option_name('image')}: the checkpoint makes the prompt"
+        raise UsageError(why, option="truncate" if truncate else "bos")
+    pieces = _open_tokenizer(opened, bos, truncate)
     pieces.set_languages(source_language, asked.target_language)
-    pieces = replace(pieces, names_target=asked.target_language is not None)
-    network = load_network(folder, settings, dtype, device, short_name(name))
-    if asked.target_language is None and kind != "self":
-        pieces.force_language(getattr(getattr(network, "generation_config", None), "forced_bos_token_id", None))
-    both, network = network, getattr(network, "text_model", network) if _has_two_towers(network) else network
-    n_layers = network_info(network, short_name(name), kind).n_layers
-    if n_layers is not None and n_layers < 1:
-        raise AttnctlError(f"{short_name(name)} has no layers, by its config.json")
-    if network.main_input_name != "input_ids":
-        raise AttnctlError(f"{short_name(name)} reads {network.main_input_name.replace('_', ' ')}, not text")
-    if kind == "cross" and merges_source(network):
-        if asked.attention is not None:
-            raise UsageError(
-                f"{short_name(name)} attends to its own tokens and to the source in one softmax: see "
-                f"{option_name('attention', 'decoder')}",
-                option="attention",
-                value=kind,
-            )
-        kind = "decoder"
-    pieces = replace(pieces, limit=_token_limit(network, pieces.limit))
-    info = replace(network_info(network, short_name(name), kind), **origin_of(found, name))
-    model = _with_direction(Checkpoint(info, network, pieces, kind, asked.target, asked.generate or 0))
+    model = _open_texts(opened, load(), replace(pieces, names_target=asked.target_language is not None), asked)
     if text_pair is not None:
-        if both is not network or image is not None:
-            why = f"does not go with {short_name(name)}, which reads one text, with a picture beside it"
+        if image is not None:
+            why = f"does not go with {opened.name}, which reads one text, with a picture beside it"
             raise UsageError(why, option="text_pair")
         model = model.with_text_pair(text_pair)
-    if both is not network:
-        from attnctl.models.huggingface.two_towers import TextTower
-
-        towers = TextTower(info, network, model.pieces, kind, both=both, folder=folder)
-        return towers if image is None else towers.beside_picture(image)
     if image is None:
         return model
-    from attnctl.models.huggingface.picture_prompt import beside_picture
+    if isinstance(model.reader, TextTowerReader):
+        return model.reader.beside_picture(model, image)
+    from attnctl.models.huggingface.readers.picture_and_text import beside_picture
 
     return beside_picture(model, folder, image)
 
 
+class _Opened(NamedTuple):
+    """What is known of a checkpoint before its weights are read."""
+
+    name: str
+    folder: Path
+    settings: Document
+    kind: str
+    origin: Document
+
+
+def _open_sounds(opened: _Opened, network: PreTrainedModel, asked: DecoderRequest) -> Checkpoint:
+    from attnctl.models.huggingface.readers.sound import open_sound_reader
+
+    pieces = open_pieces(opened.folder, opened.name) if opened.settings.get("is_encoder_decoder") else None
+    reader = open_sound_reader(opened.folder, network, opened.name, opened.kind, pieces)
+    info = network_info(network, opened.name, opened.kind)
+    info = replace(info, causal=info.causal and opened.kind == "decoder", **opened.origin)
+    return Checkpoint(info, network, reader, opened.kind, asked.target)
+
+
+def _open_pictures(opened: _Opened, network: PreTrainedModel) -> Checkpoint:
+    from attnctl.models.huggingface.readers.picture import open_picture_reader
+
+    within = "patch_size" not in opened.settings
+    tower = getattr(network, "vision_model", network) if within else network
+    info = replace(network_info(tower, opened.name, opened.kind), causal=False, **opened.origin)
+    reader = open_picture_reader(opened.folder, opened.name)
+    return Checkpoint(info, network, reader, "vision" if within else "self")
+
+
+def _open_tokenizer(opened: _Opened, bos: bool | None, truncate: bool) -> Pieces:
+    """Open the tokenizer. Raises AttnctlError where there is none, and for a network of pictures that says what reads it."""
+    try:
+        return open_pieces(opened.folder, opened.name, bos=bos, truncate=truncate)
+    except AttnctlError:
+        named = import_lightly(lambda: class_of(import_extra("transformers"), opened.settings, opened.name))
+        if named.main_input_name == "pixel_values":
+            what = f"{opened.name} reads pictures, and does not cut them into the patches of one grid"
+            raise AttnctlError(f"{what}: attnctl.capture records its attention") from None
+        raise
+
+
+def _open_texts(opened: _Opened, network: PreTrainedModel, pieces: Pieces, asked: DecoderRequest) -> Checkpoint:
+    """Open a checkpoint that reads texts, of two towers the one that does. Raises AttnctlError where it has no layers."""
+    name, kind = opened.name, opened.kind
+    if asked.target_language is None and kind != "self":
+        pieces.force_language(getattr(getattr(network, "generation_config", None), "forced_bos_token_id", None))
+    both, network = network, getattr(network, "text_model", network) if _has_two_towers(network) else network
+    n_layers = network_info(network, name, kind).n_layers
+    if n_layers is not None and n_layers < 1:
+        raise AttnctlError(f"{name} has no layers, by its config.json")
+    if network.main_input_name != "input_ids":
+        raise AttnctlError(f"{name} reads {network.main_input_name.replace('_', ' ')}, not text")
+    if kind == "cross" and merges_source(network):
+        if asked.attention is not None:
+            decoder = option_name("attention", "decoder")
+            why = f"{name} attends to its own tokens and to the source in one softmax: see {decoder}"
+            raise UsageError(why, option="attention", value=kind)
+        kind = "decoder"
+    pieces = replace(pieces, limit=_token_limit(network, pieces.limit))
+    reader = _text_reader(kind, pieces) if both is network else TextTowerReader(pieces, both, opened.folder)
+    info = replace(network_info(network, name, kind), **opened.origin)
+    return _with_direction(Checkpoint(info, network, reader, kind, asked.target, asked.generate or 0))
+
+
+def _text_reader(kind: str, pieces: Pieces) -> TextReader:
+    return TextReader(pieces) if kind == "self" else SourceTargetReader(pieces)
+
+
 def _sense_beside_text(settings: Document) -> str | None:
-    """What a model does that is given a picture or a sound in a text's place; None of one that is given a text."""
+    """Return what a model is given in a text's place, "picture" or "sound"; None for one that is given a text."""
     if settings.get("model_type") in HEARING:
-        return HEARS
+        return "sound"
     # of a model of text and pictures patch_size stands within its vision_config; of a classifier only that part is run
     named: Any = settings.get("architectures") or []
     classifies = "vision_config" in settings and str(named[:1]).endswith("ForImageClassification']")
-    return PICTURES if "patch_size" in settings or classifies else None
-
-
-def _open_pictures(
-    folder: Path, settings: Document, network: PreTrainedModel, kind: str, name: str, origin: dict[str, Any]
-) -> Checkpoint:
-    from attnctl.models.huggingface.image_checkpoint import open_image_checkpoint
-
-    within = "patch_size" not in settings
-    tower = getattr(network, "vision_model", network) if within else network
-    info = replace(network_info(tower, name, kind), causal=False, **origin)
-    return replace(open_image_checkpoint(folder, network, info), kind="vision" if within else kind)
+    return "picture" if "patch_size" in settings or classifies else None
 
 
 def _has_two_towers(network: PreTrainedModel) -> bool:
-    """Whether one network reads a text, another a picture, and each ends in one vector (CLIP)."""
+    """Return whether one network reads a text, another a picture, and each ends in one vector (CLIP)."""
     return all(hasattr(network, part) for part in ("text_model", "vision_model", "logit_scale"))
 
 
 def short_name(name: str) -> str:
-    """A checkpoint's name for sentences: the last part of its path or id."""
+    """Return a checkpoint's name for sentences: the last part of its path or id."""
     path = Path(name)
     if path.suffix.lower() == ".gguf":
         return path.stem
@@ -204,7 +224,7 @@ def _kind_of_model(settings: Document, asked: DecoderRequest, name: str) -> str:
 
 
 def _token_limit(network: PreTrainedModel, own: int | None = None) -> int | None:
-    """How many tokens a network reads, by its table of positions and `own`, the tokenizer's limit; None: any number."""
+    """Return how many tokens a network reads, by its positions and `own`, the tokenizer's limit; None: any number."""
     config = network.config
     stated = getattr(config.get_text_config(), "max_position_embeddings", None)
     if not isinstance(stated, int) or stated < 1 or config.model_type == "t5":
@@ -238,7 +258,7 @@ def wrap_network(network: PreTrainedModel, tokenizer: PreTrainedTokenizerBase) -
         open_library=None if library is None else lambda: library,
     )
     kind = "encoder" if getattr(network.config, "is_encoder_decoder", False) else "self"
-    return _with_direction(Checkpoint(network_info(network, called, kind), network, pieces, kind))
+    return _with_direction(Checkpoint(network_info(network, called, kind), network, _text_reader(kind, pieces), kind))
 
 
 def _inner_model(network: PreTrainedModel) -> PreTrainedModel:
@@ -261,7 +281,7 @@ def _with_direction(model: Checkpoint) -> Checkpoint:
     """The checkpoint, its `causal` read off a run of three tokens where its modules do not say whether they look ahead."""
     if model.kind != "self" or says_direction(model.network):
         return model
-    few = replace(model, generate=0, pieces=replace(model.pieces, limit=None))
+    few = replace(model, generate=0, reader=TextReader(replace(model.pieces, limit=None)))
     try:
         ran = few.run([Token(str(number), number) for number in (1, 2, 3)], lambda layer: None)
     except AttnctlError:  # it says so when it is asked for more

@@ -36,7 +36,7 @@ ROUGH = 5e-2
 
 def can_batch(model: Model) -> bool:
     """Whether texts may share a forward pass: a checkpoint that reads one text, and lets its attention be seen."""
-    if type(model) is not Checkpoint or model.kind != "self" or model.generate:
+    if not isinstance(model, Checkpoint) or not model.reader.shares_passes or model.generate:
         return False
     if model.predict is not None or model.intervention is not None:
         return False
@@ -152,7 +152,7 @@ def run_padded(model: Checkpoint, texts: Sequence[tuple[Token, ...]], visits: Se
         own = None if output is None else SimpleNamespace(logits=logits)
         ran = Run(tokens, embeddings[b, : len(tokens)])
         ran.gates = traits.gates_of_text(b, len(tokens))
-        model.told_by_run(ran, traits, silent, own)
+        model.finish_run(ran, model.read("", tokens), traits, silent, own)
         runs.append(ran)
     return runs
 
@@ -175,7 +175,7 @@ def padded_inputs(model: Checkpoint, texts: Sequence[tuple[Token, ...]]) -> tupl
         inputs["attention_mask"] = torch.tensor(there, device=device)  # (batch, n)
     if "use_cache" in model.forward_keywords:
         inputs["use_cache"] = False
-    if "logits_to_keep" not in model.forward_keywords or any(model.mask_positions(tokens) for tokens in texts):
+    if "logits_to_keep" not in model.forward_keywords or any(model.pieces.mask_positions(tokens) for tokens in texts):
         return inputs, None
     at = sorted({len(tokens) - 1 for tokens in texts})  # only what follows the last token is told
     return inputs | {"logits_to_keep": torch.tensor(at, device=device)}, at

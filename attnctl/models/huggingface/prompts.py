@@ -4,13 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
 
+from attnctl import limits
 from attnctl.errors import AttnctlError, UsageError, in_one_line, option_name
 from attnctl.formats.chat import Conversation, Message
-from attnctl.models.huggingface.checkpoint import Checkpoint
-from attnctl.models.huggingface.template_process import template_process
+from attnctl.models.huggingface.hub import import_extra
 from attnctl.models.huggingface.tokenizer import named_token
 from attnctl.tokens import Token
+
+if TYPE_CHECKING:
+    from attnctl.models.huggingface.checkpoint import Checkpoint
+    from attnctl.text import Document
 
 
 @dataclass(frozen=True)
@@ -47,7 +52,7 @@ def render_conversation(
     messages = conversation.messages
     marks = [replace(message, content=_message_mark(at)) for at, message in enumerate(messages)]
     try:
-        text, marked = template_process.fill_templates(
+        text, marked = fill_templates(
             template,
             [[{"role": one.role, "content": one.content, **one.more} for one in said] for said in (messages, marks)],
             tools=list(conversation.tools) or None,
@@ -56,9 +61,23 @@ def render_conversation(
         )
     except ValueError as error:
         raise AttnctlError(f"the chat template of {name} refuses this conversation: {in_one_line(error)}") from error
-    except AttnctlError as error:
-        raise AttnctlError(f"the chat template of {name} is given up: {error}") from None
     return Prompt(text, _message_spans(text, marked, messages, name))
+
+
+def fill_templates(template: str, conversations: Sequence[Sequence[Document]], **given: Any) -> list[str]:
+    """Return the text that a template makes of each conversation in jinja's sandbox; `given` is what else it may use.
+
+    Raises ValueError where it fails.
+    """
+    render = import_extra("transformers.utils.chat_template_utils").render_jinja_template
+    try:
+        made = render(conversations=conversations, chat_template=template, **given)[0]
+    except Exception as error:  # a template fails as programs do
+        raise ValueError(" ".join(str(error).split())[:1000] or type(error).__name__) from error
+    texts = [str(text) for text in made]
+    if sum(map(len, texts)) > limits.TEXT_BYTES:
+        raise ValueError(f"it makes more than {limits.bytes_text(limits.TEXT_BYTES)} of text")
+    return texts
 
 
 def _message_mark(at: int) -> str:
@@ -96,7 +115,7 @@ def chat_prompt(model: Checkpoint, conversation: Conversation) -> Prompt:
     settings, name = model.pieces.settings, model.info.name
     if model.pieces.text_pair is not None:
         raise UsageError(f"does not go with {option_name('chat')}: a conversation is one text", option="text_pair")
-    if hasattr(model, "photograph"):
+    if model.photograph is not None:
         why = f"does not go with {option_name('image')}: give what is said of the picture as the text"
         raise UsageError(why, option="chat")
     return render_conversation(conversation, template_of(settings, name), settings, name, answer=True)
@@ -105,9 +124,8 @@ def chat_prompt(model: Checkpoint, conversation: Conversation) -> Prompt:
 def prompt_tokens(model: Checkpoint, text: str) -> tuple[Token, ...]:
     """The tokens of a prompt; where template and tokenizer both begin it, it begins once."""
     tokens = model.tokenize(text)
-    doubled = (
-        len(tokens) > 1 and tokens[0].id == tokens[1].id == model.pieces.bos_id and not hasattr(model, "photograph")
-    )
+    begins_twice = len(tokens) > 1 and tokens[0].id == tokens[1].id == model.pieces.bos_id
+    doubled = begins_twice and model.photograph is None
     return tokens[1:] if doubled else tokens
 
 

@@ -29,7 +29,6 @@ if TYPE_CHECKING:
     from tokenizers import Encoding, Tokenizer
 
     from attnctl.text import Document
-    from attnctl.tokens import GuardedTokenizer
 
 
 BETWEEN = "\n\n"  # what stands between the two texts of a pair where they are shown as one: each is a paragraph
@@ -43,7 +42,7 @@ class Pieces:
     """The tokenizer of a checkpoint's folder. `bos`: None as the tokenizer does it, True exactly one, False none added."""
 
     name: str
-    tokenizer: Tokenizer | GuardedTokenizer | LibraryTokenizer
+    tokenizer: Tokenizer | LibraryTokenizer
     settings: Document  # tokenizer_config.json
     limit: int | None = None  # tokens that the model can read
     bos: bool | None = None
@@ -81,7 +80,6 @@ class Pieces:
         """Encode a text: by the tokenizer of transformers where the tokenizers library alone would not know how."""
         encoding = self.tokenizer.encode(text)
         if self.text_pair is not None:
-            self.tokenizer.encode(self.text_pair)  # which has a limit of time
             if self.open_library is None:
                 why = f"needs a tokenizer of transformers for {self.name}, which reads pairs"
                 raise UsageError(why, option="text_pair")
@@ -224,6 +222,15 @@ class Pieces:
             return tokens
         return (Token(str(self.tokenizer.id_to_token(self.bos_id)), self.bos_id, 0, 0, special=True), *tokens)
 
+    def mask_positions(self, tokens: Sequence[Token]) -> list[int]:
+        """Return where a model is asked to fill in: the places of the mask tokens."""
+        mask = named_token(self.settings, "mask_token")
+        return [at for at, token in enumerate(tokens) if mask and token.special and token.text == mask]
+
+    def named_id(self, number: int) -> Token:
+        """Return the token of an id that the model puts before a text of its own."""
+        return Token(self.tokenizer.id_to_token(number) or str(number), number, special=True)
+
     @cached_property
     def bos_id(self) -> int | None:
         """The id of the token that begins a text, or None."""
@@ -357,13 +364,10 @@ def open_pieces(folder: Path, name: str, **how: Any) -> Pieces:
         settings = settings | {"chat_template": decode_text(read_bytes(template, limits.SETTINGS_BYTES), template)}
     path = folder / "tokenizer.json"
     opened = functools.cache(functools.partial(open_library_tokenizer, folder, name))
-    tokenizer: Tokenizer | GuardedTokenizer | LibraryTokenizer
+    tokenizer: Tokenizer | LibraryTokenizer
     with telling_errors(f"{name} has no tokenizer that can be read"):
         if path.exists():
-            tokenizer = library_tokenizer(
-                decode_text(read_bytes(path, limits.SETTINGS_BYTES), str(path)),
-                f"{name} has no tokenizer that can be read",
-            )
+            tokenizer = library_tokenizer(path, f"{name} has no tokenizer that can be read")
         else:  # older checkpoints: transformers knows how to build one from their vocabulary
             made = opened().tokenizer
             tokenizer = getattr(made, "backend_tokenizer", None) or opened()
@@ -378,7 +382,7 @@ def open_pieces(folder: Path, name: str, **how: Any) -> Pieces:
     return Pieces(name, tokenizer, settings, int(min(lengths)) if lengths else None, open_library=opened, **how)
 
 
-def _check_vocabulary(tokenizer: Tokenizer | GuardedTokenizer | LibraryTokenizer, name: str) -> None:
+def _check_vocabulary(tokenizer: Tokenizer | LibraryTokenizer, name: str) -> None:
     """Raise AttnctlError where no word has a token: transformers makes such a tokenizer of a folder without a vocabulary."""
     special = sum(added.special for added in tokenizer.get_added_tokens_decoder().values())
     if tokenizer.get_vocab_size() - special <= 2:  # T5's and DeBERTa's have "▁" and the like besides

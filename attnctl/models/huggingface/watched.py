@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -33,8 +33,7 @@ if TYPE_CHECKING:
     from tokenizers import Tokenizer
     from transformers import PreTrainedModel
 
-    from attnctl.tokens import GuardedTokenizer
-
+    from attnctl.models.huggingface.readers import ModelInput
 
 GATE_NOTE = "A learned gate multiplies each head's output: replaced is what the gate lets through, and means are of it."
 TOKENS_AT_ONCE = 4096  # of all rows of a batch together, unless told otherwise
@@ -220,14 +219,11 @@ def watch_network(
     Raises AttnctlError for an architecture whose heads cannot be switched, UsageError for a query that is not there.
     """
     check_switchable(model.network)
-    model = model.of_text(text)
-    alone = model.kind in ("self", "vision")
-    source = model.source_tokens(text) or model.tokenize(text)
-    decoder = () if alone else model.decoder_start()
-    tokens = decoder if model.kind in ("decoder", "cross") else source
-    model.check_tokens(tokens)
-    at = _watched_position(model, tokens, query)
-    pieces, read = model.pieces, _source_as_read(model, source) if tokens is decoder else None
+    decoder = model.reader.decoder_start(model, text)
+    tokens = decoder if model.kind in ("decoder", "cross") else model.tokenize(text)
+    given = model.read(text, tokens)
+    at = _watched_position(model, given, query)
+    inputs = _source_as_read(model, given)
     return WatchedNetwork(
         network=model.network,
         info=model.info,
@@ -236,62 +232,47 @@ def watch_network(
         tokens=tokens,
         query=at,
         tail=1 if decoder else len(tokens) - at,
-        inputs=lambda continuation: _watched_inputs(model, source, decoder, continuation, at, read),
-        spell=lambda one: spelled_id(pieces.tokenizer, one),
-        read=lambda word: word_of(pieces.tokenizer, word, model.info.name, as_target=tokens is decoder),
-        classes=model.classes,
+        inputs=lambda continuation: _watched_inputs(model, inputs, continuation, at),
+        spell=lambda one: spelled_id(model.pieces.tokenizer, one),
+        read=lambda word: word_of(model.pieces.tokenizer, word, model.info.name, as_target=tokens is decoder),
+        classes=model.classes if given.classes is None else given.classes,
         base=Intervention() if base is None else base,
         key_tokens=model.tokens_of_keys(tokens, text),
-        text_notes=(
-            *(() if source[0].seconds else model.pieces.beginning_notes(source, bool(model.info.causal))),
-            *model.input_notes(source),
-        ),
+        text_notes=(*given.notes,),
     )
 
 
-def _watched_position(model: Checkpoint, tokens: Sequence[Token], query: str | None) -> int:
+def _watched_position(model: Checkpoint, given: ModelInput, query: str | None) -> int:
+    tokens = given.tokens
     if query is not None:
         return find_token(tokens, query)
     of_picture = tokens[-1].box is not None and all(token.box or token.special for token in tokens)
-    if (of_picture or model.classes) and not model.info.causal:
+    if (of_picture or model.classes or given.classes) and not model.info.causal:
         return query_of_picture(tuple(tokens), None, causal=False)
-    blanks = [] if model.info.causal or model.kind != "self" else model.mask_positions(tokens)
+    blanks = [] if model.info.causal or model.kind != "self" else given.blanks
     if len(blanks) > 1:
         places = ", ".join(map(str, blanks))
         raise UsageError(f"the text has {len(blanks)} masks: name one with {option_name('query')} ({places})")
     return blanks[0] if blanks else len(tokens) - 1
 
 
-def _source_as_read(model: Checkpoint, source: tuple[Token, ...]) -> dict[str, object]:
-    """What a decoder's network is called with for its source: what the encoder, which no change reaches, makes of it."""
-    given, network = model.inputs_of_tokens(source), model.network
-    if "encoder_outputs" in given or "encoder_outputs" not in model.forward_keywords:
+def _source_as_read(model: Checkpoint, given: ModelInput) -> ModelInput:
+    """Return what a network is given, with what its encoder, which no change of the decoder reaches, makes of a source."""
+    if given.source is None or "encoder_outputs" in given.inputs or "encoder_outputs" not in model.forward_keywords:
         return given
-    with running_network(network, len(source), model.info.name):
-        return {"encoder_outputs": network.get_encoder()(**given)}
+    source = {name: value for name, value in given.inputs.items() if name != "decoder_input_ids"}
+    with running_network(model.network, len(given.source), model.info.name):
+        encoded = model.network.get_encoder()(**source)
+    return replace(given, inputs={"encoder_outputs": encoded, "decoder_input_ids": given.inputs["decoder_input_ids"]})
 
 
-def _watched_inputs(
-    model: Checkpoint,
-    source: tuple[Token, ...],
-    decoder: tuple[Token, ...],
-    continuation: tuple[int, ...],
-    at: int,
-    read: dict[str, object] | None,
-) -> dict[str, object]:
-    """What the network is called with for the text, or its decoder's start, and the ids that continue it.
-
-    `read` is what it is called with for the source of a decoder that is watched.
-    """
-    more = tuple(Token("", number) for number in continuation)
-    if decoder:
-        given = model.inputs_of_tokens(source) if read is None else read
-        inputs = given | {"decoder_input_ids": model.token_ids((*decoder, *more))}
-    else:
-        model.check_tokens((*source, *more))
-        inputs = model.inputs_of_tokens((*source, *more))
+def _watched_inputs(model: Checkpoint, given: ModelInput, more: tuple[int, ...], at: int) -> dict[str, object]:
+    """Return what the network is called with for the text, or its decoder's start, and the ids `more` that continue it."""
+    inputs = given.followed_by(more)
+    if "decoder_input_ids" not in inputs:
+        model.check_tokens((*given.tokens, *(Token("", number) for number in more)))
         if "logits_to_keep" in model.forward_keywords:
-            inputs["logits_to_keep"] = len(source) + len(more) - at
+            inputs["logits_to_keep"] = len(given.tokens) + len(more) - at
     return inputs | ({"use_cache": False} if "use_cache" in model.forward_keywords else {})
 
 
@@ -311,14 +292,12 @@ def class_named(classes: Mapping[int, str], text: str, name: str) -> Word:
     raise UsageError(f"{name} has {what}: {visible_text(known)}", option="target", value=text)
 
 
-def spelled_id(tokenizer: Tokenizer | GuardedTokenizer | LibraryTokenizer, number: int) -> str:
+def spelled_id(tokenizer: Tokenizer | LibraryTokenizer, number: int) -> str:
     """The text of one id of a vocabulary."""
     return tokenizer.decode([number], skip_special_tokens=False) or tokenizer.id_to_token(number) or f"id {number}"
 
 
-def word_of(
-    tokenizer: Tokenizer | GuardedTokenizer | LibraryTokenizer, text: str, name: str, *, as_target: bool = False
-) -> Word:
+def word_of(tokenizer: Tokenizer | LibraryTokenizer, text: str, name: str, *, as_target: bool = False) -> Word:
     """A text, or `as_target` a text that a decoder writes, as the ids that spell it.
 
     Raises UsageError where the vocabulary lacks it.

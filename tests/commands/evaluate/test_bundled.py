@@ -19,6 +19,7 @@ from attnctl.errors import AttnctlError
 from attnctl.layer.computed import ComputedLayer
 from attnctl.models import open_model
 from attnctl.models.builtin.weights import path_of
+from attnctl.source.model import TextModel
 from attnctl.tokens import Token, split_words
 from attnctl.trace.model_info import ModelInfo
 from attnctl.trace.run import Run as TraceRun
@@ -26,7 +27,7 @@ from tests.conftest import Run
 from tests.training.test_bundled_models import figures
 
 
-class Made:
+class Made(TextModel):
     """A model whose two heads look at the previous and at the first token, whatever the text."""
 
     info = ModelInfo(name="made", kind="dot", n_heads=2, n_layers=1, causal=True)

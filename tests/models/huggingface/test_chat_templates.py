@@ -1,4 +1,4 @@
-"""Chat templates: the text they make, where each message stands in it; those made to harm are given up in one line."""
+"""Chat templates: the text they make, where each message stands in it; one that fails is refused in one line."""
 
 from __future__ import annotations
 
@@ -6,11 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from attnctl import limits
 from attnctl.errors import AttnctlError
 from attnctl.formats.chat import Conversation, Message
 from attnctl.models.huggingface.prompts import render_conversation, template_of
-from attnctl.models.huggingface.template_process import template_process
 
 CHATML = (
     "{% for m in messages %}<|im_start|>{{ m.role }}\n{{ m.content }}<|im_end|>\n{% endfor %}"
@@ -73,23 +71,6 @@ def rendered(template: str, text: str = "Alice will eat") -> str:
 @pytest.mark.parametrize(
     "template",
     [
-        "{% for i in range(99999) %}{% for j in range(99999) %}{% endfor %}{% endfor %}",
-        "{{ 9 ** (9 ** 9) }}",  # one step, which nothing but the end of its process ends
-        "{{ 'x' * 10 ** 11 }}",
-        "{% set x = namespace(a=['xxxxxxxxxxxxxxxxxxxxxxxxxxxxx']) %}{% for i in range(60) %}{% set x.a = x.a + x.a %}{% endfor %}",
-    ],
-)
-def test_a_template_without_end_is_given_up(template: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    said = "the chat template of tiny is given up: it takes more than 2 seconds, or 2.1 GB"
-    with monkeypatch.context() as patch, pytest.raises(AttnctlError, match=said):
-        patch.setattr(limits, "TEMPLATE_SECONDS", 2)
-        rendered(template)
-    assert rendered(PLAIN) == "Alice will eat"
-
-
-@pytest.mark.parametrize(
-    "template",
-    [
         "{% macro f() %}{{ f() }}{% endmacro %}{{ f() }}",
         "{{ ''.__class__.__mro__[1].__subclasses__() }}",
         "{{ cycler.__init__.__globals__.os.system('touch pwned') }}",
@@ -106,7 +87,6 @@ def test_a_template_that_fails_or_reaches_out_is_refused(template: str) -> None:
     assert len(str(caught.value)) < 400 and not Path("pwned").exists()
 
 
-def test_one_process_fills_in_all() -> None:
-    for text in ("a", "\ud83d", "\x00\r\n"):
-        assert rendered(PLAIN, text + "x") == text + "x"
-    assert template_process._running_process() is template_process._running_process()
+@pytest.mark.parametrize("text", ["a", "\ud83d", "\x00\r\n"])
+def test_a_template_keeps_every_character(text: str) -> None:
+    assert rendered(PLAIN, text + "x") == text + "x"

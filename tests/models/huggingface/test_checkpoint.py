@@ -283,3 +283,15 @@ def test_a_bug_of_a_reading_is_not_told_as_the_models_failure(shelf: Shelf) -> N
         model = open_model(shelf("bart" if options else "llama"), **options)
         with pytest.raises(AttributeError, match="no_such_attribute"):
             TextSource(model, TEXT).read(BrokenReading())
+
+
+@pytest.mark.parametrize(
+    ("version", "told"), [("5.0.1", False), ("5.24.3", False), ("5.25.0.dev0", True), ("6.0", True)]
+)
+def test_a_newer_transformers_gets_one_note(
+    shelf: Shelf, monkeypatch: pytest.MonkeyPatch, version: str, told: bool
+) -> None:
+    model = open_model(shelf("llama"))
+    monkeypatch.setattr("transformers.__version__", version)
+    notes = [note for note in record_trace(model, "at ate").notes if f"transformers {version} is newer" in note]
+    assert len(notes) == told

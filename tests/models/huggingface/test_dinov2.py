@@ -60,11 +60,14 @@ def test_every_layer_has_the_weights_of_eager(model: Any) -> None:
     import torch
 
     path = str(photograph("grace_hopper.jpg"))
-    model.processor.size, model.processor.crop_size = {"shortest_edge": 112}, {"height": 112, "width": 112}
+    model.reader.processor.size, model.reader.processor.crop_size = (
+        {"shortest_edge": 112},
+        {"height": 112, "width": 112},
+    )
     trace = record_trace(model, path)
     model.network.set_attn_implementation("eager")
     with torch.inference_mode():
-        pixels = model.processor(read_photograph(path), return_tensors="pt")["pixel_values"]
+        pixels = model.reader.processor(read_photograph(path), return_tensors="pt")["pixel_values"]
         own = model.network(pixel_values=pixels, output_attentions=True).attentions
     assert len(own) == 12 and len(trace.tokens) == 65
     assert all(np.array_equal(layer.weights, one[0].numpy()) for layer, one in zip(trace.layers, own, strict=True))

@@ -105,8 +105,9 @@ def test_each_tower_is_read_and_captions_are_chosen_among(family: str, run: Run,
     text, seen = record_trace(open_model(str(folder)), "a will"), record_trace(open_model(str(folder)), picture)
     assert seen.tokens[-1].box is not None and [token.text for token in text.tokens][0] == "<s>"
     network = getattr(transformers, f"{family}Model").from_pretrained(folder, attn_implementation="eager").eval()
-    tower: Any = open_model(str(folder), image=picture) if family == "CLIP" else open_model(str(folder)).picture_tower()
-    pixels = tower.processor(read_photograph(picture), return_tensors="pt")["pixel_values"]
+    beside: Any = {"image": picture} if family == "CLIP" else {}
+    tower: Any = open_model(str(folder), **beside).model_for(picture)
+    pixels = tower.reader.processor(read_photograph(picture), return_tensors="pt")["pixel_values"]
     ids = torch.tensor([[token.id for token in text.tokens]])
     with torch.inference_mode():
         own = network.vision_model(pixel_values=pixels, output_attentions=True).attentions
@@ -134,7 +135,7 @@ def test_each_tower_is_read_and_captions_are_chosen_among(family: str, run: Run,
         return
     captions = ["a cat", "at will, or not", "a dog"]
     asked = run("explain", " | ".join(captions), *model, "--json").json
-    batch = [tower.text_tower.tokenize(caption) for caption in captions]
+    batch = [tower.reader.text_tower.tokenize(caption) for caption in captions]
     longest = max(map(len, batch))
     rows = torch.tensor([[token.id for token in one] + [0] * (longest - len(one)) for one in batch])
     mask = torch.tensor([[1] * len(one) + [0] * (longest - len(one)) for one in batch])
@@ -203,7 +204,7 @@ def test_weights_are_those_of_eager_and_every_patch_has_its_box(family: str, tmp
         assert patches["r0c0"] == (24, 4, 32, 12) and patches["r3c3"] == (48, 28, 56, 36)
     model.network.set_attn_implementation("eager")
     with torch.inference_mode():
-        pixels = model.processor(read_photograph(picture), return_tensors="pt")["pixel_values"]
+        pixels = model.reader.processor(read_photograph(picture), return_tensors="pt")["pixel_values"]
         own = model.network(pixel_values=pixels, output_attentions=True).attentions
     for layer, weights in zip(trace.layers, own, strict=True):
         assert np.array_equal(layer.weights, weights[0].numpy())
@@ -220,7 +221,7 @@ def test_what_a_patch_shows_is_what_its_box_holds(tmp_path: Path, picture: str) 
     for family in ("ViT", "Dinov2"):
         model: Any = open_model(str(saved(tmp_path / family, family)))
         photograph = read_photograph(picture)
-        pixels = model.processor(photograph, return_tensors="np")["pixel_values"][0] * 0.5 + 0.5  # (3, 32, 32)
+        pixels = model.reader.processor(photograph, return_tensors="np")["pixel_values"][0] * 0.5 + 0.5  # (3, 32, 32)
         given = np.asarray(photograph, np.float32) / 255
         for token in model.tokenize(picture):
             if token.box is not None:
@@ -244,7 +245,7 @@ def test_patches_of_padding_have_no_box(size: tuple[int, int], run: Run, tmp_pat
     model: Any = open_model(str(folder))
 
     def patches(picture: Image.Image) -> Any:
-        pixels = model.processor(picture, return_tensors="np")["pixel_values"][0]
+        pixels = model.reader.processor(picture, return_tensors="np")["pixel_values"][0]
         return pixels.reshape(3, 6, 8, 8, 8).transpose(1, 3, 0, 2, 4).reshape(48, -1)
 
     tokens = model.tokenize(photo)
@@ -373,7 +374,7 @@ def test_what_matters_for_the_class_of_a_picture_is_that_of_a_plain_run_changed_
     assert found["query"] == 0 and found["tokens"][1]["box"] == [0, 0, 20, 10]
 
     model: Any = open_model(folder)
-    pixels = model.processor(read_photograph(picture), return_tensors="pt")["pixel_values"]
+    pixels = model.reader.processor(read_photograph(picture), return_tensors="pt")["pixel_values"]
 
     def logits() -> Any:
         with torch.inference_mode():

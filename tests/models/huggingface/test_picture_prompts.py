@@ -351,8 +351,8 @@ def test_weights_are_those_of_eager_and_the_picture_has_its_boxes(
     assert (down, across) == (rows, columns)
     model.network.set_attn_implementation("eager")
     with torch.inference_mode():
-        prompt = model._prompt("What is this?")
-        given = model.processor(text=[prompt], images=[read_photograph(picture)], return_tensors="pt")
+        prompt = model.reader.prompt(model, "What is this?")
+        given = model.reader.processor(text=[prompt], images=[read_photograph(picture)], return_tensors="pt")
         output = model.network(**given, output_attentions=True)
     assert given["input_ids"][0].tolist() == [token.id for token in trace.tokens]
     for layer, weights in zip(trace.layers, output.attentions, strict=True):
@@ -373,7 +373,7 @@ def what_the_text_reads(model: Any, picture: Image.Image) -> Any:
 
     from attnctl.models.huggingface.attention_sites import blocks_of
 
-    given = model.processor(text=[model._prompt("Is it?")], images=[picture], return_tensors="pt")
+    given = model.reader.processor(text=[model.reader.prompt(model, "Is it?")], images=[picture], return_tensors="pt")
     text = next(part for name, part in model.network.named_modules() if name.endswith(("language_model", "text_model")))
     seen: list[Any] = []
     handle = blocks_of(text)[0].register_forward_pre_hook(
@@ -426,8 +426,8 @@ def test_tiles_have_eagers_weights_and_parts(
     trace = record_trace(model, "What is this?")
     model.network.set_attn_implementation("eager")
     with torch.inference_mode():
-        prompt = model._prompt("What is this?")
-        given = model.processor(text=[prompt], images=[read_photograph(picture)], return_tensors="pt")
+        prompt = model.reader.prompt(model, "What is this?")
+        given = model.reader.processor(text=[prompt], images=[read_photograph(picture)], return_tensors="pt")
         output = model.network(**given, output_attentions=True)
     assert given["input_ids"][0].tolist() == [token.id for token in trace.tokens]
     for layer, weights in zip(trace.layers, output.attentions, strict=True):
@@ -476,8 +476,10 @@ def test_several_pictures_stand_side_by_side(
         import torch
 
         model.network.set_attn_implementation("eager")
-        given = model.processor(
-            text=[model._prompt("Is it?")], images=list(read_photographs(",".join(paths))), return_tensors="pt"
+        given = model.reader.processor(
+            text=[model.reader.prompt(model, "Is it?")],
+            images=list(read_photographs(",".join(paths))),
+            return_tensors="pt",
         )
         with torch.inference_mode():
             output = model.network(**given, output_attentions=True)
@@ -592,7 +594,7 @@ def test_sources_of_one_token_are_the_effects_of_the_same_regions(
     times = {one.name: one.looked_at / other.looked_at for one, other in zip(begun, plain, strict=True)}
     assert {part.name: part.relative for part in found.parts} == pytest.approx(times, rel=1e-3)
     model: Any = open_model(str(folder), image=picture)
-    given = {name: value for name, value in model.of_text("Is it?").prepared.items() if name != "labels"}
+    given = model.read("Is it?", model.tokenize("Is it?")).inputs
     with torch.inference_mode():
         said = model.network.generate(**given, max_new_tokens=5, do_sample=False)[0, given["input_ids"].shape[1] :]
     longer = attnctl.sources("Is it?", str(folder), generate=5, image=picture)
@@ -626,7 +628,7 @@ def test_an_answer_is_not_seen_by_the_prompt(
     monkeypatch.setitem(FAMILIES, "paligemma2", (lambda: paligemma(window=16), (4, 4), (0, 0, 20, 10)))
     folder = str(saved(tmp_path / family, family)[0])
     model: Any = open_model(folder, image=picture)
-    given = dict(model.processor(text="Is it?", images=read_photograph(picture), return_tensors="pt"))
+    given = dict(model.reader.processor(text="Is it?", images=read_photograph(picture), return_tensors="pt"))
     del given["labels"]
     n = given["input_ids"].shape[1]
     assert given["input_ids"][0].tolist() == [token.id for token in model.tokenize("Is it?")]
@@ -659,7 +661,7 @@ def test_padding_has_no_box(
     model: Any = open_model(folder, image=str(tmp_path / "grey.png"))
 
     def patches(picture: Image.Image) -> Any:
-        pixels = model.processor.image_processor(picture, return_tensors="np")["pixel_values"][0]
+        pixels = model.reader.processor.image_processor(picture, return_tensors="np")["pixel_values"][0]
         return pixels.reshape(3, 4, 8, 4, 8).transpose(1, 3, 0, 2, 4).reshape(16, -1)
 
     tokens = [token for token in model.tokenize("Is it?") if token.box or token.text.startswith("padding-")]

@@ -6,6 +6,7 @@ import json
 import shutil
 import struct
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,7 @@ from tokenizers import Tokenizer
 
 from attnctl.formats.audio import read_audio
 from attnctl.models import open_model
-from attnctl.models.huggingface import audio_checkpoint
+from attnctl.models.huggingface.readers import sound as sound_reader
 from attnctl.source import record_trace
 from tests.conftest import Run, check_schema
 from tests.tools import whisper
@@ -54,7 +55,7 @@ def test_whispers_weights_are_those_of_eager(place: Path, kind: str) -> None:
     trace = record_trace(model, str(place / "tone.wav"), rows=rows)
     network = model.network
     network.set_attn_implementation("eager")
-    features = model.extractor(read_audio(str(place / "tone.wav")), sampling_rate=16_000, return_tensors="pt")
+    features = model.reader.extractor(read_audio(str(place / "tone.wav")), sampling_rate=16_000, return_tensors="pt")
     marks = ["<|startoftranscript|>", "<|en|>", "<|transcribe|>", "<|notimestamps|>"]
     ids = [network.config.decoder_start_token_id]
     if kind != "encoder":
@@ -100,7 +101,7 @@ def test_whisper_begins_as_generation_config_says(place: Path, tmp_path: Path, c
     (folder / "generation_config.json").write_text(json.dumps(settings | configured))
     model: Any = open_model(str(folder), attention="cross")
     first: list[list[int]] = []
-    samples = model.extractor(read_audio(str(place / "tone.wav")), sampling_rate=16_000, return_tensors="pt")
+    samples = model.reader.extractor(read_audio(str(place / "tone.wav")), sampling_rate=16_000, return_tensors="pt")
     hook = lambda _, args, given: first.append(given["input_ids"][0].tolist())  # noqa: E731
     with torch.no_grad():
         removable = model.network.model.decoder.register_forward_pre_hook(hook, with_kwargs=True)
@@ -130,7 +131,7 @@ def test_frames_of_other_families(place: Path, tmp_path: Path, family: str, sque
     trace = record_trace(model, str(place / "tone.wav"))
     network = model.network
     network.set_attn_implementation("eager")
-    samples = model.extractor(read_audio(str(place / "tone.wav")), sampling_rate=16_000, return_tensors="pt")
+    samples = model.reader.extractor(read_audio(str(place / "tone.wav")), sampling_rate=16_000, return_tensors="pt")
     with torch.inference_mode():
         output = network(samples["input_values"], output_attentions=True)
     for layer, weights in zip(trace.layers, output.attentions, strict=True):
@@ -151,7 +152,7 @@ def test_a_sound_is_read_heard_and_written_down_once(place: Path, run: Run, monk
         method = getattr(of, name)
         monkeypatch.setattr(of, name, lambda *values, **named: (done.append(name), method(*values, **named))[1])
 
-    counted(audio_checkpoint, "read_audio")
+    counted(sound_reader, "read_audio")
     counted(library.WhisperForConditionalGeneration, "generate")
     counted(library.WhisperEncoder, "forward")
     how = (
@@ -172,10 +173,11 @@ def test_a_sound_is_read_heard_and_written_down_once(place: Path, run: Run, monk
         assert sorted(done) == ["forward", "generate", "read_audio"], command
     path = whisper.write_wave(place / "changing.wav", whisper.sine(1.0))
     model: Any = open_model(str(place / "tiny"), attention="cross", target="One")
-    assert model.of_text(str(path)) is model.of_text(str(path)) and model.of_text(str(path)).seconds == 1
+    sound_in = partial(model.reader.sound_in, model, str(path))
+    assert sound_in() is sound_in() and sound_in().seconds == 1
     whisper.write_wave(path, whisper.sine(2.0))
-    assert model.of_text(str(path)).seconds == 2
-    assert replace(model, target="Two").of_text(str(path)).tokenize(str(path)) != model.tokenize(str(path))
+    assert sound_in().seconds == 2
+    assert replace(model, target="Two").tokenize(str(path)) != model.tokenize(str(path))
 
 
 def test_commands_take_a_sound(run: Run, place: Path, tmp_path: Path) -> None:

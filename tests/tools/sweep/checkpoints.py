@@ -14,6 +14,7 @@ from attnctl.formats.storage import from_json
 from attnctl.models.huggingface.check import check_attention
 from attnctl.models.huggingface.checkpoint import Checkpoint
 from attnctl.models.huggingface.network import network_info
+from attnctl.models.huggingface.readers.text import SourceTargetReader, TextReader
 from attnctl.models.huggingface.tokenizer import Pieces
 from attnctl.source import record_trace
 from attnctl.trace.consistency import findings_of_trace
@@ -30,7 +31,9 @@ def opened(family: Family, network: Any, kind: str) -> Checkpoint:
     tokenizer.pre_tokenizer = tokenizers.pre_tokenizers.WhitespaceSplit()
     target = "w5 w6 w7" if kind in ("decoder", "cross") else None
     name = family.kind
-    return Checkpoint(network_info(network, name, kind), network, Pieces(name, tokenizer, {}), kind, target)
+    pieces = Pieces(name, tokenizer, {})
+    reader = TextReader(pieces) if kind == "self" else SourceTargetReader(pieces)
+    return Checkpoint(network_info(network, name, kind), network, reader, kind, target)
 
 
 def tokenizer() -> tokenizers.Tokenizer:

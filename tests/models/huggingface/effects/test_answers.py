@@ -183,10 +183,9 @@ def test_the_generated_answer_is_that_of_the_network(model: Any) -> None:
         made = model.network.generate(torch.tensor([prompt]), max_new_tokens=6, do_sample=False, pad_token_id=0)
     wanted = made[0, len(prompt) :].tolist()
     assert list(read.answer) == [token for token in wanted if token != 2][: len(read.answer)]
-    for earlier in ((), (*prompt[-2:], *read.answer), (*prompt[-2:], *read.answer[:2], 5, 6), (*prompt[-2:], 5, 6, 7)):
-        again = AnsweredPrompt(model, prompt, after=read)
-        again.generate_answer(6, earlier)  # guessed right, right at first, wrong
-        assert again.answer == read.answer
+    again = AnsweredPrompt(model, prompt, after=read)
+    again.generate_answer(6)
+    assert again.answer == read.answer
 
 
 @pytest.mark.parametrize("shared", [0, 1, 20])

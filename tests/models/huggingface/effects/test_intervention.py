@@ -379,7 +379,7 @@ def turned_by_hooks(model: Any, tokens: Any, case: str, layer: int) -> np.ndarra
     """Value zeroing the plain way (Mohebbi et al. 2023): a forward of the whole network for each token: (n, n)."""
     path, first = VALUES[case]
     block, made = blocks_of(model.network)[layer], []
-    inputs = model._forward_inputs(tokens, None)
+    inputs = dict(model.read("", tokens).inputs)
     for keys in ([], *([key] for key in range(len(tokens)))):
 
         def zero_value(_: Any, __: Any, output: Any, keys: list[int] = keys) -> Any:

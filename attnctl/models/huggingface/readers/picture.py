@@ -1,139 +1,118 @@
-"""Checkpoints that read pictures: vision transformers, whose tokens are patches with their boxes in the picture."""
+"""The reader of pictures: of a vision transformer, whose tokens are patches with their boxes in the picture."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
+from functools import partial
 from importlib.util import find_spec
 from itertools import pairwise
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
-from attnctl.errors import AttnctlError, UsageError, in_one_line
+from attnctl.errors import AttnctlError, in_one_line
 from attnctl.formats.photographs import read_photograph
 from attnctl.models.huggingface.attention_sites import attention_sites
-from attnctl.models.huggingface.checkpoint import Checkpoint
 from attnctl.models.huggingface.hub import has_processor, import_extra
 from attnctl.models.huggingface.network import device_of_inputs, quiet_library
-from attnctl.models.huggingface.tokenizer import Pieces
+from attnctl.models.huggingface.readers import ModelInput, Reader
 from attnctl.tokens import PADDING, Token
-from attnctl.trace.model_info import ModelInfo
 from attnctl.trace.run import StopForward
 
 if TYPE_CHECKING:
     from PIL.Image import Image
-    from transformers import PreTrainedModel
+
+    from attnctl.models.huggingface.checkpoint import Checkpoint
 
 
 @dataclass(frozen=True)
-class ImageCheckpoint(Checkpoint):
-    """A checkpoint that reads a picture; where others are given a text it is given the name of the picture's file.
+class PictureReader(Reader):
+    """The reader of pictures: a user gives the name of a picture's file in a text's place.
 
     `processor` is the checkpoint's own: it resizes, crops and scales.
     """
 
-    processor: Any = None
-    picture: Any = None  # (1, 3, height, width), as the network takes it
+    name: str
+    processor: Any
+    takes: ClassVar[str] = "picture"
+    tokenizer = None
 
-    def tokenize(self, text: str) -> tuple[Token, ...]:
-        """The tokens of the picture in the file `text`: the network's own (CLS, registers), and row by row the patches.
+    def tokenize(self, model: Checkpoint, text: str) -> tuple[Token, ...]:
+        """Return the tokens of the picture in the file `text`: the network's own (CLS, registers), then row by row patches.
 
         A patch is called r3c5 (row 3, column 5). Raises AttnctlError for what is no picture, and for a network whose
         tokens are not the patches of a grid.
         """
         photograph = read_photograph(text)
-        values = self._processed(photograph)
-        patches = self._patches(photograph, values)
-        own = self._token_count(values) - len(patches)
-        config = self._config
+        values, config = self.processed(model, photograph), picture_config(model)
+        patches = self._patches(model, photograph, values)
+        own = _token_count(model, values) - len(patches)
         after = int(getattr(config, "num_detection_tokens", 0) or 0)
         names = ["[CLS]"] if own - after > 0 else []
         names += ["[DIST]"] if config.model_type == "deit" and own > 1 else []
-        names += [f"[REG{at}]" for at in range(own - after - len(names))]
+        names += [f"[REG{number}]" for number in range(own - after - len(names))]
         if own < 0 or own - after > 1 + max(int(getattr(config, "num_register_tokens", 0) or 0), len(names) - 1):
             raise AttnctlError(
-                f"{self.info.name} makes other tokens of a picture than its {len(patches)} patches: they have no "
+                f"{model.info.name} makes other tokens of a picture than its {len(patches)} patches: they have no "
                 "place to show"
             )
         before = tuple(Token(name, special=True) for name in names)
-        return (*before, *patches, *(Token(f"[DET{at}]", special=True) for at in range(after)))
+        return (*before, *patches, *(Token(f"[DET{number}]", special=True) for number in range(after)))
 
-    def of_text(self, text: str) -> ImageCheckpoint:
-        """The same, with the picture in the file `text`."""
-        return replace(self, picture=self._processed(read_photograph(text)))
+    def read(self, model: Checkpoint, text: str, tokens: tuple[Token, ...]) -> ModelInput:
+        """Return the picture in the file `text`, which has no ids beside it."""
+        return ModelInput(tokens, {"pixel_values": self.processed(model, read_photograph(text))})
 
-    def tokens_of_keys(self, tokens: Sequence[Token], text: str) -> None:
-        """None: the keys are the tokens."""
-        return
-
-    def check_tokens(self, tokens: Sequence[Token]) -> None:
-        """Nothing: the tokens are made of the picture that the network takes."""
-
-    def mask_positions(self, tokens: Sequence[Token]) -> list[int]:
-        """None: a picture has no blanks."""
-        return []
-
-    def inputs_beside(self, n: int) -> dict[str, object]:
-        """The picture, which has no ids beside it."""
-        return {"pixel_values": self.picture}
-
-    def inputs_of_tokens(self, tokens: Sequence[Token]) -> dict[str, object]:
-        """The picture."""
-        return self.inputs_beside(len(tokens))
-
-    @property
-    def _config(self) -> Any:
-        """The configuration of what reads the picture."""
-        return getattr(self.network.config, "vision_config", self.network.config)
-
-    def _processed(self, photograph: Image, **changed: bool) -> Any:
-        """What the checkpoint's processor makes of a picture: (1, 3, height, width)."""
+    def processed(self, model: Checkpoint, photograph: Image, **changed: bool) -> Any:
+        """Return what the checkpoint's processor makes of a picture: (1, 3, height, width)."""
         try:
             with quiet_library():
                 values = self.processor(photograph, return_tensors="pt", **changed)["pixel_values"]
         except Exception as error:  # each family's processor has its own
             raise AttnctlError(
-                f"the image processor of {self.info.name} fails on this picture: {in_one_line(error)}"
+                f"the image processor of {model.info.name} fails on this picture: {in_one_line(error)}"
             ) from error
         if values.ndim != 4 or len(values) != 1:
-            raise AttnctlError(f"the image processor of {self.info.name} makes several pictures of one")
-        return values.to(device_of_inputs(self.network), self.network.dtype)
+            raise AttnctlError(f"the image processor of {model.info.name} makes several pictures of one")
+        return values.to(device_of_inputs(model.network), model.network.dtype)
 
-    def _patches(self, photograph: Image, values: Any) -> list[Token]:
-        """The patches row by row, each with its box in the picture as it was given, before it was resized and cropped."""
+    def _patches(self, model: Checkpoint, photograph: Image, values: Any) -> list[Token]:
+        """Return the patches row by row, each with its box in the picture before it was resized and cropped."""
         sides = values.shape[-2:]  # height, width, of what the network takes
-        patch = self._config.patch_size
+        patch = picture_config(model).patch_size
         down, across = patch if isinstance(patch, (list, tuple)) else (patch, patch)
         grid = (sides[0] // down, sides[1] // across)
         seen = (grid[0] * down, grid[1] * across)
-        return boxes_of_grid(photograph, grid, sides, self._processed, seen)
+        return boxes_of_grid(photograph, grid, sides, partial(self.processed, model), seen)
 
-    def _token_count(self, values: Any) -> int:
-        """How many tokens the first attention is over."""
-        counts: list[int] = []
 
-        def stop(module: Any, arguments: tuple[Any, ...], keywords: dict[str, Any]) -> None:
-            states = arguments[0] if arguments else keywords["hidden_states"]
-            counts.append(int(states.shape[1]) if states.ndim == 3 and len(states) == 1 else -1)
-            raise StopForward
+def picture_config(model: Checkpoint) -> Any:
+    """Return the configuration of what reads the picture."""
+    return getattr(model.network.config, "vision_config", model.network.config)
 
-        first = next(iter(attention_sites(self.network, self.kind).values()), None)
-        if first is None:
-            raise AttnctlError(f"{self.info.name} has no attention")
-        handle = first.register_forward_pre_hook(stop, with_kwargs=True)
-        try:
-            with suppress(StopForward), import_extra("torch").inference_mode():
-                self.network(pixel_values=values)
-        finally:
-            handle.remove()
-        return counts[0] if counts else -1
 
-    def text_notes(self, tokens: Sequence[Token], source: Sequence[Token] | None, bare: bool) -> tuple[str, ...]:
-        """Nothing: those of a text are about its tokenizer."""
-        return ()
+def _token_count(model: Checkpoint, values: Any) -> int:
+    """Return how many tokens the first attention is over; -1 where it is over no tokens of one picture."""
+    counts: list[int] = []
+
+    def stop(module: Any, arguments: tuple[Any, ...], keywords: dict[str, Any]) -> None:
+        states = arguments[0] if arguments else keywords["hidden_states"]
+        counts.append(int(states.shape[1]) if states.ndim == 3 and len(states) == 1 else -1)
+        raise StopForward
+
+    first = next(iter(attention_sites(model.network, model.kind).values()), None)
+    if first is None:
+        raise AttnctlError(f"{model.info.name} has no attention")
+    handle = first.register_forward_pre_hook(stop, with_kwargs=True)
+    try:
+        with suppress(StopForward), import_extra("torch").inference_mode():
+            model.network(pixel_values=values)
+    finally:
+        handle.remove()
+    return counts[0] if counts else -1
 
 
 def boxes_of_grid(
@@ -213,35 +192,6 @@ def _boxes_of_spans(downs: Sequence[tuple[int, int] | None], acrosses: Sequence[
     ]
 
 
-@dataclass(frozen=True)
-class NoTokenizer:
-    """Stands where a checkpoint of text has its tokenizer. Raises UsageError for whatever is asked of it."""
-
-    name: str
-    does: str = "reads pictures"
-    text_pair: None = None
-    target_language: None = None
-
-    def joined_text(self, text: str) -> str:
-        """The name of the file, as it is."""
-        return text
-
-    def separator_notes(self, tokens: Sequence[Token]) -> tuple[str, ...]:
-        """Nothing: they are of the tokens of a text."""
-        return ()
-
-    place_notes = separator_notes
-
-    def beginning_notes(self, tokens: Sequence[Token], causal: bool) -> tuple[str, ...]:
-        """Nothing: they are of how a text begins."""
-        return ()
-
-    def __getattr__(self, asked: str) -> Any:
-        if asked.startswith("__"):
-            raise AttributeError(asked)
-        raise UsageError(f"{self.name} {self.does}, and this takes a model of text")
-
-
 def read_processor(name: str, load: Callable[[], Any]) -> Any:
     """Return the processor that `load` reads for the checkpoint `name`. Raises AttnctlError, one line, where that fails."""
     try:
@@ -256,11 +206,10 @@ def read_processor(name: str, load: Callable[[], Any]) -> Any:
         raise AttnctlError(f"the processor of {name} cannot be read: {in_one_line(error)}") from error
 
 
-def open_image_checkpoint(folder: Path, network: PreTrainedModel, info: ModelInfo) -> ImageCheckpoint:
-    """A checkpoint that reads pictures. Raises AttnctlError where the settings of its processor cannot be read."""
+def open_picture_reader(folder: Path, name: str) -> PictureReader:
+    """Return the reader of pictures of a checkpoint's folder. Raises AttnctlError where its processor cannot be read."""
     if not has_processor(folder):
-        raise AttnctlError(f"{info.name} has no preprocessor_config.json: how its pictures are resized is not known")
+        raise AttnctlError(f"{name} has no preprocessor_config.json: how its pictures are resized is not known")
     auto = import_extra("transformers").AutoImageProcessor
     how = {"local_files_only": True, "trust_remote_code": False, "backend": "pil"}
-    processor = read_processor(info.name, lambda: auto.from_pretrained(folder, **how))
-    return ImageCheckpoint(info, network, cast(Pieces, NoTokenizer(info.name)), "self", processor=processor)
+    return PictureReader(name, read_processor(name, lambda: auto.from_pretrained(folder, **how)))

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from attnctl.errors import AttnctlError
 from attnctl.formats.photographs import strip_offsets
 from attnctl.models.huggingface.hub import import_extra
-from attnctl.models.huggingface.image_checkpoint import boxes_between, boxes_of_grid
+from attnctl.models.huggingface.readers.picture import boxes_between, boxes_of_grid
 from attnctl.tokens import WHOLE, Token
 
 if TYPE_CHECKING:

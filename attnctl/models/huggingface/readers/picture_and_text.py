@@ -1,0 +1,183 @@
+"""The reader of a text beside pictures: of a vision-language checkpoint, where some tokens are parts of a picture."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from itertools import groupby
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from attnctl.errors import AttnctlError, UsageError, in_one_line
+from attnctl.formats.photographs import read_photographs, side_by_side
+from attnctl.models.huggingface.hub import import_extra, read_json
+from attnctl.models.huggingface.network import device_of_inputs, quiet_library
+from attnctl.models.huggingface.prompts import fill_templates
+from attnctl.models.huggingface.readers import ModelInput, Reader
+from attnctl.models.huggingface.readers.picture import read_processor
+from attnctl.models.huggingface.readers.picture_views import PictureLayout
+from attnctl.models.huggingface.readers.text import (
+    continuation_notes,
+    generated_tokens,
+    input_notes,
+    table_notes,
+)
+from attnctl.models.huggingface.tokenizer import named_token
+from attnctl.tokens import Token
+
+if TYPE_CHECKING:
+    from PIL.Image import Image
+
+    from attnctl.models.huggingface.checkpoint import Checkpoint
+    from attnctl.models.huggingface.tokenizer import Pieces
+
+
+@dataclass(frozen=True)
+class PicturePromptReader(Reader):
+    """The reader of a text beside one picture or several: each text is what is said to the checkpoint about them.
+
+    The checkpoint's chat template puts the two together; where it has none, its mark of a picture stands before the text.
+    The tokens of the picture have their boxes in it as it was given.
+    """
+
+    tokenizer: Pieces
+    processor: Any
+    photographs: tuple[Image, ...]
+    _last: dict[str, dict[str, Any]] = field(default_factory=dict, init=False, repr=False, compare=False)
+
+    @cached_property
+    def photograph(self) -> Image:
+        """The picture, or several side by side, in which boxes are."""
+        return side_by_side(self.photographs)
+
+    def tokenize(self, model: Checkpoint, text: str) -> tuple[Token, ...]:
+        """Return the tokens of the prompt: the picture's are called r3c5 (row 3, column 5); none has a place in `text`."""
+        made = self._processed(model, text)
+        ids, mark = made["input_ids"][0].tolist(), self._picture_id(model, made)
+        tokens: list[Token] = []
+        runs: list[tuple[str, int]] = []  # what stands before a run of the picture's tokens, and their number
+        before = ""
+        for is_picture, run in groupby(ids, lambda number: number == mark):
+            some = list(run)
+            if is_picture:
+                runs.append((before, len(some)))
+            tokens += [Token("", number) for number in some] if is_picture else self.pieces.continued_tokens((), some)
+            before = self.pieces.tokenizer.id_to_token(some[-1]) or ""
+        places = [at for at, number in enumerate(ids) if number == mark]
+        layout = PictureLayout(self.processor, model.network.config, made, self.photographs, runs)
+        for at, patch in zip(places, layout.tokens(), strict=True):
+            tokens[at] = replace(patch, id=mark)
+        if model.generate:
+            tokens += generated_tokens(model, self.read(model, text, tuple(tokens)).inputs)
+        return tuple(tokens)
+
+    def read(self, model: Checkpoint, text: str, tokens: tuple[Token, ...]) -> ModelInput:
+        """Return the tokens' ids, and what the processor makes beside those of the prompt.
+
+        The notes are about the tokens that were generated; the others are the processor's.
+        """
+        model.check_tokens(tokens)
+        made = self._processed(model, text)
+        n, device, dtype = made["input_ids"].shape[-1], device_of_inputs(model.network), model.network.dtype
+        inputs = {
+            name: value.to(device, dtype if value.is_floating_point() else None)
+            for name, value in made.items()
+            if name not in ("attention_mask", "labels") and hasattr(value, "shape")
+        }
+        whole = self._is_seen_whole(model, made)
+        mark = self._picture_id(model, made)
+        together = len(tokens) if whole else 1 + max(at for at, token in enumerate(tokens) if token.id == mark)
+        prompt = ModelInput(tokens, inputs, together=together, type_behind=int(whole))
+        ids = model.token_ids(tokens)
+        inputs = {"input_ids": ids, **prompt.beside(ids.shape[-1])}
+        notes = (*input_notes(model, tokens[n:], inputs), *continuation_notes(model, tokens), *table_notes(model))
+        return replace(prompt, inputs=inputs, notes=notes, blanks=self.pieces.mask_positions(tokens))
+
+    def _processed(self, model: Checkpoint, text: str) -> dict[str, Any]:
+        """Return what the processor makes of pictures and text. Raises AttnctlError where it fails on them."""
+        if text not in self._last:
+            prompt = self.prompt(model, text)
+            try:
+                with quiet_library():
+                    made = self.processor(text=[prompt], images=list(self.photographs), return_tensors="pt")
+            except Exception as error:  # each family's processor has its own
+                raise AttnctlError(
+                    f"the processor of {model.info.name} fails on this picture and text: {in_one_line(error)}"
+                ) from error
+            self._last.clear()
+            self._last[text] = dict(made)
+        return self._last[text]
+
+    def _is_seen_whole(self, model: Checkpoint, made: Mapping[str, Any]) -> bool:
+        """Return whether a prompt sees itself whole: its token type is 0, and that of what follows it 1 (PaliGemma)."""
+        types = None if model.info.causal else made.get("token_type_ids")
+        return types is not None and not bool(types.any())
+
+    def prompt(self, model: Checkpoint, text: str) -> str:
+        """Return picture and text as the chat template puts them together."""
+        settings = self.pieces.settings
+        template = getattr(self.processor, "chat_template", None) or settings.get("chat_template")
+        if not isinstance(template, str):
+            mark = getattr(self.processor, "boi_token", None) or getattr(self.processor, "image_token", "<image>")
+            # others end the line themselves, or not at all
+            between = "\n" if "Llava" in type(self.processor).__name__ else ""
+            return f"{str(mark) * len(self.photographs)}{between}{text}"
+        special = {key: named_token(settings, key) for key in ("bos_token", "eos_token", "pad_token", "unk_token")}
+        said = [
+            {"role": "user", "content": [*[{"type": "image"}] * len(self.photographs), {"type": "text", "text": text}]}
+        ]
+        try:
+            return fill_templates(template, [said], add_generation_prompt=True, **special)[0]
+        except ValueError as error:
+            why = f"the chat template of {model.info.name} refuses a picture beside a text: {in_one_line(error)}"
+            raise AttnctlError(why) from error
+
+    def _picture_id(self, model: Checkpoint, made: Mapping[str, Any]) -> int:
+        """Return the id that stands for a part of the picture."""
+        config = model.network.config
+        named = (getattr(config, name, None) for name in ("image_token_id", "image_token_index"))
+        mark = next((number for number in named if isinstance(number, int)), None)
+        if mark is None or not bool((made["input_ids"] == mark).any()):
+            raise AttnctlError(
+                f"{model.info.name} has no tokens of a picture in its prompt: which keys are it is not known"
+            )
+        return mark
+
+
+def beside_picture(model: Checkpoint, folder: Path, path: str) -> Checkpoint:
+    """Return the checkpoint beside the pictures that `path` names, with commas. Raises UsageError for one without sight."""
+    if getattr(model.network.config, "vision_config", None) is None or model.kind != "self":
+        raise UsageError(f"{model.info.name} reads no picture beside a text", option="image", value=path)
+    photographs = read_photographs(path)
+    processor = read_processor(model.info.name, lambda: _processor_of_pictures(folder, model.network.config))
+    if not hasattr(processor, "image_processor"):
+        raise AttnctlError(
+            f"{model.info.name} has no preprocessor_config.json: how its pictures are resized is not known"
+        )
+    pieces = replace(model.pieces, bos=False)  # the template begins as it does
+    return replace(model, reader=PicturePromptReader(pieces, processor, photographs))
+
+
+def _processor_of_pictures(folder: Path, config: Any) -> Any:
+    """Return the processor in a checkpoint's folder, without its part for videos, which needs torchvision."""
+    processing = import_extra("transformers.models.auto.processing_auto")
+    how = {"local_files_only": True, "trust_remote_code": False}
+    files = (folder / name for name in ("processor_config.json", "preprocessor_config.json", "tokenizer_config.json"))
+    name = next((found for file in files if file.is_file() and (found := read_json(file).get("processor_class"))), None)
+    kind: Any = processing.processor_class_from_name(str(name)) if name else None
+    if kind is None and type(config) in processing.PROCESSOR_MAPPING:
+        kind = processing.PROCESSOR_MAPPING[type(config)]
+    if kind is None or "video_processor" not in kind.get_attributes():
+        return processing.AutoProcessor.from_pretrained(folder, **how, backend="pil")
+
+    class WithoutVideos(kind):  # type: ignore[misc]
+        def check_argument_for_proper_class(self, argument_name: str, argument: object) -> object:
+            return None if argument is None else super().check_argument_for_proper_class(argument_name, argument)
+
+    auto = import_extra("transformers.processing_utils").MODALITY_TO_AUTOPROCESSOR_MAPPING
+    parts: list[Any] = []
+    for part in kind.get_attributes():
+        pil = {"backend": "pil"} if part == "image_processor" else {}
+        parts.append(None if part == "video_processor" else auto[part].from_pretrained(folder, **how, **pil))
+    return WithoutVideos.from_args_and_dict(parts, kind.get_processor_dict(folder, local_files_only=True)[0])
