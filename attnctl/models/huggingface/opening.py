@@ -30,6 +30,8 @@ from attnctl.models.huggingface.tokenizer import Pieces, open_pieces
 from attnctl.tokens import Token
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
     from attnctl.text import Document
@@ -81,7 +83,9 @@ def open_checkpoint(
 
         folder = dequantised_folder(folder)
     settings, asked = read_json(folder / "config.json"), DecoderRequest(**decoder)
-    opened = _Opened(short_name(name), folder, settings, _kind_of_model(settings, asked, name), origin_of(found, name))
+    opened = _Opened(
+        short_name(name), folder, settings, _kind_of_model(settings, asked, name), partial(origin_of, found, name)
+    )
     load = partial(load_network, folder, settings, dtype, device, opened.name)
     texts = {"bos": bos is not None, "truncate": truncate, "generate": asked.generate, "image": image}
     texts |= {"text_pair": text_pair, "source_language": source_language, "target_language": asked.target_language}
@@ -117,7 +121,7 @@ class _Opened(NamedTuple):
     folder: Path
     settings: Document
     kind: str
-    origin: Document
+    origin: Callable[[], Document]  # asked once the weights have been read: it makes their digest
 
 
 def _open_sounds(opened: _Opened, network: PreTrainedModel, asked: DecoderRequest) -> Checkpoint:
@@ -126,7 +130,7 @@ def _open_sounds(opened: _Opened, network: PreTrainedModel, asked: DecoderReques
     pieces = open_pieces(opened.folder, opened.name) if opened.settings.get("is_encoder_decoder") else None
     reader = open_sound_reader(opened.folder, network, opened.name, opened.kind, pieces)
     info = network_info(network, opened.name, opened.kind)
-    info = replace(info, causal=info.causal and opened.kind == "decoder", **opened.origin)
+    info = replace(info, causal=info.causal and opened.kind == "decoder", **opened.origin())
     return Checkpoint(info, network, reader, opened.kind, asked.target)
 
 
@@ -135,7 +139,7 @@ def _open_pictures(opened: _Opened, network: PreTrainedModel) -> Checkpoint:
 
     within = "patch_size" not in opened.settings
     tower = getattr(network, "vision_model", network) if within else network
-    info = replace(network_info(tower, opened.name, opened.kind), causal=False, **opened.origin)
+    info = replace(network_info(tower, opened.name, opened.kind), causal=False, **opened.origin())
     reader = open_picture_reader(opened.folder, opened.name)
     return Checkpoint(info, network, reader, "vision" if within else "self")
 
@@ -171,7 +175,7 @@ def _open_texts(opened: _Opened, network: PreTrainedModel, pieces: Pieces, asked
         kind = "decoder"
     pieces = replace(pieces, limit=_token_limit(network, pieces.limit))
     reader = _text_reader(kind, pieces) if both is network else TextTowerReader(pieces, both, opened.folder)
-    info = replace(network_info(network, name, kind), **opened.origin)
+    info = replace(network_info(network, name, kind), **opened.origin())
     return _with_direction(Checkpoint(info, network, reader, kind, asked.target, asked.generate or 0))
 
 
