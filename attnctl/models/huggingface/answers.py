@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from transformers import Cache, PreTrainedModel
 
     from attnctl.models.huggingface.attention_sites import Output
-    from attnctl.models.huggingface.readers import ModelInput
+    from attnctl.models.huggingface.checkpoint import ModelInput
 
 
 CHUNK = 512  # tokens of the prompt that are read at once

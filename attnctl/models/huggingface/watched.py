@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from tokenizers import Tokenizer
     from transformers import PreTrainedModel
 
-    from attnctl.models.huggingface.readers import ModelInput
+    from attnctl.models.huggingface.checkpoint import ModelInput
 
 GATE_NOTE = "A learned gate multiplies each head's output: replaced is what the gate lets through, and means are of it."
 TOKENS_AT_ONCE = 4096  # of all rows of a batch together, unless told otherwise

@@ -16,9 +16,9 @@ import numpy as np
 from attnctl.errors import AttnctlError, in_one_line
 from attnctl.formats.photographs import read_photograph
 from attnctl.models.huggingface.attention_sites import attention_sites
+from attnctl.models.huggingface.checkpoint import ModelInput, Reader
 from attnctl.models.huggingface.hub import has_processor, import_extra
 from attnctl.models.huggingface.network import device_of_inputs, quiet_library
-from attnctl.models.huggingface.readers import ModelInput, Reader
 from attnctl.tokens import PADDING, Token
 from attnctl.trace.run import StopForward
 

@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING, Any
 
 from attnctl.errors import AttnctlError, UsageError, in_one_line
 from attnctl.formats.photographs import read_photographs, side_by_side
+from attnctl.models.huggingface.checkpoint import ModelInput, Reader
 from attnctl.models.huggingface.hub import import_extra, read_json
 from attnctl.models.huggingface.network import device_of_inputs, quiet_library
 from attnctl.models.huggingface.prompts import fill_templates
-from attnctl.models.huggingface.readers import ModelInput, Reader
 from attnctl.models.huggingface.readers.picture import read_processor
 from attnctl.models.huggingface.readers.picture_views import PictureLayout
 from attnctl.models.huggingface.readers.text import (

@@ -16,9 +16,9 @@ from attnctl.arrays import Floats
 from attnctl.errors import AttnctlError, UsageError, in_one_line, option_name
 from attnctl.files import names_sound
 from attnctl.formats.audio import RATE, read_audio
+from attnctl.models.huggingface.checkpoint import ModelInput, Reader
 from attnctl.models.huggingface.hub import has_processor, import_extra
 from attnctl.models.huggingface.network import device_of_inputs, end_ids, quiet_library, running_network
-from attnctl.models.huggingface.readers import ModelInput, Reader
 from attnctl.models.huggingface.readers.text import GREEDY, decoder_start_id
 from attnctl.tokens import Token
 

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from attnctl.errors import AttnctlError, UsageError, option_name
 from attnctl.models.huggingface.attention_sites import merges_source
+from attnctl.models.huggingface.checkpoint import ModelInput, Reader
 from attnctl.models.huggingface.network import end_ids, generation_setting, running_network
-from attnctl.models.huggingface.readers import ModelInput, Reader
 from attnctl.models.huggingface.tokenizer import Pieces
 from attnctl.source.model import check_text
 from attnctl.text import visible_text

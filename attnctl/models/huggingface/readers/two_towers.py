@@ -8,10 +8,9 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from attnctl.errors import UsageError
 from attnctl.files import names_picture
-from attnctl.models.huggingface.checkpoint import Checkpoint
+from attnctl.models.huggingface.checkpoint import Checkpoint, ModelInput, Reader
 from attnctl.models.huggingface.hub import import_extra
 from attnctl.models.huggingface.network import network_info
-from attnctl.models.huggingface.readers import ModelInput, Reader
 from attnctl.models.huggingface.readers.picture import PictureReader, open_picture_reader
 from attnctl.models.huggingface.readers.text import TextReader
 from attnctl.selection import selected_heads
