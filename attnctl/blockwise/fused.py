@@ -14,7 +14,7 @@ from attnctl import attention
 from attnctl.attention import Array, Call
 from attnctl.blockwise import RowStatistics, Tick, neighbouring_edges
 from attnctl.blockwise.kernels import first_pass, second_pass
-from attnctl.blockwise.sweep import Rows, row_fields, share_with_sinks
+from attnctl.blockwise.row_tally import Rows, row_fields, share_with_sinks
 from attnctl.blockwise.tiles import FLOOR
 
 Tensor = torch.Tensor

@@ -1,0 +1,65 @@
+"""What a sweep knows of each row: kept over the blocks of keys, and made into statistics at the end."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import torch
+
+from attnctl.attention import Array, Call
+from attnctl.blockwise.tiles import FLOOR
+
+
+class Rows(NamedTuple):
+    """What is known of each row after some of the keys, all (heads, n_q); means are over those keys alone."""
+
+    logsumexp: torch.Tensor
+    entropy: torch.Tensor
+    distance: torch.Tensor
+    position: torch.Tensor
+    variance: torch.Tensor
+    marked: torch.Tensor  # (heads, marks, n_q)
+    top: torch.Tensor  # the largest score
+
+    @classmethod
+    def nothing(cls, like: torch.Tensor, heads: int, n_q: int, marks: int) -> Rows:
+        """Return rows that have seen no key yet."""
+        a, b, c, d = like.new_zeros(4, heads, n_q)
+        unseen, top = like.new_full((2, heads, n_q), FLOOR)
+        return cls(unseen, a, b, c, d, like.new_zeros(heads, marks, n_q), top)
+
+    def add_block(self, lo: int, hi: int, block: Rows) -> None:
+        """Take in what a block of keys says of rows [lo, hi): each side by its share of the two together."""
+        mine = Rows(*(part[..., lo:hi] for part in self))  # views
+        both = torch.logaddexp(mine.logsumexp, block.logsumexp)  # (heads, rows)
+        p, q = (mine.logsumexp - both).exp(), (block.logsumexp - both).exp()  # (heads, rows)
+        # a choice in two steps; every term is positive, so nothing cancels
+        choice = p * (both - mine.logsumexp) + q * (both - block.logsumexp)  # (heads, rows)
+        gap = block.position - mine.position  # (heads, rows)
+        mine.entropy.mul_(p).addcmul_(q, block.entropy).add_(choice)
+        mine.variance.mul_(p).addcmul_(q, block.variance).add_(p * q * gap * gap)  # Chan, Golub and LeVeque 1979
+        mine.distance.mul_(p).addcmul_(q, block.distance)
+        mine.position.mul_(p).addcmul_(q, block.position)
+        torch.maximum(mine.top, block.top, out=mine.top)
+        mine.marked.mul_(p[:, None]).addcmul_(q[:, None], block.marked)
+        mine.logsumexp.copy_(both)
+
+
+def share_with_sinks(call: Call, heads: range, lse: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    """Return the logsumexp with these heads' sinks in it, and the log of the keys' share: (heads, n_q) each."""
+    if call.sinks is None:
+        return lse, torch.zeros_like(lse)
+    sinks = call.sinks[:, None] if call.sinks.ndim == 1 else call.sinks  # (every head, 1 or n_q)
+    sinks = sinks[heads.start : heads.stop].to(lse.dtype) / call.temperature  # (heads, 1 or n_q)
+    return torch.logaddexp(lse, sinks), -torch.nn.functional.softplus(sinks - lse)
+
+
+def row_fields(rows: Rows, lse: torch.Tensor, log_share: torch.Tensor, seen: torch.Tensor) -> tuple[Array, ...]:
+    """Return entropy, distance, spread, marked, largest and kept, as `RowStatistics` has them.
+
+    `seen` (heads, n_q) is true for a row that sees a key.
+    """
+    share = log_share.exp() * seen  # (heads, n_q)
+    entropy = (rows.entropy - log_share) * share  # (heads, n_q)
+    largest = (rows.top - lse).clamp(max=0).exp() * seen  # (heads, n_q), above 1 only by rounding
+    return entropy, rows.distance * seen, rows.variance.sqrt() * seen, rows.marked * share[:, None], largest, share
