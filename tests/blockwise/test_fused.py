@@ -29,7 +29,7 @@ def compare(call, tolerance=1e-4, **wanted):
     assert tiles.is_fusible(moved)
     wide = replace(call, **{name: getattr(call, name).float() for name in ("queries", "keys", "values")})
     expected, found = sweep.measure_rows(wide, **wanted), sweep.measure_rows(moved, **wanted)
-    for name in expected.__dataclass_fields__:
+    for name in expected._fields:
         one, other = getattr(expected, name), getattr(found, name)
         assert (one is None) == (other is None), name
         if one is not None:
