@@ -116,7 +116,8 @@ def _laid_out(weights: torch.Tensor, put_out: torch.Tensor) -> torch.Tensor:
     if weights.shape == put_out.shape:
         return weights
     batch, heads, n, width = put_out.shape
-    wide = weights.new_zeros(batch, heads, n, n)
+    weights = weights.to(put_out.device)
+    wide = torch.zeros(batch, heads, n, n, dtype=weights.dtype, device=put_out.device)
     for query in range(n):
         for column in range(width):
             key = query + column - width // 2
