@@ -46,8 +46,8 @@ def project_heads(x: Array, w: Array, b: Array | None = None) -> Array:
     xp = array_namespace(x)
     if x.ndim > 2 and xp.__name__ != "numpy":  # one product for all texts and heads: faster in torch, other last bits
         heads, d_model, d = w.shape
-        beside = xp.reshape(xp.permute_dims(w, (1, 0, 2)), (d_model, heads * d))  # (d_model, heads · d)
-        y = split_heads(x @ beside, heads)  # (..., heads, n, d)
+        side_by_side = xp.reshape(xp.permute_dims(w, (1, 0, 2)), (d_model, heads * d))  # (d_model, heads · d)
+        y = split_heads(x @ side_by_side, heads)  # (..., heads, n, d)
     else:
         y = xp.expand_dims(x, axis=-3) @ w  # (..., heads, n, d)
     return y if b is None else y + xp.expand_dims(b, axis=-2)  # (..., heads, n, d)
@@ -58,8 +58,8 @@ def sinusoidal_positions(positions: Array, d_model: int) -> Array:
     xp = array_namespace(positions)
     pair = xp.arange((d_model + 1) // 2, dtype=positions.dtype, device=device_of(positions))  # (d_model / 2,)
     angle = positions[:, None] * xp.exp(pair * (-2.0 * math.log(10000.0) / d_model))  # (n, d_model / 2)
-    both = xp.stack([xp.sin(angle), xp.cos(angle)], axis=-1)  # (n, d_model / 2, 2)
-    return xp.reshape(both, (positions.shape[0], -1))[:, :d_model]  # (n, d_model)
+    pairs = xp.stack([xp.sin(angle), xp.cos(angle)], axis=-1)  # (n, d_model / 2, 2)
+    return xp.reshape(pairs, (positions.shape[0], -1))[:, :d_model]  # (n, d_model)
 
 
 def rope_angles(positions: Array, d: int, theta: float = 10000.0) -> Array:
@@ -77,18 +77,18 @@ def rotate_positions(x: Array, angles: Array, pairs: str = "half") -> Array:
     """
     xp = array_namespace(x)
     r = 2 * angles.shape[-1]
-    turned, rest = x[..., :r], x[..., r:]  # (..., n, r), (..., n, d - r)
+    rotated, unrotated = x[..., :r], x[..., r:]  # (..., n, r), (..., n, d - r)
     cos, sin = xp.cos(angles), xp.sin(angles)  # (n, r / 2)
     if pairs == "half":
-        a, b = turned[..., : r // 2], turned[..., r // 2 :]  # (..., n, r / 2)
-        turned = xp.concat([a * cos - b * sin, b * cos + a * sin], axis=-1)  # (..., n, r)
+        a, b = rotated[..., : r // 2], rotated[..., r // 2 :]  # (..., n, r / 2)
+        rotated = xp.concat([a * cos - b * sin, b * cos + a * sin], axis=-1)  # (..., n, r)
     elif pairs == "interleaved":
-        a, b = turned[..., 0::2], turned[..., 1::2]  # (..., n, r / 2)
-        turned = xp.stack([a * cos - b * sin, b * cos + a * sin], axis=-1)  # (..., n, r / 2, 2)
-        turned = xp.reshape(turned, x.shape[:-1] + (r,))  # (..., n, r)
+        a, b = rotated[..., 0::2], rotated[..., 1::2]  # (..., n, r / 2)
+        rotated = xp.stack([a * cos - b * sin, b * cos + a * sin], axis=-1)  # (..., n, r / 2, 2)
+        rotated = xp.reshape(rotated, x.shape[:-1] + (r,))  # (..., n, r)
     else:
         raise ValueError(f'pairs is "half" or "interleaved", not {pairs!r}')
-    return turned if r == x.shape[-1] else xp.concat([turned, rest], axis=-1)  # (..., n, d)
+    return rotated if r == x.shape[-1] else xp.concat([rotated, unrotated], axis=-1)  # (..., n, d)
 
 
 def split_heads(x: Array, n_heads: int) -> Array:
@@ -136,8 +136,8 @@ def visible_gaps(causal: bool, window: int | None) -> tuple[float, float]:
 
     `causal` hides the future, `window` the keys `window` or more tokens away.
     """
-    greatest = math.inf if window is None else window - 1
-    return (0 if causal else -greatest), greatest
+    largest = math.inf if window is None else window - 1
+    return (0 if causal else -largest), largest
 
 
 def visibility_mask(
@@ -152,11 +152,11 @@ def visibility_mask(
         return mask
     xp = array_namespace(queries)
     gap = xp.expand_dims(queries, axis=-1) - xp.expand_dims(keys, axis=-2)  # (..., n_q, n_k)
-    least, greatest = visible_gaps(causal, window)
-    shown = gap >= least  # (..., n_q, n_k)
+    smallest, largest = visible_gaps(causal, window)
+    visible = gap >= smallest  # (..., n_q, n_k)
     if window is not None:
-        shown = shown & (gap <= greatest)
-    return shown if mask is None else shown & mask  # (..., n_q, n_k)
+        visible = visible & (gap <= largest)
+    return visible if mask is None else visible & mask  # (..., n_q, n_k)
 
 
 def softmax(
@@ -170,15 +170,15 @@ def softmax(
     """
     xp = array_namespace(scaled_scores)
     dtype = scaled_scores.dtype
-    low = xp.finfo(dtype).bits < 32
-    x = xp.astype(scaled_scores, xp.float32) if low else scaled_scores  # (..., heads, n_q, n_k)
+    is_half = xp.finfo(dtype).bits < 32
+    x = xp.astype(scaled_scores, xp.float32) if is_half else scaled_scores  # (..., heads, n_q, n_k)
     x = x / temperature if temperature != 1.0 else x
     floor = xp.finfo(x.dtype).min
     if mask is not None:
         x = xp.where(mask, x, xp.asarray(-math.inf, dtype=x.dtype, device=device_of(x)))  # (..., heads, n_q, n_k)
     if hasattr(xp, "softmax"):
         weights = _own_softmax(x, mask, sinks, temperature)  # (..., heads, n_q, n_k)
-        return xp.astype(weights, dtype) if low else weights
+        return xp.astype(weights, dtype) if is_half else weights
     top = xp.max(x, axis=-1, keepdims=True)  # (..., heads, n_q, 1)
     if sinks is not None:
         sink = xp.astype(sink_column(sinks), x.dtype) / temperature  # (..., heads, 1 or n_q, 1)
@@ -191,7 +191,7 @@ def softmax(
     if mask is not None:
         total = xp.where(total == 0, xp.ones_like(total), total)
     weights = e / total  # (..., heads, n_q, n_k)
-    return xp.astype(weights, dtype) if low else weights
+    return xp.astype(weights, dtype) if is_half else weights
 
 
 def sink_column(sinks: Array) -> Array:
@@ -360,8 +360,8 @@ def check_shapes(call: Call) -> None:
 
 def broadcasts_to(shape: tuple[int, ...], whole: tuple[int, ...]) -> bool:
     """Whether an array of `shape` can be stretched to `whole`."""
-    ends = zip(reversed(shape), reversed(whole), strict=False)
-    return len(shape) <= len(whole) and all(own in (1, other) for own, other in ends)
+    sizes = zip(reversed(shape), reversed(whole), strict=False)
+    return len(shape) <= len(whole) and all(size in (1, target) for size, target in sizes)
 
 
 def run_call(call: Call) -> Attended:
@@ -403,37 +403,37 @@ def select_call(call: Call, heads: list[int] | None = None, rows: list[int] | No
     if heads is None and rows is None:
         return call
     xp = array_namespace(call.queries)
-    dev = device_of(call.queries)
+    device = device_of(call.queries)
     changes: dict[str, Array] = {f.name: getattr(call, f.name) for f in fields(call)}
     if heads is not None:
         n_heads = call.queries.shape[-3]
         group = n_heads // call.keys.shape[-3]
-        pick = xp.asarray(heads, device=dev)
-        pick_kv = xp.asarray([h // group for h in heads], device=dev)
-        changes["queries"] = xp.take(call.queries, pick, axis=-3)  # (..., chosen, n_q, d_k)
-        changes["keys"] = xp.take(call.keys, pick_kv, axis=-3)  # (..., chosen, n_k, d_k)
-        changes["values"] = xp.take(call.values, pick_kv, axis=-3)  # (..., chosen, n_k, d_v)
+        head_index = xp.asarray(heads, device=device)
+        kv_head_index = xp.asarray([h // group for h in heads], device=device)
+        changes["queries"] = xp.take(call.queries, head_index, axis=-3)  # (..., chosen, n_q, d_k)
+        changes["keys"] = xp.take(call.keys, kv_head_index, axis=-3)  # (..., chosen, n_k, d_k)
+        changes["values"] = xp.take(call.values, kv_head_index, axis=-3)  # (..., chosen, n_k, d_v)
         for name in ("bias", "keep"):
             part = changes[name]
             if part is not None and part.ndim >= 3 and part.shape[-3] == n_heads:
-                changes[name] = xp.take(part, pick, axis=-3)
+                changes[name] = xp.take(part, head_index, axis=-3)
         if call.sinks is not None:
-            changes["sinks"] = xp.take(call.sinks, pick, axis=0 if call.sinks.ndim == 1 else -2)
+            changes["sinks"] = xp.take(call.sinks, head_index, axis=0 if call.sinks.ndim == 1 else -2)
     if rows is not None:
         n_q = call.n_q
-        at = xp.asarray(rows, device=dev)
-        changes["queries"] = xp.take(changes["queries"], at, axis=-2)  # (..., heads, rows, d_k)
+        row_index = xp.asarray(rows, device=device)
+        changes["queries"] = xp.take(changes["queries"], row_index, axis=-2)  # (..., heads, rows, d_k)
         if call.sinks is not None and call.sinks.ndim > 1:
-            changes["sinks"] = xp.take(changes["sinks"], at, axis=-1)  # (..., heads, rows)
+            changes["sinks"] = xp.take(changes["sinks"], row_index, axis=-1)  # (..., heads, rows)
         for name in ("bias", "keep"):
             part = changes[name]
             if part is not None and part.shape[-2] == n_q:
-                changes[name] = xp.take(part, at, axis=-2)
+                changes[name] = xp.take(part, row_index, axis=-2)
         # what depends on a query's place is written out, since these rows need not be neighbours
         mask = call.mask
         if mask is not None and mask.shape[-2] == n_q:
-            mask = xp.take(mask, at, axis=-2)  # (..., rows, n_k)
-        positions, keys = call.query_positions[at], call.key_positions  # (rows,), (n_k,)
+            mask = xp.take(mask, row_index, axis=-2)  # (..., rows, n_k)
+        positions, keys = call.query_positions[row_index], call.key_positions  # (rows,), (n_k,)
         changes["mask"] = visibility_mask(
             positions, keys, causal=call.causal, window=call.window, mask=mask
         )  # (..., rows, n_k)

@@ -86,10 +86,10 @@ class Captured:
     has_sink: bool = False  # a learned sink takes a part of each row
 
     def __repr__(self) -> str:
-        kept = ", ".join(name for name in STEPS if getattr(self, name) is not None)
+        steps = ", ".join(name for name in STEPS if getattr(self, name) is not None)
         where = f"{'' if self.kind == 'self' else f'{self.kind} '}layer {self.layer}, heads {number_list(self.heads)}"
         return f"Captured {where}, forward {self.step}: weights {tuple(self.weights.shape)}" + (
-            f", {kept}" if kept else ""
+            f", {steps}" if steps else ""
         )
 
     def trace(
@@ -132,34 +132,34 @@ class Captures(list[Captured]):
         """
         check_types("trace", int, item=item, step=step)
         check_types("trace", str | None, kind=kind)
-        found = _calls_of_step(self, step, kind, self.unseen)
-        first = found[0]
+        calls = _calls_of_step(self, step, kind, self.unseen)
+        first = calls[0]
         batch, _, n_q, n_k = first.weights.shape
         if not -batch <= item < batch:
             raise UsageError(f"no text {item} in this batch: it has {batch}")
-        for call in found:
+        for call in calls:
             if call.weights.shape[-2:] != (n_q, n_k):
                 raise UsageError(
                     f"layer {call.layer} has {call.weights.shape[-2]} queries and {call.weights.shape[-1]} keys, layer "
                     f"{first.layer} {n_q} and {n_k}, and a trace has the same tokens in all layers: give one call"
                 )
         cross = first.kind == "cross"
-        here = first.rows if first.rows is not None else tuple(range(n_q))
+        query_rows = first.rows if first.rows is not None else tuple(range(n_q))
         start = 0 if cross else max(n_k - first.n_queries, 0)  # tokens read in earlier forwards
-        rows = tuple(start + at for at in here)
+        rows = tuple(start + row for row in query_rows)
         named = _tokens_for("tokens", tokens, first.n_queries if cross else n_k)
         columns = _tokens_for("key_tokens", key_tokens, n_k) if cross else None
         whole = rows == tuple(range(len(named)))
-        layers = tuple(_layer_of_call(call, item, None if whole else rows) for call in found)
+        layers = tuple(_layer_of_call(call, item, None if whole else rows) for call in calls)
         info = ModelInfo(
             first.model or "model",
             "checkpoint",
-            n_heads=max(call.n_heads for call in found),
-            n_layers=max(call.layer for call in found) + 1,
+            n_heads=max(call.n_heads for call in calls),
+            n_layers=max(call.layer for call in calls) + 1,
             dtype=str(first.weights.dtype).removeprefix("torch."),
         )
         text = " ".join(token.text for token in named)
-        notes = (NOTE, *(SINK_NOTE,) * any(call.has_sink for call in found))
+        notes = (NOTE, *(SINK_NOTE,) * any(call.has_sink for call in calls))
         notes += (f"{self.unseen[0].upper()}{self.unseen[1:]}.",) if self.unseen else ()
         return Trace(text=text, tokens=named, key_tokens=columns, model=info, layers=layers, notes=notes)
 
@@ -189,8 +189,8 @@ def _calls_of_step(calls: Sequence[Captured], step: int, kind: str | None, unsee
 def _tokens_for(name: str, names: Sequence[str] | None, count: int) -> tuple[Token, ...]:
     """Tokens of these names; numbered where there are none."""
     if names is None:
-        return tuple(named_tokens([str(at) for at in range(count)]))
-    if isinstance(names, str) or not isinstance(names, Sequence) or not all(isinstance(one, str) for one in names):
+        return tuple(named_tokens([str(index) for index in range(count)]))
+    if isinstance(names, str) or not isinstance(names, Sequence) or not all(isinstance(item, str) for item in names):
         raise TypeError(f"trace(): {name} is a list of str, a name for each token, not {type(names).__name__}")
     if len(names) != count:
         raise UsageError(f"{name} has {len(names)} names for {count} positions")
@@ -200,14 +200,14 @@ def _tokens_for(name: str, names: Sequence[str] | None, count: int) -> tuple[Tok
 def _layer_of_call(call: Captured, item: int, rows: tuple[int, ...] | None) -> LayerTrace:
     """One text of a call as a layer of a trace."""
     arrays: dict[str, Array] = {
-        name: as_numpy(there[item].float())
+        name: as_numpy(value[item].float())
         for name in STEPS
-        if name != "mask" and (there := getattr(call, name)) is not None
+        if name != "mask" and (value := getattr(call, name)) is not None
     }
     mask: Bools | None = None  # where every query sees every key
     if call.mask is not None:
-        seen = (call.mask if call.mask.ndim == 2 else call.mask[item]).cpu().numpy().astype(bool)  # (1 or n_q, n_k)
-        mask = None if seen.all() else np.broadcast_to(seen, call.weights.shape[-2:])  # (n_q, n_k)
+        visible = (call.mask if call.mask.ndim == 2 else call.mask[item]).cpu().numpy().astype(bool)  # (1 or n_q, n_k)
+        mask = None if visible.all() else np.broadcast_to(visible, call.weights.shape[-2:])  # (n_q, n_k)
     weights = as_numpy(call.weights[item].float())  # (heads, n_q, n_k)
     if call.has_sink:
         arrays["sink_weights"] = share_of_sink(weights)
@@ -255,8 +255,8 @@ def capture(
     if unknown := sorted(str(name) for name in keep if name not in STEPS):
         raise UsageError(f"no step {unknown[0]!r} to keep: the steps are {', '.join(STEPS)}")
     check_inference(model)
-    kept = frozenset(keep)
-    recording = _Recording(model, architecture_name(model), some_layers, some_heads, some_rows, attention, kept)
+    kept_steps = frozenset(keep)
+    recording = _Recording(model, architecture_name(model), some_layers, some_heads, some_rows, attention, kept_steps)
     with recording.of_calls(stop) if model_follows_interface(model) else recording.of_outputs():
         yield recording.traces
     if recording.traces.unseen:
@@ -290,17 +290,17 @@ class _Recording:
         """How many layers of each kind there are."""
         return {kind: layer_count(self.model, kind) for kind in FIELDS}
 
-    def check_seen(self, seen: set[int], silent: Sequence[str] = ()) -> None:
+    def check_seen(self, layers: set[int], silent: Sequence[str] = ()) -> None:
         """Raise where nothing went by, or a layer asked for did not."""
-        if not seen:
+        if not layers:
             kind = f"{self.attention} attention" if self.attention else "attention"
             why = (
                 f"{silent[0]} attends in code of its own" if silent else "it has none, or calls it in a way of its own"
             )
             raise AttnctlError(f"no {kind} of {self.name} went by: {why}")
         for index in self.layers or ():
-            if index not in seen and (index >= 0 or index < -1 - max(seen)):
-                why = f"the attention of {self.name} went by in layers {min(seen)} to {max(seen)}"
+            if index not in layers and (index >= 0 or index < -1 - max(layers)):
+                why = f"the attention of {self.name} went by in layers {min(layers)} to {max(layers)}"
                 raise UsageError(why, option="layer", value=index)
 
     def chosen(self, layer: int, n_heads: int, n_q: int) -> tuple[tuple[int, ...], tuple[int, ...] | None]:
@@ -348,9 +348,11 @@ class _Recording:
             cached = getattr(narrow, name)
             shared = attention.share_heads(cached, len(heads))  # (batch, heads, n_k, d)
             arrays[name] = shared.clone() if shared is cached else shared
-        kept = {name: array.detach() for name, array in arrays.items() if array is not None and name in self.keep}
+        kept_arrays = {
+            name: array.detach() for name, array in arrays.items() if array is not None and name in self.keep
+        }
         self.keep_weights(
-            site, heads, rows, steps.weights, (n_heads, call.n_q), has_sink=call.sinks is not None, **kept
+            site, heads, rows, steps.weights, (n_heads, call.n_q), has_sink=call.sinks is not None, **kept_arrays
         )
         return steps.context if whole else None
 
@@ -361,13 +363,13 @@ class _Recording:
         rows: tuple[int, ...] | None,
         weights: Array,
         whole: tuple[int, int],
-        **known: Array,
+        **fields: Array,
     ) -> None:
         """Keep the weights of the chosen heads and queries of a call that has `whole` many, and what else is known of it."""
-        known |= {"recurrence": site.recurrence, "model": self.name, "rows": rows}
-        known |= {"n_heads": whole[0], "n_queries": whole[1]}
+        fields |= {"recurrence": site.recurrence, "model": self.name, "rows": rows}
+        fields |= {"n_heads": whole[0], "n_queries": whole[1]}
         self.traces.append(
-            Captured(site.name, site.kind, site.layer, heads, site.step, weights.detach(), **known),
+            Captured(site.name, site.kind, site.layer, heads, site.step, weights.detach(), **fields),
         )
 
     # --- outside ---
@@ -385,10 +387,10 @@ class _Recording:
         steps, keys = itertools.count(), dict[str, int]()  # kind → how many keys there were at the step before
 
         def ask_for_weights(
-            _: object, args: tuple[object, ...], given: dict[str, object]
+            _: object, args: tuple[object, ...], keywords: dict[str, object]
         ) -> tuple[tuple[object, ...], dict[str, object]]:
             check_inference(self.model)
-            return args, given | {"output_attentions": True, "return_dict": True}
+            return args, keywords | {"output_attentions": True, "return_dict": True}
 
         with ExitStack() as stack:
             stack.enter_context(watching())
@@ -396,8 +398,8 @@ class _Recording:
             hook = self.model.register_forward_hook(lambda _, __, output: self.keep_output(output, next(steps), keys))
             stack.callback(hook.remove)
             yield
-        there = {kind for kind, count in self.layers_by_kind.items() if count and self.of_kind(kind)}
-        if keys and (lost := sorted(there - keys.keys())):
+        kinds = {kind for kind, count in self.layers_by_kind.items() if count and self.of_kind(kind)}
+        if keys and (lost := sorted(kinds - keys.keys())):
             self.traces.unseen = f"its {' and '.join(lost)} attention is not shown: no forward put out its weights"
 
     def keep_output(self, output: Output, step: int, keys: dict[str, int]) -> None:
@@ -410,9 +412,9 @@ class _Recording:
                 continue
             self.check_seen(set(range(count)))
             wants, cached = partial(self.wants_index, count=count), keys.get(kind, 0)
-            found = weights_put_out(self.model, output, kind, self.name, cached, wants)
-            keys[kind] = max((min(part.shape[3], cached + part.shape[2]) for part in found.values()), default=0)
-            for layer, weights in found.items():
+            by_layer = weights_put_out(self.model, output, kind, self.name, cached, wants)
+            keys[kind] = max((min(part.shape[3], cached + part.shape[2]) for part in by_layer.values()), default=0)
+            for layer, weights in by_layer.items():
                 n_heads, n_q = weights.shape[1:3]
                 heads, rows = self.chosen(layer, n_heads, n_q)
                 part = weights[:, list(heads)] if rows is None else weights[:, list(heads)][:, :, list(rows)]

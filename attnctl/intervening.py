@@ -66,13 +66,13 @@ def intervene(
 
 def _places_off(heads: Mapping[int, int | Sequence[int]]) -> list[tuple[int, int]]:
     """Return (layer, head) of the argument `heads`. Raises TypeError, naming the argument, for anything but numbers."""
-    found = []
+    places = []
     for layer, several in heads.items():
         require_type("intervene", "a layer of heads", layer, int)
         require_type("intervene", f"heads[{layer}]", several, int, Sequence)
-        some = _selection_or_none(f"heads[{layer}]", several) or ()
-        found += [(operator.index(layer), head) for head in some]
-    return found
+        numbers = _selection_or_none(f"heads[{layer}]", several) or ()
+        places += [(operator.index(layer), head) for head in numbers]
+    return places
 
 
 def _selection_or_none(name: str, value: object) -> tuple[int, ...] | None:

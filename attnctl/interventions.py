@@ -99,10 +99,10 @@ class Intervention:
 
 def seen_keys(call: Call) -> Array:
     """Which keys each query may look at: (n_q, n_k), or (batch, n_q, n_k) where the texts of a batch differ."""
-    shown = attention.visible_keys(call)
-    if shown is None:
+    mask = attention.visible_keys(call)
+    if mask is None:
         return place_array(np.ones((call.n_q, call.n_k), bool), call.queries)  # (n_q, n_k)
-    return shown
+    return mask
 
 
 def cut_edges(call: Call, interventions: Sequence[Intervention], layer: int, past: int = 0) -> Call:
@@ -111,28 +111,28 @@ def cut_edges(call: Call, interventions: Sequence[Intervention], layer: int, pas
     `past` tokens were read before the first query, in earlier forwards. A query that would lose its only key keeps itself;
     what an outer intervention, or the model itself, hides from some heads is lost to them already.
     """
-    cuts = [cut for one in interventions for cut in one.cuts if cut.in_layer(layer)]
+    cuts = [cut for intervention in interventions for cut in intervention.cuts if cut.in_layer(layer)]
     if not cuts:
         return call
     xp, n_q, n_k = attention.array_namespace(call.queries), call.n_q, call.n_k
     before = max(0, past + n_q - n_k)  # keys that a sliding cache has dropped
     by_head = call.bias is not None or any(cut.heads is not None for cut in cuts)
     shape = (call.queries.shape[-3] if by_head else 1, n_q, n_k)
-    lost = np.stack([_lost_edges(one, layer, shape, past, before) for one in interventions])
-    at = np.clip(np.arange(n_q) + past - before, 0, n_k - 1)  # (n_q,)
-    own = place_array(at[:, None] == np.arange(n_k), call.queries)  # (n_q, n_k)
+    lost = np.stack([_lost_edges(intervention, layer, shape, past, before) for intervention in interventions])
+    positions = np.clip(np.arange(n_q) + past - before, 0, n_k - 1)  # (n_q,)
+    diagonal = place_array(positions[:, None] == np.arange(n_k), call.queries)  # (n_q, n_k)
     lost = place_array(lost if call.queries.ndim == 4 else lost[0], call.queries)  # (…, heads or 1, n_q, n_k)
-    shown = xp.expand_dims(seen_keys(call), axis=-3)  # (…, 1, n_q, n_k)
-    seen = shown if call.bias is None else shown & ~_hidden_by(call.bias)  # (…, heads or 1, n_q, n_k)
-    left = seen & ~lost  # (…, heads or 1, n_q, n_k)
-    nothing = ~xp.any(seen, axis=-1, keepdims=True)  # (…, heads or 1, n_q, 1)
-    blind = ~nothing & ~xp.any(left, axis=-1, keepdims=True)
-    left = left | (blind & own)
-    if not bool(xp.any(left != seen)):
+    visible = xp.expand_dims(seen_keys(call), axis=-3)  # (…, 1, n_q, n_k)
+    seen_by_head = visible if call.bias is None else visible & ~_hidden_by(call.bias)  # (…, heads or 1, n_q, n_k)
+    remaining = seen_by_head & ~lost  # (…, heads or 1, n_q, n_k)
+    nothing = ~xp.any(seen_by_head, axis=-1, keepdims=True)  # (…, heads or 1, n_q, 1)
+    blind = ~nothing & ~xp.any(remaining, axis=-1, keepdims=True)
+    remaining = remaining | (blind & diagonal)
+    if not bool(xp.any(remaining != seen_by_head)):
         return call
     # a row of padding that saw nothing before goes on as the model computes it
-    mask = xp.any(left | (nothing & shown), axis=-3)  # (…, n_q, n_k)
-    bias = _bias_of_heads(call.bias, left, call.queries) if by_head else None
+    mask = xp.any(remaining | (nothing & visible), axis=-3)  # (…, n_q, n_k)
+    bias = _bias_of_heads(call.bias, remaining, call.queries) if by_head else None
     return replace(call, mask=mask, bias=bias, causal=False, window=None, offset=None)
 
 
@@ -141,20 +141,20 @@ def _hidden_by(bias: Array) -> Array:
     return bias < attention.array_namespace(bias).finfo(bias.dtype).min / 2
 
 
-def _bias_of_heads(bias: Array | None, left: Array, queries: Array) -> Array:
-    """Return a bias that hides every key that is not `left` to a head; of the others the one that there was, or 0."""
+def _bias_of_heads(bias: Array | None, visible: Array, queries: Array) -> Array:
+    """Return a bias that hides every key that is not `visible` to a head; of the others the one that there was, or 0."""
     xp = attention.array_namespace(queries)
-    bias = xp.zeros_like(left, dtype=queries.dtype) if bias is None else bias
+    bias = xp.zeros_like(visible, dtype=queries.dtype) if bias is None else bias
     number = partial(xp.asarray, dtype=bias.dtype, device=attention.device_of(bias))
-    kept = xp.where(_hidden_by(bias), number(0.0), bias)
+    plain = xp.where(_hidden_by(bias), number(0.0), bias)
     # no lower than the type allows: infinity would give NaN where a row keeps nothing
-    return xp.where(left, kept, number(xp.finfo(bias.dtype).min))
+    return xp.where(visible, plain, number(xp.finfo(bias.dtype).min))
 
 
-def _lost_edges(one: Intervention, layer: int, shape: tuple[int, int, int], past: int, before: int) -> Bools:
+def _lost_edges(intervention: Intervention, layer: int, shape: tuple[int, int, int], past: int, before: int) -> Bools:
     """True where an intervention hides a key from a query: (heads, n_q, n_k), or one head that stands for all."""
     lost, total = np.zeros(shape, bool), past + shape[1]  # (heads, n_q, n_k)
-    for cut in one.cuts:
+    for cut in intervention.cuts:
         if cut.in_layer(layer):
             keys = [key + total if key < 0 else key for key in cut.keys]
             behind = set(range(total)).difference(keys) if cut.apart else range(max(keys) + 1, total)
@@ -167,18 +167,18 @@ def _lost_edges(one: Intervention, layer: int, shape: tuple[int, int, int], past
 
 
 def replaced_heads(
-    context: Array, one: Intervention, layer: int, past: int = 0, own_mean: Array | None = None
+    context: Array, intervention: Intervention, layer: int, past: int = 0, own_mean: Array | None = None
 ) -> Array:
     """The context (…, heads, n_q, d_v), heads that are off in a layer replaced; arguments as of `context_instead`."""
-    if not (heads := one.heads.get(layer, ())):
+    if not (heads := intervention.heads.get(layer, ())):
         return context
     chosen = place_array(_chosen_heads(heads, context.shape[-3], layer), context)  # (heads, 1, 1)
-    instead = context_instead(context, one, layer, past, own_mean)
+    instead = context_instead(context, intervention, layer, past, own_mean)
     return attention.array_namespace(context).where(chosen, instead, context)
 
 
 def context_instead(
-    context: Array, one: Intervention, layer: int, past: int = 0, own_mean: Array | None = None
+    context: Array, intervention: Intervention, layer: int, past: int = 0, own_mean: Array | None = None
 ) -> Array:
     """What takes the place of every head's context (…, heads, n_q, d_v); it may have one row for all queries.
 
@@ -186,26 +186,30 @@ def context_instead(
     reference that does not fit.
     """
     xp = attention.array_namespace(context)
-    if one.how == "zero":
+    if intervention.how == "zero":
         return xp.zeros_like(context)
-    if one.reference is None:
+    if intervention.reference is None:
         return xp.mean(context, axis=-2, keepdims=True) if own_mean is None else own_mean  # (…, heads, 1, d_v)
-    if layer not in one.reference:
+    if layer not in intervention.reference:
         raise UsageError(f"the reference says nothing of layer {layer}: give its heads' contexts")
-    if not hasattr(one.reference[layer], "shape"):
-        raise TypeError(f"intervene(): reference[{layer}] is an array, not {one.reference[layer]!r}")
-    given = as_numpy(one.reference[layer])  # (heads, d_v) or (heads, n, d_v)
+    if not hasattr(intervention.reference[layer], "shape"):
+        raise TypeError(f"intervene(): reference[{layer}] is an array, not {intervention.reference[layer]!r}")
+    reference = as_numpy(intervention.reference[layer])  # (heads, d_v) or (heads, n, d_v)
     heads, n_q, d_v = context.shape[-3:]
-    if given.shape != ((heads, d_v) if one.how == "mean" else (heads, *given.shape[1:2], d_v)):
-        said = f"({heads}, {'' if one.how == 'mean' else 'n, '}{d_v})"
-        raise UsageError(f"the reference of layer {layer} has shape {tuple(given.shape)}: {one.how} needs {said}")
-    if one.how == "mean":
-        given = given[:, None]  # (heads, 1, d_v)
-    elif given.shape[1] < past + n_q:
-        raise UsageError(f"the reference has {given.shape[1]} tokens, this text {past + n_q}: resample needs as many")
+    if reference.shape != ((heads, d_v) if intervention.how == "mean" else (heads, *reference.shape[1:2], d_v)):
+        expected = f"({heads}, {'' if intervention.how == 'mean' else 'n, '}{d_v})"
+        raise UsageError(
+            f"the reference of layer {layer} has shape {tuple(reference.shape)}: {intervention.how} needs {expected}"
+        )
+    if intervention.how == "mean":
+        reference = reference[:, None]  # (heads, 1, d_v)
+    elif reference.shape[1] < past + n_q:
+        raise UsageError(
+            f"the reference has {reference.shape[1]} tokens, this text {past + n_q}: resample needs as many"
+        )
     else:
-        given = given[:, past : past + n_q]  # (heads, n_q, d_v)
-    return xp.astype(place_array(given, context), context.dtype)
+        reference = reference[:, past : past + n_q]  # (heads, n_q, d_v)
+    return xp.astype(place_array(reference, context), context.dtype)
 
 
 def zeroed_values(values: Array, keys: Sequence[int | None]) -> Array:
@@ -213,9 +217,9 @@ def zeroed_values(values: Array, keys: Sequence[int | None]) -> Array:
 
     → (keys, kv_heads, n_k, d_v).
     """
-    kept = np.arange(values.shape[-2]) != np.array([-1 if key is None else key for key in keys])[:, None]
-    there = place_array(kept[:, None, :, None], values)  # (keys, 1, n_k, 1)
-    return values * attention.array_namespace(values).astype(there, values.dtype)
+    unchanged = np.arange(values.shape[-2]) != np.array([-1 if key is None else key for key in keys])[:, None]
+    factors = place_array(unchanged[:, None, :, None], values)  # (keys, 1, n_k, 1)
+    return values * attention.array_namespace(values).astype(factors, values.dtype)
 
 
 def _chosen_heads(heads: Iterable[int], count: int, layer: int) -> Bools:

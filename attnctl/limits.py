@@ -73,18 +73,18 @@ SPANS = 200  # parts of a text: beyond, a matrix of them is no longer small
 TENSORS = 1_000_000  # in one weights file: the largest checkpoints have 50,000
 
 
-def growth_error(count: int, characters: int, what: str) -> str:
+def growth_error(count: int, characters: int, noun: str) -> str:
     """What is wrong where so many characters were made `count` characters or tokens; "" where nothing is."""
     if count <= TEXT_GROWTH * characters + TEXT_GROWTH_FREE:
         return ""
-    return f"it makes {count:,} {what} of {characters:,} characters"
+    return f"it makes {count:,} {noun} of {characters:,} characters"
 
 
-def check_memory(need: float, what: str, advice: str) -> None:
-    """Raise AttnctlError where `need` bytes are more than the free memory; `what` needs them, `advice` is what to do."""
+def check_memory(need: float, subject: str, advice: str) -> None:
+    """Raise AttnctlError where `need` bytes are more than the free memory; `subject` needs them, `advice` is what to do."""
     free = None if need < ALWAYS_FREE_BYTES else free_memory()
     if free is not None and need > free:
-        raise AttnctlError(f"{what} needs {bytes_text(need)} of memory, and {bytes_text(free)} are free: {advice}")
+        raise AttnctlError(f"{subject} needs {bytes_text(need)} of memory, and {bytes_text(free)} are free: {advice}")
 
 
 def free_memory() -> float | None:
@@ -133,12 +133,12 @@ class Range(NamedTuple):
 
     def range_text(self) -> str:
         """The range for an error message: "a number above 0, at most 1e+30"."""
-        least, most = (f"{end:,}" if isinstance(end, int) else f"{end:g}" for end in (self.least, self.most))
+        low, high = (f"{end:,}" if isinstance(end, int) else f"{end:g}" for end in (self.least, self.most))
         if self.above:
-            return f"a number above {least}, at most {most}"
+            return f"a number above {low}, at most {high}"
         if self.most < 1:
-            return f"a probability from {least} up to, not including, 1"
-        return f"it is {least} to {most}" + (f" {self.unit}" if self.unit else "")
+            return f"a probability from {low} up to, not including, 1"
+        return f"it is {low} to {high}" + (f" {self.unit}" if self.unit else "")
 
 
 EXACT = 2**53  # up to here a whole number is the same in JSON readers of every language

@@ -46,23 +46,23 @@ class AttentionLog(TrainerCallback):
         check_types("AttentionLog", Mapping, inputs=inputs)
         check_types("AttentionLog", int, every=every)
         check_tensors("AttentionLog", "inputs", inputs)
-        some = checked_selection("AttentionLog", "layer", layer)
+        layers = checked_selection("AttentionLog", "layer", layer)
         if report is not None and not callable(report):
             raise TypeError(f"AttentionLog(): report is a function, not {type(report).__name__}")
         if every < 1:
             raise UsageError(f"AttentionLog: every is 1 step or more, not {every}")
-        self.inputs, self.every, self.layers, self.report = dict(inputs), every, some, report
+        self.inputs, self.every, self.layers, self.report = dict(inputs), every, layers, report
         self.history: list[dict[str, float]] = []
         self._waiting: dict[str, float] = {}
 
-    def on_train_begin(self, args: object, state: TrainerState, control: object, **given: PreTrainedModel) -> None:
+    def on_train_begin(self, args: object, state: TrainerState, control: object, **arguments: PreTrainedModel) -> None:
         """Measure the model as it is before the first step."""
-        self.measure(given["model"], state.global_step)
+        self.measure(arguments["model"], state.global_step)
 
-    def on_step_end(self, args: object, state: TrainerState, control: object, **given: PreTrainedModel) -> None:
+    def on_step_end(self, args: object, state: TrainerState, control: object, **arguments: PreTrainedModel) -> None:
         """Measure after every so many steps."""
         if state.global_step % self.every == 0:
-            self.measure(given["model"], state.global_step)
+            self.measure(arguments["model"], state.global_step)
 
     def on_log(
         self, args: object, state: TrainerState, control: object, logs: Document | None = None, **_: object
@@ -87,16 +87,16 @@ class AttentionLog(TrainerCallback):
         finally:
             for module in trained:
                 module.training = True
-        found: dict[str, float] = {}
+        numbers: dict[str, float] = {}
         for call in calls:
             entropy, sink = head_measures(call.weights, inputs.get("attention_mask"))
-            for at, head in enumerate(call.heads):
-                row = {"entropy": float(entropy[at]), "sink": float(sink[at])}
+            for index, head in enumerate(call.heads):
+                row = {"entropy": float(entropy[index]), "sink": float(sink[index])}
                 self.history.append({"step": step, "layer": call.layer, "head": head, **row})
-                found |= {f"{MARK}/{call.layer}.{head}/{name}": value for name, value in row.items()}
-        self._waiting |= found
+                numbers |= {f"{MARK}/{call.layer}.{head}/{name}": value for name, value in row.items()}
+        self._waiting |= numbers
         if self.report is not None:
-            self.report(found)
+            self.report(numbers)
 
 
 def head_measures(weights: Array, attention_mask: Array | None = None) -> tuple[Array, Array]:
@@ -108,11 +108,11 @@ def head_measures(weights: Array, attention_mask: Array | None = None) -> tuple[
 
     batch, _, n_q, n_k = weights.shape
     weights = weights.float()
-    known = torch.ones(batch, n_k, device=weights.device)  # (batch, n_k)
+    is_token = torch.ones(batch, n_k, device=weights.device)  # (batch, n_k)
     if attention_mask is not None:
-        known = attention_mask.float()
-    queries = known[:, -n_q:]  # (batch, n_q)
-    first = known.argmax(-1)  # (batch,)
+        is_token = attention_mask.float()
+    queries = is_token[:, -n_q:]  # (batch, n_q)
+    first = is_token.argmax(-1)  # (batch,)
     entropy = -(weights * weights.clamp_min(1e-30).log()).sum(-1)  # (batch, heads, n_q)
     on_first = weights[torch.arange(batch), :, :, first]  # (batch, heads, n_q)
     later = queries * (torch.arange(n_k - n_q, n_k, device=weights.device)[None] > first[:, None])  # (batch, n_q)

@@ -33,9 +33,9 @@ class Zoom(NamedTuple):
 EVERY_CELL = Zoom()
 
 
-def heatmap_grid(given: Prepared, cells: Overview) -> HeatmapGrid:
+def heatmap_grid(prepared: Prepared, cells: Overview) -> HeatmapGrid:
     """Return the cells of what was prepared, as they are shown."""
-    return of_overview(cells, given.done, given.measure, given.key_numbers)
+    return of_overview(cells, prepared.done, prepared.measure, prepared.key_numbers)
 
 
 def read_heatmap(
@@ -55,46 +55,46 @@ def read_heatmap(
     for part in trace.layers if layers is None else map(trace.layer, layers):
         for head in heads or ():
             part.position_of(head)
-    given = prepare(TraceSource(trace), Changes(drop=drop, renormalise=renormalise), layers, heads)
-    grid = OverviewReading(_single_tokens(given))
-    return replace(heatmap_grid(given, given.read(grid)), cited=trace.cited)
+    prepared = prepare(TraceSource(trace), Changes(drop=drop, renormalise=renormalise), layers, heads)
+    grid = OverviewReading(_single_tokens(prepared))
+    return replace(heatmap_grid(prepared, prepared.read(grid)), cited=trace.cited)
 
 
-def grid_of(given: Prepared, zoom: Zoom = EVERY_CELL, room: int | None = None) -> GridReading:
+def grid_of(prepared: Prepared, zoom: Zoom = EVERY_CELL, room: int | None = None) -> GridReading:
     """Return the cells of a grid: at most `room` a side. Raises UsageError for a zoom that is not there."""
-    source, heads = given.source, given.head_count
+    source, heads = prepared.source, prepared.head_count
     if zoom.pool not in (None, "mean", "max"):
         raise UsageError("it is mean or max", option="pool", value=zoom.pool)
     if zoom.spans is not None and zoom[:3] != (None, None, None):
-        others = f"{option_name('rows')}, {option_name('columns')} and {option_name('pool')}"
-        raise UsageError(f"goes without {others}: its cells are the parts' shares", option="spans")
-    if given.overview is not None:
-        return _kept_grid(given.overview, source.name, zoom)
-    if zoom == EVERY_CELL and max(len(source.tokens), len(given.key_tokens)) <= LONG:
-        return _single_tokens(given)
+        options = f"{option_name('rows')}, {option_name('columns')} and {option_name('pool')}"
+        raise UsageError(f"goes without {options}: its cells are the parts' shares", option="spans")
+    if prepared.overview is not None:
+        return _kept_grid(prepared.overview, source.name, zoom)
+    if zoom == EVERY_CELL and max(len(source.tokens), len(prepared.key_tokens)) <= LONG:
+        return _single_tokens(prepared)
     if zoom.spans is not None:
-        if given.key_tokens != source.tokens and own_numbers(source.tokens, given.key_tokens) is None:
+        if prepared.key_tokens != source.tokens and own_numbers(source.tokens, prepared.key_tokens) is None:
             raise UsageError("names parts of one text, and here queries and keys are of two", option="spans")
-        rows, columns = (parts_of(zoom.spans, source.text, axis) for axis in (source.tokens, given.key_tokens))
+        rows, columns = (parts_of(zoom.spans, source.text, axis) for axis in (source.tokens, prepared.key_tokens))
         return GridReading(rows, columns, "mass")
     size = SIZE if heads <= MANY else SIZE // 4
     if room is not None:
         size = min(room, size) if heads <= MANY else 32
     name = 18 if heads == 1 or room is not None else 13  # characters, as many as a picture writes
     rows = zoom_cells(source.tokens, range(len(source.tokens)), zoom.rows, "rows", size, source.text, name)
-    columns = zoom_cells(given.key_tokens, given.key_numbers, zoom.columns, "columns", size, source.text, name)
+    columns = zoom_cells(prepared.key_tokens, prepared.key_numbers, zoom.columns, "columns", size, source.text, name)
     if not columns:
         raise UsageError("dropping every key leaves nothing to show")
     return GridReading(rows, columns, zoom.pool or "mean")
 
 
-def _single_tokens(given: Prepared) -> GridReading:
+def _single_tokens(prepared: Prepared) -> GridReading:
     """Return a cell for each query whose weights are known and each key, by the token's own name."""
-    tokens, keys = given.source.tokens, given.key_tokens
-    queries = range(len(tokens)) if given.source.held_rows is None else given.source.held_rows
+    tokens, keys = prepared.source.tokens, prepared.key_tokens
+    queries = range(len(tokens)) if prepared.source.held_rows is None else prepared.source.held_rows
     return GridReading(
-        [TextPart(tokens[at].text, ((at, at + 1),)) for at in queries],
-        [TextPart(token.text, ((at, at + 1),)) for at, token in enumerate(keys)],
+        [TextPart(tokens[index].text, ((index, index + 1),)) for index in queries],
+        [TextPart(token.text, ((index, index + 1),)) for index, token in enumerate(keys)],
     )
 
 
@@ -105,16 +105,16 @@ def _kept_grid(overview: Overview | LongRow, name: str, zoom: Zoom) -> GridReadi
         raise AttnctlError(f"{name} holds no grid of weights: give the text and its model")
     if zoom.spans is not None:
         raise UsageError(f"does not go with {name}: its cells are pooled already", option="spans")
-    kept = []
+    chosen = []
     for parts, tokens, spec, option in (
         (grid.rows, overview.tokens, zoom.rows, "rows"),
         (grid.columns, overview.key_axis, zoom.columns, "columns"),
     ):
         first, last = token_range(spec, len(tokens), option)
-        kept.append([part for part in parts if first <= part.first_token and part.ranges[-1][1] <= last])
-    if not all(kept):
+        chosen.append([part for part in parts if first <= part.first_token and part.ranges[-1][1] <= last])
+    if not all(chosen):
         raise UsageError(f"no whole cell of {name} lies in these rows and columns")
-    return GridReading(kept[0], kept[1], zoom.pool or grid.pool)
+    return GridReading(chosen[0], chosen[1], zoom.pool or grid.pool)
 
 
 def zoom_cells(
@@ -125,11 +125,11 @@ def zoom_cells(
     `numbers` are those of the tokens in the text, by which they are named and divided.
     """
     first, last = token_range(spec, numbers[-1] + 1, option)
-    found = []
+    cells = []
     for ((a, b),) in even_parts(first, last, size):
         a, b = bisect_left(numbers, a), bisect_left(numbers, b)
         if a < b:  # tokens of no text are named by their numbers
             named = part_snippet(tokens, a, b, text, name, numbers[a]) if text else str(numbers[a])
             named = tokens[a].text if tokens[a].seconds else named  # a frame is called by when it begins
-            found.append(TextPart(named, ((a, b),)))
-    return tuple(found)
+            cells.append(TextPart(named, ((a, b),)))
+    return tuple(cells)

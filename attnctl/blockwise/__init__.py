@@ -38,9 +38,9 @@ def neighbouring_edges(edges: Sequence[int]) -> list[tuple[int, int]]:
     return list(zip(edges, edges[1:], strict=False))
 
 
-def even_edges(n: int, most: int) -> list[int]:
-    """Return edges of at most `most` bins over n tokens: all as wide as each other, but for the last."""
-    return [*range(0, n, math.ceil(n / most)), n]
+def even_edges(n: int, max_bins: int) -> list[int]:
+    """Return edges of at most `max_bins` bins over n tokens: all as wide as each other, but for the last."""
+    return [*range(0, n, math.ceil(n / max_bins)), n]
 
 
 def pool_keys(weights: Array, edges: Sequence[int], peaks: bool = False) -> Array:
@@ -59,8 +59,8 @@ def statistics_of_rows(weights: Array, positions: Array, marks: Array) -> RowSta
 
     `positions` (rows,) are the queries' places among the keys, `marks` (marks, n_k) as of `measure_rows`.
     """
-    kept = weights.sum(-1)  # (heads, rows)
-    total = np.where(kept == 0, 1, kept)  # (heads, rows)
+    mass = weights.sum(-1)  # (heads, rows)
+    total = np.where(mass == 0, 1, mass)  # (heads, rows)
     j = np.arange(weights.shape[-1])  # (n_k,)
     gap = np.abs(positions[:, None] - j)  # (rows, n_k)
     logs = np.log(weights, out=np.zeros_like(weights), where=weights > 0)  # (heads, rows, n_k)
@@ -73,7 +73,7 @@ def statistics_of_rows(weights: Array, positions: Array, marks: Array) -> RowSta
         spread=np.sqrt((weights * (j - mean) ** 2).sum(-1) / total),
         marked=np.swapaxes(weights @ marked.T, -1, -2),
         largest=weights.max(-1),
-        kept=kept,
+        kept=mass,
     )
 
 
@@ -86,9 +86,9 @@ def cut_call(call: Call, lo: int, hi: int) -> Call:
     """Return the call for the queries [lo, hi) alone, and for the keys that these may see; nothing is copied."""
     n_q, n_k = call.n_q, call.n_k
     first, last = lo + call.first_position, hi - 1 + call.first_position
-    least, greatest = attention.visible_gaps(call.causal, call.window)
-    b = int(min(n_k, max(last - least + 1, 1)))
-    a = int(min(max(0, first - greatest), b - 1))  # some key there must be, even where none is visible
+    smallest, largest = attention.visible_gaps(call.causal, call.window)
+    b = int(min(n_k, max(last - smallest + 1, 1)))
+    a = int(min(max(0, first - largest), b - 1))  # some key there must be, even where none is visible
 
     def cut_cells(cells: Array | None) -> Array | None:
         """Return the cells (…, n_q or 1, n_k or 1) of these queries and keys."""
@@ -115,9 +115,9 @@ def count_visible(call: Call) -> Array:
     if call.mask is not None:
         rows = mask_rows(call)
         return np.concatenate([rows(lo, lo + 512).sum(-1) for lo in range(0, call.n_q, 512)])
-    least, greatest = attention.visible_gaps(call.causal, call.window)
-    first = np.maximum(0, call_positions(call) - greatest)  # (n_q,)
-    last = np.minimum(call.n_k - 1, call_positions(call) - least)  # (n_q,)
+    smallest, largest = attention.visible_gaps(call.causal, call.window)
+    first = np.maximum(0, call_positions(call) - largest)  # (n_q,)
+    last = np.minimum(call.n_k - 1, call_positions(call) - smallest)  # (n_q,)
     return np.maximum(last - first + 1, 0).astype(np.int64)
 
 
@@ -151,12 +151,12 @@ class Parts:
     @classmethod
     def among(cls, parts: Sequence[Ranges], whole: int | None = None) -> Parts:
         """Return the parts alone, or among all of `whole` tokens."""
-        ends = {at for part in parts for span in part for at in span}
+        ends = {index for part in parts for span in part for index in span}
         edges = sorted(ends | (set() if whole is None else {0, whole}))
-        places, at_edge = np.zeros((len(edges) - 1, len(parts))), {edge: at for at, edge in enumerate(edges)}
-        for at, part in enumerate(parts):
+        places, bin_of_edge = np.zeros((len(edges) - 1, len(parts))), {edge: index for index, edge in enumerate(edges)}
+        for index, part in enumerate(parts):
             for a, b in part:
-                places[at_edge[a] : at_edge[b], at] = 1
+                places[bin_of_edge[a] : bin_of_edge[b], index] = 1
         return cls(edges, places)
 
 
@@ -173,19 +173,19 @@ def pool_weights(
         if a < b:
             masses.append(pool_keys(block[:, a - lo : b - lo], keys.edges, peaks))  # (heads, rows, bins)
     assert keys is not None
-    edges = [at - first for at in queries.edges]
+    edges = [edge - first for edge in queries.edges]
     return joined_bins(pool_rows(np.concatenate(masses, axis=1), edges, peaks), queries, keys, how)
 
 
-def joined_bins(found: Array, rows: Parts, columns: Parts, how: str) -> Array:
+def joined_bins(bins: Array, rows: Parts, columns: Parts, how: str) -> Array:
     """Return bins (heads, row bins, key bins) put together as the parts have them → (heads, rows, columns)."""
     if how == "max":
-        by_column = [found[:, :, place].max(-1) for place in columns.places.T > 0]
+        by_column = [bins[:, :, place].max(-1) for place in columns.places.T > 0]
         by_row = [np.stack(by_column, -1)[:, place].max(1) for place in rows.places.T > 0]
         return np.stack(by_row, 1)  # (heads, rows, columns)
     each = rows.places * np.diff(rows.edges)[:, None] / rows.sizes  # (row bins, rows)
-    mass = each.T.astype(found.dtype) @ (found @ columns.places.astype(found.dtype))  # (heads, rows, columns)
-    return mass / columns.sizes.astype(found.dtype) if how == "mean" else mass
+    mass = each.T.astype(bins.dtype) @ (bins @ columns.places.astype(bins.dtype))  # (heads, rows, columns)
+    return mass / columns.sizes.astype(bins.dtype) if how == "mean" else mass
 
 
 def single_tokens(parts: Sequence[Ranges]) -> list[int] | None:
@@ -200,15 +200,15 @@ def parts_visible(call: Call, rows: Sequence[Ranges], columns: Sequence[Ranges])
     A part of several stretches counts as all that lies between its ends, but for the keys where the call has a mask.
     """
     if call.mask is not None:
-        shown = visible_mask(mask_rows(call), rows, columns)
+        visible = visible_mask(mask_rows(call), rows, columns)
     else:
         queries, keys = (np.array([(part[0][0], part[-1][1] - 1) for part in parts]) for parts in (rows, columns))
         position = call_positions(call)[queries]  # (rows, 2)
-        least, greatest = attention.visible_gaps(call.causal, call.window)
+        smallest, largest = attention.visible_gaps(call.causal, call.window)
         widest = position[:, None, 1] - keys[None, :, 0]  # (rows, columns)
         narrowest = position[:, None, 0] - keys[None, :, 1]  # (rows, columns)
-        shown = (widest >= least) & (narrowest <= greatest)  # (rows, columns)
-    return None if shown.all() else shown
+        visible = (widest >= smallest) & (narrowest <= largest)  # (rows, columns)
+    return None if visible.all() else visible
 
 
 def visible_mask(mask: Callable[[int, int], Array], rows: Sequence[Ranges], columns: Sequence[Ranges]) -> Array:
@@ -220,9 +220,9 @@ def visible_mask(mask: Callable[[int, int], Array], rows: Sequence[Ranges], colu
     return np.stack([np.any([by_row[:, a:b].any(1) for a, b in part], axis=0) for part in columns], 1)
 
 
-def even_parts(first: int, last: int, most: int) -> list[Ranges]:
-    """Return at most `most` parts of tokens [first, last), as wide as each other but for the last."""
-    return [((first + a, first + b),) for a, b in neighbouring_edges(even_edges(last - first, most))]
+def even_parts(first: int, last: int, max_parts: int) -> list[Ranges]:
+    """Return at most `max_parts` parts of tokens [first, last), as wide as each other but for the last."""
+    return [((first + a, first + b),) for a, b in neighbouring_edges(even_edges(last - first, max_parts))]
 
 
 def effective_rank(grids: Array) -> Array:

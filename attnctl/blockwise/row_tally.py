@@ -31,10 +31,10 @@ class Rows(NamedTuple):
     def add_block(self, lo: int, hi: int, block: Rows) -> None:
         """Take in what a block of keys says of rows [lo, hi): each side by its share of the two together."""
         mine = Rows(*(part[..., lo:hi] for part in self))  # views
-        both = torch.logaddexp(mine.logsumexp, block.logsumexp)  # (heads, rows)
-        p, q = (mine.logsumexp - both).exp(), (block.logsumexp - both).exp()  # (heads, rows)
+        joined = torch.logaddexp(mine.logsumexp, block.logsumexp)  # (heads, rows)
+        p, q = (mine.logsumexp - joined).exp(), (block.logsumexp - joined).exp()  # (heads, rows)
         # a choice in two steps; every term is positive, so nothing cancels
-        choice = p * (both - mine.logsumexp) + q * (both - block.logsumexp)  # (heads, rows)
+        choice = p * (joined - mine.logsumexp) + q * (joined - block.logsumexp)  # (heads, rows)
         gap = block.position - mine.position  # (heads, rows)
         mine.entropy.mul_(p).addcmul_(q, block.entropy).add_(choice)
         mine.variance.mul_(p).addcmul_(q, block.variance).add_(p * q * gap * gap)  # Chan, Golub and LeVeque 1979
@@ -42,7 +42,7 @@ class Rows(NamedTuple):
         mine.position.mul_(p).addcmul_(q, block.position)
         torch.maximum(mine.top, block.top, out=mine.top)
         mine.marked.mul_(p[:, None]).addcmul_(q[:, None], block.marked)
-        mine.logsumexp.copy_(both)
+        mine.logsumexp.copy_(joined)
 
 
 def share_with_sinks(call: Call, heads: range, lse: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
@@ -54,12 +54,19 @@ def share_with_sinks(call: Call, heads: range, lse: torch.Tensor) -> tuple[torch
     return torch.logaddexp(lse, sinks), -torch.nn.functional.softplus(sinks - lse)
 
 
-def row_fields(rows: Rows, lse: torch.Tensor, log_share: torch.Tensor, seen: torch.Tensor) -> tuple[Array, ...]:
+def row_fields(rows: Rows, lse: torch.Tensor, log_share: torch.Tensor, sees_key: torch.Tensor) -> tuple[Array, ...]:
     """Return entropy, distance, spread, marked, largest and kept, as `RowStatistics` has them.
 
-    `seen` (heads, n_q) is true for a row that sees a key.
+    `sees_key` (heads, n_q) is true for a row that sees a key.
     """
-    share = log_share.exp() * seen  # (heads, n_q)
+    share = log_share.exp() * sees_key  # (heads, n_q)
     entropy = (rows.entropy - log_share) * share  # (heads, n_q)
-    largest = (rows.top - lse).clamp(max=0).exp() * seen  # (heads, n_q), above 1 only by rounding
-    return entropy, rows.distance * seen, rows.variance.sqrt() * seen, rows.marked * share[:, None], largest, share
+    largest = (rows.top - lse).clamp(max=0).exp() * sees_key  # (heads, n_q), above 1 only by rounding
+    return (
+        entropy,
+        rows.distance * sees_key,
+        rows.variance.sqrt() * sees_key,
+        rows.marked * share[:, None],
+        largest,
+        share,
+    )

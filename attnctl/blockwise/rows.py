@@ -34,15 +34,15 @@ def fused_context(call: Call) -> Array:
 
     from attnctl.blockwise.tiles import as_torch
 
-    given = as_torch(call)
+    tensors = as_torch(call)
     context: Array = torch.nn.functional.scaled_dot_product_attention(
-        given.queries[None],
-        given.keys[None],
-        given.values[None],
-        attn_mask=given.mask,
+        tensors.queries[None],
+        tensors.keys[None],
+        tensors.values[None],
+        attn_mask=tensors.mask,
         is_causal=call.causal,
         scale=call.effective_scale / call.temperature,
-        enable_gqa=given.queries.shape[0] != given.keys.shape[0],
+        enable_gqa=tensors.queries.shape[0] != tensors.keys.shape[0],
     )[0]  # (heads, n_q, d_v)
     return context.numpy() if isinstance(call.queries, np.ndarray) else context
 
@@ -58,9 +58,9 @@ def weights_between(call: Call, logsumexp: Array, rows: Array, columns: Array) -
     queries, keys = call.queries, call.keys
     n_heads, (n_q, n_k) = queries.shape[0], (call.n_q, call.n_k)
     share = n_heads // keys.shape[0]
-    seen = grids_visible(call, rows, columns)  # (grids, r, c)
+    visible = grids_visible(call, rows, columns)  # (grids, r, c)
     bias = None if call.bias is None else _broadcast_heads(call.bias, (n_heads, n_q, n_k))
-    found = np.empty((n_heads, *seen.shape), np.float32)
+    weights = np.empty((n_heads, *visible.shape), np.float32)
     for head in range(n_heads):
         q = _single_precision(queries[head][rows])  # (grids, r, d)
         k = _single_precision(keys[head // share][columns])  # (grids, c, d)
@@ -72,8 +72,8 @@ def weights_between(call: Call, logsumexp: Array, rows: Array, columns: Array) -
         lse = logsumexp[head][rows][..., None]  # (grids, r, 1)
         with np.errstate(over="ignore"):  # -inf then, and exp of it 0
             gap = as_numpy(scaled) - lse  # (grids, r, c); above 0 only by the rounding of large scores
-        found[head] = np.exp(np.where(seen & np.isfinite(lse), np.minimum(gap, 0), -np.inf))
-    return found
+        weights[head] = np.exp(np.where(visible & np.isfinite(lse), np.minimum(gap, 0), -np.inf))
+    return weights
 
 
 def _single_precision(array: Array) -> Array:
@@ -103,11 +103,11 @@ def weights_at_offset(cells: Cells, positions: Array, n_k: int, offset: int) -> 
     NaN where there is no such key.
     """
     columns = positions + offset  # (n_q,)
-    there = np.flatnonzero((columns >= 0) & (columns < n_k))
-    weights = cells(there[:, None], columns[there][:, None])[:, :, 0, 0]  # (heads, there)
-    found = np.full((len(weights), len(positions)), np.nan, np.float32)
-    found[:, there] = weights
-    return found
+    inside = np.flatnonzero((columns >= 0) & (columns < n_k))
+    weights = cells(inside[:, None], columns[inside][:, None])[:, :, 0, 0]  # (heads, inside)
+    result = np.full((len(weights), len(positions)), np.nan, np.float32)
+    result[:, inside] = weights
+    return result
 
 
 def weights_on_copies(cells: Cells, visible: Cells, ids: Sequence[int], shift: int) -> Array:
@@ -122,22 +122,22 @@ def weights_on_copies(cells: Cells, visible: Cells, ids: Sequence[int], shift: i
     order = np.argsort(names, kind="stable")
     starts = np.flatnonzero(np.r_[True, np.diff(names[order]) != 0])
     sizes = np.diff(np.r_[starts, n])
-    found: Array = None
+    result: Array = None
     for size in np.unique(sizes[sizes > 1]).tolist():
         copies = order[starts[sizes == size][:, None] + np.arange(size)]  # (distinct tokens, copies), ascending
-        most = max(1, (MEMORY >> 8) // size)  # rows of `size` weights at a time
-        few, many = min(most, size), max(1, most // size)
-        for at, lo in product(range(0, len(copies), many), range(0, size, few)):
-            everyone = copies[at : at + many]
-            rows = everyone[:, lo : lo + few]  # (distinct, rows)
-            columns = np.minimum(everyone + shift, n - 1)  # (distinct, copies)
-            counts = (rows[:, :, None] != everyone[:, None, :]) & (columns[:, None, :] != rows[:, :, None])
-            counts &= (everyone + shift < n)[:, None, :] & visible(rows, columns)  # (distinct, rows, copies)
+        max_rows = max(1, (MEMORY >> 8) // size)  # rows of `size` weights at a time
+        row_step, token_step = min(max_rows, size), max(1, max_rows // size)
+        for start, lo in product(range(0, len(copies), token_step), range(0, size, row_step)):
+            occurrences = copies[start : start + token_step]
+            rows = occurrences[:, lo : lo + row_step]  # (distinct, rows)
+            columns = np.minimum(occurrences + shift, n - 1)  # (distinct, copies)
+            counts = (rows[:, :, None] != occurrences[:, None, :]) & (columns[:, None, :] != rows[:, :, None])
+            counts &= (occurrences + shift < n)[:, None, :] & visible(rows, columns)  # (distinct, rows, copies)
             weights = cells(rows, columns)  # (heads, distinct, rows, copies)
             mass = np.einsum("hdrc,drc->hdr", weights, counts)  # (heads, distinct, rows)
-            found = np.full((len(weights), n), np.nan, np.float32) if found is None else found
-            found[:, rows] = np.where(counts.any(-1), np.minimum(mass, 1), np.nan)
-    return np.full((1, n), np.nan, np.float32) if found is None else found
+            result = np.full((len(weights), n), np.nan, np.float32) if result is None else result
+            result[:, rows] = np.where(counts.any(-1), np.minimum(mass, 1), np.nan)
+    return np.full((1, n), np.nan, np.float32) if result is None else result
 
 
 # --- whole rows --------------------------------------------------------------------------------------------------
@@ -149,9 +149,11 @@ def exact_rows(call: Call, rows: Sequence[int]) -> Array:
     step = max(1, MEMORY // (24 * n_heads * n_k))
     parts = [
         as_numpy(
-            attention.run_call(attention.select_call(replace(call, keep=None), rows=list(rows[at : at + step]))).weights
+            attention.run_call(
+                attention.select_call(replace(call, keep=None), rows=list(rows[start : start + step]))
+            ).weights
         )
-        for at in range(0, len(rows), step)
+        for start in range(0, len(rows), step)
     ]
     return np.concatenate(parts, axis=-2)  # (heads, rows, n_k)
 
@@ -159,8 +161,10 @@ def exact_rows(call: Call, rows: Sequence[int]) -> Array:
 def row_blocks(call: Call) -> Iterator[tuple[int, int, int, attention.Attended]]:
     """Yield the call a block of rows at a time: first row, last + 1, first key that they may see, the steps."""
     n_heads, n_q, n_k = call.queries.shape[0], call.n_q, call.n_k
-    most = max(1, MEMORY // (24 * n_heads * n_k))
-    step = max(min(most, 16), most // 8)  # an eighth: the steps of a block then take the memory of the block before it
+    max_rows = max(1, MEMORY // (24 * n_heads * n_k))
+    step = max(
+        min(max_rows, 16), max_rows // 8
+    )  # an eighth: the steps of a block then take the memory of the block before it
     for lo in range(0, n_q, step):
         hi = min(lo + step, n_q)
         part = cut_call(call, lo, hi)
@@ -178,7 +182,7 @@ def top_links(call: Call, count: int) -> tuple[Array, Array]:
     weights = np.zeros((n_heads, n_q, count), np.float32)
     alone = replace(call, keep=None, values=call.values[..., :0])  # a context of no columns: nobody reads it
     for lo, hi, first, steps in row_blocks(alone):
-        best, values = strongest_keys(as_numpy(steps.weights), count)  # (heads, rows, most)
+        best, values = strongest_keys(as_numpy(steps.weights), count)  # (heads, rows, n_best)
         keys[:, lo:hi, : best.shape[-1]], weights[:, lo:hi, : best.shape[-1]] = best + first, values
     return keys, weights
 
@@ -189,17 +193,17 @@ CHUNK = 64  # keys of which the largest weight is compared first
 def strongest_keys(weights: Array, count: int) -> tuple[Array, Array]:
     """Return the keys of the `count` largest weights of each row, and these, largest first: (heads, rows, count) each."""
     n_k = weights.shape[-1]
-    most, starts = min(count, n_k), np.arange(0, n_k, CHUNK)
+    n_best, starts = min(count, n_k), np.arange(0, n_k, CHUNK)
     peaks = np.fmax.reduceat(weights, starts, -1)  # (heads, rows, chunks)
     # the chunks with the largest peaks, as many as weights are asked for, hold these
-    held = np.sort(np.argpartition(-peaks, min(most, len(starts)) - 1, axis=-1)[..., :most], -1)
-    keys = (held[..., None] * CHUNK + np.arange(CHUNK)).reshape(*held.shape[:-1], -1)  # (heads, rows, candidates)
-    found = np.take_along_axis(weights, np.minimum(keys, n_k - 1), -1)
-    found = np.where(keys < n_k, found, -np.inf)  # the last chunk may end early
-    best = np.argpartition(-found, most - 1, axis=-1)[..., :most]  # (heads, rows, most)
-    values = np.take_along_axis(found, best, -1)
+    chunks = np.sort(np.argpartition(-peaks, min(n_best, len(starts)) - 1, axis=-1)[..., :n_best], -1)
+    keys = (chunks[..., None] * CHUNK + np.arange(CHUNK)).reshape(*chunks.shape[:-1], -1)  # (heads, rows, candidates)
+    candidates = np.take_along_axis(weights, np.minimum(keys, n_k - 1), -1)
+    candidates = np.where(keys < n_k, candidates, -np.inf)  # the last chunk may end early
+    best = np.argpartition(-candidates, n_best - 1, axis=-1)[..., :n_best]  # (heads, rows, n_best)
+    values = np.take_along_axis(candidates, best, -1)
     best = np.take_along_axis(best, np.argsort(-values, axis=-1, kind="stable"), -1)
-    return np.take_along_axis(keys, best, -1), np.take_along_axis(found, best, -1)
+    return np.take_along_axis(keys, best, -1), np.take_along_axis(candidates, best, -1)
 
 
 TILE = 256  # queries at a time
@@ -225,14 +229,14 @@ def streaming_change_of_call(call: Call, context: Array, first: int, last: int) 
 def _streaming(call: Call, rows: Array, lo: int, hi: int, first: int, last: int) -> Call:
     """Return the call of queries [lo, hi) at the positions `rows`, with the keys that some of them keeps."""
     near = max(first, int(rows[0]) - last + 1)
-    keys = np.r_[0:first, near : min(call.n_k, int(rows[-1]) + 1)]  # (kept,)
+    keys = np.r_[0:first, near : min(call.n_k, int(rows[-1]) + 1)]  # (keys,)
     mask = call.mask
     if mask is not None:
-        own = as_numpy(mask)  # (n_q or 1, n_k)
-        mask = (own[lo:hi] if own.shape[-2] == call.n_q else own)[:, keys]  # (rows or 1, kept)
-    shown = attention.visibility_mask(rows, keys, causal=call.causal, window=call.window, mask=mask)
-    kept = (keys < first) | (keys > rows[:, None] - last)  # (rows, kept)
-    shown = kept if shown is None else kept & shown  # (rows, kept)
+        whole = as_numpy(mask)  # (n_q or 1, n_k)
+        mask = (whole[lo:hi] if whole.shape[-2] == call.n_q else whole)[:, keys]  # (rows or 1, keys)
+    visible = attention.visibility_mask(rows, keys, causal=call.causal, window=call.window, mask=mask)
+    streamed = (keys < first) | (keys > rows[:, None] - last)  # (rows, keys)
+    visible = streamed if visible is None else streamed & visible  # (rows, keys)
     bias = call.bias
     if bias is not None:
         bias = bias[..., lo:hi, :] if bias.shape[-2] == call.n_q else bias
@@ -242,7 +246,7 @@ def _streaming(call: Call, rows: Array, lo: int, hi: int, first: int, last: int)
         queries=call.queries[..., lo:hi, :],
         keys=call.keys[..., place_array(keys, call.keys), :],
         values=call.values[..., place_array(keys, call.values), :],
-        mask=place_array(shown, call.queries),
+        mask=place_array(visible, call.queries),
         bias=bias,
         sinks=call.sinks if call.sinks is None or call.sinks.ndim == 1 else call.sinks[..., lo:hi],
         causal=False,

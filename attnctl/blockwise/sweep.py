@@ -69,12 +69,12 @@ def block_rows(
     # squared about the row's own mean, since a difference of squares would cancel
     torch.sub(local[:, None], mean[:, None], out=shifted)
     variance = shifted.square_().mul_(e).sum(1) / total  # (heads, rows)
-    at = torch.arange(lo, hi, device=e.device) + (group.call.first_position - middle)  # (rows,)
+    positions = torch.arange(lo, hi, device=e.device) + (group.call.first_position - middle)  # (rows,)
     if lo + group.call.first_position < b - 1 and a < hi - 1 + group.call.first_position:  # keys on both sides
-        gaps = (at.to(e.dtype) - local[:, None]).abs()  # (keys, rows)
+        gaps = (positions.to(e.dtype) - local[:, None]).abs()  # (keys, rows)
         distance = torch.mul(e, gaps, out=shifted).sum(1) / total  # (heads, rows)
     else:
-        distance = (at - mean).abs()  # (heads, rows)
+        distance = (positions - mean).abs()  # (heads, rows)
     return Rows(top + total.log(), entropy, distance, mean + middle, variance, columns[:, 1:] / total[:, None], top)
 
 
@@ -93,10 +93,10 @@ def measure_rows(
 ) -> RowStatistics:
     """Return each row's logsumexp and what is asked as of `sweep_keys`, as NumPy arrays; weights are before dropout."""
     with torch.inference_mode():
-        found = sweep_keys(
+        statistics = sweep_keys(
             as_torch(call), key_edges=key_edges, row_edges=row_edges, marks=marks, rows=rows, peaks=peaks, tick=tick
         )
-    return RowStatistics(*(None if part is None else as_numpy(part) for part in found))
+    return RowStatistics(*(None if part is None else as_numpy(part) for part in statistics))
 
 
 def pool_between_parts(
@@ -113,9 +113,9 @@ def pool_between_parts(
         call = replace(
             cut_call(replace(call, causal=False, window=None), first, last), causal=call.causal, window=call.window
         )
-    edges = [at - first for at in queries.edges]
-    found = measure_rows(call, key_edges=keys.edges, row_edges=edges, peaks=how == "max", tick=tick)
-    return joined_bins(found.pooled, queries, keys, how)
+    edges = [edge - first for edge in queries.edges]
+    statistics = measure_rows(call, key_edges=keys.edges, row_edges=edges, peaks=how == "max", tick=tick)
+    return joined_bins(statistics.pooled, queries, keys, how)
 
 
 def sweep_keys(
@@ -162,8 +162,10 @@ def sweep_keys(
                 tick((b - a) / n_k * len(heads) / n_heads)
         return tally.finish_fields(row_edges if key_edges is not None else None)
 
-    found = map_groups(sweep_heads, [range(at, min(at + step, n_heads)) for at in range(0, n_heads, step)], stop)
-    return RowStatistics(*(None if parts[0] is None else torch.cat(parts) for parts in zip(*found, strict=True)))
+    fields = map_groups(
+        sweep_heads, [range(start, min(start + step, n_heads)) for start in range(0, n_heads, step)], stop
+    )
+    return RowStatistics(*(None if parts[0] is None else torch.cat(parts) for parts in zip(*fields, strict=True)))
 
 
 def block_cuts(edges: Sequence[int], size: int) -> list[int]:
@@ -207,44 +209,46 @@ class BlockTally:
         like, n_q, n_k = group.keys, group.call.n_q, group.call.n_k
         heads, bins = len(like), len(edges) - 1
         marks = like.new_zeros(0, n_k) if marks is None else marks.to(like)  # (marks, n_k)
-        spans = [(0, 1)] if peaks else neighbouring_edges([bisect_left(edges, at) for at in cuts if at in set(edges)])
+        spans = (
+            [(0, 1)] if peaks else neighbouring_edges([bisect_left(edges, cut) for cut in cuts if cut in set(edges)])
+        )
         masses = like.new_zeros(heads, spans[-1][1], n_q)
         tops = like.new_full((heads, len(spans), n_q), FLOOR)
         highest = like.new_full((heads, bins, n_q), FLOOR) if peaks else None
-        found = Rows.nothing(like, heads, n_q, len(marks)) if rows else None
-        return cls(group, edges, spans, masses, tops, highest, marks, found)
+        row_tally = Rows.nothing(like, heads, n_q, len(marks)) if rows else None
+        return cls(group, edges, spans, masses, tops, highest, marks, row_tally)
 
     def take_keys(self, a: int, b: int) -> None:
         """Take in keys [a, b)."""
         group = self.group
         first, last = bisect_right(self.edges, a) - 1, bisect_left(self.edges, b)  # the bins that the block touches
-        inner = [(max(self.edges[at], a) - a, min(self.edges[at + 1], b) - a) for at in range(first, last)]
+        inner = [(max(self.edges[index], a) - a, min(self.edges[index + 1], b) - a) for index in range(first, last)]
         columns = self._weighed_columns(a, b, inner if self.peaks is None else [(0, b - a)])  # (columns, keys)
         at_span = bisect_right(self.spans, first, key=lambda span: span[0]) - 1
         touched = slice(*self.spans[at_span])
-        most = max(1, len(group.buffers[0]) // (len(group.keys) * (b - a)))
-        for lo, hi, whole in row_tiles(group.call, a, b, most):
-            known, masses = self.tops[:, at_span, lo:hi], self.masses[:, touched, lo:hi]  # (heads, [bins,] rows)
+        max_rows = max(1, len(group.buffers[0]) // (len(group.keys) * (b - a)))
+        for lo, hi, whole in row_tiles(group.call, a, b, max_rows):
+            tops, masses = self.tops[:, at_span, lo:hi], self.masses[:, touched, lo:hi]  # (heads, [bins,] rows)
             scores = group.masked_scores(a, b, lo, hi, whole)
             if self.peaks is not None:
-                for at, (x, y) in enumerate(inner, first):
-                    peak = self.peaks[:, at, lo:hi]  # (heads, rows)
+                for index, (x, y) in enumerate(inner, first):
+                    peak = self.peaks[:, index, lo:hi]  # (heads, rows)
                     torch.maximum(peak, scores[:, x:y].amax(1), out=peak)
             top = scores.amax(1)  # (heads, rows)
             e = shaped_buffer(group.buffers[1], *scores.shape)
             torch.mul(scores.sub_(top[:, None]), LOG2_E, out=e).exp2_()  # in half the time of exp
             sums = columns @ e  # (heads, columns, rows)
-            mass, rest = sums[:, : masses.shape[1]], sums[:, masses.shape[1] :]
-            add_masses(known, masses, top, mass)
+            mass, extra = sums[:, : masses.shape[1]], sums[:, masses.shape[1] :]
+            add_masses(tops, masses, top, mass)
             if self.rows is not None:
-                self.rows.add_block(lo, hi, block_rows(group, top, mass.sum(1), rest, (a, b, lo, hi)))
+                self.rows.add_block(lo, hi, block_rows(group, top, mass.sum(1), extra, (a, b, lo, hi)))
 
     def _weighed_columns(self, a: int, b: int, inner: Sequence[tuple[int, int]]) -> torch.Tensor:
         """Return what to weigh the keys of a block by: their bins, then their positions and marks → (columns, keys)."""
         extra = 0 if self.rows is None else 1 + len(self.marks)
         columns = self.marks.new_zeros(len(inner) + extra, b - a)
-        for at, (x, y) in enumerate(inner):
-            columns[at, x:y] = 1
+        for index, (x, y) in enumerate(inner):
+            columns[index, x:y] = 1
         if extra:
             columns[len(inner)] = torch.arange(b - a, device=columns.device) - ((a + b) // 2 - a)
             columns[len(inner) + 1 :] = self.marks[:, a:b]
@@ -257,21 +261,21 @@ class BlockTally:
         else:
             totals = torch.stack([self.masses[:, a:b].sum(1) for a, b in self.spans], 1)  # (heads, spans, n_q)
             lse = torch.logsumexp(totals.log_().add_(self.tops), 1).clamp_(min=FLOOR)  # (heads, n_q)
-        seen = lse > FLOOR / 2  # (heads, n_q)
+        sees_key = lse > FLOOR / 2  # (heads, n_q)
         lse, log_share = share_with_sinks(self.group.call, self.group.heads, lse)
         pooled = None
         if row_edges is not None:
             weights = self.masses if self.peaks is None else self.peaks  # (heads, bins, n_q)
             logs = self.tops if self.peaks is None else weights  # (heads, spans or bins, n_q)
-            shares = logs.sub_(lse[:, None]).exp_().mul_(seen[:, None])
+            shares = logs.sub_(lse[:, None]).exp_().mul_(sees_key[:, None])
             if self.peaks is None:
-                for at, (a, b) in enumerate(self.spans):
-                    weights[:, a:b].mul_(shares[:, at : at + 1])
+                for index, (a, b) in enumerate(self.spans):
+                    weights[:, a:b].mul_(shares[:, index : index + 1])
             weights.clamp_(max=1)  # above only by rounding
             parts = [weights[:, :, lo:hi] for lo, hi in neighbouring_edges(row_edges)]
             pooled = torch.stack([p.mean(-1) if self.peaks is None else p.amax(-1) for p in parts], 1)
-        known = (None,) * 6 if self.rows is None else row_fields(self.rows, lse, log_share, seen)
-        return lse.masked_fill(~seen, -math.inf), pooled, *known
+        fields = (None,) * 6 if self.rows is None else row_fields(self.rows, lse, log_share, sees_key)
+        return lse.masked_fill(~sees_key, -math.inf), pooled, *fields
 
 
 def add_masses(tops: torch.Tensor, masses: torch.Tensor, top: torch.Tensor, mass: torch.Tensor) -> None:

@@ -42,35 +42,35 @@ def as_torch(call: Call) -> Call:
 # --- which rows see which keys -----------------------------------------------------------------------------------
 
 
-def row_tiles(call: Call, a: int, b: int, most: int) -> Iterator[tuple[int, int, bool]]:
-    """Yield ranges [lo, hi) of at most `most` rows that see some of keys [a, b), and whether each sees them all.
+def row_tiles(call: Call, a: int, b: int, max_rows: int) -> Iterator[tuple[int, int, bool]]:
+    """Yield ranges [lo, hi) of at most `max_rows` rows that see some of keys [a, b), and whether each sees them all.
 
     Causality and windows are decided here by arithmetic; only tiles on a border need a mask.
     """
     n_q, offset = call.n_q, call.first_position
-    least, greatest = attention.visible_gaps(call.causal, call.window)
-    seen = (a + least, b + greatest)  # queries at these positions, the last excluded, see a key of the block
-    all_seen = (b - 1 + least, a + greatest + 1)  # these, the last excluded, every key
-    borders = [*seen, *all_seen, a, b]
-    cuts = sorted({0, n_q, *(int(at) - offset for at in borders if math.isfinite(at) and 0 < at - offset < n_q)})
+    smallest, largest = attention.visible_gaps(call.causal, call.window)
+    some_keys = (a + smallest, b + largest)  # queries at these positions, the last excluded, see a key of the block
+    all_keys = (b - 1 + smallest, a + largest + 1)  # these, the last excluded, every key
+    borders = [*some_keys, *all_keys, a, b]
+    cuts = sorted({0, n_q, *(int(row) - offset for row in borders if math.isfinite(row) and 0 < row - offset < n_q)})
     for lo, hi in zip(cuts, cuts[1:], strict=False):
         first, last = lo + offset, hi - 1 + offset
-        if last < seen[0] or first >= seen[1]:
+        if last < some_keys[0] or first >= some_keys[1]:
             continue
-        whole = call.mask is None and first >= all_seen[0] and last < all_seen[1]
-        for at in range(lo, hi, most):
-            yield at, min(at + most, hi), whole
+        whole = call.mask is None and first >= all_keys[0] and last < all_keys[1]
+        for row in range(lo, hi, max_rows):
+            yield row, min(row + max_rows, hi), whole
 
 
 def hidden_keys(call: Call, lo: int, hi: int, a: int, b: int) -> torch.Tensor:
     """Return true where key [a, b) is hidden from query [lo, hi) → (keys, rows)."""
     device, first = call.queries.device, call.first_position
-    at = torch.arange(lo + first, hi + first, device=device)  # (rows,)
+    positions = torch.arange(lo + first, hi + first, device=device)  # (rows,)
     keys, mask = torch.arange(a, b, device=device), call.mask  # (keys,)
     if mask is not None:
         mask = torch.broadcast_to(mask, (call.n_q, call.n_k))[lo:hi, a:b]  # (rows, keys)
-    shown: Array = attention.visibility_mask(at, keys, causal=call.causal, window=call.window, mask=mask)
-    return torch.logical_not(shown.T)  # (keys, rows)
+    visible: Array = attention.visibility_mask(positions, keys, causal=call.causal, window=call.window, mask=mask)
+    return torch.logical_not(visible.T)  # (keys, rows)
 
 
 # --- some heads, ready to sweep ----------------------------------------------------------------------------------
@@ -135,5 +135,5 @@ def open_group(call: Call, heads: range, elements: int) -> HeadGroup:
     if call.bias is not None:
         whole = torch.broadcast_to(call.bias, (n_heads, call.n_q, call.n_k))
         bias = whole[heads.start : heads.stop]  # (heads, n_q, n_k)
-    one, other = torch.empty(2, elements, dtype=dtype, device=q.device)
-    return HeadGroup(call, heads, q, k, bias, (one, other))
+    first, second = torch.empty(2, elements, dtype=dtype, device=q.device)
+    return HeadGroup(call, heads, q, k, bias, (first, second))

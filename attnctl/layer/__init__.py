@@ -94,7 +94,7 @@ class LayerAttention:
         places = self._row_places(queries)
         if isinstance(self.stored, np.ndarray):
             return self.stored[:, places]
-        single = [np.stack([self.stored[at, row : row + 1] for at in range(len(self.heads))]) for row in places]
+        single = [np.stack([self.stored[head, row : row + 1] for head in range(len(self.heads))]) for row in places]
         return np.concatenate(single, axis=1)  # (heads, rows, n_k)
 
     def block(self, a: int, b: int, c: int, d: int) -> Floats:
@@ -106,12 +106,12 @@ class LayerAttention:
         rows = self._grid_places(rows)
         if isinstance(self.stored, np.ndarray):
             return self.stored[:, rows[:, :, None], columns[:, None, :]]
-        found = np.zeros((len(self.heads), *rows.shape, columns.shape[1]), np.float32)
+        weights = np.zeros((len(self.heads), *rows.shape, columns.shape[1]), np.float32)
         for lo, hi, block in self._blocks():
             grids, r = np.nonzero((rows >= lo) & (rows < hi))
             if len(grids):
-                found[:, grids, r] = block[:, (rows[grids, r] - lo)[:, None], columns[grids]]
-        return found  # (heads, grids, r, c)
+                weights[:, grids, r] = block[:, (rows[grids, r] - lo)[:, None], columns[grids]]
+        return weights  # (heads, grids, r, c)
 
     def pooled(self, rows: Sequence[Ranges], columns: Sequence[Ranges], how: str = "mean") -> Floats:
         """Return the weights between parts of the text → (heads, rows, columns), as `sweep.pool_between_parts` does."""
@@ -132,8 +132,8 @@ class LayerAttention:
     def links(self, count: int) -> tuple[Array, Floats]:
         """Return the `count` keys to which each query attends most, and their weights: (heads, n_q, count) each."""
         self._all_rows("the strongest links")
-        found = [strongest_keys(block, min(count, self.n_k)) for *_, block in self._blocks()]
-        return tuple(np.concatenate(parts, axis=1) for parts in zip(*found, strict=True))  # type: ignore[return-value]
+        strongest = [strongest_keys(block, min(count, self.n_k)) for *_, block in self._blocks()]
+        return tuple(np.concatenate(parts, axis=1) for parts in zip(*strongest, strict=True))  # type: ignore[return-value]
 
     def visible_at(self, rows: Array, columns: Array) -> Bools:
         """Return the mask of small grids: queries (grids, r), keys (grids, c) → (grids, r, c)."""
@@ -147,11 +147,11 @@ class LayerAttention:
             return None
         queries, keys = single_tokens(rows), single_tokens(columns)
         if queries is not None and keys is not None:
-            shown = mask[self._row_places(queries)][:, keys]  # (rows, columns)
+            visible = mask[self._row_places(queries)][:, keys]  # (rows, columns)
         else:
             self._all_rows("parts of the mask")
-            shown = visible_mask(lambda lo, hi: mask[lo:hi], rows, columns)
-        return None if shown.all() else shown
+            visible = visible_mask(lambda lo, hi: mask[lo:hi], rows, columns)
+        return None if visible.all() else visible
 
     def visible_counts(self) -> Array:
         """Return how many keys each query may see → (n_q,)."""
@@ -179,32 +179,32 @@ class LayerAttention:
         for lo in range(int((places < first + last).sum()), self.n_q, ROWS):
             rows = range(lo, min(lo + ROWS, self.n_q))
             weights = self.rows_of(rows)  # (heads, rows, n_k)
-            kept = (keys < first) | (keys > places[rows.start : rows.stop, None] - last)  # (rows, n_k)
-            left = weights * kept  # (heads, rows, n_k)
-            lost = (weights - left).sum(-1, keepdims=True)  # (heads, rows, 1)
-            left = left / np.maximum(1 - lost, np.finfo(np.float32).tiny)  # (heads, rows, n_k)
-            changes.append(relative_change(left @ values, weights @ values))  # (heads, rows)
-        found: Floats = np.concatenate([np.zeros((len(self.heads), 0), np.float32), *changes], -1)  # (heads, queries)
-        return found
+            streamed = (keys < first) | (keys > places[rows.start : rows.stop, None] - last)  # (rows, n_k)
+            shares = weights * streamed  # (heads, rows, n_k)
+            lost = (weights - shares).sum(-1, keepdims=True)  # (heads, rows, 1)
+            shares = shares / np.maximum(1 - lost, np.finfo(np.float32).tiny)  # (heads, rows, n_k)
+            changes.append(relative_change(shares @ values, weights @ values))  # (heads, rows)
+        result: Floats = np.concatenate([np.zeros((len(self.heads), 0), np.float32), *changes], -1)  # (heads, queries)
+        return result
 
     # --- other weights ---
 
     def without_keys(self, keys: Sequence[int]) -> LayerAttention:
         """Return the layer with some keys hidden, and a sink too: each row shares all its attention among the rest."""
-        kept = np.ones(self.n_k, np.float32)
-        kept[list(keys)] = 0
-        mask = kept[None] > 0 if self.mask is None else self.mask & (kept > 0)
-        shown = np.broadcast_to(mask, self.stored.shape[-2:])  # (rows, n_k)
-        return self._with_weights(changed_weights(self.stored, np.tile(kept, (len(self.heads), 1))), shown)
+        factors = np.ones(self.n_k, np.float32)
+        factors[list(keys)] = 0
+        mask = factors[None] > 0 if self.mask is None else self.mask & (factors > 0)
+        visible = np.broadcast_to(mask, self.stored.shape[-2:])  # (rows, n_k)
+        return self._with_weights(changed_weights(self.stored, np.tile(factors, (len(self.heads), 1))), visible)
 
     def reweighted(self, factors: Array) -> LayerAttention:
         """Return the layer with each key's weight times a factor (heads, n_k) of 0 or more, rows made to sum to 1 again."""
         return self._with_weights(changed_weights(self.stored, np.asarray(factors, np.float32)), self.mask)
 
-    def select_keys(self, kept: Sequence[int] | Array) -> LayerAttention:
+    def select_keys(self, keys: Sequence[int] | Array) -> LayerAttention:
         """Return the layer with some of its keys, by their places: its rows lack what the others take."""
-        mask = None if self.mask is None else self.mask[:, list(kept)]
-        return self._with_weights(changed_weights(self.stored, kept=np.asarray(kept)), mask)
+        mask = None if self.mask is None else self.mask[:, list(keys)]
+        return self._with_weights(changed_weights(self.stored, keys=np.asarray(keys)), mask)
 
     def _with_weights(self, weights: Array, mask: Bools | None) -> LayerTrace:
         """Return a layer of the same heads and queries with other weights, and nothing else."""
@@ -223,7 +223,7 @@ class LayerAttention:
             if isinstance(self.stored, np.ndarray):
                 yield lo, hi, self.stored[:, lo:hi]  # (heads, rows, n_k)
             else:
-                yield lo, hi, np.stack([self.stored[at, lo:hi] for at in range(len(self.heads))])
+                yield lo, hi, np.stack([self.stored[head, lo:hi] for head in range(len(self.heads))])
             if self.tick is not None:
                 self.tick((hi - lo) / rows)
 
@@ -231,8 +231,8 @@ class LayerAttention:
         """Return where heads stand in the arrays. Raises AttnctlError for one that is not here."""
         for head in heads:
             if head not in self.heads:
-                held = number_list(self.heads)
-                raise AttnctlError(f"head {head} of layer {self.layer} is not there: it has {held}")
+                existing = number_list(self.heads)
+                raise AttnctlError(f"head {head} of layer {self.layer} is not there: it has {existing}")
         return [self.heads.index(head) for head in heads]
 
     def _row_places(self, queries: Sequence[int]) -> list[int]:
@@ -248,9 +248,9 @@ class LayerAttention:
         """Return the rows where the queries of small grids (grids, r) stand → (grids, r). Raises as `_row_places`."""
         return rows if self.rows is None else np.reshape(self._row_places(rows.ravel().tolist()), rows.shape)
 
-    def _all_rows(self, what: str) -> None:
+    def _all_rows(self, subject: str) -> None:
         if self.rows is not None:
-            raise AttnctlError(f"{what} need every query, and layer {self.layer} of this trace holds some alone")
+            raise AttnctlError(f"{subject} need every query, and layer {self.layer} of this trace holds some alone")
 
 
 @dataclass(frozen=True)
@@ -267,16 +267,16 @@ class RowsOnDemand:
         """(heads, n_q, n_k)."""
         return len(self.heads), self.n_q, self.n_k
 
-    def __getitem__(self, at: list[int] | tuple[int, slice]) -> Array:
+    def __getitem__(self, index: list[int] | tuple[int, slice]) -> Array:
         """Return rows of one head (rows, n_k), or the weights of some heads."""
-        if isinstance(at, list):
-            return replace(self, heads=tuple(self.heads[place] for place in at))
-        place, rows = at
+        if isinstance(index, list):
+            return replace(self, heads=tuple(self.heads[place] for place in index))
+        place, rows = index
         first, last, _ = rows.indices(self.n_q)
         return self.read(self.heads[place], first, last)
 
 
-def changed_weights(stored: Array, factors: Floats | None = None, kept: Array | None = None) -> Array:
+def changed_weights(stored: Array, factors: Floats | None = None, keys: Array | None = None) -> Array:
     """Return weights (heads, rows, n_k) times a factor (heads, n_k), each row made to sum to 1 again, of the kept keys.
 
     An array is changed at once, other weights when their rows are read.
@@ -284,14 +284,14 @@ def changed_weights(stored: Array, factors: Floats | None = None, kept: Array | 
 
     def change(weights: Floats, factors: Floats | None) -> Floats:
         weights = weights if factors is None else rescaled_rows(weights * factors[..., None, :])
-        return weights if kept is None else weights[..., kept]
+        return weights if keys is None else weights[..., keys]
 
     if isinstance(stored, np.ndarray):
         return change(stored, factors)
     heads, n_q, n_k = stored.shape
     return RowsOnDemand(
         lambda head, first, last: change(stored[head, first:last], None if factors is None else factors[head]),
-        *(tuple(range(heads)), n_q, n_k if kept is None else len(kept)),
+        *(tuple(range(heads)), n_q, n_k if keys is None else len(keys)),
     )
 
 
@@ -382,13 +382,13 @@ class LayerTrace(LayerAttention):
 
     def arrays_kept(self) -> Iterator[tuple[TraceArray, Floats | Bools]]:
         """Yield the arrays that this layer has, parameters too, in the order of TRACE_ARRAYS."""
-        found = {**vars(self), **self.parameters}
+        arrays = {**vars(self), **self.parameters}
         for name, array in _BY_NAME.items():
-            if (there := found.get(name)) is not None:
-                yield array, there
+            if (value := arrays.get(name)) is not None:
+                yield array, value
 
     def __repr__(self) -> str:
-        arrays = ", ".join(f"{array.name} {there.shape}" for array, there in self.arrays_kept())
+        arrays = ", ".join(f"{array.name} {value.shape}" for array, value in self.arrays_kept())
         rows = "" if self.rows is None else f", queries {number_list(self.rows)}"
         return f"layer {self.layer}, heads {number_list(self.heads)}{rows}: {arrays or 'nothing kept'}"
 
@@ -444,11 +444,11 @@ class LayerTrace(LayerAttention):
         self, heads: list[int] | None = None, rows: list[int] | slice | None = None
     ) -> dict[str, Array]:
         """Return the fields that are arrays, of some heads and rows by their places (None: all)."""
-        return narrow_arrays({array.name: there for array, there in self.field_arrays()}, heads, rows)
+        return narrow_arrays({array.name: value for array, value in self.field_arrays()}, heads, rows)
 
     def field_arrays(self) -> Iterator[tuple[TraceArray, Array]]:
         """Yield the arrays that this layer has, without parameters."""
-        return ((array, there) for array, there in self.arrays_kept() if not array.parameter)
+        return ((array, value) for array, value in self.arrays_kept() if not array.parameter)
 
 
 _OF_FIELDS = [replace(one.metadata["array"], name=one.name) for one in fields(LayerTrace) if one.metadata]
@@ -476,15 +476,15 @@ def narrow_arrays(
     arrays: Mapping[str, Array], heads: list[int] | None = None, rows: list[int] | slice | None = None
 ) -> dict[str, Array]:
     """Return the same arrays of a layer, by their names, of some heads and query rows, by their places (None: all)."""
-    found = dict(arrays)
+    result = dict(arrays)
     for name, array in arrays.items():
         of_head = _BY_NAME[name].level == "head"
         if heads is not None and of_head:
             array = array[heads]
         if rows is not None and _BY_NAME[name].axes[0] == "rows":
             array = array[:, rows] if of_head else array[rows]
-        found[name] = array
-    return found
+        result[name] = array
+    return result
 
 
 def layer_of_weights(layer: int, weights: Array, mask: Bools | None = None) -> LayerTrace:

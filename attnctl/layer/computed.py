@@ -151,14 +151,14 @@ class ComputedLayer(LayerAttention):
         if self._all_heads and self.kv_heads == self.heads:
             return whole
         shared = {name: array for name, array in whole.items() if name[-1] in "KV"}
-        own = {name: array for name, array in whole.items() if name not in shared}
-        return whole | narrow_arrays(own, list(self.heads)) | narrow_arrays(shared, list(self.kv_heads))
+        separate = {name: array for name, array in whole.items() if name not in shared}
+        return whole | narrow_arrays(separate, list(self.heads)) | narrow_arrays(shared, list(self.kv_heads))
 
     @property
     def output_matrix(self) -> Floats | None:
         """W_O (heads · d_v, d_out) of all heads of the model; None where it is not known, or not all that follows."""
-        asked = self.forward.output_matrix
-        return self.forward.parameters.get("W_O") if asked is None else asked()
+        read = self.forward.output_matrix
+        return self.forward.parameters.get("W_O") if read is None else read()
 
     @property
     def memory_bytes(self) -> float:
@@ -181,8 +181,8 @@ class ComputedLayer(LayerAttention):
     def streaming_change(self, first: int, last: int) -> Floats | None:
         """As of `blockwise.rows.streaming_change_of_call`, without n × n weights → (heads, queries)."""
         context = self.forward.context_of_heads[list(self.heads)]  # (heads, n_q, d_v)
-        found: Floats = streaming_change_of_call(self.call, context, first, last)
-        return found
+        change: Floats = streaming_change_of_call(self.call, context, first, last)
+        return change
 
     def record(self, rows: Sequence[int] | None = None) -> LayerTrace:
         """Return every known array of this layer, for some queries (None: all); NumPy."""
@@ -193,15 +193,15 @@ class ComputedLayer(LayerAttention):
             steps = step_arrays(call, attention.run_call(call))
         else:
             steps = narrow_arrays(step_arrays(forward.call, forward.all_steps), heads, chosen)
-        beside = dict(zip(("output", "residual"), forward.output_and_residual, strict=True)) | dict(forward.known)
-        known = {name: as_numpy(array) for name, array in beside.items() if array is not None}
+        extra = dict(zip(("output", "residual"), forward.output_and_residual, strict=True)) | dict(forward.known)
+        arrays = {name: as_numpy(array) for name, array in extra.items() if array is not None}
         return LayerTrace(
             self.layer,
             self.heads,
             self.kv_heads,
             rows=None if rows is None else tuple(rows),
             parameters=self.parameters,
-            **steps | narrow_arrays(known, heads, chosen),
+            **steps | narrow_arrays(arrays, heads, chosen),
         )
 
 
@@ -242,7 +242,7 @@ class SweptLayer(ComputedLayer):
             return super().record(rows)
         call = attention.select_call(replace(self.call, keep=None), None, None if rows is None else list(rows))
         steps = attention.run_call(call)
-        kept = LayerTrace(
+        trace = LayerTrace(
             self.layer,
             self.heads,
             self.kv_heads,
@@ -250,7 +250,7 @@ class SweptLayer(ComputedLayer):
             mask=None if steps.mask is None else np.broadcast_to(as_numpy(steps.mask), steps.weights.shape[-2:]),
             rows=None if rows is None else tuple(rows),
         )
-        return kept if self.kept is None else kept.select_keys(self.kept).record()
+        return trace if self.kept is None else trace.select_keys(self.kept).record()
 
     def all_weights(self) -> Floats:
         """Return all the weights → (heads, n_q, n_k), before dropout. Memory grows with them."""
@@ -290,9 +290,9 @@ class SweptLayer(ComputedLayer):
 
         self._every_key("statistics")
         keys, queries = even_edges(self.n_k, grid), even_edges(self.n_q, grid)
-        found = measure_rows(self.call, key_edges=keys, row_edges=queries, marks=marks, rows=True, tick=self.tick)
-        self.__dict__["_logsumexp"] = found.logsumexp
-        return found
+        statistics = measure_rows(self.call, key_edges=keys, row_edges=queries, marks=marks, rows=True, tick=self.tick)
+        self.__dict__["_logsumexp"] = statistics.logsumexp
+        return statistics
 
     def streaming_change(self, first: int, last: int) -> Floats | None:
         """As of `blockwise.rows.streaming_change_of_call` → (heads, queries)."""
@@ -308,9 +308,9 @@ class SweptLayer(ComputedLayer):
         keys, weights = top_links(self.call, min(count + gone, self.call.n_k))  # (heads, n_q, count + gone) each
         places = np.full(self.call.n_k, -1)  # (all keys,)
         places[self.kept] = np.arange(self.n_k)
-        found = places[keys]
-        best = np.argsort(found < 0, axis=-1, kind="stable")[..., : min(count, self.n_k)]  # (heads, n_q, count)
-        return np.take_along_axis(found, best, -1), np.take_along_axis(weights, best, -1)
+        remaining = places[keys]
+        best = np.argsort(remaining < 0, axis=-1, kind="stable")[..., : min(count, self.n_k)]  # (heads, n_q, count)
+        return np.take_along_axis(remaining, best, -1), np.take_along_axis(weights, best, -1)
 
     def visible_at(self, rows: Array, columns: Array) -> Bools:
         """Return the mask of small grids: queries (grids, r), keys (grids, c) → (grids, r, c)."""
@@ -327,9 +327,9 @@ class SweptLayer(ComputedLayer):
 
     def without_keys(self, keys: Sequence[int]) -> SweptLayer:
         """Return the layer with some keys hidden, and a sink too: each row shares all its attention among the rest."""
-        kept: Array = np.ones(self.n_k, bool)
-        kept[list(keys)] = False
-        mask = place_array(np.broadcast_to(kept, (self.n_q, self.n_k)), self.call.queries)
+        visible: Array = np.ones(self.n_k, bool)
+        visible[list(keys)] = False
+        mask = place_array(np.broadcast_to(visible, (self.n_q, self.n_k)), self.call.queries)
         mask = mask if self.call.mask is None else self.call.mask & mask
         return replace(self, changed=replace(self.call, mask=mask, sinks=None, keep=None))
 
@@ -340,29 +340,29 @@ class SweptLayer(ComputedLayer):
         bias = bias if self.call.bias is None else self.call.bias + bias
         return replace(self, changed=replace(self.call, bias=bias, sinks=None, keep=None))
 
-    def select_keys(self, kept: Sequence[int] | Array) -> SweptLayer:
+    def select_keys(self, keys: Sequence[int] | Array) -> SweptLayer:
         """Return the layer with some of its keys, by their places: its rows lack what the others take."""
-        return replace(self, kept=np.asarray(kept))
+        return replace(self, kept=np.asarray(keys))
 
-    def _every_key(self, what: str) -> None:
+    def _every_key(self, subject: str) -> None:
         if self.kept is not None:
-            raise AttnctlError(f"{what} need every key, and layer {self.layer} lacks some")
+            raise AttnctlError(f"{subject} need every key, and layer {self.layer} lacks some")
 
     def _left(self, array: Array) -> Floats:
         """Return the columns of the keys that are left, of an array (…, all keys)."""
-        left: Floats = array if self.kept is None else array[..., self.kept]
-        return left
+        columns: Floats = array if self.kept is None else array[..., self.kept]
+        return columns
 
     def _in_whole(self, parts: Sequence[Ranges]) -> Sequence[Ranges]:
         """Return parts of the keys that are left, as stretches of all keys."""
         if self.kept is None:
             return parts
-        found = []
+        result = []
         for part in parts:
             places = np.concatenate([self.kept[a:b] for a, b in part])
             stretches = np.split(places, np.flatnonzero(np.diff(places) > 1) + 1)
-            found.append(tuple((int(some[0]), int(some[-1]) + 1) for some in stretches))
-        return found
+            result.append(tuple((int(stretch[0]), int(stretch[-1]) + 1) for stretch in stretches))
+        return result
 
 
 def step_arrays(call: Call, steps: Attended) -> dict[str, Array]:
@@ -379,17 +379,17 @@ def step_arrays(call: Call, steps: Attended) -> dict[str, Array]:
         "dropped_weights": steps.dropped,
         "context": steps.context,
     }
-    known = {name: as_numpy(array) for name, array in arrays.items() if array is not None}
+    result = {name: as_numpy(array) for name, array in arrays.items() if array is not None}
     if call.sinks is not None:
-        known["sink_weights"] = share_of_sink(known["weights"])
+        result["sink_weights"] = share_of_sink(result["weights"])
     if call.bias is not None:
-        known["bias"] = np.broadcast_to(as_numpy(call.bias), known["scores"].shape)
-    if "mask" in known:
-        known["mask"] = np.broadcast_to(known["mask"], known["scores"].shape[-2:])
-    return known
+        result["bias"] = np.broadcast_to(as_numpy(call.bias), result["scores"].shape)
+    if "mask" in result:
+        result["mask"] = np.broadcast_to(result["mask"], result["scores"].shape[-2:])
+    return result
 
 
 def share_of_sink(weights: Floats) -> Floats:
     """Return what a learned sink takes of each row of weights (heads, n_q, n_k) → (heads, n_q)."""
-    taken: Floats = np.clip(1 - weights.sum(-1, dtype=np.float64), 0, 1).astype(np.float32)  # (heads, n_q)
-    return taken
+    share: Floats = np.clip(1 - weights.sum(-1, dtype=np.float64), 0, 1).astype(np.float32)  # (heads, n_q)
+    return share

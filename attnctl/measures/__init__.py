@@ -74,10 +74,10 @@ def measure_named(name: str) -> Measure:
         return measure
     from attnctl.plugins import load_entry
 
-    others = measures_of_packages()
-    if name not in others:
-        raise UsageError(f"no measure {name!r}: it is {', '.join(('weights', *measure_names(), *others))}")
-    return load_entry(others[name], load_measure)
+    packaged = measures_of_packages()
+    if name not in packaged:
+        raise UsageError(f"no measure {name!r}: it is {', '.join(('weights', *measure_names(), *packaged))}")
+    return load_entry(packaged[name], load_measure)
 
 
 def load_measure(entry: EntryPoint) -> Measure:

@@ -15,15 +15,15 @@ def attention_rollout(layers: Sequence[LayerAttention]) -> Iterator[LayerTrace]:
 
     Half of each layer is its heads' mean, half the token itself, for the residual stream; the layers are multiplied.
     """
-    own = np.eye(layers[0].n_k)  # (n, n)
-    reached, seen = own, own > 0  # (n, n) each: `seen` is what a row can have been reached by
-    every = np.arange(len(own))[None]  # (1, n)
+    identity = np.eye(layers[0].n_k)  # (n, n)
+    reached, reachable = identity, identity > 0  # (n, n) each: `seen` is what a row can have been reached by
+    every = np.arange(len(identity))[None]  # (1, n)
     for layer in layers:
         mean = layer.all_weights().astype(np.float64).mean(axis=0)  # (n, n)
-        reached = (0.5 * mean + 0.5 * own) @ reached  # (n, n)
+        reached = (0.5 * mean + 0.5 * identity) @ reached  # (n, n)
         reached /= reached.sum(axis=-1, keepdims=True)  # a sink may have kept a part
-        seen = (layer.visible_at(every, every)[0] | (own > 0)).astype(np.float32) @ seen > 0  # (n, n)
-        mask = None if seen.all() else seen
+        reachable = (layer.visible_at(every, every)[0] | (identity > 0)).astype(np.float32) @ reachable > 0  # (n, n)
+        mask = None if reachable.all() else reachable
         yield layer_of_weights(layer.layer, reached[None].astype(np.float32), mask)
 
 

@@ -72,13 +72,13 @@ def open_model(name: str = DEFAULT, **options: Unpack[ModelOptions]) -> Model:
 def open_named_model(name: str = DEFAULT, **options: Unpack[ModelOptions]) -> Model:
     """What `open_model` answers; what is wrong is said of the options of the command line."""
     require_type("open_model", "tokenizer", options.get("tokenizer"), str, os.PathLike, type(None))
-    given: OptionValues = {key: plain_number(value) for key, value in options.items() if value is not None}
-    predict, off = given.pop("predict", None), given.pop("off", None)
+    chosen: OptionValues = {key: plain_number(value) for key, value in options.items() if value is not None}
+    predict, off = chosen.pop("predict", None), chosen.pop("off", None)
     if not is_possible_name(name):
         raise UsageError(f"no model {visible_text(name[:40])}: no file has such a name", value=name)
     if len(os.fsencode(name.rpartition("/")[2])) > limits.NAME_BYTES:
         raise UsageError(f"no model {name[:40]!r}…: no file has so long a name", value=name)
-    if given.get("qkv") is not None:
+    if chosen.get("qkv") is not None:
         if name != DEFAULT:
             why = f"it does not go with {option_name('qkv')}: Q, K and V are given outright"
             raise UsageError(why, option="model", value=name)
@@ -87,21 +87,21 @@ def open_named_model(name: str = DEFAULT, **options: Unpack[ModelOptions]) -> Mo
         module, _, attribute = REGISTRY[name].partition(":")
     elif Path(name).suffix.lower() in (".safetensors", ".npz") or (Path(name) / "weights.safetensors").is_file():
         module, attribute = "attnctl.models.builtin.weights", "open_weights"
-        given["path"] = name
+        chosen["path"] = name
     else:
         module, attribute = _checkpoint_opener(name)
-        given["name"] = name
-    for option in given.keys() & RANGES.keys():
-        RANGES[option].check_value(option, given[option])
+        chosen["name"] = name
+    for option in chosen.keys() & RANGES.keys():
+        RANGES[option].check_value(option, chosen[option])
     opener = getattr(import_module(module), attribute)
     checkpoint = attribute == "open_checkpoint"
-    foreign = given.keys() - CHECKPOINT_OPTIONS - {"name"} if checkpoint else CHECKPOINT_OPTIONS - {"device"}
-    for option in given:
+    foreign = chosen.keys() - CHECKPOINT_OPTIONS - {"name"} if checkpoint else CHECKPOINT_OPTIONS - {"device"}
+    for option in chosen:
         if option in foreign:
             why = f"does not go with {option_name('model', name)}{instead_of(option)}"
             raise UsageError(why, option=option)
     with about_value(name):
-        model: Model = opener(**given)
+        model: Model = opener(**chosen)
     if predict is not None:
         if not isinstance(model, Predicts) or not model.predicts_words:
             why = f"{model.info.name} has no unembedding, so it predicts no words"
@@ -186,16 +186,16 @@ def opened_model(function: str, model: ModelArgument, options: ModelOptions) -> 
     check_options(function, options, OPTION_TYPES)
     if isinstance(model, (str, os.PathLike)):
         return open_named_model(os.fspath(model), **options)
-    given: OptionValues = {name: value for name, value in options.items() if value is not None}
-    text_pair = given.pop("text_pair", None)  # of the text, not of the model
+    chosen: OptionValues = {name: value for name, value in options.items() if value is not None}
+    text_pair = chosen.pop("text_pair", None)  # of the text, not of the model
     opened: Any = model
     if is_network(model):
         from attnctl.models.huggingface.opening import wrap_network
 
-        opened = wrap_network(model, given.pop("tokenizer", None))
-    for name in given:
+        opened = wrap_network(model, chosen.pop("tokenizer", None))
+    for name in chosen:
         raise TypeError(f"{function}(): {name} goes with the name of a model, and this one is opened already")
     if not isinstance(opened, Model):
-        wanted = "a name, a path, an opened model or a transformers model"
-        raise TypeError(f"{function}(): model is {wanted}, not {type(model).__name__}: {repr(model)[:80]}")
+        expected = "a name, a path, an opened model or a transformers model"
+        raise TypeError(f"{function}(): model is {expected}, not {type(model).__name__}: {repr(model)[:80]}")
     return opened if text_pair is None else opened.with_text_pair(text_pair)

@@ -46,7 +46,7 @@ def by_cross_attention(model: Any) -> Any:
     from attnctl.models.huggingface.network import network_info
 
     info, kind = model.info, "decoder" if merges_source(model.network) else "cross"
-    told = replace(
+    shown_info = replace(
         network_info(model.network, info.name, kind),
         source=info.source,
         revision=info.revision,
@@ -54,7 +54,7 @@ def by_cross_attention(model: Any) -> Any:
         quantised=info.quantised,
         off=info.off,
     )
-    return replace(model, kind=kind, info=told)
+    return replace(model, kind=kind, info=shown_info)
 
 
 def reference_contexts(model: Any, text: str, how: str, file: str | None) -> Mapping[int, Array] | None:
@@ -74,14 +74,14 @@ def reference_contexts(model: Any, text: str, how: str, file: str | None) -> Map
         return _mean_contexts(model, texts)
     tokens = model.tokenize(text)
     lengths: dict[int, str] = {}
-    for other in texts:
-        there = model.tokenize(other)
-        lengths.setdefault(len(there), other)
-        if len(there) == len(tokens) and other != text:
-            return _layer_contexts(model, other)
-    said = ", ".join(str(n) for n in sorted(lengths)[:6])
+    for candidate in texts:
+        candidate_tokens = model.tokenize(candidate)
+        lengths.setdefault(len(candidate_tokens), candidate)
+        if len(candidate_tokens) == len(tokens) and candidate != text:
+            return _layer_contexts(model, candidate)
+    lengths_text = ", ".join(str(n) for n in sorted(lengths)[:6])
     raise UsageError(
-        f"resample needs another text of {len(tokens)} tokens, as many as this one; its texts have {said}",
+        f"resample needs another text of {len(tokens)} tokens, as many as this one; its texts have {lengths_text}",
         option="reference",
         value=file,
     )
@@ -91,24 +91,24 @@ def _mean_contexts(model: Any, texts: list[str]) -> dict[int, Array]:
     sums: dict[int, Array] = {}
     count = 0
     for text in texts:
-        for layer, context in (found := _layer_contexts(model, text)).items():
+        for layer, context in (contexts := _layer_contexts(model, text)).items():
             sums[layer] = sums.get(layer, 0) + context.sum(-2)  # (heads, d_v)
-        count += next(iter(found.values())).shape[-2]
+        count += next(iter(contexts.values())).shape[-2]
     return {layer: total / count for layer, total in sums.items()}
 
 
 def _layer_contexts(model: Any, text: str) -> dict[int, Array]:
     """Layer → what each head takes away from each position, behind a gate where one follows: (heads, n, d_v)."""
-    found: dict[int, Array] = {}
+    contexts: dict[int, Array] = {}
 
     with ExitStack() as stack:
         if model.info.kind == "checkpoint":
             from attnctl.models.huggingface.intervention import projected_contexts_kept
 
-            stack.enter_context(projected_contexts_kept(model.network, model.kind, found))
+            stack.enter_context(projected_contexts_kept(model.network, model.kind, contexts))
         tokens = model.tokenize(text)
-        model.run(tokens, lambda layer: found.update({layer.layer: layer.forward.context_of_heads}), text)
-    return found
+        model.run(tokens, lambda layer: contexts.update({layer.layer: layer.forward.context_of_heads}), text)
+    return contexts
 
 
 def switch_heads_off(model: Any, off: str) -> Any:
@@ -152,8 +152,8 @@ class ProbeReading:
 
     def take(self, layer: LayerAttention) -> None:
         """Take in one layer."""
-        length, at = self._length, slice(layer.n_q - self._length, None)
-        scores = [layer.at_offset(back)[:, at].mean(-1) for back in (1 - length, -length)]  # (heads,) each
+        length, second_half = self._length, slice(layer.n_q - self._length, None)
+        scores = [layer.at_offset(back)[:, second_half].mean(-1) for back in (1 - length, -length)]  # (heads,) each
         for head, after, on in zip(layer.heads, *scores, strict=True):
             self._scores[layer.layer, head] = float(after), float(on)
 
@@ -168,18 +168,18 @@ def probe_text(model: Model, length: int = PROBED) -> TextSource:
     if model.info.kind == "checkpoint":
         pieces = cast(Any, model).pieces
         added = set(pieces.tokenizer.get_added_tokens_decoder())
-        ids = [at for at in range(pieces.tokenizer.get_vocab_size()) if at not in added]
+        ids = [number for number in range(pieces.tokenizer.get_vocab_size()) if number not in added]
         first = [token for token in model.tokenize("a")[:1] if token.special]
-        names = {at: pieces.tokenizer.id_to_token(at) or str(at) for at in ids}
+        names = {number: pieces.tokenizer.id_to_token(number) or str(number) for number in ids}
     else:
         vocabulary: Sequence[str] = model.vocabulary if isinstance(model, Stack) else ()
         words = [word for word in vocabulary if word.isalpha()]
-        words = words if len(words) > 1 else [f"word{at}" for at in range(10 * length)]
-        known = {word: at for at, word in enumerate(vocabulary)}
-        names, first = {known.get(word, at): word for at, word in enumerate(words)}, []
+        words = words if len(words) > 1 else [f"word{number}" for number in range(10 * length)]
+        ids_of_words = {word: number for number, word in enumerate(vocabulary)}
+        names, first = {ids_of_words.get(word, number): word for number, word in enumerate(words)}, []
         ids = list(names)
     drawn = rng.choice(ids, length, replace=len(ids) < length).tolist()
-    said = [*first, *(Token(names[at], at) for at in 2 * drawn)]
-    placed = zip(said, named_tokens([token.text for token in said]), strict=True)
-    tokens = tuple(replace(token, start=at.start, end=at.end) for token, at in placed)
+    repeated = [*first, *(Token(names[number], number) for number in 2 * drawn)]
+    placed = zip(repeated, named_tokens([token.text for token in repeated]), strict=True)
+    tokens = tuple(replace(token, start=place.start, end=place.end) for token, place in placed)
     return TextSource(model, " ".join(token.text for token in tokens), tokens)

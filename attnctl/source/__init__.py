@@ -165,11 +165,11 @@ def check_room(
     Raises AttnctlError, before any work, with what to do `instead`, if they would fill the memory.
     """
     sizes = (layers, info.n_layers or 1), (heads, info.n_heads or 1), (rows, n)
-    many, each, queries = (count if chosen is None else len(chosen) for chosen, count in sizes)
-    size = 3 * 4 * many * each * queries * n
+    n_layers, n_heads, queries = (count if chosen is None else len(chosen) for chosen, count in sizes)
+    size = 3 * 4 * n_layers * n_heads * queries * n
     if size > limits.TRACE_BYTES:
         raise AttnctlError(
-            f"every step of {counted(many, 'layer')} × {counted(each, 'head')}, {queries:,} × {n:,} each, takes "
+            f"every step of {counted(n_layers, 'layer')} × {counted(n_heads, 'head')}, {queries:,} × {n:,} each, takes "
             f"{size / 1e9:.0f} GB: {instead}"
         )
     limits.check_memory(1.2 * size, f"every step of {n:,} tokens", instead)
@@ -200,8 +200,8 @@ class TraceSource(Source):
         for layer in trace.layers if layers is None else [trace.layer(index) for index in layers]:
             with suppress(StopForward):
                 visit(replace(layer))
-        known = (trace.predictions, trace.model, trace.notes, trace.text, trace.measure)
-        return Run(trace.tokens, trace.embeddings, trace.key_tokens, *known)
+        fields = (trace.predictions, trace.model, trace.notes, trace.text, trace.measure)
+        return Run(trace.tokens, trace.embeddings, trace.key_tokens, *fields)
 
 
 class OverviewSource(Source):
@@ -219,10 +219,10 @@ class OverviewSource(Source):
 
     def narrowed(self, layers: Sequence[int] | None, heads: Sequence[int] | None) -> Overview | LongRow:
         """Return what is kept of some layers and heads (None: all)."""
-        some = chosen_indices(layers, self.counts[0], "layer", self.name)
-        few = chosen_indices(heads, self.counts[1], "head", self.name)
+        chosen_layers = chosen_indices(layers, self.counts[0], "layer", self.name)
+        chosen_heads = chosen_indices(heads, self.counts[1], "head", self.name)
         return self.overview.narrowed(
-            lambda layer, head: (layers is None or layer in some) and (heads is None or head in few)
+            lambda layer, head: (layers is None or layer in chosen_layers) and (heads is None or head in chosen_heads)
         )
 
     def without_keys(self, out: Sequence[int]) -> OverviewSource:
@@ -294,13 +294,13 @@ class Prepared:
     def key_tokens(self) -> tuple[Token, ...]:
         """The tokens of the keys that stay."""
         keys = self.source.key_tokens
-        return keys if self.kept is None else tuple(keys[at] for at in self.kept)
+        return keys if self.kept is None else tuple(keys[place] for place in self.kept)
 
     @property
     def key_numbers(self) -> Sequence[int]:
         """The number of each key that stays, in the text."""
         numbers = self.source.key_numbers
-        return numbers if self.kept is None else [numbers[at] for at in self.kept]
+        return numbers if self.kept is None else [numbers[place] for place in self.kept]
 
     @property
     def done(self) -> tuple[Note, ...]:
@@ -325,8 +325,8 @@ class Prepared:
         """Return the reading's value over these layers and heads; `tick` hears each share of the work."""
         source = self.source
         if isinstance(source, OverviewSource) and isinstance(reading, KeptReading) and not self.changes_layers:
-            kept: Result = reading.kept_in(source.narrowed(self.layers, self.heads), source.name)
-            return kept
+            value: Result = reading.kept_in(source.narrowed(self.layers, self.heads), source.name)
+            return value
         changed = ChangedReading(self, reading, tick)
         with np.errstate(all="ignore"):  # what overflows is refused by name, not warned of
             return changed.value(source.run(changed.take, changed.layers))
@@ -351,13 +351,13 @@ class ChangedReading(Generic[Result]):
     `take` and `value` belong to one pass through the source; a batch runs several texts in one pass.
     """
 
-    def __init__(self, given: Prepared, reading: Reading[Result], tick: Tick | None = None) -> None:
-        source = given.source
-        self.given, self.predicts, self._reading, self._tick = given, reading.predicts, reading, tick
-        every = chosen_indices(given.layers, source.counts[0], "layer", source.name)
-        self.layers = None if given.layers is None else every
+    def __init__(self, prepared: Prepared, reading: Reading[Result], tick: Tick | None = None) -> None:
+        source = prepared.source
+        self.given, self.predicts, self._reading, self._tick = prepared, reading.predicts, reading, tick
+        every = chosen_indices(prepared.layers, source.counts[0], "layer", source.name)
+        self.layers = None if prepared.layers is None else every
         self._layers = set(every)
-        heads = given.heads
+        heads = prepared.heads
         self._heads = None if heads is None else chosen_indices(heads, source.counts[1], "head", source.name)
         self._last = None if self.predicts else max(self._layers, default=None)
         self._met: list[int] = []
@@ -385,11 +385,11 @@ class ChangedReading(Generic[Result]):
 
     def _hand_on(self, layer: LayerAttention) -> None:
         """Hand a layer to the reading; `tick` hears its share of the work, however often the reading goes over it."""
-        left = len(self._layers - set(self._met))  # of layers that see every key
+        remaining = len(self._layers - set(self._met))  # of layers that see every key
         info = self.given.source.info
         near = info.kind != "checkpoint" and info.window is None and layer.window is not None  # one layer among others
         cost = WINDOWED if near else 1.0
-        end = self._told + (1 - self._told) * cost / (cost + left)
+        end = self._told + (1 - self._told) * cost / (cost + remaining)
 
         def hear(share: float) -> None:
             more = min(share * (end - start), end - self._told)
@@ -406,19 +406,19 @@ class ChangedReading(Generic[Result]):
 
     def value(self, run: Run) -> Result:
         """Return the reading's value. Raises UsageError for a chosen layer that did not attend."""
-        given, source = self.given, self.given.source
+        prepared, source = self.given, self.given.source
         for layer in sorted(self._layers - set(self._met)) if self.layers is not None else ():
             attending = number_list(sorted(set(self._met)))
             raise UsageError(f"layer {layer} of {source.name} has no attention: it is in {attending}")
         run.text, run.model = source.text, run.model or source.info
-        if (measure := given.values_measure) is not None:
+        if (measure := prepared.values_measure) is not None:
             note = measure.note if self._knows_w_o else measure.note_without_w_o or measure.note
             run.measure, run.notes = measure.name, (*run.notes, note)
-        if given.done:
-            sentences = (Note(f"{what[0].upper()}{what[1:]}.", what.kind) for what in given.done)
+        if prepared.done:
+            sentences = (Note(f"{change[0].upper()}{change[1:]}.", change.kind) for change in prepared.done)
             run.notes, run.embeddings = (*run.notes, *sentences), None  # weights alone are left
-        if given.kept is not None:
-            run.key_tokens = given.key_tokens
+        if prepared.kept is not None:
+            run.key_tokens = prepared.key_tokens
         return self._reading.value(run)
 
 
@@ -469,12 +469,12 @@ def prepare(
     if out and keeps_columns and not changes.renormalise:
         why = "statistics are of rows that share all their attention"
         raise UsageError(f"goes with {option_name('renormalise')} here: {why}", option="drop")
-    kept = None
+    kept_keys = None
     if out and not keeps_columns:
-        kept = tuple(at for at in range(len(source.key_tokens)) if at not in out)
+        kept_keys = tuple(key for key in range(len(source.key_tokens)) if key not in out)
         if isinstance(source, OverviewSource) and not changes.renormalise and values_measure is None:
-            source, kept = source.without_keys(out), None
-    return Prepared(source, layers, heads, rows, model, values_measure, changes.renormalise, out, kept, say)
+            source, kept_keys = source.without_keys(out), None
+    return Prepared(source, layers, heads, rows, model, values_measure, changes.renormalise, out, kept_keys, say)
 
 
 def change_notes(keys: Sequence[Token], out: Sequence[int], renormalise: bool) -> tuple[Note, ...]:
@@ -503,8 +503,8 @@ def _through_every_layer(source: Source, measure: Measure, last: int, say: Say |
     if trace.key_tokens is not None:
         why = "but it has keys besides its tokens" if trace.reads_itself else "not cross attention"
         raise UsageError(f"it needs a text that reads itself, {why}", option="measure", value=measure.name)
-    most = max((len(layer.heads) for layer in trace.layers), default=0)  # some models have fewer in some layers
-    if trace.model.n_heads is not None and trace.layers and most < trace.model.n_heads:
+    n_heads = max((len(layer.heads) for layer in trace.layers), default=0)  # some models have fewer in some layers
+    if trace.model.n_heads is not None and trace.layers and n_heads < trace.model.n_heads:
         measure.check_heads(True)
     for layer in trace.layers:
         if layer.weights is None or layer.rows is not None:
@@ -521,10 +521,10 @@ def _by_running_again(source: Source, measure: Measure, layers: Sequence[int] | 
     if not isinstance(source.model, CanIntervene):
         why = f"it runs a model's layers again, and {source.name} has none"
         raise UsageError(why, option="measure", value=measure.name)
-    n, made = len(source.key_tokens), list[LayerTrace]()
+    n, results = len(source.key_tokens), list[LayerTrace]()
     if n > limits.ZEROED_TOKENS:
-        most = f"{n:,} tokens, at most {limits.ZEROED_TOKENS:,}"
-        why = f"it runs every layer once for each of {most}: {SHORTER}"
+        size = f"{n:,} tokens, at most {limits.ZEROED_TOKENS:,}"
+        why = f"it runs every layer once for each of {size}: {SHORTER}"
         raise UsageError(why, option="measure", value=measure.name)
     if n > limits.ZEROED_TOLD and say is not None:
         say([f"{option_name('measure', measure.name)} runs every layer once for each of {n:,} tokens"])
@@ -540,15 +540,15 @@ def _by_running_again(source: Source, measure: Measure, layers: Sequence[int] | 
                     tick(len(part) / (n * count))
 
         def take(layer: LayerAttention, output: Floats, zeroed: Iterable[Floats]) -> None:
-            made.append(measure.function(layer, output, watched(zeroed)))
+            results.append(measure.function(layer, output, watched(zeroed)))
 
         run = source.model.run_with_zeroed_values(source.tokens, take, source.input_text, layers)
-    for missing in sorted(set(layers or ()) - {layer.layer for layer in made}):
+    for missing in sorted(set(layers or ()) - {layer.layer for layer in results}):
         why = f"layer {missing} of {source.name} has no attention of its own"
         raise UsageError(why, option="measure", value=measure.name)
     info = run.model or source.info
     trace = Trace(source.text, source.tokens, info, (), run.embeddings, run.key_tokens, notes=run.notes)
-    return _joined_trace(trace, measure, made)
+    return _joined_trace(trace, measure, results)
 
 
 def _joined_trace(trace: Trace, measure: Measure, layers: Iterable[LayerTrace]) -> Trace:

@@ -64,17 +64,17 @@ FIGURE_TYPES: dict[str, Types] = {
 def given_figure_options(options: Mapping[str, object]) -> dict[str, Any]:
     """Return the options that are not None, `layer` and `head` as indices. Raises TypeError for a wrong item of a list."""
     check_options("figure", options, FIGURE_TYPES)
-    given = {name: plain_number(value) for name, value in options.items() if value is not None}
-    for name in {"layer", "head"} & given.keys():
-        given[name] = checked_selection("figure", name, given[name])
-    for one in given.get("drop", ()):
-        require_type("figure", "a key to drop", one, str)
-    if "size" in given:
-        if len(given["size"]) != 2:
-            raise TypeError(f"figure(): size is (width, height) in inches, not {given['size']!r}")
-        for side in given["size"]:
+    chosen = {name: plain_number(value) for name, value in options.items() if value is not None}
+    for name in {"layer", "head"} & chosen.keys():
+        chosen[name] = checked_selection("figure", name, chosen[name])
+    for key in chosen.get("drop", ()):
+        require_type("figure", "a key to drop", key, str)
+    if "size" in chosen:
+        if len(chosen["size"]) != 2:
+            raise TypeError(f"figure(): size is (width, height) in inches, not {chosen['size']!r}")
+        for side in chosen["size"]:
             require_type("figure", "size", side, int, float)
-    return given
+    return chosen
 
 
 WORDS_NOTE = (
@@ -95,13 +95,13 @@ def reads_itself(tokens: tuple[Token, ...], key_tokens: tuple[Token, ...] | None
 
 def own_numbers(tokens: tuple[Token, ...], keys: tuple[Token, ...]) -> tuple[int, ...] | None:
     """Return the places among `tokens` of keys that are some of them, in order; None for keys of another text."""
-    found: list[int] = []
+    numbers: list[int] = []
     for key in keys:
         try:
-            found.append(tokens.index(key, found[-1] + 1 if found else 0))
+            numbers.append(tokens.index(key, numbers[-1] + 1 if numbers else 0))
         except ValueError:
             return None
-    return tuple(found)
+    return tuple(numbers)
 
 
 class WithAxes:
@@ -177,8 +177,8 @@ class Trace(WithAxes):
     def __repr__(self) -> str:
         heads = sum(len(layer.heads) for layer in self.layers)
         counts = (("token", len(self.tokens)), ("layer", len(self.layers)), ("head", heads))
-        held = ", ".join(counted(count, name) for name, count in counts)
-        return f"Trace of {quoted_beginning(self.text)} by {self.model.name}: {held}"
+        contents = ", ".join(counted(count, name) for name, count in counts)
+        return f"Trace of {quoted_beginning(self.text)} by {self.model.name}: {contents}"
 
     def __str__(self) -> str:
         layers = [f"  {layer!r}" for layer in self.layers[:4]]
@@ -193,8 +193,8 @@ class Trace(WithAxes):
     @property
     def key_numbers(self) -> tuple[int, ...]:
         """The number of each key: the token's own in the text, also where keys were left out; of other keys their place."""
-        own = own_numbers(self.tokens, self.key_axis) if "left-out" in self.noted else None
-        return tuple(range(len(self.key_axis))) if own is None else own
+        numbers = own_numbers(self.tokens, self.key_axis) if "left-out" in self.noted else None
+        return tuple(range(len(self.key_axis))) if numbers is None else numbers
 
     def layer(self, index: int) -> LayerTrace:
         """Return the trace of layer `index`. Raises AttnctlError where it was not kept."""
@@ -202,8 +202,8 @@ class Trace(WithAxes):
         for layer in self.layers:
             if layer.layer == index:
                 return layer
-        kept = number_list(layer.layer for layer in self.layers)
-        raise AttnctlError(f"layer {index} is not in this trace: it holds {kept}")
+        numbers = number_list(layer.layer for layer in self.layers)
+        raise AttnctlError(f"layer {index} is not in this trace: it holds {numbers}")
 
     def headline(self, layer: int | None = None, head: int | None = None, query: int | None = None) -> Headline | None:
         """Return the link to look at first, within a layer, a head or a query's index; None for a trace without weights."""
@@ -226,8 +226,8 @@ class Trace(WithAxes):
         Options are those of `attnctl heatmap`; `layer` and `head` choose (None: all there are), `size` is width and height
         in inches. Raises TypeError naming an option that is none or of another type, UsageError for one that cannot be.
         """
-        given = given_figure_options(options)
-        figure: Figure = call_named("attnctl.render.figure.heatmap:figure_of_trace", self, **given)
+        chosen = given_figure_options(options)
+        figure: Figure = call_named("attnctl.render.figure.heatmap:figure_of_trace", self, **chosen)
         return figure
 
     def _repr_html_(self) -> str:
@@ -246,8 +246,8 @@ def by_words(trace: Trace) -> Trace:
     queries = keys if trace.key_tokens is None else word_groups(trace.tokens, trace.text)
     layers = []
     for layer in trace.layers:
-        kept = list(range(len(trace.tokens))) if layer.rows is None else list(layer.rows)
-        rows = [[kept.index(i) for i in group if i in kept] for group in queries]
+        row_tokens = list(range(len(trace.tokens))) if layer.rows is None else list(layer.rows)
+        rows = [[row_tokens.index(i) for i in group if i in row_tokens] for group in queries]
         whole = [(word, places) for word, places in enumerate(rows) if places]
         merged = None
         if layer.weights is not None:
@@ -255,8 +255,8 @@ def by_words(trace: Trace) -> Trace:
             merged = np.stack([columns[:, places].mean(axis=1) for _, places in whole], axis=1)  # (heads, words, words)
         mask = layer.mask
         if mask is not None:
-            shown = np.logical_or.reduceat(mask, [group[0] for group in keys], axis=-1)  # (rows, words)
-            mask = np.stack([shown[places].any(axis=0) for _, places in whole])  # (words, words)
+            visible = np.logical_or.reduceat(mask, [group[0] for group in keys], axis=-1)  # (rows, words)
+            mask = np.stack([visible[places].any(axis=0) for _, places in whole])  # (words, words)
         layers.append(
             LayerTrace(
                 layer.layer,
@@ -292,7 +292,7 @@ def word_groups(tokens: Sequence[Token], text: str) -> list[list[int]]:
     Words are the tokenizer's, where tokens know them; else those of `word_spans`.
     """
     word_at: dict[int, int] | None = None
-    found: list[list[int]] = []
+    groups: list[list[int]] = []
     last: tuple[bool, int] | None = None
     for i, token in enumerate(tokens):
         word = None
@@ -307,11 +307,11 @@ def word_groups(tokens: Sequence[Token], text: str) -> list[list[int]]:
             first = token.start + len(covered) - len(covered.lstrip())
             word = (False, word_at[first]) if first < token.end and first in word_at else None
         if word is not None and word == last:
-            found[-1].append(i)
+            groups[-1].append(i)
         else:
-            found.append([i])
+            groups.append([i])
         last = word
-    return found
+    return groups
 
 
 def joined_word(pieces: Sequence[Token], text: str) -> Token:

@@ -113,11 +113,11 @@ def check_sizes(trace: Trace, source: str) -> None:
     for layer in trace.layers:
         where = f"{source}: layer {layer.layer}"
         _check_number(layer.layer, info.n_layers, source, "layer")
-        for what, numbers, count in (("head", layer.heads, info.n_heads), ("row", layer.rows or (), n)):
+        for noun, numbers, count in (("head", layer.heads, info.n_heads), ("row", layer.rows or (), n)):
             if len(set(numbers)) < len(numbers):
-                raise AttnctlError(f"{where} has a {what} twice")
+                raise AttnctlError(f"{where} has a {noun} twice")
             for number in numbers:
-                _check_number(number, count, where, what)
+                _check_number(number, count, where, noun)
         for head, shared in zip(layer.heads, layer.kv_heads, strict=True):
             _check_number(shared, min(head + 1, info.n_kv_heads or head + 1), f"{where}, head {head}", "kv_head")
         _check_shapes(trace, layer, source)
@@ -130,12 +130,12 @@ def check_head_count(count: int, source: str) -> None:
         raise AttnctlError(f"{source} holds {count:,} heads in all: {limits.HEADS_IN_ALL:,} are read at most")
 
 
-def _check_number(number: int, count: int | None, where: str, what: str) -> None:
+def _check_number(number: int, count: int | None, where: str, noun: str) -> None:
     if number < 0 or (count is not None and number >= count):
-        most = (
-            "" if count is None else f": its {what}s are 0 to {count - 1}" if count > 1 else f": its only {what} is 0"
+        range_text = (
+            "" if count is None else f": its {noun}s are 0 to {count - 1}" if count > 1 else f": its only {noun} is 0"
         )
-        raise AttnctlError(f"{where} has {what} {number}{most}")
+        raise AttnctlError(f"{where} has {noun} {number}{range_text}")
 
 
 def _check_shapes(trace: Trace, layer: LayerTrace, source: str) -> None:
@@ -147,13 +147,13 @@ def _check_shapes(trace: Trace, layer: LayerTrace, source: str) -> None:
         sizes["heads · d_v"] = info.n_heads * info.d_v
     if trace.embeddings is not None and layer.layer == 0:
         sizes["d_model"] = trace.embeddings.shape[1]
-    for array, there in layer.arrays_kept():
+    for array, value in layer.arrays_kept():
         heads = [len(layer.heads)] if array.level == "head" else []
         shape = [*heads, *(sizes.get(axis) for axis in array.axes)]  # None: a vector is as long as it is
-        if there.ndim != len(shape) or any(a not in (None, b) for a, b in zip(shape, there.shape, strict=True)):
-            said = "(" + ", ".join("…" if size is None else str(size) for size in shape) + ")"
-            raise AttnctlError(f"{source}: {array.name} of layer {layer.layer} has shape {there.shape}, not {said}")
-        sizes |= dict(zip(array.axes, there.shape[-len(array.axes) :], strict=True))
+        if value.ndim != len(shape) or any(a not in (None, b) for a, b in zip(shape, value.shape, strict=True)):
+            expected = "(" + ", ".join("…" if size is None else str(size) for size in shape) + ")"
+            raise AttnctlError(f"{source}: {array.name} of layer {layer.layer} has shape {value.shape}, not {expected}")
+        sizes |= dict(zip(array.axes, value.shape[-len(array.axes) :], strict=True))
     if "d_k" in sizes and 2 * sizes.get("d_k / 2", 0) > sizes["d_k"]:
         raise AttnctlError(
             f"{source}: rope_angles of layer {layer.layer} turn {2 * sizes['d_k / 2']} dimensions, of {sizes['d_k']}"
@@ -162,12 +162,12 @@ def _check_shapes(trace: Trace, layer: LayerTrace, source: str) -> None:
 
 def _check_shared(layer: LayerTrace, where: str) -> None:
     """Raise AttnctlError where two heads that read the same keys and values have different ones."""
-    for at, shared in enumerate(layer.kv_heads):
+    for place, shared in enumerate(layer.kv_heads):
         first = layer.kv_heads.index(shared)
         for name, array in (("keys", layer.keys), ("values", layer.values)):
-            if first != at and array is not None and not np.array_equal(array[first], array[at]):
+            if first != place and array is not None and not np.array_equal(array[first], array[place]):
                 raise AttnctlError(
-                    f"{where}, heads {layer.heads[first]} and {layer.heads[at]} read kv_head {shared}, and have "
+                    f"{where}, heads {layer.heads[first]} and {layer.heads[place]} read kv_head {shared}, and have "
                     f"different {name}"
                 )
 
@@ -177,28 +177,28 @@ def _check_shared(layer: LayerTrace, where: str) -> None:
 
 def weights_notes(trace: Trace) -> list[Note]:
     """Return what a reader must know of weights that are not from 0 to 1, or of rows that do not sum to 1."""
-    known = [layer for layer in trace.layers if layer.weights is not None and layer.weights.size]
-    if not known:
+    layers = [layer for layer in trace.layers if layer.weights is not None and layer.weights.size]
+    if not layers:
         return []
-    sums = [row_sums(trace, layer) for layer in known]  # layers × (heads, rows)
-    least, most = min(float(one.min()) for one in sums), max(float(one.max()) for one in sums)
-    low = min(float(layer.weights.min()) for layer in known if layer.weights is not None) + 0.0  # never -0
-    high = max(float(layer.weights.max()) for layer in known if layer.weights is not None) + 0.0
-    bare = trace.model.kind == "matrix" and all(layer.scaled_scores is None for layer in known)
+    sums = [row_sums(trace, layer) for layer in layers]  # layers × (heads, rows)
+    smallest, largest = min(float(part.min()) for part in sums), max(float(part.max()) for part in sums)
+    low = min(float(layer.weights.min()) for layer in layers if layer.weights is not None) + 0.0  # never -0
+    high = max(float(layer.weights.max()) for layer in layers if layer.weights is not None) + 0.0
+    bare = trace.model.kind == "matrix" and all(layer.scaled_scores is None for layer in layers)
     limit = max(SUMS, 2 * tolerance(STORED, trace.model.dtype))
-    what, others = ("numbers", "attention weights") if bare else ("weights", "those of attention")
+    noun, expected = ("numbers", "attention weights") if bare else ("weights", "those of attention")
     if low < 0 or high > 1 + NOTED:
-        said = f"{what} go from {low:.3g} to {high:.3g}, and {others} from 0 to 1"
-    elif most > 1 + limit:
-        said = f"rows sum to up to {most:.3g}, and attention weights to 1"
-    elif least < 1 - limit:  # such rows may be weights: a sink, or keys left out, took the rest
-        up_to = f" to {most:.3g}" if most - least > limit else ""
-        bare, said = False, f"rows sum to {least:.3g}{up_to}, and attention weights to 1"
+        problem = f"{noun} go from {low:.3g} to {high:.3g}, and {expected} from 0 to 1"
+    elif largest > 1 + limit:
+        problem = f"rows sum to up to {largest:.3g}, and attention weights to 1"
+    elif smallest < 1 - limit:  # such rows may be weights: a sink, or keys left out, took the rest
+        up_to = f" to {largest:.3g}" if largest - smallest > limit else ""
+        bare, problem = False, f"rows sum to {smallest:.3g}{up_to}, and attention weights to 1"
     else:
         return []
     if bare:
-        return [Note(f"The {said}: are these scores?", "no-weights")]
-    return [Note(f"Doubtful numbers: the {said}.", "doubt")]
+        return [Note(f"The {problem}: are these scores?", "no-weights")]
+    return [Note(f"Doubtful numbers: the {problem}.", "doubt")]
 
 
 def row_sums(trace: Trace, layer: LayerTrace) -> Floats:
@@ -226,14 +226,14 @@ def findings_of_trace(trace: Trace) -> tuple[CheckFinding, ...]:
     ]
     if sums:
         worst["sums"] = max(sums, key=lambda gap: gap.size)
-    found = []
-    for rule, (what, _) in RULES.items():
+    findings = []
+    for rule, (check, _) in RULES.items():
         if rule in worst:
             holds = worst[rule].holds(limit)
-            found.append(CheckFinding(what, holds, f"{worst[rule].size:.1e}" if holds else str(worst[rule])))
+            findings.append(CheckFinding(check, holds, f"{worst[rule].size:.1e}" if holds else str(worst[rule])))
         elif rule in ALWAYS:
-            found.append(CheckFinding(what, None, "the file does not hold what they follow from"))
-    return tuple(found)
+            findings.append(CheckFinding(check, None, "the file does not hold what they follow from"))
+    return tuple(findings)
 
 
 def worst_gaps(trace: Trace, cells: int | None = None) -> list[Gap]:
@@ -272,45 +272,45 @@ def _gap(rule: str, layer: LayerTrace, stored: Floats, follows: Floats, largest:
 
 def _gaps_of_rows(trace: Trace, layer: LayerTrace, before: LayerTrace | None, step: int) -> Iterator[Gap]:
     """Yield what a layer reads, its queries, keys and values of that, and what it puts out: rows of vectors."""
-    model, given, n = trace.model, layer.parameters, len(trace.tokens)
+    model, parameters, n = trace.model, layer.parameters, len(trace.tokens)
     x = layer.input if layer.layer else trace.embeddings  # (n, d_model)
-    at = np.arange(0, n, step)  # (some,), tokens
-    places = at if layer.rows is None else np.arange(0, len(layer.rows), step)  # (some,), of the rows kept
-    rows = at if layer.rows is None else np.asarray(layer.rows)[places]  # (some,), the tokens that these are
+    sampled = np.arange(0, n, step)  # (some,), tokens
+    places = sampled if layer.rows is None else np.arange(0, len(layer.rows), step)  # (some,), of the rows kept
+    rows = sampled if layer.rows is None else np.asarray(layer.rows)[places]  # (some,), the tokens that these are
     if before is not None and before.layer == layer.layer - 1 and layer.input is not None:
         handed = before.output if before.residual is None else before.residual  # (n, d_model)
         if handed is not None and handed.shape == layer.input.shape:
-            yield _gap("input", layer, layer.input[at], handed[at])
+            yield _gap("input", layer, layer.input[sampled], handed[sampled])
     turned = layer.queries_before_rope is not None, layer.keys_before_rope is not None
-    for name, symbol, made, tokens, kept in (
+    for name, symbol, array, tokens, chosen in (
         ("queries", "Q", layer.queries_before_rope if turned[0] else layer.queries, rows, places),
-        ("keys", "K", layer.keys_before_rope if turned[1] else layer.keys, at, at),
-        ("values", "V", layer.values, at, at),
+        ("keys", "K", layer.keys_before_rope if turned[1] else layer.keys, sampled, sampled),
+        ("values", "V", layer.values, sampled, sampled),
     ):
-        if made is not None and x is not None and f"W_{symbol}" in given and trace.key_tokens is None:
-            projected = attention.project_heads(x[tokens], given[f"W_{symbol}"], given.get(f"b_{symbol}"))
-            yield _gap(name, layer, made[:, kept], projected)
+        if array is not None and x is not None and f"W_{symbol}" in parameters and trace.key_tokens is None:
+            projected = attention.project_heads(x[tokens], parameters[f"W_{symbol}"], parameters.get(f"b_{symbol}"))
+            yield _gap(name, layer, array[:, chosen], projected)
     if layer.rope_angles is not None and trace.key_tokens is None:
-        for made, plain, tokens, kept in (
+        for array, plain, tokens, chosen in (
             (layer.queries, layer.queries_before_rope, rows, places),
-            (layer.keys, layer.keys_before_rope, at, at),
+            (layer.keys, layer.keys_before_rope, sampled, sampled),
         ):
-            if made is not None and plain is not None:
+            if array is not None and plain is not None:
                 angles = layer.rope_angles[tokens]  # (some, d_k / 2)
-                follows = attention.rotate_positions(plain[:, kept], angles, model.rope_pairs or "half")
-                yield _gap("rope", layer, made[:, kept], follows)
+                follows = attention.rotate_positions(plain[:, chosen], angles, model.rope_pairs or "half")
+                yield _gap("rope", layer, array[:, chosen], follows)
     if layer.output is None:
         return
     whole = layer.rows is None and layer.heads == tuple(range(model.n_heads or 0))
     if layer.context is not None and whole and layer.gate is None:
         off = model.heads_off_in(layer.layer)
-        contexts = np.stack([part * (head not in off) for head, part in enumerate(layer.context[:, at])])
+        contexts = np.stack([part * (head not in off) for head, part in enumerate(layer.context[:, sampled])])
         side_by_side = attention.concatenate_heads(contexts)  # (some, heads · d_v)
-        if "W_O" in given or side_by_side.shape[1] == layer.output.shape[1]:
-            follows = attention.project_output(side_by_side, given.get("W_O"), given.get("b_O"))
-            yield _gap("output", layer, layer.output[at], follows)
+        if "W_O" in parameters or side_by_side.shape[1] == layer.output.shape[1]:
+            follows = attention.project_output(side_by_side, parameters.get("W_O"), parameters.get("b_O"))
+            yield _gap("output", layer, layer.output[sampled], follows)
     if layer.residual is not None and x is not None and x.shape == layer.output.shape:
-        yield _gap("residual", layer, layer.residual[at], x[at] + layer.output[at])
+        yield _gap("residual", layer, layer.residual[sampled], x[sampled] + layer.output[sampled])
 
 
 def _gaps_of_scores(trace: Trace, layer: LayerTrace, step: int) -> Iterator[Gap]:
@@ -338,8 +338,8 @@ def _gaps_of_scores(trace: Trace, layer: LayerTrace, step: int) -> Iterator[Gap]
     if later is not None:
         yield _gap("future", layer, np.where(later[rows], weights, ZERO), ZERO, 1.0)
     if part.dropped_weights is not None:
-        kept = attention.drop_weights(weights, part.dropped_weights != 0, model.dropout or 0.0)
-        yield _gap("dropped_weights", layer, part.dropped_weights, kept, 1.0)
+        expected = attention.drop_weights(weights, part.dropped_weights != 0, model.dropout or 0.0)
+        yield _gap("dropped_weights", layer, part.dropped_weights, expected, 1.0)
     if part.context is not None and part.values is not None:
         used = weights if part.dropped_weights is None else part.dropped_weights
         follows = attention.context(used, part.values)  # (heads, rows, d_v)

@@ -68,13 +68,13 @@ class ModelInfo:
     @property
     def settings(self) -> list[str]:
         """Sizes, direction and seed, each as a line about the model names it: "d_model 64", "causal"."""
-        known = (("d_model", self.d_model), ("d_k", self.d_k), ("causal", self.causal or None), ("seed", self.seed))
-        return [name if value is True else f"{name} {value}" for name, value in known if value is not None]
+        pairs = (("d_model", self.d_model), ("d_k", self.d_k), ("causal", self.causal or None), ("seed", self.seed))
+        return [name if value is True else f"{name} {value}" for name, value in pairs if value is not None]
 
     def size_line(self) -> str:
         """Name, layers and heads, as an opened model shows itself in Python."""
-        known = [counted(count, noun) for count, noun in ((self.n_layers, "layer"), (self.n_heads, "head")) if count]
-        return f"{self.name}: {', '.join(known)}"
+        counts = [counted(count, noun) for count, noun in ((self.n_layers, "layer"), (self.n_heads, "head")) if count]
+        return f"{self.name}: {', '.join(counts)}"
 
     @property
     def caps_scores(self) -> bool:

@@ -36,9 +36,9 @@ class Note(str):
 
     kind: NoteKind
 
-    def __new__(cls, said: str, kind: NoteKind = "") -> Note:
+    def __new__(cls, text: str, kind: NoteKind = "") -> Note:
         """Return the sentence, of a kind."""
-        note = super().__new__(cls, said)
+        note = super().__new__(cls, text)
         note.kind = kind
         return note
 

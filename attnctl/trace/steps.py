@@ -48,28 +48,34 @@ class Step:
 BIASES = {"b_Q": "W_Q", "b_K": "W_K", "b_V": "W_V"}  # biases, and the matrices that they are added after
 
 
-def _matrices_step(trace: Trace, layer: LayerTrace, at: int) -> Step | None:
-    """Return the matrices of the head at place `at` of a layer; None where the source keeps none."""
-    given, head = layer.parameters, layer.heads[at]
-    parts = [StepPart(name, name, given[name][at], "dimensions") for name in ("W_Q", "W_K", "W_V") if name in given]
-    if "W_O" in given and trace.model.d_v:
-        own = slice(head * trace.model.d_v, (head + 1) * trace.model.d_v)
-        parts.append(StepPart("W_O", f"W_O, the rows of head {head}", given["W_O"][own], "dimensions"))
+def _matrices_step(trace: Trace, layer: LayerTrace, place: int) -> Step | None:
+    """Return the matrices of the head at place `place` of a layer; None where the source keeps none."""
+    parameters, head = layer.parameters, layer.heads[place]
+    parts = [
+        StepPart(name, name, parameters[name][place], "dimensions")
+        for name in ("W_Q", "W_K", "W_V")
+        if name in parameters
+    ]
+    if "W_O" in parameters and trace.model.d_v:
+        rows = slice(head * trace.model.d_v, (head + 1) * trace.model.d_v)
+        parts.append(StepPart("W_O", f"W_O, the rows of head {head}", parameters["W_O"][rows], "dimensions"))
     if not parts:
         return None
-    biases = [bias for bias in BIASES if bias in given]
+    biases = [bias for bias in BIASES if bias in parameters]
     sentence = "Learned in training, the same for every text: they turn a row of X into its query, key and value"
-    sentence += ", and the context into its part of the output" if "W_O" in given else ""
+    sentence += ", and the context into its part of the output" if "W_O" in parameters else ""
     added = f" {', '.join(biases)} {'is' if len(biases) == 1 else 'are'} added after." if biases else ""
     return Step("matrices", "matrices", "", f"{sentence}.{added}", tuple(parts))
 
 
-def _projections_step(trace: Trace, layer: LayerTrace, at: int) -> Step | None:
+def _projections_step(trace: Trace, layer: LayerTrace, place: int) -> Step | None:
     before = layer.queries_before_rope, layer.keys_before_rope
     q = layer.queries if before[0] is None else before[0]
     k = layer.keys if before[1] is None else before[1]
     names = (("queries", "Q", q, "queries"), ("keys", "K", k, "keys"), ("values", "V", layer.values, "keys"))
-    parts = tuple(StepPart(name, symbol, array[at], rows) for name, symbol, array, rows in names if array is not None)
+    parts = tuple(
+        StepPart(name, symbol, array[place], rows) for name, symbol, array, rows in names if array is not None
+    )
     if not parts:
         return None
     story = (
@@ -88,12 +94,12 @@ def _projections_step(trace: Trace, layer: LayerTrace, at: int) -> Step | None:
         formula, sentence = "Q, K, V", "Given outright."
     shared = trace.model.n_heads != trace.model.n_kv_heads
     if shared and layer.kv_heads:
-        sentence += f" Head {layer.heads[at]} reads the keys and values of key/value head {layer.kv_heads[at]}."
+        sentence += f" Head {layer.heads[place]} reads the keys and values of key/value head {layer.kv_heads[place]}."
     title = ", ".join(part.name for part in parts) if len(parts) > 1 else "queries, keys, values"
     return Step("projections", title, formula, sentence, parts, story)
 
 
-def _rope_step(trace: Trace, layer: LayerTrace, at: int) -> Step | None:
+def _rope_step(trace: Trace, layer: LayerTrace, place: int) -> Step | None:
     if layer.rope_angles is None or layer.queries_before_rope is None:
         return None
     assert layer.queries is not None and layer.keys is not None
@@ -106,13 +112,13 @@ def _rope_step(trace: Trace, layer: LayerTrace, at: int) -> Step | None:
         "then depends on how far apart two tokens are.",
         (
             StepPart("rope_angles", "angle in radians", layer.rope_angles, "tokens", "pairs"),
-            StepPart("queries", "Q turned", layer.queries[at], "queries"),
-            StepPart("keys", "K turned", layer.keys[at], "keys"),
+            StepPart("queries", "Q turned", layer.queries[place], "queries"),
+            StepPart("keys", "K turned", layer.keys[place], "keys"),
         ),
     )
 
 
-def _scores_step(trace: Trace, layer: LayerTrace, at: int) -> Step | None:
+def _scores_step(trace: Trace, layer: LayerTrace, place: int) -> Step | None:
     if layer.scores is None:
         return None
     formula = "scores = X Xᵀ" if trace.model.kind == "dot" and layer.rope_angles is None else "scores = Q Kᵀ"
@@ -121,12 +127,12 @@ def _scores_step(trace: Trace, layer: LayerTrace, at: int) -> Step | None:
         "scores",
         formula,
         "Row i, column j: the dot product of i's query and j's key. The better they match, the larger it is.",
-        (StepPart("scores", "scores", layer.scores[at], "queries", "keys"),),
+        (StepPart("scores", "scores", layer.scores[place], "queries", "keys"),),
         "Each token holds its question against every token's offer.",
     )
 
 
-def _scaled_step(trace: Trace, layer: LayerTrace, at: int) -> Step | None:
+def _scaled_step(trace: Trace, layer: LayerTrace, place: int) -> Step | None:
     if layer.scaled_scores is None:
         return None
     scale, d_k, cap = trace.model.scale, trace.model.d_k, trace.model.soft_cap
@@ -139,8 +145,8 @@ def _scaled_step(trace: Trace, layer: LayerTrace, at: int) -> Step | None:
             "the more of its row the best key takes."
         )
     else:
-        shown = "scale" if scale is None else f"{scale:.6g}"
-        formula = f"scaled scores = scores × {shown}"
+        factor = "scale" if scale is None else f"{scale:.6g}"
+        formula = f"scaled scores = scores × {factor}"
         who = {"checkpoint": "the model sets", "weights": "its file or an option sets"}.get(
             trace.model.kind, "was asked for"
         )
@@ -148,11 +154,11 @@ def _scaled_step(trace: Trace, layer: LayerTrace, at: int) -> Step | None:
     if cap is not None:
         formula += f", capped: {cap:g} tanh(· / {cap:g})"
         sentence += f" A soft cap then keeps them within ±{cap:g}."
-    parts = [StepPart("scaled_scores", "scaled scores", layer.scaled_scores[at], "queries", "keys")]
+    parts = [StepPart("scaled_scores", "scaled scores", layer.scaled_scores[place], "queries", "keys")]
     if layer.bias is not None:
         formula += " + bias"
         sentence += " A bias for the distance is added."
-        parts.insert(0, StepPart("bias", "bias", layer.bias[at], "queries", "keys"))
+        parts.insert(0, StepPart("bias", "bias", layer.bias[place], "queries", "keys"))
     story = "Without this, one match that is a little better would take everything."
     return Step("scaled", "scaled scores", formula, sentence, tuple(parts), story)
 
@@ -217,7 +223,7 @@ def reach_of_mask(trace: Trace, layer: LayerTrace) -> int | None:
     return farthest if bool((mask == within).all()) and bool((within != past).any()) else None
 
 
-def _weights_step(trace: Trace, layer: LayerTrace, at: int) -> Step | None:
+def _weights_step(trace: Trace, layer: LayerTrace, place: int) -> Step | None:
     if layer.weights is None:
         return None
     t = trace.model.temperature
@@ -232,12 +238,12 @@ def _weights_step(trace: Trace, layer: LayerTrace, at: int) -> Step | None:
             "Each score's exponential, divided by the sum over its row and a learned sink, which gives nothing back."
         )
     if trace.model.kind == "matrix" and layer.scaled_scores is None:
-        told = (
+        meaning = (
             "says how token i shares out its attention"
             if "no-weights" not in trace.noted
             else "holds the numbers of token i"
         )
-        formula, sentence = "weights", f"As given: row i {told}."
+        formula, sentence = "weights", f"As given: row i {meaning}."
     if trace.measure is not None:
         from attnctl.measures import measure_named
 
@@ -245,7 +251,7 @@ def _weights_step(trace: Trace, layer: LayerTrace, at: int) -> Step | None:
         formula, sentence = measure.formula, measure.sentence
     elif t is not None:
         sentence += f" A temperature of {t:g} makes rows {'flatter' if t > 1 else 'sharper'}."
-    part = StepPart("weights", "weights", layer.weights[at], "queries", "keys")
+    part = StepPart("weights", "weights", layer.weights[place], "queries", "keys")
     return Step(
         "weights",
         trace.measure or "weights",
@@ -265,7 +271,7 @@ def _said_of_changed_rows(trace: Trace) -> str:
     return " Then each row is rescaled to sum to 1." if "rescaled" in trace.noted else ""
 
 
-def _dropout_step(trace: Trace, layer: LayerTrace, at: int) -> Step | None:
+def _dropout_step(trace: Trace, layer: LayerTrace, place: int) -> Step | None:
     if layer.dropped_weights is None:
         return None
     p = trace.model.dropout or 0.0
@@ -274,32 +280,32 @@ def _dropout_step(trace: Trace, layer: LayerTrace, at: int) -> Step | None:
         "dropout",
         f"kept weights × 1/(1 - {p:g}), the others 0",
         f"In training, each weight is dropped with probability {p:g}, and the kept ones grow by {1 / (1 - p):.3g}.",
-        (StepPart("dropped_weights", "weights after dropout", layer.dropped_weights[at], "queries", "keys"),),
+        (StepPart("dropped_weights", "weights after dropout", layer.dropped_weights[place], "queries", "keys"),),
     )
 
 
-def _context_step(trace: Trace, layer: LayerTrace, at: int) -> Step | None:
+def _context_step(trace: Trace, layer: LayerTrace, place: int) -> Step | None:
     if layer.context is None:
         return None
     used = "weights" if layer.dropped_weights is None else "(weights after dropout)"
     sentence = "Each token's new row: every value times its weight, added up."
-    if layer.heads[at] in trace.model.heads_off_in(layer.layer):
-        sentence += f" Head {layer.heads[at]} is off: its context goes nowhere."
+    if layer.heads[place] in trace.model.heads_off_in(layer.layer):
+        sentence += f" Head {layer.heads[place]} is off: its context goes nowhere."
     return Step(
         "context",
         "context",
         f"context = {used} {'X' if trace.model.kind == 'dot' else 'V'}",
         sentence,
-        (StepPart("context", "context", layer.context[at], "queries"),),
+        (StepPart("context", "context", layer.context[place], "queries"),),
         "What each token has learned from those it listened to.",
     )
 
 
-def _gate_step(trace: Trace, layer: LayerTrace, at: int) -> Step | None:
+def _gate_step(trace: Trace, layer: LayerTrace, place: int) -> Step | None:
     """Return how far a learned gate after the context is open; None where there is none."""
     if layer.gate is None:
         return None
-    open_ = float(layer.gate[at].mean())
+    open_ = float(layer.gate[place].mean())
     return Step(
         "gate",
         "gate",
@@ -308,7 +314,7 @@ def _gate_step(trace: Trace, layer: LayerTrace, at: int) -> Step | None:
         f"is {said_share(1 - open_)} shut."
         if open_ <= 1
         else f"A learned gate makes each context longer: {said_share(open_)} of what it was, on average.",
-        (StepPart("gate", "open", layer.gate[at][:, None], "queries"),),
+        (StepPart("gate", "open", layer.gate[place][:, None], "queries"),),
     )
 
 
@@ -396,8 +402,8 @@ def walk_steps(
 
 def _all_steps(trace: Trace, heads: Collection[int] | None) -> Iterator[Step]:
     n = len(trace.tokens)
-    known = trace.tokens and trace.tokens[0].id is not None
-    ids = ", each with the id by which the model knows it" if known else ""
+    has_ids = trace.tokens and trace.tokens[0].id is not None
+    ids = ", each with the id by which the model knows it" if has_ids else ""
     yield Step("tokens", "tokens", "", f"The text is cut into {n} token{'s' * (n != 1)}{ids}.")
     if trace.embeddings is not None:
         yield _embeddings_step(trace)
@@ -408,9 +414,9 @@ def _all_steps(trace: Trace, heads: Collection[int] | None) -> Iterator[Step]:
             yield Step(
                 "input", title, formula, sentence, (StepPart("input", "X", layer.input, "tokens"),), layer=layer.layer
             )
-        for at, head in enumerate(layer.heads):
-            made = (make(trace, layer, at) for make in _HEAD_STEPS if heads is None or head in heads)
-            yield from (replace(step, layer=layer.layer, head=head) for step in made if step is not None)
+        for place, head in enumerate(layer.heads):
+            steps = (make(trace, layer, place) for make in _HEAD_STEPS if heads is None or head in heads)
+            yield from (replace(step, layer=layer.layer, head=head) for step in steps if step is not None)
         if layer.output is not None and (len(layer.heads) > 1 or "W_O" in layer.parameters):
             yield _output_step(trace, layer)
         if layer.residual is not None:
@@ -420,8 +426,10 @@ def _all_steps(trace: Trace, heads: Collection[int] | None) -> Iterator[Step]:
     if trace.predictions:
         yield _prediction_step(trace)
     if "no-weights" not in trace.noted and any(layer.weights is not None for layer in trace.layers):
-        left = ", once keys are left out and rows rescaled" if trace.noted >= {"left-out", "rescaled"} else ""
-        yield Step("summary", "where attention went", "", f"The largest weights of each row, as shares of one{left}.")
+        changes = ", once keys are left out and rows rescaled" if trace.noted >= {"left-out", "rescaled"} else ""
+        yield Step(
+            "summary", "where attention went", "", f"The largest weights of each row, as shares of one{changes}."
+        )
 
 
 def _embeddings_step(trace: Trace) -> Step:
@@ -441,7 +449,7 @@ def _output_step(trace: Trace, layer: LayerTrace) -> Step:
     parts = [StepPart("output", "output", layer.output, "tokens")]
     off = trace.model.heads_off_in(layer.layer)
     if layer.context is not None and len(layer.heads) == n_heads > 1 and projected and layer.rows is None:
-        contexts = [np.zeros_like(c) if at in off else c for at, c in enumerate(layer.context)]  # heads × (n, d_v)
+        contexts = [np.zeros_like(c) if head in off else c for head, c in enumerate(layer.context)]  # heads × (n, d_v)
         side_by_side = np.concatenate(contexts, axis=-1)  # (n, heads · d_v)
         parts.insert(0, StepPart("concatenated", "side by side", side_by_side, "tokens"))
     off_said = f" Head {off[0]} is off: 0 stands in its place." if off else ""
@@ -479,11 +487,17 @@ def narrow_trace(trace: Trace, names: Collection[str]) -> Trace:
     check_names(names)
     layers = []
     for layer in trace.layers:
-        kept = {array.name: there for array, there in layer.field_arrays() if array.step in names}
-        given = layer.parameters if "matrices" in names else {}
+        arrays = {array.name: value for array, value in layer.field_arrays() if array.step in names}
+        parameters = layer.parameters if "matrices" in names else {}
         layers.append(
             LayerTrace(
-                layer.layer, layer.heads, layer.kv_heads, rows=layer.rows, tick=layer.tick, parameters=given, **kept
+                layer.layer,
+                layer.heads,
+                layer.kv_heads,
+                rows=layer.rows,
+                tick=layer.tick,
+                parameters=parameters,
+                **arrays,
             )
         )
     return replace(
@@ -504,14 +518,16 @@ def rounded_trace(trace: Trace, decimals: int) -> Trace:
 
     layers = []
     for layer in trace.layers:
-        fields = {array.name: rounded(there) for array, there in layer.field_arrays()}
+        fields = {array.name: rounded(value) for array, value in layer.field_arrays()}
         parameters = {name: rounded(array) for name, array in layer.parameters.items()}
         layers.append(replace(layer, parameters=parameters, **fields))
     return replace(
         trace,
         embeddings=None if trace.embeddings is None else rounded(trace.embeddings),
         layers=tuple(layers),
-        predictions=tuple(replace(one, probability=round(one.probability, decimals)) for one in trace.predictions),
+        predictions=tuple(
+            replace(prediction, probability=round(prediction.probability, decimals)) for prediction in trace.predictions
+        ),
     )
 
 
@@ -529,7 +545,7 @@ def check_names(names: Collection[str]) -> None:
 def check_steps(trace: Trace, names: Sequence[str]) -> list[str]:
     """Notes on the named steps that a run lacks. Raises UsageError where it has none of them."""
     lacking = [name for name in names if not any(walk_steps(trace, None, [name]))]
-    said = [f"no {name} step: {_WHY.get(name, 'this run has none')}" for name in lacking]
+    notes = [f"no {name} step: {_WHY.get(name, 'this run has none')}" for name in lacking]
     if len(lacking) == len(names):
-        raise UsageError(said[0], option="steps", value=",".join(names))
-    return said
+        raise UsageError(notes[0], option="steps", value=",".join(names))
+    return notes

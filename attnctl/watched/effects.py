@@ -192,13 +192,13 @@ class Effects(WithAxes, JsonDocument, kw_only=True, tag="attnctl.effects/1"):
 
     def __repr__(self) -> str:
         measured = (("head", self.heads), ("edge", self.edges), ("span", self.spans))
-        held = ", ".join(counted(len(found), name) for name, found in measured if found) or "nothing measured"
-        return f"Effects in {quoted_beginning(self.text)} by {self.model.name}: {held}"
+        contents = ", ".join(counted(len(rows), name) for name, rows in measured if rows) or "nothing measured"
+        return f"Effects in {quoted_beginning(self.text)} by {self.model.name}: {contents}"
 
     def strongest(self, top: int | None = None) -> tuple[HeadEffect, ...]:
         """The heads, those that do most first; with `top` only so many."""
         check_types("strongest", int | None, top=top)
-        return tuple(sorted(self.heads, key=lambda one: (-one.absolute_size, one.layer, one.head)))[:top]
+        return tuple(sorted(self.heads, key=lambda effect: (-effect.absolute_size, effect.layer, effect.head)))[:top]
 
     def ordered(self, top: int | None = None) -> Effects:
         """The same as it is written: heads strongest first, `top` heads, edges and spans of them (None: all)."""
@@ -213,8 +213,8 @@ def strongest_cuts(rows: Sequence[CutEffect], top: int | None) -> tuple[CutEffec
     """The `top` edges or spans that do most (None: all), in the order they have."""
     if top is None:
         return tuple(rows)
-    most = sorted(range(len(rows)), key=lambda at: (-rows[at].absolute_size, at))[:top]
-    return tuple(rows[at] for at in sorted(most))
+    strongest = sorted(range(len(rows)), key=lambda index: (-rows[index].absolute_size, index))[:top]
+    return tuple(rows[index] for index in sorted(strongest))
 
 
 def effects_to_json(effects: Effects, top: int | None = None) -> bytes:

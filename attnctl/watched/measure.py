@@ -105,7 +105,9 @@ class EffectRequest:
     batch_size: int | None = None
 
 
-def with_heads(found: Effects, watched: Watched, jobs: Sequence[tuple[int, int]], effects: Sequence[Effect]) -> Effects:
+def with_heads(
+    measured: Effects, watched: Watched, jobs: Sequence[tuple[int, int]], effects: Sequence[Effect]
+) -> Effects:
     """The effects of heads beside where each looks, and how far the two agree."""
     looks = watched.query_weights()
     heads = []
@@ -113,8 +115,8 @@ def with_heads(found: Effects, watched: Watched, jobs: Sequence[tuple[int, int]]
         row = looks[layer][head]  # (n_k,)
         key = int(row.argmax())
         heads.append(HeadEffect(layer, head, Looks(key, float(row[key])), **asdict(effect)))
-    tau = kendall_tau([one.looks.weight for one in heads], [one.absolute_size for one in heads])
-    return with_contributions(with_fields(found, heads=tuple(heads), agreement=Agreement(tau)), watched)
+    tau = kendall_tau([entry.looks.weight for entry in heads], [entry.absolute_size for entry in heads])
+    return with_contributions(with_fields(measured, heads=tuple(heads), agreement=Agreement(tau)), watched)
 
 
 def measure_contributions(watched: Watched, ask: EffectRequest) -> tuple[Effects, tuple[str, ...]]:
@@ -122,38 +124,38 @@ def measure_contributions(watched: Watched, ask: EffectRequest) -> tuple[Effects
 
     Raises UsageError where no words are predicted.
     """
-    found = Gauge.of_request(watched, ask).found
-    if found.target is None:
+    measured = Gauge.of_request(watched, ask).found
+    if measured.target is None:
         raise UsageError(f"{watched.info.name} predicts no words: there is no logit to take apart")
-    parts, notes = watched.contributions(found.target, found.against)
-    return with_fields(found, contributions=parts), notes
+    parts, notes = watched.contributions(measured.target, measured.against)
+    return with_fields(measured, contributions=parts), notes
 
 
-def with_contributions(found: Effects, watched: Watched) -> Effects:
+def with_contributions(measured: Effects, watched: Watched) -> Effects:
     """The same with the logit taken apart, and what each head writes; a note where that cannot be."""
-    if found.target is None:
-        return found
-    if any(word.ids for word in (found.target, found.against) if word is not None):
+    if measured.target is None:
+        return measured
+    if any(word.ids for word in (measured.target, measured.against) if word is not None):
         note = "Direct contributions are those to one token: of several, what each head writes is not told."
-        return with_fields(found, notes=(*found.notes, note))
+        return with_fields(measured, notes=(*measured.notes, note))
     try:
-        parts, notes = watched.contributions(found.target, found.against)
+        parts, notes = watched.contributions(measured.target, measured.against)
     except AttnctlError as why:
-        return with_fields(found, notes=(*found.notes, f"{why}."))
+        return with_fields(measured, notes=(*measured.notes, f"{why}."))
     written = {(part.layer, part.head): part.value for part in parts.parts if part.part == "head"}
-    heads = tuple(with_fields(one, writes=written.get((one.layer, one.head))) for one in found.heads)
-    return with_fields(found, heads=heads, contributions=parts, notes=(*found.notes, *notes))
+    heads = tuple(with_fields(entry, writes=written.get((entry.layer, entry.head))) for entry in measured.heads)
+    return with_fields(measured, heads=heads, contributions=parts, notes=(*measured.notes, *notes))
 
 
 def chosen_heads(watched: Watched, ask: EffectRequest) -> list[tuple[int, int]]:
     """The layers and heads to ablate. Raises UsageError where there are none."""
-    there = {layer: len(weights) for layer, weights in sorted(watched.query_weights().items())}
-    layers = [layer for layer in (there if ask.layers is None else ask.layers) if layer in there]
+    counts = {layer: len(weights) for layer, weights in sorted(watched.query_weights().items())}
+    layers = [layer for layer in (counts if ask.layers is None else ask.layers) if layer in counts]
     jobs = [
         (layer, head)
         for layer in layers
-        for head in (range(there[layer]) if ask.heads is None else ask.heads)
-        if head < there[layer]
+        for head in (range(counts[layer]) if ask.heads is None else ask.heads)
+        if head < counts[layer]
     ]
     if not jobs:
         raise UsageError(f"{watched.info.name} has no such heads to switch off")
@@ -233,13 +235,13 @@ class Gauge:
         pairs: Iterable[tuple[Floats, Floats]] = ((row, row) for row in rows)
         if against is not None and against.ids:
             pairs = zip(rows, self._logit_rows(interventions, against), strict=True)
-        for row, other in pairs:
+        for row, other_row in pairs:
             logs = list(map(log_softmax, row))
-            logit, said = _sum_at(row, target), _sum_at(logs, target)
-            difference = None if against is None else logit - _sum_at(other, against)
+            logit, log_probability = _sum_at(row, target), _sum_at(logs, target)
+            difference = None if against is None else logit - _sum_at(other_row, against)
             best = int(row[0].argmax())
             likely = LikelyToken(self.watched.word_of_id(best), float(np.exp(logs[0][best])))
-            yield Outcome(said, float(np.exp(said)), logit, difference, best=likely)
+            yield Outcome(log_probability, float(np.exp(log_probability)), logit, difference, best=likely)
 
     def _logit_rows(self, interventions: Sequence[Intervention], word: Word) -> Iterator[Floats]:
         for logits in self.watched.outcomes(interventions, word.all_ids[:-1], self.ask.batch_size):
@@ -256,11 +258,11 @@ def _spaced_note(watched: Watched, word: Word, logits: Floats) -> Iterator[str]:
     if word.text[:1].isspace() or word.ids:
         return
     try:
-        other = watched.target_word(f" {word.text}")
+        spaced = watched.target_word(f" {word.text}")
     except AttnctlError:
         return
-    if not other.ids and other.id != word.id and logits[other.id] > logits[word.id]:
-        yield f"{other.text!r}, with the space before it, is another token than {word.text!r}, and likelier here."
+    if not spaced.ids and spaced.id != word.id and logits[spaced.id] > logits[word.id]:
+        yield f"{spaced.text!r}, with the space before it, is another token than {word.text!r}, and likelier here."
 
 
 def _difference(after: float | None, before: float | None) -> float | None:
@@ -274,9 +276,9 @@ def log_softmax(logits: Floats) -> Array:
     return x - np.log(np.exp(x).sum())  # (vocabulary,)
 
 
-def _cosine_distance(one: Floats, other: Floats) -> float:
+def _cosine_distance(states: Floats, other_states: Floats) -> float:
     """1 - cosine of two texts' final states (n, d_model), position by position, averaged."""
-    a, b = one.astype(np.float64), other.astype(np.float64)
+    a, b = states.astype(np.float64), other_states.astype(np.float64)
     if np.array_equal(a, b):
         return 0.0
     lengths = np.linalg.norm(a, axis=-1) * np.linalg.norm(b, axis=-1)  # (n,)
@@ -303,21 +305,23 @@ def measure_effects(watched: Watched, ask: EffectRequest, tick: Tick = lambda sh
     for effect, layers in zip(gauge.effects_of_changes(changes), again, strict=True):
         effects.append(effect)
         tick(layers / sum(again))
-    found = with_heads(gauge.found, watched, jobs, effects[: len(jobs)]) if jobs else gauge.found
-    rest = effects[len(jobs) :]
+    measured = with_heads(gauge.found, watched, jobs, effects[: len(jobs)]) if jobs else gauge.found
+    cut_effects = effects[len(jobs) :]
     places = (("layer", ask.layers), ("head", ask.heads))
-    named = [f"{name}{'s' * (len(some) > 1)} {number_list(some)}" for name, some in places if some is not None]
-    note = (f"Cut in {', '.join(named)} alone: elsewhere the key is seen.",) if named and rest else ()
+    named = [
+        f"{name}{'s' * (len(numbers) > 1)} {number_list(numbers)}" for name, numbers in places if numbers is not None
+    ]
+    note = (f"Cut in {', '.join(named)} alone: elsewhere the key is seen.",) if named and cut_effects else ()
     return with_fields(
-        found,
-        notes=(*found.notes, *note),
+        measured,
+        notes=(*measured.notes, *note),
         edges=tuple(
             EdgeEffect(key, None if key is None or query == watched.query else query, key is None, **asdict(effect))
-            for (query, key, _), effect in zip(edges, rest, strict=False)
+            for (query, key, _), effect in zip(edges, cut_effects, strict=False)
         ),
         spans=tuple(
             _span_effect(watched, name, tokens, effect)
-            for (name, tokens), effect in zip(ask.spans, rest[len(edges) :], strict=True)
+            for (name, tokens), effect in zip(ask.spans, cut_effects[len(edges) :], strict=True)
         ),
     )
 
@@ -334,14 +338,16 @@ def _edges_to_cut(watched: Watched, ask: EffectRequest) -> list[tuple[int, int |
             name = (watched.key_tokens or watched.tokens)[key].text
             raise UsageError(f"no edge to {name!r}: it is a token of another text, beside those that ask")
         if square and watched.info.causal and key > query:
-            one, other = watched.tokens[query].text, watched.tokens[key].text
-            raise UsageError(f"no edge {one!r} → {other!r}: it looks into the future, which {watched.info.name} hides")
+            query_text, key_text = watched.tokens[query].text, watched.tokens[key].text
+            raise UsageError(
+                f"no edge {query_text!r} → {key_text!r}: it looks into the future, which {watched.info.name} hides"
+            )
     cuts = [(query, key, _cut_of(ask, (key,), (query,))) for query, key in pairs]
-    found: list[tuple[int, int | None, Intervention]] = [(q, k, watched.base.with_cuts(cut)) for q, k, cut in cuts]
+    edges: list[tuple[int, int | None, Intervention]] = [(q, k, watched.base.with_cuts(cut)) for q, k, cut in cuts]
     if len(ask.edges) > 1:
         together = [cut for *_, cut in cuts[: len(ask.edges)]]
-        found.append((ask.edges[0][0], None, watched.base.with_cuts(*together)))
-    return found
+        edges.append((ask.edges[0][0], None, watched.base.with_cuts(*together)))
+    return edges
 
 
 def _spans_to_cut(watched: Watched, ask: EffectRequest) -> list[Intervention]:
@@ -355,7 +361,7 @@ def _span_effect(watched: Watched, name: str, tokens: tuple[int, ...], effect: E
     """What cutting these tokens does, beside how much the watched query looks at them."""
     heads = np.concatenate(list(watched.query_weights().values()))  # (layers and heads, n_k)
     looked = float(heads[:, list(tokens)].sum(-1).mean())
-    ranges = [(at, at + 1) for at in tokens]
+    ranges = [(token, token + 1) for token in tokens]
     box = box_of(ranges, watched.key_tokens or watched.tokens)
     return SpanEffect(name, tokens[0], tokens[-1] + 1, len(tokens), min(looked, 1.0), box, **asdict(effect))
 
@@ -373,43 +379,47 @@ def approximate_effects(gauge: Gauge, tick: Tick) -> Effects:
 
     Raises UsageError where there is no prediction to take the gradient of.
     """
-    watched, ask, found = gauge.watched, gauge.ask, gauge.found
-    if found.target is None:
+    watched, ask, measured = gauge.watched, gauge.ask, gauge.found
+    if measured.target is None:
         raise UsageError(f"follows a prediction back, and {watched.info.name} makes none", option="approximate")
-    if found.against is not None and found.against.ids:
+    if measured.against is not None and measured.against.ids:
         why = f"takes one token for {option_name('against')}: leave it out, or ablate exactly"
         raise UsageError(why, option="approximate")
     jobs = chosen_heads(watched, ask)
-    slopes = watched.gradients(found.target, found.against)
+    slopes = watched.gradients(measured.target, measured.against)
     effects = [Effect(**_numbers_at(head, slopes.heads[layer])) for layer, head in jobs]
-    found = with_heads(found, watched, jobs, effects)
-    found = with_fields(found, edges=_edge_effects(found, ask, slopes))
-    first = sorted(found.strongest(CHECKED), key=lambda one: (one.layer, one.head))
+    measured = with_heads(measured, watched, jobs, effects)
+    measured = with_fields(measured, edges=_edge_effects(measured, ask, slopes))
+    first = sorted(measured.strongest(CHECKED), key=lambda entry: (entry.layer, entry.head))
     exact = []
-    for effect in gauge.effects_of_changes([watched.base.with_head(one.layer, one.head) for one in first]):
+    for effect in gauge.effects_of_changes([watched.base.with_head(entry.layer, entry.head) for entry in first]):
         exact.append(effect.signed_size)
         tick(1 / len(first))
-    rank = spearman_rho([one.signed_size for one in first], exact)
-    return with_fields(found, approximation=None if rank is None else Approximation(rank, len(first)))
+    rank = spearman_rho([entry.signed_size for entry in first], exact)
+    return with_fields(measured, approximation=None if rank is None else Approximation(rank, len(first)))
 
 
-def _edge_effects(found: Effects, ask: EffectRequest, slopes: FirstOrder) -> tuple[EdgeEffect, ...]:
+def _edge_effects(measured: Effects, ask: EffectRequest, slopes: FirstOrder) -> tuple[EdgeEffect, ...]:
     """Each key of the watched query, in the layers and heads that were chosen."""
     sums: dict[str, Floats] = {}
-    square = found.reads_itself
+    square = measured.reads_itself
     for layer, numbers in slopes.edges.items():
         if ask.layers is not None and layer not in ask.layers:
             continue
         for name, values in numbers.items():
             chosen = values if ask.heads is None else values[[head for head in ask.heads if head < len(values)]]
-            own = slice(len(found.tokens)) if square else slice(None)  # another text's tokens stand behind
-            sums[name] = sums.get(name, 0) + chosen.sum(axis=0)[own]  # (n_k,)
-    n_k = found.query + 1 if found.model.causal and square else len(found.tokens if square else found.key_axis)
+            columns = slice(len(measured.tokens)) if square else slice(None)  # another text's tokens stand behind
+            sums[name] = sums.get(name, 0) + chosen.sum(axis=0)[columns]  # (n_k,)
+    n_k = (
+        measured.query + 1
+        if measured.model.causal and square
+        else len(measured.tokens if square else measured.key_axis)
+    )
     return tuple(EdgeEffect(key, **_numbers_at(key, sums)) for key in range(n_k))
 
 
-def _numbers_at(at: int, arrays: Mapping[str, Floats]) -> dict[str, Any]:
-    return {name: float(values[at]) for name, values in arrays.items()}
+def _numbers_at(index: int, arrays: Mapping[str, Floats]) -> dict[str, Any]:
+    return {name: float(values[index]) for name, values in arrays.items()}
 
 
 def _other_word(watched: Watched, text: str) -> Word:

@@ -51,8 +51,8 @@ class GivenQKV(TextModel):
         """One layer, one call of attention."""
         n = self.queries.shape[1]
         if len(tokens) != n:
-            rows, own = counted(n, "row"), counted(len(tokens), "token")
-            raise AttnctlError(f"{self.path} has {rows}, but the text has {own}: one row a token")
+            row_count, token_count = counted(n, "row"), counted(len(tokens), "token")
+            raise AttnctlError(f"{self.path} has {row_count}, but the text has {token_count}: one row a token")
         device = device_for_length(self.settings.device, n)
         q, k, v = (place_array(part, device) for part in (self.queries, self.keys, self.values))
         with suppress(StopForward):
@@ -97,15 +97,15 @@ def _read_qkv(path: str) -> tuple[Floats, Floats, Floats]:
         arrays, _ = read_safetensors(path)
     else:
         arrays = read_npz(data, path)
-    found = []
+    parts = []
     for name in ("Q", "K", "V"):
         if name not in arrays:
             raise AttnctlError(f"{path} has no {name}: it holds {', '.join(arrays) or 'nothing'}")
         part = finite_numbers(arrays[name], f"{path}: {name}")
         if part.ndim not in (2, 3) or 0 in part.shape:
             raise AttnctlError(f"{path}: {name} has shape {part.shape}: it is (n, d) or (heads, n, d)")
-        found.append(part if part.ndim == 3 else part[None])
-    q, k, v = found
+        parts.append(part if part.ndim == 3 else part[None])
+    q, k, v = parts
     if q.shape[2] != k.shape[2] or q.shape[1] != k.shape[1]:
         raise AttnctlError(f"{path}: Q {arrays['Q'].shape} and K {arrays['K'].shape} do not fit each other")
     if k.shape[:2] != v.shape[:2]:
@@ -161,15 +161,15 @@ def _trace_of_grids(path: str, grids: Sequence[Array], rows: Sequence[str], colu
     check_head_count(n_heads * len(grids), path)
     if not columns and len(rows) == n_k != n_q:
         rows, columns = (), rows
-    for names, size, what, axis in ((rows, n_q, "token", "row"), (columns, n_k, "key token", "column")):
+    for names, size, noun, axis in ((rows, n_q, "token", "row"), (columns, n_k, "key token", "column")):
         if names and len(names) != size:
             raise AttnctlError(
-                f"{counted(len(names), what)} for a grid of {n_q} × {n_k} in {path}: give one a {axis}, as words or a JSON "
+                f"{counted(len(names), noun)} for a grid of {n_q} × {n_k} in {path}: give one a {axis}, as words or a JSON "
                 "list"
             )
     heads = tuple(range(n_heads))
-    tokens = named_tokens(rows) if rows else [Token(str(at)) for at in range(n_q)]
-    keys = [Token(name) for name in columns] if columns else [Token(str(at)) for at in range(n_k)]
+    tokens = named_tokens(rows) if rows else [Token(str(index)) for index in range(n_q)]
+    keys = [Token(name) for name in columns] if columns else [Token(str(index)) for index in range(n_k)]
     return Trace(
         text=" ".join(rows),
         tokens=tuple(tokens),

@@ -43,18 +43,18 @@ def _row_source(
     return rows, rows.d_model
 
 
-def _dimensions_of_heads(d_model: int, heads: int, d_k: int | None, settings: Settings, other: str = "") -> int:
+def _dimensions_of_heads(d_model: int, heads: int, d_k: int | None, settings: Settings, instead: str = "") -> int:
     """How many dimensions each head has. Raises UsageError where they do not divide, or cannot be turned in pairs.
 
-    `other` is what to do about it if `d_k` cannot be chosen.
+    `instead` is what to do about it if `d_k` cannot be chosen.
     """
     if d_k is None and d_model % heads:
         why = f"it does not divide into {option_name('n_heads', heads)}"
-        advice = other or f"give {option_name('d_k')} as well"
+        advice = instead or f"give {option_name('d_k')} as well"
         raise UsageError(f"{why}: {advice}", option="d_model", value=d_model)
     d_k = d_model // heads if d_k is None else d_k
     if settings.rope_theta is not None and d_k % 2:
-        advice = other or f"give an even {option_name('d_k')}"
+        advice = instead or f"give an even {option_name('d_k')}"
         raise UsageError(f"rotary positions turn pairs of dimensions, but d_k is {d_k}: {advice}")
     return d_k
 
@@ -92,10 +92,10 @@ def open_random(
     # each of variance 1 / (numbers that are added up)
     layers = tuple(
         {
-            name: uniform_numbers(f"{seed}/layers.{at}.{name}", shape) * np.float32(math.sqrt(3.0 / shape[-2]))
+            name: uniform_numbers(f"{seed}/layers.{layer}.{name}", shape) * np.float32(math.sqrt(3.0 / shape[-2]))
             for name, shape in shapes.items()
         }
-        for at in range(n_layers)
+        for layer in range(n_layers)
     )
     return Stack(
         info=stack_info("random", "random", layers, settings, seed=seed),
@@ -110,10 +110,10 @@ def open_random(
 
 def _check_room(numbers: int) -> None:
     """Raise UsageError where the matrices are too large; AttnctlError where they would fill the memory."""
-    said = f"{numbers:,} numbers a matrix" if numbers < 10**15 else "far too many numbers a matrix"
+    size = f"{numbers:,} numbers a matrix" if numbers < 10**15 else "far too many numbers a matrix"
     if numbers > limits.RANDOM_NUMBERS:
-        raise UsageError(f"layers, heads, d_model and d_k ask for {said}: ask for less")
-    limits.check_memory(8 * 4 * numbers, f"a random model of {said}", "ask for a smaller d_model, or fewer layers")
+        raise UsageError(f"layers, heads, d_model and d_k ask for {size}: ask for less")
+    limits.check_memory(8 * 4 * numbers, f"a random model of {size}", "ask for a smaller d_model, or fewer layers")
 
 
 DOT_NOTE = "no weights, random embeddings: give embeddings of your own for vectors that mean something"

@@ -50,21 +50,21 @@ def run_together(
     rows = [model.input_rows(tokens) for tokens in texts]  # (n, d_model) each
     runs = [model.begin_run(tokens, x) for tokens, x in zip(texts, rows, strict=True)]
     x: Array = np.stack(rows)  # (texts, n, d_model)
-    over: set[int] = set()  # the texts of which nothing more is wanted
+    finished: set[int] = set()  # the texts of which nothing more is wanted
     for number, parameters in enumerate(model.layers):
         layer = model.layer_attention(number, x, parameters, parameters)
-        for at, part in enumerate(_layers_of_texts(layer, len(texts))):
+        for index, part in enumerate(_layers_of_texts(layer, len(texts))):
             try:
-                if at not in over:
-                    visits[at](part)
+                if index not in finished:
+                    visits[index](part)
             except StopForward:
-                over.add(at)
-        if len(over) == len(visits):
+                finished.add(index)
+        if len(finished) == len(visits):
             return runs
         output, residual = layer.forward.output_and_residual
         x = output if residual is None else residual  # (texts, n, d_model)
-    for at in set(range(len(runs))) - over:
-        runs[at].predictions = model.predicted_words(texts[at], x[at])
+    for index in set(range(len(runs))) - finished:
+        runs[index].predictions = model.predicted_words(texts[index], x[index])
     return runs
 
 
@@ -74,15 +74,15 @@ _OF_ALL_TEXTS = ("mask", "rope_angles")  # arrays that are the same for every te
 def _layers_of_texts(layer: ComputedLayer, count: int) -> list[LayerTrace]:
     """Of a layer over all texts (texts, heads, n, d), what each text's own records: every step is found once for all."""
     whole = layer.record()
-    arrays: dict[str, Array] = {array.name: there for array, there in whole.arrays_kept() if not array.parameter}
+    arrays: dict[str, Array] = {array.name: value for array, value in whole.arrays_kept() if not array.parameter}
     finite = all(np.isfinite(arrays[name]).all() for name in CHECKED)
-    found = []
-    for at in range(count):
-        own = {name: array if name in _OF_ALL_TEXTS else array[at] for name, array in arrays.items()}
-        part = LayerTrace(layer.layer, whole.heads, whole.kv_heads, parameters=whole.parameters, **own)
+    parts = []
+    for index in range(count):
+        arrays_of_text = {name: array if name in _OF_ALL_TEXTS else array[index] for name, array in arrays.items()}
+        part = LayerTrace(layer.layer, whole.heads, whole.kv_heads, parameters=whole.parameters, **arrays_of_text)
         part.is_finite = finite
-        found.append(part)
-    return found
+        parts.append(part)
+    return parts
 
 
 Visit = Callable[[ComputedLayer], None]
@@ -140,8 +140,8 @@ def project_rows(x: Array, parameters: Mapping[str, Array], n_heads: int) -> tup
 
 def row_angles(x: Array, d_k: int, theta: float) -> Array:
     """RoPE's angle for each row of x (..., n, d_model), and each pair of dimensions → (n, d_k / 2)."""
-    at = attention.array_namespace(x).arange(x.shape[-2], dtype=x.dtype, device=attention.device_of(x))  # (n,)
-    return attention.rope_angles(at, d_k, theta)
+    positions = attention.array_namespace(x).arange(x.shape[-2], dtype=x.dtype, device=attention.device_of(x))  # (n,)
+    return attention.rope_angles(positions, d_k, theta)
 
 
 def mix_heads(context: Array, parameters: Mapping[str, Array]) -> Array:
@@ -311,11 +311,11 @@ class Stack(TextModel):
         """One layer's attention over x (..., n, d_model); `placed` are its parameters where x is."""
         settings = self.settings
         q, k, v = project_rows(x, placed, self.info.n_heads or 1)  # (heads, n, d_k), (kv_heads, n, d_k | d_v)
-        known: dict[str, Array] = {"input": x} if number else {}
+        arrays: dict[str, Array] = {"input": x} if number else {}
         if settings.rope_theta is not None:
             angles = row_angles(x, q.shape[-1], settings.rope_theta)  # (n, d_k / 2)
             shared = attention.share_heads(k, q.shape[-3])  # (heads, n, d_k)
-            known |= {"queries_before_rope": q, "keys_before_rope": shared, "rope_angles": angles}
+            arrays |= {"queries_before_rope": q, "keys_before_rope": shared, "rope_angles": angles}
             q, k = (attention.rotate_positions(part, angles, settings.rope_pairs) for part in (q, k))  # (heads, n, d_k)
 
         def after(context: Array) -> tuple[Array, Array | None]:
@@ -323,7 +323,7 @@ class Stack(TextModel):
             return output, x + output if self.residual else None  # (n, d_model) each
 
         return ComputedLayer.of_call(
-            number, settings.call_of_layer(number, q, k, v), known=known, parameters=parameters, after=after
+            number, settings.call_of_layer(number, q, k, v), known=arrays, parameters=parameters, after=after
         )
 
     @cached_property
@@ -339,25 +339,25 @@ class Stack(TextModel):
         """
         if self.unembedding is None:
             return ()
-        blanks = [at for at, token in enumerate(tokens) if token.text in BLANKS]
-        found = []
-        for at in predicted_places(tokens, self.predict, blanks, bool(self.info.causal)):
+        blanks = [position for position, token in enumerate(tokens) if token.text in BLANKS]
+        predictions = []
+        for position in predicted_places(tokens, self.predict, blanks, bool(self.info.causal)):
             # a causal model says what follows, so it fills a blank from the word before it
-            source = at - 1 if self.info.causal and tokens[at].text in BLANKS else at
+            source = position - 1 if self.info.causal and tokens[position].text in BLANKS else position
             if source < 0:
                 continue
             probability = attention.softmax(unembed_rows(final[source], self._unembedding_table))  # (vocabulary,)
             best = most_likely(probability)
-            found += [Prediction(at, self.vocabulary[i], i, float(probability[i])) for i in best]
-        return tuple(found)
+            predictions += [Prediction(position, self.vocabulary[i], i, float(probability[i])) for i in best]
+        return tuple(predictions)
 
 
 def most_likely(probability: Floats) -> list[int]:
     """The places of the MOST_LIKELY largest of (vocabulary,), the largest first, of equal ones the earlier."""
     count = min(MOST_LIKELY, len(probability))
-    least = np.partition(probability, -count)[-count]  # sorting the whole vocabulary takes ten times as long
-    among = np.flatnonzero(probability >= least)
-    best: list[int] = among[np.argsort(-probability[among], kind="stable")][:count].tolist()
+    threshold = np.partition(probability, -count)[-count]  # sorting the whole vocabulary takes ten times as long
+    candidates = np.flatnonzero(probability >= threshold)
+    best: list[int] = candidates[np.argsort(-probability[candidates], kind="stable")][:count].tolist()
     return best
 
 
@@ -370,10 +370,10 @@ def predicted_places(
     return blanks or ([len(tokens) - 1] if causal else [])
 
 
-def chosen_settings(given: OptionValues, own: OptionValues | None = None) -> Settings:
-    """The settings that are given, over those that a file has of its `own`. Raises UsageError for one that cannot be."""
-    settings = Settings(**(own or {}) | given)
-    if given.get("rope_pairs") is not None and settings.rope_theta is None:
+def chosen_settings(options: OptionValues, file_options: OptionValues | None = None) -> Settings:
+    """The settings that are given, over those that a file has of its `file_options`. Raises UsageError for one that cannot be."""
+    settings = Settings(**(file_options or {}) | options)
+    if options.get("rope_pairs") is not None and settings.rope_theta is None:
         why = f"says which dimensions turn together: give {option_name('rope_theta')} too, which turns them"
         raise UsageError(why, option="rope_pairs")
     return settings
@@ -387,7 +387,7 @@ def stack_info(name: str, kind: str, layers: Sequence[dict[str, Floats]], settin
     sizes: Document = {"positions": settings.positions} | more
     if "W_Q" in layers[0]:
         shared = ({layer[name].shape[axis] for layer in layers} for name, axis in (("W_K", 0), ("W_K", 2), ("W_V", 2)))
-        kv_heads, d_k, d_v = (found.pop() if len(found) == 1 else None for found in shared)
+        kv_heads, d_k, d_v = (values.pop() if len(values) == 1 else None for values in shared)
         sizes |= {
             "n_heads": max(layer["W_Q"].shape[0] for layer in layers),
             "n_kv_heads": kv_heads,

@@ -61,7 +61,7 @@ def letter_pieces(word: str, count: int) -> list[int]:
     The numbers are CRC-32, so the same everywhere; capitals and accents are not told from plain letters.
     """
     marked = f"<{plain_letters(word.lower())}>"
-    pieces = {marked, marked[-2:], *(marked[at : at + 3] for at in range(len(marked) - 2))}
+    pieces = {marked, marked[-2:], *(marked[start : start + 3] for start in range(len(marked) - 2))}
     return sorted(zlib.crc32(piece.encode()) % count for piece in pieces)
 
 
@@ -71,29 +71,33 @@ def word_spellings(word: str) -> tuple[str, ...]:
     Of a word with accents, without them too.
     """
     plain = word.replace("’", "'") if len(word) > 1 else word
-    found = (plain, plain.lower(), plain.capitalize(), plain.upper())
+    spellings = (plain, plain.lower(), plain.capitalize(), plain.upper())
     bare = plain_letters(plain)
-    return found if bare == plain else (*found, bare, bare.lower(), bare.capitalize(), bare.upper())
+    return spellings if bare == plain else (*spellings, bare, bare.lower(), bare.capitalize(), bare.upper())
 
 
-def part_clitic(word: str, known: Container[str]) -> tuple[str, str] | None:
+def part_clitic(word: str, vocabulary: Container[str]) -> tuple[str, str] | None:
     """`Alice's` as (`Alice`, `'s`), where the vocabulary knows the clitic and not the whole; else None."""
     plain = word.replace("’", "'")
     match = _CLITIC.fullmatch(plain)
-    if match is None or match[2].lower() not in known or any(spelling in known for spelling in word_spellings(word)):
+    if (
+        match is None
+        or match[2].lower() not in vocabulary
+        or any(spelling in vocabulary for spelling in word_spellings(word))
+    ):
         return None
     cut = len(match[1])
     return word[:cut], word[cut:]
 
 
-def _with_lone_clitics(tokens: Iterable[Token], known: Container[str]) -> Iterator[Token]:
+def _with_lone_clitics(tokens: Iterable[Token], vocabulary: Container[str]) -> Iterator[Token]:
     """The tokens, `'` and a clitic's letters right behind it as one where the vocabulary has it and a space is before."""
     before = mark = None
     for token in tokens:
         if mark is not None:
             whole = "'" + token.text.lower()
             alone = before is None or before.end != mark.start
-            if alone and token.start == mark.end and whole in CLITICS and whole in known:
+            if alone and token.start == mark.end and whole in CLITICS and whole in vocabulary:
                 yield replace(mark, text=mark.text + token.text, end=token.end)
                 before, mark = token, None
                 continue
@@ -108,10 +112,10 @@ def _with_lone_clitics(tokens: Iterable[Token], known: Container[str]) -> Iterat
         yield mark
 
 
-def in_parts(tokens: Iterable[Token], known: Container[str]) -> Iterator[Token]:
+def in_parts(tokens: Iterable[Token], vocabulary: Container[str]) -> Iterator[Token]:
     """The tokens, `Alice's` and `Alice 's` as two where the vocabulary wants it so; character spans are kept."""
-    for token in _with_lone_clitics(tokens, known):
-        parts = part_clitic(token.text, known) if "'" in token.text or "’" in token.text else None
+    for token in _with_lone_clitics(tokens, vocabulary):
+        parts = part_clitic(token.text, vocabulary) if "'" in token.text or "’" in token.text else None
         if parts is None or token.start is None or token.end is None:
             yield token
             continue
@@ -145,16 +149,16 @@ def vocabulary_tokenizer(split: Tokenize, vocabulary: Sequence[str], unknown_wor
     remembered = lru_cache(maxsize=WORDS_REMEMBERED)(read_word)
 
     def look_up(text: str) -> tuple[Token, ...]:
-        first, found = True, []
+        first, result = True, []
         words = split(text)
         for token in in_parts(words, ids) if "'" in text or "’" in text else words:
             if token.text in BLANKS and blank is not None:
-                found.append(replace(token, id=blank, special=True))
+                result.append(replace(token, id=blank, special=True))
             else:
                 read = remembered if len(token.text) <= LONGEST_REMEMBERED else read_word
                 read_as, lacking = read(token.text, first)
-                found.append(Token(token.text, read_as, token.start, token.end, token.special, lacking))
+                result.append(Token(token.text, read_as, token.start, token.end, token.special, lacking))
             first = token.text in ENDS
-        return tuple(found)
+        return tuple(result)
 
     return look_up

@@ -43,10 +43,10 @@ class WatchedStack:
         words = self.model.tokenize(text) if text.strip() else ()
         if len(words) != 1:
             raise UsageError(f"give one word of the vocabulary of {self.info.name}", option="target", value=text)
-        known = [str(word) for word in self.model.vocabulary]
+        vocabulary = [str(word) for word in self.model.vocabulary]
         for name in (words[0].text, words[0].text.lower()):
-            if name in known:
-                return Word(name, known.index(name))
+            if name in vocabulary:
+                return Word(name, vocabulary.index(name))
         raise UsageError(f"the vocabulary of {self.info.name} has no such word", option="target", value=text)
 
     def word_of_id(self, number: int) -> str:
@@ -63,8 +63,8 @@ class WatchedStack:
         self, interventions: Sequence[Intervention], continuation: tuple[int, ...] = (), batch_size: int | None = None
     ) -> Iterator[Floats]:
         """Logits at the watched position, (1, 1, vocabulary), or final states (1, n, d_model), one intervention a time."""
-        for one in interventions:
-            final = self._final_state(one)  # (n, d_model)
+        for intervention in interventions:
+            final = self._final_state(intervention)  # (n, d_model)
             if self.model.unembedding is None:
                 yield final[None]
             else:
@@ -134,11 +134,11 @@ def watch_stack(model: Stack, text: str, query: str | None = None, base: Interve
     tokens = model.tokenize(text)
     if not tokens:
         raise AttnctlError("the text has no tokens: give at least one word")
-    blanks = [at for at, token in enumerate(tokens) if token.text in BLANKS]
+    blanks = [position for position, token in enumerate(tokens) if token.text in BLANKS]
     if query is None and len(blanks) > 1:
         places = ", ".join(map(str, blanks))
         raise UsageError(f"the text has {len(blanks)} blanks: name one with {option_name('query')} ({places})")
-    at = find_token(tokens, query) if query is not None else blanks[0] if blanks else len(tokens) - 1
-    if model.info.causal and tokens[at].text in BLANKS and at:
-        at -= 1  # a causal model says what follows, so it fills a blank from the word before it
-    return WatchedStack(model, text, tokens, at, Intervention() if base is None else base)
+    position = find_token(tokens, query) if query is not None else blanks[0] if blanks else len(tokens) - 1
+    if model.info.causal and tokens[position].text in BLANKS and position:
+        position -= 1  # a causal model says what follows, so it fills a blank from the word before it
+    return WatchedStack(model, text, tokens, position, Intervention() if base is None else base)

@@ -73,10 +73,10 @@ class WeightFile:
 
     def metadata_switch(self, name: str) -> bool:
         """Whether metadata `name` says yes; no where there is none. Raises AttnctlError where it says neither."""
-        said = self.metadata.get(name, "").strip().lower()
-        if said not in ("true", "1", "yes", "false", "0", "no", ""):
+        value = self.metadata.get(name, "").strip().lower()
+        if value not in ("true", "1", "yes", "false", "0", "no", ""):
             raise AttnctlError(f"{self.path}: metadata {name} is {self.metadata[name][:40]!r}, not true or false")
-        return said in ("true", "1", "yes")
+        return value in ("true", "1", "yes")
 
     @property
     def shapes(self) -> dict[str, list[int]]:
@@ -108,9 +108,9 @@ def read_weights(path: str | Path) -> WeightFile:
     return WeightFile(path, checked, metadata)
 
 
-def looked_up(table: Array, rows: Array, what: str) -> Floats:
+def looked_up(table: Array, rows: Array, name: str) -> Floats:
     """These rows of a table of numbers in float32 → (len(rows), width). Raises AttnctlError where one is NaN or infinite."""
-    return finite_numbers(np.asarray(table)[rows], what)  # (rows, width)
+    return finite_numbers(np.asarray(table)[rows], name)  # (rows, width)
 
 
 def read_safetensors(path: str, mapped: Sequence[str] = ()) -> tuple[dict[str, Floats], dict[str, str]]:
@@ -129,16 +129,20 @@ def read_safetensors(path: str, mapped: Sequence[str] = ()) -> tuple[dict[str, F
                 with safe_open(path, framework="pt") as wide:  # NumPy lacks these types
                     return {name: wide.get_tensor(name).float().numpy() for name in names}, metadata
             tables = [name for name in mapped if types.get(name) in _MAPPED]
-            found = {name: file.get_tensor(name) for name in names if name not in tables}
+            tensors = {name: file.get_tensor(name) for name in names if name not in tables}
     except SafetensorError as error:
         raise AttnctlError(f"{path} is not a sound .safetensors file: {in_one_line(error)}") from error
     except (TypeError, MemoryError) as error:
         raise AttnctlError(f"{path} cannot be read: {error}") from error
-    begin = Path(path).stat().st_size - max((one["data_offsets"][1] for one in header.values()), default=0)
+    begin = Path(path).stat().st_size - max(
+        (header_entry["data_offsets"][1] for header_entry in header.values()), default=0
+    )
     for name in tables:
-        shape, at, dtype = header[name]["shape"], begin + header[name]["data_offsets"][0], _MAPPED[types[name]]
-        found[name] = np.memmap(path, dtype, "r", at, tuple(shape)) if 0 not in shape else np.zeros(shape, np.float32)
-    return found, metadata
+        shape, offset, dtype = header[name]["shape"], begin + header[name]["data_offsets"][0], _MAPPED[types[name]]
+        tensors[name] = (
+            np.memmap(path, dtype, "r", offset, tuple(shape)) if 0 not in shape else np.zeros(shape, np.float32)
+        )
+    return tensors, metadata
 
 
 _MAPPED: dict[str, Any] = {"F16": np.dtype("<f2"), "F32": np.dtype("<f4")}
@@ -184,9 +188,9 @@ def open_weights(
         _check_residual(file, layers)
     own_name = Path(path).parent.name if Path(path).name == "weights.safetensors" else Path(path).stem
     name, kind = (bundled, "demo") if bundled else (own_name, "weights")
-    known = _known_of_file(file, bundled) | {"seed": seed if isinstance(embed, partial) else None}
+    fields = _known_of_file(file, bundled) | {"seed": seed if isinstance(embed, partial) else None}
     return Stack(
-        info=stack_info(name, kind, layers, settings, **known),
+        info=stack_info(name, kind, layers, settings, **fields),
         settings=settings,
         layers=layers,
         embed=embed,
@@ -220,10 +224,10 @@ def _layers_of_file(
     """
     n_heads = file.metadata_number("n_heads") if heads is None else heads
     n_kv_heads = file.metadata_number("n_kv_heads") if kv_heads is None else kv_heads
-    own = next((w.shape[0] for key, w in file.tensors.items() if key.endswith("W_Q") and w.ndim == 3), None)
-    if heads is not None and own is not None and heads != own:
+    stored_heads = next((w.shape[0] for key, w in file.tensors.items() if key.endswith("W_Q") and w.ndim == 3), None)
+    if heads is not None and stored_heads is not None and heads != stored_heads:
         meant = f"did you mean {option_name('head', heads)}?"
-        raise UsageError(f"{name} has {counted(own, 'head')}: {meant}", option="n_heads", value=heads)
+        raise UsageError(f"{name} has {counted(stored_heads, 'head')}: {meant}", option="n_heads", value=heads)
     shared = n_heads if n_kv_heads is None else n_kv_heads
     return tuple(_fitted_shapes(file, layer, n_heads, shared) for layer in _layer_tensors(file))
 
@@ -233,17 +237,17 @@ def _known_of_file(file: WeightFile, bundled: str | None) -> Document:
 
     No digest of a file that is too large to be read for it each time. Raises AttnctlError where the findings are damaged.
     """
-    known: Document = {"positions": "learned"} if "positions" in file.tensors else {}
+    fields: Document = {"positions": "learned"} if "positions" in file.tensors else {}
     try:
-        known["finds"] = measured_roles(json.loads(file.metadata.get("figures", "{}")))
+        fields["finds"] = measured_roles(json.loads(file.metadata.get("figures", "{}")))
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError, OverflowError) as error:
         raise AttnctlError(f"{file.path}: metadata figures is damaged: {in_one_line(error)}") from error
     path = Path(file.path)
     if bundled:
-        known["source"] = f"bundled with attnctl {__version__}"
+        fields["source"] = f"bundled with attnctl {__version__}"
     elif path.stat().st_size <= limits.CARD_DIGEST_BYTES:
-        known["sha256"] = hashlib.sha256(path.read_bytes()).hexdigest()
-    return known
+        fields["sha256"] = hashlib.sha256(path.read_bytes()).hexdigest()
+    return fields
 
 
 BUNDLED = ("demo", "demo-causal")
@@ -274,55 +278,55 @@ def open_demo_causal(**options: Any) -> Stack:
 
 def steps_of(run: str) -> dict[int, Path]:
     """The weights kept on the way of a training run: step → file. Raises AttnctlError where the folder has none."""
-    found = {
+    paths = {
         int(match[1]): path
         for path in sorted(Path(run).glob("step-*.safetensors"))
         if (match := re.fullmatch(r"step-(\d+)\.safetensors", path.name))
     }
-    if not found:
+    if not paths:
         raise AttnctlError(f"{run} is no training run: it holds no step-*.safetensors (see attnctl train)")
-    return found
+    return paths
 
 
 def reports_of(run: str | Path) -> list[Document]:
     """The reports of a training run so far; a line that is damaged, or was cut short by a kill, is left out."""
     path = Path(run, "metrics.jsonl")
-    found = []
+    reports = []
     for line in read_bytes(path).splitlines() if path.exists() else []:
         try:
             report = orjson.loads(line)  # which takes nothing that cannot be written again
-            found.append(report | {"step": int(report["step"])})
+            reports.append(report | {"step": int(report["step"])})
         except (ValueError, TypeError, KeyError, OverflowError):
             continue
-    return found
+    return reports
 
 
 def _settings_of_file(file: WeightFile, how: OptionValues, seed: int) -> Settings:
     """The file's metadata under what the command line says. Raises AttnctlError for what the file says wrongly."""
-    own = _file_settings(file)
+    file_options = _file_settings(file)
     try:
-        Settings(**own)
+        Settings(**file_options)
     except UsageError as error:
         with options_as_flags(None):  # they are names in the file
             raise AttnctlError(f"{file.path}: metadata {error}") from error
-    return chosen_settings(how | {"seed": seed}, own)
+    return chosen_settings(how | {"seed": seed}, file_options)
 
 
 def _file_settings(file: WeightFile) -> OptionValues:
     """What the metadata says of how to attend, as fields of Settings."""
-    known: OptionValues = {}
+    options: OptionValues = {}
     if "causal" in file.metadata:
-        known["causal"] = file.metadata_switch("causal")
+        options["causal"] = file.metadata_switch("causal")
     scale = file.metadata.get("scale", "auto")
     if scale != "auto":
-        known["scale"] = 1.0 if scale == "none" else file.metadata_number("scale", float)
+        options["scale"] = 1.0 if scale == "none" else file.metadata_number("scale", float)
     for name, kind in (("rope_theta", float), ("window", int), ("first_window", int), ("temperature", float)):
         if name in file.metadata:
-            known[name] = file.metadata_number(name, kind)
+            options[name] = file.metadata_number(name, kind)
     for name in ("rope_pairs", "positions"):
         if name in file.metadata:
-            known[name] = file.metadata[name]
-    return known
+            options[name] = file.metadata[name]
+    return options
 
 
 def _layer_tensors(file: WeightFile) -> list[dict[str, Floats]]:
@@ -356,22 +360,25 @@ def _fitted_shapes(
         bias, heads = f"b_{name[-1]}", fitted[name].shape[0]
         if bias in tensors and tensors[bias].size % heads == 0:
             fitted[bias] = tensors[bias].reshape(heads, -1)  # (heads, d)
-    there, said = file.tensors | fitted, dict[str, tuple[int, str]]()  # axis → its length, and the tensor that has it
+    arrays, lengths = (
+        file.tensors | fitted,
+        dict[str, tuple[int, str]](),
+    )  # axis → its length, and the tensor that has it
     for name, axes in (LAYER_TENSORS | MODEL_TENSORS).items():
-        if name not in there:
+        if name not in arrays:
             continue
-        tensor, shape = there[name], tensors.get(name, there[name]).shape
+        tensor, shape = arrays[name], tensors.get(name, arrays[name]).shape
         if tensor.ndim != len(axes) or 0 in shape:
             raise AttnctlError(f"{file.path}: {name} has shape {shape}: it is ({', '.join(axes)})")
         for axis, size in zip(axes, tensor.shape, strict=True):
-            length, first = said.setdefault(axis, (size, name))
+            length, first = lengths.setdefault(axis, (size, name))
             if size != length:
                 why = f"{axis} is {length} in one, and {size} in the other"
-                other = (there | tensors)[first].shape
-                raise AttnctlError(f"{file.path}: {first} {other} and {name} {shape} do not fit: {why}")
+                first_shape = (arrays | tensors)[first].shape
+                raise AttnctlError(f"{file.path}: {first} {first_shape} and {name} {shape} do not fit: {why}")
         if name == "W_V":
-            heads, kv_heads = said["heads"][0], said["kv_heads"][0]
-            said["heads · d_v"] = heads * said["d_v"][0], name
+            heads, kv_heads = lengths["heads"][0], lengths["kv_heads"][0]
+            lengths["heads · d_v"] = heads * lengths["d_v"][0], name
             if heads % kv_heads:
                 raise AttnctlError(f"{file.path}: {heads} query heads cannot share {kv_heads} key heads evenly")
     return fitted
@@ -435,10 +442,12 @@ def _embedding_of(
         if worst >= len(table):
             raise AttnctlError(f"token id {worst} has no row in {file.path}: its embedding has {len(table)}")
         rows = looked_up(table, ids, f"{file.path}: embedding")  # (n, d_model)
-        for at, token in enumerate(tokens):
-            if pieces is not None and ids[at] in by_letters:
-                own = letter_pieces(token.text, len(pieces))  # the sum of their n rows, over √n
-                rows[at] += looked_up(pieces, own, f"{file.path}: pieces").sum(axis=0) / np.float32(np.sqrt(len(own)))
+        for index, token in enumerate(tokens):
+            if pieces is not None and ids[index] in by_letters:
+                numbers = letter_pieces(token.text, len(pieces))  # the sum of their n rows, over √n
+                rows[index] += looked_up(pieces, numbers, f"{file.path}: pieces").sum(axis=0) / np.float32(
+                    np.sqrt(len(numbers))
+                )
         return rows
 
     return embed_tokens, vocabulary, ()
