@@ -1,6 +1,6 @@
-"""The mathematics of attention: each step a small pure function, for any array library.
+"""The mathematics of attention: each step is a small pure function for any array library.
 
-Written to the Python Array API standard, so the same lines run on NumPy, on torch (any device, autograd
+The code follows the Python Array API standard, so the same lines run on NumPy, on torch (any device, autograd
 included) and on array-api-strict. Sources: Vaswani et al. 2017 (attention), Su et al. 2021 (RoPE), Ainslie
 et al. 2023 (grouped heads), Gemma 2 (soft cap), gpt-oss (attention sinks).
 
@@ -18,7 +18,7 @@ Array = Any  # of any library that follows the standard: no type of Python names
 
 
 def array_namespace(x: Array) -> ModuleType:
-    """The array library of `x`: the Python Array API namespace that its operations live in."""
+    """Return the array library of `x`: the namespace of the Python Array API standard with its operations."""
     if hasattr(x, "__array_namespace__"):
         namespace: ModuleType = x.__array_namespace__()
         return namespace
@@ -28,12 +28,12 @@ def array_namespace(x: Array) -> ModuleType:
 
 
 def swap_last(x: Array) -> Array:
-    """`x` (..., a, b) with its last two axes exchanged: (..., b, a)."""
+    """Return `x` (..., a, b) with its last two axes exchanged: (..., b, a)."""
     return array_namespace(x).matrix_transpose(x)
 
 
 def device_of(x: Array) -> object:
-    """Where `x` lives, as its library names it."""
+    """Return the device of `x`, as its library names it."""
     device: object = x.device
     return device
 
@@ -42,7 +42,7 @@ def device_of(x: Array) -> object:
 
 
 def project_heads(x: Array, w: Array, b: Array | None = None) -> Array:
-    """Queries, keys or values: x (..., n, d_model), w (heads, d_model, d), b (heads, d) → (..., heads, n, d)."""
+    """Return queries, keys or values: x (..., n, d_model), w (heads, d_model, d), b (heads, d) → (..., heads, n, d)."""
     xp = array_namespace(x)
     if x.ndim > 2 and xp.__name__ != "numpy":  # one product for all texts and heads: faster in torch, other last bits
         heads, d_model, d = w.shape
@@ -54,7 +54,7 @@ def project_heads(x: Array, w: Array, b: Array | None = None) -> Array:
 
 
 def sinusoidal_positions(positions: Array, d_model: int) -> Array:
-    """Sinusoidal positions (Vaswani et al. 2017): positions (n,) float → (n, d_model), sine and cosine in turn."""
+    """Return sinusoidal positions (Vaswani et al. 2017): positions (n,) float → (n, d_model), sines and cosines in turn."""
     xp = array_namespace(positions)
     pair = xp.arange((d_model + 1) // 2, dtype=positions.dtype, device=device_of(positions))  # (d_model / 2,)
     angle = positions[:, None] * xp.exp(pair * (-2.0 * math.log(10000.0) / d_model))  # (n, d_model / 2)
@@ -63,17 +63,18 @@ def sinusoidal_positions(positions: Array, d_model: int) -> Array:
 
 
 def rope_angles(positions: Array, d: int, theta: float = 10000.0) -> Array:
-    """The angle, in radians, by which each pair of dimensions turns: positions (n,) float → (n, d / 2)."""
+    """Return the angle in radians by which each pair of dimensions is rotated: positions (n,) float → (n, d / 2)."""
     xp = array_namespace(positions)
     pair = xp.arange(d // 2, dtype=positions.dtype, device=device_of(positions))  # (d / 2,)
     return positions[:, None] * xp.exp(pair * (-2.0 * math.log(theta) / d))  # (n, d / 2)
 
 
 def rotate_positions(x: Array, angles: Array, pairs: str = "half") -> Array:
-    """Rotary position embedding (Su et al. 2021): x (..., n, d), angles (n, r / 2) → (..., n, d).
+    """Return `x` with rotary position embedding (Su et al. 2021): x (..., n, d), angles (n, r / 2) → (..., n, d).
 
-    The first r ≤ d dimensions are rotated, the rest passed through. `pairs` names which two dimensions form a pair:
-    "half" is (k, k + r/2), as Llama's checkpoints have it; "interleaved" is (2k, 2k + 1), as in the paper.
+    The first r ≤ d dimensions are rotated, the others stay as they are. `pairs` names which two dimensions form a pair:
+    "half" is (k, k + r/2), as in Llama's checkpoints; "interleaved" is (2k, 2k + 1), as in the paper. Raises ValueError
+    for another name.
     """
     xp = array_namespace(x)
     r = 2 * angles.shape[-1]
@@ -92,7 +93,7 @@ def rotate_positions(x: Array, angles: Array, pairs: str = "half") -> Array:
 
 
 def split_heads(x: Array, n_heads: int) -> Array:
-    """Cut each row into heads: x (..., n, heads · d) → (..., heads, n, d); the inverse of `concatenate_heads`."""
+    """Return each row cut into heads: x (..., n, heads · d) → (..., heads, n, d); the inverse of `concatenate_heads`."""
     xp = array_namespace(x)
     *batch, n, width = x.shape
     axes = [*range(len(batch)), len(batch) + 1, len(batch), len(batch) + 2]
@@ -100,7 +101,10 @@ def split_heads(x: Array, n_heads: int) -> Array:
 
 
 def share_heads(x: Array, n_heads: int) -> Array:
-    """Grouped heads: x (..., kv_heads, n, d) → (..., n_heads, n, d), each key/value head repeated for its group."""
+    """Return each key/value head repeated for its group of query heads: (..., kv_heads, n, d) → (..., n_heads, n, d).
+
+    Raises ValueError if `n_heads` is not a multiple of kv_heads.
+    """
     kv_heads = x.shape[-3]
     if kv_heads == n_heads:
         return x
@@ -113,17 +117,20 @@ def share_heads(x: Array, n_heads: int) -> Array:
 
 
 def scores(queries: Array, keys: Array) -> Array:
-    """`Q Kᵀ`: queries (..., heads, n_q, d_k), keys (..., heads, n_k, d_k) → (..., heads, n_q, n_k)."""
+    """Return `Q Kᵀ`: queries (..., heads, n_q, d_k), keys (..., heads, n_k, d_k) → (..., heads, n_q, n_k)."""
     return queries @ swap_last(keys)  # (..., heads, n_q, n_k)
 
 
 def default_scale(d_k: int) -> float:
-    """`1/√d_k`: keeps the variance of a score at that of one product (Vaswani et al. 2017, section 3.2.1)."""
+    """Return `1/√d_k`: a score then has the variance of a single product (Vaswani et al. 2017, section 3.2.1)."""
     return 1.0 / math.sqrt(d_k)
 
 
 def scale_scores(raw: Array, scale: float, soft_cap: float | None = None, bias: Array | None = None) -> Array:
-    """Scores × scale, squeezed into ±soft_cap by tanh (Gemma 2), plus a bias (ALiBi, T5): (..., heads, n_q, n_k)."""
+    """Return the scaled scores (..., heads, n_q, n_k): scores × scale, soft cap, bias.
+
+    The soft cap limits them to ±soft_cap by tanh (Gemma 2); the bias is added after it (ALiBi, T5).
+    """
     xp = array_namespace(raw)
     y = raw * scale  # (..., heads, n_q, n_k)
     if soft_cap is not None:
@@ -132,9 +139,9 @@ def scale_scores(raw: Array, scale: float, soft_cap: float | None = None, bias: 
 
 
 def visible_gaps(causal: bool, window: int | None) -> tuple[float, float]:
-    """The least and the greatest gap, i - j in tokens, that a query at i may look across; infinite where any will do.
+    """Return the smallest and the largest gap i - j, in tokens, at which query i sees key j; infinite without a limit.
 
-    `causal` hides the future, `window` the keys `window` or more tokens away.
+    `causal` hides the future, `window` hides the keys that are `window` or more tokens away.
     """
     largest = math.inf if window is None else window - 1
     return (0 if causal else -largest), largest
@@ -143,10 +150,10 @@ def visible_gaps(causal: bool, window: int | None) -> tuple[float, float]:
 def visibility_mask(
     queries: Array, keys: Array, *, causal: bool = False, window: int | None = None, mask: Array | None = None
 ) -> Array | None:
-    """The mask: true where a query may look at a key → (..., n_q, n_k), or None where every query sees every key.
+    """Return the mask, true where a query sees a key → (..., n_q, n_k); None if every query sees every key.
 
-    `queries` (..., n_q) and `keys` (..., n_k) are positions, counted as the keys are. `causal` and `window` are as of
-    `visible_gaps`; `mask` (..., n_q, n_k) hides whatever it is false for (padding, say).
+    `queries` (..., n_q) and `keys` (..., n_k) are positions in one count. `causal` and `window` are those of
+    `visible_gaps`; `mask` (..., n_q, n_k) hides the keys for which it is false, such as padding.
     """
     if not causal and window is None:
         return mask
@@ -162,11 +169,11 @@ def visibility_mask(
 def softmax(
     scaled_scores: Array, mask: Array | None = None, sinks: Array | None = None, temperature: float = 1.0
 ) -> Array:
-    """Each row's share of attention: (..., heads, n_q, n_k) → weights of the same shape, rows summing to 1.
+    """Return the weights, each row's shares of attention, in the shape of the scores (..., heads, n_q, n_k).
 
-    `mask` broadcasts against the scores. `sinks`, a score per head (heads,) or of each query (..., heads, n_q), takes weight
-    and gives nothing back, so that a row may sum to less than 1 (gpt-oss). Computed in float32 at least. A row with nothing
-    to look at gives zeros.
+    Each row sums to 1. `mask` broadcasts to the scores. `sinks` are a score for each head (heads,) or each query (...,
+    heads, n_q): a sink takes weight and gives nothing back, so a row may sum to less than 1 (gpt-oss). The type of the
+    computation is float32 or wider. A row without visible keys is 0.
     """
     xp = array_namespace(scaled_scores)
     dtype = scaled_scores.dtype
@@ -195,14 +202,14 @@ def softmax(
 
 
 def sink_column(sinks: Array) -> Array:
-    """Sinks (heads,) or (..., heads, n_q) as a column beside the scores: (..., heads, 1 or n_q, 1)."""
+    """Return sinks (heads,) or (..., heads, n_q) as a column beside the scores: (..., heads, 1 or n_q, 1)."""
     return sinks[:, None, None] if sinks.ndim == 1 else sinks[..., None]
 
 
 def _own_softmax(x: Array, mask: Array | None, sinks: Array | None, temperature: float) -> Array:
-    """`softmax` by the library's own kernel: faster, and rounding as the library's own models round.
+    """Return `softmax` by the library's own kernel: it is faster, and rounds as models of that library round.
 
-    x (..., heads, n_q, n_k), hidden scores at -inf already.
+    Hidden scores in x (..., heads, n_q, n_k) are -inf already.
     """
     xp = array_namespace(x)
     if sinks is not None:
@@ -217,7 +224,7 @@ def _own_softmax(x: Array, mask: Array | None, sinks: Array | None, temperature:
 
 
 def drop_weights(weights: Array, keep: Array, p: float) -> Array:
-    """Weights with those dropped where `keep` is false, and the kept ones × 1/(1 - p); shapes as `weights`."""
+    """Return the weights after dropout: 0 where `keep` is false, the others × 1/(1 - p)."""
     xp = array_namespace(weights)
     return xp.where(keep, weights / (1.0 - p), xp.zeros_like(weights))
 
@@ -226,12 +233,12 @@ def drop_weights(weights: Array, keep: Array, p: float) -> Array:
 
 
 def context(weights: Array, values: Array) -> Array:
-    """`weights V`: weights (..., heads, n_q, n_k), values (..., heads, n_k, d_v) → (..., heads, n_q, d_v)."""
+    """Return `weights V`: weights (..., heads, n_q, n_k), values (..., heads, n_k, d_v) → (..., heads, n_q, d_v)."""
     return weights @ values  # (..., heads, n_q, d_v)
 
 
 def concatenate_heads(contexts: Array) -> Array:
-    """The heads' contexts side by side: (..., heads, n, d_v) → (..., n, heads · d_v)."""
+    """Return the contexts of the heads side by side: (..., heads, n, d_v) → (..., n, heads · d_v)."""
     xp = array_namespace(contexts)
     *batch, heads, n, d = contexts.shape
     axes = [*range(len(batch)), len(batch) + 1, len(batch), len(batch) + 2]
@@ -239,7 +246,7 @@ def concatenate_heads(contexts: Array) -> Array:
 
 
 def project_output(side_by_side: Array, w_o: Array | None, b_o: Array | None = None) -> Array:
-    """Concatenated contexts (..., n, heads · d_v) times w_o (heads · d_v, d_out), plus b_o (d_out,) → (..., n, d_out)."""
+    """Return contexts side by side (..., n, heads · d_v) times w_o (heads · d_v, d_out), plus b_o → (..., n, d_out)."""
     y = side_by_side if w_o is None else side_by_side @ w_o  # (..., n, d_out)
     return y if b_o is None else y + b_o  # (..., n, d_out)
 
@@ -248,7 +255,7 @@ def project_output(side_by_side: Array, w_o: Array | None, b_o: Array | None = N
 
 
 class Attended(NamedTuple):
-    """What one call of attention makes, step by step; `mask` is None where every query sees every key."""
+    """The results of one call of attention, step by step; `mask` is None if every query sees every key."""
 
     scores: Array  # (..., heads, n_q, n_k)
     scaled_scores: Array  # (..., heads, n_q, n_k)
@@ -260,7 +267,7 @@ class Attended(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class Call:
-    """One call of attention: what goes in, and everything that real models do to a score, each with a neutral default."""
+    """One call of attention: its inputs, and everything that real models do to a score, each with a neutral default."""
 
     queries: Array  # (..., heads, n_q, d_k)
     keys: Array  # (..., kv_heads, n_k, d_k)
@@ -279,49 +286,49 @@ class Call:
 
     @property
     def effective_scale(self) -> float:
-        """The factor on the scores: `scale`, or 1/√d_k where none was given."""
+        """Return the factor on the scores: `scale`, or 1/√d_k by default."""
         return default_scale(self.queries.shape[-1]) if self.scale is None else self.scale
 
     @property
     def bends_scores(self) -> bool:
-        """Whether more than a factor comes between a score and the softmax: a soft cap, a bias."""
+        """Return whether a score is more than scaled before the softmax: by a soft cap or a bias."""
         return self.soft_cap is not None or self.bias is not None
 
     def scaled_part(self, raw: Array, bias: Array | None) -> Array:
-        """Scaled scores of any of its scores `raw`, `bias` being theirs → of the shape of `raw`."""
+        """Return the scaled scores of `raw`, some of this call's scores; `bias` is the bias of these scores."""
         return scale_scores(raw, self.effective_scale, self.soft_cap, bias)
 
     @property
     def n_q(self) -> int:
-        """How many queries there are."""
+        """Return the number of queries."""
         return int(self.queries.shape[-2])
 
     @property
     def n_k(self) -> int:
-        """How many keys there are."""
+        """Return the number of keys."""
         return int(self.keys.shape[-2])
 
     @property
     def first_position(self) -> int:
-        """The first query's position among the keys: `offset`, or n_k - n_q, as where a cache holds the past."""
+        """Return the position of the first query among the keys: `offset`; n_k - n_q by default, as with a cache."""
         return self.n_k - self.n_q if self.offset is None else self.offset
 
     @property
     def query_positions(self) -> Array:
-        """Each query's position among the keys → (n_q,), integer."""
+        """Return the position of each query among the keys → (n_q,), integer."""
         return array_namespace(self.queries).arange(self.n_q, device=device_of(self.queries)) + self.first_position
 
     @property
     def key_positions(self) -> Array:
-        """0 … n_k - 1 → (n_k,), integer."""
+        """Return the position of each key, 0 … n_k - 1 → (n_k,), integer."""
         return array_namespace(self.keys).arange(self.n_k, device=device_of(self.keys))
 
 
 def attend(queries: Array, keys: Array, values: Array, **how: Any) -> Attended:
-    """Attention, every step kept: queries (..., heads, n_q, d_k), keys and values (..., kv_heads, n_k, d_k | d_v).
+    """Return every step of attention: queries (..., heads, n_q, d_k), keys and values (..., kv_heads, n_k, d_k | d_v).
 
     Keywords are the fields of `Call`. Memory grows with n_q · n_k: for long texts see `attnctl.blockwise`.
-    Raises ValueError, naming both shapes, where two of them do not fit each other.
+    Raises ValueError, naming both shapes, if two arrays do not fit each other.
     """
     call = Call(queries, keys, values, **how)
     check_shapes(call)
@@ -329,7 +336,7 @@ def attend(queries: Array, keys: Array, values: Array, **how: Any) -> Attended:
 
 
 def check_shapes(call: Call) -> None:
-    """Raise ValueError, naming both shapes, where two arrays of a call do not fit each other."""
+    """Raise ValueError, naming both shapes, if two arrays of a call do not fit each other."""
     queries, keys, values = (tuple(part.shape) for part in (call.queries, call.keys, call.values))
     for name, shape in (("queries", queries), ("keys", keys), ("values", values)):
         if len(shape) < 3:
@@ -359,13 +366,13 @@ def check_shapes(call: Call) -> None:
 
 
 def broadcasts_to(shape: tuple[int, ...], whole: tuple[int, ...]) -> bool:
-    """Whether an array of `shape` can be stretched to `whole`."""
+    """Return whether an array of `shape` broadcasts to the shape `whole`."""
     sizes = zip(reversed(shape), reversed(whole), strict=False)
     return len(shape) <= len(whole) and all(size in (1, target) for size, target in sizes)
 
 
 def run_call(call: Call) -> Attended:
-    """The steps of one `Call`, in order."""
+    """Return the results of all steps of one call, in order."""
     n_heads = call.queries.shape[-3]
     keys, values = share_heads(call.keys, n_heads), share_heads(call.values, n_heads)  # (..., heads, n_k, d)
     raw = scores(call.queries, keys)  # (..., heads, n_q, n_k)
@@ -380,14 +387,17 @@ def run_call(call: Call) -> Attended:
 
 
 def _no_narrower(scaled_scores: Array, queries: Array) -> Array:
-    """Scaled scores in the queries' type where that is wider: under torch's autocast products are narrower."""
+    """Return scaled scores in the queries' type if that type is wider.
+
+    Under torch's autocast a product is narrower than its factors.
+    """
     xp = array_namespace(queries)
     narrower = xp.finfo(scaled_scores.dtype).bits < xp.finfo(queries.dtype).bits
     return xp.astype(scaled_scores, queries.dtype) if narrower else scaled_scores
 
 
 def visible_keys(call: Call) -> Array | None:
-    """The mask of a call, causality and window in it → (..., n_q, n_k), or None where every query sees every key."""
+    """Return the mask of a call with causality and window in it → (..., n_q, n_k); None if every query sees every key."""
     if not call.causal and call.window is None:
         return call.mask
     return visibility_mask(
@@ -396,9 +406,9 @@ def visible_keys(call: Call) -> Array | None:
 
 
 def select_call(call: Call, heads: list[int] | None = None, rows: list[int] | None = None) -> Call:
-    """The same call for some query heads and some query rows only: what is not asked for is never computed.
+    """Return the same call for some query heads and query rows only: nothing else is computed.
 
-    `heads` and `rows` index the call's own heads and queries. Causal masks keep their meaning for rows out of order.
+    `heads` and `rows` are indices of the call's heads and queries. A causal mask stays right for rows in any order.
     """
     if heads is None and rows is None:
         return call

@@ -1,4 +1,4 @@
-"""`attnctl.capture`: the attention of any forward of a transformers model, as its layers compute it, and as a Trace."""
+"""Define `attnctl.capture`: record the attention of any forward of a transformers model, and show it as a Trace."""
 
 from __future__ import annotations
 
@@ -58,11 +58,11 @@ NOTE = "Recorded from a model in code of its own; the tokens are named by the ca
 
 @dataclass(frozen=True)
 class Captured:
-    """One call of attention, as a model made it; torch tensors where the model has them, batch first.
+    """One call of attention as a model made it: torch tensors, batch first.
 
-    `kind` is self, or for encoder-decoders encoder, decoder or cross; beside a text that of pictures is vision, of sound
-    audio. `step` counts the forward calls (one a new token in generation). What is not known is None: a model outside
-    transformers' attention interface gives only weights.
+    `kind` is self, or for encoder-decoders encoder, decoder or cross; beside a text it is vision for pictures, audio
+    for sound. `step` counts the forward calls (in generation one for each new token). An unknown field is None: a model
+    outside transformers' attention interface gives only weights.
     """
 
     name: str
@@ -100,9 +100,9 @@ class Captured:
 
 
 class Captures(list[Captured]):
-    """What a capture recorded: a list of its calls, and `trace()` of them.
+    """The list of calls that a capture recorded, with `trace()` to show them.
 
-    `unseen` says, once the context is left, which of the attention asked for cannot be shown; empty where all was.
+    After the context, `unseen` says which of the requested attention cannot be shown; it is empty if all can be shown.
     """
 
     unseen = ""
@@ -123,12 +123,12 @@ class Captures(list[Captured]):
         step: int = 0,
         kind: str | None = None,
     ) -> Trace:
-        """One text of the batch as a Trace, with `.figure()`, `.save()`, and its page in a notebook; tokens without names
-        are numbered.
+        """Return one text of the batch as a Trace, with `.figure()`, `.save()`, and its page in a notebook.
 
-        `tokens` names every position (of cross attention the queries, `key_tokens` the keys), `item` counts the texts of
-        the batch, `step` the forwards, `kind` is needed where several kinds of attention were recorded. Raises UsageError
-        where no such call was recorded, or the names do not fit.
+        `tokens` names every position (of cross attention the queries, `key_tokens` the keys); without names, tokens are
+        numbered. `item` is the index of the text in the batch, `step` the index of the forward; `kind` is required if
+        several kinds of attention were recorded. Raises UsageError if no such call was recorded, or the names do not
+        fit.
         """
         check_types("trace", int, item=item, step=step)
         check_types("trace", str | None, kind=kind)
@@ -165,7 +165,7 @@ class Captures(list[Captured]):
 
 
 def _calls_of_step(calls: Sequence[Captured], step: int, kind: str | None, unseen: str) -> list[Captured]:
-    """One call a layer, of one forward and kind."""
+    """Return one call for each layer, of one forward and kind. Raises UsageError if there is none, or several."""
     kinds = sorted({call.kind for call in calls})
     if not calls:
         raise UsageError("nothing was captured: run the model within the context")
@@ -187,7 +187,10 @@ def _calls_of_step(calls: Sequence[Captured], step: int, kind: str | None, unsee
 
 
 def _tokens_for(name: str, names: Sequence[str] | None, count: int) -> tuple[Token, ...]:
-    """Tokens of these names; numbered where there are none."""
+    """Return tokens with these names, or numbered tokens without names.
+
+    Raises TypeError for anything but names, UsageError if their number is not `count`.
+    """
     if names is None:
         return tuple(named_tokens([str(index) for index in range(count)]))
     if isinstance(names, str) or not isinstance(names, Sequence) or not all(isinstance(item, str) for item in names):
@@ -198,7 +201,7 @@ def _tokens_for(name: str, names: Sequence[str] | None, count: int) -> tuple[Tok
 
 
 def _layer_of_call(call: Captured, item: int, rows: tuple[int, ...] | None) -> LayerTrace:
-    """One text of a call as a layer of a trace."""
+    """Return one text of a call as a layer of a trace."""
     arrays: dict[str, Array] = {
         name: as_numpy(value[item].float())
         for name in STEPS
@@ -225,7 +228,7 @@ def capture(
     keep: Sequence[str] = STEPS,
     stop: bool = False,
 ) -> Iterator[Captures]:
-    """Record the attention of any transformers model, for any forward or generate call within the context.
+    """Record the attention of any transformers model in every forward or generate call within the context.
 
     >>> with attnctl.capture(model, layer=13, head=8) as traces:  # doctest: +SKIP
     ...     model(**inputs)
@@ -233,14 +236,14 @@ def capture(
     torch.Size([1, 1, 6, 6])
     >>> traces.trace(tokens).figure().savefig("grid.png")  # doctest: +SKIP
 
-    `layer`, `head` and query `rows` narrow what is kept (None: all; negative counts from the end), `attention` picks
-    encoder, decoder or cross, `keep` names the steps to keep beside the weights. Layers not asked for run on torch's fused
-    kernel. With `stop` the forward is left, and this context with it, once every call asked for was seen: nothing is
-    computed that nobody reads. A model that shares its layers, or whose calls cannot be told beforehand, runs to its end.
-    An architecture outside transformers' attention interface must have been loaded with attn_implementation="eager"; of it
-    only weights are kept. Threads with a context each record their own forwards; one of a thread without any goes to all of
-    them. What cannot be shown of the attention asked for is warned of, and said in `traces.unseen` and in a trace's notes.
-    Raises UsageError for a layer or head that is not there, AttnctlError as `watch_attention`.
+    `layer`, `head` and query `rows` select what is kept (None: all; negative counts from the end), `attention` picks
+    encoder, decoder or cross, `keep` names the steps to keep beside the weights. Other layers run on torch's fused
+    kernel. With `stop`, the forward and this context end after the last call that is needed, so the model computes
+    nothing more. A model that shares its layers, or whose calls cannot be known in advance, runs to its end. An
+    architecture outside transformers' attention interface must be loaded with attn_implementation="eager"; only its
+    weights are kept. Each thread with a context records its own forwards; a forward in a thread without a context goes
+    to all contexts. If some of the requested attention cannot be shown, a warning, `traces.unseen` and the trace's
+    notes say so. Raises UsageError for a layer or head that does not exist, AttnctlError as `watch_attention` does.
     """
     check_network("capture", model)
     check_types("capture", str | None, attention=attention)
@@ -265,7 +268,7 @@ def capture(
 
 @dataclass
 class _Recording:
-    """What a capture was asked for, and what it recorded."""
+    """What a capture selects, and what it has recorded."""
 
     model: PreTrainedModel
     name: str
@@ -287,11 +290,11 @@ class _Recording:
 
     @cached_property
     def layers_by_kind(self) -> dict[str, int]:
-        """How many layers of each kind there are."""
+        """Return the number of layers of each kind."""
         return {kind: layer_count(self.model, kind) for kind in FIELDS}
 
     def check_seen(self, layers: set[int], silent: Sequence[str] = ()) -> None:
-        """Raise where nothing went by, or a layer asked for did not."""
+        """Raise an error if no attention was seen, or a requested layer was not."""
         if not layers:
             kind = f"{self.attention} attention" if self.attention else "attention"
             why = (
@@ -304,7 +307,7 @@ class _Recording:
                 raise UsageError(why, option="layer", value=index)
 
     def chosen(self, layer: int, n_heads: int, n_q: int) -> tuple[tuple[int, ...], tuple[int, ...] | None]:
-        """The heads and the queries to keep of a call; None: all queries. Raises UsageError for one that is not there."""
+        """Return the heads and queries of a call to keep (None: all queries). Raises UsageError if one does not exist."""
         heads = chosen_indices(self.heads, n_heads, "head", f"layer {layer} of {self.name}")
         return heads, None if self.rows is None else chosen_indices(self.rows, n_q, "row", "this call", "rows")
 
@@ -312,7 +315,7 @@ class _Recording:
 
     @contextmanager
     def of_calls(self, stop: bool) -> Iterator[None]:
-        """Within this, calls of attention are recorded; with `stop` the forward is left after all that were asked for."""
+        """Record the calls of attention within the context; with `stop`, leave the forward after the last one needed."""
         missing: set[Site] = set()
         if stop and not (shares_modules(self.model) or layers_recur(self.model)):  # else which call cannot be foretold
             sites = [site for kind in FIELDS for site in attention_sites(self.model, kind).items()]
@@ -335,7 +338,7 @@ class _Recording:
                 self.traces.unseen = unseen_sentence({s: name for s, name in silent.items() if self.wants_site(s)})
 
     def keep_call(self, site: Site, call: Call) -> Array | None:
-        """Compute and keep one call; the context where all of it was computed."""
+        """Compute and keep one call; return its context if all heads and queries were computed, else None."""
         n_heads = call.queries.shape[-3]
         heads, rows = self.chosen(site.layer, n_heads, call.n_q)
         whole = rows is None and len(heads) == n_heads
@@ -365,7 +368,10 @@ class _Recording:
         whole: tuple[int, int],
         **fields: Array,
     ) -> None:
-        """Keep the weights of the chosen heads and queries of a call that has `whole` many, and what else is known of it."""
+        """Keep the weights of the chosen heads and queries of a call, with the other `fields` that are known.
+
+        `whole` is the number of heads and of queries in the whole call.
+        """
         fields |= {"recurrence": site.recurrence, "model": self.name, "rows": rows}
         fields |= {"n_heads": whole[0], "n_queries": whole[1]}
         self.traces.append(
@@ -376,7 +382,7 @@ class _Recording:
 
     @contextmanager
     def of_outputs(self) -> Iterator[None]:
-        """Within this, the weights are kept that the model itself puts out under eager, forward by forward."""
+        """Keep the weights that the model itself puts out under eager, forward by forward, within the context."""
         if not attention_modules(self.model):
             raise AttnctlError(f"{self.name} has no attention: no part of it is named so")
         if any(config._attn_implementation_internal != "eager" for config in attention_configurations(self.model)):
@@ -403,7 +409,7 @@ class _Recording:
             self.traces.unseen = f"its {' and '.join(lost)} attention is not shown: no forward put out its weights"
 
     def keep_output(self, output: Output, step: int, keys: dict[str, int]) -> None:
-        """Keep the weights in a model's output. Raises AttnctlError where it has none, or puts out something else."""
+        """Keep the weights in a model's output. Raises AttnctlError if it has none, or something else in their place."""
         counts = {kind: len(parts_put_out(output, kind)) for kind in FIELDS if self.of_kind(kind)}
         if not any(counts.values()):
             raise AttnctlError(f"{self.name} puts out no attention weights: it attends in a way that tells none")

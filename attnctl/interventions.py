@@ -1,4 +1,4 @@
-"""What may change in a model's attention while it runs: heads ablated, edges cut, values zeroed. In any array library."""
+"""Change a model's attention while it runs: heads ablated, edges cut, values zeroed. For any array library."""
 
 from __future__ import annotations
 
@@ -25,12 +25,11 @@ TOLD = {
 
 @dataclass(frozen=True)
 class Cut:
-    """Keys hidden from queries before the softmax, so that the rest of each row shares its weight.
+    """Keys hidden from queries before the softmax, so that the other keys of each row share its weight.
 
-    Indices are positions in the text; negative ones count from the end of the text as it is at each forward call.
-    `queries` None: every query after the last of the keys, or if `apart` every one that is none of them. `layers` or
-    `heads` None: all of them; empty: none. A query never loses the last key that it sees: where all would be cut, it
-    keeps itself.
+    Indices are positions in the text; negative indices count from the end of the text at each forward call. `queries`
+    None: every query after the last key of `keys`; with `apart`, every query that is not one of `keys`. `layers` or
+    `heads` None: all; empty: none. A query never loses its last visible key: if all would be cut, it sees itself.
     """
 
     keys: tuple[int, ...]
@@ -40,17 +39,17 @@ class Cut:
     apart: bool = False
 
     def in_layer(self, layer: int) -> bool:
-        """Whether anything is cut in this layer."""
+        """Return whether this cuts anything in a layer."""
         return self.layers is None or layer in self.layers
 
 
 @dataclass(frozen=True, eq=False)
 class Intervention:
-    """Heads ablated and edges cut, together; with neither, nothing is changed.
+    """Heads ablated and edges cut, together; without either, nothing changes.
 
-    `heads` maps a layer to the heads whose context (as the output projection reads it) is replaced: by 0, by its mean over
-    positions, or by another text's context. `reference` holds what replaces it, layer → (heads, d_v) for mean, or
-    (heads, n, d_v) for resample; without one, the mean is that over the positions of the text itself.
+    `heads` maps a layer to the heads whose context (as the output projection reads it) is replaced: by 0, by its mean
+    over positions, or by the context in another text. `reference` holds the replacement: layer → (heads, d_v) for mean,
+    or (heads, n, d_v) for resample. Without a reference, the mean is over the positions of the text itself.
     """
 
     heads: Mapping[int, tuple[int, ...]] = field(default_factory=dict)
@@ -66,31 +65,31 @@ class Intervention:
 
     @property
     def changes_nothing(self) -> bool:
-        """Whether nothing is changed."""
+        """Return whether there is nothing to change."""
         return not self.heads and not self.cuts
 
     def in_layer(self, layer: int) -> bool:
-        """Whether anything is changed in this layer."""
+        """Return whether this changes anything in a layer."""
         return bool(self.heads.get(layer)) or any(cut.in_layer(layer) for cut in self.cuts)
 
     def first_layer(self) -> int:
-        """The lowest layer where something is changed; 0 where nothing is."""
+        """Return the lowest layer with a change; 0 if nothing changes."""
         cut = [0 if cut.layers is None else min(cut.layers) for cut in self.cuts if cut.layers is None or cut.layers]
         return min([*(layer for layer, heads in self.heads.items() if heads), *cut], default=0)
 
     def with_head(self, layer: int, head: int) -> Intervention:
-        """The same with one more head ablated."""
+        """Return this intervention with one more head ablated."""
         off = dict(self.heads)
         off[layer] = tuple(sorted({*off.get(layer, ()), head}))
         return Intervention(off, self.cuts, self.how, self.reference)
 
     @property
     def note(self) -> str:
-        """What a reader of a trace must know of it."""
+        """Return what a reader of the trace must know about it."""
         return f"Off (layer.head): {spoken_heads(self.heads)}. What these heads compute is shown, and goes nowhere."
 
     def with_cuts(self, *cuts: Cut) -> Intervention:
-        """The same with more edges cut."""
+        """Return this intervention with more edges cut."""
         return Intervention(self.heads, (*self.cuts, *cuts), self.how, self.reference)
 
 
@@ -98,7 +97,7 @@ class Intervention:
 
 
 def seen_keys(call: Call) -> Array:
-    """Which keys each query may look at: (n_q, n_k), or (batch, n_q, n_k) where the texts of a batch differ."""
+    """Return which keys each query sees: (n_q, n_k), or (batch, n_q, n_k) if the texts of a batch differ."""
     mask = attention.visible_keys(call)
     if mask is None:
         return place_array(np.ones((call.n_q, call.n_k), bool), call.queries)  # (n_q, n_k)
@@ -106,10 +105,10 @@ def seen_keys(call: Call) -> Array:
 
 
 def cut_edges(call: Call, interventions: Sequence[Intervention], layer: int, past: int = 0) -> Call:
-    """The call with a layer's edges cut: one intervention for all rows of its batch, if it has any, or one for each row.
+    """Return the call with the edges of a layer cut: one intervention for all texts of the batch, or one for each text.
 
-    `past` tokens were read before the first query, in earlier forwards. A query that would lose its only key keeps itself;
-    what an outer intervention, or the model itself, hides from some heads is lost to them already.
+    `past` tokens were read before the first query, in earlier forwards. A query that would lose its only key sees
+    itself. Keys that an outer intervention, or the model itself, hides from a head stay hidden.
     """
     cuts = [cut for intervention in interventions for cut in intervention.cuts if cut.in_layer(layer)]
     if not cuts:
@@ -142,7 +141,7 @@ def _hidden_by(bias: Array) -> Array:
 
 
 def _bias_of_heads(bias: Array | None, visible: Array, queries: Array) -> Array:
-    """Return a bias that hides every key that is not `visible` to a head; of the others the one that there was, or 0."""
+    """Return a bias that hides every key that is not `visible` to a head; the others keep their bias, or 0."""
     xp = attention.array_namespace(queries)
     bias = xp.zeros_like(visible, dtype=queries.dtype) if bias is None else bias
     number = partial(xp.asarray, dtype=bias.dtype, device=attention.device_of(bias))
@@ -152,7 +151,7 @@ def _bias_of_heads(bias: Array | None, visible: Array, queries: Array) -> Array:
 
 
 def _lost_edges(intervention: Intervention, layer: int, shape: tuple[int, int, int], past: int, before: int) -> Bools:
-    """True where an intervention hides a key from a query: (heads, n_q, n_k), or one head that stands for all."""
+    """Return true where an intervention hides a key from a query: (heads, n_q, n_k), or one head for all."""
     lost, total = np.zeros(shape, bool), past + shape[1]  # (heads, n_q, n_k)
     for cut in intervention.cuts:
         if cut.in_layer(layer):
@@ -169,7 +168,7 @@ def _lost_edges(intervention: Intervention, layer: int, shape: tuple[int, int, i
 def replaced_heads(
     context: Array, intervention: Intervention, layer: int, past: int = 0, own_mean: Array | None = None
 ) -> Array:
-    """The context (…, heads, n_q, d_v), heads that are off in a layer replaced; arguments as of `context_instead`."""
+    """Return the context (…, heads, n_q, d_v) with a layer's ablated heads replaced; arguments of `context_instead`."""
     if not (heads := intervention.heads.get(layer, ())):
         return context
     chosen = place_array(_chosen_heads(heads, context.shape[-3], layer), context)  # (heads, 1, 1)
@@ -180,10 +179,10 @@ def replaced_heads(
 def context_instead(
     context: Array, intervention: Intervention, layer: int, past: int = 0, own_mean: Array | None = None
 ) -> Array:
-    """What takes the place of every head's context (…, heads, n_q, d_v); it may have one row for all queries.
+    """Return the replacement for every head's context (…, heads, n_q, d_v); it may have one row for all queries.
 
-    `own_mean` (…, heads, 1, d_v) is the text's own, where it is not that of these `n_q` positions. Raises UsageError for a
-    reference that does not fit.
+    `own_mean` (…, heads, 1, d_v) is the mean over the whole text, if the context holds a part of it. Raises UsageError
+    if the reference does not fit.
     """
     xp = attention.array_namespace(context)
     if intervention.how == "zero":
@@ -213,7 +212,7 @@ def context_instead(
 
 
 def zeroed_values(values: Array, keys: Sequence[int | None]) -> Array:
-    """Values (kv_heads, n_k, d_v) over and over, in each the value of one of `keys` zeroed in every head (None: of none).
+    """Return the values (kv_heads, n_k, d_v) for each of `keys`, with that key's value zeroed (None: no value).
 
     → (keys, kv_heads, n_k, d_v).
     """
@@ -223,7 +222,7 @@ def zeroed_values(values: Array, keys: Sequence[int | None]) -> Array:
 
 
 def _chosen_heads(heads: Iterable[int], count: int, layer: int) -> Bools:
-    """True for the heads named: (heads, 1, 1). Raises UsageError for one that is not there."""
+    """Return true for the named heads: (heads, 1, 1). Raises UsageError for a head that does not exist."""
     return np.isin(np.arange(count), _heads_of_layer(heads, count, layer))[:, None, None]
 
 

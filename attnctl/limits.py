@@ -1,6 +1,6 @@
-"""How large anything from outside may be, with its unit and the reason; and what each number that is asked for may be.
+"""Limits for everything from outside: how large a file or a count may be, and what each number option may be.
 
-Sizes are held against these limits before anything is unpacked, built or begun.
+Sizes are compared with these limits before anything is unpacked, built or begun. Each limit has its unit and its reason.
 """
 
 from __future__ import annotations
@@ -74,21 +74,24 @@ TENSORS = 1_000_000  # in one weights file: the largest checkpoints have 50,000
 
 
 def growth_error(count: int, characters: int, noun: str) -> str:
-    """What is wrong where so many characters were made `count` characters or tokens; "" where nothing is."""
+    """Return an error text if `count` tokens or characters are too many for a text of `characters`; "" if not."""
     if count <= TEXT_GROWTH * characters + TEXT_GROWTH_FREE:
         return ""
     return f"it makes {count:,} {noun} of {characters:,} characters"
 
 
 def check_memory(need: float, subject: str, advice: str) -> None:
-    """Raise AttnctlError where `need` bytes are more than the free memory; `subject` needs them, `advice` is what to do."""
+    """Raise AttnctlError if `need` bytes are more than the free memory.
+
+    `subject` is what needs the memory, `advice` what the user can do.
+    """
     free = None if need < ALWAYS_FREE_BYTES else free_memory()
     if free is not None and need > free:
         raise AttnctlError(f"{subject} needs {bytes_text(need)} of memory, and {bytes_text(free)} are free: {advice}")
 
 
 def free_memory() -> float | None:
-    """Bytes of memory that are free, where the system says so."""
+    """Return the free memory in bytes; None if the system does not report it."""
     try:
         with open("/proc/meminfo", encoding="ascii") as file:  # noqa: PTH123
             return next(float(line.split()[1]) * 1024 for line in file if line.startswith("MemAvailable"))
@@ -97,7 +100,7 @@ def free_memory() -> float | None:
 
 
 def bytes_text(count: float) -> str:
-    """A number of bytes as people say it: 640 B, 1.6 GB, 4.5 PB."""
+    """Return a number of bytes as readable text: 640 B, 1.6 GB, 4.5 PB."""
     units = ["B", "kB", "MB", "GB", "TB", "PB", "EB", "ZB"]
     while count >= 999.5 and len(units) > 1:
         count, units = count / 1000, units[1:]
@@ -110,33 +113,33 @@ def bytes_text(count: float) -> str:
 
 
 class Range(NamedTuple):
-    """What a number may be: from `least` to `most`, both allowed unless `above` excludes `least`."""
+    """The values that a number may have: from `lowest` to `highest`, both included unless `above` excludes `lowest`."""
 
-    least: float
-    most: float
+    lowest: float
+    highest: float
     unit: str
     reason: str
     above: bool = False
 
     def holds_value(self, value: float) -> bool:
-        """Whether a value is within; NaN and infinity never are."""
+        """Return whether a value is in the range; NaN and infinity never are."""
         try:
             finite = math.isfinite(value)
         except OverflowError:  # a whole number beyond any float
             return False
-        return finite and self.least <= value <= self.most and not (self.above and value == self.least)
+        return finite and self.lowest <= value <= self.highest and not (self.above and value == self.lowest)
 
     def check_value(self, option: str, value: object) -> None:
-        """Raise UsageError where the value of this option is not within."""
+        """Raise UsageError if the value of this option is outside the range."""
         if isinstance(value, bool) or not isinstance(value, int | float) or not self.holds_value(value):
             raise UsageError(self.range_text(), option=option, value=value)
 
     def range_text(self) -> str:
-        """The range for an error message: "a number above 0, at most 1e+30"."""
-        low, high = (f"{end:,}" if isinstance(end, int) else f"{end:g}" for end in (self.least, self.most))
+        """Return the range for an error message: "a number above 0, at most 1e+30"."""
+        low, high = (f"{end:,}" if isinstance(end, int) else f"{end:g}" for end in (self.lowest, self.highest))
         if self.above:
             return f"a number above {low}, at most {high}"
-        if self.most < 1:
+        if self.highest < 1:
             return f"a probability from {low} up to, not including, 1"
         return f"it is {low} to {high}" + (f" {self.unit}" if self.unit else "")
 
@@ -179,14 +182,17 @@ LEARNING_RATE = Range(0, FLOAT32, "", "weights are float32", above=True)
 
 
 def whole_number(text: str) -> int:
-    """A whole number in ASCII digits, of at most 400. Raises ValueError for anything else: "٣", "1_000", "1e3"."""
+    """Return a whole number from at most 400 ASCII digits.
+
+    Raises ValueError for anything else, such as "٣", "1_000" or "1e3".
+    """
     if not re.fullmatch(r"\s*[+-]?[0-9]{1,400}\s*", text):
         raise ValueError(text)
     return int(text)
 
 
 def decimal_number(text: str) -> float:
-    """A number in ASCII digits, as Python writes it. Raises ValueError for anything else."""
+    """Return a number from ASCII digits, as Python writes it. Raises ValueError for anything else."""
     if not text.isascii() or "_" in text or len(text) > 400:
         raise ValueError(text)
     return float(text)

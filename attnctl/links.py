@@ -1,4 +1,4 @@
-"""Where the queries of a long text look: one exact row, the strongest links, the blocks around them."""
+"""Read where the queries of a long text look: one exact row, the strongest links, the blocks around them."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def own_parts(prepared: Prepared, spans: str | None) -> tuple[TextPart, ...]:
 
 
 def named_query(prepared: Prepared, query: int | None) -> tuple[int, tuple[str, ...]]:
-    """Return the query that was named, or the last one, and a note if it was not named."""
+    """Return the named query, without a note; or the last query, with a note that says so."""
     if query is not None:
         return query, ()
     n, rows = len(prepared.source.tokens), prepared.source.held_rows
@@ -42,7 +42,10 @@ def named_query(prepared: Prepared, query: int | None) -> tuple[int, tuple[str, 
 
 
 def query_row(prepared: Prepared, query: int, links: int | None = None, tick: Tick | None = None) -> LongRow:
-    """Return the exact row of a query; with `links` so many of its strongest links, in a row that is 0 elsewhere."""
+    """Return the exact row of a query.
+
+    With `links`, return the query's strongest links only: the row is 0 elsewhere.
+    """
     if links is None:
         return prepared.read(RowReading(query), tick)
     source, keys = prepared.source, prepared.key_tokens
@@ -55,18 +58,21 @@ def query_row(prepared: Prepared, query: int, links: int | None = None, tick: Ti
 
 
 def check_links(prepared: Prepared, top: int) -> None:
-    """Raise AttnctlError where the `top` strongest links of each query are too much to write."""
+    """Raise AttnctlError if the `top` strongest links of each query are too much JSON to write."""
     n = len(prepared.source.tokens)
     size = 16.0 * prepared.head_count * n * min(top, len(prepared.key_tokens))
     if size > limits.ROWS_JSON_BYTES:
         raise AttnctlError(
-            f"the {top} strongest links of {n:,} tokens in {prepared.head_count} heads are about {size / 1e9:.1f} GB of JSON: "
-            "choose layers, heads or a query, or fewer links"
+            f"the {top} strongest links of {n:,} tokens in {prepared.head_count} heads are about {size / 1e9:.1f} GB "
+            "of JSON: choose layers, heads or a query, or fewer links"
         )
 
 
 def read_strongest_links(prepared: Prepared, top: int, tick: Tick | None = None) -> Overview:
-    """Return the strongest links of each query, and the statistics of the heads if they can be known: a file keeps both."""
+    """Return the strongest links of each query, and the statistics of the heads if they can be known.
+
+    A file keeps both.
+    """
     overview = prepared.overview
     asks = not prepared.left_out and (
         overview is None or (isinstance(overview, Overview) and bool(overview.head_statistics))
@@ -76,7 +82,10 @@ def read_strongest_links(prepared: Prepared, top: int, tick: Tick | None = None)
 
 
 def survey_text(prepared: Prepared) -> tuple[Overview, list[ExactBlock]]:
-    """Return the overview of a long text with its strongest links, and exact blocks around them: two readings."""
+    """Return the overview of a long text with its strongest links, and exact blocks around them.
+
+    The source is read twice.
+    """
     source = prepared.source
     parts = zoom_cells(source.tokens, range(len(source.tokens)), None, "rows", SIZE, source.text)
     columns = parts

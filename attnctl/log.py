@@ -1,4 +1,4 @@
-"""`attnctl.AttentionLog`: entropy and sink share of every head, measured while a transformers Trainer trains."""
+"""Define `attnctl.AttentionLog`: entropy and sink share of every head, measured while a transformers Trainer trains."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ MARK = "attention"  # the names of the log begin with it
 
 
 class AttentionLog(TrainerCallback):
-    """A callback of transformers' Trainer that measures attention on some inputs of yours every so many steps.
+    """A callback of transformers' Trainer that measures attention on fixed inputs at regular steps.
 
-    `inputs` are what the model is called with (`tokenizer(texts, return_tensors="pt", padding=True)`), `every` how many
-    steps apart they are measured, `layer` which layers (None: all). `history` holds a row a head and measurement: step,
-    layer, head, `entropy` (nats, mean over the queries) and `sink` (mean share of the first token, of the queries after
-    it). `report` is called with each measurement as a flat mapping (`attention/0.3/entropy`: 1.2), as `wandb.log` takes
-    it; the Trainer's own log gets them with its next line.
+    `inputs` are the arguments of the model (`tokenizer(texts, return_tensors="pt", padding=True)`), `every` is the
+    number of steps between two measurements, `layer` selects layers (None: all). `history` holds one row for each head
+    and measurement: step, layer, head, `entropy` (nats, mean over the queries) and `sink` (mean weight on the first
+    token, over the queries after it). `report` is called with each measurement as a flat mapping
+    (`attention/0.3/entropy`: 1.2), as `wandb.log` takes it; the Trainer's own log gets the numbers with its next line.
 
     >>> log = AttentionLog(inputs, every=50)  # doctest: +SKIP
     >>> Trainer(model, arguments, train_dataset=data, callbacks=[log]).train()  # doctest: +SKIP
@@ -56,25 +56,25 @@ class AttentionLog(TrainerCallback):
         self._waiting: dict[str, float] = {}
 
     def on_train_begin(self, args: object, state: TrainerState, control: object, **arguments: PreTrainedModel) -> None:
-        """Measure the model as it is before the first step."""
+        """Measure the model before the first step."""
         self.measure(arguments["model"], state.global_step)
 
     def on_step_end(self, args: object, state: TrainerState, control: object, **arguments: PreTrainedModel) -> None:
-        """Measure after every so many steps."""
+        """Measure the model after every `every` steps."""
         if state.global_step % self.every == 0:
             self.measure(arguments["model"], state.global_step)
 
     def on_log(
         self, args: object, state: TrainerState, control: object, logs: Document | None = None, **_: object
     ) -> None:
-        """Add what was measured since the last line to the Trainer's log."""
+        """Add the measurements since the last line to the Trainer's log."""
         for line in (logs, state.log_history[-1] if state.log_history else None):
             if line is not None:
                 line.update(self._waiting)
         self._waiting = {}
 
     def measure(self, model: PreTrainedModel, step: int) -> None:
-        """Measure every head now. The model is put into evaluation mode for it, and each module back as it was."""
+        """Measure every head now. The model is in evaluation mode meanwhile; afterwards each module has its old mode."""
         import torch
 
         network = getattr(model, "module", model)  # as it was before it was spread over devices
@@ -100,9 +100,10 @@ class AttentionLog(TrainerCallback):
 
 
 def head_measures(weights: Array, attention_mask: Array | None = None) -> tuple[Array, Array]:
-    """(entropy, sink share) of each head → (heads,) each, of weights (batch, heads, n_q, n_k).
+    """Return entropy and sink share of each head → (heads,) each, from weights (batch, heads, n_q, n_k).
 
-    Means over the queries that are no padding; the sink is the first key that is none, and its own query does not count.
+    Both are means over the queries that are not padding. The sink is the first key that is not padding; its own query
+    does not count for the sink share.
     """
     import torch
 
@@ -120,5 +121,5 @@ def head_measures(weights: Array, attention_mask: Array | None = None) -> tuple[
 
 
 def _mean_of_counted(values: Array, counted: Array) -> Array:
-    """The mean over the counted queries (batch, n_q) of values (batch, heads, n_q) → (heads,)."""
+    """Return the mean of values (batch, heads, n_q) over the queries that `counted` (batch, n_q) marks → (heads,)."""
     return (values * counted[:, None]).sum((0, 2)) / counted.sum().clamp_min(1)

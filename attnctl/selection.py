@@ -1,11 +1,11 @@
-"""What a user selects: layers and heads, rows and columns, tokens. One grammar for every option, one style of refusal.
+"""Read what a user selects: layers and heads, rows and columns, tokens. Every option has the same grammar.
 
-    3 · -1 · 0-5 · 5- · 1,4,7 · all     indices: from the end, a range with its last, to the end, several, every one
-    23.3 · 23.0-3 · 23.* · 23.3,0.5     heads, each behind its layer and a point
-    eat · 3 · text:3 · eat,pizza        tokens: by the text or the index; text: before a text that looks like an index
+    3 · -1 · 0-5 · 5- · 1,4,7 · all     indices: one, from the end, a range with its last, to the end, several, all
+    23.3 · 23.0-3 · 23.* · 23.3,0.5     heads, each after its layer and a point
+    eat · 3 · text:3 · eat,pizza        tokens: by text or index; text: before a text that looks like an index
     gave→Mary · 11>2                    an edge: a query and a key
 
-Indices count from 0. A refusal names the option, its value and what exists: "layer=7: demo has layers 0 to 1".
+Indices count from 0. An error names the option, its value and what exists: "layer=7: demo has layers 0 to 1".
 """
 
 from __future__ import annotations
@@ -40,9 +40,10 @@ _ARROW = re.compile(r"\s*(?:→|->|>)\s*")
 def selected_indices(
     selection: Selection, count: int, noun: str, of: str, option: str | None = None
 ) -> tuple[int, ...] | None:
-    """Return the indices from 0 that are selected of `count`, in the user's order; None for every one.
+    """Return the selected indices, from 0 to `count` - 1, in the user's order; None if all are selected.
 
-    Raises UsageError if one does not exist; it names the `option`, by default that of `noun`.
+    `noun` names the things that are counted, `of` names their owner. Raises UsageError if an index does not exist; the
+    error names the `option`, by default `noun`.
     """
     option, exist = option or noun, f"{of} has {spoken_range(noun, count)}"
     if selection is None or (isinstance(selection, str) and selection.strip() == "all"):
@@ -61,15 +62,15 @@ def selected_indices(
 
 
 def chosen_indices(selection: Selection, count: int, noun: str, of: str, option: str | None = None) -> tuple[int, ...]:
-    """Return the indices from 0 that are selected of `count`, all of them for None. Errors as of `selected_indices`."""
+    """Return the selected indices, from 0 to `count` - 1; None selects all. Errors are those of `selected_indices`."""
     indices = selected_indices(selection, count, noun, of, option)
     return tuple(range(count)) if indices is None else indices
 
 
 def token_range(selection: str | None, count: int, option: str) -> tuple[int, int]:
-    """Return the first token of a range of `count`, and one past its last; None is all of them.
+    """Return the first token of a range, and one past its last; None selects all `count` tokens.
 
-    Raises UsageError for anything but one range, and if a token of it does not exist.
+    Raises UsageError for anything but one range, and for a token that does not exist.
     """
     if selection is None or selection.strip() == "all":
         return 0, count
@@ -80,9 +81,10 @@ def token_range(selection: str | None, count: int, option: str) -> tuple[int, in
 
 
 def _range_of_item(item: str, count: int, option: str, exist: str, written: str = "") -> range | None:
-    """Return the indices that `3`, `-1`, `0-5` or `5-` names of `count`; None for what is no such item.
+    """Return the indices that `3`, `-1`, `0-5` or `5-` selects from `count`; None if the item is of another form.
 
-    Raises UsageError about what is `written`, by default the item: if it goes down, or for an index that does not `exist`.
+    Raises UsageError if the range goes down, or an index does not `exist`; the error shows `written`, by default the
+    item.
     """
     if not _ITEM.fullmatch(item):
         return None
@@ -97,13 +99,13 @@ def _range_of_item(item: str, count: int, option: str, exist: str, written: str 
 
 
 def _check_index(index: int, count: int, option: str, exist: str, written: object) -> None:
-    """Raise UsageError, saying what does `exist`, for an index that does not."""
+    """Raise UsageError with the text `exist` if an index does not exist."""
     if not -count <= index < count:
         raise UsageError(exist, option=option, value=written)
 
 
 def _two_options(item: str, noun: str) -> str | None:
-    """Return what to write instead of a head with its layer, such as 23.3, if heads alone are selected."""
+    """Return how to write a head with its layer, such as 23.3, where the option takes heads alone; else None."""
     pair = re.fullmatch(r"\s*([0-9]{1,18})\.([0-9]{1,18})\s*", item)
     if noun != "head" or pair is None:
         return None
@@ -118,9 +120,10 @@ def _two_options(item: str, noun: str) -> str | None:
 def selected_heads(
     selection: str | Iterable[Place], n_layers: int, n_heads: int, of: str, option: str, words: str = ""
 ) -> tuple[Place, ...]:
-    """Return the (layer, head) that are selected, in the user's order: of "23.3,0.5", or of such pairs.
+    """Return the selected (layer, head), in the user's order, from "23.3,0.5" or from such pairs.
 
-    Raises UsageError if one does not exist, or for anything else; `words` are what else the option may be.
+    Raises UsageError for a head that does not exist, and for any other text; `words` describe what else the option
+    takes.
     """
     layers = f"{of} has {spoken_range('layer', n_layers)}"
     heads = f"{of} has {spoken_range('head', n_heads)} in each layer"
@@ -153,7 +156,7 @@ def heads_by_layer(places: Iterable[Place]) -> dict[int, tuple[int, ...]]:
 
 
 def find_token(tokens: Sequence[Token], query: str, option: str = "query") -> int:
-    """Return the index of the one token that `query` names. Raises UsageError as `find_several`, and for several."""
+    """Return the index of the only token that `query` names. Raises UsageError for several, and as `find_several` does."""
     indices = find_several(tokens, query, option)
     if len(indices) > 1:
         raise UsageError(f"it names {len(indices)} tokens, and one is wanted here", option=option, value=query)
@@ -163,8 +166,8 @@ def find_token(tokens: Sequence[Token], query: str, option: str = "query") -> in
 def find_several(tokens: Sequence[Token], query: str, option: str = "query") -> list[int]:
     """Return the indices of the tokens that `query` names, in its order: `eat`, `3`, `-1`, `text:3`, `eat,pizza`, `2-5`.
 
-    A whole number is always an index, `text:…` always a text, and of a picture `x,y` the patch at that pixel. Raises
-    UsageError if no token has the index or the text, or several have the text.
+    A whole number is always an index, `text:…` always a text; in a picture `x,y` is the patch at that pixel. Raises
+    UsageError if no token has the index or the text, or several tokens have the text.
     """
     if not query.strip():
         raise UsageError("is empty: name a token by its text or its index", option=option)
@@ -188,7 +191,7 @@ def is_index(query: str) -> bool:
 
 
 def find_edge(queries: Sequence[Token], keys: Sequence[Token], edge: str) -> Place:
-    """Return the query and the key of an edge such as "gave→Mary" or "11>2". Raises UsageError if they do not exist."""
+    """Return the query and the key of an edge such as "gave→Mary" or "11>2". Raises UsageError if one does not exist."""
     ends = _ARROW.split(edge)
     if len(ends) != 2 or not all(end.strip() for end in ends):
         raise UsageError('it reads QUERY→KEY, as "gave→Mary" or "11>2"', option="edge", value=edge)
@@ -196,9 +199,9 @@ def find_edge(queries: Sequence[Token], keys: Sequence[Token], edge: str) -> Pla
 
 
 def keys_left_out(keys: Sequence[Token], drop: Iterable[str]) -> tuple[int, ...]:
-    """Return the indices of the keys to drop: "first", "special", a token's text (in every place), its index.
+    """Return the indices of the keys to drop: "first", "special", a token's text (wherever it stands), or its index.
 
-    Raises UsageError if no key is so named, or none would be left.
+    Raises UsageError if no key has that name, or no key would remain.
     """
     out: set[int] = set()
     for name in drop:

@@ -1,4 +1,4 @@
-"""How far numbers may lie apart before attnctl says so: each tolerance, and its reason.
+"""How far numbers may differ before attnctl reports it: each tolerance with its reason.
 
 A tolerance by number type is relative to the largest number on either side, unless the line says otherwise.
 """
@@ -37,5 +37,5 @@ LEAK = {"float64": 1e-13, "float32": 4e-6, "bfloat16": 2e-2, "float16": 3e-3}
 
 
 def tolerance(by_type: Mapping[str, float], dtype: object) -> float:
-    """Return the tolerance of a number type, by its name or torch's; that of float32 for a type without its own."""
+    """Return the tolerance of a number type, named as in NumPy or torch; a type without an entry has that of float32."""
     return by_type.get(str(dtype).removeprefix("torch."), by_type["float32"])

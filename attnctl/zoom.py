@@ -1,4 +1,4 @@
-"""The cells of a grid: single tokens of a short text, pooled parts of a long one, or the part that is zoomed in on."""
+"""Choose the cells of a grid: single tokens of a short text, pooled parts of a long text, or the part to zoom in on."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ MANY = 4  # heads, beyond which each is drawn small
 
 
 class Zoom(NamedTuple):
-    """Which part of a text is looked at, and how."""
+    """The part of a text to show, and how its cells are pooled."""
 
     rows: str | None = None
     columns: str | None = None
@@ -34,7 +34,7 @@ EVERY_CELL = Zoom()
 
 
 def heatmap_grid(prepared: Prepared, cells: Overview) -> HeatmapGrid:
-    """Return the cells of what was prepared, as they are shown."""
+    """Return the cells of a prepared source as a grid to draw."""
     return of_overview(cells, prepared.done, prepared.measure, prepared.key_numbers)
 
 
@@ -46,9 +46,9 @@ def read_heatmap(
     drop: Sequence[str] = (),
     renormalise: bool = False,
 ) -> HeatmapGrid:
-    """Return the weights of a trace for the layers and heads asked for (None: all that it holds), every one.
+    """Return every weight of a trace for some layers and heads (None: all).
 
-    Raises AttnctlError where the trace has no such layer, head or weights, UsageError where a key to drop is not there.
+    Raises AttnctlError if the trace lacks a layer, a head or its weights, UsageError if a key to drop does not exist.
     """
     if not trace.layers:
         raise AttnctlError("this trace holds no layers, so there are no weights to show")
@@ -61,7 +61,10 @@ def read_heatmap(
 
 
 def grid_of(prepared: Prepared, zoom: Zoom = EVERY_CELL, room: int | None = None) -> GridReading:
-    """Return the cells of a grid: at most `room` a side. Raises UsageError for a zoom that is not there."""
+    """Return the cells of a grid, at most `room` a side.
+
+    Raises UsageError for a zoom outside the text.
+    """
     source, heads = prepared.source, prepared.head_count
     if zoom.pool not in (None, "mean", "max"):
         raise UsageError("it is mean or max", option="pool", value=zoom.pool)
@@ -89,7 +92,7 @@ def grid_of(prepared: Prepared, zoom: Zoom = EVERY_CELL, room: int | None = None
 
 
 def _single_tokens(prepared: Prepared) -> GridReading:
-    """Return a cell for each query whose weights are known and each key, by the token's own name."""
+    """Return one cell for each query with known weights and each key, named by the token."""
     tokens, keys = prepared.source.tokens, prepared.key_tokens
     queries = range(len(tokens)) if prepared.source.held_rows is None else prepared.source.held_rows
     return GridReading(
@@ -99,7 +102,7 @@ def _single_tokens(prepared: Prepared) -> GridReading:
 
 
 def _kept_grid(overview: Overview | LongRow, name: str, zoom: Zoom) -> GridReading:
-    """Return the cells that an overview holds, those of them within `rows` and `columns`."""
+    """Return the cells of an overview's grid that lie within `rows` and `columns`."""
     grid = overview.grid if isinstance(overview, Overview) else None
     if grid is None:
         raise AttnctlError(f"{name} holds no grid of weights: give the text and its model")
@@ -120,9 +123,9 @@ def _kept_grid(overview: Overview | LongRow, name: str, zoom: Zoom) -> GridReadi
 def zoom_cells(
     tokens: Sequence[Token], numbers: Sequence[int], spec: str | None, option: str, size: int, text: str, name: int = 18
 ) -> tuple[TextPart, ...]:
-    """Return the tokens that `spec` names in at most `size` even cells, each named by where and how it begins.
+    """Return the tokens that `spec` names in at most `size` even cells; a name says where a cell begins, and its text.
 
-    `numbers` are those of the tokens in the text, by which they are named and divided.
+    `numbers` are the numbers of the tokens in the text: they divide and name the cells.
     """
     first, last = token_range(spec, numbers[-1] + 1, option)
     cells = []

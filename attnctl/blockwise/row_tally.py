@@ -1,4 +1,4 @@
-"""What a sweep knows of each row: kept over the blocks of keys, and made into statistics at the end."""
+"""Keep the statistics of each row over the blocks of keys, and finish them after the last block."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from attnctl.blockwise.tiles import FLOOR
 
 
 class Rows(NamedTuple):
-    """What is known of each row after some of the keys, all (heads, n_q); means are over those keys alone."""
+    """The statistics of each row over the keys so far, all (heads, n_q); means are over these keys alone."""
 
     logsumexp: torch.Tensor
     entropy: torch.Tensor
@@ -22,14 +22,14 @@ class Rows(NamedTuple):
     top: torch.Tensor  # the largest score
 
     @classmethod
-    def nothing(cls, like: torch.Tensor, heads: int, n_q: int, marks: int) -> Rows:
-        """Return rows that have seen no key yet."""
+    def empty(cls, like: torch.Tensor, heads: int, n_q: int, marks: int) -> Rows:
+        """Return the statistics of rows before the first key."""
         a, b, c, d = like.new_zeros(4, heads, n_q)
         unseen, top = like.new_full((2, heads, n_q), FLOOR)
         return cls(unseen, a, b, c, d, like.new_zeros(heads, marks, n_q), top)
 
     def add_block(self, lo: int, hi: int, block: Rows) -> None:
-        """Take in what a block of keys says of rows [lo, hi): each side by its share of the two together."""
+        """Add the statistics of rows [lo, hi) over a block of keys: each side counts by its share of the sum."""
         mine = Rows(*(part[..., lo:hi] for part in self))  # views
         joined = torch.logaddexp(mine.logsumexp, block.logsumexp)  # (heads, rows)
         p, q = (mine.logsumexp - joined).exp(), (block.logsumexp - joined).exp()  # (heads, rows)
@@ -46,7 +46,7 @@ class Rows(NamedTuple):
 
 
 def share_with_sinks(call: Call, heads: range, lse: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-    """Return the logsumexp with these heads' sinks in it, and the log of the keys' share: (heads, n_q) each."""
+    """Return the logsumexp with the sinks of these heads in it, and the log of the keys' share: (heads, n_q) each."""
     if call.sinks is None:
         return lse, torch.zeros_like(lse)
     sinks = call.sinks[:, None] if call.sinks.ndim == 1 else call.sinks  # (every head, 1 or n_q)
@@ -55,7 +55,7 @@ def share_with_sinks(call: Call, heads: range, lse: torch.Tensor) -> tuple[torch
 
 
 def row_fields(rows: Rows, lse: torch.Tensor, log_share: torch.Tensor, sees_key: torch.Tensor) -> tuple[Array, ...]:
-    """Return entropy, distance, spread, marked, largest and kept, as `RowStatistics` has them.
+    """Return entropy, distance, spread, marked, largest and mass, as fields of `RowStatistics`.
 
     `sees_key` (heads, n_q) is true for a row that sees a key.
     """

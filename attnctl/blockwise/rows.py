@@ -1,4 +1,4 @@
-"""Rows of weights and the context of a long text, by a fused kernel, in blocks of rows, or one key after another.
+"""Compute rows of weights and the context of a long text: by a fused kernel, in blocks of rows, or key after key.
 
 Source: attention sinks and a window (Xiao et al. 2024, Efficient Streaming Language Models with Attention Sinks).
 """
@@ -18,9 +18,10 @@ from attnctl.blockwise import call_positions, cut_call
 
 
 def fused_context(call: Call) -> Array:
-    """Return the context of a call → (heads, n_q, d_v), in its own library: by a fused kernel, or in blocks of rows.
+    """Return the context of a call → (heads, n_q, d_v), in its own library.
 
-    The kernel takes scale, causality, grouped heads and a mask; what it cannot take goes through `attention.run_call`.
+    A fused kernel takes scale, causality, grouped heads and a mask; everything else goes through `attention.run_call` in
+    blocks of rows.
     """
     bent = call.bends_scores or call.sinks is not None
     square = call.n_q == call.n_k and call.first_position == 0
@@ -53,7 +54,7 @@ Cells = Callable[[Array, Array], Array]  # queries (grids, r), keys (grids, c) �
 def weights_between(call: Call, logsumexp: Array, rows: Array, columns: Array) -> Array:
     """Return exact weights of small grids of the matrix: rows (grids, r), columns (grids, c) → (heads, grids, r, c).
 
-    `logsumexp` (heads, n_q) as from `measure`. With r = c = 1, these are single weights (i, j), each O(d).
+    `logsumexp` (heads, n_q) comes from `measure_rows`. With r = c = 1, these are single weights (i, j), each in O(d).
     """
     queries, keys = call.queries, call.keys
     n_heads, (n_q, n_k) = queries.shape[0], (call.n_q, call.n_k)
@@ -77,7 +78,7 @@ def weights_between(call: Call, logsumexp: Array, rows: Array, columns: Array) -
 
 
 def _single_precision(array: Array) -> Array:
-    """Return half precision widened to float32."""
+    """Return the array as float32 if it has half precision."""
     return array if isinstance(array, np.ndarray) or array.dtype.itemsize >= 4 else array.float()
 
 
@@ -86,7 +87,7 @@ def _broadcast_heads(array: Array, shape: tuple[int, ...]) -> Array:
 
 
 def grids_visible(call: Call, rows: Array, columns: Array) -> Array:
-    """Return the mask of small grids cut from the matrix: rows (grids, r), columns (grids, c) → (grids, r, c)."""
+    """Return the mask of small grids of the matrix: rows (grids, r), columns (grids, c) → (grids, r, c)."""
     mask = np.ones((len(rows), rows.shape[1], columns.shape[1]), bool)
     if call.mask is not None:
         whole = as_numpy(_broadcast_heads(call.mask, (call.n_q, call.n_k)))  # (n_q, n_k)
@@ -97,10 +98,10 @@ def grids_visible(call: Call, rows: Array, columns: Array) -> Array:
 
 
 def weights_at_offset(cells: Cells, positions: Array, n_k: int, offset: int) -> Array:
-    """Return each query's weight on the key `offset` places from itself: 0 itself, -1 the one before → (heads, n_q).
+    """Return each query's weight on the key `offset` positions away: 0 is itself, -1 the key before → (heads, n_q).
 
-    `cells` answers the weights of small grids, `positions` (n_q,) are the queries' places among the keys.
-    NaN where there is no such key.
+    `cells` returns the weights of small grids, `positions` (n_q,) are the positions of the queries among the keys. NaN
+    if there is no such key.
     """
     columns = positions + offset  # (n_q,)
     inside = np.flatnonzero((columns >= 0) & (columns < n_k))
@@ -111,11 +112,12 @@ def weights_at_offset(cells: Cells, positions: Array, n_k: int, offset: int) -> 
 
 
 def weights_on_copies(cells: Cells, visible: Cells, ids: Sequence[int], shift: int) -> Array:
-    """Return each query's mass on the keys `shift` places after other copies of its token → (heads, n); (1, n) without any.
+    """Return each query's mass on the keys `shift` positions after other copies of its token → (heads, n).
 
-    Shift 0 asks who looks at duplicates, 1 who looks at what followed them (induction: Olsson et al. 2022). Queries and keys
-    are the tokens `ids`; `cells` and `visible` answer weights and mask of small grids, of at most about MEMORY >> 8 cells.
-    A token's own place does not count. NaN where a token has no copy that it could look back to.
+    Shift 0 measures who looks at duplicates, 1 who looks at the tokens after them (induction: Olsson et al. 2022).
+    Queries and keys are the tokens `ids`; `cells` and `visible` return weights and mask of small grids, of at most
+    about MEMORY >> 8 cells. A token's own position does not count. NaN if a token sees no copy; (1, n) if no token has
+    a copy.
     """
     names = np.asarray(ids)
     n = len(names)
@@ -159,7 +161,7 @@ def exact_rows(call: Call, rows: Sequence[int]) -> Array:
 
 
 def row_blocks(call: Call) -> Iterator[tuple[int, int, int, attention.Attended]]:
-    """Yield the call a block of rows at a time: first row, last + 1, first key that they may see, the steps."""
+    """Yield the call in blocks of rows: first row, last + 1, first key that they may see, results of the steps."""
     n_heads, n_q, n_k = call.queries.shape[0], call.n_q, call.n_k
     max_rows = max(1, MEMORY // (24 * n_heads * n_k))
     step = max(
@@ -172,9 +174,10 @@ def row_blocks(call: Call) -> Iterator[tuple[int, int, int, attention.Attended]]
 
 
 def top_links(call: Call, count: int) -> tuple[Array, Array]:
-    """Return the `count` keys that each query attends to most, and their weights: two arrays (heads, n_q, count).
+    """Return the `count` keys with the largest weights of each query, and these weights: two arrays (heads, n_q, count).
 
-    Strongest first; where fewer keys are visible, the rest have weight 0. The sum of the weights is their coverage.
+    The largest comes first; if fewer keys are visible, the other weights are 0. The sum of the weights is their
+    coverage.
     """
     n_heads, n_q = call.queries.shape[0], call.n_q
     count = min(count, call.n_k)
@@ -191,7 +194,7 @@ CHUNK = 64  # keys of which the largest weight is compared first
 
 
 def strongest_keys(weights: Array, count: int) -> tuple[Array, Array]:
-    """Return the keys of the `count` largest weights of each row, and these, largest first: (heads, rows, count) each."""
+    """Return the keys of the `count` largest weights of each row, and these weights, largest first: (heads, rows, count)."""
     n_k = weights.shape[-1]
     n_best, starts = min(count, n_k), np.arange(0, n_k, CHUNK)
     peaks = np.fmax.reduceat(weights, starts, -1)  # (heads, rows, chunks)
@@ -210,10 +213,10 @@ TILE = 256  # queries at a time
 
 
 def streaming_change_of_call(call: Call, context: Array, first: int, last: int) -> Array:
-    """Return how far each query's context moves where it sees only the `first` tokens and the `last` up to itself.
+    """Return how far each query's context moves if it sees only the `first` tokens and the `last` up to itself.
 
-    ‖after - before‖ / ‖before‖ of every query that has more tokens before it: (heads, queries). `context` (heads, n_q, d_v)
-    is that with all keys. Work and memory grow with n, not n².
+    ‖after - before‖ / ‖before‖ for every query with more tokens before it: (heads, queries). `context` (heads, n_q,
+    d_v) is the context over all keys. Work and memory grow with n, not n².
     """
     places = call_positions(call)  # (n_q,)
     changes = []
@@ -227,7 +230,7 @@ def streaming_change_of_call(call: Call, context: Array, first: int, last: int) 
 
 
 def _streaming(call: Call, rows: Array, lo: int, hi: int, first: int, last: int) -> Call:
-    """Return the call of queries [lo, hi) at the positions `rows`, with the keys that some of them keeps."""
+    """Return the call of queries [lo, hi) at the positions `rows`, with the keys that any of them still sees."""
     near = max(first, int(rows[0]) - last + 1)
     keys = np.r_[0:first, near : min(call.n_k, int(rows[-1]) + 1)]  # (keys,)
     mask = call.mask
@@ -257,7 +260,7 @@ def _streaming(call: Call, rows: Array, lo: int, hi: int, first: int, last: int)
 
 
 def relative_change(after: Array, before: Array) -> Array:
-    """‖after - before‖ / ‖before‖ over the last axis; 0 where both are 0."""
+    """Return ‖after - before‖ / ‖before‖ over the last axis; 0 if both are 0."""
     size = np.linalg.norm(before, axis=-1)  # (heads, rows)
     gap = np.linalg.norm(after - before, axis=-1)  # (heads, rows)
     return gap / np.where(size == 0, 1, size)

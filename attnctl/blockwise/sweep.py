@@ -1,11 +1,12 @@
-"""Attention over long texts, a block of keys at a time: the n × n weights are never held.
+"""Sweep over the keys of a long text a block at a time: the n × n weights are never in memory.
 
-For one block of keys, the scaled scores of every query fit in a buffer of fixed size. Their logsumexp is what each query
-would give the block before normalisation; logsumexps of blocks add up to the row's (Milakov and Gimelshein 2018, Rabe and
-Staats 2021), and means over blocks combine by their shares. So one pass over the keys answers exactly: the mass of each
-row on given bins of keys, its entropy, the mean and spread of its distance, its mass on marked keys.
+The scaled scores of every query on one block of keys fit in a buffer of fixed size. Their logsumexp is what each query
+would give the block before normalisation; the logsumexps of blocks add up to that of the row (Milakov and Gimelshein
+2018, Rabe and Staats 2021), and means over blocks combine by their shares. So one pass over the keys gives exact
+results: the mass of each row on given bins of keys, its entropy, the mean and spread of its distance, its mass on
+marked keys.
 
-Blocks lie with the keys first, (heads, keys, rows): sums over keys then run along whole rows of memory.
+Blocks have the keys first, (heads, keys, rows): sums over keys then run along whole rows of memory.
 """
 
 from __future__ import annotations
@@ -35,7 +36,10 @@ ELEMENTS = {"cpu": 1 << 19}  # numbers in a block's buffer, to stay in a CPU's c
 
 
 def map_groups(work: Callable[[range], Result], groups: Sequence[range], stop: Event) -> list[Result]:
-    """`work` on every group of heads. On a CPU each thread takes groups of its own; `stop` is set to end them early."""
+    """Return the results of `work` on every group of heads.
+
+    On a CPU each thread takes its own groups; an interruption sets `stop`, so that they end early.
+    """
     threads = torch.get_num_threads()
     if len(groups) < threads or threads == 1:
         return [work(heads) for heads in groups]
@@ -54,10 +58,10 @@ def map_groups(work: Callable[[range], Result], groups: Sequence[range], stop: E
 def block_rows(
     group: HeadGroup, top: torch.Tensor, total: torch.Tensor, columns: torch.Tensor, span: tuple[int, int, int, int]
 ) -> Rows:
-    """Return what one block says of its rows, from the two buffers: score - top, and its exponential.
+    """Return the statistics of rows over one block, from the two buffers: score - top, and its exponential.
 
-    `top` and `total` (heads, rows); `columns` (heads, 1 + marks, rows) are the sums of key position and marks, weighted by
-    the exponentials, positions counted from the block's middle.
+    `top` and `total` (heads, rows); `columns` (heads, 1 + marks, rows) are the sums of key position and marks, weighted
+    by the exponentials; positions count from the middle of the block.
     """
     a, b, lo, hi = span
     shape = (len(group.keys), b - a, hi - lo)
@@ -91,7 +95,7 @@ def measure_rows(
     peaks: bool = False,
     tick: Tick | None = None,
 ) -> RowStatistics:
-    """Return each row's logsumexp and what is asked as of `sweep_keys`, as NumPy arrays; weights are before dropout."""
+    """Return each row's logsumexp, and what `sweep_keys` is asked for, as NumPy arrays; weights are before dropout."""
     with torch.inference_mode():
         statistics = sweep_keys(
             as_torch(call), key_edges=key_edges, row_edges=row_edges, marks=marks, rows=rows, peaks=peaks, tick=tick
@@ -104,8 +108,8 @@ def pool_between_parts(
 ) -> Array:
     """Return the weights between parts of the text → (heads, rows, columns).
 
-    `how` is mean (of the weights in a cell), max, or mass: what a query of the row part gives to the column part, on
-    average. Parts may leave tokens out, and must not overlap.
+    `how` is mean (of the weights in a cell), max, or mass: the mean over the queries of the row part of their mass on
+    the column part. Parts may leave tokens out, and must not overlap.
     """
     queries, keys = Parts.among(rows), Parts.among(columns, call.n_k)
     first, last = queries.edges[0], queries.edges[-1]
@@ -128,11 +132,11 @@ def sweep_keys(
     peaks: bool = False,
     tick: Tick | None = None,
 ) -> RowStatistics:
-    """Return what one pass over the keys of a call of 3-D torch arrays finds, as torch arrays.
+    """Return the results of one pass over the keys of a call of 3-D torch arrays, as torch arrays.
 
-    `key_edges` 0 … n_k and `row_edges` 0 … n_q cut keys and rows into bins: the mass that a row bin gives to a key bin,
-    averaged over its rows; with `peaks` the largest weight between them instead. `rows` asks for entropy, distance, spread,
-    and the mass on each set of `marks` (marks, n_k), true where a key belongs to it. Long calls on a CUDA device go through
+    `key_edges` 0 … n_k and `row_edges` 0 … n_q cut keys and rows into bins: the mass of a row bin on a key bin,
+    averaged over its rows, or with `peaks` the largest weight between them. `rows` requests entropy, distance, spread,
+    and the mass on each set of `marks` (marks, n_k), true for a key in the set. Long calls on a CUDA device go through
     the fused kernels (see `is_fusible`).
     """
     n_q, n_k = call.n_q, call.n_k
@@ -153,7 +157,7 @@ def sweep_keys(
     stop = Event()
 
     def sweep_heads(heads: range) -> tuple[Array | None, ...]:
-        tally = BlockTally.nothing(open_group(call, heads, elements), edges, cuts, marked, rows, peaks)
+        tally = BlockTally.empty(open_group(call, heads, elements), edges, cuts, marked, rows, peaks)
         for a, b in neighbouring_edges(cuts):
             if stop.is_set():
                 break
@@ -169,7 +173,7 @@ def sweep_keys(
 
 
 def block_cuts(edges: Sequence[int], size: int) -> list[int]:
-    """Return where to cut keys into blocks of at most `size`, each of whole bins or a part of one."""
+    """Return where to cut keys into blocks of at most `size`; a block is whole bins or a part of one bin."""
     cuts = [edges[0]]
     for a, b in neighbouring_edges(edges):
         if b - cuts[-1] > size and a > cuts[-1]:
@@ -181,9 +185,9 @@ def block_cuts(edges: Sequence[int], size: int) -> list[int]:
 
 @dataclass
 class BlockTally:
-    """What the sweep of one group of heads has gathered so far.
+    """The sums of a sweep of one group of heads so far.
 
-    Masses are relative to the largest score of their bins' blocks, so that no bin needs a logarithm of its own.
+    Masses are relative to the largest score in the blocks of their bins, so that no bin needs its own logarithm.
     """
 
     group: HeadGroup
@@ -196,7 +200,7 @@ class BlockTally:
     rows: Rows | None
 
     @classmethod
-    def nothing(
+    def empty(
         cls,
         group: HeadGroup,
         edges: Sequence[int],
@@ -205,7 +209,7 @@ class BlockTally:
         rows: bool,
         peaks: bool,
     ) -> BlockTally:
-        """No key taken in yet; the blocks lie between `cuts`."""
+        """Return a tally before the first key; the blocks lie between `cuts`."""
         like, n_q, n_k = group.keys, group.call.n_q, group.call.n_k
         heads, bins = len(like), len(edges) - 1
         marks = like.new_zeros(0, n_k) if marks is None else marks.to(like)  # (marks, n_k)
@@ -215,11 +219,11 @@ class BlockTally:
         masses = like.new_zeros(heads, spans[-1][1], n_q)
         tops = like.new_full((heads, len(spans), n_q), FLOOR)
         highest = like.new_full((heads, bins, n_q), FLOOR) if peaks else None
-        row_tally = Rows.nothing(like, heads, n_q, len(marks)) if rows else None
+        row_tally = Rows.empty(like, heads, n_q, len(marks)) if rows else None
         return cls(group, edges, spans, masses, tops, highest, marks, row_tally)
 
     def take_keys(self, a: int, b: int) -> None:
-        """Take in keys [a, b)."""
+        """Add the keys [a, b)."""
         group = self.group
         first, last = bisect_right(self.edges, a) - 1, bisect_left(self.edges, b)  # the bins that the block touches
         inner = [(max(self.edges[index], a) - a, min(self.edges[index + 1], b) - a) for index in range(first, last)]
@@ -244,7 +248,7 @@ class BlockTally:
                 self.rows.add_block(lo, hi, block_rows(group, top, mass.sum(1), extra, (a, b, lo, hi)))
 
     def _weighed_columns(self, a: int, b: int, inner: Sequence[tuple[int, int]]) -> torch.Tensor:
-        """Return what to weigh the keys of a block by: their bins, then their positions and marks → (columns, keys)."""
+        """Return the factors of the keys of a block: their bins, then their positions and marks → (columns, keys)."""
         extra = 0 if self.rows is None else 1 + len(self.marks)
         columns = self.marks.new_zeros(len(inner) + extra, b - a)
         for index, (x, y) in enumerate(inner):
@@ -255,7 +259,7 @@ class BlockTally:
         return columns
 
     def finish_fields(self, row_edges: Sequence[int] | None) -> tuple[Array | None, ...]:
-        """Return the fields of RowStatistics, in order; what was gathered is used up."""
+        """Return the fields of RowStatistics, in order; the tally is used up."""
         if self.rows is not None:
             lse = self.rows.logsumexp  # (heads, n_q)
         else:

@@ -1,4 +1,4 @@
-"""Blocks of scores with the keys first, (heads, keys, rows): what a sweep works on."""
+"""Blocks of scores with the keys first, (heads, keys, rows): the working memory of a sweep."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ FLOOR = -1e30  # a hidden score: finite, so that a block with nothing visible st
 
 
 def as_torch(call: Call) -> Call:
-    """Return the call with its arrays as torch tensors, its queries 3-D; NumPy arrays are not copied."""
+    """Return the call with torch tensors as its arrays; NumPy arrays are not copied. Raises ValueError unless 3-D."""
 
     def as_tensor(array: Array | None) -> Array:
         return torch.from_numpy(np.ascontiguousarray(array)) if isinstance(array, np.ndarray) else array
@@ -43,9 +43,9 @@ def as_torch(call: Call) -> Call:
 
 
 def row_tiles(call: Call, a: int, b: int, max_rows: int) -> Iterator[tuple[int, int, bool]]:
-    """Yield ranges [lo, hi) of at most `max_rows` rows that see some of keys [a, b), and whether each sees them all.
+    """Yield ranges [lo, hi) of at most `max_rows` rows that see a key of [a, b), and whether each row sees them all.
 
-    Causality and windows are decided here by arithmetic; only tiles on a border need a mask.
+    Arithmetic decides causality and windows; only tiles on a border need a mask.
     """
     n_q, offset = call.n_q, call.first_position
     smallest, largest = attention.visible_gaps(call.causal, call.window)
@@ -78,7 +78,7 @@ def hidden_keys(call: Call, lo: int, hi: int, a: int, b: int) -> torch.Tensor:
 
 @dataclass(frozen=True)
 class HeadGroup:
-    """Some heads of a call, laid out for blocks: queries scaled and turned, one key head per query head."""
+    """Some heads of a call, laid out for blocks: queries scaled and transposed, one key head for each query head."""
 
     call: Call
     heads: range
@@ -88,7 +88,7 @@ class HeadGroup:
     buffers: tuple[torch.Tensor, torch.Tensor]
 
     def masked_scores(self, a: int, b: int, lo: int, hi: int, whole: bool) -> torch.Tensor:
-        """Masked scaled scores of keys [a, b) and rows [lo, hi), in the first buffer → (heads, keys, rows)."""
+        """Return the masked scaled scores of keys [a, b) and rows [lo, hi), in the first buffer → (heads, keys, rows)."""
         block = shaped_buffer(self.buffers[0], len(self.keys), b - a, hi - lo)
         torch.bmm(self.keys[:, a:b], self.queries[:, :, lo:hi], out=block)  # (heads, keys, rows)
         call = self.call
@@ -105,7 +105,7 @@ FUSED_FROM = 1 << 22  # queries × keys: below that the compilation of a kernel 
 
 
 def is_fusible(call: Call) -> bool:
-    """Return whether the kernels of `blockwise.fused` take the call: a long one on a CUDA device, without bias or mask."""
+    """Return whether the kernels of `blockwise.fused` take the call: long, on a CUDA device, without bias or mask."""
     q = call.queries
     if not q.is_cuda or q.dtype.itemsize > 4 or q.shape[-1] > 256 or call.n_q * call.n_k < FUSED_FROM:
         return False
@@ -114,7 +114,7 @@ def is_fusible(call: Call) -> bool:
 
 @cache
 def has_triton() -> bool:
-    """Return whether Triton is here, and the C compiler that it needs."""
+    """Return whether Triton is installed, and the C compiler that it needs."""
     compilers = (os.environ.get("CC", ""), "cc", "gcc", "clang")
     return find_spec("triton") is not None and any(which(name) for name in compilers if name)
 
@@ -125,7 +125,7 @@ def shaped_buffer(buffer: torch.Tensor, *shape: int) -> torch.Tensor:
 
 
 def open_group(call: Call, heads: range, elements: int) -> HeadGroup:
-    """Return these heads with buffers of their own."""
+    """Return these heads with their own buffers."""
     n_heads, share = call.queries.shape[0], call.queries.shape[0] // call.keys.shape[0]
     dtype = torch.float64 if call.queries.dtype == torch.float64 else torch.float32
     factor = 1.0 if call.bends_scores else call.effective_scale / call.temperature

@@ -1,7 +1,8 @@
-"""LayerAttention: one layer's attention as a reading sees it, kept in a trace or computed from queries and keys.
+"""LayerAttention: the attention of one layer as a reading sees it, stored in a trace or computed from queries and keys.
 
-Both kinds answer the same questions: rows, blocks, pooled cells, statistics of each row, the strongest links. Weights of a
-short text are built, and answer as kept ones do; those of a long one never are (`SweptLayer`), unless all are asked for.
+Both kinds answer the same questions: rows, blocks, pooled cells, statistics of each row, the strongest links. The
+weights of a short text are built, and then used like stored ones; those of a long text are never built (`SweptLayer`),
+unless all are requested.
 """
 
 from __future__ import annotations
@@ -27,10 +28,10 @@ ROWS = 256  # queries whose weights are held at once
 
 
 class LayerAttention:
-    """One layer's attention for the heads of the model that were chosen: what is asked of it.
+    """The attention of one layer, for some heads of the model.
 
-    It reads its answers off its weights (heads, rows, n_k): an array, or what answers `[head, first:last]` and `[[heads]]`
-    as one, read when it is needed.
+    It computes its answers from its weights (heads, rows, n_k): an array, or an object with `[head, first:last]` and
+    `[[heads]]` that reads rows when they are needed.
     """
 
     layer: int
@@ -47,38 +48,38 @@ class LayerAttention:
 
     @property
     def n_q(self) -> int:
-        """How many queries the text has, or of a part of them, up to the last that is here."""
+        """Return the number of queries of the text; of a part of it, the number up to the last row here."""
         return int(self.stored.shape[-2]) if self.rows is None else max(self.rows) + 1
 
     @property
     def n_k(self) -> int:
-        """How many keys there are."""
+        """Return the number of keys."""
         return int(self.stored.shape[-1])
 
     @property
     def positions(self) -> Array:
-        """Each query's position among the keys → (n_q,): its own place where the keys are the same tokens."""
+        """Return the position of each query among the keys → (n_q,): its own index if the keys are the same tokens."""
         return np.arange(self.n_q)
 
     @property
     def output_matrix(self) -> Floats | None:
-        """W_O (heads · d_v, d_out) of all heads of the model; None where it is not known, or not all that follows."""
+        """Return W_O (heads · d_v, d_out) of all heads; None if it is unknown, or more follows than W_O."""
         return self.parameters.get("W_O")
 
     @property
     def memory_bytes(self) -> float:
-        """About how much memory it holds, in bytes."""
+        """Return about how many bytes of memory it uses."""
         return 4.0 * len(self.heads) * self.n_q * self.n_k
 
     def forget_steps(self) -> None:
-        """Drop what was computed for a reading, and its memory: it is computed again if it is asked for."""
+        """Drop what was computed for a reading, and its memory; it is computed again when it is needed."""
 
     def select_heads(self, heads: Sequence[int]) -> LayerAttention:
         """Return the same layer for some heads. Raises AttnctlError for a head that is not here."""
         raise NotImplementedError
 
     def record(self, rows: Sequence[int] | None = None) -> LayerTrace:
-        """Return every known array of this layer, for some queries (None: all); NumPy."""
+        """Return every known array of this layer, for some queries (None: all), as NumPy."""
         raise NotImplementedError
 
     # --- questions ---
@@ -130,7 +131,7 @@ class LayerAttention:
         return RowStatistics(None, pooled, *by_row)
 
     def links(self, count: int) -> tuple[Array, Floats]:
-        """Return the `count` keys to which each query attends most, and their weights: (heads, n_q, count) each."""
+        """Return the `count` keys with the largest weights of each query, and these weights: (heads, n_q, count) each."""
         self._all_rows("the strongest links")
         strongest = [strongest_keys(block, min(count, self.n_k)) for *_, block in self._blocks()]
         return tuple(np.concatenate(parts, axis=1) for parts in zip(*strongest, strict=True))  # type: ignore[return-value]
@@ -142,7 +143,7 @@ class LayerAttention:
         return self.mask[self._grid_places(rows)[:, :, None], columns[:, None, :]]  # type: ignore[no-any-return]
 
     def visible_parts(self, rows: Sequence[Ranges], columns: Sequence[Ranges]) -> Bools | None:
-        """Return whether any query of a row part may see any key of a column part → (rows, columns); None: all may."""
+        """Return whether any query of a row part sees any key of a column part → (rows, columns); None if all do."""
         if (mask := self.mask) is None:
             return None
         queries, keys = single_tokens(rows), single_tokens(columns)
@@ -154,22 +155,22 @@ class LayerAttention:
         return None if visible.all() else visible
 
     def visible_counts(self) -> Array:
-        """Return how many keys each query may see → (n_q,)."""
+        """Return the number of keys that each query sees → (n_q,)."""
         self._all_rows("counts of keys")
         return np.full(self.n_q, self.n_k) if self.mask is None else self.mask.sum(-1)
 
     def at_offset(self, offset: int) -> Floats:
-        """Return each query's weight on the key `offset` places from itself → (heads, n_q), NaN without such a key."""
+        """Return each query's weight on the key `offset` positions away → (heads, n_q), NaN without such a key."""
         return weights_at_offset(self.weights_at, self.positions, self.n_k, offset)  # type: ignore[no-any-return]
 
     def on_copies(self, ids: Sequence[int], shift: int = 0) -> Floats:
-        """Return each query's mass on what follows the other copies of its token → (heads, n_q), as `weights_on_copies`."""
+        """Return each query's mass on what follows other copies of its token → (heads, n_q): see `weights_on_copies`."""
         return weights_on_copies(self.weights_at, self.visible_at, ids, shift)  # type: ignore[no-any-return]
 
     def streaming_change(self, first: int, last: int) -> Floats | None:
-        """As of `blockwise.rows.streaming_change_of_call`, of each query with more tokens before it → (heads, queries).
+        """Return how far contexts move with a few keys: `blockwise.rows.streaming_change_of_call` → (heads, queries).
 
-        None where the values are not known.
+        Return None if the values are unknown.
         """
         if self.values is None:
             return None
@@ -190,7 +191,7 @@ class LayerAttention:
     # --- other weights ---
 
     def without_keys(self, keys: Sequence[int]) -> LayerAttention:
-        """Return the layer with some keys hidden, and a sink too: each row shares all its attention among the rest."""
+        """Return the layer with some keys, and a sink, hidden: each row shares its attention among the other keys."""
         factors = np.ones(self.n_k, np.float32)
         factors[list(keys)] = 0
         mask = factors[None] > 0 if self.mask is None else self.mask & (factors > 0)
@@ -198,11 +199,11 @@ class LayerAttention:
         return self._with_weights(changed_weights(self.stored, np.tile(factors, (len(self.heads), 1))), visible)
 
     def reweighted(self, factors: Array) -> LayerAttention:
-        """Return the layer with each key's weight times a factor (heads, n_k) of 0 or more, rows made to sum to 1 again."""
+        """Return the layer with each key's weight times a factor (heads, n_k) of 0 or more; rows sum to 1 again."""
         return self._with_weights(changed_weights(self.stored, np.asarray(factors, np.float32)), self.mask)
 
     def select_keys(self, keys: Sequence[int] | Array) -> LayerAttention:
-        """Return the layer with some of its keys, by their places: its rows lack what the others take."""
+        """Return the layer with some of its keys, by their positions: the weight of the other keys is missing."""
         mask = None if self.mask is None else self.mask[:, list(keys)]
         return self._with_weights(changed_weights(self.stored, keys=np.asarray(keys)), mask)
 
@@ -228,7 +229,7 @@ class LayerAttention:
                 self.tick((hi - lo) / rows)
 
     def _head_places(self, heads: Sequence[int]) -> list[int]:
-        """Return where heads stand in the arrays. Raises AttnctlError for one that is not here."""
+        """Return the positions of heads in the arrays. Raises AttnctlError for a head that is not here."""
         for head in heads:
             if head not in self.heads:
                 existing = number_list(self.heads)
@@ -236,7 +237,7 @@ class LayerAttention:
         return [self.heads.index(head) for head in heads]
 
     def _row_places(self, queries: Sequence[int]) -> list[int]:
-        """Return where queries stand in the rows. Raises AttnctlError for one that is not here."""
+        """Return the positions of queries in the rows. Raises AttnctlError for a query that is not here."""
         if self.rows is None:
             return list(queries)
         for query in queries:
@@ -245,7 +246,7 @@ class LayerAttention:
         return [self.rows.index(query) for query in queries]
 
     def _grid_places(self, rows: Array) -> Array:
-        """Return the rows where the queries of small grids (grids, r) stand → (grids, r). Raises as `_row_places`."""
+        """Return the rows of the queries of small grids (grids, r) → (grids, r). Raises as `_row_places` does."""
         return rows if self.rows is None else np.reshape(self._row_places(rows.ravel().tolist()), rows.shape)
 
     def _all_rows(self, subject: str) -> None:
@@ -255,7 +256,7 @@ class LayerAttention:
 
 @dataclass(frozen=True)
 class RowsOnDemand:
-    """Weights (heads, n_q, n_k) whose rows are made when they are needed: `[head, first:last]`, or `[[heads]]` for some."""
+    """Weights (heads, n_q, n_k) with rows that are made when needed: `[head, first:last]`, or `[[heads]]` for some."""
 
     read: Callable[[int, int, int], Floats]  # head, first row, last + 1 → (rows, n_k)
     heads: tuple[int, ...]  # by their numbers for `read`
@@ -264,7 +265,7 @@ class RowsOnDemand:
 
     @property
     def shape(self) -> tuple[int, int, int]:
-        """(heads, n_q, n_k)."""
+        """Return (heads, n_q, n_k)."""
         return len(self.heads), self.n_q, self.n_k
 
     def __getitem__(self, index: list[int] | tuple[int, slice]) -> Array:
@@ -277,7 +278,7 @@ class RowsOnDemand:
 
 
 def changed_weights(stored: Array, factors: Floats | None = None, keys: Array | None = None) -> Array:
-    """Return weights (heads, rows, n_k) times a factor (heads, n_k), each row made to sum to 1 again, of the kept keys.
+    """Return weights (heads, rows, n_k) times a factor (heads, n_k), rows summing to 1 again, for some `keys`.
 
     An array is changed at once, other weights when their rows are read.
     """
@@ -308,11 +309,11 @@ Level = Literal["text", "layer", "head"]
 
 @dataclass(frozen=True, slots=True)
 class TraceArray:
-    """One array of a trace.
+    """The description of one array of a trace.
 
-    `level` is the object of the JSON document that it stands in; a head's arrays have the heads as a first axis in a
-    LayerTrace and in NPZ. `axes` are what the others count: rows (the queries kept), keys, tokens, or sizes of vectors.
-    `step` names the step that shows it.
+    `level` is the JSON object that holds the array; the arrays of a head have the heads as first axis in a LayerTrace
+    and in NPZ. `axes` are what the other axes count: rows (the stored queries), keys, tokens, or sizes of vectors.
+    `step` names the step that shows the array.
     """
 
     name: str
@@ -335,10 +336,10 @@ def _parameter_array(name: str, level: Level, *axes: str) -> TraceArray:
 
 @dataclass(eq=False, repr=False)
 class LayerTrace(LayerAttention):
-    """One layer's attention as it is kept. `heads` and `rows` say which heads and queries the arrays hold; None is absent.
+    """The stored attention of one layer. `heads` and `rows` say which heads and queries the arrays hold; None is absent.
 
-    Each array's axes follow its level: those of a head have the heads before them. Keys and values stand once per query
-    head, as that head reads them, also where heads share them.
+    The axes of an array follow its level: arrays of a head have the heads first. Keys and values are stored once for
+    each query head, as that head reads them, even if heads share them.
     """
 
     layer: int
@@ -381,7 +382,7 @@ class LayerTrace(LayerAttention):
     tick: Tick | None = None
 
     def arrays_kept(self) -> Iterator[tuple[TraceArray, Floats | Bools]]:
-        """Yield the arrays that this layer has, parameters too, in the order of TRACE_ARRAYS."""
+        """Yield the arrays that this layer has, with parameters, in the order of TRACE_ARRAYS."""
         arrays = {**vars(self), **self.parameters}
         for name, array in _BY_NAME.items():
             if (value := arrays.get(name)) is not None:
@@ -394,7 +395,7 @@ class LayerTrace(LayerAttention):
 
     @property
     def stored(self) -> Array:
-        """The weights. Raises AttnctlError where they were not kept."""
+        """Return the weights. Raises AttnctlError if they were not stored."""
         if self.weights is None:
             raise AttnctlError(
                 f"layer {self.layer} of this trace holds no weights: write it without narrowing its steps"
@@ -402,7 +403,7 @@ class LayerTrace(LayerAttention):
         return self.weights
 
     def position_of(self, head: int) -> int:
-        """Return where `head` stands in this layer's arrays. Raises AttnctlError where it was not kept."""
+        """Return the position of `head` in this layer's arrays. Raises AttnctlError if it was not stored."""
         if head not in self.heads:
             raise AttnctlError(
                 f"head {head} of layer {self.layer} is not in this trace: it holds {number_list(self.heads)}"
@@ -410,14 +411,14 @@ class LayerTrace(LayerAttention):
         return self.heads.index(head)
 
     def head_weights(self, head: int) -> Floats:
-        """Return the weights of one head: (rows, n_k). Raises AttnctlError where they were not kept."""
+        """Return the weights of one head: (rows, n_k). Raises AttnctlError if they were not stored."""
         if self.weights is None:
             raise AttnctlError(f"layer {self.layer} of this trace holds no weights")
         weights: Floats = self.weights[self.position_of(head)]
         return weights
 
     def row_of(self, query: int) -> int:
-        """Return where query token `query` stands in the arrays' rows. Raises AttnctlError where it was not kept."""
+        """Return the row of query token `query` in the arrays. Raises AttnctlError if it was not stored."""
         return self._row_places([query])[0]
 
     def select_heads(self, heads: Sequence[int]) -> LayerTrace:
@@ -434,7 +435,7 @@ class LayerTrace(LayerAttention):
         )
 
     def record(self, rows: Sequence[int] | None = None) -> LayerTrace:
-        """Every array that is known of this layer, for some queries (None: all), with its weights in memory."""
+        """Return every known array of this layer, for some queries (None: all), with its weights in memory."""
         whole = self if isinstance(self.weights, np.ndarray) else replace(self, weights=self.all_weights())
         if rows is None:
             return whole
@@ -443,7 +444,7 @@ class LayerTrace(LayerAttention):
     def narrowed_arrays(
         self, heads: list[int] | None = None, rows: list[int] | slice | None = None
     ) -> dict[str, Array]:
-        """Return the fields that are arrays, of some heads and rows by their places (None: all)."""
+        """Return the fields that are arrays, for some heads and rows by their positions (None: all)."""
         return narrow_arrays({array.name: value for array, value in self.field_arrays()}, heads, rows)
 
     def field_arrays(self) -> Iterator[tuple[TraceArray, Array]]:
@@ -475,7 +476,7 @@ _BY_NAME = {array.name: array for array in LAYER_TRACE_ARRAYS}
 def narrow_arrays(
     arrays: Mapping[str, Array], heads: list[int] | None = None, rows: list[int] | slice | None = None
 ) -> dict[str, Array]:
-    """Return the same arrays of a layer, by their names, of some heads and query rows, by their places (None: all)."""
+    """Return the arrays of a layer, by their names, for some heads and query rows, by their positions (None: all)."""
     result = dict(arrays)
     for name, array in arrays.items():
         of_head = _BY_NAME[name].level == "head"
@@ -488,6 +489,6 @@ def narrow_arrays(
 
 
 def layer_of_weights(layer: int, weights: Array, mask: Bools | None = None) -> LayerTrace:
-    """Return a layer of which the weights of all heads (heads, n_q, n_k) are known, and what they hide (n_q, n_k)."""
+    """Return a layer with known weights of all heads (heads, n_q, n_k) and their mask (n_q, n_k)."""
     heads = tuple(range(weights.shape[0]))
     return LayerTrace(layer, heads, heads, weights=weights, mask=mask)

@@ -1,4 +1,4 @@
-"""How much of each token has reached each row through the layers: attention rollout (Abnar & Zuidema 2020)."""
+"""Attention rollout (Abnar & Zuidema 2020): how much of each token has reached each row through the layers."""
 
 from __future__ import annotations
 
@@ -11,9 +11,10 @@ from attnctl.measures import Measure
 
 
 def attention_rollout(layers: Sequence[LayerAttention]) -> Iterator[LayerTrace]:
-    """One map a layer, of all layers from 0 on: how much of each token has reached each row by then.
+    """Yield one map for each layer, from layer 0 on: how much of each token has reached each row there.
 
-    Half of each layer is its heads' mean, half the token itself, for the residual stream; the layers are multiplied.
+    Half of a layer is the mean of its heads, half is the token itself, for the residual stream; the layers are
+    multiplied.
     """
     identity = np.eye(layers[0].n_k)  # (n, n)
     reached, reachable = identity, identity > 0  # (n, n) each: `seen` is what a row can have been reached by

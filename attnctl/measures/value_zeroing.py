@@ -1,4 +1,4 @@
-"""How far a layer's output at each row turns where one token's value is zeroed (Mohebbi et al. 2023)."""
+"""Value zeroing (Mohebbi et al. 2023): how far a layer's output at each row turns if one token's value is zeroed."""
 
 from __future__ import annotations
 
@@ -12,9 +12,10 @@ from attnctl.measures import Measure
 
 
 def value_zeroing(layer: LayerAttention, output: Floats, zeroed: Iterable[Floats]) -> LayerTrace:
-    """1 − cosine of a layer's output (n_q, d_model) and the same with one key's value zeroed, as a share of its row.
+    """Return 1 − cosine of a layer's output (n_q, d_model) and its output with one value zeroed, as a share of its row.
 
-    `zeroed` are the outputs with each key's value zeroed in every head, some keys at a time, in order: (keys, n_q, d_model).
+    `zeroed` are the outputs with each key's value zeroed in every head, some keys at a time, in order: (keys, n_q,
+    d_model).
     """
     turned = [_turned_by(output, part) for part in zeroed]  # (keys, n_q) each
     queries, keys = np.arange(layer.n_q), np.arange(layer.n_k)
@@ -26,7 +27,7 @@ def value_zeroing(layer: LayerAttention, output: Floats, zeroed: Iterable[Floats
 
 
 def _turned_by(a: Floats, b: Floats) -> Floats:
-    """1 − cosine of vectors (…, d) → (…,), in float64: 1 where one alone is 0, 0 where both are."""
+    """Return 1 − cosine of vectors (…, d) → (…,), in float64: 1 if only one of the two is 0, 0 if both are."""
     exact = a.astype(np.float64), b.astype(np.float64)  # (…, d) each
     lengths = [np.linalg.norm(part, axis=-1, keepdims=True) for part in exact]  # (…, 1) each
     unit_a, unit_b = (

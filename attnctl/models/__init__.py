@@ -1,6 +1,6 @@
-"""Where the numbers come from: one file a kind, one registry; naming a model imports only its file.
+"""Models that give the numbers: one file for each kind, and one registry; only the named model's file is imported.
 
-A model tokenises a text and runs it layer by layer, handing each layer's attention to a visitor.
+A model cuts a text into tokens and runs it layer by layer; it gives each layer's attention to a visitor.
 """
 
 from __future__ import annotations
@@ -60,9 +60,9 @@ REGISTRY = {
 
 @with_model_options
 def open_model(name: str = DEFAULT, **options: Unpack[ModelOptions]) -> Model:
-    """A model by its name in the registry or by its file; options as on the command line, None meaning not given.
+    """Return a model by its name in the registry or by its file; options as on the command line, None is the default.
 
-    Raises UsageError where there is no such model, or an option does not belong to it; TypeError for another type.
+    Raises UsageError if there is no such model, or an option does not belong to it; TypeError for a wrong type.
     """
     check_types("open_model", str, name=name)
     check_options("open_model", options, OPTION_TYPES)
@@ -70,7 +70,7 @@ def open_model(name: str = DEFAULT, **options: Unpack[ModelOptions]) -> Model:
 
 
 def open_named_model(name: str = DEFAULT, **options: Unpack[ModelOptions]) -> Model:
-    """What `open_model` answers; what is wrong is said of the options of the command line."""
+    """Return what `open_model` returns; errors name the options of the command line."""
     require_type("open_model", "tokenizer", options.get("tokenizer"), str, os.PathLike, type(None))
     chosen: OptionValues = {key: plain_number(value) for key, value in options.items() if value is not None}
     predict, off = chosen.pop("predict", None), chosen.pop("off", None)
@@ -115,7 +115,7 @@ def open_named_model(name: str = DEFAULT, **options: Unpack[ModelOptions]) -> Mo
 
 
 def _checkpoint_opener(name: str) -> tuple[str, str]:
-    """Return module and function that open a checkpoint. Raises AttnctlError where `name` names no model."""
+    """Return module and function that open a checkpoint. Raises UsageError if `name` names no model."""
     from attnctl.models.huggingface.hub import KNOWN, is_checkpoint  # asked of no name of the registry
 
     if is_checkpoint(name):
@@ -138,7 +138,7 @@ def _checkpoint_opener(name: str) -> tuple[str, str]:
 
 
 def names_model(name: str) -> bool:
-    """Whether an argument is the name of a model, or a file or folder of one, rather than a text or a trace."""
+    """Return whether an argument is the name of a model, or its file or folder, rather than a text or a trace."""
     try:
         is_folder = Path(name).is_dir()
     except (OSError, ValueError):  # too long for a name, or with a null in it
@@ -158,17 +158,17 @@ def attend(
     query: int | str | None = None,
     **options: Unpack[ModelOptions],
 ) -> Trace:
-    """Self-attention over `text`, every step kept.
+    """Return a Trace of self-attention over `text`, with every step.
 
-    `model` is a name or path, a model that `open_model` opened, or a transformers model with its
-    `tokenizer`; the other options are those of the command line. `layer`, `head` and `query` narrow what is kept, as there.
+    `model` is a name or path, a model that `open_model` opened, or a transformers model with its `tokenizer`; the other
+    options are those of the command line. `layer`, `head` and `query` select what is kept, as there.
 
     >>> attend("Alice will eat pizza", model="random").layers[0].weights.shape
     (1, 4, 4)
     >>> attend("Alice will eat pizza", model="random", n_heads=2, head=1, query="eat").layers[0].weights.shape
     (1, 1, 4)
 
-    Raises AttnctlError for what the command line would refuse, TypeError for an argument of another type.
+    Raises AttnctlError for what the command line would refuse, TypeError for an argument of a wrong type.
     """
     check_types("attend", str, text=text)
     check_types("attend", int | str | None, query=query)
@@ -179,9 +179,10 @@ def attend(
 
 
 def opened_model(function: str, model: ModelArgument, options: ModelOptions) -> Model:
-    """The model that a function's arguments name: opened by name, wrapped, or as it is.
+    """Return the model that a function's arguments name: opened by name, wrapped, or unchanged.
 
-    Raises TypeError, naming the argument, for what is no model, an option of another type, and options beside an opened one.
+    Raises TypeError, naming the argument, for anything but a model, for an option of a wrong type, and for options of an
+    opened model.
     """
     check_options(function, options, OPTION_TYPES)
     if isinstance(model, (str, os.PathLike)):

@@ -1,4 +1,4 @@
-"""A text in any model whose attention may be changed: opened to measure effects, with heads off, or for the usual probe."""
+"""Open a text in a model whose attention can be changed: to measure effects, with heads off, or for the usual probe."""
 
 from __future__ import annotations
 
@@ -25,7 +25,10 @@ from attnctl.watched.measure import Watched
 
 
 def watched_text(model: Any, text: str, query: str | None = None, base: Intervention | None = None) -> Watched:
-    """The text in a model, the prediction at `query` watched. Raises AttnctlError for a model with no heads to switch."""
+    """Return the text in a model, with the prediction at `query` watched.
+
+    Raises AttnctlError for a model without heads to switch off.
+    """
     if model.info.off is not None:  # the heads that are off are what is begun with
         info, base = replace(model.info, name=model.info.card_name, off=None), model.intervention
         model = replace(model, info=info, intervention=None)
@@ -39,7 +42,7 @@ def watched_text(model: Any, text: str, query: str | None = None, base: Interven
 
 
 def by_cross_attention(model: Any) -> Any:
-    """Return an encoder-decoder that shows cross attention, or the decoder's that holds it; any other model as it is."""
+    """Return an encoder-decoder that shows cross attention, or the decoder's that holds it; others unchanged."""
     if model.info.kind != "checkpoint" or model.kind != "encoder":
         return model
     from attnctl.models.huggingface.attention_sites import merges_source
@@ -58,10 +61,10 @@ def by_cross_attention(model: Any) -> Any:
 
 
 def reference_contexts(model: Any, text: str, how: str, file: str | None) -> Mapping[int, Array] | None:
-    """What takes the place of a head's context: of a file of texts, one a line; None where none is given.
+    """Return the replacement for a head's context from a file of texts, one a line; None without a file.
 
-    For mean, layer → (heads, d_v), over all positions of all texts; for resample, layer → (heads, n, d_v) of the first text
-    with as many tokens as `text`. Raises AttnctlError where no text has as many.
+    For mean: layer → (heads, d_v), over all positions of all texts; for resample: layer → (heads, n, d_v) of the first
+    text with the same number of tokens as `text`. Raises UsageError if no text has that number.
     """
     if file is None:
         return None
@@ -98,7 +101,7 @@ def _mean_contexts(model: Any, texts: list[str]) -> dict[int, Array]:
 
 
 def _layer_contexts(model: Any, text: str) -> dict[int, Array]:
-    """Layer → what each head takes away from each position, behind a gate where one follows: (heads, n, d_v)."""
+    """Return layer → the context of each head at each position, after a gate if there is one: (heads, n, d_v)."""
     contexts: dict[int, Array] = {}
 
     with ExitStack() as stack:
@@ -112,7 +115,10 @@ def _layer_contexts(model: Any, text: str) -> dict[int, Array]:
 
 
 def switch_heads_off(model: Any, off: str) -> Any:
-    """The model with the heads of `23.3,0.5` off. Raises UsageError for heads that are not there, or cannot be switched."""
+    """Return the model with the heads of `23.3,0.5` off.
+
+    Raises UsageError for heads that do not exist or cannot be switched off.
+    """
     info = model.info
     if info.kind == "matrix":
         why = f"{info.name} has no heads to switch off: its numbers are given, not computed"
@@ -127,7 +133,7 @@ def switch_heads_off(model: Any, off: str) -> Any:
 
 
 def off_heads(info: ModelInfo, off: str) -> dict[int, tuple[int, ...]]:
-    """Return layer → heads that `off` selects. Raises UsageError for one that does not exist, and if none would be left."""
+    """Return layer → heads that `off` selects. Raises UsageError for one that does not exist, and if it names all."""
     n_layers, n_heads = info.n_layers or 1, info.n_heads or 1
     heads = selected_heads(off, n_layers, n_heads, info.name, "off")
     if len(heads) == n_layers * n_heads:
@@ -140,8 +146,9 @@ PROBED = 100  # tokens that a probe says twice
 
 
 class ProbeReading:
-    """Of a text that says `length` tokens twice, the mean weight over the second half on what followed the first copy,
-    and on the first copy: (layer, head) → (both).
+    """The induction and duplicate scores of heads on a text of `length` tokens, repeated once.
+
+    They are mean weights over the second half: on the token after the first copy, and on the first copy.
     """
 
     predicts = False
@@ -151,19 +158,19 @@ class ProbeReading:
         self._scores: dict[tuple[int, int], tuple[float, float]] = {}
 
     def take(self, layer: LayerAttention) -> None:
-        """Take in one layer."""
+        """Keep the scores of one layer."""
         length, second_half = self._length, slice(layer.n_q - self._length, None)
         scores = [layer.at_offset(back)[:, second_half].mean(-1) for back in (1 - length, -length)]  # (heads,) each
         for head, after, on in zip(layer.heads, *scores, strict=True):
             self._scores[layer.layer, head] = float(after), float(on)
 
     def value(self, run: Run) -> dict[tuple[int, int], tuple[float, float]]:
-        """(layer, head) → induction, duplicate."""
+        """Return (layer, head) → (induction, duplicate)."""
         return self._scores
 
 
 def probe_text(model: Model, length: int = PROBED) -> TextSource:
-    """`length` random tokens of the model's vocabulary, said twice, after what the model begins every text with."""
+    """Return `length` random tokens of the model's vocabulary, twice, after the tokens that begin every text."""
     rng = np.random.default_rng(0)
     if model.info.kind == "checkpoint":
         pieces = cast(Any, model).pieces

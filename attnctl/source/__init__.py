@@ -1,8 +1,8 @@
-"""Where attention comes from: a text through a model, a trace, an overview; and what is changed of it before it is read.
+"""A source of attention: a text through a model, a trace, an overview; and the changes to it before it is read.
 
-A source hands its layers to a reading, one after another. `prepare` chooses layers and heads, and the changes of each layer:
-another measure in place of the weights, pieces merged into words, rows rescaled among the keys that stay, keys left out.
-Commands, batches and Python's functions all ask it.
+A source gives its layers to a reading, one after another. `prepare` selects layers and heads, and the changes to each
+layer: another measure in place of the weights, pieces merged into words, rows rescaled among the remaining keys, keys
+left out. Commands, batches and Python's functions all use it.
 """
 
 from __future__ import annotations
@@ -50,30 +50,30 @@ Say = Callable[[Sequence[str]], None]  # hears notes for the user before long wo
 
 
 class Reading(Protocol[Value]):
-    """What is kept of a text's attention: `take` sees each chosen layer in order, `value` answers at the end.
+    """A result computed from a text's attention: `take` receives each chosen layer in order, `value` returns the result.
 
-    `predicts` asks the model to run on after the last chosen layer, for what it predicts.
+    `predicts` asks the model to run on after the last chosen layer, for its predictions.
     """
 
     predicts: bool
 
     def take(self, layer: LayerAttention) -> None:
-        """Keep what is wanted of one layer."""
+        """Keep what the reading needs of one layer."""
 
     def value(self, run: Run) -> Value:
-        """Return the result after the last layer; `run` is what the model told beside the layers."""
+        """Return the result after the last layer; `run` is what the model gave beside the layers."""
 
 
 @runtime_checkable
 class KeptReading(Protocol[Value]):
-    """A reading whose result may be in the file of an overview already."""
+    """A reading whose result may be stored in the file of an overview."""
 
     def kept_in(self, overview: Overview | LongRow, name: str, /) -> Value:
-        """Return what an overview holds of the result. Raises AttnctlError, with the source's `name`, if it lacks it."""
+        """Return the result from an overview. Raises AttnctlError, with the source's `name`, if the overview lacks it."""
 
 
 class Source:
-    """Where attention comes from. `name` is for messages."""
+    """A source of attention. `name` is for messages."""
 
     def __init__(
         self,
@@ -94,7 +94,7 @@ class Source:
         self.key_numbers: Sequence[int] = range(len(self.key_tokens))  # of each key, in the text
 
     def run(self, visit: Visit, layers: Sequence[int] | None = None) -> Run:
-        """Hand `visit` the layers, at least those that are chosen (None: all); return what is known beside them."""
+        """Give `visit` the layers, at least the chosen ones (None: all); return what is known beside them."""
         raise NotImplementedError
 
     def read(
@@ -104,7 +104,7 @@ class Source:
         heads: Sequence[int] | None = None,
         tick: Tick | None = None,
     ) -> Result:
-        """Return the reading's value over some layers and heads (None: all). `tick` hears each share of the work.
+        """Return the reading's value over some layers and heads (None: all). `tick` receives each share of the work.
 
         Raises UsageError for a layer or head that does not exist.
         """
@@ -112,7 +112,7 @@ class Source:
 
 
 class TextSource(Source):
-    """A text through a model, which runs once. `tokens` are those of the text unless they are given."""
+    """A text through a model, which runs once. `tokens` are by default those of the text."""
 
     # what runs the model in the place of `model.run`: a shell keeps runs, so that a second question needs none
     runner: Callable[[Model, Sequence[Token], Visit, str], Run] | None = None
@@ -129,7 +129,7 @@ class TextSource(Source):
         self.input_text = text
 
     def run(self, visit: Visit, layers: Sequence[int] | None = None) -> Run:
-        """Run the model; `visit` sees every layer until it raises StopForward."""
+        """Run the model; `visit` receives every layer until it raises StopForward."""
         if self.runner is not None:
             return self.runner(self.model, self.tokens, visit, self.input_text)
         return self.model.run(self.tokens, visit, self.input_text)
@@ -144,10 +144,10 @@ def record_trace(
     rows: Sequence[int] | None = None,
     predictions: bool = True,
 ) -> Trace:
-    """Return the trace of `text`, for the layers, heads and query rows asked for (None: all).
+    """Return the trace of `text`, for some layers, heads and query rows (None: all).
 
-    Without `predictions` the model is left after the last layer asked for. Raises AttnctlError for an empty text,
-    UsageError for a selection that does not exist.
+    Without `predictions` the model stops after the last chosen layer. Raises AttnctlError for an empty text, UsageError
+    for a selection that does not exist.
     """
     return Prepared(TextSource(model, text), layers, heads, rows).trace(predictions)
 
@@ -162,7 +162,7 @@ def check_room(
 ) -> int:
     """Return how many bytes the scores, scaled scores and weights of a trace are.
 
-    Raises AttnctlError, before any work, with what to do `instead`, if they would fill the memory.
+    Raises AttnctlError, before any work, if they would fill the memory; `instead` is what the user can do.
     """
     sizes = (layers, info.n_layers or 1), (heads, info.n_heads or 1), (rows, n)
     n_layers, n_heads, queries = (count if chosen is None else len(chosen) for chosen, count in sizes)
@@ -177,7 +177,7 @@ def check_room(
 
 
 class TraceSource(Source):
-    """A trace: its layers as they are kept. `name` is its file's, for messages."""
+    """A trace: its layers as they are stored. `name` is the name of its file, for messages."""
 
     def __init__(self, trace: Trace, name: str | None = None) -> None:
         self.trace, layers, info = trace, trace.layers, trace.model
@@ -195,7 +195,7 @@ class TraceSource(Source):
         self.held_rows = layers[0].rows if layers else None
 
     def run(self, visit: Visit, layers: Sequence[int] | None = None) -> Run:
-        """Hand over the chosen layers. Raises AttnctlError for a layer that was not kept."""
+        """Give `visit` the chosen layers. Raises AttnctlError for a layer that was not stored."""
         trace = self.trace
         for layer in trace.layers if layers is None else [trace.layer(index) for index in layers]:
             with suppress(StopForward):
@@ -205,20 +205,20 @@ class TraceSource(Source):
 
 
 class OverviewSource(Source):
-    """An overview, or one query's weights, from a file: a reading gets what was kept, if that is what it asks for."""
+    """An overview, or one query's weights, from a file: a reading gets the stored result, if it is stored."""
 
     def __init__(self, overview: Overview | LongRow, name: str) -> None:
         self.overview = overview
         super().__init__(name, overview.text, overview.tokens, overview.model, key_tokens=overview.key_axis)
 
     def run(self, visit: Visit, layers: Sequence[int] | None = None) -> Run:
-        """Raise AttnctlError: no layer was kept."""
+        """Raise AttnctlError: an overview has no layers."""
         raise AttnctlError(
             f"{self.name} holds an overview of a long text, not its every weight: give the text and its model"
         )
 
     def narrowed(self, layers: Sequence[int] | None, heads: Sequence[int] | None) -> Overview | LongRow:
-        """Return what is kept of some layers and heads (None: all)."""
+        """Return the overview for some layers and heads (None: all)."""
         chosen_layers = chosen_indices(layers, self.counts[0], "layer", self.name)
         chosen_heads = chosen_indices(heads, self.counts[1], "head", self.name)
         return self.overview.narrowed(
@@ -235,12 +235,12 @@ class OverviewSource(Source):
 
 
 def is_long(source: Source) -> bool:
-    """Return whether a text has cells instead of every weight."""
+    """Return whether a text is shown by cells instead of every weight."""
     return max(len(source.tokens), len(source.key_tokens)) > LONG
 
 
 def check_attention_weights(source: Source, command: str) -> None:
-    """Raise AttnctlError if the numbers of a source are no attention weights, about which `command` can tell nothing."""
+    """Raise AttnctlError if the numbers of a source are no attention weights, so `command` has nothing to say."""
     for note in notes_of_kind(source.trace.notes, "no-weights") if isinstance(source, TraceSource) else ():
         raise AttnctlError(f"{command} tells of attention weights. {source.name}: {note[:1].lower()}{note[1:]}")
 
@@ -249,7 +249,7 @@ def check_attention_weights(source: Source, command: str) -> None:
 
 
 class Changes(NamedTuple):
-    """The options of these names."""
+    """The changes to the weights, as the options of these names."""
 
     measure: str | None = None
     words: bool = False
@@ -262,7 +262,7 @@ NO_CHANGES = Changes()
 
 @dataclass(frozen=True)
 class Prepared:
-    """What is read of a source: which layers, heads and queries (None: all), and how each layer is changed before."""
+    """What to read from a source: some layers, heads and queries (None: all), and the changes to each layer."""
 
     source: Source
     layers: Sequence[int] | None = None
@@ -272,57 +272,57 @@ class Prepared:
     values_measure: Measure | None = None  # takes the place of the weights, layer by layer
     renormalise: bool = False  # each row is rescaled among the keys that are not left out
     left_out: tuple[int, ...] = ()  # keys, by their places
-    kept: tuple[int, ...] | None = None  # the keys that the changed layers have; None: all
+    kept_keys: tuple[int, ...] | None = None  # the keys that the changed layers have; None: all
     say: Say | None = None
 
     @property
     def changes_layers(self) -> bool:
-        """Whether a layer is another after `changed`."""
-        return self.values_measure is not None or self.renormalise or self.kept is not None
+        """Return whether `changed` changes a layer."""
+        return self.values_measure is not None or self.renormalise or self.kept_keys is not None
 
     @property
     def overview(self) -> Overview | LongRow | None:
-        """What an overview's file holds; None where layers are read."""
+        """Return the content of an overview's file; None if layers are read."""
         return None if self.changes_layers or not isinstance(self.source, OverviewSource) else self.source.overview
 
     @property
     def measure(self) -> str | None:
-        """What stands in place of the weights."""
+        """Return the name of the measure in place of the weights; None for the weights."""
         return self.source.measure if self.values_measure is None else self.values_measure.name
 
     @property
     def key_tokens(self) -> tuple[Token, ...]:
-        """The tokens of the keys that stay."""
+        """Return the tokens of the remaining keys."""
         keys = self.source.key_tokens
-        return keys if self.kept is None else tuple(keys[place] for place in self.kept)
+        return keys if self.kept_keys is None else tuple(keys[place] for place in self.kept_keys)
 
     @property
     def key_numbers(self) -> Sequence[int]:
-        """The number of each key that stays, in the text."""
+        """Return the number in the text of each remaining key."""
         numbers = self.source.key_numbers
-        return numbers if self.kept is None else [numbers[place] for place in self.kept]
+        return numbers if self.kept_keys is None else [numbers[place] for place in self.kept_keys]
 
     @property
     def done(self) -> tuple[Note, ...]:
-        """Which keys were left out, and whether rows were rescaled, in words."""
+        """Return in words which keys were left out, and whether rows were rescaled."""
         return change_notes(self.source.key_tokens, self.left_out, self.renormalise)
 
     @property
     def head_count(self) -> int:
-        """How many heads these are, over all layers."""
+        """Return the number of heads, over all layers."""
         n_layers, n_heads = self.source.counts
         return len(self.layers or range(n_layers)) * len(self.heads or range(n_heads))
 
     def changed(self, layer: LayerAttention) -> LayerAttention:
-        """Return a layer with its changes made."""
+        """Return a layer with its changes."""
         if self.values_measure is not None:
             layer = self.values_measure.function(layer)
         if self.renormalise:
             layer = layer.without_keys(self.left_out)
-        return layer if self.kept is None else layer.select_keys(self.kept)
+        return layer if self.kept_keys is None else layer.select_keys(self.kept_keys)
 
     def read(self, reading: Reading[Result], tick: Tick | None = None) -> Result:
-        """Return the reading's value over these layers and heads; `tick` hears each share of the work."""
+        """Return the reading's value over these layers and heads; `tick` receives each share of the work."""
         source = self.source
         if isinstance(source, OverviewSource) and isinstance(reading, KeptReading) and not self.changes_layers:
             value: Result = reading.kept_in(source.narrowed(self.layers, self.heads), source.name)
@@ -332,9 +332,9 @@ class Prepared:
             return changed.value(source.run(changed.take, changed.layers))
 
     def trace(self, predictions: bool = True, instead: str = NARROWER) -> Trace:
-        """Return the trace of all this; a note says first what a large one takes.
+        """Return the trace of all this; for a large one, a note says first how much memory it takes.
 
-        Raises AttnctlError, before any work, with what to do `instead`, if it would fill the memory.
+        Raises AttnctlError, before any work, if it would fill the memory; `instead` is what the user can do.
         """
         n, rows, source = len(self.source.tokens), self.rows, self.source
         if not isinstance(source, OverviewSource):  # which holds no matrices, and refuses
@@ -346,14 +346,14 @@ class Prepared:
 
 
 class ChangedReading(Generic[Result]):
-    """What stands between a source and a reading: it takes the chosen layers and heads, changed, and hands them on.
+    """The link between a source and a reading: it changes the chosen layers and heads, and gives them to the reading.
 
     `take` and `value` belong to one pass through the source; a batch runs several texts in one pass.
     """
 
     def __init__(self, prepared: Prepared, reading: Reading[Result], tick: Tick | None = None) -> None:
         source = prepared.source
-        self.given, self.predicts, self._reading, self._tick = prepared, reading.predicts, reading, tick
+        self.prepared, self.predicts, self._reading, self._tick = prepared, reading.predicts, reading, tick
         every = chosen_indices(prepared.layers, source.counts[0], "layer", source.name)
         self.layers = None if prepared.layers is None else every
         self._layers = set(every)
@@ -365,11 +365,11 @@ class ChangedReading(Generic[Result]):
         self._knows_w_o = True
 
     def take(self, layer: LayerAttention) -> None:
-        """Hand on a layer that was asked for. Raises StopForward after the last one, unless predictions are wanted.
+        """Give a chosen layer to the reading. Raises StopForward after the last one, unless predictions are needed.
 
-        Raises AttnctlError for keys that no token stands for.
+        Raises AttnctlError if the keys have no tokens.
         """
-        source = self.given.source
+        source = self.prepared.source
         self._met.append(layer.layer)
         if isinstance(source, TextSource) and layer.n_k != len(source.key_tokens):
             raise AttnctlError(
@@ -384,9 +384,9 @@ class ChangedReading(Generic[Result]):
             raise StopForward
 
     def _hand_on(self, layer: LayerAttention) -> None:
-        """Hand a layer to the reading; `tick` hears its share of the work, however often the reading goes over it."""
+        """Give a layer to the reading; `tick` receives its share of the work, however often the reading goes over it."""
         remaining = len(self._layers - set(self._met))  # of layers that see every key
-        info = self.given.source.info
+        info = self.prepared.source.info
         near = info.kind != "checkpoint" and info.window is None and layer.window is not None  # one layer among others
         cost = WINDOWED if near else 1.0
         end = self._told + (1 - self._told) * cost / (cost + remaining)
@@ -398,15 +398,15 @@ class ChangedReading(Generic[Result]):
                 self._tick(more)
 
         start = self._told
-        self._knows_w_o = self._knows_w_o and (self.given.values_measure is None or layer.output_matrix is not None)
+        self._knows_w_o = self._knows_w_o and (self.prepared.values_measure is None or layer.output_matrix is not None)
         layer.tick = hear
-        self._reading.take(self.given.changed(layer))
+        self._reading.take(self.prepared.changed(layer))
         layer.tick = None  # it may be kept
         hear(1.0)
 
     def value(self, run: Run) -> Result:
-        """Return the reading's value. Raises UsageError for a chosen layer that did not attend."""
-        prepared, source = self.given, self.given.source
+        """Return the reading's value. Raises UsageError for a chosen layer that has no attention."""
+        prepared, source = self.prepared, self.prepared.source
         for layer in sorted(self._layers - set(self._met)) if self.layers is not None else ():
             attending = number_list(sorted(set(self._met)))
             raise UsageError(f"layer {layer} of {source.name} has no attention: it is in {attending}")
@@ -417,7 +417,7 @@ class ChangedReading(Generic[Result]):
         if prepared.done:
             sentences = (Note(f"{change[0].upper()}{change[1:]}.", change.kind) for change in prepared.done)
             run.notes, run.embeddings = (*run.notes, *sentences), None  # weights alone are left
-        if prepared.kept is not None:
+        if prepared.kept_keys is not None:
             run.key_tokens = prepared.key_tokens
         return self._reading.value(run)
 
@@ -432,10 +432,11 @@ def prepare(
     keeps_columns: bool = False,
     say: Say | None = None,
 ) -> Prepared:
-    """Return what is read of a source: its layers, heads and query, with the changes that are asked for.
+    """Return what to read from a source: its layers, heads and query, with the changes.
 
-    With `keeps_columns`, as for statistics by position, keys that are left out stay as columns that no row looks at; they
-    then need `renormalise`. Raises UsageError for what does not exist, and for a change that this source cannot be given.
+    With `keeps_columns`, as for statistics by position, dropped keys stay as columns that no row sees; `renormalise` is
+    then required. Raises UsageError for a selection that does not exist, and for a change that is impossible for this
+    source.
     """
     model = source.model if isinstance(source, TextSource) else None
     layers = selected_indices(layer, source.counts[0], "layer", source.name)
@@ -478,7 +479,7 @@ def prepare(
 
 
 def change_notes(keys: Sequence[Token], out: Sequence[int], renormalise: bool) -> tuple[Note, ...]:
-    """Return what was done to the weights, in words: the same in every picture, page and table."""
+    """Return the changes to the weights in words: the same in every picture, page and table."""
     notes = []
     if out:
         names = [f"“{visible_text(keys[j].text)}” ({j})" for j in out[:4]]
@@ -493,7 +494,10 @@ def change_notes(keys: Sequence[Token], out: Sequence[int], renormalise: bool) -
 
 
 def _through_every_layer(source: Source, measure: Measure, last: int, say: Say | None) -> Trace:
-    """Raises UsageError if layers, heads or rows up to the `last` are missing, or the keys are another text's."""
+    """Return a trace of a measure that needs all layers from 0 to `last`.
+
+    Raises UsageError if layers, heads or rows are missing, or the keys are another text's.
+    """
     by = option_name("measure", measure.name)
     try:
         trace = Prepared(source, range(last + 1), say=say).trace(False, f"{by} needs them all: {SHORTER}")
@@ -514,7 +518,10 @@ def _through_every_layer(source: Source, measure: Measure, last: int, say: Say |
 
 
 def _by_running_again(source: Source, measure: Measure, layers: Sequence[int] | None, say: Say | None) -> Trace:
-    """Raises UsageError for numbers that no model has just computed, and a model whose layers cannot be run again."""
+    """Return a trace of a measure that runs the layers of a model again.
+
+    Raises UsageError for stored numbers, and for a model whose layers cannot run again.
+    """
     if not isinstance(source, TextSource):
         why = f"it runs a model's layers again: give the text and its model, not {source.name}"
         raise UsageError(why, option="measure", value=measure.name)
@@ -552,7 +559,7 @@ def _by_running_again(source: Source, measure: Measure, layers: Sequence[int] | 
 
 
 def _joined_trace(trace: Trace, measure: Measure, layers: Iterable[LayerTrace]) -> Trace:
-    """Return the trace with one map a layer, of all heads together; what it tells about single heads goes."""
+    """Return the trace with one map for each layer, of all heads together, without the facts about single heads."""
     model = replace(trace.model, n_heads=1, n_kv_heads=1, causal=None, finds=None)
     notes = (*trace.notes, measure.note)
     return replace(trace, model=model, layers=tuple(layers), predictions=(), measure=measure.name, notes=notes)

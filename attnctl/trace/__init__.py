@@ -1,4 +1,4 @@
-"""The trace: every array of a text's attention, and its pieces merged into words; the options of its figure."""
+"""The trace: every array of a text's attention, its pieces merged into words, and the options of its figure."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
 
 class FigureOptions(TypedDict, total=False):
-    """Each as the option of `attnctl heatmap` of that name; None, or left out, is as it comes."""
+    """The options of `attnctl heatmap` with the same names; None, or left out, is the default."""
 
     layer: int | Sequence[int] | None
     head: int | Sequence[int] | None
@@ -62,7 +62,10 @@ FIGURE_TYPES: dict[str, Types] = {
 
 
 def given_figure_options(options: Mapping[str, object]) -> dict[str, Any]:
-    """Return the options that are not None, `layer` and `head` as indices. Raises TypeError for a wrong item of a list."""
+    """Return the options that are not None, `layer` and `head` as indices.
+
+    Raises TypeError for an option, or an item of a list, of a wrong type.
+    """
     check_options("figure", options, FIGURE_TYPES)
     chosen = {name: plain_number(value) for name, value in options.items() if value is not None}
     for name in {"layer", "head"} & chosen.keys():
@@ -85,16 +88,16 @@ PIECES_NOTE = "Tokens that are not of the text, as a decoder's, stay pieces."
 
 
 def reads_itself(tokens: tuple[Token, ...], key_tokens: tuple[Token, ...] | None, model: ModelInfo) -> bool:
-    """Return whether query i and key i are one token: self-attention, whatever other keys stand behind the text's own.
+    """Return whether query i and key i are the same token: self-attention, whatever keys follow the text's own.
 
-    Such are slots that hold several tokens, and a source text in a decoder that merges it. Cross attention over a source
-    that begins with the target's tokens is told apart by its mask, which hides no later key.
+    Such keys are slots that hold several tokens, or a source text that a decoder merges with its own. Cross attention
+    over a source that begins with the target's tokens differs by its mask, which hides no later key.
     """
     return key_tokens is None or (bool(model.causal) and key_tokens[: len(tokens)] == tokens)
 
 
 def own_numbers(tokens: tuple[Token, ...], keys: tuple[Token, ...]) -> tuple[int, ...] | None:
-    """Return the places among `tokens` of keys that are some of them, in order; None for keys of another text."""
+    """Return the positions in `tokens` of keys that are some of these tokens, in order; None for other keys."""
     numbers: list[int] = []
     for key in keys:
         try:
@@ -105,7 +108,7 @@ def own_numbers(tokens: tuple[Token, ...], keys: tuple[Token, ...]) -> tuple[int
 
 
 class WithAxes:
-    """What holds a text's tokens as the queries, and these or others as the keys."""
+    """A result with a text's tokens as queries, and these or other tokens as keys."""
 
     __slots__ = ()
 
@@ -116,31 +119,31 @@ class WithAxes:
 
     @property
     def noted(self) -> set[NoteKind]:
-        """The kinds of the notes."""
+        """Return the kinds of the notes."""
         return {note.kind for note in self.notes if isinstance(note, Note)}
 
     @property
     def key_axis(self) -> tuple[Token, ...]:
-        """The tokens of the key axis: the same tokens, but for cross attention and for slots behind them."""
+        """Return the tokens of the key axis: the text's own tokens, except in cross attention and with slots behind them."""
         return self.tokens if self.key_tokens is None else self.key_tokens
 
     @property
     def reads_itself(self) -> bool:
-        """Whether query i and key i are one token."""
+        """Return whether query i and key i are the same token."""
         return reads_itself(self.tokens, self.key_tokens, self.model)
 
     @property
     def cited(self) -> str:
-        """What the numbers come from, as the metadata of a picture say it."""
+        """Return the source of the numbers for the metadata of a picture."""
         return self.model.citation
 
 
 @dataclass(frozen=True)
 class Headline:
-    """One link: the query's largest weight in one head, and why this one is shown.
+    """One link: the query's largest weight in one head, and the reason to show it.
 
-    `role` names what the head was measured to find. `probability`, from 0 to 1, is that of the link being right; None for a
-    model whose links were never marked. `reason` is empty for a layer, head and query that were all asked for.
+    `role` names what the head was measured to find. `probability`, from 0 to 1, is the probability that the link is
+    right; None for a model whose links were never marked. `reason` is empty if the user chose layer, head and query.
     """
 
     layer: int
@@ -161,7 +164,7 @@ class Headline:
 
 @dataclass(frozen=True, eq=False)
 class Trace(WithAxes):
-    """All of one text through one model: tokens, embeddings, and each layer's queries to context."""
+    """One text through one model: tokens, embeddings, and each layer from queries to context."""
 
     text: str
     tokens: tuple[Token, ...]
@@ -187,17 +190,20 @@ class Trace(WithAxes):
 
     @property
     def cited(self) -> str:
-        """What the numbers come from, as the metadata of a picture say it: the program, the model, and the text's own id."""
+        """Return the source of the numbers for the metadata of a picture: program, model, and the text's id."""
         return super().cited + ("" if self.id is None else f"; text {self.id}")
 
     @property
     def key_numbers(self) -> tuple[int, ...]:
-        """The number of each key: the token's own in the text, also where keys were left out; of other keys their place."""
+        """Return the number of each key: its token's number in the text, even if keys were left out.
+
+        Keys of another text are numbered from 0.
+        """
         numbers = own_numbers(self.tokens, self.key_axis) if "left-out" in self.noted else None
         return tuple(range(len(self.key_axis))) if numbers is None else numbers
 
     def layer(self, index: int) -> LayerTrace:
-        """Return the trace of layer `index`. Raises AttnctlError where it was not kept."""
+        """Return the trace of layer `index`. Raises AttnctlError if it was not stored."""
         check_types("layer", int, index=index)
         for layer in self.layers:
             if layer.layer == index:
@@ -206,41 +212,42 @@ class Trace(WithAxes):
         raise AttnctlError(f"layer {index} is not in this trace: it holds {numbers}")
 
     def headline(self, layer: int | None = None, head: int | None = None, query: int | None = None) -> Headline | None:
-        """Return the link to look at first, within a layer, a head or a query's index; None for a trace without weights."""
+        """Return the link to look at first, for a layer, a head or a query's index; None for a trace without weights."""
         line: Headline | None = call_named("attnctl.readings.questions.headline:headline", self, layer, head, query)
         return line
 
     def to_json(self) -> str:
-        """This trace as one line of JSON (schema `attnctl.trace/1`). Raises AttnctlError where a number is not finite."""
+        """Return this trace as a line of JSON (schema `attnctl.trace/1`). Raises AttnctlError if a number is not finite."""
         text: bytes = call_named("attnctl.formats.documents.trace_json:trace_to_json", self, self.headline())
         return text.decode()
 
     def save(self, path: str | Path) -> None:
-        """Write to `path`, .json or .npz, whole or not at all; `attnctl.load` reads it back."""
+        """Write to `path`, .json or .npz, completely or not at all; `attnctl.load` reads it back."""
         call_named("attnctl.formats.storage:save_value", self, path, self.headline())
 
     @naming_options(FigureOptions)
     def figure(self, **options: Unpack[FigureOptions]) -> Figure:
         """Return a matplotlib Figure of the weights.
 
-        Options are those of `attnctl heatmap`; `layer` and `head` choose (None: all there are), `size` is width and height
-        in inches. Raises TypeError naming an option that is none or of another type, UsageError for one that cannot be.
+        The options are those of `attnctl heatmap`; `layer` and `head` select (None: all), `size` is width and height in
+        inches. Raises TypeError, naming the option, for an unknown option or a wrong type, UsageError for an impossible
+        value.
         """
         chosen = given_figure_options(options)
         figure: Figure = call_named("attnctl.render.figure.heatmap:figure_of_trace", self, **chosen)
         return figure
 
     def _repr_html_(self) -> str:
-        """Return the page of this trace, as a notebook shows it."""
+        """Return the page of this trace for a notebook."""
         page: str = call_named("attnctl.render.page:page_in_frame", self)
         return page
 
 
 def by_words(trace: Trace) -> Trace:
-    """`trace` with its pieces merged into words; rows still sum to 1. Of the arrays, weights and mask remain.
+    """Return `trace` with its pieces merged into words; rows still sum to 1. Only weights and mask remain.
 
-    Weights to a split word are summed, from a split word averaged (Clark et al. 2019). Special and generated tokens stay
-    as they are.
+    Weights to a split word are added, weights from it averaged (Clark et al. 2019). Special and generated tokens are not
+    merged.
     """
     keys = word_groups(trace.key_axis, trace.text)
     queries = keys if trace.key_tokens is None else word_groups(trace.tokens, trace.text)
@@ -289,7 +296,7 @@ def by_words(trace: Trace) -> Trace:
 def word_groups(tokens: Sequence[Token], text: str) -> list[list[int]]:
     """Return neighbouring tokens of one word, as lists of indices that cover `tokens` in order.
 
-    Words are the tokenizer's, where tokens know them; else those of `word_spans`.
+    Words are those of the tokenizer if tokens know them; else those of `word_spans`.
     """
     word_at: dict[int, int] | None = None
     groups: list[list[int]] = []
@@ -315,7 +322,7 @@ def word_groups(tokens: Sequence[Token], text: str) -> list[list[int]]:
 
 
 def joined_word(pieces: Sequence[Token], text: str) -> Token:
-    """Pieces of a text as one token; one alone as it is."""
+    """Return pieces of a text as one token; a single piece is returned unchanged."""
     if len(pieces) == 1:
         return pieces[0]
     start, end = pieces[0].start, pieces[-1].end

@@ -1,7 +1,7 @@
-"""A trace held against itself: sizes and numbers that cannot be, and what of its arrays does not follow from the rest.
+"""Check a trace against itself: impossible sizes and numbers, and arrays that do not follow from the others.
 
-Every array that follows from others is recomputed by `attention.py`: when a trace is read (rows at even distances of a large
-one), and all of it when it is checked.
+Every array that follows from others is recomputed by `attention.py`: when a trace is read (from a large one rows at even
+distances), and completely when it is checked.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ CELLS = 1 << 18  # scores of a trace that are recomputed when it is read: of mor
 
 @dataclass(frozen=True)
 class CheckFinding:
-    """One thing that was checked: a sentence, whether it holds (None: it could not be checked), and the number found."""
+    """One check: a sentence, whether it holds (None: it could not be checked), and the number that came out."""
 
-    what: str
+    sentence: str
     holds: bool | None
-    found: str
+    result: str
 
 
 # what follows from what, in the order of the mathematics: as a line of --check, and as the sentence that doubts it
@@ -59,7 +59,7 @@ ALWAYS = ("scores", "scaled_scores", "weights", "context")  # told of by --check
 
 @dataclass(frozen=True)
 class Gap:
-    """How far a layer's array lies from what RULES has, at most: max |Δ|, relative to the largest number there."""
+    """The largest distance of a layer's array from its rule in RULES: max |Δ|, relative to the largest number there."""
 
     rule: str
     size: float
@@ -71,14 +71,14 @@ class Gap:
         return f"{self.size:.2g} (layer {self.layer}{head})"
 
     def holds(self, limit: float) -> bool:
-        """Return whether it is no more than rounding may be: `limit`, but of what must be 0."""
+        """Return whether the gap may be rounding: at most `limit`, or almost 0 where the rule requires 0."""
         return self.size <= (HIDDEN if self.rule in ("hidden", "future") else limit)
 
 
 def checked_trace(trace: Trace, source: str) -> Trace:
-    """Return the trace, with a note on each number that attention does not give: range and sums of weights, and RULES.
+    """Return the trace, with a note on each number that attention cannot give: range and sums of weights, and RULES.
 
-    Raises AttnctlError, naming `source`, where sizes or numbers of it cannot be.
+    Raises AttnctlError, naming `source`, for impossible sizes or numbers.
     """
     check_sizes(trace, source)
     limit = max(NOTED, tolerance(STORED, trace.model.dtype))
@@ -91,7 +91,7 @@ def checked_trace(trace: Trace, source: str) -> Trace:
 
 
 def check_sizes(trace: Trace, source: str) -> None:
-    """Raise AttnctlError where arrays, numbers of layers, heads and rows, and the model's sizes contradict each other."""
+    """Raise AttnctlError if arrays, numbers of layers, heads and rows, or the model's sizes contradict each other."""
     n, info = len(trace.tokens), trace.model
     if not n:
         raise AttnctlError(f"{source} holds no tokens")
@@ -125,7 +125,7 @@ def check_sizes(trace: Trace, source: str) -> None:
 
 
 def check_head_count(count: int, source: str) -> None:
-    """Raise AttnctlError where there are more heads than are read."""
+    """Raise AttnctlError if there are more heads than attnctl reads."""
     if count > limits.HEADS_IN_ALL:
         raise AttnctlError(f"{source} holds {count:,} heads in all: {limits.HEADS_IN_ALL:,} are read at most")
 
@@ -139,7 +139,7 @@ def _check_number(number: int, count: int | None, where: str, noun: str) -> None
 
 
 def _check_shapes(trace: Trace, layer: LayerTrace, source: str) -> None:
-    """Raise AttnctlError for an array whose axes are not as long as those of the others, the tokens, or the model say."""
+    """Raise AttnctlError for an array whose axes differ from those of the other arrays, the tokens, or the model."""
     info, n = trace.model, len(trace.tokens)
     sizes = {"rows": n if layer.rows is None else len(layer.rows), "keys": len(trace.key_axis), "tokens": n}
     sizes |= {name: size for name, size in (("d_k", info.d_k), ("d_v", info.d_v)) if size is not None}
@@ -161,7 +161,7 @@ def _check_shapes(trace: Trace, layer: LayerTrace, source: str) -> None:
 
 
 def _check_shared(layer: LayerTrace, where: str) -> None:
-    """Raise AttnctlError where two heads that read the same keys and values have different ones."""
+    """Raise AttnctlError if two heads that read the same keys and values have different ones."""
     for place, shared in enumerate(layer.kv_heads):
         first = layer.kv_heads.index(shared)
         for name, array in (("keys", layer.keys), ("values", layer.values)):
@@ -176,7 +176,7 @@ def _check_shared(layer: LayerTrace, where: str) -> None:
 
 
 def weights_notes(trace: Trace) -> list[Note]:
-    """Return what a reader must know of weights that are not from 0 to 1, or of rows that do not sum to 1."""
+    """Return what a reader must know about weights that are not from 0 to 1, or rows that do not sum to 1."""
     layers = [layer for layer in trace.layers if layer.weights is not None and layer.weights.size]
     if not layers:
         return []
@@ -202,7 +202,7 @@ def weights_notes(trace: Trace) -> list[Note]:
 
 
 def row_sums(trace: Trace, layer: LayerTrace) -> Floats:
-    """Return the sum of each row of weights and what its sink takes → (heads, rows); 1 if it is known why it is less."""
+    """Return the sum of each row of weights and its sink → (heads, rows); at least 1 if it may be less."""
     assert layer.weights is not None
     sums: Floats = layer.weights.sum(axis=-1)  # (heads, rows)
     if layer.sink_weights is not None:
@@ -218,7 +218,7 @@ def row_sums(trace: Trace, layer: LayerTrace) -> Floats:
 
 
 def findings_of_trace(trace: Trace) -> tuple[CheckFinding, ...]:
-    """Return each of RULES that the arrays of a trace allow to be recomputed, and whether it holds of all of them."""
+    """Return each of RULES that the arrays of a trace allow to recompute, and whether it holds everywhere."""
     limit = CHECKED * tolerance(STORED, trace.model.dtype)
     worst = {gap.rule: gap for gap in worst_gaps(trace)}
     sums = [
@@ -239,7 +239,7 @@ def findings_of_trace(trace: Trace) -> tuple[CheckFinding, ...]:
 def worst_gaps(trace: Trace, cells: int | None = None) -> list[Gap]:
     """Return the largest gap of each of RULES that can be recomputed, in their order.
 
-    Of a trace of more than `cells` scores (None: any number) rows at even distances are recomputed.
+    Of a trace with more than `cells` scores (None: any number), only rows at even distances are recomputed.
     """
     every = sum(len(layer.heads) * len(layer.rows or trace.tokens) for layer in trace.layers) * len(trace.key_axis)
     step = 1 if cells is None else max(1, -(-every // cells))
@@ -256,9 +256,9 @@ def worst_gaps(trace: Trace, cells: int | None = None) -> list[Gap]:
 
 
 def _gap(rule: str, layer: LayerTrace, stored: Floats, follows: Floats, largest: float | None = None) -> Gap:
-    """Return how far stored numbers, (heads, …) or (n, d) of all heads together, lie from those that follow.
+    """Return the distance of stored numbers, (heads, …) or for all heads together (n, d), from those that follow.
 
-    `largest` is what |Δ| is relative to; None: the largest number of both.
+    |Δ| is relative to `largest`; None: the largest number of both.
     """
     apart = np.abs(stored - follows)
     if not apart.size:
@@ -271,7 +271,7 @@ def _gap(rule: str, layer: LayerTrace, stored: Floats, follows: Floats, largest:
 
 
 def _gaps_of_rows(trace: Trace, layer: LayerTrace, before: LayerTrace | None, step: int) -> Iterator[Gap]:
-    """Yield what a layer reads, its queries, keys and values of that, and what it puts out: rows of vectors."""
+    """Yield the gaps of rows of vectors: a layer's input, its queries, keys and values, and its output."""
     model, parameters, n = trace.model, layer.parameters, len(trace.tokens)
     x = layer.input if layer.layer else trace.embeddings  # (n, d_model)
     sampled = np.arange(0, n, step)  # (some,), tokens
@@ -314,7 +314,7 @@ def _gaps_of_rows(trace: Trace, layer: LayerTrace, before: LayerTrace | None, st
 
 
 def _gaps_of_scores(trace: Trace, layer: LayerTrace, step: int) -> Iterator[Gap]:
-    """Scores, weights and context of some rows of queries, over all keys."""
+    """Yield the gaps of scores, weights and context, for some rows of queries over all keys."""
     model, later = trace.model, _later_keys(trace, layer)
     rows = slice(None, None, step)  # of those kept
     part = replace(layer, **layer.narrowed_arrays(rows=rows))
@@ -347,7 +347,7 @@ def _gaps_of_scores(trace: Trace, layer: LayerTrace, step: int) -> Iterator[Gap]
 
 
 def _later_keys(trace: Trace, layer: LayerTrace) -> Bools | None:
-    """Return true where a key stands after its query → (rows, n_k); None if that is allowed, or keys lack places."""
+    """Return true for a key after its query → (rows, n_k); None if that is allowed, or positions are unknown."""
     if not trace.model.causal or not trace.reads_itself:
         return None
     numbers = own_numbers(trace.tokens, trace.key_axis) if "left-out" in trace.noted else range(len(trace.tokens))

@@ -1,4 +1,4 @@
-"""The steps of attention, in order, as every renderer is handed them: words, formula, and arrays of one layer and head."""
+"""The steps of attention in order, as every renderer receives them: words, formula, and arrays of one layer and head."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from attnctl.trace import Trace
 
 @dataclass(frozen=True)
 class StepPart:
-    """One array of a step. `rows` and `columns` say what its axes count: queries, keys, tokens, or dimensions."""
+    """One array of a step. `rows` and `columns` name what its axes count: queries, keys, tokens, or dimensions."""
 
     name: str
     symbol: str
@@ -30,9 +30,9 @@ class StepPart:
 
 @dataclass(frozen=True)
 class Step:
-    """One step: what it is called, how it is computed, what it means, and its arrays for one layer and head.
+    """One step: its name, its formula, its meaning, and its arrays for one layer and head.
 
-    `layer` and `head` are None where the step belongs to the whole text, or to all heads.
+    `layer` and `head` are None if the step belongs to the whole text, or to all heads.
     """
 
     name: str
@@ -49,7 +49,7 @@ BIASES = {"b_Q": "W_Q", "b_K": "W_K", "b_V": "W_V"}  # biases, and the matrices 
 
 
 def _matrices_step(trace: Trace, layer: LayerTrace, place: int) -> Step | None:
-    """Return the matrices of the head at place `place` of a layer; None where the source keeps none."""
+    """Return the matrices of the head at `place` in a layer; None if the source has none."""
     parameters, head = layer.parameters, layer.heads[place]
     parts = [
         StepPart(name, name, parameters[name][place], "dimensions")
@@ -170,7 +170,7 @@ def is_default_scale(trace: Trace) -> bool:
 
 
 def _mask_step(trace: Trace, layer: LayerTrace, _: int) -> Step | None:
-    """Return what a query may not see, and why; None where it sees everything."""
+    """Return what a query may not see, and why; None if it sees everything."""
     if layer.mask is None:
         return None
     why = []
@@ -186,7 +186,7 @@ def _mask_step(trace: Trace, layer: LayerTrace, _: int) -> Step | None:
 
 
 def _limit_of_mask(trace: Trace, layer: LayerTrace) -> str | None:
-    """Return in words what a layer's mask hides beside the future: keys beyond a window or chunk, others; None: nothing."""
+    """Return in words what a layer's mask hides beside the future: keys beyond a window or chunk, others; or None."""
     if trace.model.window is not None:
         return f"none at {trace.model.window} tokens' distance or more"
     n = len(trace.tokens)
@@ -205,14 +205,14 @@ def _limit_of_mask(trace: Trace, layer: LayerTrace) -> str | None:
 
 
 def _visible_past(trace: Trace, layer: LayerTrace) -> tuple[Ints, Bools]:
-    """Return positions of a layer's queries (n_q,), and what each may see if only the future is hidden (n_q, n)."""
+    """Return positions of a layer's queries (n_q,), and which keys each sees without other masks (n_q, n)."""
     rows = np.arange(len(trace.tokens)) if layer.rows is None else np.asarray(layer.rows)  # (n_q,)
     keys = np.arange(len(trace.tokens))  # (n,)
     return rows, keys <= rows[:, None] if trace.model.causal else np.ones((len(rows), len(keys)), bool)  # (n_q, n)
 
 
 def reach_of_mask(trace: Trace, layer: LayerTrace) -> int | None:
-    """Return the distance of the farthest visible key, if that distance alone hides the others; else None."""
+    """Return the distance of the farthest visible key, if only that distance hides the others; else None."""
     n = len(trace.tokens)
     if layer.mask is None or layer.mask.shape[-1] < n:
         return None
@@ -263,7 +263,7 @@ def _weights_step(trace: Trace, layer: LayerTrace, place: int) -> Step | None:
 
 
 def _said_of_changed_rows(trace: Trace) -> str:
-    """Return what was done to the rows afterwards: keys left out, rows rescaled; empty where nothing was."""
+    """Return what was changed in the rows: keys left out, rows rescaled; empty if nothing was."""
     if trace.noted >= {"left-out", "rescaled"}:
         return " Then keys are left out, and each row is rescaled to sum to 1."
     if "left-out" in trace.noted:
@@ -302,7 +302,7 @@ def _context_step(trace: Trace, layer: LayerTrace, place: int) -> Step | None:
 
 
 def _gate_step(trace: Trace, layer: LayerTrace, place: int) -> Step | None:
-    """Return how far a learned gate after the context is open; None where there is none."""
+    """Return how far a learned gate after the context is open; None without a gate."""
     if layer.gate is None:
         return None
     open_ = float(layer.gate[place].mean())
@@ -319,7 +319,7 @@ def _gate_step(trace: Trace, layer: LayerTrace, place: int) -> Step | None:
 
 
 def said_share(share: float) -> str:
-    """Return a share for a sentence: "97 %"; what is not nothing is not called 0 %."""
+    """Return a share for a sentence: "97 %"; a small share that is not 0 is never "0 %"."""
     percent = 100 * share
     return "less than 1 %" if 0 < percent < 0.5 else f"{percent:.0f} %"
 
@@ -390,7 +390,7 @@ _WHY = {
 def walk_steps(
     trace: Trace, heads: Collection[int] | None = None, only: Collection[str] | None = None
 ) -> Iterator[Step]:
-    """Yield the steps of `trace` in the order of the mathematics, of some heads (None: all) and names (None: all)."""
+    """Yield the steps of `trace` in the order of the mathematics, for some heads (None: all) and names (None: all)."""
     for step in _all_steps(trace, heads):
         if step.name == "matrices" and (only is None or "matrices" not in only):
             continue  # shown only where they are asked for
@@ -483,7 +483,7 @@ def _prediction_step(trace: Trace) -> Step:
 
 
 def narrow_trace(trace: Trace, names: Collection[str]) -> Trace:
-    """Return the trace with only the arrays that the named steps show. Raises UsageError for a name that is no step."""
+    """Return the trace with only the arrays of the named steps. Raises UsageError for a name that is no step."""
     check_names(names)
     layers = []
     for layer in trace.layers:
@@ -509,7 +509,7 @@ def narrow_trace(trace: Trace, names: Collection[str]) -> Trace:
 
 
 def rounded_trace(trace: Trace, decimals: int) -> Trace:
-    """Return the trace with every number rounded to so many decimals, parameters too."""
+    """Return the trace with every number, parameters too, rounded to this many decimals."""
 
     def rounded(array: Array) -> Array:
         if array.dtype.kind != "f":
@@ -532,7 +532,7 @@ def rounded_trace(trace: Trace, decimals: int) -> Trace:
 
 
 def check_names(names: Collection[str]) -> None:
-    """Raise UsageError for a name that is no step, with the one that was meant where that can be told."""
+    """Raise UsageError for a name that is no step, with a similar name if there is one."""
     from difflib import get_close_matches
 
     for name in names:
@@ -543,7 +543,7 @@ def check_names(names: Collection[str]) -> None:
 
 
 def check_steps(trace: Trace, names: Sequence[str]) -> list[str]:
-    """Notes on the named steps that a run lacks. Raises UsageError where it has none of them."""
+    """Return notes on the named steps that a run lacks. Raises UsageError if it has none of them."""
     lacking = [name for name in names if not any(walk_steps(trace, None, [name]))]
     notes = [f"no {name} step: {_WHY.get(name, 'this run has none')}" for name in lacking]
     if len(lacking) == len(names):

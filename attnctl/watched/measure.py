@@ -1,4 +1,4 @@
-"""Effects measured: every head ablated in turn, edges and spans cut, or all of them approximated by gradients."""
+"""Measure effects: ablate every head in turn, cut edges and spans, or approximate all of them by gradients."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ class FirstOrder:
 
 
 class Watched(Protocol):
-    """A text in a model whose attention may be changed, and the position whose prediction is watched."""
+    """A text in a model whose attention can be changed, and the position whose prediction is watched."""
 
     text: str
     tokens: tuple[Token, ...]
@@ -58,39 +58,39 @@ class Watched(Protocol):
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """What a reader must know."""
+        """Return what a reader must know."""
 
     @property
     def predicts_words(self) -> bool:
-        """Whether it says words; else its final states are compared."""
+        """Return whether it predicts words; if not, its final states are compared."""
 
     def target_word(self, text: str) -> Word:
-        """The target that a text names. Raises AttnctlError where the vocabulary lacks it."""
+        """Return the target that a text names. Raises AttnctlError if the vocabulary lacks it."""
 
     def word_of_id(self, number: int) -> str:
-        """The text of one id of the vocabulary."""
+        """Return the text of one id of the vocabulary."""
 
     def query_weights(self) -> dict[int, Floats]:
-        """Layer → weights of the watched query: (heads, n_k)."""
+        """Return layer → weights of the watched query: (heads, n_k)."""
 
     def outcomes(
         self, interventions: Sequence[Intervention], continuation: tuple[int, ...] = (), batch_size: int | None = None
     ) -> Iterator[Floats]:
-        """Logits from the watched position on, (rows, 1 + continuation, vocabulary), or final states (rows, n, d_model).
+        """Yield logits from the watched position (rows, 1 + continuation, vocabulary), or final states (rows, n, d_model).
 
-        One row an intervention, in their order, in batches; `continuation` are ids appended to the text.
+        There is one row for each intervention, in their order, in batches; `continuation` are ids appended to the text.
         """
 
     def gradients(self, target: Word, against: Word | None) -> FirstOrder:
-        """First-order effects of every head and every edge."""
+        """Return the effects of every head and every edge to first order."""
 
     def contributions(self, target: Word, against: Word | None) -> tuple[Contributions, tuple[str, ...]]:
-        """The logit taken apart, and notes. Raises AttnctlError, naming the architecture, where it cannot be."""
+        """Return the logit as a sum of parts, and notes. Raises AttnctlError, naming the architecture, if it cannot."""
 
 
 @dataclass(frozen=True)
 class EffectRequest:
-    """What is to be measured. `edges`: (query, key) pairs, or None for none; `every_edge`: each key of the watched query."""
+    """The effects to measure. `edges` are (query, key) pairs; `every_edge`: each key of the watched query."""
 
     target: str | None = None
     against: str | None = None
@@ -108,7 +108,7 @@ class EffectRequest:
 def with_heads(
     measured: Effects, watched: Watched, jobs: Sequence[tuple[int, int]], effects: Sequence[Effect]
 ) -> Effects:
-    """The effects of heads beside where each looks, and how far the two agree."""
+    """Return the effects with those of heads, the key that each head looks at most, and how far the two agree."""
     looks = watched.query_weights()
     heads = []
     for (layer, head), effect in zip(jobs, effects, strict=True):
@@ -120,11 +120,11 @@ def with_heads(
 
 
 def measure_contributions(watched: Watched, ask: EffectRequest) -> tuple[Effects, tuple[str, ...]]:
-    """The logit of the target as a sum over the parts of the model, and notes.
+    """Return the target's logit as a sum over the parts of the model, and notes.
 
-    Raises UsageError where no words are predicted.
+    Raises UsageError if the model predicts no words.
     """
-    measured = Gauge.of_request(watched, ask).found
+    measured = Gauge.of_request(watched, ask).effects
     if measured.target is None:
         raise UsageError(f"{watched.info.name} predicts no words: there is no logit to take apart")
     parts, notes = watched.contributions(measured.target, measured.against)
@@ -132,7 +132,7 @@ def measure_contributions(watched: Watched, ask: EffectRequest) -> tuple[Effects
 
 
 def with_contributions(measured: Effects, watched: Watched) -> Effects:
-    """The same with the logit taken apart, and what each head writes; a note where that cannot be."""
+    """Return the effects with the logit as a sum of parts, and what each head writes; a note if that is impossible."""
     if measured.target is None:
         return measured
     if any(word.ids for word in (measured.target, measured.against) if word is not None):
@@ -148,7 +148,7 @@ def with_contributions(measured: Effects, watched: Watched) -> Effects:
 
 
 def chosen_heads(watched: Watched, ask: EffectRequest) -> list[tuple[int, int]]:
-    """The layers and heads to ablate. Raises UsageError where there are none."""
+    """Return the layers and heads to ablate. Raises UsageError if there are none."""
     counts = {layer: len(weights) for layer, weights in sorted(watched.query_weights().items())}
     layers = [layer for layer in (counts if ask.layers is None else ask.layers) if layer in counts]
     jobs = [
@@ -167,16 +167,16 @@ def chosen_heads(watched: Watched, ask: EffectRequest) -> list[tuple[int, int]]:
 
 @dataclass(frozen=True)
 class Gauge:
-    """The prediction watched, and how it stands with nothing changed but the base: `found`, nothing measured yet."""
+    """The watched prediction, and `effects`: its baseline, with nothing measured yet."""
 
     watched: Watched
     ask: EffectRequest
-    found: Effects
+    effects: Effects
     states: Floats | None = None  # final (n, d_model), where no words are predicted
 
     @classmethod
     def of_request(cls, watched: Watched, ask: EffectRequest) -> Gauge:
-        """The gauge of what is asked for, its baseline measured. Raises UsageError for a target that cannot be."""
+        """Return the gauge for a request, with its baseline. Raises UsageError for an impossible target."""
         begun = partial(
             Effects,
             text=watched.text,
@@ -208,11 +208,11 @@ class Gauge:
         for word in (target, against):
             notes += [] if word is None else _spaced_note(watched, word, first[0])
         gauge = cls(watched, ask, begun(target=target, against=against, baseline=Outcome(), notes=tuple(notes)))
-        return replace(gauge, found=with_fields(gauge.found, baseline=next(gauge.outcomes_under([watched.base]))))
+        return replace(gauge, effects=with_fields(gauge.effects, baseline=next(gauge.outcomes_under([watched.base]))))
 
     def effects_of_changes(self, interventions: Sequence[Intervention]) -> Iterator[Effect]:
-        """What each intervention does, in their order."""
-        before = self.found.baseline
+        """Yield the effect of each intervention, in their order."""
+        before = self.effects.baseline
         for after in self.outcomes_under(interventions) if interventions else ():
             yield Effect(
                 log_probability=_difference(after.log_probability, before.log_probability),
@@ -223,8 +223,8 @@ class Gauge:
             )
 
     def outcomes_under(self, interventions: Sequence[Intervention]) -> Iterator[Outcome]:
-        """The prediction under each intervention."""
-        target, against = self.found.target, self.found.against
+        """Yield the prediction under each intervention."""
+        target, against = self.effects.target, self.effects.against
         if target is None:
             assert self.states is not None
             for states in self.watched.outcomes(interventions, (), self.ask.batch_size):
@@ -249,12 +249,12 @@ class Gauge:
 
 
 def _sum_at(rows: Iterable[Array], word: Word) -> float:
-    """The sum over a word's tokens of what each has in its row: (1 + continuation, vocabulary)."""
+    """Return the sum over a word's tokens of the number of each in its row: (1 + continuation, vocabulary)."""
     return float(sum(row[number] for row, number in zip(rows, word.all_ids, strict=False)))
 
 
 def _spaced_note(watched: Watched, word: Word, logits: Floats) -> Iterator[str]:
-    """A note where the word with a space before it is another token, and likelier: logits (vocabulary,)."""
+    """Yield a note if the word with a space before it is another, likelier token: logits (vocabulary,)."""
     if word.text[:1].isspace() or word.ids:
         return
     try:
@@ -270,14 +270,14 @@ def _difference(after: float | None, before: float | None) -> float | None:
 
 
 def log_softmax(logits: Floats) -> Array:
-    """Log-probabilities in nats, computed in float64: (vocabulary,) → (vocabulary,)."""
+    """Return log-probabilities in nats, computed in float64: (vocabulary,) → (vocabulary,)."""
     x = logits.astype(np.float64)  # (vocabulary,)
     x = x - x.max()  # (vocabulary,)
     return x - np.log(np.exp(x).sum())  # (vocabulary,)
 
 
 def _cosine_distance(states: Floats, other_states: Floats) -> float:
-    """1 - cosine of two texts' final states (n, d_model), position by position, averaged."""
+    """Return 1 - cosine of two texts' final states (n, d_model), position by position, averaged."""
     a, b = states.astype(np.float64), other_states.astype(np.float64)
     if np.array_equal(a, b):
         return 0.0
@@ -286,9 +286,9 @@ def _cosine_distance(states: Floats, other_states: Floats) -> float:
 
 
 def measure_effects(watched: Watched, ask: EffectRequest, tick: Tick = lambda share: None) -> Effects:
-    """Everything asked for, over one text; `tick` hears which share of the layers that run again was just run.
+    """Return all requested effects over one text; `tick` receives each share of the layers that run again.
 
-    Raises UsageError and AttnctlError in one line for what cannot be.
+    Raises UsageError and AttnctlError in one line.
     """
     gauge = Gauge.of_request(watched, ask)
     if ask.approximate:
@@ -305,7 +305,7 @@ def measure_effects(watched: Watched, ask: EffectRequest, tick: Tick = lambda sh
     for effect, layers in zip(gauge.effects_of_changes(changes), again, strict=True):
         effects.append(effect)
         tick(layers / sum(again))
-    measured = with_heads(gauge.found, watched, jobs, effects[: len(jobs)]) if jobs else gauge.found
+    measured = with_heads(gauge.effects, watched, jobs, effects[: len(jobs)]) if jobs else gauge.effects
     cut_effects = effects[len(jobs) :]
     places = (("layer", ask.layers), ("head", ask.heads))
     named = [
@@ -327,7 +327,7 @@ def measure_effects(watched: Watched, ask: EffectRequest, tick: Tick = lambda sh
 
 
 def _edges_to_cut(watched: Watched, ask: EffectRequest) -> list[tuple[int, int | None, Intervention]]:
-    """(query, key, what to cut): each edge by itself, and all those that are named together."""
+    """Return (query, key, intervention) for each edge alone, and with key None for all named edges together."""
     pairs, square = list(ask.edges), reads_itself(watched.tokens, watched.key_tokens, watched.info)
     if ask.every_edge:
         row = np.max([weights.max(axis=0) for weights in watched.query_weights().values()], axis=0)  # (n_k,)
@@ -351,14 +351,14 @@ def _edges_to_cut(watched: Watched, ask: EffectRequest) -> list[tuple[int, int |
 
 
 def _spans_to_cut(watched: Watched, ask: EffectRequest) -> list[Intervention]:
-    """Each part hidden from every token beside it, also from those that stand before or among its own."""
+    """Return for each span the intervention that hides it from every other token, before, after or among its own."""
     square = reads_itself(watched.tokens, watched.key_tokens, watched.info)
     queries = None if square else (watched.query,)
     return [watched.base.with_cuts(replace(_cut_of(ask, tokens, queries), apart=True)) for _, tokens in ask.spans]
 
 
 def _span_effect(watched: Watched, name: str, tokens: tuple[int, ...], effect: Effect) -> SpanEffect:
-    """What cutting these tokens does, beside how much the watched query looks at them."""
+    """Return the effect of cutting these tokens, with the watched query's weight on them."""
     heads = np.concatenate(list(watched.query_weights().values()))  # (layers and heads, n_k)
     looked = float(heads[:, list(tokens)].sum(-1).mean())
     ranges = [(token, token + 1) for token in tokens]
@@ -375,11 +375,11 @@ CHECKED = 20  # heads that are ablated exactly as well
 
 
 def approximate_effects(gauge: Gauge, tick: Tick) -> Effects:
-    """The effects of every head and every edge to first order, with their rank correlation to exact ablation.
+    """Return the effects of every head and every edge to first order, and their rank correlation to exact ablation.
 
-    Raises UsageError where there is no prediction to take the gradient of.
+    Raises UsageError if there is no prediction whose gradient can be taken.
     """
-    watched, ask, measured = gauge.watched, gauge.ask, gauge.found
+    watched, ask, measured = gauge.watched, gauge.ask, gauge.effects
     if measured.target is None:
         raise UsageError(f"follows a prediction back, and {watched.info.name} makes none", option="approximate")
     if measured.against is not None and measured.against.ids:
@@ -400,7 +400,7 @@ def approximate_effects(gauge: Gauge, tick: Tick) -> Effects:
 
 
 def _edge_effects(measured: Effects, ask: EffectRequest, slopes: FirstOrder) -> tuple[EdgeEffect, ...]:
-    """Each key of the watched query, in the layers and heads that were chosen."""
+    """Return the effect of each key of the watched query, in the chosen layers and heads."""
     sums: dict[str, Floats] = {}
     square = measured.reads_itself
     for layer, numbers in slopes.edges.items():
@@ -423,7 +423,7 @@ def _numbers_at(index: int, arrays: Mapping[str, Floats]) -> dict[str, Any]:
 
 
 def _other_word(watched: Watched, text: str) -> Word:
-    """Return the word that the target is measured against. Raises UsageError as for a target, of `against`."""
+    """Return the word that the target is compared with. Raises UsageError as for a target, about `against`."""
     try:
         return watched.target_word(text)
     except UsageError as error:

@@ -1,4 +1,4 @@
-"""Numbers from elsewhere: Q, K and V given outright, or the bare weights of anyone's own model."""
+"""Numbers from elsewhere: Q, K and V from a file, or the bare weights of a user's own model."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class GivenQKV(TextModel):
-    """Queries, keys and values from a file: the walk starts at the scores."""
+    """Queries, keys and values from a file: the steps begin with the scores."""
 
     info: ModelInfo
     settings: Settings
@@ -44,11 +44,11 @@ class GivenQKV(TextModel):
 
     @property
     def indices_text(self) -> str:
-        """A text for rows that have no words: their indices."""
+        """Return a text for rows without words: their indices."""
         return " ".join(map(str, range(self.queries.shape[1])))
 
     def run(self, tokens: Sequence[Token], visit: Callable[[LayerAttention], None], text: str = "") -> Run:
-        """One layer, one call of attention."""
+        """Run one layer: one call of attention. Raises AttnctlError if the text has another number of tokens."""
         n = self.queries.shape[1]
         if len(tokens) != n:
             row_count, token_count = counted(n, "row"), counted(len(tokens), "token")
@@ -61,9 +61,9 @@ class GivenQKV(TextModel):
 
 
 def open_qkv(*, qkv: str, tokenizer: str | None = None, seed: int = 0, **how: Any) -> GivenQKV:
-    """Q, K and V of an .npz or .safetensors file, each (n, d) or (heads, n, d).
+    """Return Q, K and V of an .npz or .safetensors file as a model; each is (n, d) or (heads, n, d).
 
-    Raises AttnctlError where one is missing or the shapes do not fit, UsageError for options that need weights.
+    Raises AttnctlError if one is missing or the shapes do not fit, UsageError for options that need weights.
     """
     for option in (
         "d_model",
@@ -123,8 +123,8 @@ def trace_of_matrix(
 ) -> Trace:
     """Return a Trace of the bare weights in a .npy, .npz or .csv file: (n, n), (heads, n, n) or (layers, heads, n, n).
 
-    `rows` and `columns` name the tokens, in place of the names in the file; `data` are the bytes where they have been read
-    already. Raises AttnctlError where it is no grid of weights or the names do not fit.
+    `rows` and `columns` name the tokens, in place of the names in the file; `data` are the bytes of the file if they
+    have been read already. Raises AttnctlError if it holds no grid of weights or the names do not fit.
     """
     array, own_rows, own_columns = read_array(path, ("weights", "attention", "attentions"), data)
     array = array.reshape(axes_of_weights(array.shape, path))  # (layers, heads, n_q, n_k)
@@ -137,13 +137,13 @@ def trace_of_matrix(
 
 
 def trace_of_mapped_matrix(path: str, rows: Sequence[str] | None = None, columns: Sequence[str] | None = None) -> Trace:
-    """As `trace_of_matrix`, of a large .npy file: its weights are read a block of rows at a time, when they are needed."""
+    """Return what `trace_of_matrix` returns for a large .npy file, whose weights are read row by row when needed."""
     trace = _trace_of_grids(path, map_weights(path), rows or (), columns or ())
     return replace(trace, notes=tuple(weights_notes(_some_rows(trace))))
 
 
 def _some_rows(trace: Trace) -> Trace:
-    """Of mapped weights, rows of each head at even distances: enough to tell whether they are weights at all."""
+    """Return a trace of mapped weights with a few rows of each head: enough to see whether they are weights."""
     first: Any = trace.layers[0].weights
     heads, n_q, n_k = first.shape
     count = min(n_q, max(2, CELLS // (len(trace.layers) * heads * n_k)))
@@ -153,9 +153,9 @@ def _some_rows(trace: Trace) -> Trace:
 
 
 def _trace_of_grids(path: str, grids: Sequence[Array], rows: Sequence[str], columns: Sequence[str]) -> Trace:
-    """Return weights (heads, n_q, n_k), one a layer, as a Trace; `rows` and `columns` are names, empty for none.
+    """Return weights (heads, n_q, n_k), one for each layer, as a Trace; `rows` and `columns` are names, empty for none.
 
-    The names of the rows are those of the columns too where they fit and the columns have none of their own.
+    The names of the rows are also those of the columns if they fit and the columns have no names.
     """
     n_heads, n_q, n_k = grids[0].shape
     check_head_count(n_heads * len(grids), path)

@@ -1,4 +1,4 @@
-"""The parameters of a built-in network before it is trained, and what it reads of a sentence: NumPy or torch."""
+"""The parameters of a built-in network before training, and its input for a sentence, in NumPy or torch."""
 
 from __future__ import annotations
 
@@ -34,10 +34,11 @@ def random_parameters(
     tied: bool,
     pieces: int | None,
 ) -> dict[str, Floats]:
-    """Random parameters before training, float32 in NumPy: the same for the same seed on every machine.
+    """Return random parameters before training, float32 in NumPy: the same for the same seed on every machine.
 
-    `vocabulary` is the number of words, `length` that of learned positions (None: RoPE), `pieces` that of rows for letters.
-    """  # fmt: skip
+    `vocabulary` is the number of words, `length` the number of learned positions (None: RoPE), `pieces` the number of
+    rows for letters.
+    """
     random = np.random.default_rng(seed)
     d, d_k = d_model, d_k or d_model // heads
 
@@ -62,7 +63,7 @@ def random_parameters(
 
 
 def layers_of(p: Parameters) -> list[dict[str, Array]]:
-    """Each layer's parameters by their short names."""
+    """Return each layer's parameters by their short names."""
     layers: list[dict[str, Array]] = []
     while f"layers.{len(layers)}.W_Q" in p:
         start = f"layers.{len(layers)}."
@@ -71,7 +72,7 @@ def layers_of(p: Parameters) -> list[dict[str, Array]]:
 
 
 def sentence_rows(p: Parameters, ids: Sequence[int], words: Sequence[str]) -> Array:
-    """What the network reads of a sentence: embeddings, and of unknown words what their letters add (n, d_model)."""
+    """Return the network's input for a sentence: embeddings, and for unknown words their letters (n, d_model)."""
     table = p["embedding"]
     rows = []
     for number, word in zip(ids, words, strict=True):
@@ -85,7 +86,7 @@ def sentence_rows(p: Parameters, ids: Sequence[int], words: Sequence[str]) -> Ar
 
 
 def before_training(model: Model, seed: int) -> Model | None:
-    """Return the same network with the random parameters that training starts from; None if the model is no such network."""
+    """Return the same network with the random parameters at the start of training; None for another kind of model."""
     if not isinstance(model, stack.Stack) or model.unembedding is None:
         return None
     info, positions = model.info, model.positions

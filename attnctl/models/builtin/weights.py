@@ -1,4 +1,4 @@
-"""Weights files, `.safetensors` or `.npz`: read without unpickling anything, checked, and opened as a model."""
+"""Read weights files, `.safetensors` or `.npz`, without unpickling anything; check them, and open them as a model."""
 
 from __future__ import annotations
 
@@ -55,14 +55,14 @@ TABLES = ("embedding", "pieces", "unembedding")  # one row, or column, a word: o
 
 @dataclass(frozen=True)
 class WeightFile:
-    """A weights file as read: tensors by name, metadata as strings."""
+    """The content of a weights file: tensors by name, metadata as strings."""
 
     path: str
     tensors: dict[str, Floats]
     metadata: dict[str, str]
 
     def metadata_number(self, name: str, kind: type = int) -> Any:
-        """Metadata `name` as a number, or None. Raises AttnctlError where it is none."""
+        """Return metadata `name` as a number, None if it is missing. Raises AttnctlError if it is no number."""
         if name not in self.metadata:
             return None
         read = limits.whole_number if kind is int else limits.decimal_number
@@ -72,7 +72,7 @@ class WeightFile:
             raise AttnctlError(f"{self.path}: metadata {name} is {self.metadata[name][:40]!r}, not a number") from error
 
     def metadata_switch(self, name: str) -> bool:
-        """Whether metadata `name` says yes; no where there is none. Raises AttnctlError where it says neither."""
+        """Return whether metadata `name` is true; False if it is missing. Raises AttnctlError for anything else."""
         value = self.metadata.get(name, "").strip().lower()
         if value not in ("true", "1", "yes", "false", "0", "no", ""):
             raise AttnctlError(f"{self.path}: metadata {name} is {self.metadata[name][:40]!r}, not true or false")
@@ -80,12 +80,12 @@ class WeightFile:
 
     @property
     def shapes(self) -> dict[str, list[int]]:
-        """Tensor → its shape."""
+        """Return tensor → its shape."""
         return {name: list(tensor.shape) for name, tensor in self.tensors.items()}
 
 
 def read_weights(path: str | Path) -> WeightFile:
-    """Read a weights file. Raises AttnctlError where it is missing, damaged, or holds NaN or infinity."""
+    """Return the content of a weights file. Raises AttnctlError if it is missing, damaged, or has NaN or infinity."""
     path = str(path)
     with open_regular(path) as file:
         start = file.read(2)
@@ -109,14 +109,14 @@ def read_weights(path: str | Path) -> WeightFile:
 
 
 def looked_up(table: Array, rows: Array, name: str) -> Floats:
-    """These rows of a table of numbers in float32 → (len(rows), width). Raises AttnctlError where one is NaN or infinite."""
+    """Return rows of a table as float32 → (len(rows), width). Raises AttnctlError if one has NaN or infinity."""
     return finite_numbers(np.asarray(table)[rows], name)  # (rows, width)
 
 
 def read_safetensors(path: str, mapped: Sequence[str] = ()) -> tuple[dict[str, Floats], dict[str, str]]:
-    """Tensors and metadata of a .safetensors file; the `mapped` ones stay on disk where they can, and are read row by row.
+    """Return tensors and metadata of a .safetensors file; `mapped` tensors stay on disk if possible, read row by row.
 
-    Raises AttnctlError where it is damaged.
+    Raises AttnctlError if it is damaged.
     """
     from safetensors import SafetensorError, safe_open
 
@@ -161,10 +161,10 @@ def open_weights(
     tokenizer: str | None = None,
     **how: Any,
 ) -> Stack:
-    """A stack of the layers in a weights file; `how` are heads, kv_heads and the fields of Settings, over its metadata.
+    """Return a stack of the layers in a weights file; `how` are n_heads, n_kv_heads and Settings, over its metadata.
 
-    `path` may be a folder that holds `weights.safetensors`; `bundled` names weights that come with attnctl. Raises
-    AttnctlError where tensors are missing or do not fit.
+    `path` may be a folder with `weights.safetensors`; `bundled` names weights that come with attnctl. Raises
+    AttnctlError if tensors are missing or do not fit.
     """
     _refuse_sizes(how, bundled or path)
     if Path(path).is_dir():
@@ -188,7 +188,7 @@ def open_weights(
         _check_residual(file, layers)
     own_name = Path(path).parent.name if Path(path).name == "weights.safetensors" else Path(path).stem
     name, kind = (bundled, "demo") if bundled else (own_name, "weights")
-    fields = _known_of_file(file, bundled) | {"seed": seed if isinstance(embed, partial) else None}
+    fields = _fields_of_file(file, bundled) | {"seed": seed if isinstance(embed, partial) else None}
     return Stack(
         info=stack_info(name, kind, layers, settings, **fields),
         settings=settings,
@@ -207,7 +207,7 @@ def open_weights(
 
 
 def _refuse_sizes(how: OptionValues, name: str) -> None:
-    """Take the options of `random` out of `how`. Raises UsageError for one that is given: a file has its own sizes."""
+    """Remove the options of `random` from `how`. Raises UsageError for one that is set: a file has its own sizes."""
     for option in ("d_model", "d_k", "n_layers", "output_projection"):
         if how.pop(option, None) is not None:
             meant = f": did you mean {option_name('layer')}?" if option == "n_layers" else ""
@@ -218,9 +218,9 @@ def _refuse_sizes(how: OptionValues, name: str) -> None:
 def _layers_of_file(
     file: WeightFile, name: str, heads: int | None, kv_heads: int | None
 ) -> tuple[dict[str, Floats], ...]:
-    """The tensors of each layer by head, as many heads as are asked for, or as the metadata says.
+    """Return the tensors of each layer by head, with the requested number of heads, or that of the metadata.
 
-    Raises UsageError where a number of heads is asked for, and the file has another.
+    Raises UsageError if the file has another number of heads than requested.
     """
     n_heads = file.metadata_number("n_heads") if heads is None else heads
     n_kv_heads = file.metadata_number("n_kv_heads") if kv_heads is None else kv_heads
@@ -232,10 +232,10 @@ def _layers_of_file(
     return tuple(_fitted_shapes(file, layer, n_heads, shared) for layer in _layer_tensors(file))
 
 
-def _known_of_file(file: WeightFile, bundled: str | None) -> Document:
-    """What the file says of itself, as fields of ModelInfo: learned positions, what its heads find, its digest.
+def _fields_of_file(file: WeightFile, bundled: str | None) -> Document:
+    """Return facts about the file as fields of ModelInfo: learned positions, what its heads find, its digest.
 
-    No digest of a file that is too large to be read for it each time. Raises AttnctlError where the findings are damaged.
+    A file that is too large to read each time has no digest. Raises AttnctlError if the metadata about heads is damaged.
     """
     fields: Document = {"positions": "learned"} if "positions" in file.tensors else {}
     try:
@@ -254,12 +254,12 @@ BUNDLED = ("demo", "demo-causal")
 
 
 def path_of(name: str) -> Path:
-    """Where the bundled weights of `name` lie."""
+    """Return the path of the bundled weights `name`."""
     return Path(str(files("attnctl.models.builtin"))) / f"{name}.safetensors"
 
 
 def trained_file(name: str) -> Path | None:
-    """The file of a bundled model, of a run, or of weights; None for anything else."""
+    """Return the file of a bundled model, of a training run, or of weights; None for anything else."""
     if name in BUNDLED:
         return path_of(name)
     path = Path(name) / "weights.safetensors" if Path(name).is_dir() else Path(name)
@@ -267,17 +267,17 @@ def trained_file(name: str) -> Path | None:
 
 
 def open_demo(**options: Any) -> Stack:
-    """`demo`: masked words, each word seeing all others."""
+    """Open `demo`, a model of masked words: each word sees all others."""
     return open_weights(path=str(path_of("demo")), bundled="demo", **options)
 
 
 def open_demo_causal(**options: Any) -> Stack:
-    """`demo-causal`: the next word, each word seeing those before it."""
+    """Open `demo-causal`, a model of the next word: each word sees those before it."""
     return open_weights(path=str(path_of("demo-causal")), bundled="demo-causal", **options)
 
 
 def steps_of(run: str) -> dict[int, Path]:
-    """The weights kept on the way of a training run: step → file. Raises AttnctlError where the folder has none."""
+    """Return the weights stored during a training run: step → file. Raises AttnctlError if the folder has none."""
     paths = {
         int(match[1]): path
         for path in sorted(Path(run).glob("step-*.safetensors"))
@@ -289,7 +289,7 @@ def steps_of(run: str) -> dict[int, Path]:
 
 
 def reports_of(run: str | Path) -> list[Document]:
-    """The reports of a training run so far; a line that is damaged, or was cut short by a kill, is left out."""
+    """Return the reports of a training run so far, without damaged or cut lines."""
     path = Path(run, "metrics.jsonl")
     reports = []
     for line in read_bytes(path).splitlines() if path.exists() else []:
@@ -302,7 +302,7 @@ def reports_of(run: str | Path) -> list[Document]:
 
 
 def _settings_of_file(file: WeightFile, how: OptionValues, seed: int) -> Settings:
-    """The file's metadata under what the command line says. Raises AttnctlError for what the file says wrongly."""
+    """Return the settings: `how` over the file's metadata. Raises AttnctlError for wrong metadata."""
     file_options = _file_settings(file)
     try:
         Settings(**file_options)
@@ -313,7 +313,7 @@ def _settings_of_file(file: WeightFile, how: OptionValues, seed: int) -> Setting
 
 
 def _file_settings(file: WeightFile) -> OptionValues:
-    """What the metadata says of how to attend, as fields of Settings."""
+    """Return what the metadata says about attention, as fields of Settings."""
     options: OptionValues = {}
     if "causal" in file.metadata:
         options["causal"] = file.metadata_switch("causal")
@@ -330,7 +330,7 @@ def _file_settings(file: WeightFile) -> OptionValues:
 
 
 def _layer_tensors(file: WeightFile) -> list[dict[str, Floats]]:
-    """Each layer's tensors by their short names."""
+    """Return each layer's tensors by their short names. Raises AttnctlError if one is missing."""
     numbered: dict[int, dict[str, Floats]] = {}
     for name, tensor in file.tensors.items():
         match = re.fullmatch(r"(?:layers\.([0-9]{1,6})\.)?(\w+)", name)
@@ -353,7 +353,7 @@ def _layer_tensors(file: WeightFile) -> list[dict[str, Floats]]:
 def _fitted_shapes(
     file: WeightFile, tensors: dict[str, Floats], n_heads: int | None, n_kv_heads: int | None
 ) -> dict[str, Floats]:
-    """A layer's tensors, by head as LAYER_TENSORS has them. Raises AttnctlError where two do not fit each other."""
+    """Return a layer's tensors by head, as in LAYER_TENSORS. Raises AttnctlError if two do not fit each other."""
     fitted = dict(tensors)
     for name in PROJECTIONS:
         fitted[name] = _by_head(file.path, name, tensors[name], n_heads if name == "W_Q" else n_kv_heads)
@@ -385,7 +385,7 @@ def _fitted_shapes(
 
 
 def _by_head(path: str, name: str, w: Floats, heads: int | None) -> Floats:
-    """A projection as (heads, d_model, d)."""
+    """Return a projection as (heads, d_model, d). Raises AttnctlError if it does not divide into `heads`."""
     if w.ndim == 3 and heads not in (None, w.shape[0]):
         raise AttnctlError(f"{path}: {name} has shape {w.shape}, {w.shape[0]} heads, but {heads} are asked for")
     if w.ndim == 2 and w.size:
@@ -415,7 +415,7 @@ def _check_residual(file: WeightFile, layers: Sequence[dict[str, Floats]]) -> No
 def _embedding_of(
     file: WeightFile, d_model: int, seed: int, embeddings: str | None
 ) -> tuple[Callable[[Sequence[Token]], Floats], list[str], tuple[str, ...]]:
-    """How tokens become rows, the vocabulary, and what to say about it."""
+    """Return the function that turns tokens into rows, the vocabulary, and notes about them."""
     table = file.tensors.get("embedding")
     vocabulary = _vocabulary_of(file)
     if embeddings is not None:
