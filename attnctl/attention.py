@@ -10,11 +10,11 @@ Shapes: i is the query (row), j the key (column); any leading axes before `heads
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, replace
 from types import ModuleType
 from typing import Any, NamedTuple
 
-Array = Any  # of any library that follows the standard: no type of Python names what NumPy, torch and others share
+Array = Any  # an array of any library that follows the standard: NumPy, torch and others share no Python type
 
 
 def array_namespace(x: Array) -> ModuleType:
@@ -44,7 +44,7 @@ def device_of(x: Array) -> object:
 def project_heads(x: Array, w: Array, b: Array | None = None) -> Array:
     """Return queries, keys or values: x (..., n, d_model), w (heads, d_model, d), b (heads, d) → (..., heads, n, d)."""
     xp = array_namespace(x)
-    if x.ndim > 2 and xp.__name__ != "numpy":  # one product for all texts and heads: faster in torch, other last bits
+    if x.ndim > 2 and xp.__name__ != "numpy":  # one product for all: faster in torch; last bits differ
         heads, d_model, d = w.shape
         side_by_side = xp.reshape(xp.permute_dims(w, (1, 0, 2)), (d_model, heads * d))  # (d_model, heads · d)
         y = split_heads(x @ side_by_side, heads)  # (..., heads, n, d)
@@ -171,33 +171,20 @@ def softmax(
 ) -> Array:
     """Return the weights, each row's shares of attention, in the shape of the scores (..., heads, n_q, n_k).
 
-    Each row sums to 1. `mask` broadcasts to the scores. `sinks` are a score for each head (heads,) or each query (...,
-    heads, n_q): a sink takes weight and gives nothing back, so a row may sum to less than 1 (gpt-oss). The type of the
-    computation is float32 or wider. A row without visible keys is 0.
+    Each row sums to 1. `mask` broadcasts to the scores. `sinks` are a score for each head (heads,) or each query
+    (..., heads, n_q): a sink takes weight and gives nothing back, so a row may sum to less than 1 (gpt-oss). The
+    computation is in float32 or wider. A row without visible keys is 0.
     """
     xp = array_namespace(scaled_scores)
     dtype = scaled_scores.dtype
     is_half = xp.finfo(dtype).bits < 32
     x = xp.astype(scaled_scores, xp.float32) if is_half else scaled_scores  # (..., heads, n_q, n_k)
     x = x / temperature if temperature != 1.0 else x
-    floor = xp.finfo(x.dtype).min
     if mask is not None:
         x = xp.where(mask, x, xp.asarray(-math.inf, dtype=x.dtype, device=device_of(x)))  # (..., heads, n_q, n_k)
-    if hasattr(xp, "softmax"):
-        weights = _own_softmax(x, mask, sinks, temperature)  # (..., heads, n_q, n_k)
-        return xp.astype(weights, dtype) if is_half else weights
-    top = xp.max(x, axis=-1, keepdims=True)  # (..., heads, n_q, 1)
-    if sinks is not None:
-        sink = xp.astype(sink_column(sinks), x.dtype) / temperature  # (..., heads, 1 or n_q, 1)
-        top = xp.maximum(top, sink)
-    top = xp.maximum(top, xp.asarray(floor, dtype=x.dtype, device=device_of(x)))  # a row of -inf stays finite
-    e = xp.exp(x - top)  # (..., heads, n_q, n_k)
-    total = xp.sum(e, axis=-1, keepdims=True)  # (..., heads, n_q, 1)
-    if sinks is not None:
-        total = total + xp.exp(sink - top)
-    if mask is not None:
-        total = xp.where(total == 0, xp.ones_like(total), total)
-    weights = e / total  # (..., heads, n_q, n_k)
+    sink = None if sinks is None else xp.astype(sink_column(sinks), x.dtype) / temperature  # (..., heads, 1 or n_q, 1)
+    kernel = _library_softmax if hasattr(xp, "softmax") else _portable_softmax
+    weights = kernel(x, mask, sink)  # (..., heads, n_q, n_k)
     return xp.astype(weights, dtype) if is_half else weights
 
 
@@ -206,20 +193,39 @@ def sink_column(sinks: Array) -> Array:
     return sinks[:, None, None] if sinks.ndim == 1 else sinks[..., None]
 
 
-def _own_softmax(x: Array, mask: Array | None, sinks: Array | None, temperature: float) -> Array:
-    """Return `softmax` by the library's own kernel: it is faster, and rounds as models of that library round.
+def _portable_softmax(x: Array, mask: Array | None, sink: Array | None) -> Array:
+    """Return the softmax by the functions of the standard alone.
 
-    Hidden scores in x (..., heads, n_q, n_k) are -inf already.
+    Hidden scores in x (..., heads, n_q, n_k) are -inf already; `sink` is (..., heads, 1 or n_q, 1).
     """
     xp = array_namespace(x)
-    if sinks is not None:
-        sink = xp.astype(sink_column(sinks), x.dtype) / temperature  # (..., heads, 1 or n_q, 1)
-        sink = xp.broadcast_to(sink, (*x.shape[:-1], 1))  # (..., heads, n_q, 1)
-        return xp.softmax(xp.concat([x, sink], axis=-1), -1)[..., :-1]  # (..., heads, n_q, n_k)
+    top = xp.max(x, axis=-1, keepdims=True)  # (..., heads, n_q, 1)
+    if sink is not None:
+        top = xp.maximum(top, sink)
+    lowest = xp.asarray(xp.finfo(x.dtype).min, dtype=x.dtype, device=device_of(x))
+    top = xp.maximum(top, lowest)  # finite, also in a row without visible keys
+    exponentials = xp.exp(x - top)  # (..., heads, n_q, n_k)
+    total = xp.sum(exponentials, axis=-1, keepdims=True)  # (..., heads, n_q, 1)
+    if sink is not None:
+        total = total + xp.exp(sink - top)
+    if mask is not None:
+        total = xp.where(total == 0, xp.ones_like(total), total)
+    return exponentials / total  # (..., heads, n_q, n_k)
+
+
+def _library_softmax(x: Array, mask: Array | None, sink: Array | None) -> Array:
+    """Return the softmax by the library's own kernel: it is faster, and rounds as models of that library round.
+
+    Hidden scores in x (..., heads, n_q, n_k) are -inf already; `sink` is (..., heads, 1 or n_q, 1).
+    """
+    xp = array_namespace(x)
+    if sink is not None:
+        column = xp.broadcast_to(sink, (*x.shape[:-1], 1))  # (..., heads, n_q, 1)
+        return xp.softmax(xp.concat([x, column], axis=-1), -1)[..., :-1]  # (..., heads, n_q, n_k)
     blind = None if mask is None else ~xp.any(mask, axis=-1, keepdims=True)  # (..., n_q, 1)
     if blind is None or not xp.any(blind):
         return xp.softmax(x, -1)  # (..., heads, n_q, n_k)
-    zeros = xp.zeros_like(x)  # -inf alone would make NaN, here and in the gradient
+    zeros = xp.zeros_like(x)  # a row of -inf would give NaN, here and in the gradient
     return xp.where(blind, zeros, xp.softmax(xp.where(blind, zeros, x), -1))  # (..., heads, n_q, n_k)
 
 
@@ -251,7 +257,7 @@ def project_output(side_by_side: Array, w_o: Array | None, b_o: Array | None = N
     return y if b_o is None else y + b_o  # (..., n, d_out)
 
 
-# --- all of it ---------------------------------------------------------------------------------------------------
+# --- the whole call ----------------------------------------------------------------------------------------------
 
 
 class Attended(NamedTuple):
@@ -273,16 +279,16 @@ class Call:
     keys: Array  # (..., kv_heads, n_k, d_k)
     values: Array  # (..., kv_heads, n_k, d_v)
     scale: float | None = None  # None: 1/√d_k
-    soft_cap: float | None = None
+    soft_cap: float | None = None  # limits scaled scores to ±soft_cap
     bias: Array | None = None  # broadcasts to (..., heads, n_q, n_k)
-    causal: bool = False
-    window: int | None = None
-    offset: int | None = None
-    mask: Array | None = None  # broadcasts to (..., n_q, n_k), true where a query may look
-    sinks: Array | None = None  # (heads,), or of each query (..., heads, n_q)
+    causal: bool = False  # hides the keys after a query
+    window: int | None = None  # hides the keys that are this many tokens away, or more
+    offset: int | None = None  # the position of the first query among the keys; None: n_k - n_q
+    mask: Array | None = None  # broadcasts to (..., n_q, n_k), true where a query sees a key
+    sinks: Array | None = None  # (heads,), or for each query (..., heads, n_q)
     temperature: float = 1.0
-    keep: Array | None = None  # (..., heads, n_q, n_k), false where dropout strikes
-    dropout: float = 0.0
+    keep: Array | None = None  # (..., heads, n_q, n_k), false where dropout sets a weight to 0
+    dropout: float = 0.0  # the probability by which `keep` was drawn
 
     @property
     def effective_scale(self) -> float:
@@ -367,8 +373,8 @@ def check_shapes(call: Call) -> None:
 
 def broadcasts_to(shape: tuple[int, ...], whole: tuple[int, ...]) -> bool:
     """Return whether an array of `shape` broadcasts to the shape `whole`."""
-    sizes = zip(reversed(shape), reversed(whole), strict=False)
-    return len(shape) <= len(whole) and all(size in (1, target) for size, target in sizes)
+    pairs = zip(reversed(shape), reversed(whole), strict=False)
+    return len(shape) <= len(whole) and all(size in (1, whole_size) for size, whole_size in pairs)
 
 
 def run_call(call: Call) -> Attended:
@@ -376,17 +382,17 @@ def run_call(call: Call) -> Attended:
     n_heads = call.queries.shape[-3]
     keys, values = share_heads(call.keys, n_heads), share_heads(call.values, n_heads)  # (..., heads, n_k, d)
     raw = scores(call.queries, keys)  # (..., heads, n_q, n_k)
-    scaled_scores = _no_narrower(call.scaled_part(raw, call.bias), call.queries)  # (..., heads, n_q, n_k)
+    scaled_scores = _in_wider_type(call.scaled_part(raw, call.bias), call.queries)  # (..., heads, n_q, n_k)
     mask = visible_keys(call)  # (..., n_q, n_k)
-    # a mask of a batch lacks the heads' axis
-    across = mask if mask is None or mask.ndim <= 2 else array_namespace(mask).expand_dims(mask, axis=-3)
-    weights = softmax(scaled_scores, across, call.sinks, call.temperature)  # (..., heads, n_q, n_k)
+    # a mask for a batch has no axis for the heads
+    mask_of_heads = mask if mask is None or mask.ndim <= 2 else array_namespace(mask).expand_dims(mask, axis=-3)
+    weights = softmax(scaled_scores, mask_of_heads, call.sinks, call.temperature)  # (..., heads, n_q, n_k)
     dropped = None if call.keep is None else drop_weights(weights, call.keep, call.dropout)  # (..., heads, n_q, n_k)
-    ctx = context(weights if dropped is None else dropped, values)  # (..., heads, n_q, d_v)
-    return Attended(raw, scaled_scores, mask, weights, dropped, ctx)
+    used = weights if dropped is None else dropped  # (..., heads, n_q, n_k)
+    return Attended(raw, scaled_scores, mask, weights, dropped, context(used, values))
 
 
-def _no_narrower(scaled_scores: Array, queries: Array) -> Array:
+def _in_wider_type(scaled_scores: Array, queries: Array) -> Array:
     """Return scaled scores in the queries' type if that type is wider.
 
     Under torch's autocast a product is narrower than its factors.
@@ -410,42 +416,55 @@ def select_call(call: Call, heads: list[int] | None = None, rows: list[int] | No
 
     `heads` and `rows` are indices of the call's heads and queries. A causal mask stays right for rows in any order.
     """
-    if heads is None and rows is None:
-        return call
+    call = call if heads is None else _heads_of_call(call, heads)
+    return call if rows is None else _rows_of_call(call, rows)
+
+
+def _heads_of_call(call: Call, heads: list[int]) -> Call:
+    """Return the call for some query heads, each with its own key/value head."""
+    xp, device = array_namespace(call.queries), device_of(call.queries)
+    n_heads = call.queries.shape[-3]
+    group = n_heads // call.keys.shape[-3]
+    index = xp.asarray(heads, device=device)
+    kv_index = xp.asarray([head // group for head in heads], device=device)
+
+    def select(array: Array | None) -> Array | None:
+        """Return the heads of an array (..., heads, n_q, n_k); an array for all heads stays as it is."""
+        has_heads = array is not None and array.ndim >= 3 and array.shape[-3] == n_heads
+        return xp.take(array, index, axis=-3) if has_heads else array
+
+    sinks = call.sinks
+    return replace(
+        call,
+        queries=xp.take(call.queries, index, axis=-3),  # (..., chosen, n_q, d_k)
+        keys=xp.take(call.keys, kv_index, axis=-3),  # (..., chosen, n_k, d_k)
+        values=xp.take(call.values, kv_index, axis=-3),  # (..., chosen, n_k, d_v)
+        bias=select(call.bias),
+        keep=select(call.keep),
+        sinks=None if sinks is None else xp.take(sinks, index, axis=0 if sinks.ndim == 1 else -2),
+    )
+
+
+def _rows_of_call(call: Call, rows: list[int]) -> Call:
+    """Return the call for some queries. Its mask holds causality and window, since rows need not be neighbours."""
     xp = array_namespace(call.queries)
-    device = device_of(call.queries)
-    changes: dict[str, Array] = {f.name: getattr(call, f.name) for f in fields(call)}
-    if heads is not None:
-        n_heads = call.queries.shape[-3]
-        group = n_heads // call.keys.shape[-3]
-        head_index = xp.asarray(heads, device=device)
-        kv_head_index = xp.asarray([h // group for h in heads], device=device)
-        changes["queries"] = xp.take(call.queries, head_index, axis=-3)  # (..., chosen, n_q, d_k)
-        changes["keys"] = xp.take(call.keys, kv_head_index, axis=-3)  # (..., chosen, n_k, d_k)
-        changes["values"] = xp.take(call.values, kv_head_index, axis=-3)  # (..., chosen, n_k, d_v)
-        for name in ("bias", "keep"):
-            part = changes[name]
-            if part is not None and part.ndim >= 3 and part.shape[-3] == n_heads:
-                changes[name] = xp.take(part, head_index, axis=-3)
-        if call.sinks is not None:
-            changes["sinks"] = xp.take(call.sinks, head_index, axis=0 if call.sinks.ndim == 1 else -2)
-    if rows is not None:
-        n_q = call.n_q
-        row_index = xp.asarray(rows, device=device)
-        changes["queries"] = xp.take(changes["queries"], row_index, axis=-2)  # (..., heads, rows, d_k)
-        if call.sinks is not None and call.sinks.ndim > 1:
-            changes["sinks"] = xp.take(changes["sinks"], row_index, axis=-1)  # (..., heads, rows)
-        for name in ("bias", "keep"):
-            part = changes[name]
-            if part is not None and part.shape[-2] == n_q:
-                changes[name] = xp.take(part, row_index, axis=-2)
-        # what depends on a query's place is written out, since these rows need not be neighbours
-        mask = call.mask
-        if mask is not None and mask.shape[-2] == n_q:
-            mask = xp.take(mask, row_index, axis=-2)  # (..., rows, n_k)
-        positions, keys = call.query_positions[row_index], call.key_positions  # (rows,), (n_k,)
-        changes["mask"] = visibility_mask(
-            positions, keys, causal=call.causal, window=call.window, mask=mask
-        )  # (..., rows, n_k)
-        changes["causal"], changes["window"], changes["offset"] = False, None, None
-    return Call(**changes)
+    index = xp.asarray(rows, device=device_of(call.queries))
+
+    def select(array: Array | None) -> Array | None:
+        """Return the rows of an array (..., n_q, n_k); an array for all queries stays as it is."""
+        has_rows = array is not None and array.shape[-2] == call.n_q
+        return xp.take(array, index, axis=-2) if has_rows else array
+
+    positions, keys = call.query_positions[index], call.key_positions  # (rows,), (n_k,)
+    sinks = call.sinks
+    return replace(
+        call,
+        queries=xp.take(call.queries, index, axis=-2),  # (..., heads, rows, d_k)
+        bias=select(call.bias),
+        keep=select(call.keep),
+        mask=visibility_mask(positions, keys, causal=call.causal, window=call.window, mask=select(call.mask)),
+        sinks=sinks if sinks is None or sinks.ndim == 1 else xp.take(sinks, index, axis=-1),  # (..., heads, rows)
+        causal=False,
+        window=None,
+        offset=None,
+    )
