@@ -78,9 +78,9 @@ class Captured:
     scaled_scores: Array | None = None  # (batch, heads, n_q, n_k)
     mask: Array | None = None  # (n_q, n_k) or (batch, n_q, n_k); None where every query sees every key
     context: Array | None = None  # (batch, heads, n_q, d_v)
-    recurrence: int = 0  # how often the module has attended before in this forward, where a model repeats its layers
+    recurrence: int = 0  # how often the module has attended before in this forward, if a model repeats its layers
     model: str = ""  # the architecture
-    rows: tuple[int, ...] | None = None  # which of the forward's queries were kept; None: all
+    rows: tuple[int, ...] | None = None  # the stored queries of the forward; None: all
     n_heads: int = 0  # of the layer
     n_queries: int = 0  # of the forward
     has_sink: bool = False  # a learned sink takes a part of each row
@@ -293,7 +293,7 @@ class _Recording:
         """Return the number of layers of each kind."""
         return {kind: layer_count(self.model, kind) for kind in FIELDS}
 
-    def check_seen(self, layers: set[int], silent: Sequence[str] = ()) -> None:
+    def check_layers(self, layers: set[int], silent: Sequence[str] = ()) -> None:
         """Raise an error if no attention was seen, or a requested layer was not."""
         if not layers:
             kind = f"{self.attention} attention" if self.attention else "attention"
@@ -317,7 +317,9 @@ class _Recording:
     def of_calls(self, stop: bool) -> Iterator[None]:
         """Record the calls of attention within the context; with `stop`, leave the forward after the last one needed."""
         missing: set[Site] = set()
-        if stop and not (shares_modules(self.model) or layers_recur(self.model)):  # else which call cannot be foretold
+        if stop and not (
+            shares_modules(self.model) or layers_recur(self.model)
+        ):  # otherwise the order of calls is unknown
             sites = [site for kind in FIELDS for site in attention_sites(self.model, kind).items()]
             missing = {site for site, module in sites if self.wants_site(site) and follows_interface(module)}
         stop = bool(missing)
@@ -334,7 +336,7 @@ class _Recording:
                 yield
             if session.ran or session.seen:
                 silent = {site: name for site, name in session.silent.items() if self.of_kind(site.kind)}
-                self.check_seen({s.layer for s in session.seen if self.of_kind(s.kind)}, list(silent.values()))
+                self.check_layers({s.layer for s in session.seen if self.of_kind(s.kind)}, list(silent.values()))
                 self.traces.unseen = unseen_sentence({s: name for s, name in silent.items() if self.wants_site(s)})
 
     def keep_call(self, site: Site, call: Call) -> Array | None:
@@ -346,7 +348,7 @@ class _Recording:
         steps = attention.run_call(narrow)
         arrays = {name: getattr(steps, name) for name in ("scores", "scaled_scores", "mask", "context")}
         arrays["queries"] = narrow.queries
-        # copies, since the cache they lie in is written over as a text grows
+        # copies, because the cache is overwritten when a text grows
         for name in {"keys", "values"} & self.keep:
             cached = getattr(narrow, name)
             shared = attention.share_heads(cached, len(heads))  # (batch, heads, n_k, d)
@@ -378,7 +380,7 @@ class _Recording:
             Captured(site.name, site.kind, site.layer, heads, site.step, weights.detach(), **fields),
         )
 
-    # --- outside ---
+    # --- outside it -
 
     @contextmanager
     def of_outputs(self) -> Iterator[None]:
@@ -390,7 +392,7 @@ class _Recording:
                 f"{self.name} attends in code of its own, which tells its weights under eager only: load it with "
                 'attn_implementation="eager"'
             )
-        steps, keys = itertools.count(), dict[str, int]()  # kind → how many keys there were at the step before
+        steps, keys = itertools.count(), dict[str, int]()  # kind → number of keys at the step before
 
         def ask_for_weights(
             _: object, args: tuple[object, ...], keywords: dict[str, object]
@@ -416,7 +418,7 @@ class _Recording:
         for kind, count in counts.items():
             if not count:
                 continue
-            self.check_seen(set(range(count)))
+            self.check_layers(set(range(count)))
             wants, cached = partial(self.wants_index, count=count), keys.get(kind, 0)
             by_layer = weights_put_out(self.model, output, kind, self.name, cached, wants)
             keys[kind] = max((min(part.shape[3], cached + part.shape[2]) for part in by_layer.values()), default=0)

@@ -16,7 +16,7 @@ from attnctl.selection import chosen_indices
 from attnctl.text import spoken_heads
 
 HOW = ("zero", "mean", "resample")
-TOLD = {
+SENTENCES = {
     "zero": "each head's output is set to 0",
     "mean": "each head's output is replaced by its mean over positions",
     "resample": "each head's output is replaced by the one it has on another text of the same length",
@@ -129,7 +129,7 @@ def cut_edges(call: Call, interventions: Sequence[Intervention], layer: int, pas
     remaining = remaining | (blind & diagonal)
     if not bool(xp.any(remaining != seen_by_head)):
         return call
-    # a row of padding that saw nothing before goes on as the model computes it
+    # a row of padding without visible keys stays as the model computes it
     mask = xp.any(remaining | (nothing & visible), axis=-3)  # (…, n_q, n_k)
     bias = _bias_of_heads(call.bias, remaining, call.queries) if by_head else None
     return replace(call, mask=mask, bias=bias, causal=False, window=None, offset=None)
@@ -146,7 +146,7 @@ def _bias_of_heads(bias: Array | None, visible: Array, queries: Array) -> Array:
     bias = xp.zeros_like(visible, dtype=queries.dtype) if bias is None else bias
     number = partial(xp.asarray, dtype=bias.dtype, device=attention.device_of(bias))
     plain = xp.where(_hidden_by(bias), number(0.0), bias)
-    # no lower than the type allows: infinity would give NaN where a row keeps nothing
+    # the lowest number of the type: infinity would give NaN in a row without visible keys
     return xp.where(visible, plain, number(xp.finfo(bias.dtype).min))
 
 

@@ -13,63 +13,59 @@ from attnctl.errors import AttnctlError, UsageError
 
 # --- files and arrays, in bytes ----------------------------------------------------------------------------------
 
-ALWAYS_FREE_BYTES = 1 << 20  # of memory: for less, nobody looks what is free
-TEXT_BYTES = 32 << 20  # a text, or anything told as one: a million tokens are 5 MB, the Bible in English 4.5 MB
+ALWAYS_FREE_BYTES = 1 << 20  # of memory: smaller needs are not compared with the free memory
+TEXT_BYTES = 32 << 20  # a text, or any file read as text: a million tokens are 5 MB, the Bible in English 4.5 MB
 CORPUS_BYTES = 256 << 20  # a corpus to train on: 45 million words
-AUDIO_BYTES = 1 << 30  # of a file of sound: three hours of stereo
+AUDIO_BYTES = 1 << 30  # a sound file: three hours of stereo
 DATA_BYTES = 4 << 30  # a trace or a matrix read at once: 32,000 × 32,000 weights in float32
 SETTINGS_BYTES = 128 << 20  # JSON beside a model, or numbers as text
-TOKENIZER_BYTES = 64 << 20  # of a tokenizer.json: the largest in use is about 35 MB
-DIGEST_BYTES = 2_000_000_000  # of a weights file whose digest is made: of a larger one it would take many seconds
-DEFAULTS_BYTES = 1 << 20  # a user's defaults: a line an option
+TOKENIZER_BYTES = 64 << 20  # a tokenizer.json: the largest in use is about 35 MB
+DIGEST_BYTES = 2_000_000_000  # a weights file with a digest: for a larger file it takes many seconds
+DEFAULTS_BYTES = 1 << 20  # a user's defaults: one line for each option
 HEADER_BYTES = 100 << 20  # the header of a safetensors file, as the format itself allows
 UNPACKED_BYTES = 4 << 30  # all arrays of one NPZ file, as its headers say
-PACKED_FREELY = 64 << 20  # up to here an NPZ file may be packed as densely as it likes
-MOST_PACKED = 100  # times that larger arrays may be packed: trained weights shrink by a tenth, masked ones to a half
-TRACE_BYTES = 16e9  # of weights and scores that are kept of one text
-ZEROED_TOKENS = 2_048  # whose values are zeroed one after another, each layer run again for each
-ZEROED_TOLD = 128  # tokens of which it is told beforehand that this takes its time
-ROWS_JSON_BYTES = 500e6  # of JSON of single rows: what reads it holds ten times that
-CARD_DIGEST_BYTES = 64 << 20  # of a weights file whose digest is said: read whole for it, a twentieth of a second
-CORPUS_LINE_CHARACTERS = 4 << 20  # of a corpus to train on: a novel without line ends has two million
-LINE_BYTES = 64 << 20  # of one text of a batch: what is longer is no sentence, and need not be held
+PACKED_FREELY = 64 << 20  # up to this size an NPZ file may have any compression ratio
+MOST_PACKED = 100  # compression ratio of larger arrays: trained weights shrink by a tenth, masked ones to a half
+TRACE_BYTES = 16e9  # weights and scores of one text
+ZEROED_TOKENS = 2_048  # of value zeroing: each layer runs once for each token
+ZEROED_NOTED = 128  # tokens from which a note says in advance that value zeroing takes long
+ROWS_JSON_BYTES = 500e6  # JSON of single rows: a reader of it needs ten times that memory
+CARD_DIGEST_BYTES = 64 << 20  # a weights file with its digest in every result: reading it takes a twentieth of a second
+CORPUS_LINE_CHARACTERS = 4 << 20  # a line of a corpus to train on: a novel without line ends has two million
+LINE_BYTES = 64 << 20  # one text of a batch: nothing longer is a sentence
 SPANS_BYTES = 4 << 20  # a file of spans: there are 200 at most, each with a name
-ENDLESS_BYTES = 1 << 30  # of a line that does not end: what has none by then never will
+ENDLESS_BYTES = 1 << 30  # a line without an end: after this length, none is expected
 
-READER_SECONDS = 10  # until a named pipe that is written to has a reader: the shell starts both at once
+READER_SECONDS = 10  # wait for the reader of a named pipe: the shell starts both at once
 
 # --- counts that a file may claim --------------------------------------------------------------------------------
 
-HEADS_IN_ALL = 20_000  # of all layers in a trace or a matrix: the largest models have 15,000
-TEXT_TOKENS = 2_000_000  # of one text: they are made in ten seconds, and in half a gigabyte
-PASS_TOKENS = 4096  # of the texts that share a pass through a model, padding and all
-PASS_PADDING = 64  # tokens of padding in a pass, which take about as long as another pass does beside its tokens
-GGUF_BYTES = 1.5e9  # of memory for what a GGUF file says of itself: the largest vocabularies in use take 1.2 GB
-ARRAY_AXES = 8  # of a stored array: weights have four at most
-TEXT_GROWTH = (
-    64  # characters, and tokens, that are made of a character of a text: the most in use are 36, of one that is a word
-)
-TEXT_GROWTH_FREE = 1000  # of them that any text may become: a template adds a few hundred at most
-RANDOM_NUMBERS = 10**9  # in all W_Q of a random model: nobody reads more
+HEADS_IN_ALL = 20_000  # over all layers of a trace or a matrix: the largest models have 15,000
+TEXT_TOKENS = 2_000_000  # one text: making them takes ten seconds and half a gigabyte
+PASS_TOKENS = 4096  # the texts that share a pass through a model, with padding
+PASS_PADDING = 64  # padding in a pass: it takes about as long as the overhead of another pass
+GGUF_BYTES = 1.5e9  # memory for the metadata of a GGUF file: the largest vocabularies in use take 1.2 GB
+ARRAY_AXES = 8  # a stored array: weights have four at most
+TEXT_GROWTH = 64  # characters or tokens made from one character of a text: the largest number in use is 36
+TEXT_GROWTH_FREE = 1000  # characters or tokens that any text may become: a template adds a few hundred at most
+RANDOM_NUMBERS = 10**9  # in all W_Q of a random model: more is useless to a reader
 GGUF_NESTING = 4  # arrays in arrays: files in use have none
-GGUF_KEPT = 4096  # bytes of a text, and items of an array of numbers, that are kept: what is longer is counted
+GGUF_KEPT = 4096  # bytes of a text, or items of an array of numbers: longer ones are only counted
 CONFIGURED_SIZE = 10**9  # any size in a configuration: the largest in use is a vocabulary of 260,000
-LAYERS_BUILT = (
-    1000  # layers beyond those that tensors are stored of: a few may share theirs, and these are built in a second
-)
-EXPERTS_BUILT = 600_000  # in all layers, where no weights are read: Doge has 16,384 in each of 32
-PICTURE_PIXELS = 60_000_000  # of a picture: its RGB takes 180 MB
+LAYERS_BUILT = 1000  # layers without stored tensors: some layers share theirs; these are built in a second
+EXPERTS_BUILT = 600_000  # in all layers, if no weights are read: Doge has 16,384 in each of 32
+PICTURE_PIXELS = 60_000_000  # a picture: its RGB takes 180 MB
 NAME_BYTES = 255  # of a file's name, on every common file system
-SENTENCE_LINES = 20_000  # of one sentence of a treebank: what is longer is not held in memory
-CONLLU_LINE_BYTES = 1 << 20  # of one line of a treebank
-SPAN_NAME_CHARACTERS = 1000  # it stands in a heading
-DOCUMENT_WORDS = 4000  # of a document that are held: a longer one is several
-PAGE_NUMBERS = 400_000_000  # weights in a page: beyond, no browser would open it
-PAGE_WEIGHTS = 40_000_000  # kept exactly in a page: 12 layers × 12 heads × 512 tokens, and a little more
-SOFTMAX_SCORES = 10_000  # in one row: more cannot be looked at
-SEGMENTS = 500  # of a packed batch: each is exchanged, and there are as many pairs as its square
-WATCHED_FILES = 1_000  # of a model's folder, whose times tell whether it has changed
-SPANS = 200  # parts of a text: beyond, a matrix of them is no longer small
+SENTENCE_LINES = 20_000  # one sentence of a treebank: a longer one is not kept in memory
+CONLLU_LINE_BYTES = 1 << 20  # one line of a treebank
+SPAN_NAME_CHARACTERS = 1000  # the name is part of a heading
+DOCUMENT_WORDS = 4000  # kept of a document: a longer one becomes several
+PAGE_NUMBERS = 400_000_000  # weights in a page: no browser opens a larger one
+PAGE_WEIGHTS = 40_000_000  # exact weights in a page: 12 layers × 12 heads × 512 tokens, and a little more
+SOFTMAX_SCORES = 10_000  # in one row: nobody can look at more
+SEGMENTS = 500  # of a packed batch: each one is exchanged, and the number of pairs is its square
+WATCHED_FILES = 1_000  # of a model's folder: their times show whether it has changed
+SPANS = 200  # parts of a text: a matrix of more parts is no longer small
 TENSORS = 1_000_000  # in one weights file: the largest checkpoints have 50,000
 
 
@@ -109,7 +105,7 @@ def bytes_text(count: float) -> str:
     return f"{count:.0f} {units[0]}" if units[0] == "B" or count >= 99.5 else f"{count:.2g} {units[0]}"
 
 
-# --- numbers that are asked for ----------------------------------------------------------------------------------------
+# --- values of number options -------------------------------------------------------------------------------------------
 
 
 class Range(NamedTuple):

@@ -19,11 +19,11 @@ from attnctl.zoom import SIZE, zoom_cells
 if TYPE_CHECKING:
     from attnctl.blockwise import Tick
 
-TOP = 10  # links of a query, unless told otherwise
-PAGE_LINKS = 3  # keys kept for each query on a page
+TOP = 10  # links of a query, by default
+PAGE_LINKS = 3  # keys stored for each query on a page
 
 
-def own_parts(prepared: Prepared, spans: str | None) -> tuple[TextPart, ...]:
+def parts_of_keys(prepared: Prepared, spans: str | None) -> tuple[TextPart, ...]:
     """Return the parts of the keys' text that `spans` names; None: paragraphs or lines, whichever the text has."""
     text, keys = prepared.source.text, prepared.key_tokens
     if spans is None and stand_in_text(keys):

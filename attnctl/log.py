@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     from attnctl.text import Document
 
-MARK = "attention"  # the names of the log begin with it
+MARK = "attention"  # the names in the log begin with it
 
 
 class AttentionLog(TrainerCallback):
@@ -77,7 +77,7 @@ class AttentionLog(TrainerCallback):
         """Measure every head now. The model is in evaluation mode meanwhile; afterwards each module has its old mode."""
         import torch
 
-        network = getattr(model, "module", model)  # as it was before it was spread over devices
+        network = getattr(model, "module", model)  # the network inside a wrapper for several devices
         inputs = {name: value.to(network.device) for name, value in self.inputs.items()}
         trained = [module for module in network.modules() if module.training]  # others may be frozen in evaluation mode
         network.eval()

@@ -15,10 +15,10 @@ from attnctl.readings.spans import parts_of
 from attnctl.selection import token_range
 from attnctl.source import LONG, Changes, Prepared, TraceSource, prepare
 from attnctl.tokens import Token
-from attnctl.trace import Trace, own_numbers
+from attnctl.trace import Trace, numbers_in_text
 
 SIZE = 256  # cells a side of an overview
-MANY = 4  # heads, beyond which each is drawn small
+MANY = 4  # with more heads, each is drawn small
 
 
 class Zoom(NamedTuple):
@@ -72,18 +72,18 @@ def grid_of(prepared: Prepared, zoom: Zoom = EVERY_CELL, room: int | None = None
         options = f"{option_name('rows')}, {option_name('columns')} and {option_name('pool')}"
         raise UsageError(f"goes without {options}: its cells are the parts' shares", option="spans")
     if prepared.overview is not None:
-        return _kept_grid(prepared.overview, source.name, zoom)
+        return _stored_grid(prepared.overview, source.name, zoom)
     if zoom == EVERY_CELL and max(len(source.tokens), len(prepared.key_tokens)) <= LONG:
         return _single_tokens(prepared)
     if zoom.spans is not None:
-        if prepared.key_tokens != source.tokens and own_numbers(source.tokens, prepared.key_tokens) is None:
+        if prepared.key_tokens != source.tokens and numbers_in_text(source.tokens, prepared.key_tokens) is None:
             raise UsageError("names parts of one text, and here queries and keys are of two", option="spans")
         rows, columns = (parts_of(zoom.spans, source.text, axis) for axis in (source.tokens, prepared.key_tokens))
         return GridReading(rows, columns, "mass")
     size = SIZE if heads <= MANY else SIZE // 4
     if room is not None:
         size = min(room, size) if heads <= MANY else 32
-    name = 18 if heads == 1 or room is not None else 13  # characters, as many as a picture writes
+    name = 18 if heads == 1 or room is not None else 13  # number of characters of a name in a picture
     rows = zoom_cells(source.tokens, range(len(source.tokens)), zoom.rows, "rows", size, source.text, name)
     columns = zoom_cells(prepared.key_tokens, prepared.key_numbers, zoom.columns, "columns", size, source.text, name)
     if not columns:
@@ -101,7 +101,7 @@ def _single_tokens(prepared: Prepared) -> GridReading:
     )
 
 
-def _kept_grid(overview: Overview | LongRow, name: str, zoom: Zoom) -> GridReading:
+def _stored_grid(overview: Overview | LongRow, name: str, zoom: Zoom) -> GridReading:
     """Return the cells of an overview's grid that lie within `rows` and `columns`."""
     grid = overview.grid if isinstance(overview, Overview) else None
     if grid is None:
@@ -131,8 +131,8 @@ def zoom_cells(
     cells = []
     for ((a, b),) in even_parts(first, last, size):
         a, b = bisect_left(numbers, a), bisect_left(numbers, b)
-        if a < b:  # tokens of no text are named by their numbers
+        if a < b:  # tokens without a text are named by their numbers
             named = part_snippet(tokens, a, b, text, name, numbers[a]) if text else str(numbers[a])
-            named = tokens[a].text if tokens[a].seconds else named  # a frame is called by when it begins
+            named = tokens[a].text if tokens[a].seconds else named  # a frame is named by its start time
             cells.append(TextPart(named, ((a, b),)))
     return tuple(cells)

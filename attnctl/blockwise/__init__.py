@@ -17,15 +17,15 @@ from attnctl import attention
 from attnctl.arrays import as_numpy
 from attnctl.attention import Array, Call
 
-Tick = Callable[[float], None]  # hears, from any thread, which share of the work was just done
+Tick = Callable[[float], None]  # receives, from any thread, the share of the work that was just done
 
 
 class RowStatistics(NamedTuple):
     """Statistics of each row, and the pooled weights; every field but `logsumexp` is None unless requested."""
 
-    logsumexp: Array  # (heads, n_q), of the masked scaled scores, sinks in it; -inf where nothing is visible
+    logsumexp: Array  # (heads, n_q), of the masked scaled scores with sinks; -inf if no key is visible
     pooled: Array = None  # (heads, row bins, key bins)
-    entropy: Array = None  # (heads, n_q), nats; what a sink takes has no term
+    entropy: Array = None  # (heads, n_q), nats; a sink's share has no term
     distance: Array = None  # (heads, n_q), mean of |i - j| over what the row attends to, tokens
     spread: Array = None  # (heads, n_q), standard deviation of j, tokens
     marked: Array = None  # (heads, marks, n_q), mass on each set of marked keys
@@ -88,7 +88,7 @@ def cut_call(call: Call, lo: int, hi: int) -> Call:
     first, last = lo + call.first_position, hi - 1 + call.first_position
     smallest, largest = attention.visible_gaps(call.causal, call.window)
     b = int(min(n_k, max(last - smallest + 1, 1)))
-    a = int(min(max(0, first - largest), b - 1))  # some key there must be, even where none is visible
+    a = int(min(max(0, first - largest), b - 1))  # at least one key, even if none is visible
 
     def cut_cells(cells: Array | None) -> Array | None:
         """Return the cells (…, n_q or 1, n_k or 1) of these queries and keys."""

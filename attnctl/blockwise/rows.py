@@ -183,14 +183,14 @@ def top_links(call: Call, count: int) -> tuple[Array, Array]:
     count = min(count, call.n_k)
     keys = np.zeros((n_heads, n_q, count), np.int64)
     weights = np.zeros((n_heads, n_q, count), np.float32)
-    alone = replace(call, keep=None, values=call.values[..., :0])  # a context of no columns: nobody reads it
+    alone = replace(call, keep=None, values=call.values[..., :0])  # no context is needed, so it has no columns
     for lo, hi, first, steps in row_blocks(alone):
         best, values = strongest_keys(as_numpy(steps.weights), count)  # (heads, rows, n_best)
         keys[:, lo:hi, : best.shape[-1]], weights[:, lo:hi, : best.shape[-1]] = best + first, values
     return keys, weights
 
 
-CHUNK = 64  # keys of which the largest weight is compared first
+CHUNK = 64  # keys whose largest weight is compared first
 
 
 def strongest_keys(weights: Array, count: int) -> tuple[Array, Array]:
@@ -198,7 +198,7 @@ def strongest_keys(weights: Array, count: int) -> tuple[Array, Array]:
     n_k = weights.shape[-1]
     n_best, starts = min(count, n_k), np.arange(0, n_k, CHUNK)
     peaks = np.fmax.reduceat(weights, starts, -1)  # (heads, rows, chunks)
-    # the chunks with the largest peaks, as many as weights are asked for, hold these
+    # the n_best largest weights lie in the n_best chunks with the largest peaks
     chunks = np.sort(np.argpartition(-peaks, min(n_best, len(starts)) - 1, axis=-1)[..., :n_best], -1)
     keys = (chunks[..., None] * CHUNK + np.arange(CHUNK)).reshape(*chunks.shape[:-1], -1)  # (heads, rows, candidates)
     candidates = np.take_along_axis(weights, np.minimum(keys, n_k - 1), -1)

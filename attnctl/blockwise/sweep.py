@@ -52,7 +52,7 @@ def map_groups(work: Callable[[range], Result], groups: Sequence[range], stop: E
             raise
 
 
-# --- what is known of a row --------------------------------------------------------------------------------------
+# --- the statistics of a row ------------------------------------------------------------------------------------
 
 
 def block_rows(

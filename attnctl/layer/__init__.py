@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from attnctl.blockwise import Ranges, Tick
 
 
-ROWS = 256  # queries whose weights are held at once
+ROWS = 256  # queries whose weights are in memory at once
 
 
 class LayerAttention:
@@ -38,13 +38,13 @@ class LayerAttention:
     heads: tuple[int, ...]
     kv_heads: tuple[int, ...]  # the key/value head that each head reads
     stored: Array  # the weights
-    mask: Bools | None  # (rows, n_k), true where a query may look; None where it may anywhere
-    rows: tuple[int, ...] | None = None  # the queries whose rows are there; None where all are, in order
-    values: Array | None  # what the weights are taken of (heads, n_k, d_v), where known
-    parameters: Mapping[str, Floats]  # what made queries, keys, values and output of these heads, where known
-    tick: Tick | None  # hears which share of the layer's work was just done
-    window: int | None = None  # how many keys back a query sees, of a layer that is computed so
-    is_finite = False  # whether the arrays of CHECKED are known to hold finite numbers alone
+    mask: Bools | None  # (rows, n_k), true where a query sees a key; None if it sees all
+    rows: tuple[int, ...] | None = None  # the queries with stored rows; None: all, in order
+    values: Array | None  # (heads, n_k, d_v), if known
+    parameters: Mapping[str, Floats]  # the matrices of queries, keys, values and output for these heads, if known
+    tick: Tick | None  # receives the share of the layer's work that was just done
+    window: int | None = None  # how many keys back a query sees, if a computed layer has a window
+    is_finite = False  # whether the arrays of CHECKED are known to hold only finite numbers
 
     @property
     def n_q(self) -> int:
@@ -259,7 +259,7 @@ class RowsOnDemand:
     """Weights (heads, n_q, n_k) with rows that are made when needed: `[head, first:last]`, or `[[heads]]` for some."""
 
     read: Callable[[int, int, int], Floats]  # head, first row, last + 1 → (rows, n_k)
-    heads: tuple[int, ...]  # by their numbers for `read`
+    heads: tuple[int, ...]  # their numbers, for `read`
     n_q: int
     n_k: int
 
@@ -325,7 +325,7 @@ class TraceArray:
     boolean: bool = False
 
 
-def _kept(level: Level, axes: tuple[str, ...], step: str, meaning: str, boolean: bool = False) -> Any:
+def _trace_array(level: Level, axes: tuple[str, ...], step: str, meaning: str, boolean: bool = False) -> Any:
     """Return a field of LayerTrace that is an array of a trace."""
     return field(default=None, metadata={"array": TraceArray("", level, axes, step, meaning, boolean=boolean)})
 
@@ -345,38 +345,38 @@ class LayerTrace(LayerAttention):
     layer: int
     heads: tuple[int, ...]
     kv_heads: tuple[int, ...]
-    # in the order of the JSON document, which is that of the mathematics
-    input: Floats | None = _kept(
+    # in the order of the mathematics, as in the JSON document
+    input: Floats | None = _trace_array(
         "layer", ("tokens", "d_model"), "input", "X of this layer, where it is not the embeddings"
     )
-    rope_angles: Floats | None = _kept(
+    rope_angles: Floats | None = _trace_array(
         "layer", ("tokens", "d_k / 2"), "rope", "Radians by which each pair of dimensions is turned"
     )
-    mask: Bools | None = _kept(
+    mask: Bools | None = _trace_array(
         "layer", ("rows", "keys"), "mask", "True where a query may look; absent where nothing is masked", True
     )
-    queries_before_rope: Floats | None = _kept("head", ("rows", "d_k"), "rope", "Q before the rotary positions")
-    keys_before_rope: Floats | None = _kept("head", ("keys", "d_k"), "rope", "K before the rotary positions")
-    queries: Floats | None = _kept("head", ("rows", "d_k"), "queries", "Q")
-    keys: Floats | None = _kept("head", ("keys", "d_k"), "keys", "K")
-    values: Floats | None = _kept("head", ("keys", "d_v"), "values", "V")
-    scores: Floats | None = _kept("head", ("rows", "keys"), "scores", "Q Kᵀ")
-    bias: Floats | None = _kept("head", ("rows", "keys"), "scaled", "Added to the scaled scores")
-    scaled_scores: Floats | None = _kept(
+    queries_before_rope: Floats | None = _trace_array("head", ("rows", "d_k"), "rope", "Q before the rotary positions")
+    keys_before_rope: Floats | None = _trace_array("head", ("keys", "d_k"), "rope", "K before the rotary positions")
+    queries: Floats | None = _trace_array("head", ("rows", "d_k"), "queries", "Q")
+    keys: Floats | None = _trace_array("head", ("keys", "d_k"), "keys", "K")
+    values: Floats | None = _trace_array("head", ("keys", "d_v"), "values", "V")
+    scores: Floats | None = _trace_array("head", ("rows", "keys"), "scores", "Q Kᵀ")
+    bias: Floats | None = _trace_array("head", ("rows", "keys"), "scaled", "Added to the scaled scores")
+    scaled_scores: Floats | None = _trace_array(
         "head", ("rows", "keys"), "scaled", "Scores × scale, soft cap and bias, before mask and temperature"
     )
-    weights: Floats | None = _kept(
+    weights: Floats | None = _trace_array(
         *("head", ("rows", "keys"), "weights"),
         "Softmax of the masked scaled scores / temperature, before dropout; rows sum to 1, less what a sink takes",
     )
-    sink_weights: Floats | None = _kept("head", ("rows",), "weights", "What a learned sink takes of each row")
-    dropped_weights: Floats | None = _kept("head", ("rows", "keys"), "dropout", "Weights after dropout")
-    context: Floats | None = _kept("head", ("rows", "d_v"), "context", "Weights V")
-    gate: Floats | None = _kept(
+    sink_weights: Floats | None = _trace_array("head", ("rows",), "weights", "What a learned sink takes of each row")
+    dropped_weights: Floats | None = _trace_array("head", ("rows", "keys"), "dropout", "Weights after dropout")
+    context: Floats | None = _trace_array("head", ("rows", "d_v"), "context", "Weights V")
+    gate: Floats | None = _trace_array(
         "head", ("rows",), "gate", "How far a learned gate after the context is open: ‖gated context‖ / ‖context‖"
     )
-    output: Floats | None = _kept("layer", ("tokens", "d_out"), "output", "What attention adds")
-    residual: Floats | None = _kept("layer", ("tokens", "d_model"), "residual", "Input + output")
+    output: Floats | None = _trace_array("layer", ("tokens", "d_out"), "output", "What attention adds")
+    residual: Floats | None = _trace_array("layer", ("tokens", "d_model"), "residual", "Input + output")
     rows: tuple[int, ...] | None = None
     parameters: Mapping[str, Floats] = field(default_factory=dict)  # W_Q (heads, d_model, d_k), …, W_O
     tick: Tick | None = None
@@ -468,7 +468,7 @@ TRACE_ARRAYS = (
 )
 LAYER_TRACE_ARRAYS = TRACE_ARRAYS[1:]
 FIELD_ARRAYS = tuple(_OF_FIELDS)
-CHECKED = ("scores", "scaled_scores", "weights")  # arrays that numbers too large for float32 show in
+CHECKED = ("scores", "scaled_scores", "weights")  # arrays that show numbers too large for float32
 HEAD_FIELD_ARRAYS = tuple(array for array in FIELD_ARRAYS if array.level == "head")
 _BY_NAME = {array.name: array for array in LAYER_TRACE_ARRAYS}
 

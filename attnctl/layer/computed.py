@@ -27,7 +27,7 @@ from attnctl.layer import LayerAttention, LayerTrace, narrow_arrays
 if TYPE_CHECKING:
     from attnctl.blockwise import Ranges, Tick
 
-PLAIN = 512 * 512  # weights a head, up to which the matrix is simply built
+PLAIN = 512 * 512  # weights of a head, up to which the whole matrix is built
 
 
 @dataclass(eq=False)
@@ -41,7 +41,7 @@ class Forward:
     call: Call
     arrays: Mapping[str, Array] = field(default_factory=dict)  # arrays of all heads by their names in a trace
     parameters: Mapping[str, Floats] = field(default_factory=dict)
-    output_matrix: Callable[[], Floats | None] | None = None  # W_O (heads · d_v, d_out), asked for where it is wanted
+    output_matrix: Callable[[], Floats | None] | None = None  # returns W_O (heads · d_v, d_out), read when needed
     after: Callable[[Array], tuple[Array, Array | None]] | None = None
 
     @cached_property
@@ -97,7 +97,7 @@ class ComputedLayer(LayerAttention):
         return self.heads == tuple(range(self.forward.call.queries.shape[-3]))
 
     @cached_property
-    def kv_heads(self) -> tuple[int, ...]:  # type: ignore[override]  # found when it is asked for
+    def kv_heads(self) -> tuple[int, ...]:  # type: ignore[override]  # computed when needed
         """Return the key/value head that each head reads."""
         group = self.forward.call.queries.shape[-3] // self.forward.call.keys.shape[-3]
         return tuple(head // group for head in self.heads)
@@ -147,7 +147,7 @@ class ComputedLayer(LayerAttention):
     @property
     def parameters(self) -> Mapping[str, Floats]:  # type: ignore[override]
         """Return the matrices of queries, keys, values and output for these heads, if they are known."""
-        whole = dict(self.forward.parameters)  # of all heads the very same arrays: who writes them often may know them
+        whole = dict(self.forward.parameters)  # for all heads the same objects, so that a writer can recognise them
         if self._all_heads and self.kv_heads == self.heads:
             return whole
         shared = {name: array for name, array in whole.items() if name[-1] in "KV"}
@@ -189,7 +189,7 @@ class ComputedLayer(LayerAttention):
         forward, chosen = self.forward, None if rows is None else list(rows)
         heads = None if self._all_heads else list(self.heads)
         if self.n_q > LONG and not (chosen is None and heads is None):
-            call = attention.select_call(self.call, None, chosen)  # what was asked for, not every n × n
+            call = attention.select_call(self.call, None, chosen)  # only these rows and heads, not every n × n
             steps = step_arrays(call, attention.run_call(call))
         else:
             steps = narrow_arrays(step_arrays(forward.call, forward.all_steps), heads, chosen)
@@ -212,8 +212,8 @@ class SweptLayer(ComputedLayer):
     Sweeps over its keys, or single rows, give the same exact answers as whole weights.
     """
 
-    changed: Call | None = None  # the call of these heads, where their weights are other than the model's
-    kept_keys: Array | None = None  # the places of the keys that are left, where some are left out
+    changed: Call | None = None  # the call of these heads, if their weights differ from the model's
+    kept_keys: Array | None = None  # the positions of the remaining keys, if some are left out
 
     @cached_property
     def call(self) -> Call:

@@ -43,7 +43,7 @@ if TYPE_CHECKING:
 
     from attnctl.argument_types import OptionValues
 
-    ModelArgument: TypeAlias = str | os.PathLike[str] | Model | PreTrainedModel  # what names, or is, a model
+    ModelArgument: TypeAlias = str | os.PathLike[str] | Model | PreTrainedModel  # a model, or its name
 
 __all__ = ["Model", "attend", "open_model", "record_trace"]
 
@@ -116,7 +116,7 @@ def open_named_model(name: str = DEFAULT, **options: Unpack[ModelOptions]) -> Mo
 
 def _checkpoint_opener(name: str) -> tuple[str, str]:
     """Return module and function that open a checkpoint. Raises UsageError if `name` names no model."""
-    from attnctl.models.huggingface.hub import KNOWN, is_checkpoint  # asked of no name of the registry
+    from attnctl.models.huggingface.hub import KNOWN, is_checkpoint  # not needed for names of the registry
 
     if is_checkpoint(name):
         return "attnctl.models.huggingface.opening", "open_checkpoint"
@@ -188,7 +188,7 @@ def opened_model(function: str, model: ModelArgument, options: ModelOptions) -> 
     if isinstance(model, (str, os.PathLike)):
         return open_named_model(os.fspath(model), **options)
     chosen: OptionValues = {name: value for name, value in options.items() if value is not None}
-    text_pair = chosen.pop("text_pair", None)  # of the text, not of the model
+    text_pair = chosen.pop("text_pair", None)  # a setting of the text, not of the model
     opened: Any = model
     if is_network(model):
         from attnctl.models.huggingface.opening import wrap_network

@@ -29,7 +29,7 @@ def watched_text(model: Any, text: str, query: str | None = None, base: Interven
 
     Raises AttnctlError for a model without heads to switch off.
     """
-    if model.info.off is not None:  # the heads that are off are what is begun with
+    if model.info.off is not None:  # the heads that are off become the base
         info, base = replace(model.info, name=model.info.card_name, off=None), model.intervention
         model = replace(model, info=info, intervention=None)
     if model.info.kind == "checkpoint":
@@ -142,7 +142,7 @@ def off_heads(info: ModelInfo, off: str) -> dict[int, tuple[int, ...]]:
     return heads_by_layer(heads)
 
 
-PROBED = 100  # tokens that a probe says twice
+PROBED = 100  # tokens that a probe repeats
 
 
 class ProbeReading:

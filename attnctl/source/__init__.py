@@ -38,15 +38,15 @@ if TYPE_CHECKING:
 
 NARROWER = "choose layers, heads and queries"
 SHORTER = "leave it out, or take a shorter text"
-LONG = 512  # tokens, beyond which a text has an overview instead of every weight
-WINDOWED = 0.2  # of the time of a layer whose queries see all keys, what one takes whose queries see few
-TOLD_BYTES = 1e9  # of a trace, from which its size is said before it is made
+LONG = 512  # tokens; a longer text has an overview instead of every weight
+WINDOWED = 0.2  # time of a layer with a window, relative to a layer whose queries see all keys
+NOTED_BYTES = 1e9  # size of a trace from which a note says the size in advance
 
 Value = TypeVar("Value", covariant=True)
 Result = TypeVar("Result")
 
-Visit = Callable[[LayerAttention], None]  # sees a layer while the model runs, until it raises StopForward
-Say = Callable[[Sequence[str]], None]  # hears notes for the user before long work
+Visit = Callable[[LayerAttention], None]  # receives a layer while the model runs, until it raises StopForward
+Say = Callable[[Sequence[str]], None]  # receives notes for the user before long work
 
 
 class Reading(Protocol[Value]):
@@ -86,12 +86,12 @@ class Source:
         counts: tuple[int, int] | None = None,
     ) -> None:
         self.name, self.text, self.tokens, self.info = name, text, tokens, info
-        self.input_text = text  # what a model is given: of two texts the first
-        self.key_tokens = tokens if key_tokens is None else key_tokens  # other than the tokens: cross attention, slots
+        self.input_text = text  # the input of a model: the first of two texts
+        self.key_tokens = tokens if key_tokens is None else key_tokens  # other tokens in cross attention and with slots
         self.counts = counts or (info.n_layers or 1, info.n_heads or 1)  # layers and heads to choose from
         self.measure: str | None = None  # what stands in place of the weights
         self.held_rows: tuple[int, ...] | None = None  # the queries whose weights are known; None: all
-        self.key_numbers: Sequence[int] = range(len(self.key_tokens))  # of each key, in the text
+        self.key_numbers: Sequence[int] = range(len(self.key_tokens))  # the number of each key in the text
 
     def run(self, visit: Visit, layers: Sequence[int] | None = None) -> Run:
         """Give `visit` the layers, at least the chosen ones (None: all); return what is known beside them."""
@@ -114,9 +114,9 @@ class Source:
 class TextSource(Source):
     """A text through a model, which runs once. `tokens` are by default those of the text."""
 
-    # what runs the model in the place of `model.run`: a shell keeps runs, so that a second question needs none
+    # runs the model in place of `model.run`: a shell stores runs, so that a second question needs no new run
     runner: Callable[[Model, Sequence[Token], Visit, str], Run] | None = None
-    # shows how far a measure is that runs layers again: what is run → who is told each share that is done
+    # shows the progress of a measure that runs layers again: a label → the receiver of shares
     progress: Callable[[str], AbstractContextManager[Tick | None]] | None = None
 
     def __init__(self, model: Model, text: str, tokens: Sequence[Token] | None = None) -> None:
@@ -189,7 +189,7 @@ class TraceSource(Source):
             trace.tokens,
             info,
             key_tokens=trace.key_tokens,
-            counts=(n_layers, n_heads),  # as far as the trace tells
+            counts=(n_layers, n_heads),  # as far as the trace shows them
         )
         self.measure, self.key_numbers = trace.measure, trace.key_numbers
         self.held_rows = layers[0].rows if layers else None
@@ -245,7 +245,7 @@ def check_attention_weights(source: Source, command: str) -> None:
         raise AttnctlError(f"{command} tells of attention weights. {source.name}: {note[:1].lower()}{note[1:]}")
 
 
-# --- what is chosen and changed ----------------------------------------------------------------------------------
+# --- selections and changes --------------------------------------------------------------------------------------
 
 
 class Changes(NamedTuple):
@@ -268,11 +268,11 @@ class Prepared:
     layers: Sequence[int] | None = None
     heads: Sequence[int] | None = None
     rows: Sequence[int] | None = None
-    model: Model | None = None  # that a text is run through; None for numbers that have been computed already
-    values_measure: Measure | None = None  # takes the place of the weights, layer by layer
-    renormalise: bool = False  # each row is rescaled among the keys that are not left out
-    left_out: tuple[int, ...] = ()  # keys, by their places
-    kept_keys: tuple[int, ...] | None = None  # the keys that the changed layers have; None: all
+    model: Model | None = None  # runs a text; None for stored numbers
+    values_measure: Measure | None = None  # replaces the weights, layer by layer
+    renormalise: bool = False  # rescale each row among the remaining keys
+    left_out: tuple[int, ...] = ()  # positions of keys
+    kept_keys: tuple[int, ...] | None = None  # positions of the remaining keys; None: all
     say: Say | None = None
 
     @property
@@ -328,7 +328,7 @@ class Prepared:
             value: Result = reading.kept_in(source.narrowed(self.layers, self.heads), source.name)
             return value
         changed = ChangedReading(self, reading, tick)
-        with np.errstate(all="ignore"):  # what overflows is refused by name, not warned of
+        with np.errstate(all="ignore"):  # an overflow becomes an error with a name, not a warning
             return changed.value(source.run(changed.take, changed.layers))
 
     def trace(self, predictions: bool = True, instead: str = NARROWER) -> Trace:
@@ -337,9 +337,9 @@ class Prepared:
         Raises AttnctlError, before any work, if it would fill the memory; `instead` is what the user can do.
         """
         n, rows, source = len(self.source.tokens), self.rows, self.source
-        if not isinstance(source, OverviewSource):  # which holds no matrices, and refuses
+        if not isinstance(source, OverviewSource):  # an overview has no matrices, and raises an error
             room = check_room(source.info, n, self.layers, self.heads, rows, instead)
-            if room > TOLD_BYTES and self.say is not None:
+            if room > NOTED_BYTES and self.say is not None:
                 shape = f"{n if rows is None else len(rows):,} × {n:,}"
                 self.say([f"whole matrices, {shape}: they take {room / 1e9:.1f} GB"])
         return self.read(TraceReading(rows, predictions))
@@ -361,7 +361,7 @@ class ChangedReading(Generic[Result]):
         self._heads = None if heads is None else chosen_indices(heads, source.counts[1], "head", source.name)
         self._last = None if self.predicts else max(self._layers, default=None)
         self._met: list[int] = []
-        self._told = 0.0  # the share of the work that `tick` has heard of
+        self._told = 0.0  # the share of the work that `tick` has received
         self._knows_w_o = True
 
     def take(self, layer: LayerAttention) -> None:
@@ -377,7 +377,7 @@ class ChangedReading(Generic[Result]):
                 "no tokens that all of them stand for"
             )
         if layer.layer in self._layers or self.layers is None:
-            # of all heads, each layer has its own number
+            # layers may have different numbers of heads
             part = layer if self._heads is None else layer.select_heads(self._heads)
             self._hand_on(part)
         if layer.layer == self._last:
@@ -385,9 +385,9 @@ class ChangedReading(Generic[Result]):
 
     def _hand_on(self, layer: LayerAttention) -> None:
         """Give a layer to the reading; `tick` receives its share of the work, however often the reading goes over it."""
-        remaining = len(self._layers - set(self._met))  # of layers that see every key
+        remaining = len(self._layers - set(self._met))  # layers that see every key
         info = self.prepared.source.info
-        near = info.kind != "checkpoint" and info.window is None and layer.window is not None  # one layer among others
+        near = info.kind != "checkpoint" and info.window is None and layer.window is not None  # others see every key
         cost = WINDOWED if near else 1.0
         end = self._told + (1 - self._told) * cost / (cost + remaining)
 
@@ -401,7 +401,7 @@ class ChangedReading(Generic[Result]):
         self._knows_w_o = self._knows_w_o and (self.prepared.values_measure is None or layer.output_matrix is not None)
         layer.tick = hear
         self._reading.take(self.prepared.changed(layer))
-        layer.tick = None  # it may be kept
+        layer.tick = None  # the layer may be stored
         hear(1.0)
 
     def value(self, run: Run) -> Result:
@@ -416,7 +416,7 @@ class ChangedReading(Generic[Result]):
             run.measure, run.notes = measure.name, (*run.notes, note)
         if prepared.done:
             sentences = (Note(f"{change[0].upper()}{change[1:]}.", change.kind) for change in prepared.done)
-            run.notes, run.embeddings = (*run.notes, *sentences), None  # weights alone are left
+            run.notes, run.embeddings = (*run.notes, *sentences), None  # only weights remain
         if prepared.kept_keys is not None:
             run.key_tokens = prepared.key_tokens
         return self._reading.value(run)
@@ -453,7 +453,7 @@ def prepare(
         heads = None if measure.joins_heads else heads
         if measure.needs == "values":
             values_measure = measure
-        elif measure.needs == "layers":  # the result of all layers is shown, unless some are named
+        elif measure.needs == "layers":  # show the result of all layers, unless the user names some
             layers = (source.counts[0] - 1,) if layer is None else layers
             last = max(layers or (source.counts[0] - 1,))
             source = TraceSource(_through_every_layer(source, measure, last, say), source.name)
@@ -533,7 +533,7 @@ def _by_running_again(source: Source, measure: Measure, layers: Sequence[int] | 
         size = f"{n:,} tokens, at most {limits.ZEROED_TOKENS:,}"
         why = f"it runs every layer once for each of {size}: {SHORTER}"
         raise UsageError(why, option="measure", value=measure.name)
-    if n > limits.ZEROED_TOLD and say is not None:
+    if n > limits.ZEROED_NOTED and say is not None:
         say([f"{option_name('measure', measure.name)} runs every layer once for each of {n:,} tokens"])
 
     count = source.counts[0] if layers is None else len(layers)

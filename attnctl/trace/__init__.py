@@ -52,7 +52,7 @@ class FigureOptions(TypedDict, total=False):
 
 
 FIGURE_TYPES: dict[str, Types] = {
-    **dict.fromkeys(("layer", "head"), object),  # a selection
+    **dict.fromkeys(("layer", "head"), object),  # checked by `checked_selection`
     **dict.fromkeys(("renormalise", "values", "log", "colour_bar"), bool),
     **dict.fromkeys(("dpi", "font_size", "vmin", "vmax"), int | float),
     **dict.fromkeys(("cmap", "title"), str),
@@ -61,7 +61,7 @@ FIGURE_TYPES: dict[str, Types] = {
 }
 
 
-def given_figure_options(options: Mapping[str, object]) -> dict[str, Any]:
+def checked_figure_options(options: Mapping[str, object]) -> dict[str, Any]:
     """Return the options that are not None, `layer` and `head` as indices.
 
     Raises TypeError for an option, or an item of a list, of a wrong type.
@@ -96,7 +96,7 @@ def reads_itself(tokens: tuple[Token, ...], key_tokens: tuple[Token, ...] | None
     return key_tokens is None or (bool(model.causal) and key_tokens[: len(tokens)] == tokens)
 
 
-def own_numbers(tokens: tuple[Token, ...], keys: tuple[Token, ...]) -> tuple[int, ...] | None:
+def numbers_in_text(tokens: tuple[Token, ...], keys: tuple[Token, ...]) -> tuple[int, ...] | None:
     """Return the positions in `tokens` of keys that are some of these tokens, in order; None for other keys."""
     numbers: list[int] = []
     for key in keys:
@@ -174,8 +174,8 @@ class Trace(WithAxes):
     key_tokens: tuple[Token, ...] | None = None  # where the keys are not just `tokens`: cross attention, slots
     predictions: tuple[Prediction, ...] = ()
     measure: str | None = None  # what stands in place of the weights
-    notes: tuple[str, ...] = ()  # what a reader must know about these numbers, in sentences: a Note has a kind
-    id: str | int | None = None  # the text's own name, in a batch
+    notes: tuple[str, ...] = ()  # sentences that a reader must know; a Note has a kind
+    id: str | int | None = None  # the name of the text in a batch
 
     def __repr__(self) -> str:
         heads = sum(len(layer.heads) for layer in self.layers)
@@ -199,7 +199,7 @@ class Trace(WithAxes):
 
         Keys of another text are numbered from 0.
         """
-        numbers = own_numbers(self.tokens, self.key_axis) if "left-out" in self.noted else None
+        numbers = numbers_in_text(self.tokens, self.key_axis) if "left-out" in self.noted else None
         return tuple(range(len(self.key_axis))) if numbers is None else numbers
 
     def layer(self, index: int) -> LayerTrace:
@@ -233,7 +233,7 @@ class Trace(WithAxes):
         inches. Raises TypeError, naming the option, for an unknown option or a wrong type, UsageError for an impossible
         value.
         """
-        chosen = given_figure_options(options)
+        chosen = checked_figure_options(options)
         figure: Figure = call_named("attnctl.render.figure.heatmap:figure_of_trace", self, **chosen)
         return figure
 
@@ -284,7 +284,7 @@ def by_words(trace: Trace) -> Trace:
         layers=tuple(layers),
         embeddings=None,
         predictions=tuple(replace(p, position=place[p.position]) for p in trace.predictions),
-        # without a place in the text are tokens that were generated, or are of a decoder's own text
+        # tokens without a place in the text were generated, or belong to a decoder's own text
         notes=(
             *trace.notes,
             WORDS_NOTE,

@@ -17,10 +17,10 @@ from attnctl.errors import AttnctlError, UsageError
 from attnctl.layer import LayerTrace
 from attnctl.measures import measure_named
 from attnctl.tolerances import CHECKED, HIDDEN, NOTED, STORED, SUMS, tolerance
-from attnctl.trace import Trace, own_numbers
+from attnctl.trace import Trace, numbers_in_text
 from attnctl.trace.run import Note
 
-CELLS = 1 << 18  # scores of a trace that are recomputed when it is read: of more, rows at even distances
+CELLS = 1 << 18  # scores of a trace that are recomputed when it is read; of a larger trace, rows at even distances
 
 
 @dataclass(frozen=True)
@@ -32,7 +32,7 @@ class CheckFinding:
     result: str
 
 
-# what follows from what, in the order of the mathematics: as a line of --check, and as the sentence that doubts it
+# the rules in the order of the mathematics: the line of --check, and the sentence of a doubt
 RULES = {
     "input": ("input against what the layer before puts out", "the input is not what the layer before puts out"),
     "queries": ("queries against X W_Q", "the queries are not X W_Q"),
@@ -47,14 +47,14 @@ RULES = {
     ),
     "hidden": ("weights on what the mask hides", "keys that the mask hides have weight"),
     "future": ("weights on later tokens", "tokens look ahead, though the model is causal"),
-    "sums": ("row sums, max |Σ - 1|", "the rows do not sum to 1"),  # told of as `weights_notes` has it
+    "sums": ("row sums, max |Σ - 1|", "the rows do not sum to 1"),  # `weights_notes` writes the note
     "dropped_weights": ("weights after dropout", "the weights after dropout are neither 0 nor weights × 1/(1 - p)"),
     "context": ("context against weights × values", "the context is not weights × values"),
     "output": ("output against the contexts, W_O", "the output is not the contexts side by side, times W_O"),
     "residual": ("residual stream against input + output", "the residual stream is not input + output"),
 }
 ZERO, ONE = np.zeros((), np.float32), np.ones((), np.float32)
-ALWAYS = ("scores", "scaled_scores", "weights", "context")  # told of by --check also where they cannot be recomputed
+ALWAYS = ("scores", "scaled_scores", "weights", "context")  # --check lists these even if they cannot be recomputed
 
 
 @dataclass(frozen=True)
@@ -64,7 +64,7 @@ class Gap:
     rule: str
     size: float
     layer: int
-    head: int | None  # None of what belongs to all heads together
+    head: int | None  # None if it belongs to all heads
 
     def __str__(self) -> str:
         head = "" if self.head is None else f", head {self.head}"
@@ -149,7 +149,7 @@ def _check_shapes(trace: Trace, layer: LayerTrace, source: str) -> None:
         sizes["d_model"] = trace.embeddings.shape[1]
     for array, value in layer.arrays_kept():
         heads = [len(layer.heads)] if array.level == "head" else []
-        shape = [*heads, *(sizes.get(axis) for axis in array.axes)]  # None: a vector is as long as it is
+        shape = [*heads, *(sizes.get(axis) for axis in array.axes)]  # None: any length
         if value.ndim != len(shape) or any(a not in (None, b) for a, b in zip(shape, value.shape, strict=True)):
             expected = "(" + ", ".join("…" if size is None else str(size) for size in shape) + ")"
             raise AttnctlError(f"{source}: {array.name} of layer {layer.layer} has shape {value.shape}, not {expected}")
@@ -191,7 +191,7 @@ def weights_notes(trace: Trace) -> list[Note]:
         problem = f"{noun} go from {low:.3g} to {high:.3g}, and {expected} from 0 to 1"
     elif largest > 1 + limit:
         problem = f"rows sum to up to {largest:.3g}, and attention weights to 1"
-    elif smallest < 1 - limit:  # such rows may be weights: a sink, or keys left out, took the rest
+    elif smallest < 1 - limit:  # such rows may be weights: a sink, or keys left out, took a part
         up_to = f" to {largest:.3g}" if largest - smallest > limit else ""
         bare, problem = False, f"rows sum to {smallest:.3g}{up_to}, and attention weights to 1"
     else:
@@ -245,7 +245,7 @@ def worst_gaps(trace: Trace, cells: int | None = None) -> list[Gap]:
     step = 1 if cells is None else max(1, -(-every // cells))
     worst: dict[str, Gap] = {}
     before: LayerTrace | None = None
-    with np.errstate(all="ignore"):  # what overflows is far off
+    with np.errstate(all="ignore"):  # an overflow is a large gap
         for layer in trace.layers:
             for gaps in (_gaps_of_rows(trace, layer, before, step), _gaps_of_scores(trace, layer, step)):
                 for gap in gaps:
@@ -275,7 +275,7 @@ def _gaps_of_rows(trace: Trace, layer: LayerTrace, before: LayerTrace | None, st
     model, parameters, n = trace.model, layer.parameters, len(trace.tokens)
     x = layer.input if layer.layer else trace.embeddings  # (n, d_model)
     sampled = np.arange(0, n, step)  # (some,), tokens
-    places = sampled if layer.rows is None else np.arange(0, len(layer.rows), step)  # (some,), of the rows kept
+    places = sampled if layer.rows is None else np.arange(0, len(layer.rows), step)  # (some,), among the stored rows
     rows = sampled if layer.rows is None else np.asarray(layer.rows)[places]  # (some,), the tokens that these are
     if before is not None and before.layer == layer.layer - 1 and layer.input is not None:
         handed = before.output if before.residual is None else before.residual  # (n, d_model)
@@ -316,7 +316,7 @@ def _gaps_of_rows(trace: Trace, layer: LayerTrace, before: LayerTrace | None, st
 def _gaps_of_scores(trace: Trace, layer: LayerTrace, step: int) -> Iterator[Gap]:
     """Yield the gaps of scores, weights and context, for some rows of queries over all keys."""
     model, later = trace.model, _later_keys(trace, layer)
-    rows = slice(None, None, step)  # of those kept
+    rows = slice(None, None, step)  # of the stored rows
     part = replace(layer, **layer.narrowed_arrays(rows=rows))
     scores, scaled, weights, mask = part.scores, part.scaled_scores, part.weights, part.mask
     if scores is not None and part.queries is not None and part.keys is not None:
@@ -350,10 +350,10 @@ def _later_keys(trace: Trace, layer: LayerTrace) -> Bools | None:
     """Return true for a key after its query → (rows, n_k); None if that is allowed, or positions are unknown."""
     if not trace.model.causal or not trace.reads_itself:
         return None
-    numbers = own_numbers(trace.tokens, trace.key_axis) if "left-out" in trace.noted else range(len(trace.tokens))
+    numbers = numbers_in_text(trace.tokens, trace.key_axis) if "left-out" in trace.noted else range(len(trace.tokens))
     if numbers is None:
         return None
-    places = np.full(len(trace.key_axis), -1)  # of slots behind the text's own keys: before all
+    places = np.full(len(trace.key_axis), -1)  # slots after the text's own keys count as before all queries
     places[: len(numbers)] = numbers
     rows = np.arange(len(trace.tokens)) if layer.rows is None else np.asarray(layer.rows)  # (rows,)
     return places > rows[:, None]

@@ -36,16 +36,16 @@ class ModelInfo:
     positions: Annotated[str, about("", enum=["learned", "sinusoidal"])] | None = None
     rope_theta: float | None = None
     rope_pairs: Literal["half", "interleaved"] | None = None
-    off: Mapping[int, tuple[int, ...]] | None = None  # layer → heads whose context goes nowhere
+    off: Mapping[int, tuple[int, ...]] | None = None  # layer → heads that are switched off
     final_norm: Annotated[bool, about("Whether a norm stands before the head; of whole runs.")] | None = None
-    finds: tuple[tuple[int, int, str], ...] | None = None  # (layer, head, what it was measured to find), surest first
+    finds: tuple[tuple[int, int, str], ...] | None = None  # (layer, head, role that was measured), most certain first
     source: (
         Annotated[str, about("What the name stands for: a repository, a file, the version that it came with.")] | None
     ) = None
     revision: Annotated[str, about("The commit of a repository.")] | None = None
     sha256: Annotated[str, about("Of the weights file.", pattern="^[0-9a-f]{64}$")] | None = None
     quantised: Annotated[str, about("How most of the weights were stored.")] | None = None  # "Q4_1, dequantised"
-    seed: Annotated[int | None, ALWAYS] = None  # where it is an answer: none was used
+    seed: Annotated[int | None, ALWAYS] = None  # None is a fact: no seed was used
     dtype: Annotated[str, ALWAYS] = "float32"
     device: Annotated[str, ALWAYS] = "cpu"
 

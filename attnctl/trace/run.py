@@ -25,7 +25,7 @@ class Prediction:
     is_class: Annotated[bool, about("Whether it is a class of the whole text or picture.")] = False
 
 
-# guess: the model cannot read the text well; doubt: numbers that do not follow from the others of their file; no-weights:
+# guess: the model cannot read the text well; doubt: numbers that contradict others in their file; no-weights:
 # numbers that no softmax gives; input: the model read less than it can; left-out: keys; rescaled: rows; sink: a learned one;
 # parked: how much the first token gets
 NoteKind = Literal["", "guess", "doubt", "no-weights", "input", "left-out", "rescaled", "sink", "parked"]
@@ -66,11 +66,13 @@ class Run:
     embeddings: Array | None = None  # (n, d_model)
     key_tokens: tuple[Token, ...] | None = None
     predictions: tuple[Prediction, ...] = ()
-    model: ModelInfo | None = None  # where a run says more than could be known before it
+    model: ModelInfo | None = None  # if the run adds facts about the model
     notes: tuple[str, ...] = ()
     text: str = ""
     measure: str | None = None  # what stands in place of the weights
-    gates: dict[int, Array] = field(default_factory=dict)  # by layer: how open gates after the context are (heads, n_q)
+    gates: dict[int, Array] = field(
+        default_factory=dict
+    )  # layer → how far gates after the context are open (heads, n_q)
 
     @property
     def known_model(self) -> ModelInfo:

@@ -45,7 +45,7 @@ class Step:
     head: int | None = None
 
 
-BIASES = {"b_Q": "W_Q", "b_K": "W_K", "b_V": "W_V"}  # biases, and the matrices that they are added after
+BIASES = {"b_Q": "W_Q", "b_K": "W_K", "b_V": "W_V"}  # bias → the matrix after which it is added
 
 
 def _matrices_step(trace: Trace, layer: LayerTrace, place: int) -> Step | None:
@@ -190,7 +190,7 @@ def _limit_of_mask(trace: Trace, layer: LayerTrace) -> str | None:
     if trace.model.window is not None:
         return f"none at {trace.model.window} tokens' distance or more"
     n = len(trace.tokens)
-    if layer.mask is None or layer.mask.shape[-1] < n or trace.key_axis[:n] != trace.tokens:  # of another text
+    if layer.mask is None or layer.mask.shape[-1] < n or trace.key_axis[:n] != trace.tokens:  # keys of another text
         return None
     rows, past = _visible_past(trace, layer)  # (n_q,), (n_q, n)
     mask, keys = layer.mask[:, :n], np.arange(n)
@@ -198,7 +198,7 @@ def _limit_of_mask(trace: Trace, layer: LayerTrace) -> str | None:
         return None
     if (reach := reach_of_mask(trace, layer)) is not None:
         return f"none at {reach + 1} tokens' distance or more"
-    first = (rows - mask.argmax(axis=-1)).max()  # how far back the furthest key of a row lies
+    first = (rows - mask.argmax(axis=-1)).max()  # the largest distance to the furthest key of a row
     if bool((mask == (past & (rows[:, None] // (first + 1) == keys // (first + 1)))).all()):
         return f"none of another chunk of {first + 1} tokens"
     return "and others as this model's own mask has it"
@@ -229,7 +229,7 @@ def _weights_step(trace: Trace, layer: LayerTrace, place: int) -> Step | None:
     t = trace.model.temperature
     inside = "scaled scores" if layer.mask is None else "masked scaled scores"
     formula = f"weights = softmax({inside}{'' if t is None else f' / {t:g}'})"
-    changed = _said_of_changed_rows(trace)
+    changed = _changed_rows_sentence(trace)
     whole = "" if changed else ": all positive, each row a whole"
     sentence = f"Each score's exponential, divided by the sum over its row{whole}."
     if layer.sink_weights is not None:
@@ -262,7 +262,7 @@ def _weights_step(trace: Trace, layer: LayerTrace, place: int) -> Step | None:
     )
 
 
-def _said_of_changed_rows(trace: Trace) -> str:
+def _changed_rows_sentence(trace: Trace) -> str:
     """Return what was changed in the rows: keys left out, rows rescaled; empty if nothing was."""
     if trace.noted >= {"left-out", "rescaled"}:
         return " Then keys are left out, and each row is rescaled to sum to 1."
@@ -310,15 +310,15 @@ def _gate_step(trace: Trace, layer: LayerTrace, place: int) -> Step | None:
         "gate",
         "gate",
         "‖gate × context‖ / ‖context‖",
-        f"A learned gate lets a part of each context through: {said_share(open_)} of it on average, so this head looks, and "
-        f"is {said_share(1 - open_)} shut."
+        f"A learned gate lets a part of each context through: {share_text(open_)} of it on average, so this head looks, and "
+        f"is {share_text(1 - open_)} shut."
         if open_ <= 1
-        else f"A learned gate makes each context longer: {said_share(open_)} of what it was, on average.",
+        else f"A learned gate makes each context longer: {share_text(open_)} of what it was, on average.",
         (StepPart("gate", "open", layer.gate[place][:, None], "queries"),),
     )
 
 
-def said_share(share: float) -> str:
+def share_text(share: float) -> str:
     """Return a share for a sentence: "97 %"; a small share that is not 0 is never "0 %"."""
     percent = 100 * share
     return "less than 1 %" if 0 < percent < 0.5 else f"{percent:.0f} %"
@@ -331,7 +331,7 @@ _HEAD_STEPS = (
 )
 
 
-# every name that --steps takes: a step, or a part of one
+# every name that --steps accepts: a step, or a part of a step
 NAMES = (
     "tokens",
     "embeddings",
@@ -355,7 +355,7 @@ NAMES = (
 )
 
 
-# what a step is called elsewhere
+# other names of steps
 STEPS_BY_MEANING = {
     "softmax": "weights", "attention": "weights", "attn": "weights", "probs": "weights", "probabilities": "weights",
     "q": "queries", "k": "keys", "v": "values", "qkv": "queries,keys,values", "projections": "queries,keys,values",
@@ -364,7 +364,7 @@ STEPS_BY_MEANING = {
     "x": "embeddings", "predictions": "prediction", "next": "prediction", "sum": "summary",
 }  # fmt: skip
 
-# why a run may lack a step, and what makes one
+# the reason why a run may lack a step, and how to get it
 _WHY = {
     "embeddings": "the source keeps none",
     "input": "only layers after the first have one, where the source keeps it",
@@ -393,7 +393,7 @@ def walk_steps(
     """Yield the steps of `trace` in the order of the mathematics, for some heads (None: all) and names (None: all)."""
     for step in _all_steps(trace, heads):
         if step.name == "matrices" and (only is None or "matrices" not in only):
-            continue  # shown only where they are asked for
+            continue  # shown only if named
         if only is None or step.name in only:
             yield step
         elif parts := tuple(part for part in step.parts if part.name in only):

@@ -53,7 +53,7 @@ class Watched(Protocol):
     tokens: tuple[Token, ...]
     key_tokens: tuple[Token, ...] | None
     query: int
-    base: Intervention  # what is changed throughout
+    base: Intervention  # the changes in every run
     info: ModelInfo
 
     @property
@@ -371,7 +371,7 @@ def _cut_of(ask: EffectRequest, keys: tuple[int, ...], queries: tuple[int, ...] 
     return Cut(keys, queries, layers, None if ask.heads is None else frozenset(ask.heads))
 
 
-CHECKED = 20  # heads that are ablated exactly as well
+CHECKED = 20  # heads that are also ablated exactly
 
 
 def approximate_effects(gauge: Gauge, tick: Tick) -> Effects:
@@ -408,7 +408,7 @@ def _edge_effects(measured: Effects, ask: EffectRequest, slopes: FirstOrder) -> 
             continue
         for name, values in numbers.items():
             chosen = values if ask.heads is None else values[[head for head in ask.heads if head < len(values)]]
-            columns = slice(len(measured.tokens)) if square else slice(None)  # another text's tokens stand behind
+            columns = slice(len(measured.tokens)) if square else slice(None)  # without another text's tokens after them
             sums[name] = sums.get(name, 0) + chosen.sum(axis=0)[columns]  # (n_k,)
     n_k = (
         measured.query + 1

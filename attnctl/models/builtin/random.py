@@ -24,7 +24,7 @@ def random_rows(seed: int, d_model: int, tokens: Sequence[Token]) -> Floats:
     return np.stack([_random_row(seed, d_model, token.text) for token in tokens])  # (n, d_model)
 
 
-@lru_cache(maxsize=10_000)  # a batch meets the same words again and again
+@lru_cache(maxsize=10_000)  # a batch has the same words many times
 def _random_row(seed: int, d_model: int, text: str) -> Floats:
     row: Floats = uniform_numbers(f"{seed}/embedding/{text}", (d_model,)) * np.float32(math.sqrt(3.0))  # (d_model,)
     return row
@@ -93,7 +93,7 @@ def open_random(
     shapes: dict[str, tuple[int, ...]]
     shapes = {"W_Q": (n_heads, d_model, d_k), "W_K": (kv_heads, d_model, d_k), "W_V": (kv_heads, d_model, d_k)}
     shapes |= {"W_O": (n_heads * d_k, d_model)} if projection else {}
-    # each of variance 1 / (numbers that are added up)
+    # each has the variance 1 / (number of summands)
     layers = tuple(
         {
             name: uniform_numbers(f"{seed}/layers.{layer}.{name}", shape) * np.float32(math.sqrt(3.0 / shape[-2]))

@@ -50,7 +50,7 @@ def run_together(
     rows = [model.input_rows(tokens) for tokens in texts]  # (n, d_model) each
     runs = [model.begin_run(tokens, x) for tokens, x in zip(texts, rows, strict=True)]
     x: Array = np.stack(rows)  # (texts, n, d_model)
-    finished: set[int] = set()  # the texts of which nothing more is wanted
+    finished: set[int] = set()  # the texts whose visitors are done
     for number, parameters in enumerate(model.layers):
         layer = model.layer_attention(number, x, parameters, parameters)
         for index, part in enumerate(_layers_of_texts(layer, len(texts))):
@@ -68,7 +68,7 @@ def run_together(
     return runs
 
 
-_OF_ALL_TEXTS = ("mask", "rope_angles")  # arrays that are the same for every text of one length
+_OF_ALL_TEXTS = ("mask", "rope_angles")  # arrays that are the same for all texts of one length
 
 
 def _layers_of_texts(layer: ComputedLayer, count: int) -> list[LayerTrace]:
@@ -158,8 +158,8 @@ def unembed_rows(x: Array, parameters: Mapping[str, Array]) -> Array:
     return x @ table  # (..., n, vocabulary)
 
 
-MOST_LIKELY = 5  # words that are named in each prediction
-READABLE = 128  # tokens that any trained model reads without a word of warning
+MOST_LIKELY = 5  # words in each prediction
+READABLE = 128  # tokens that any trained model reads without a warning
 
 
 @dataclass(frozen=True)
@@ -170,7 +170,7 @@ class Settings:
     scale: float | None = None  # None: 1/√d_k
     temperature: float = 1.0
     window: int | None = None
-    first_window: int | None = None  # of the first layer, where no window is given for all
+    first_window: int | None = None  # of the first layer, if there is no `window` for all
     positions: str | None = None  # sinusoidal, or None
     rope_theta: float | None = None
     rope_pairs: Literal["half", "interleaved"] = "half"
@@ -228,12 +228,12 @@ class Stack(TextModel):
     positions: Floats | None = None  # (max_length, d_model)
     unembedding: Floats | None = None  # (d_model, vocabulary)
     tied: bool = False  # the unembedding is the embedding's own table
-    letter_rows: int | None = None  # how many rows of pieces the letters of unknown words have
+    letter_rows: int | None = None  # number of rows for pieces of unknown words
     vocabulary: Sequence[str] = ()
     predict: str | None = None  # the token after which, or at which, words are predicted; "all" for every one
     longest: int | None = None  # tokens of the longest sentence that it was trained on
     notes: tuple[str, ...] = field(default=())
-    intervention: Intervention | None = None  # heads that are off in all that it does
+    intervention: Intervention | None = None  # heads that are off in every run
 
     def __repr__(self) -> str:
         return f"Stack {self.info.size_line()}"
@@ -402,7 +402,7 @@ def stack_info(name: str, kind: str, layers: Sequence[dict[str, Floats]], settin
             "d_v": d_v,
         }
     if settings.dropout and sizes.get("seed") is None:
-        sizes["seed"] = settings.seed or 0  # by which weights are dropped
+        sizes["seed"] = settings.seed or 0  # the seed of dropout
     return ModelInfo(
         name=name,
         kind=kind,

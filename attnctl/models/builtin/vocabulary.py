@@ -18,7 +18,7 @@ from attnctl.text import plain_letters
 from attnctl.tokens import BLANKS, Token, Tokenize
 
 NAME, NUMBER, WORD = "[Name]", "[0]", "[word]"
-# the shapes of endings, the longer before the shorter that they end on
+# the shapes of endings; a longer ending stands before a shorter one that it ends with
 _ENDINGS = (
     ("[-ing]", r"ing"),
     ("[-ed]", r"ed"),
@@ -32,7 +32,7 @@ SHAPES = (NAME, NUMBER, WORD, *(shape for shape, _ in _ENDINGS))
 _PATTERNS = [(shape, re.compile(rf".{{2,}}(?:{ends})")) for shape, ends in _ENDINGS]
 
 ENDS = (".", "?", "!", ":", "“", '"', "(", "[")  # a word after one of these may have a capital that is no name's
-# words of which the ids are remembered, for batches, and the characters of the longest of them
+# number of words whose ids are cached, for batches, and the largest number of characters of such a word
 WORDS_REMEMBERED, LONGEST_REMEMBERED = 50_000, 64
 
 CLITICS = ("'s", "'re", "'m", "'ve", "'ll", "'d")

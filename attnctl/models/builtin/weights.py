@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from attnctl.text import Document
 
 
-# tensors by their axes, those of one name as long as each other
+# tensors with their axes; axes of one name have the same length
 LAYER_TENSORS = {
     "W_Q": ("heads", "d_model", "d_k"),
     "W_K": ("kv_heads", "d_model", "d_k"),
@@ -50,7 +50,7 @@ MODEL_TENSORS = {
     "positions": ("positions", "d_model"),
     "unembedding": ("d_model", "words predicted"),
 }
-TABLES = ("embedding", "pieces", "unembedding")  # one row, or column, a word: of thousands, a text needs a few
+TABLES = ("embedding", "pieces", "unembedding")  # one row, or column, for each word: a text needs a few of thousands
 
 
 @dataclass(frozen=True)
@@ -103,12 +103,12 @@ def read_weights(path: str | Path) -> WeightFile:
         tensors, metadata = read_safetensors(path, TABLES)
     checked = {}
     for name, tensor in tensors.items():
-        on_disk = name in TABLES and isinstance(tensor, np.memmap)  # its rows are checked as they are looked up
+        on_disk = name in TABLES and isinstance(tensor, np.memmap)  # its rows are checked when they are read
         checked[name] = tensor if on_disk else finite_numbers(tensor, f"{path}: {name}")
     return WeightFile(path, checked, metadata)
 
 
-def looked_up(table: Array, rows: Array, name: str) -> Floats:
+def table_rows(table: Array, rows: Array, name: str) -> Floats:
     """Return rows of a table as float32 → (len(rows), width). Raises AttnctlError if one has NaN or infinity."""
     return finite_numbers(np.asarray(table)[rows], name)  # (rows, width)
 
@@ -179,7 +179,7 @@ def open_weights(
     tokenize = open_tokenizer(tokenizer)
     if vocabulary:
         tokenize = vocabulary_tokenizer(tokenize, vocabulary, file.metadata.get("unknown", ""), path)
-    # what turns rows into scores of words (d_model, vocabulary): a tensor of its own, or the embedding; or None
+    # the matrix from rows to scores of words (d_model, vocabulary): its own tensor, the embedding, or None
     tied = file.metadata_switch("tied") and "embedding" in file.tensors
     unembedding: Array = file.tensors["embedding"].T if tied else file.tensors.get("unembedding")
     predicts = unembedding is not None and len(vocabulary) == unembedding.shape[1]
@@ -294,7 +294,7 @@ def reports_of(run: str | Path) -> list[Document]:
     reports = []
     for line in read_bytes(path).splitlines() if path.exists() else []:
         try:
-            report = orjson.loads(line)  # which takes nothing that cannot be written again
+            report = orjson.loads(line)  # orjson reads only what it can write again
             reports.append(report | {"step": int(report["step"])})
         except (ValueError, TypeError, KeyError, OverflowError):
             continue
@@ -307,7 +307,7 @@ def _settings_of_file(file: WeightFile, how: OptionValues, seed: int) -> Setting
     try:
         Settings(**file_options)
     except UsageError as error:
-        with options_as_flags(None):  # they are names in the file
+        with options_as_flags(None):  # here they are names in the file
             raise AttnctlError(f"{file.path}: metadata {error}") from error
     return chosen_settings(how | {"seed": seed}, file_options)
 
@@ -433,7 +433,7 @@ def _embedding_of(
     if vocabulary and len(vocabulary) != len(table):
         raise AttnctlError(f"{file.path}: {len(vocabulary)} tokens in the metadata, but {len(table)} rows of embedding")
     pieces = file.tensors.get("pieces")
-    read_by_letters = (file.metadata.get("unknown", ""), *SHAPES)  # a word's letters are added to the rows of these
+    read_by_letters = (file.metadata.get("unknown", ""), *SHAPES)  # a word's letters are added to these rows
     by_letters = {vocabulary.index(word) for word in read_by_letters if word in vocabulary}
 
     def embed_tokens(tokens: Sequence[Token]) -> Floats:
@@ -441,11 +441,11 @@ def _embedding_of(
         worst = max(ids, default=0)
         if worst >= len(table):
             raise AttnctlError(f"token id {worst} has no row in {file.path}: its embedding has {len(table)}")
-        rows = looked_up(table, ids, f"{file.path}: embedding")  # (n, d_model)
+        rows = table_rows(table, ids, f"{file.path}: embedding")  # (n, d_model)
         for index, token in enumerate(tokens):
             if pieces is not None and ids[index] in by_letters:
                 numbers = letter_pieces(token.text, len(pieces))  # the sum of their n rows, over √n
-                rows[index] += looked_up(pieces, numbers, f"{file.path}: pieces").sum(axis=0) / np.float32(
+                rows[index] += table_rows(pieces, numbers, f"{file.path}: pieces").sum(axis=0) / np.float32(
                     np.sqrt(len(numbers))
                 )
         return rows
