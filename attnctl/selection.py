@@ -159,7 +159,7 @@ def find_token(tokens: Sequence[Token], query: str, option: str = "query") -> in
     """Return the index of the only token that `query` names. Raises UsageError for several, and as `find_several` does."""
     indices = find_several(tokens, query, option)
     if len(indices) > 1:
-        raise UsageError(f"it names {len(indices)} tokens, and one is wanted here", option=option, value=query)
+        raise UsageError(f"it names {len(indices)} tokens, and one is needed here", option=option, value=query)
     return indices[0]
 
 

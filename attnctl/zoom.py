@@ -70,7 +70,7 @@ def grid_of(prepared: Prepared, zoom: Zoom = EVERY_CELL, room: int | None = None
         raise UsageError("it is mean or max", option="pool", value=zoom.pool)
     if zoom.spans is not None and zoom[:3] != (None, None, None):
         options = f"{option_name('rows')}, {option_name('columns')} and {option_name('pool')}"
-        raise UsageError(f"goes without {options}: its cells are the parts' shares", option="spans")
+        raise UsageError(f"cannot be combined with {options}: its cells are the shares of the parts", option="spans")
     if prepared.overview is not None:
         return _stored_grid(prepared.overview, source.name, zoom)
     if zoom == EVERY_CELL and max(len(source.tokens), len(prepared.key_tokens)) <= LONG:

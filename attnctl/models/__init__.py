@@ -80,7 +80,7 @@ def open_named_model(name: str = DEFAULT, **options: Unpack[ModelOptions]) -> Mo
         raise UsageError(f"no model {name[:40]!r}…: no file has so long a name", value=name)
     if chosen.get("qkv") is not None:
         if name != DEFAULT:
-            why = f"it does not go with {option_name('qkv')}: Q, K and V are given outright"
+            why = f"it does not go with {option_name('qkv')}: Q, K and V come from the file"
             raise UsageError(why, option="model", value=name)
         module, attribute = "attnctl.models.builtin.matrix", "open_qkv"
     elif name in REGISTRY:

@@ -242,7 +242,7 @@ def is_long(source: Source) -> bool:
 def check_attention_weights(source: Source, command: str) -> None:
     """Raise AttnctlError if the numbers of a source are no attention weights, so `command` has nothing to say."""
     for note in notes_of_kind(source.trace.notes, "no-weights") if isinstance(source, TraceSource) else ():
-        raise AttnctlError(f"{command} tells of attention weights. {source.name}: {note[:1].lower()}{note[1:]}")
+        raise AttnctlError(f"{command} is for attention weights. {source.name}: {note[:1].lower()}{note[1:]}")
 
 
 # --- selections and changes --------------------------------------------------------------------------------------
@@ -468,8 +468,8 @@ def prepare(
     rows = None if query is None else find_several(source.tokens, str(query))
     out = keys_left_out(source.key_tokens, (changes.drop,) if isinstance(changes.drop, str) else changes.drop or ())
     if out and keeps_columns and not changes.renormalise:
-        why = "statistics are of rows that share all their attention"
-        raise UsageError(f"goes with {option_name('renormalise')} here: {why}", option="drop")
+        why = "statistics are about rows that share all their attention"
+        raise UsageError(f"needs {option_name('renormalise')} here: {why}", option="drop")
     kept_keys = None
     if out and not keeps_columns:
         kept_keys = tuple(key for key in range(len(source.key_tokens)) if key not in out)

@@ -89,9 +89,9 @@ def _projections_step(trace: Trace, layer: LayerTrace, place: int) -> Step | Non
         formula, sentence = "Q = K = V = X", "Without weights a row is its own query, key and value."
         parts = parts[:1]
     elif trace.model.kind == "checkpoint":
-        formula, sentence = "Q, K, V", "As the model hands them to attention: projected, and turned where it uses RoPE."
+        formula, sentence = "Q, K, V", "As the model gives them to attention: projected, and rotated if it uses RoPE."
     elif trace.model.kind == "matrix":
-        formula, sentence = "Q, K, V", "Given outright."
+        formula, sentence = "Q, K, V", "Read from the file."
     shared = trace.model.n_heads != trace.model.n_kv_heads
     if shared and layer.kv_heads:
         sentence += f" Head {layer.heads[place]} reads the keys and values of key/value head {layer.kv_heads[place]}."
@@ -173,22 +173,21 @@ def _mask_step(trace: Trace, layer: LayerTrace, _: int) -> Step | None:
     """Return what a query may not see, and why; None if it sees everything."""
     if layer.mask is None:
         return None
-    why = []
-    if trace.model.causal:
-        why.append("no token may look at the ones after it")
+    hidden = ["the ones after it"] if trace.model.causal else []
     if (limit := _limit_of_mask(trace, layer)) is not None:
-        why.append(limit)
+        hidden.append(limit)
     parts = [StepPart("mask", "mask", layer.mask, "queries", "keys")]
-    sentence = "What a query may not see is hidden before the softmax" + (f": {', '.join(why)}" if why else "") + "."
+    rule = f": no token may look at {' or at '.join(hidden)}" if hidden else ""
+    sentence = f"What a query may not see is hidden before the softmax{rule}."
     sentence += " Here nothing is: every query sees every key." if layer.mask.all() else ""
     story = "Whoever writes from left to right cannot look at words that are not written yet."
     return Step("mask", "mask", "hidden scores = -∞", sentence, tuple(parts), story if trace.model.causal else "")
 
 
 def _limit_of_mask(trace: Trace, layer: LayerTrace) -> str | None:
-    """Return in words what a layer's mask hides beside the future: keys beyond a window or chunk, others; or None."""
+    """Return in words which tokens a layer's mask hides beside later ones: beyond a window or chunk, others; or None."""
     if trace.model.window is not None:
-        return f"none at {trace.model.window} tokens' distance or more"
+        return f"tokens {trace.model.window} positions away or more"
     n = len(trace.tokens)
     if layer.mask is None or layer.mask.shape[-1] < n or trace.key_axis[:n] != trace.tokens:  # keys of another text
         return None
@@ -197,11 +196,11 @@ def _limit_of_mask(trace: Trace, layer: LayerTrace) -> str | None:
     if bool((mask == past).all()):
         return None
     if (reach := reach_of_mask(trace, layer)) is not None:
-        return f"none at {reach + 1} tokens' distance or more"
+        return f"tokens {reach + 1} positions away or more"
     first = (rows - mask.argmax(axis=-1)).max()  # the largest distance to the furthest key of a row
     if bool((mask == (past & (rows[:, None] // (first + 1) == keys // (first + 1)))).all()):
-        return f"none of another chunk of {first + 1} tokens"
-    return "and others as this model's own mask has it"
+        return f"tokens of another chunk of {first + 1}"
+    return "others that this model's own mask hides"
 
 
 def _visible_past(trace: Trace, layer: LayerTrace) -> tuple[Ints, Bools]:
