@@ -171,7 +171,8 @@ def replaced_heads(
     """Return the context (…, heads, n_q, d_v) with a layer's ablated heads replaced; arguments of `context_instead`."""
     if not (heads := intervention.heads.get(layer, ())):
         return context
-    chosen = place_array(_chosen_heads(heads, context.shape[-3], layer), context)  # (heads, 1, 1)
+    numbers = _heads_of_layer(heads, context.shape[-3], layer)
+    chosen = place_array(np.isin(np.arange(context.shape[-3]), numbers)[:, None, None], context)  # (heads, 1, 1)
     instead = context_instead(context, intervention, layer, past, own_mean)
     return attention.array_namespace(context).where(chosen, instead, context)
 
@@ -219,11 +220,6 @@ def zeroed_values(values: Array, keys: Sequence[int | None]) -> Array:
     unchanged = np.arange(values.shape[-2]) != np.array([-1 if key is None else key for key in keys])[:, None]
     factors = place_array(unchanged[:, None, :, None], values)  # (keys, 1, n_k, 1)
     return values * attention.array_namespace(values).astype(factors, values.dtype)
-
-
-def _chosen_heads(heads: Iterable[int], count: int, layer: int) -> Bools:
-    """Return true for the named heads: (heads, 1, 1). Raises UsageError for a head that does not exist."""
-    return np.isin(np.arange(count), _heads_of_layer(heads, count, layer))[:, None, None]
 
 
 def _heads_of_layer(heads: Iterable[int], count: int, layer: int) -> tuple[int, ...]:

@@ -412,9 +412,7 @@ class LayerTrace(LayerAttention):
 
     def head_weights(self, head: int) -> Floats:
         """Return the weights of one head: (rows, n_k). Raises AttnctlError if they were not stored."""
-        if self.weights is None:
-            raise AttnctlError(f"layer {self.layer} of this trace holds no weights")
-        weights: Floats = self.weights[self.position_of(head)]
+        weights: Floats = self.stored[self.position_of(head)]  # (rows, n_k)
         return weights
 
     def row_of(self, query: int) -> int:

@@ -111,7 +111,7 @@ def open_named_model(name: str = DEFAULT, **options: Unpack[ModelOptions]) -> Mo
         return model
     from attnctl.models.watching import switch_heads_off
 
-    return switch_heads_off(model, off)  # type: ignore[no-any-return]
+    return switch_heads_off(model, off)
 
 
 def _checkpoint_opener(name: str) -> tuple[str, str]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
-from typing import Any, cast
+from typing import TYPE_CHECKING, cast
 
 import numpy as np
 
@@ -14,53 +14,59 @@ from attnctl.attention import Array
 from attnctl.errors import AttnctlError, UsageError
 from attnctl.interventions import Intervention
 from attnctl.layer import LayerAttention
+from attnctl.layer.computed import ComputedLayer
 from attnctl.models.builtin.stack import Stack
 from attnctl.selection import heads_by_layer, selected_heads
 from attnctl.source import Model, TextSource
+from attnctl.source.model import CanIntervene
 from attnctl.text import spoken_heads
 from attnctl.tokens import Token, named_tokens
 from attnctl.trace.model_info import ModelInfo
 from attnctl.trace.run import Run
 from attnctl.watched.measure import Watched
 
+if TYPE_CHECKING:
+    from attnctl.models.huggingface.checkpoint import Checkpoint
 
-def watched_text(model: Any, text: str, query: str | None = None, base: Intervention | None = None) -> Watched:
+
+def watched_text(model: Model, text: str, query: str | None = None, base: Intervention | None = None) -> Watched:
     """Return the text in a model, with the prediction at `query` watched.
 
     Raises AttnctlError for a model without heads to switch off.
     """
     if model.info.off is not None:  # the heads that are off become the base
-        info, base = replace(model.info, name=model.info.card_name, off=None), model.intervention
-        model = replace(model, info=info, intervention=None)
+        info, base = replace(model.info, name=model.info.card_name, off=None), cast(CanIntervene, model).intervention
+        model = replace(model, info=info, intervention=None)  # type: ignore[type-var]
     if model.info.kind == "checkpoint":
         from attnctl.models.huggingface.watched import watch_network
 
-        return watch_network(model, text, query, base)
+        return watch_network(cast("Checkpoint", model), text, query, base)
     from attnctl.models.builtin.watched import watch_stack
 
     return watch_stack(model, text, query, base)
 
 
-def by_cross_attention(model: Any) -> Any:
+def by_cross_attention(model: Model) -> Model:
     """Return an encoder-decoder that shows cross attention, or the decoder's that holds it; others unchanged."""
-    if model.info.kind != "checkpoint" or model.kind != "encoder":
+    checkpoint = cast("Checkpoint", model)
+    if model.info.kind != "checkpoint" or checkpoint.kind != "encoder":
         return model
     from attnctl.models.huggingface.attention_sites import merges_source
     from attnctl.models.huggingface.network import network_info
 
-    info, kind = model.info, "decoder" if merges_source(model.network) else "cross"
+    info, kind = model.info, "decoder" if merges_source(checkpoint.network) else "cross"
     shown_info = replace(
-        network_info(model.network, info.name, kind),
+        network_info(checkpoint.network, info.name, kind),
         source=info.source,
         revision=info.revision,
         sha256=info.sha256,
         quantised=info.quantised,
         off=info.off,
     )
-    return replace(model, kind=kind, info=shown_info)
+    return replace(checkpoint, kind=kind, info=shown_info)
 
 
-def reference_contexts(model: Any, text: str, how: str, file: str | None) -> Mapping[int, Array] | None:
+def reference_contexts(model: Model, text: str, how: str, file: str | None) -> Mapping[int, Array] | None:
     """Return the replacement for a head's context from a file of texts, one a line; None without a file.
 
     For mean: layer → (heads, d_v), over all positions of all texts; for resample: layer → (heads, n, d_v) of the first
@@ -90,7 +96,7 @@ def reference_contexts(model: Any, text: str, how: str, file: str | None) -> Map
     )
 
 
-def _mean_contexts(model: Any, texts: list[str]) -> dict[int, Array]:
+def _mean_contexts(model: Model, texts: list[str]) -> dict[int, Array]:
     sums: dict[int, Array] = {}
     count = 0
     for text in texts:
@@ -100,7 +106,7 @@ def _mean_contexts(model: Any, texts: list[str]) -> dict[int, Array]:
     return {layer: total / count for layer, total in sums.items()}
 
 
-def _layer_contexts(model: Any, text: str) -> dict[int, Array]:
+def _layer_contexts(model: Model, text: str) -> dict[int, Array]:
     """Return layer → the context of each head at each position, after a gate if there is one: (heads, n, d_v)."""
     contexts: dict[int, Array] = {}
 
@@ -108,13 +114,17 @@ def _layer_contexts(model: Any, text: str) -> dict[int, Array]:
         if model.info.kind == "checkpoint":
             from attnctl.models.huggingface.intervention import projected_contexts_kept
 
-            stack.enter_context(projected_contexts_kept(model.network, model.kind, contexts))
-        tokens = model.tokenize(text)
-        model.run(tokens, lambda layer: contexts.update({layer.layer: layer.forward.context_of_heads}), text)
+            checkpoint = cast("Checkpoint", model)
+            stack.enter_context(projected_contexts_kept(checkpoint.network, checkpoint.kind, contexts))
+
+        def visit(layer: LayerAttention) -> None:
+            contexts[layer.layer] = cast(ComputedLayer, layer).forward.context_of_heads
+
+        model.run(model.tokenize(text), visit, text)
     return contexts
 
 
-def switch_heads_off(model: Any, off: str) -> Any:
+def switch_heads_off(model: Model, off: str) -> Model:
     """Return the model with the heads of `23.3,0.5` off.
 
     Raises UsageError for heads that do not exist or cannot be switched off.
@@ -126,10 +136,10 @@ def switch_heads_off(model: Any, off: str) -> Any:
     if info.kind == "checkpoint":
         from attnctl.models.huggingface.watched import check_switchable
 
-        check_switchable(model.network)
+        check_switchable(cast("Checkpoint", model).network)
     intervention = Intervention(off_heads(info, off))
     named = replace(info, name=f"{info.name} without {spoken_heads(intervention.heads)}", off=intervention.heads)
-    return replace(model, info=named, intervention=intervention)
+    return replace(model, info=named, intervention=intervention)  # type: ignore[type-var]
 
 
 def off_heads(info: ModelInfo, off: str) -> dict[int, tuple[int, ...]]:
@@ -173,7 +183,7 @@ def probe_text(model: Model, length: int = PROBED) -> TextSource:
     """Return `length` random tokens of the model's vocabulary, twice, after the tokens that begin every text."""
     rng = np.random.default_rng(0)
     if model.info.kind == "checkpoint":
-        pieces = cast(Any, model).pieces
+        pieces = cast("Checkpoint", model).pieces
         added = set(pieces.tokenizer.get_added_tokens_decoder())
         ids = [number for number in range(pieces.tokenizer.get_vocab_size()) if number not in added]
         first = [token for token in model.tokenize("a")[:1] if token.special]

@@ -144,8 +144,7 @@ def trace_of_mapped_matrix(path: str, rows: Sequence[str] | None = None, columns
 
 def _some_rows(trace: Trace) -> Trace:
     """Return a trace of mapped weights with a few rows of each head: enough to see whether they are weights."""
-    first: Any = trace.layers[0].weights
-    heads, n_q, n_k = first.shape
+    heads, n_q, n_k = trace.layers[0].stored.shape
     count = min(n_q, max(2, CELLS // (len(trace.layers) * heads * n_k)))
     rows = tuple(int(row) for row in np.linspace(0, n_q - 1, count).round())
     layers = (replace(layer, weights=layer.rows_of(rows), rows=rows) for layer in trace.layers)  # (heads, rows, n_k)

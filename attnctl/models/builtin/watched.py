@@ -13,6 +13,7 @@ from attnctl.interventions import Intervention
 from attnctl.layer.computed import ComputedLayer
 from attnctl.models.builtin.stack import Stack, changed_visit
 from attnctl.selection import find_token
+from attnctl.source import Model
 from attnctl.tokens import BLANKS, Token
 from attnctl.watched.effects import ContributionPart, Contributions, Word, summed_contributions
 from attnctl.watched.measure import FirstOrder
@@ -126,7 +127,7 @@ def _written_parts(
         yield ContributionPart(part="head", layer=layer, head=head, value=float(keys.sum()), keys=tuple(keys.tolist()))
 
 
-def watch_stack(model: Stack, text: str, query: str | None = None, base: Intervention | None = None) -> WatchedStack:
+def watch_stack(model: Model, text: str, query: str | None = None, base: Intervention | None = None) -> WatchedStack:
     """Return the text, cut into tokens, with the watched position: `query`, the blank, or the last token.
 
     Raises UsageError for a query that does not exist, AttnctlError for a source that is no model of words.

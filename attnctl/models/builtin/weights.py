@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from functools import partial
 from importlib.resources import files
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 import orjson
@@ -22,6 +22,7 @@ from attnctl.errors import AttnctlError, UsageError, in_one_line, option_name, o
 from attnctl.files import open_regular, read_bytes
 from attnctl.formats.arrays import finite_numbers, given_rows, readable_tensors
 from attnctl.formats.validation import read_npz
+from attnctl.limits import decimal_number, whole_number
 from attnctl.models.builtin.stack import PROJECTIONS, Settings, Stack, chosen_settings, stack_info
 from attnctl.models.builtin.vocabulary import SHAPES, letter_pieces, vocabulary_tokenizer
 from attnctl.readings.questions.headline import measured_roles
@@ -32,6 +33,7 @@ if TYPE_CHECKING:
     from attnctl.argument_types import OptionValues
     from attnctl.text import Document
 
+Number = TypeVar("Number", int, float)
 
 # tensors with their axes; axes of one name have the same length
 LAYER_TENSORS = {
@@ -61,11 +63,10 @@ class WeightFile:
     tensors: dict[str, Floats]
     metadata: dict[str, str]
 
-    def metadata_number(self, name: str, kind: type = int) -> Any:
-        """Return metadata `name` as a number, None if it is missing. Raises AttnctlError if it is no number."""
+    def metadata_number(self, name: str, read: Callable[[str], Number]) -> Number | None:
+        """Return metadata `name`, converted by `read`; None if it is missing. Raises AttnctlError if it is no number."""
         if name not in self.metadata:
             return None
-        read = limits.whole_number if kind is int else limits.decimal_number
         try:
             return read(self.metadata[name])
         except ValueError as error:
@@ -201,7 +202,7 @@ def open_weights(
         tied=predicts and "unembedding" not in file.tensors,
         letter_rows=len(file.tensors["pieces"]) if "pieces" in file.tensors else None,
         vocabulary=vocabulary,
-        longest=file.metadata_number("longest"),
+        longest=file.metadata_number("longest", whole_number),
         notes=notes,
     )
 
@@ -222,8 +223,8 @@ def _layers_of_file(
 
     Raises UsageError if the file has another number of heads than requested.
     """
-    n_heads = file.metadata_number("n_heads") if heads is None else heads
-    n_kv_heads = file.metadata_number("n_kv_heads") if kv_heads is None else kv_heads
+    n_heads = file.metadata_number("n_heads", whole_number) if heads is None else heads
+    n_kv_heads = file.metadata_number("n_kv_heads", whole_number) if kv_heads is None else kv_heads
     stored_heads = next((w.shape[0] for key, w in file.tensors.items() if key.endswith("W_Q") and w.ndim == 3), None)
     if heads is not None and stored_heads is not None and heads != stored_heads:
         meant = f"did you mean {option_name('head', heads)}?"
@@ -319,10 +320,13 @@ def _file_settings(file: WeightFile) -> OptionValues:
         options["causal"] = file.metadata_switch("causal")
     scale = file.metadata.get("scale", "auto")
     if scale != "auto":
-        options["scale"] = 1.0 if scale == "none" else file.metadata_number("scale", float)
-    for name, kind in (("rope_theta", float), ("window", int), ("first_window", int), ("temperature", float)):
+        options["scale"] = 1.0 if scale == "none" else file.metadata_number("scale", decimal_number)
+    for name in ("rope_theta", "temperature"):
         if name in file.metadata:
-            options[name] = file.metadata_number(name, kind)
+            options[name] = file.metadata_number(name, decimal_number)
+    for name in ("window", "first_window"):
+        if name in file.metadata:
+            options[name] = file.metadata_number(name, whole_number)
     for name in ("rope_pairs", "positions"):
         if name in file.metadata:
             options[name] = file.metadata[name]
