@@ -228,13 +228,15 @@ class LayerAttention:
             if self.tick is not None:
                 self.tick((hi - lo) / rows)
 
+    def position_of(self, head: int) -> int:
+        """Return the position of `head` in the arrays. Raises AttnctlError if it is not here."""
+        if head not in self.heads:
+            raise AttnctlError(f"head {head} of layer {self.layer} is not there: it has {number_list(self.heads)}")
+        return self.heads.index(head)
+
     def _head_places(self, heads: Sequence[int]) -> list[int]:
         """Return the positions of heads in the arrays. Raises AttnctlError for a head that is not here."""
-        for head in heads:
-            if head not in self.heads:
-                existing = number_list(self.heads)
-                raise AttnctlError(f"head {head} of layer {self.layer} is not there: it has {existing}")
-        return [self.heads.index(head) for head in heads]
+        return [self.position_of(head) for head in heads]
 
     def _row_places(self, queries: Sequence[int]) -> list[int]:
         """Return the positions of queries in the rows. Raises AttnctlError for a query that is not here."""
@@ -401,14 +403,6 @@ class LayerTrace(LayerAttention):
                 f"layer {self.layer} of this trace holds no weights: write it without narrowing its steps"
             )
         return self.weights
-
-    def position_of(self, head: int) -> int:
-        """Return the position of `head` in this layer's arrays. Raises AttnctlError if it was not stored."""
-        if head not in self.heads:
-            raise AttnctlError(
-                f"head {head} of layer {self.layer} is not in this trace: it holds {number_list(self.heads)}"
-            )
-        return self.heads.index(head)
 
     def head_weights(self, head: int) -> Floats:
         """Return the weights of one head: (rows, n_k). Raises AttnctlError if they were not stored."""
