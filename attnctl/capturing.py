@@ -260,7 +260,7 @@ def capture(
     check_inference(model)
     kept_steps = frozenset(keep)
     recording = _Recording(model, architecture_name(model), some_layers, some_heads, some_rows, attention, kept_steps)
-    with recording.of_calls(stop) if model_follows_interface(model) else recording.of_outputs():
+    with recording.record_calls(stop) if model_follows_interface(model) else recording.record_outputs():
         yield recording.traces
     if recording.traces.unseen:
         warnings.warn(f"{recording.name}: {recording.traces.unseen}", stacklevel=3)
@@ -279,14 +279,14 @@ class _Recording:
     keep: frozenset[str]
     traces: Captures = field(default_factory=Captures)
 
-    def of_kind(self, kind: str) -> bool:
+    def selects_kind(self, kind: str) -> bool:
         return self.attention is None or kind == self.attention
 
-    def wants_index(self, index: int, count: int) -> bool:
+    def selects_layer(self, index: int, count: int) -> bool:
         return self.layers is None or index in self.layers or (index < count and index - count in self.layers)
 
-    def wants_site(self, site: Site) -> bool:
-        return self.of_kind(site.kind) and self.wants_index(site.layer, self.layers_by_kind[site.kind])
+    def selects_site(self, site: Site) -> bool:
+        return self.selects_kind(site.kind) and self.selects_layer(site.layer, self.layers_by_kind[site.kind])
 
     @cached_property
     def layers_by_kind(self) -> dict[str, int]:
@@ -306,7 +306,7 @@ class _Recording:
                 why = f"the attention of {self.name} went by in layers {min(layers)} to {max(layers)}"
                 raise UsageError(why, option="layer", value=index)
 
-    def chosen(self, layer: int, n_heads: int, n_q: int) -> tuple[tuple[int, ...], tuple[int, ...] | None]:
+    def selected_parts(self, layer: int, n_heads: int, n_q: int) -> tuple[tuple[int, ...], tuple[int, ...] | None]:
         """Return the heads and queries of a call to keep (None: all queries). Raises UsageError if one does not exist."""
         heads = chosen_indices(self.heads, n_heads, "head", f"layer {layer} of {self.name}")
         return heads, None if self.rows is None else chosen_indices(self.rows, n_q, "row", "this call", "rows")
@@ -314,14 +314,14 @@ class _Recording:
     # --- inside transformers' interface ---
 
     @contextmanager
-    def of_calls(self, stop: bool) -> Iterator[None]:
+    def record_calls(self, stop: bool) -> Iterator[None]:
         """Record the calls of attention within the context; with `stop`, leave the forward after the last one needed."""
         missing: set[Site] = set()
         if stop and not (
             shares_modules(self.model) or layers_recur(self.model)
         ):  # otherwise the order of calls is unknown
             sites = [site for kind in FIELDS for site in attention_sites(self.model, kind).items()]
-            missing = {site for site, module in sites if self.wants_site(site) and follows_interface(module)}
+            missing = {site for site, module in sites if self.selects_site(site) and follows_interface(module)}
         stop = bool(missing)
 
         def see_call(site: Site, call: Call) -> Array | None:
@@ -331,18 +331,18 @@ class _Recording:
                 raise StopForward
             return context
 
-        with watch_attention(self.model, see_call, self.wants_site) as session:
+        with watch_attention(self.model, see_call, self.selects_site) as session:
             with suppress(StopForward):
                 yield
             if session.ran or session.seen:
-                silent = {site: name for site, name in session.silent.items() if self.of_kind(site.kind)}
-                self.check_layers({s.layer for s in session.seen if self.of_kind(s.kind)}, list(silent.values()))
-                self.traces.unseen = unseen_sentence({s: name for s, name in silent.items() if self.wants_site(s)})
+                silent = {site: name for site, name in session.silent.items() if self.selects_kind(site.kind)}
+                self.check_layers({s.layer for s in session.seen if self.selects_kind(s.kind)}, list(silent.values()))
+                self.traces.unseen = unseen_sentence({s: name for s, name in silent.items() if self.selects_site(s)})
 
     def keep_call(self, site: Site, call: Call) -> Array | None:
         """Compute and keep one call; return its context if all heads and queries were computed, else None."""
         n_heads = call.queries.shape[-3]
-        heads, rows = self.chosen(site.layer, n_heads, call.n_q)
+        heads, rows = self.selected_parts(site.layer, n_heads, call.n_q)
         whole = rows is None and len(heads) == n_heads
         narrow = call if whole else attention.select_call(call, list(heads), None if rows is None else list(rows))
         steps = attention.run_call(narrow)
@@ -383,7 +383,7 @@ class _Recording:
     # --- outside it -
 
     @contextmanager
-    def of_outputs(self) -> Iterator[None]:
+    def record_outputs(self) -> Iterator[None]:
         """Keep the weights that the model itself puts out under eager, forward by forward, within the context."""
         if not attention_modules(self.model):
             raise AttnctlError(f"{self.name} has no attention: no part of it is named so")
@@ -406,24 +406,24 @@ class _Recording:
             hook = self.model.register_forward_hook(lambda _, __, output: self.keep_output(output, next(steps), keys))
             stack.callback(hook.remove)
             yield
-        kinds = {kind for kind, count in self.layers_by_kind.items() if count and self.of_kind(kind)}
+        kinds = {kind for kind, count in self.layers_by_kind.items() if count and self.selects_kind(kind)}
         if keys and (lost := sorted(kinds - keys.keys())):
             self.traces.unseen = f"its {' and '.join(lost)} attention is not shown: no forward put out its weights"
 
     def keep_output(self, output: Output, step: int, keys: dict[str, int]) -> None:
         """Keep the weights in a model's output. Raises AttnctlError if it has none, or something else in their place."""
-        counts = {kind: len(parts_put_out(output, kind)) for kind in FIELDS if self.of_kind(kind)}
+        counts = {kind: len(parts_put_out(output, kind)) for kind in FIELDS if self.selects_kind(kind)}
         if not any(counts.values()):
             raise AttnctlError(f"{self.name} puts out no attention weights: it attends in a way that tells none")
         for kind, count in counts.items():
             if not count:
                 continue
             self.check_layers(set(range(count)))
-            wants, cached = partial(self.wants_index, count=count), keys.get(kind, 0)
-            by_layer = weights_put_out(self.model, output, kind, self.name, cached, wants)
+            selects, cached = partial(self.selects_layer, count=count), keys.get(kind, 0)
+            by_layer = weights_put_out(self.model, output, kind, self.name, cached, selects)
             keys[kind] = max((min(part.shape[3], cached + part.shape[2]) for part in by_layer.values()), default=0)
             for layer, weights in by_layer.items():
                 n_heads, n_q = weights.shape[1:3]
-                heads, rows = self.chosen(layer, n_heads, n_q)
+                heads, rows = self.selected_parts(layer, n_heads, n_q)
                 part = weights[:, list(heads)] if rows is None else weights[:, list(heads)][:, :, list(rows)]
                 self.keep_weights(Site("", kind, layer, step=step), heads, rows, part, (n_heads, n_q))

@@ -86,7 +86,8 @@ class Intervention:
     @property
     def note(self) -> str:
         """Return what a reader of the trace must know about it."""
-        return f"Off (layer.head): {spoken_heads(self.heads)}. What these heads compute is shown, and goes nowhere."
+        heads = spoken_heads(self.heads)
+        return f"Off (layer.head): {heads}. What these heads compute is shown, but the model does not use it."
 
     def with_cuts(self, *cuts: Cut) -> Intervention:
         """Return this intervention with more edges cut."""

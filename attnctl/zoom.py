@@ -35,7 +35,7 @@ EVERY_CELL = Zoom()
 
 def heatmap_grid(prepared: Prepared, cells: Overview) -> HeatmapGrid:
     """Return the cells of a prepared source as a grid to draw."""
-    return of_overview(cells, prepared.done, prepared.measure, prepared.key_numbers)
+    return of_overview(cells, prepared.change_notes, prepared.measure, prepared.key_numbers)
 
 
 def read_heatmap(

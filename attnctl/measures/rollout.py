@@ -31,8 +31,8 @@ def attention_rollout(layers: Sequence[LayerAttention]) -> Iterator[LayerTrace]:
 MEASURE = Measure(
     name="rollout",
     title="Rollout",
-    note="Shown is attention rollout (Abnar & Zuidema 2020): the heads' mean, half of it the token itself for the residual "
-    "stream, multiplied through the layers up to this one.",
+    note="This shows attention rollout (Abnar & Zuidema 2020): the heads' mean, half of it the token itself for the "
+    "residual stream, multiplied through the layers up to this one.",
     unit="rollout",
     formula="Π (½ mean weights + ½ identity)",
     sentence="How much of each token has reached each row by this layer, all heads together (Abnar & Zuidema 2020).",

@@ -38,15 +38,15 @@ def value_lengths(layer: LayerAttention) -> Floats:
 
 
 NOTE = (
-    "Shown is the length of each weighted value, ‖weight × value‖, as a share of its row, instead of the weight (Kobayashi "
-    "et al. 2020{w_o})."
+    "This shows the length of each weighted value, ‖weight × value‖, as a share of its row, instead of the weight "
+    "(Kobayashi et al. 2020{w_o})."
 )
 
 MEASURE = Measure(
     name="value-norm",
     title="Value norms",
     note=NOTE.format(w_o=""),
-    note_without_w_o=NOTE.format(w_o=", without W_O, which is not recorded here"),
+    note_without_w_o=NOTE.format(w_o=", without W_O, which is unknown here"),
     unit="share of ‖weight × value‖",
     formula="‖weight × value‖ ÷ Σ",
     sentence="How long each weighted value is, as a share of its row (Kobayashi et al. 2020).",

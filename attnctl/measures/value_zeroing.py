@@ -41,8 +41,8 @@ def _turned_by(a: Floats, b: Floats) -> Floats:
 MEASURE = Measure(
     name="value-zeroing",
     title="Value zeroing",
-    note="Shown is value zeroing (Mohebbi et al. 2023): 1 − the cosine of the layer's output at a row and the same with the "
-    "column's value zeroed in every head, as a share of its row, each layer by itself.",
+    note="This shows value zeroing (Mohebbi et al. 2023): 1 − the cosine of the layer's output at a row and its output "
+    "with the column's value zeroed in every head, as a share of its row, for each layer alone.",
     unit="share of 1 − cosine",
     formula="(1 − cos(output, output with value zeroed)) ÷ Σ",
     sentence="How far the layer's output turns where a token's value is zeroed in every head, as a share of its row "

@@ -303,7 +303,7 @@ class Prepared:
         return numbers if self.kept_keys is None else [numbers[place] for place in self.kept_keys]
 
     @property
-    def done(self) -> tuple[Note, ...]:
+    def change_notes(self) -> tuple[Note, ...]:
         """Return in words which keys were left out, and whether rows were rescaled."""
         return change_notes(self.source.key_tokens, self.left_out, self.renormalise)
 
@@ -360,8 +360,8 @@ class ChangedReading(Generic[Result]):
         heads = prepared.heads
         self._heads = None if heads is None else chosen_indices(heads, source.counts[1], "head", source.name)
         self._last = None if self.predicts else max(self._layers, default=None)
-        self._met: list[int] = []
-        self._told = 0.0  # the share of the work that `tick` has received
+        self._layers_read: set[int] = set()
+        self._reported = 0.0  # the share of the work that `tick` has received
         self._knows_w_o = True
 
     def take(self, layer: LayerAttention) -> None:
@@ -370,7 +370,7 @@ class ChangedReading(Generic[Result]):
         Raises AttnctlError if the keys have no tokens.
         """
         source = self.prepared.source
-        self._met.append(layer.layer)
+        self._layers_read.add(layer.layer)
         if isinstance(source, TextSource) and layer.n_k != len(source.key_tokens):
             raise AttnctlError(
                 f"layer {layer.layer} of {source.name} has {layer.n_k} keys for {len(source.key_tokens)} tokens: there are "
@@ -379,43 +379,43 @@ class ChangedReading(Generic[Result]):
         if layer.layer in self._layers or self.layers is None:
             # layers may have different numbers of heads
             part = layer if self._heads is None else layer.select_heads(self._heads)
-            self._hand_on(part)
+            self._give_layer(part)
         if layer.layer == self._last:
             raise StopForward
 
-    def _hand_on(self, layer: LayerAttention) -> None:
+    def _give_layer(self, layer: LayerAttention) -> None:
         """Give a layer to the reading; `tick` receives its share of the work, however often the reading goes over it."""
-        remaining = len(self._layers - set(self._met))  # layers that see every key
+        remaining = len(self._layers - self._layers_read)  # layers that see every key
         info = self.prepared.source.info
         near = info.kind != "checkpoint" and info.window is None and layer.window is not None  # others see every key
         cost = WINDOWED if near else 1.0
-        end = self._told + (1 - self._told) * cost / (cost + remaining)
+        end = self._reported + (1 - self._reported) * cost / (cost + remaining)
 
-        def hear(share: float) -> None:
-            more = min(share * (end - start), end - self._told)
-            self._told += more
+        def report(share: float) -> None:
+            more = min(share * (end - start), end - self._reported)
+            self._reported += more
             if self._tick is not None:
                 self._tick(more)
 
-        start = self._told
+        start = self._reported
         self._knows_w_o = self._knows_w_o and (self.prepared.values_measure is None or layer.output_matrix is not None)
-        layer.tick = hear
+        layer.tick = report
         self._reading.take(self.prepared.changed(layer))
         layer.tick = None  # the layer may be stored
-        hear(1.0)
+        report(1.0)
 
     def value(self, run: Run) -> Result:
         """Return the reading's value. Raises UsageError for a chosen layer that has no attention."""
         prepared, source = self.prepared, self.prepared.source
-        for layer in sorted(self._layers - set(self._met)) if self.layers is not None else ():
-            attending = number_list(sorted(set(self._met)))
+        for layer in sorted(self._layers - self._layers_read) if self.layers is not None else ():
+            attending = number_list(sorted(self._layers_read))
             raise UsageError(f"layer {layer} of {source.name} has no attention: it is in {attending}")
         run.text, run.model = source.text, run.model or source.info
         if (measure := prepared.values_measure) is not None:
             note = measure.note if self._knows_w_o else measure.note_without_w_o or measure.note
             run.measure, run.notes = measure.name, (*run.notes, note)
-        if prepared.done:
-            sentences = (Note(f"{change[0].upper()}{change[1:]}.", change.kind) for change in prepared.done)
+        if prepared.change_notes:
+            sentences = (Note(f"{change[0].upper()}{change[1:]}.", change.kind) for change in prepared.change_notes)
             run.notes, run.embeddings = (*run.notes, *sentences), None  # only weights remain
         if prepared.kept_keys is not None:
             run.key_tokens = prepared.key_tokens

@@ -37,13 +37,13 @@ class ModelInfo:
     rope_theta: float | None = None
     rope_pairs: Literal["half", "interleaved"] | None = None
     off: Mapping[int, tuple[int, ...]] | None = None  # layer → heads that are switched off
-    final_norm: Annotated[bool, about("Whether a norm stands before the head; of whole runs.")] | None = None
+    final_norm: Annotated[bool, about("Whether a norm precedes the head; only for whole runs.")] | None = None
     finds: tuple[tuple[int, int, str], ...] | None = None  # (layer, head, role that was measured), most certain first
-    source: (
-        Annotated[str, about("What the name stands for: a repository, a file, the version that it came with.")] | None
-    ) = None
+    source: Annotated[str, about("The origin of the name: a repository, a file, or the version of attnctl.")] | None = (
+        None
+    )
     revision: Annotated[str, about("The commit of a repository.")] | None = None
-    sha256: Annotated[str, about("Of the weights file.", pattern="^[0-9a-f]{64}$")] | None = None
+    sha256: Annotated[str, about("The digest of the weights file.", pattern="^[0-9a-f]{64}$")] | None = None
     quantised: Annotated[str, about("How most of the weights were stored.")] | None = None  # "Q4_1, dequantised"
     seed: Annotated[int | None, ALWAYS] = None  # None is a fact: no seed was used
     dtype: Annotated[str, ALWAYS] = "float32"

@@ -289,7 +289,7 @@ def _context_step(trace: Trace, layer: LayerTrace, place: int) -> Step | None:
     used = "weights" if layer.dropped_weights is None else "(weights after dropout)"
     sentence = "Each token's new row: every value times its weight, added up."
     if layer.heads[place] in trace.model.heads_off_in(layer.layer):
-        sentence += f" Head {layer.heads[place]} is off: its context goes nowhere."
+        sentence += f" Head {layer.heads[place]} is off: the model does not use its context."
     return Step(
         "context",
         "context",
@@ -409,7 +409,7 @@ def _all_steps(trace: Trace, heads: Collection[int] | None) -> Iterator[Step]:
     for layer in trace.layers:
         if layer.input is not None:
             title, formula = f"input of layer {layer.layer}", f"X of layer {layer.layer} = residual stream"
-            sentence = "What the layers before have made of each token; it takes the place of the embeddings."
+            sentence = "The result of the layers before, for each token; it replaces the embeddings."
             yield Step(
                 "input", title, formula, sentence, (StepPart("input", "X", layer.input, "tokens"),), layer=layer.layer
             )
@@ -419,7 +419,7 @@ def _all_steps(trace: Trace, heads: Collection[int] | None) -> Iterator[Step]:
         if layer.output is not None and (len(layer.heads) > 1 or "W_O" in layer.parameters):
             yield _output_step(trace, layer)
         if layer.residual is not None:
-            sentence = "What attention found is added to what was there."
+            sentence = "The output of attention is added to its input."
             parts = (StepPart("residual", "X + output", layer.residual, "tokens"),)
             yield Step("residual", "residual stream", "X + output", sentence, parts, layer=layer.layer)
     if trace.predictions:
@@ -451,16 +451,16 @@ def _output_step(trace: Trace, layer: LayerTrace) -> Step:
         contexts = [np.zeros_like(c) if head in off else c for head, c in enumerate(layer.context)]  # heads × (n, d_v)
         side_by_side = np.concatenate(contexts, axis=-1)  # (n, heads · d_v)
         parts.insert(0, StepPart("concatenated", "side by side", side_by_side, "tokens"))
-    off_said = f" Head {off[0]} is off: 0 stands in its place." if off else ""
+    off_sentence = f" Head {off[0]} is off: 0 replaces its context." if off else ""
     if len(off) > 1:
-        off_said = f" Heads {', '.join(map(str, off[:-1]))} and {off[-1]} are off: 0 stands in their place."
+        off_sentence = f" Heads {', '.join(map(str, off[:-1]))} and {off[-1]} are off: 0 replaces their contexts."
     bias = " + b_O" if "b_O" in layer.parameters else ""
     heads = "[head 0 … head " + str(n_heads - 1) + "]" if n_heads > 1 else "context"
     return Step(
         "output",
         "output",
         f"output = {heads}{' W_O' if projected else ''}{bias}",
-        joined + (", and W_O mixes them into one row again." if projected else ".") + off_said,
+        joined + (", and W_O mixes them into one row again." if projected else ".") + off_sentence,
         tuple(parts),
         layer=layer.layer,
     )

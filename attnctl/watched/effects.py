@@ -21,7 +21,7 @@ class Word(Part):
 
     text: str
     id: Index
-    ids: Annotated[tuple[Index, ...], about("Where it is several tokens.")] = ()
+    ids: Annotated[tuple[Index, ...], about("The ids of all its tokens, if there are several.")] = ()
 
     @property
     def all_ids(self) -> tuple[int, ...]:
@@ -41,14 +41,14 @@ class LikelyToken(Part):
     probability: Share
 
 
-DISTANCE = about("1 - cosine of the final states, where nothing is predicted.")
+DISTANCE = about("1 - cosine of the final states, if nothing is predicted.")
 
 
 class Outcome(Part):
     """A prediction; the log-probability in nats is the sum over the target's tokens if it has several."""
 
     log_probability: float | None = None
-    probability: Annotated[Share | None, about("Of the target.")] = None
+    probability: Annotated[Share | None, about("The probability of the target.")] = None
     logit: float | None = None
     logit_difference: float | None = None
     distance: Annotated[float | None, DISTANCE] = None
@@ -61,7 +61,7 @@ class Effect(Part, kw_only=True):
     log_probability: Annotated[float | None, about("After minus before, in nats.")] = None
     logit_difference: Annotated[float | None, about("After minus before.")] = None
     distance: Annotated[float | None, DISTANCE] = None
-    probability: Annotated[Share | None, about("Of the target, under the intervention.")] = None
+    probability: Annotated[Share | None, about("The probability of the target, under the intervention.")] = None
     best: Annotated[LikelyToken | None, about("The likeliest first token, under the intervention.")] = None
 
     @property
@@ -110,7 +110,7 @@ class SpanEffect(Effect):
     start: Index
     end: Count
     token_count: Count
-    looked_at: Annotated[Share, about("Of the watched query's weight on it, a mean over all layers and heads.")]
+    looked_at: Annotated[Share, about("The watched query's weight on it, a mean over all layers and heads.")]
     box: Box | None = None
 
 
@@ -135,18 +135,16 @@ class ContributionPart(Part, kw_only=True):
     head: Index | None = None
     value: float
     # weight · value · W_O · unembedding
-    keys: Annotated[tuple[float, ...] | None, about("Of a head, by source token.")] = None
+    keys: Annotated[tuple[float, ...] | None, about("The value of a head, by source token.")] = None
 
 
 class Contributions(Part):
     """A logit as a sum of parts: the model's logit, the sum, and the parts."""
 
-    logit: Annotated[float, about("The model's own, as in baseline.")]
+    logit: Annotated[float, about("The model's logit, as in baseline.")]
     sum_of_parts: float = field(name="sum")
     parts: tuple[ContributionPart, ...]
-    logit_before_cap: Annotated[float | None, about("Where the model caps its logits: what the parts add up to.")] = (
-        None
-    )
+    logit_before_cap: Annotated[float | None, about("The sum of the parts, if the model caps its logits.")] = None
 
     @property
     def summed_logit(self) -> float:
@@ -175,7 +173,7 @@ class Effects(WithAxes, JsonDocument, kw_only=True, tag="attnctl.effects/1"):
     tokens: _Tokens
     model: ResultModel
     key_tokens: Annotated[
-        _Tokens | None, about("The tokens of the key axis, where it is another text's (cross attention).")
+        _Tokens | None, about("The tokens of the key axis, if it is another text (cross attention).")
     ] = None
     how: Annotated[str, about("", enum=["mean", "resample", "zero"])]
     query: Annotated[Index, about("The watched position.")]

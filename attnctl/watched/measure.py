@@ -126,7 +126,7 @@ def measure_contributions(watched: Watched, ask: EffectRequest) -> tuple[Effects
     """
     measured = Gauge.of_request(watched, ask).effects
     if measured.target is None:
-        raise UsageError(f"{watched.info.name} predicts no words: there is no logit to take apart")
+        raise UsageError(f"{watched.info.name} predicts no words: there is no logit to split into parts")
     parts, notes = watched.contributions(measured.target, measured.against)
     return with_fields(measured, contributions=parts), notes
 
@@ -136,7 +136,7 @@ def with_contributions(measured: Effects, watched: Watched) -> Effects:
     if measured.target is None:
         return measured
     if any(word.ids for word in (measured.target, measured.against) if word is not None):
-        note = "Direct contributions are those to one token: of several, what each head writes is not told."
+        note = "Direct contributions are those to one token: for several tokens, they are not computed."
         return with_fields(measured, notes=(*measured.notes, note))
     try:
         parts, notes = watched.contributions(measured.target, measured.against)
