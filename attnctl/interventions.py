@@ -118,20 +118,20 @@ def cut_edges(call: Call, interventions: Sequence[Intervention], layer: int, pas
     before = max(0, past + n_q - n_k)  # keys that a sliding cache has dropped
     by_head = call.bias is not None or any(cut.heads is not None for cut in cuts)
     shape = (call.queries.shape[-3] if by_head else 1, n_q, n_k)
-    lost = np.stack([_lost_edges(intervention, layer, shape, past, before) for intervention in interventions])
+    hidden = np.stack([_hidden_edges(intervention, layer, shape, past, before) for intervention in interventions])
     positions = np.clip(np.arange(n_q) + past - before, 0, n_k - 1)  # (n_q,)
     diagonal = place_array(positions[:, None] == np.arange(n_k), call.queries)  # (n_q, n_k)
-    lost = place_array(lost if call.queries.ndim == 4 else lost[0], call.queries)  # (…, heads or 1, n_q, n_k)
+    hidden = place_array(hidden if call.queries.ndim == 4 else hidden[0], call.queries)  # (…, heads or 1, n_q, n_k)
     visible = xp.expand_dims(seen_keys(call), axis=-3)  # (…, 1, n_q, n_k)
     seen_by_head = visible if call.bias is None else visible & ~_hidden_by(call.bias)  # (…, heads or 1, n_q, n_k)
-    remaining = seen_by_head & ~lost  # (…, heads or 1, n_q, n_k)
-    nothing = ~xp.any(seen_by_head, axis=-1, keepdims=True)  # (…, heads or 1, n_q, 1)
-    blind = ~nothing & ~xp.any(remaining, axis=-1, keepdims=True)
-    remaining = remaining | (blind & diagonal)
+    remaining = seen_by_head & ~hidden  # (…, heads or 1, n_q, n_k)
+    sees_nothing = ~xp.any(seen_by_head, axis=-1, keepdims=True)  # (…, heads or 1, n_q, 1)
+    loses_all = ~sees_nothing & ~xp.any(remaining, axis=-1, keepdims=True)
+    remaining = remaining | (loses_all & diagonal)
     if not bool(xp.any(remaining != seen_by_head)):
         return call
     # a row of padding without visible keys stays as the model computes it
-    mask = xp.any(remaining | (nothing & visible), axis=-3)  # (…, n_q, n_k)
+    mask = xp.any(remaining | (sees_nothing & visible), axis=-3)  # (…, n_q, n_k)
     bias = _bias_of_heads(call.bias, remaining, call.queries) if by_head else None
     return replace(call, mask=mask, bias=bias, causal=False, window=None, offset=None)
 
@@ -151,19 +151,19 @@ def _bias_of_heads(bias: Array | None, visible: Array, queries: Array) -> Array:
     return xp.where(visible, plain, number(xp.finfo(bias.dtype).min))
 
 
-def _lost_edges(intervention: Intervention, layer: int, shape: tuple[int, int, int], past: int, before: int) -> Bools:
+def _hidden_edges(intervention: Intervention, layer: int, shape: tuple[int, int, int], past: int, before: int) -> Bools:
     """Return true where an intervention hides a key from a query: (heads, n_q, n_k), or one head for all."""
-    lost, total = np.zeros(shape, bool), past + shape[1]  # (heads, n_q, n_k)
+    hidden, total = np.zeros(shape, bool), past + shape[1]  # (heads, n_q, n_k)
     for cut in intervention.cuts:
         if cut.in_layer(layer):
             keys = [key + total if key < 0 else key for key in cut.keys]
-            behind = set(range(total)).difference(keys) if cut.apart else range(max(keys) + 1, total)
-            queries = behind if cut.queries is None else cut.queries
-            asking = [query + total if query < 0 else query for query in queries]
-            rows = [query - past for query in asking if past <= query < total]
+            default_queries = set(range(total)).difference(keys) if cut.apart else range(max(keys) + 1, total)
+            queries = default_queries if cut.queries is None else cut.queries
+            cut_queries = [query + total if query < 0 else query for query in queries]
+            rows = [query - past for query in cut_queries if past <= query < total]
             heads = range(shape[0]) if cut.heads is None else _heads_of_layer(cut.heads, shape[0], layer)
-            lost[np.ix_(heads, rows, [key - before for key in keys if 0 <= key - before < shape[2]])] = True
-    return lost
+            hidden[np.ix_(heads, rows, [key - before for key in keys if 0 <= key - before < shape[2]])] = True
+    return hidden
 
 
 def replaced_heads(
@@ -192,7 +192,7 @@ def context_instead(
     if intervention.reference is None:
         return xp.mean(context, axis=-2, keepdims=True) if own_mean is None else own_mean  # (…, heads, 1, d_v)
     if layer not in intervention.reference:
-        raise UsageError(f"the reference says nothing of layer {layer}: give its heads' contexts")
+        raise UsageError(f"the reference has no layer {layer}: give its heads' contexts")
     if not hasattr(intervention.reference[layer], "shape"):
         raise TypeError(f"intervene(): reference[{layer}] is an array, not {intervention.reference[layer]!r}")
     reference = as_numpy(intervention.reference[layer])  # (heads, d_v) or (heads, n, d_v)

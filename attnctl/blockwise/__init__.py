@@ -197,8 +197,7 @@ def single_tokens(parts: Sequence[Ranges]) -> list[int] | None:
 def parts_visible(call: Call, rows: Sequence[Ranges], columns: Sequence[Ranges]) -> Array:
     """Return whether any query of a row part sees any key of a column part → (rows, columns); None if all do.
 
-    A part of several stretches counts as everything between its ends; only for the keys of a call with a mask it does
-    not.
+    A part of several stretches counts as everything between its ends; with a mask, parts of keys count exactly.
     """
     if call.mask is not None:
         visible = visible_mask(mask_rows(call), rows, columns)

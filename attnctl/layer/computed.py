@@ -305,8 +305,8 @@ class SweptLayer(ComputedLayer):
         """Return the `count` keys with the largest weights of each query, and these weights: (heads, n_q, count) each."""
         if self.kept_keys is None:
             return top_links(self.call, count)
-        gone = self.call.n_k - self.n_k
-        keys, weights = top_links(self.call, min(count + gone, self.call.n_k))  # (heads, n_q, count + gone) each
+        n_left_out = self.call.n_k - self.n_k
+        keys, weights = top_links(self.call, min(count + n_left_out, self.call.n_k))  # (heads, n_q, count + gone) each
         places = np.full(self.call.n_k, -1)  # (all keys,)
         places[self.kept_keys] = np.arange(self.n_k)
         remaining = places[keys]

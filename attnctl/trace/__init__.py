@@ -255,15 +255,15 @@ def by_words(trace: Trace) -> Trace:
     for layer in trace.layers:
         row_tokens = list(range(len(trace.tokens))) if layer.rows is None else list(layer.rows)
         rows = [[row_tokens.index(i) for i in group if i in row_tokens] for group in queries]
-        whole = [(word, places) for word, places in enumerate(rows) if places]
+        words = [(word, places) for word, places in enumerate(rows) if places]
         merged = None
         if layer.weights is not None:
             columns = np.add.reduceat(layer.weights, [group[0] for group in keys], axis=-1)  # (heads, rows, words)
-            merged = np.stack([columns[:, places].mean(axis=1) for _, places in whole], axis=1)  # (heads, words, words)
+            merged = np.stack([columns[:, places].mean(axis=1) for _, places in words], axis=1)  # (heads, words, words)
         mask = layer.mask
         if mask is not None:
             visible = np.logical_or.reduceat(mask, [group[0] for group in keys], axis=-1)  # (rows, words)
-            mask = np.stack([visible[places].any(axis=0) for _, places in whole])  # (words, words)
+            mask = np.stack([visible[places].any(axis=0) for _, places in words])  # (words, words)
         layers.append(
             LayerTrace(
                 layer.layer,
@@ -271,7 +271,7 @@ def by_words(trace: Trace) -> Trace:
                 layer.kv_heads,
                 weights=merged,
                 mask=mask,
-                rows=None if layer.rows is None else tuple(word for word, _ in whole),
+                rows=None if layer.rows is None else tuple(word for word, _ in words),
             )
         )
     place = {i: word for word, group in enumerate(queries) for i in group}

@@ -209,12 +209,12 @@ def row_sums(trace: Trace, layer: LayerTrace) -> Floats:
         return sums + layer.sink_weights
     if "sink" in trace.noted or ("left-out" in trace.noted and "rescaled" not in trace.noted):
         return np.maximum(sums, 1)
-    right = np.zeros(sums.shape, dtype=bool)  # (heads, rows)
-    if "rescaled" in trace.noted or trace.measure is not None:  # where nothing is left to share
-        right |= sums == 0
+    may_be_less = np.zeros(sums.shape, dtype=bool)  # (heads, rows)
+    if "rescaled" in trace.noted or trace.measure is not None:  # such a row has no keys left
+        may_be_less |= sums == 0
     if layer.mask is not None:
-        right |= ~layer.mask.any(axis=-1)
-    return np.where(right, np.maximum(sums, 1), sums)
+        may_be_less |= ~layer.mask.any(axis=-1)
+    return np.where(may_be_less, np.maximum(sums, 1), sums)
 
 
 def findings_of_trace(trace: Trace) -> tuple[CheckFinding, ...]:
@@ -241,8 +241,8 @@ def worst_gaps(trace: Trace, cells: int | None = None) -> list[Gap]:
 
     Of a trace with more than `cells` scores (None: any number), only rows at even distances are recomputed.
     """
-    every = sum(len(layer.heads) * len(layer.rows or trace.tokens) for layer in trace.layers) * len(trace.key_axis)
-    step = 1 if cells is None else max(1, -(-every // cells))
+    count = sum(len(layer.heads) * len(layer.rows or trace.tokens) for layer in trace.layers) * len(trace.key_axis)
+    step = 1 if cells is None else max(1, -(-count // cells))
     worst: dict[str, Gap] = {}
     before: LayerTrace | None = None
     with np.errstate(all="ignore"):  # an overflow is a large gap
@@ -260,12 +260,12 @@ def _gap(rule: str, layer: LayerTrace, stored: Floats, follows: Floats, largest:
 
     |Δ| is relative to `largest`; None: the largest number of both.
     """
-    apart = np.abs(stored - follows)
-    if not apart.size:
+    distances = np.abs(stored - follows)
+    if not distances.size:
         return Gap(rule, 0.0, layer.layer, None)
     if largest is None:
         largest = max(float(np.abs(stored).max()), float(np.abs(follows).max()))
-    by_head = apart.reshape(len(apart), -1).max(axis=-1)  # (heads,)
+    by_head = distances.reshape(len(distances), -1).max(axis=-1)  # (heads,)
     head = layer.heads[int(by_head.argmax())] if rule not in ("input", "output", "residual") else None
     return Gap(rule, float(np.nan_to_num(by_head.max(), nan=np.inf)) / (largest or 1.0), layer.layer, head)
 
@@ -278,13 +278,13 @@ def _gaps_of_rows(trace: Trace, layer: LayerTrace, before: LayerTrace | None, st
     places = sampled if layer.rows is None else np.arange(0, len(layer.rows), step)  # (some,), among the stored rows
     rows = sampled if layer.rows is None else np.asarray(layer.rows)[places]  # (some,), the tokens that these are
     if before is not None and before.layer == layer.layer - 1 and layer.input is not None:
-        handed = before.output if before.residual is None else before.residual  # (n, d_model)
-        if handed is not None and handed.shape == layer.input.shape:
-            yield _gap("input", layer, layer.input[sampled], handed[sampled])
-    turned = layer.queries_before_rope is not None, layer.keys_before_rope is not None
+        previous = before.output if before.residual is None else before.residual  # (n, d_model)
+        if previous is not None and previous.shape == layer.input.shape:
+            yield _gap("input", layer, layer.input[sampled], previous[sampled])
+    rotated = layer.queries_before_rope is not None, layer.keys_before_rope is not None
     for name, symbol, array, tokens, chosen in (
-        ("queries", "Q", layer.queries_before_rope if turned[0] else layer.queries, rows, places),
-        ("keys", "K", layer.keys_before_rope if turned[1] else layer.keys, sampled, sampled),
+        ("queries", "Q", layer.queries_before_rope if rotated[0] else layer.queries, rows, places),
+        ("keys", "K", layer.keys_before_rope if rotated[1] else layer.keys, sampled, sampled),
         ("values", "V", layer.values, sampled, sampled),
     ):
         if array is not None and x is not None and f"W_{symbol}" in parameters and trace.key_tokens is None:

@@ -216,9 +216,9 @@ def reach_of_mask(trace: Trace, layer: LayerTrace) -> int | None:
     if layer.mask is None or layer.mask.shape[-1] < n:
         return None
     mask, (rows, past) = layer.mask[:, :n], _visible_past(trace, layer)  # (n_q, n)
-    apart = np.abs(rows[:, None] - np.arange(n))  # (n_q, n)
-    farthest = int(apart[mask].max(initial=0))
-    within = past & (apart <= farthest)  # (n_q, n)
+    distances = np.abs(rows[:, None] - np.arange(n))  # (n_q, n)
+    farthest = int(distances[mask].max(initial=0))
+    within = past & (distances <= farthest)  # (n_q, n)
     return farthest if bool((mask == within).all()) and bool((within != past).any()) else None
 
 

@@ -177,7 +177,7 @@ class Gauge:
     @classmethod
     def of_request(cls, watched: Watched, ask: EffectRequest) -> Gauge:
         """Return the gauge for a request, with its baseline. Raises UsageError for an impossible target."""
-        begun = partial(
+        new_effects = partial(
             Effects,
             text=watched.text,
             tokens=watched.tokens,
@@ -194,7 +194,7 @@ class Gauge:
         if not watched.predicts_words:
             note = f"{watched.info.name} predicts no words: measured is 1 - cosine of its final states, position by "
             note += "position, averaged."
-            return cls(watched, ask, begun(baseline=Outcome(distance=0.0), notes=(*watched.notes, note)), first)
+            return cls(watched, ask, new_effects(baseline=Outcome(distance=0.0), notes=(*watched.notes, note)), first)
         best = int(first[0].argmax())
         target = Word(watched.word_of_id(best), best) if ask.target is None else watched.target_word(ask.target)
         against = None if ask.against is None else _other_word(watched, ask.against)
@@ -207,7 +207,7 @@ class Gauge:
                 )
         for word in (target, against):
             notes += [] if word is None else _spaced_note(watched, word, first[0])
-        gauge = cls(watched, ask, begun(target=target, against=against, baseline=Outcome(), notes=tuple(notes)))
+        gauge = cls(watched, ask, new_effects(target=target, against=against, baseline=Outcome(), notes=tuple(notes)))
         return replace(gauge, effects=with_fields(gauge.effects, baseline=next(gauge.outcomes_under([watched.base]))))
 
     def effects_of_changes(self, interventions: Sequence[Intervention]) -> Iterator[Effect]:
@@ -300,11 +300,11 @@ def measure_effects(watched: Watched, ask: EffectRequest, tick: Tick = lambda sh
         *(cuts for *_, cuts in edges),
         *spans,
     ]
-    again = [max((watched.info.n_layers or 1) - change.first_layer(), 1) for change in changes]  # layers
+    layers_to_run = [max((watched.info.n_layers or 1) - change.first_layer(), 1) for change in changes]  # layers
     effects: list[Effect] = []
-    for effect, layers in zip(gauge.effects_of_changes(changes), again, strict=True):
+    for effect, layers in zip(gauge.effects_of_changes(changes), layers_to_run, strict=True):
         effects.append(effect)
-        tick(layers / sum(again))
+        tick(layers / sum(layers_to_run))
     measured = with_heads(gauge.effects, watched, jobs, effects[: len(jobs)]) if jobs else gauge.effects
     cut_effects = effects[len(jobs) :]
     places = (("layer", ask.layers), ("head", ask.heads))

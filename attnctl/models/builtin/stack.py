@@ -246,7 +246,7 @@ class Stack(TextModel):
     def run(self, tokens: Sequence[Token], visit: Visit, text: str = "") -> Run:
         """Run the tokens through every layer; `visit` receives each layer's attention, and may raise StopForward."""
         embeddings = self.input_rows(tokens)
-        ran = self.begin_run(tokens, embeddings)
+        run = self.begin_run(tokens, embeddings)
         visit = visit if self.intervention is None else changed_visit(visit, self.intervention)
         device = device_for_length(self.settings.device, len(tokens))
         x = place_array(embeddings, device)  # (n, d_model)
@@ -257,11 +257,11 @@ class Stack(TextModel):
             try:
                 visit(layer)
             except StopForward:
-                return ran
+                return run
             output, residual = layer.forward.output_and_residual
             x = output if residual is None else residual  # (n, d_model)
-        ran.predictions = self.predicted_words(tokens, as_numpy(x))
-        return ran
+        run.predictions = self.predicted_words(tokens, as_numpy(x))
+        return run
 
     def run_with_zeroed_values(
         self,
