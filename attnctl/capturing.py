@@ -317,9 +317,7 @@ class _Recording:
     def record_calls(self, stop: bool) -> Iterator[None]:
         """Record the calls of attention within the context; with `stop`, leave the forward after the last one needed."""
         missing: set[Site] = set()
-        if stop and not (
-            shares_modules(self.model) or layers_recur(self.model)
-        ):  # otherwise the order of calls is unknown
+        if stop and not (shares_modules(self.model) or layers_recur(self.model)):  # the order of calls is known
             sites = [site for kind in FIELDS for site in attention_sites(self.model, kind).items()]
             missing = {site for site, module in sites if self.selects_site(site) and follows_interface(module)}
         stop = bool(missing)
@@ -353,11 +351,9 @@ class _Recording:
             cached = getattr(narrow, name)
             shared = attention.share_heads(cached, len(heads))  # (batch, heads, n_k, d)
             arrays[name] = shared.clone() if shared is cached else shared
-        kept_arrays = {
-            name: array.detach() for name, array in arrays.items() if array is not None and name in self.keep
-        }
+        selected = {name: array.detach() for name, array in arrays.items() if array is not None and name in self.keep}
         self.keep_weights(
-            site, heads, rows, steps.weights, (n_heads, call.n_q), has_sink=call.sinks is not None, **kept_arrays
+            site, heads, rows, steps.weights, (n_heads, call.n_q), has_sink=call.sinks is not None, **selected
         )
         return steps.context if whole else None
 

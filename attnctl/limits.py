@@ -113,8 +113,7 @@ class Range(NamedTuple):
 
     lowest: float
     highest: float
-    unit: str
-    reason: str
+    unit: str = ""
     above: bool = False
 
     def holds_value(self, value: float) -> bool:
@@ -143,38 +142,38 @@ class Range(NamedTuple):
 EXACT = 2**53  # up to here a whole number is the same in JSON readers of every language
 FLOAT32 = 1e30  # numbers beside which sums and products in float32 stay finite
 
-SIZE = Range(1, 10**6, "numbers", "matrices of a million columns fill the memory")
-HEADS = Range(1, 10_000, "heads", "ten times what the largest models have")
-LAYERS = Range(1, 10_000, "layers", "ten times what the largest models have")
-SEED = Range(0, EXACT, "", "it is written into JSON, and must read back as it was")
-WINDOW = Range(1, EXACT, "tokens", "a window of none hides everything")
-SCALE = Range(-FLOAT32, FLOAT32, "", "scores are float32")
-TEMPERATURE = Range(0, FLOAT32, "", "scores are divided by it", above=True)
-ROPE_THETA = Range(0, FLOAT32, "", "angles are divided by its powers", above=True)
-DROPOUT = Range(0, math.nextafter(1.0, 0.0), "", "the weights that are kept grow by 1 / (1 - dropout)")
-GENERATE = Range(1, 100_000, "tokens", "each is a pass through the model")
-PRECISION = Range(0, 9, "decimals", "float32 has no more")
-TOP = Range(1, 10**9, "", "more than there are shows all of them")
-SWITCHED_OFF = Range(0, 10_000, "heads", "more than the largest models have")
-BUDGET = Range(2, 10**6, "forwards", "one measures nothing beside it")
-QUESTIONS = Range(1, 100, "questions", "nobody answers more")
-FONT_SIZE = Range(3, 40, "points", "below nothing can be read, above nothing else fits")
-COLOUR_END = Range(-1e6, 1e6, "weight", "the end of a colour scale")
-DPI = Range(30, 1200, "dots per inch", "below nothing can be read, above no printer follows")
-MAX_TOKENS = Range(1, 10**9, "tokens", "no checkpoint reads more")
-BATCH_SIZE = Range(1, 10_000, "texts", "they share the memory of one pass")
-JOBS = Range(1, 1024, "processes", "each has a model of its own")
-GPUS = Range(0, 1024, "GPUs", "no machine has more")
-CASES = Range(1, 10**9, "cases", "no corpus has more")
-GRAMMAR_SENTENCES = Range(20, 1000, "sentences", "each part of the bundled corpus holds a thousand")
-LENGTH = Range(1, 10**12, "tokens", "a million million")
-# of a training
-TRAINED_LAYERS = Range(1, 1000, "layers", "the network is kept at every step of the run")
-STEPS = Range(1, 10**9, "steps", "a step takes a millisecond: more than a week")
-STEP_SENTENCES = Range(1, 10**6, "sentences", "they share the memory of one step")
-POSITIONS = Range(1, 100_000, "positions", "each is a row of the network")
-TABLE_ROWS = Range(1, 10**6, "rows", "a table of more fills the memory")
-LEARNING_RATE = Range(0, FLOAT32, "", "weights are float32", above=True)
+SIZE = Range(1, 10**6, "numbers")  # matrices of a million columns fill the memory
+HEADS = Range(1, 10_000, "heads")  # ten times the number in the largest models
+LAYERS = Range(1, 10_000, "layers")  # ten times the number in the largest models
+SEED = Range(0, EXACT)  # JSON readers of every language keep it exact
+WINDOW = Range(1, EXACT, "tokens")  # a window of 0 hides everything
+SCALE = Range(-FLOAT32, FLOAT32)  # scores are float32
+TEMPERATURE = Range(0, FLOAT32, above=True)  # scores are divided by it
+ROPE_THETA = Range(0, FLOAT32, above=True)  # angles are divided by its powers
+DROPOUT = Range(0, math.nextafter(1.0, 0.0))  # the kept weights grow by 1 / (1 - dropout)
+GENERATE = Range(1, 100_000, "tokens")  # each token is a pass through the model
+PRECISION = Range(0, 9, "decimals")  # float32 has no more decimals
+TOP = Range(1, 10**9)  # a larger number than exist shows all
+SWITCHED_OFF = Range(0, 10_000, "heads")  # more than the largest models have
+BUDGET = Range(2, 10**6, "forwards")  # one forward leaves nothing to compare with
+QUESTIONS = Range(1, 100, "questions")  # nobody answers more questions
+FONT_SIZE = Range(3, 40, "points")  # smaller text is illegible, larger text leaves no room
+COLOUR_END = Range(-1e6, 1e6, "weight")  # the end of a colour scale
+DPI = Range(30, 1200, "dots per inch")  # fewer are illegible, no printer prints more
+MAX_TOKENS = Range(1, 10**9, "tokens")  # no checkpoint reads more
+BATCH_SIZE = Range(1, 10_000, "texts")  # they share the memory of one pass
+JOBS = Range(1, 1024, "processes")  # each process has its own model
+GPUS = Range(0, 1024, "GPUs")  # no machine has more
+CASES = Range(1, 10**9, "cases")  # no corpus has more
+GRAMMAR_SENTENCES = Range(20, 1000, "sentences")  # each part of the bundled corpus holds a thousand
+LENGTH = Range(1, 10**12, "tokens")  # a million million
+# options of training
+TRAINED_LAYERS = Range(1, 1000, "layers")  # the network is stored at every step of the run
+STEPS = Range(1, 10**9, "steps")  # a step takes a millisecond: more than a week
+STEP_SENTENCES = Range(1, 10**6, "sentences")  # they share the memory of one step
+POSITIONS = Range(1, 100_000, "positions")  # each is a row of the network
+TABLE_ROWS = Range(1, 10**6, "rows")  # a larger table fills the memory
+LEARNING_RATE = Range(0, FLOAT32, above=True)  # weights are float32
 
 
 def whole_number(text: str) -> int:
