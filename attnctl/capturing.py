@@ -53,7 +53,7 @@ if TYPE_CHECKING:
 
 
 STEPS = ("queries", "keys", "values", "scores", "scaled_scores", "mask", "context")
-NOTE = "Recorded from a model in code of its own; the tokens are named by the caller."
+NOTE = "Recorded from a model in the user's own code; the caller named the tokens."
 
 
 @dataclass(frozen=True)
@@ -297,13 +297,11 @@ class _Recording:
         """Raise an error if no attention was seen, or a requested layer was not."""
         if not layers:
             kind = f"{self.attention} attention" if self.attention else "attention"
-            why = (
-                f"{silent[0]} attends in code of its own" if silent else "it has none, or calls it in a way of its own"
-            )
-            raise AttnctlError(f"no {kind} of {self.name} went by: {why}")
+            why = f"{silent[0]} attends in code of its own" if silent else "it has none, or calls it in its own way"
+            raise AttnctlError(f"no {kind} of {self.name} was recorded: {why}")
         for index in self.layers or ():
             if index not in layers and (index >= 0 or index < -1 - max(layers)):
-                why = f"the attention of {self.name} went by in layers {min(layers)} to {max(layers)}"
+                why = f"the attention of {self.name} was recorded in layers {min(layers)} to {max(layers)}"
                 raise UsageError(why, option="layer", value=index)
 
     def selected_parts(self, layer: int, n_heads: int, n_q: int) -> tuple[tuple[int, ...], tuple[int, ...] | None]:
@@ -385,7 +383,7 @@ class _Recording:
             raise AttnctlError(f"{self.name} has no attention: no part of it is named so")
         if any(config._attn_implementation_internal != "eager" for config in attention_configurations(self.model)):
             raise AttnctlError(
-                f"{self.name} attends in code of its own, which tells its weights under eager only: load it with "
+                f"{self.name} attends in code of its own, which shows its weights only under eager: load it with "
                 'attn_implementation="eager"'
             )
         steps, keys = itertools.count(), dict[str, int]()  # kind → number of keys at the step before

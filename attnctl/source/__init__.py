@@ -373,8 +373,8 @@ class ChangedReading(Generic[Result]):
         self._layers_read.add(layer.layer)
         if isinstance(source, TextSource) and layer.n_k != len(source.key_tokens):
             raise AttnctlError(
-                f"layer {layer.layer} of {source.name} has {layer.n_k} keys for {len(source.key_tokens)} tokens: there are "
-                "no tokens that all of them stand for"
+                f"layer {layer.layer} of {source.name} has {layer.n_k} keys for {len(source.key_tokens)} tokens: "
+                "they do not match one to one"
             )
         if layer.layer in self._layers or self.layers is None:
             # layers may have different numbers of heads

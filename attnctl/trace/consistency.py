@@ -103,7 +103,7 @@ def check_sizes(trace: Trace, source: str) -> None:
     if trace.embeddings is not None and (trace.embeddings.ndim != 2 or len(trace.embeddings) != n):
         raise AttnctlError(f"{source}: embeddings have shape {trace.embeddings.shape}, for {n} tokens")
     if len({layer.layer for layer in trace.layers}) < len(trace.layers):
-        raise AttnctlError(f"{source}: a layer stands there twice")
+        raise AttnctlError(f"{source}: a layer appears twice")
     check_head_count(sum(len(layer.heads) for layer in trace.layers), source)
     for prediction in trace.predictions:
         if not 0 <= prediction.position < n:

@@ -430,7 +430,7 @@ def _embedding_of(
             )
         return rows, vocabulary, ()
     if table is None:
-        note = f"{file.path} has no embedding: seeded random rows stand in for it, unless embeddings are given"
+        note = f"{file.path} has no embedding: seeded random rows replace it, unless you give embeddings"
         from attnctl.models.builtin.random import random_rows
 
         return partial(random_rows, seed, d_model), vocabulary, (note,)
